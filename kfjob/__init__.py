@@ -1,0 +1,1 @@
+"""kfjob: from a job spec to a loss curve, on a Kubernetes cluster or on this machine."""
