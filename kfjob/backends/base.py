@@ -1,0 +1,89 @@
+"""What every backend can do: the one interface that `api` talks to.
+
+Backends report facts (`kfjob.events`); `observe` says what they mean. The contract suite in tests/contract holds every backend to
+what the docstrings here promise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from kfjob.events import TRAINING_CONTAINER, JobChanged, JobSnapshot, LogGap, LogLine, PodChanged
+from kfjob.plan import BackendName, JobPlan
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobRef:
+    """Which job. `uid` is this very job, not a later one of the same name."""
+
+    backend: BackendName
+    namespace: str
+    name: str
+    uid: str
+    launch: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogRange:
+    """Which part of a container's log. With nothing said: all of it, as it is now."""
+
+    container: str = TRAINING_CONTAINER
+    tail: int | None = None  # the last so many lines
+    limit_bytes: int | None = None  # at most so many bytes, from the beginning of the range
+    since: int | None = None  # lines taken up at this time or later (nanoseconds since the epoch)
+    previous: bool = False  # of the container before the last restart
+    follow: bool = False  # go on until the pod has ended, across restarts of the container; wait for a pod that is pending
+
+
+class Backend(Protocol):
+    """A place where jobs run."""
+
+    name: ClassVar[BackendName]
+
+    def submit(self, plan: JobPlan) -> JobRef:
+        """Start the job: exactly what `compile` makes of the plan.
+
+        Raises:
+            AlreadyExists: a job of this name is there, ended or not; nothing was changed.
+            Refused, Forbidden, Unreachable: as the class says; nothing was left behind.
+        """
+
+    def apply(self, plan: JobPlan) -> JobRef:
+        """Change the live job to what the plan says, where that is possible in place.
+
+        Raises:
+            NotFound: there is no such job.
+            Refused: the change needs a relaunch.
+        """
+
+    def get(self, name: str, *, namespace: str) -> JobSnapshot:
+        """The job and its pods as they are now.
+
+        Raises:
+            NotFound: there is no such job.
+        """
+
+    def list(self, *, namespace: str) -> list[JobSnapshot]:
+        """All jobs of a namespace, oldest first, without their pods."""
+
+    def watch(self, ref: JobRef) -> Iterator[JobChanged | PodChanged]:
+        """The present state of job and pods, then every change; ends after the job has ended or is gone (then a last `Stopped`)."""
+
+    def logs(self, ref: JobRef, pod: str, wanted: LogRange) -> Iterator[LogLine | LogGap]:
+        """Lines of one pod's container, oldest first.
+
+        Raises:
+            NotFound: there is no such pod, or it has no log (yet) and `follow` is not set.
+        """
+
+    def stop(self, ref: JobRef, *, timeout: float) -> None:
+        """End the job if it runs, remove it, and return once its pods are gone and its name is free.
+
+        A job that has ended is removed too. What was put in the place of this very job meanwhile is left alone.
+
+        Raises:
+            NotFound: it is gone already.
+            WaitTimeout: pods are still there after `timeout` seconds.
+        """

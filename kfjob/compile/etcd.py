@@ -1,0 +1,71 @@
+"""The etcd that a job brings with it: one pod and its service, owned by the PyTorchJob, and the wait for it in the workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kfjob.plan import JobPlan
+from kfjob.spec import names
+
+WAIT_SECONDS = 600
+
+_WAIT = """
+import sys, time, urllib.request
+url, deadline = sys.argv[1], time.monotonic() + float(sys.argv[2])
+while True:
+    try:
+        urllib.request.urlopen(url, timeout=5).read()
+        break
+    except OSError as err:
+        if time.monotonic() > deadline:
+            sys.exit(f"error: etcd did not answer at {url}: {err}")
+        time.sleep(1)
+""".strip()
+
+
+def manifests(plan: JobPlan, *, owner_uid: str | None) -> list[dict[str, Any]]:
+    """The service and the pod. The service knows the pod only once it is ready."""
+    name = names.etcd_name(plan.name)
+    labels = {names.LABEL_MANAGED_BY: names.FIELD_MANAGER, names.LABEL_LAUNCH: plan.launch, "app.kubernetes.io/name": name}
+    metadata: dict[str, Any] = {"name": name, "namespace": plan.namespace, "labels": labels}
+    if owner_uid:
+        owner = {"apiVersion": f"{names.API_GROUP}/{names.API_VERSION}", "kind": names.KIND, "name": plan.name, "uid": owner_uid}
+        metadata["ownerReferences"] = [owner | {"controller": False, "blockOwnerDeletion": True}]
+    port = {"name": "client", "port": names.ETCD_PORT, "targetPort": names.ETCD_PORT}
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": metadata,
+            "spec": {"selector": {"app.kubernetes.io/name": name, names.LABEL_LAUNCH: plan.launch}, "ports": [port]},
+        },
+        {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": _pod(plan, name)},
+    ]
+
+
+def _pod(plan: JobPlan, name: str) -> dict[str, Any]:
+    everywhere = f"http://0.0.0.0:{names.ETCD_PORT}"
+    return {
+        "restartPolicy": "Always",
+        "automountServiceAccountToken": False,
+        "containers": [
+            {
+                "name": "etcd",
+                "image": plan.own_etcd_image,
+                # torch speaks etcd's v2 API, which 3.4 and 3.5 have behind this flag and 3.6 has not
+                "command": ["etcd", "--enable-v2=true", "--data-dir=/data/etcd"]
+                + [f"--listen-client-urls={everywhere}", f"--advertise-client-urls=http://{name}:{names.ETCD_PORT}"],
+                "ports": [{"name": "client", "containerPort": names.ETCD_PORT}],
+                "readinessProbe": {"httpGet": {"path": "/health", "port": names.ETCD_PORT}, "periodSeconds": 1},
+                "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
+                "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+            }
+        ],
+        "volumes": [{"name": "data", "emptyDir": {}}],
+    }
+
+
+def wait_container(plan: JobPlan) -> dict[str, Any]:
+    """The workers' first step: wait until etcd answers, with nothing but the Python of the job's own image."""
+    url = f"http://{plan.rendezvous.host}:{plan.rendezvous.port}/health"
+    return {"name": "wait-for-etcd", "image": plan.image, "command": ["python3", "-c", _WAIT, url, str(WAIT_SECONDS)]}

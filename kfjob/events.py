@@ -1,0 +1,128 @@
+"""What a backend reports, and nothing of what it means: facts that `observe` reduces to views.
+
+Every value is immutable and can be written down and replayed. Times are integers, nanoseconds since the epoch in UTC, because
+the kubelet stamps log lines with nanoseconds and a datetime would cut them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+TRAINING_CONTAINER = "pytorch"
+"""The container the operator looks for (operator v1.9.3, pytorch_validation.go: a container named `pytorch`)."""
+
+
+class JobPhase(StrEnum):
+    """Where a job is. The names are those of the operator's conditions, and two that it has no word for."""
+
+    PENDING = "Pending"  # exists, nothing runs yet
+    RUNNING = "Running"
+    RESTARTING = "Restarting"
+    SUSPENDED = "Suspended"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    STOPPED = "Stopped"  # deleted before it ended; only an archive knows it
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing will happen any more."""
+        return self in {JobPhase.SUCCEEDED, JobPhase.FAILED, JobPhase.STOPPED}
+
+
+class PodPhase(StrEnum):
+    """A pod's phase, as Kubernetes names it, and `Deleted`."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+    DELETED = "Deleted"
+
+    @property
+    def ended(self) -> bool:
+        """Whether its containers will not run again."""
+        return self in {PodPhase.SUCCEEDED, PodPhase.FAILED, PodPhase.DELETED}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLine:
+    """One line of one container's log, without its line end and without the time the kubelet put before it."""
+
+    pod: str
+    text: str
+    time: int | None = None  # when the kubelet (or the supervisor) took it up; None: not known
+    container: str = TRAINING_CONTAINER
+    container_id: str = ""  # tells a restarted container from the one before it; "": not known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodChanged:
+    """The whole state of one pod at one time."""
+
+    pod: str
+    phase: PodPhase
+    uid: str = ""
+    replica_type: str = "Worker"  # Master | Worker
+    replica_index: int = 0
+    node: str = ""  # the machine it runs on
+    ip: str = ""
+    host_ip: str = ""
+    ready: bool = False
+    restarts: int = 0  # of the training container
+    container_id: str = ""  # of the training container that runs, or ran last
+    exit_code: int | None = None  # of its newest end
+    reason: str = ""  # Kubernetes' word for why it waits or ended: CrashLoopBackOff, ImagePullBackOff, OOMKilled …
+    message: str = ""
+    created: int | None = None
+    started: int | None = None  # of the training container
+    time: int | None = None  # of the report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobChanged:
+    """The whole state of the job at one time, as its controller tells it."""
+
+    phase: JobPhase
+    reason: str = ""
+    message: str = ""
+    created: int | None = None
+    started: int | None = None
+    ended: int | None = None
+    time: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogGap:
+    """Lines of this container are lost: the kubelet rotated them away before they were read."""
+
+    pod: str
+    container_id: str = ""
+    after: int | None = None  # time of the last line that was read
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """Time passed and nothing happened: what lets a pure view see a stall."""
+
+    time: int
+
+
+Event = LogLine | PodChanged | JobChanged | LogGap | Tick
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSnapshot:
+    """A job and its pods, as one question to a backend answers it."""
+
+    name: str
+    namespace: str
+    job: JobChanged
+    pods: tuple[PodChanged, ...] = ()
+    uid: str = ""
+    launch: str = ""  # this launch's id; "" for a job that kfjob did not submit
+    image: str = ""
+    spec: str | None = None  # the submitted spec (JSON), None for a job that kfjob did not submit
+    labels: dict[str, str] = field(default_factory=dict)

@@ -1,0 +1,73 @@
+"""Every name that is derived from a job's name, the keys we write, and the rules they must meet.
+
+The names are the operator's (v1.9.3, pkg/core/pod.go `GenGeneralName`: `<job>-<type>-<index>`, lower case), for pods and for the
+headless service that each pod has. A service name is a DNS-1035 label: at most 63 characters, and it may not begin with a digit.
+"""
+
+from __future__ import annotations
+
+import re
+
+DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+DNS_1123 = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+MAX_LABEL = 63
+
+API_GROUP = "kubeflow.org"
+API_VERSION = "v1"
+KIND = "PyTorchJob"
+PLURAL = "pytorchjobs"
+
+LABEL_JOB_NAME = "training.kubeflow.org/job-name"
+LABEL_REPLICA_TYPE = "training.kubeflow.org/replica-type"
+LABEL_REPLICA_INDEX = "training.kubeflow.org/replica-index"
+LABEL_OPERATOR = "training.kubeflow.org/operator-name"
+
+LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
+LABEL_LAUNCH = "kfjob.dev/launch"
+LABEL_SPEC_HASH = "kfjob.dev/spec-hash"
+ANNOTATION_SPEC = "kfjob.dev/spec"
+ANNOTATION_SPEC_VERSION = "kfjob.dev/spec-version"
+FIELD_MANAGER = "kfjob"
+
+RENDEZVOUS_PORT = 23456
+"""The operator's default for the port named pytorchjob-port (operator v1.9.3, pytorch_defaults.go)."""
+ETCD_PORT = 2379
+
+
+def pod_name(job: str, replica_type: str, index: int) -> str:
+    """The pod, and the service, of one replica: `llama-worker-3`."""
+    return f"{job}-{replica_type.lower()}-{index}"
+
+
+def worker_names(job: str, nodes: int) -> tuple[str, ...]:
+    """The pods of a job whose agents are all workers, in the order of their index."""
+    return tuple(pod_name(job, "worker", index) for index in range(nodes))
+
+
+def etcd_name(job: str) -> str:
+    """The pod and the service of a job's own etcd."""
+    return f"{job}-etcd"
+
+
+def longest_derived(job: str, nodes: int, *, own_etcd: bool) -> str:
+    """The longest name that Kubernetes will be asked to take for this job."""
+    names = [pod_name(job, "worker", max(nodes - 1, 0))]
+    if own_etcd:
+        names.append(etcd_name(job))
+    return max(names, key=len)
+
+
+def dns_1035_fault(name: str) -> str | None:
+    """What keeps `name` from being a DNS-1035 label (the operator's webhook asks for one), or None."""
+    if not name:
+        return "it is empty"
+    if len(name) > MAX_LABEL:
+        return f"it has {len(name)} characters, the limit is {MAX_LABEL}"
+    if DNS_1035.fullmatch(name):
+        return None
+    if not name[0].isascii() or not name[0].islower():
+        return "it must begin with a lower-case letter"
+    if name[-1] == "-":
+        return "it must not end with `-`"
+    bad = sorted({c for c in name if not re.fullmatch(r"[-a-z0-9]", c)})
+    return f"it may hold lower-case letters, digits and `-`, not {' '.join(f'`{c}`' for c in bad)}"
