@@ -147,7 +147,9 @@ class _Decisions:
     def take(self, path: str, said: str | None, otherwise: str, origin: Origin, reason: str) -> str:
         """What the spec said, else `otherwise`; written down either way."""
         value = otherwise if said is None else said
-        self.made.append(Decision(path=path, value=value, origin=origin if said is None else "spec", reason=reason if said is None else ""))
+        self.made.append(
+            Decision(path=path, value=value, origin=origin if said is None else "spec", reason=reason if said is None else "")
+        )
         return value
 
 
@@ -155,7 +157,11 @@ def _problems(spec: JobSpec, context: Context) -> list[Problem]:
     problems = []
     if context.backend == "kubernetes" and not spec.image:
         problems.append(
-            Problem(title="`image` is missing: pods need one", path="image", hint="`kfjob push-image` builds one, or run with `--backend local`")
+            Problem(
+                title="`image` is missing: pods need one",
+                path="image",
+                hint="`kfjob push-image` builds one, or run with `--backend local`",
+            )
         )
     if context.backend == "local":
         problems += [
@@ -173,7 +179,9 @@ def _problems(spec: JobSpec, context: Context) -> list[Problem]:
 def _processes(spec: JobSpec, decisions: _Decisions) -> str:
     said = None if spec.processes_per_node is None else str(spec.processes_per_node)
     gpus = spec.resources.gpus
-    return decisions.take("processes_per_node", said, str(gpus or 1), "default", "one process for each GPU" if gpus else "no GPU was asked for")
+    return decisions.take(
+        "processes_per_node", said, str(gpus or 1), "default", "one process for each GPU" if gpus else "no GPU was asked for"
+    )
 
 
 def _command(spec: JobSpec) -> tuple[str, ...]:
@@ -187,7 +195,10 @@ def _environment(spec: JobSpec, decisions: _Decisions) -> tuple[tuple[str, str],
     """The spec's own variables, after those without which the agents cannot be understood or do not survive."""
     defaults = {
         "LOGLEVEL": ("INFO", "torch hides the agents' lines without it, and `kfjob master` reads them"),
-        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": ("1", "with a shared store a job does not survive a change of rank 0 (torch 2.6 and up)"),
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": (
+            "1",
+            "with a shared store a job does not survive a change of rank 0 (torch 2.6 and up)",
+        ),
     }
     env = {}
     for name, (value, reason) in defaults.items():
@@ -204,19 +215,23 @@ def _rendezvous(spec: JobSpec, context: Context, decisions: _Decisions) -> Rende
         host, _, port = wanted.endpoint.rpartition(":")
     elif wanted.backend == "c10d":
         host, port = names.pod_name(spec.name, "worker", 0), str(names.RENDEZVOUS_PORT)
-        decisions.take("rendezvous.endpoint", None, f"{host}:{port}", "default", "the pod that sorts first hosts the store and is rank 0")
+        decisions.take(
+            "rendezvous.endpoint", None, f"{host}:{port}", "default", "the pod that sorts first hosts the store and is rank 0"
+        )
     else:
         host, port = names.etcd_name(spec.name), str(names.ETCD_PORT)
         decisions.take("rendezvous.endpoint", None, f"{host}:{port}", "default", "the job's own etcd")
     rendezvous_id = f"{spec.name}-{context.launch}"
-    decisions.take("rendezvous.id", None, rendezvous_id, "context", "unique, so that a relaunch never meets the state of the launch before")
+    decisions.take(
+        "rendezvous.id", None, rendezvous_id, "context", "unique, so that a relaunch never meets the state of the launch before"
+    )
     return RendezvousPlan(backend=wanted.backend, host=host, port=int(port), id=rendezvous_id, conf=tuple(sorted(conf.items())))
 
 
 _LAST_CALL = ("last_call_timeout", "5", "how long an elastic job with enough agents waits for more (torch: 30 s)")
 _TIMEOUTS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "c10d": (
-        ("read_timeout", "300", "seconds an agent tries to reach the store of worker 0 (torch: 60; pulling an image takes longer)"),
+        ("read_timeout", "300", "seconds an agent tries to reach the store of worker 0 (torch: 60; a pull takes longer)"),
         ("join_timeout", "900", "seconds to wait for all agents (torch: 600)"),
         _LAST_CALL,
     ),

@@ -1,7 +1,7 @@
 """What every backend can do: the one interface that `api` talks to.
 
-Backends report facts (`kfjob.events`); `observe` says what they mean. The contract suite in tests/contract holds every backend to
-what the docstrings here promise.
+Backends report facts (`kfjob.events`); `observe` says what they mean. The contract suite in tests/contract holds every backend
+to what the docstrings here promise.
 """
 
 from __future__ import annotations
@@ -69,7 +69,10 @@ class Backend(Protocol):
         """All jobs of a namespace, oldest first, without their pods."""
 
     def watch(self, ref: JobRef) -> Iterator[JobChanged | PodChanged]:
-        """The present state of job and pods, then every change; ends after the job has ended or is gone (then a last `Stopped`)."""
+        """The present state of job and pods, then every change.
+
+        Ends after the job has ended or is gone (then with a last `Stopped`).
+        """
 
     def logs(self, ref: JobRef, pod: str, wanted: LogRange) -> Iterator[LogLine | LogGap]:
         """Lines of one pod's container, oldest first.

@@ -29,7 +29,12 @@ def manifests(plan: JobPlan, *, owner_uid: str | None) -> list[dict[str, Any]]:
     labels = {names.LABEL_MANAGED_BY: names.FIELD_MANAGER, names.LABEL_LAUNCH: plan.launch, "app.kubernetes.io/name": name}
     metadata: dict[str, Any] = {"name": name, "namespace": plan.namespace, "labels": labels}
     if owner_uid:
-        owner = {"apiVersion": f"{names.API_GROUP}/{names.API_VERSION}", "kind": names.KIND, "name": plan.name, "uid": owner_uid}
+        owner = {
+            "apiVersion": f"{names.API_GROUP}/{names.API_VERSION}",
+            "kind": names.KIND,
+            "name": plan.name,
+            "uid": owner_uid,
+        }
         metadata["ownerReferences"] = [owner | {"controller": False, "blockOwnerDeletion": True}]
     port = {"name": "client", "port": names.ETCD_PORT, "targetPort": names.ETCD_PORT}
     return [
@@ -53,8 +58,13 @@ def _pod(plan: JobPlan, name: str) -> dict[str, Any]:
                 "name": "etcd",
                 "image": plan.own_etcd_image,
                 # torch speaks etcd's v2 API, which 3.4 and 3.5 have behind this flag and 3.6 has not
-                "command": ["etcd", "--enable-v2=true", "--data-dir=/data/etcd"]
-                + [f"--listen-client-urls={everywhere}", f"--advertise-client-urls=http://{name}:{names.ETCD_PORT}"],
+                "command": [
+                    "etcd",
+                    "--enable-v2=true",
+                    "--data-dir=/data/etcd",
+                    f"--listen-client-urls={everywhere}",
+                    f"--advertise-client-urls=http://{name}:{names.ETCD_PORT}",
+                ],
                 "ports": [{"name": "client", "containerPort": names.ETCD_PORT}],
                 "readinessProbe": {"httpGet": {"path": "/health", "port": names.ETCD_PORT}, "periodSeconds": 1},
                 "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},

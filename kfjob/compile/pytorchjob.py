@@ -102,9 +102,8 @@ def _training_container(plan: JobPlan) -> Manifest:
     container["env"] = [{"name": name, "value": value} for name, value in plan.env]
     if amounts := _amounts(plan):
         container["resources"] = {"requests": amounts, "limits": dict(amounts)}
-    mounts = [{"name": SHARED_MEMORY, "mountPath": "/dev/shm"}]  # noqa: S108 - the pod's shared memory, which NCCL and data loaders need
-    for volume in plan.volumes:
-        mounts.append({"name": volume.name, "mountPath": volume.mount_path, **({"readOnly": True} if volume.read_only else {})})
+    mounts: list[Manifest] = [{"name": SHARED_MEMORY, "mountPath": "/dev/shm"}]  # noqa: S108 - the pod's shared memory, which NCCL and data loaders need
+    mounts += [{"name": v.name, "mountPath": v.mount_path, **({"readOnly": True} if v.read_only else {})} for v in plan.volumes]
     container["volumeMounts"] = mounts
     return container
 

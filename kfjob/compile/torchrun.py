@@ -1,7 +1,7 @@
 """JobPlan -> the environment and argv of one elastic agent.
 
-On a cluster the operator adds the rendezvous to each pod's environment; on this machine we add the same variables ourselves, so
-that the same command line runs in both places. A torchrun flag on the command line would beat these variables.
+On a cluster the operator adds the rendezvous to each pod's environment; on this machine we add the same variables ourselves,
+so that the same command line runs in both places. A torchrun flag on the command line would beat these variables.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class _Model(BaseModel):
 
 def fault(kind: str, message: str, **context: Any) -> PydanticCustomError:
     """An error in our words; `path` in the context moves it to another field, `hint` says what to do."""
-    return PydanticCustomError(kind, message.replace("{", "{{").replace("}", "}}"), context)  # type: ignore[arg-type]
+    return PydanticCustomError(kind, message.replace("{", "{{").replace("}", "}}"), context)
 
 
 def _quantity(value: object) -> object:
@@ -168,7 +168,7 @@ class Volume(_Model):
 class JobSpec(_Model):
     """One training job. Compiles to a PyTorchJob, or runs on this machine."""
 
-    version: Literal[1] = Field(default=SPEC_VERSION, description="of this schema")
+    version: Literal[1] = Field(default=1, description="of this schema")
     name: str = Field(description="of the job, a DNS-1035 label; pods are named `<name>-worker-<i>`")
     namespace: str | None = Field(default=None, description="left out: the one of the kubeconfig's context")
     image: str | None = Field(default=None, description="of the pods; not used on this machine")
@@ -177,7 +177,7 @@ class JobSpec(_Model):
     nodes: int = Field(default=1, ge=1, le=4096, description="pods, each with one elastic agent")
     processes_per_node: Annotated[int | str | None, BeforeValidator(_processes)] = Field(
         default=None,
-        description="training processes that each agent starts: a number, `auto`, `gpu` or `cpu`; left out: one for each GPU, else one",
+        description="training processes that each agent starts: a number, `auto`, `gpu` or `cpu`; unset: one a GPU, or one",
     )
     resources: Resources = Resources()
     rendezvous: Annotated[Rendezvous, BeforeValidator(_rendezvous)] = Rendezvous()
@@ -218,7 +218,8 @@ class JobSpec(_Model):
                 "derived_name",
                 "job name is too long for the names that Kubernetes will derive from it",
                 path="name",
-                detail=f"service `…{longest[len(name) :]}` would have {len(longest)} characters, the limit is {names.MAX_LABEL}",
+                detail=f"service `…{longest[len(name) :]}` would have {names.MAX_LABEL + over} characters, "
+                f"the limit is {names.MAX_LABEL}",
                 hint=f"use at most {len(name) - over} characters for {nodes} workers",
             )
         return value

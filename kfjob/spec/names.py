@@ -1,7 +1,7 @@
 """Every name that is derived from a job's name, the keys we write, and the rules they must meet.
 
-The names are the operator's (v1.9.3, pkg/core/pod.go `GenGeneralName`: `<job>-<type>-<index>`, lower case), for pods and for the
-headless service that each pod has. A service name is a DNS-1035 label: at most 63 characters, and it may not begin with a digit.
+The names are the operator's (v1.9.3, pkg/core/pod.go `GenGeneralName`: `<job>-<type>-<index>`, lower case), for pods and for
+the headless service that each pod has. A service name is a DNS-1035 label: at most 63 characters, beginning with a letter.
 """
 
 from __future__ import annotations

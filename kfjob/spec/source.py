@@ -83,8 +83,15 @@ def parse(text: str, *, file: str | None = None) -> tuple[Any, Positions]:
     """YAML -> plain data and positions.
 
     Raises:
-        SpecError: for a syntax error, a key that stands twice, or a value YAML knows but JSON does not.
+        SpecError: for a syntax error, or a key that stands twice.
     """
+    data, positions, problems = _parse(text, file)
+    if problems:
+        raise SpecError(problems)
+    return data, positions
+
+
+def _parse(text: str, file: str | None) -> tuple[Any, Positions, list[Problem]]:
     loader = None
     try:
         loader = _Loader(text)
@@ -92,20 +99,22 @@ def parse(text: str, *, file: str | None = None) -> tuple[Any, Positions]:
         walk = _Walk()
         if node is not None:
             walk.value((), node)
-        if walk.problems:
-            raise SpecError([replace(p, file=file) for p in walk.problems])
         data = loader.construct_document(node) if node is not None else None
     except yaml.MarkedYAMLError as err:
-        mark = err.problem_mark or err.context_mark
-        place = {"line": mark.line + 1, "column": mark.column + 1} if mark else {}
-        detail = " ".join(part for part in (err.context, err.problem) if part)
-        raise SpecError([Problem(title="this is not valid YAML", file=file, detail=detail, **place)]) from None
+        raise SpecError([_syntax_problem(err, file)]) from None
     except (yaml.YAMLError, ValueError, RecursionError) as err:
         raise SpecError([Problem(title="this is not valid YAML", file=file, detail=str(err) or "nested too deeply")]) from None
     finally:
         if loader is not None:
             loader.dispose()
-    return data, Positions(file, walk.keys, walk.values)
+    return data, Positions(file, walk.keys, walk.values), [replace(problem, file=file) for problem in walk.problems]
+
+
+def _syntax_problem(err: yaml.MarkedYAMLError, file: str | None) -> Problem:
+    mark = err.problem_mark or err.context_mark
+    detail = " ".join(part for part in (err.context, err.problem) if part)
+    line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)
+    return Problem(title="this is not valid YAML", file=file, line=line, column=column, detail=detail)
 
 
 class _Walk:
@@ -118,6 +127,7 @@ class _Walk:
         self._open: set[int] = set()
 
     def value(self, path: Path, node: yaml.Node) -> None:
+        """Note the place of a value and go into it."""
         self.values[path] = _place(node)
         if id(node) in self._open:
             self._fault("an alias may not hold itself", node, path)
@@ -173,8 +183,11 @@ def _kind(value: object) -> str:
     return names.get(type(value), type(value).__name__)
 
 
+_UNION_TAGS = {"str", "ModelShape"}  # pydantic names the branch of a union, which stands in no file
+
+
 def _problem(detail: ErrorDetails, positions: Positions) -> Problem:
-    path = tuple(detail["loc"])
+    path = tuple(part for part in detail["loc"] if part not in _UNION_TAGS)
     context = detail.get("ctx", {})
     if "path" in context:
         path = _parse_path(context["path"])
@@ -190,36 +203,34 @@ def _problem(detail: ErrorDetails, positions: Positions) -> Problem:
     return positions.locate(Problem(title=title, path=name, detail=context.get("detail"), hint=context.get("hint")), path)
 
 
+_WANTED = {
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "string_type": "text",
+    "tuple_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+}
+_LIMITS = {
+    "greater_than_equal": "at least",
+    "greater_than": "more than",
+    "less_than_equal": "at most",
+    "less_than": "less than",
+}
+
+
 def _title(detail: ErrorDetails, name: str) -> str:
     kind, given, context = detail["type"], detail["input"], detail.get("ctx", {})
-    shown = f"`{given}`" if isinstance(given, str | int | float) else f"a {_kind(given)}"
-    if given is None:
-        shown = "empty"
-    wanted = {
-        "int_type": "a whole number",
-        "int_parsing": "a whole number",
-        "int_from_float": "a whole number",
-        "float_type": "a number",
-        "float_parsing": "a number",
-        "bool_type": "true or false",
-        "bool_parsing": "true or false",
-        "string_type": "text",
-        "tuple_type": "a list",
-        "list_type": "a list",
-        "dict_type": "a mapping",
-        "model_type": "a mapping",
-    }.get(kind)
-    if wanted:
-        return f"`{name}` must be {wanted}, not {shown}"
-    limits = {
-        "greater_than_equal": "at least",
-        "greater_than": "more than",
-        "less_than_equal": "at most",
-        "less_than": "less than",
-    }
-    if kind in limits:
-        limit = next(iter(context.values()))
-        return f"`{name}` must be {limits[kind]} {limit}, not {shown}"
+    shown = f"`{given}`" if isinstance(given, str | int | float) else "empty" if given is None else f"a {_kind(given)}"
+    if kind in _WANTED:
+        return f"`{name}` must be {_WANTED[kind]}, not {shown}"
+    if kind in _LIMITS:
+        return f"`{name}` must be {_LIMITS[kind]} {next(iter(context.values()))}, not {shown}"
     if kind == "literal_error":
         return f"`{name}` must be one of {context['expected'].replace(chr(39), '`')}, not {shown}"
     return detail["msg"].removeprefix("Value error, ")

@@ -1,0 +1,119 @@
+"""Which backend, which namespace, which launch: what fills a plan's Context."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kfjob.api.config import Settings
+from kfjob.backends.base import Backend
+from kfjob.errors import SpecError, Unreachable
+from kfjob.plan import DEFAULT_ETCD_IMAGE, BackendName, Context
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+@dataclass(frozen=True)
+class Kubeconfig:
+    """The little of a kubeconfig that is needed without talking to the cluster."""
+
+    context: str
+    namespace: str
+
+
+def new_launch_id() -> str:
+    """Unique for each launch, sorts by time, fits in a label: `20261121-083000-k3v9`."""
+    tail = "".join(secrets.choice("bcdfghjkmnpqrstvwxz23456789") for _ in range(4))
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{tail}"
+
+
+def choose_backend(settings: Settings, *, notice: Callable[[str], None]) -> BackendName:
+    """The one asked for, else kubernetes where a context exists, else this machine, and then `notice` is told."""
+    if settings.backend == "local":
+        return "local"
+    if settings.backend == "kubernetes" or settings.context or find_kubeconfig(os.environ):
+        return "kubernetes"
+    notice("no kubeconfig was found: running on this machine (`--backend local` says so without this line)")
+    return "local"
+
+
+def plan_context(settings: Settings, backend: BackendName, *, launch: str | None = None) -> Context:
+    """What a plan is told from outside."""
+    return Context(
+        backend=backend,
+        launch=launch or new_launch_id(),
+        namespace=namespace(settings, backend),
+        etcd_image=settings.etcd_image or DEFAULT_ETCD_IMAGE,
+    )
+
+
+def namespace(settings: Settings, backend: BackendName) -> str:
+    """The namespace asked for, else the kubeconfig context's, else `default`."""
+    if settings.namespace:
+        return settings.namespace
+    found = find_kubeconfig(os.environ, settings.context) if backend == "kubernetes" else None
+    return found.namespace if found else "default"
+
+
+def open_backend(settings: Settings, name: BackendName) -> Backend:
+    """The backend, ready to use.
+
+    Raises:
+        Unreachable: no cluster is configured.
+    """
+    if name == "local":
+        from kfjob.backends.local.backend import LocalBackend
+
+        return LocalBackend(state=settings.state)
+    if not find_kubeconfig(os.environ, settings.context):
+        wanted = f"no context `{settings.context}` in" if settings.context else "no"
+        raise Unreachable(
+            f"{wanted} kubeconfig",
+            cause="neither KUBECONFIG nor ~/.kube/config names a cluster, and this is not a pod",
+            hint="`aws eks update-kubeconfig --name CLUSTER` writes one; `--backend local` runs on this machine",
+        )
+    from kfjob.backends.kubernetes.backend import KubernetesBackend
+
+    return KubernetesBackend.from_kubeconfig(context=settings.context)
+
+
+def find_kubeconfig(environ: Mapping[str, str], context: str | None = None) -> Kubeconfig | None:
+    """The context in force, as kubectl finds it: the first file that names one; in a pod, its service account.
+
+    Raises:
+        SpecError: a kubeconfig is not YAML.
+    """
+    files = [Path(p) for p in environ.get("KUBECONFIG", "").split(os.pathsep) if p] or [Path("~/.kube/config").expanduser()]
+    documents = [document for file in files if file.is_file() for document in [_read(file)] if document]
+    wanted = context or next((d["current-context"] for d in documents if d.get("current-context")), None)
+    if not wanted:
+        return _in_a_pod(environ) if context is None else None
+    for document in documents:
+        for entry in document.get("contexts") or []:
+            if entry.get("name") == wanted:
+                return Kubeconfig(wanted, (entry.get("context") or {}).get("namespace") or "default")
+    return None
+
+
+def _read(file: Path) -> dict[str, Any]:
+    from kfjob.spec.source import parse
+
+    try:
+        data, _ = parse(file.read_text(encoding="utf-8"), file=str(file))
+    except OSError as err:
+        raise Unreachable(f"kubeconfig `{file}` cannot be read", cause=str(err)) from err
+    except SpecError as err:
+        raise Unreachable(f"kubeconfig `{file}` is not valid YAML", cause="\n".join(err.lines())) from err
+    return data if isinstance(data, dict) else {}
+
+
+def _in_a_pod(environ: Mapping[str, str]) -> Kubeconfig | None:
+    file = SERVICE_ACCOUNT / "namespace"
+    if environ.get("KUBERNETES_SERVICE_HOST") and file.is_file():
+        return Kubeconfig("in-cluster", file.read_text(encoding="utf-8").strip() or "default")
+    return None
