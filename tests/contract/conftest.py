@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol, cast
+
+import pytest
+
+from tests.contract.side import Side
+
+
+class _Module(Protocol):
+    def side(self, folder: Path) -> AbstractContextManager[Side]: ...
+
+
+@pytest.fixture(params=[pytest.param("local", marks=pytest.mark.local), pytest.param("kubernetes", marks=pytest.mark.cluster)])
+def side(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Side]:
+    module = cast("_Module", importlib.import_module(f"tests.contract.{request.param}_side"))
+    with module.side(tmp_path) as ready:
+        yield ready
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A job name that no other test and no other run uses."""
+    number = sum(request.node.name.encode()) % 1000
+    return f"contract-{number}-{os.getpid()}-{os.urandom(2).hex()}"
