@@ -36,7 +36,7 @@ def choose_backend(settings: Settings, *, notice: Callable[[str], None]) -> Back
     """The one asked for, else kubernetes where a context exists, else this machine, and then `notice` is told."""
     if settings.backend == "local":
         return "local"
-    if settings.backend == "kubernetes" or settings.context or find_kubeconfig(os.environ):
+    if settings.backend == "kubernetes" or settings.context or find_kubeconfig_here():
         return "kubernetes"
     notice("no kubeconfig was found: running on this machine (`--backend local` says so without this line)")
     return "local"
@@ -56,7 +56,7 @@ def namespace(settings: Settings, backend: BackendName) -> str:
     """The namespace asked for, else the kubeconfig context's, else `default`."""
     if settings.namespace:
         return settings.namespace
-    found = find_kubeconfig(os.environ, settings.context) if backend == "kubernetes" else None
+    found = find_kubeconfig_here(settings.context) if backend == "kubernetes" else None
     return found.namespace if found else "default"
 
 
@@ -70,7 +70,7 @@ def open_backend(settings: Settings, name: BackendName) -> Backend:
         from kfjob.backends.local.backend import LocalBackend
 
         return LocalBackend(state=settings.state)
-    if not find_kubeconfig(os.environ, settings.context):
+    if not find_kubeconfig_here(settings.context):
         wanted = f"no context `{settings.context}` in" if settings.context else "no"
         raise Unreachable(
             f"{wanted} kubeconfig",
@@ -98,6 +98,11 @@ def find_kubeconfig(environ: Mapping[str, str], context: str | None = None) -> K
             if entry.get("name") == wanted:
                 return Kubeconfig(wanted, (entry.get("context") or {}).get("namespace") or "default")
     return None
+
+
+def find_kubeconfig_here(context: str | None = None) -> Kubeconfig | None:
+    """`find_kubeconfig` for this process."""
+    return find_kubeconfig(os.environ, context)
 
 
 def _read(file: Path) -> dict[str, Any]:

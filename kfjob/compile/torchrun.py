@@ -16,7 +16,7 @@ from kfjob.spec import names
 def operator_environment(plan: JobPlan) -> dict[str, str]:
     """What the operator adds to every worker, after the plan's own variables, which it overrides.
 
-    Mirrors operator v1.9.3: pkg/controller.v1/pytorch/envvar.go (PYTHONUNBUFFERED, PET_NPROC_PER_NODE) and elastic.go (the rest).
+    Mirrors operator v1.9.3, pkg/controller.v1/pytorch: envvar.go (PYTHONUNBUFFERED, PET_NPROC_PER_NODE), elastic.go (the rest).
     """
     rendezvous = plan.rendezvous
     return {

@@ -20,7 +20,6 @@ PLURAL = "pytorchjobs"
 LABEL_JOB_NAME = "training.kubeflow.org/job-name"
 LABEL_REPLICA_TYPE = "training.kubeflow.org/replica-type"
 LABEL_REPLICA_INDEX = "training.kubeflow.org/replica-index"
-LABEL_OPERATOR = "training.kubeflow.org/operator-name"
 
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 LABEL_LAUNCH = "kfjob.dev/launch"

@@ -57,21 +57,18 @@ def load(text: str, *, file: str | None = None) -> Loaded:
     Raises:
         SpecError: with every problem that was found, each with its place in the text.
     """
-    data, positions = parse(text, file=file)
+    data, positions, problems = _parse(text, file)
     if not isinstance(data, dict):
-        what = "empty" if data is None else f"a {_kind(data)}"
-        raise SpecError(
-            [
-                Problem(
-                    title=f"a job spec is a mapping, this is {what}", file=file, line=1, column=1, hint="begin with `name: …`"
-                )
-            ]
-        )
+        title = f"a job spec is a mapping, this is {'empty' if data is None else f'a {_kind(data)}'}"
+        raise SpecError([Problem(title=title, file=file, line=1, column=1, hint="begin with `name: …`")])
+    spec = None
     try:
-        return Loaded(JobSpec.model_validate(data), positions)
+        spec = JobSpec.model_validate(data)
     except ValidationError as err:
-        problems = [_problem(detail, positions) for detail in err.errors(include_url=False)]
-        raise SpecError(sorted(problems, key=lambda p: (p.line or 0, p.column or 0))) from None
+        problems += [_problem(detail, positions) for detail in err.errors(include_url=False)]
+    if spec is None or problems:
+        raise SpecError(sorted(problems, key=lambda p: (p.line or 0, p.column or 0)))
+    return Loaded(spec, positions)
 
 
 def problems_of(error: ValidationError) -> list[Problem]:
@@ -93,15 +90,15 @@ def parse(text: str, *, file: str | None = None) -> tuple[Any, Positions]:
 
 def _parse(text: str, file: str | None) -> tuple[Any, Positions, list[Problem]]:
     loader = None
+    walk = _Walk()
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
-        walk = _Walk()
         if node is not None:
             walk.value((), node)
         data = loader.construct_document(node) if node is not None else None
     except yaml.MarkedYAMLError as err:
-        raise SpecError([_syntax_problem(err, file)]) from None
+        raise SpecError([replace(p, file=file) for p in walk.problems] or [_syntax_problem(err, file)]) from None
     except (yaml.YAMLError, ValueError, RecursionError) as err:
         raise SpecError([Problem(title="this is not valid YAML", file=file, detail=str(err) or "nested too deeply")]) from None
     finally:

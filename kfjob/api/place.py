@@ -1,0 +1,68 @@
+"""Where a command acts: settings, the backend they lead to, and the namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from kfjob.api import context
+from kfjob.api.config import Settings
+from kfjob.backends.base import Backend
+from kfjob.errors import NotFound, Unreachable
+from kfjob.events import JobSnapshot
+from kfjob.plan import BackendName
+
+Notice = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Place:
+    """One backend and one namespace."""
+
+    settings: Settings
+    name: BackendName
+    namespace: str
+
+    @cached_property
+    def backend(self) -> Backend:
+        """Opened when it is first needed."""
+        return context.open_backend(self.settings, self.name)
+
+    def get(self, job: str) -> JobSnapshot:
+        """The job as it is now.
+
+        Raises:
+            NotFound: there is none, with the words for what to do next.
+        """
+        return self.backend.get(job, namespace=self.namespace)
+
+
+def place(settings: Settings, *, notice: Notice) -> Place:
+    """The place that the settings lead to."""
+    name = context.choose_backend(settings, notice=notice)
+    return Place(settings, name, context.namespace(settings, name))
+
+
+def place_of(job: str, settings: Settings, *, notice: Notice) -> Place:
+    """Where an existing job is: where the settings lead to, and if nobody named a backend also this machine.
+
+    So a job that was started with `--backend local` is found again without saying it twice.
+    """
+    if settings.backend or settings.context:
+        return place(settings, notice=notice)
+    here = place(replace(settings, backend="local"), notice=notice)
+    if not context.find_kubeconfig_here():
+        return here
+    there = place(replace(settings, backend="kubernetes"), notice=notice)
+    try:
+        here.get(job)
+    except NotFound:
+        return there
+    try:
+        there.get(job)
+    except (NotFound, Unreachable):
+        notice(f"`{job}` runs on this machine, not on the cluster")
+        return here
+    notice(f"a job `{job}` is on this machine too; this is the one on the cluster (`--backend local` for the other)")
+    return there

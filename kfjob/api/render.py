@@ -1,0 +1,47 @@
+"""Text -> plan -> the objects as text: what `render` prints is what `submit` sends."""
+
+from __future__ import annotations
+
+import json
+
+import yaml
+
+from kfjob.api import context
+from kfjob.api.config import Settings
+from kfjob.api.place import Notice
+from kfjob.compile.pytorchjob import manifests
+from kfjob.errors import SpecError
+from kfjob.plan import BackendName, Context, JobPlan, resolve
+from kfjob.spec.job import JobSpec
+from kfjob.spec.source import Loaded, Positions, load
+
+_Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+def plan_text(text: str, *, file: str | None, settings: Settings, notice: Notice) -> tuple[Loaded, JobPlan]:
+    """Read a spec and decide everything for the backend that the settings lead to.
+
+    Raises:
+        SpecError: every problem, with its place in the text.
+    """
+    loaded = load(text, file=file)
+    backend: BackendName = context.choose_backend(settings, notice=notice)
+    return loaded, resolve_at(loaded.spec, loaded.positions, context.plan_context(settings, backend))
+
+
+def resolve_at(spec: JobSpec, positions: Positions, into: Context) -> JobPlan:
+    """`resolve`, with the problems put to their place in the text."""
+    try:
+        return resolve(spec, into)
+    except SpecError as err:
+        raise SpecError(positions.locate_all(err.problems)) from None
+
+
+def render(text: str, *, file: str | None, settings: Settings, form: str) -> str:
+    """All objects of the job on Kubernetes, as YAML documents or one JSON list."""
+    loaded = load(text, file=file)
+    plan = resolve_at(loaded.spec, loaded.positions, context.plan_context(settings, "kubernetes"))
+    objects = manifests(plan)
+    if form == "json":
+        return json.dumps(objects, indent=2) + "\n"
+    return str(yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True))

@@ -1,0 +1,67 @@
+"""submit, apply, render, validate: the commands that read a spec."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from kfjob.cli.options import Settings, notice, output, read_spec, where
+
+
+@click.command()
+@click.argument("spec")
+@click.option("-f", "--follow", is_flag=True, help="Stay and show the progress. Ctrl-C detaches, the job goes on.")
+@output("name", "json")
+@where
+def submit(*, spec: str, follow: bool, output: str, settings: Settings) -> int:
+    """Start the job that SPEC (a file, or - for standard input) describes."""
+    from kfjob.api.run import submit as start
+    from kfjob.cli import follow as following
+
+    text, file = read_spec(spec)
+    run = start(text, file=file, settings=settings, notice=notice)
+    if output == "json":
+        following.print_json(run.describe())
+    else:
+        click.echo(run.name)
+    if not follow:
+        click.echo(f"submitted `{run.name}` (launch {run.launch}); `kfjob watch {run.name}` follows it", err=True)
+        return 0
+    return following.follow(run, "json" if output == "json" else "auto")
+
+
+@click.command()
+@click.argument("spec")
+@where
+def apply(*, spec: str, settings: Settings) -> None:
+    """Change the live job to what SPEC says, where that is possible in place."""
+    from kfjob.api.run import apply as change
+
+    text, file = read_spec(spec)
+    run = change(text, file=file, settings=settings, notice=notice)
+    click.echo(run.name)
+
+
+@click.command()
+@click.argument("spec")
+@output("yaml", "json")
+@where
+def render(*, spec: str, output: str, settings: Settings) -> None:
+    """Print the objects that submit would create, byte for byte (with a launch id of their own)."""
+    from kfjob.api.render import render as make
+
+    text, file = read_spec(spec)
+    sys.stdout.write(make(text, file=file, settings=settings, form=output))
+
+
+@click.command()
+@click.argument("spec")
+@where
+def validate(*, spec: str, settings: Settings) -> None:
+    """Check SPEC and name every problem with its file, line and column."""
+    from kfjob.api.render import plan_text
+
+    text, file = read_spec(spec)
+    _, plan = plan_text(text, file=file, settings=settings, notice=notice)
+    click.echo(f"`{file}` is valid: {plan.nodes} nodes, {plan.processes_per_node} processes each, rendezvous {plan.rendezvous.backend}", err=True)

@@ -1,0 +1,30 @@
+"""Every faulty spec in errors/ against the message that somebody read and found good."""
+
+from pathlib import Path
+
+import pytest
+
+from kfjob.api.render import resolve_at
+from kfjob.errors import SpecError
+from kfjob.plan import Context
+from kfjob.spec.source import load
+
+SPECS = sorted((Path(__file__).parent / "errors").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda p: p.stem)
+def test_message_is_the_one_that_was_looked_at(spec, update_goldens):
+    with pytest.raises(SpecError) as caught:
+        loaded = load(spec.read_text(encoding="utf-8"), file=spec.name)
+        resolve_at(loaded.spec, loaded.positions, Context(backend="kubernetes", launch="l"))
+    message = str(caught.value) + "\n"
+    golden = spec.with_suffix(".txt")
+    if update_goldens:
+        golden.write_text(message, encoding="utf-8")
+    assert message == golden.read_text(encoding="utf-8")
+    assert caught.value.exit_code == 2
+    assert "Traceback" not in message
+
+
+def test_every_message_has_a_spec():
+    assert {p.stem for p in (Path(__file__).parent / "errors").glob("*.txt")} == {p.stem for p in SPECS}

@@ -1,0 +1,63 @@
+"""Every spec in specs/ against the manifests that it compiled to when somebody last looked at them."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+from kfjob.compile.pytorchjob import manifests
+from kfjob.plan import Context, resolve
+from kfjob.spec.source import load
+
+HERE = Path(__file__).parent
+SPECS = sorted((HERE / "specs").glob("*.yaml"))
+CONTEXT = Context(backend="kubernetes", launch="20261121-083000-gold", namespace="default")
+
+
+def compiled(spec: Path) -> list[dict]:
+    return manifests(resolve(load(spec.read_text(encoding="utf-8"), file=spec.name).spec, CONTEXT))
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda p: p.stem)
+def test_manifests_are_the_ones_that_were_looked_at(spec, update_goldens):
+    text = yaml.safe_dump_all(compiled(spec), sort_keys=False, width=120)
+    golden = HERE / "manifests" / spec.name
+    if update_goldens:
+        golden.write_text(text, encoding="utf-8")
+    assert text == golden.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda p: p.stem)
+def test_compiling_twice_gives_the_same_bytes(spec):
+    assert json.dumps(compiled(spec)) == json.dumps(compiled(spec))
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda p: p.stem)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the SDK's generated models
+def test_round_trip_through_the_kubeflow_training_models_loses_nothing(spec):
+    from kubeflow.training.api_client import ApiClient
+
+    job = compiled(spec)[0]
+    client = ApiClient()
+    typed = client.deserialize(SimpleNamespace(data=json.dumps(job)), "KubeflowOrgV1PyTorchJob")
+    assert client.sanitize_for_serialization(typed) == job
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_label_keys_are_those_of_the_sdk():
+    from kubeflow.training.constants import constants
+
+    from kfjob.spec import names
+
+    assert names.LABEL_JOB_NAME == constants.JOB_NAME_LABEL
+    assert names.LABEL_REPLICA_TYPE == constants.REPLICA_TYPE_LABEL
+    assert names.LABEL_REPLICA_INDEX == constants.REPLICA_INDEX_LABEL
+    assert f"{names.API_GROUP}/{names.API_VERSION}" == constants.API_VERSION
+    assert names.KIND == constants.PYTORCHJOB_KIND
+    assert names.PLURAL == constants.PYTORCHJOB_PLURAL
+
+
+def test_every_golden_has_a_spec():
+    assert {p.name for p in (HERE / "manifests").glob("*.yaml")} == {p.name for p in SPECS}
