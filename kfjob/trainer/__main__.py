@@ -1,0 +1,35 @@
+"""`torchrun -m kfjob.trainer --model=… --data=… --max-steps=…`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from kfjob.errors import KfjobError
+from kfjob.spec.train import from_argv, help_text
+from kfjob.trainer.metrics import Outcome, Startup, log, start_logging
+
+
+def main(argv: Sequence[str]) -> int:
+    """Read the arguments, and only then import torch."""
+    startup = Startup()
+    if "--help" in argv or "-h" in argv:
+        sys.stdout.write(help_text() + "\n")
+        return 0
+    first = os.environ.get("RANK", "0") == "0"
+    start_logging(verbose=first)
+    try:
+        spec = from_argv(argv)
+    except KfjobError as error:
+        if first:
+            sys.stderr.write(f"{error}\n")
+            log.error(Outcome(outcome="failed", reason=error.title).line())
+        return error.exit_code
+    from kfjob.trainer.run import run
+
+    return run(spec, startup)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

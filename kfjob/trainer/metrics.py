@@ -1,0 +1,162 @@
+"""What a run says, in lines that programs read too. All forms are here; every line goes to stdout, in UTC.
+
+    2024-06-12 00:08:25 I [train.py:102] Batch 979 Loss: 5.63272, Speed: 0.43 samples/sec, lr: 0.000091
+
+is the reference sample's own line, with N the optimiser step.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+log = logging.getLogger("kfjob.trainer")
+
+
+def start_logging(*, verbose: bool) -> None:
+    """Write the trainer's lines to stdout: all of them on rank 0 (`verbose`), warnings and errors on others."""
+    formatter = logging.Formatter("%(asctime)s %(levelname).1s [%(filename)s:%(lineno)d] %(message)s", "%Y-%m-%d %H:%M:%S")
+    formatter.converter = time.gmtime
+    lines = logging.StreamHandler(sys.stdout)
+    lines.setFormatter(formatter)
+    log.handlers[:] = [lines]
+    log.setLevel(logging.INFO if verbose else logging.WARNING)
+    log.propagate = False
+
+
+def progress(step: int, *, loss: float, speed: float, lr: float) -> str:
+    """The reference's progress line; `speed` in samples of all ranks a second."""
+    return f"Batch {step} Loss: {loss:.5f}, Speed: {speed:.2f} samples/sec, lr: {lr:.6f}"
+
+
+def figures(step: int, *, tokens_per_second: float, grad_norm: float, memory: float) -> str:
+    """The line after it; `memory` in bytes: the largest of the device, on CPU of the process."""
+    return f"Step {step} tokens/s: {tokens_per_second:.0f}, grad norm: {grad_norm:.4f}, peak memory: {memory / 2**30:.2f} GiB"
+
+
+def start(*, model: str, parameters: int, strategy: str, world_size: int, global_batch: int, total_steps: int) -> str:
+    """The first line of a run."""
+    return (
+        f"Start {model} with {parameters} parameters, strategy {strategy}, world size {world_size}, "
+        f"global batch {global_batch} samples, {total_steps} steps"
+    )
+
+
+def resume(name: str | None, path: Path | None) -> str:
+    """Where the run begins."""
+    return f"Resume {name} {path}" if name else "Resume none"
+
+
+def checkpoint(name: str, path: Path, seconds: float) -> str:
+    """A checkpoint is complete."""
+    return f"Checkpoint {name} in {seconds:.2f} s {path}"
+
+
+def evaluation(step: int, *, loss: float, tokens: int) -> str:
+    """The loss on the validation slice."""
+    return f"Evaluation step {step} loss {loss:.5f}, perplexity {math.exp(min(loss, 700)):.2f}, {tokens} tokens"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a run ended; kept beside the checkpoints, because torchrun returns 1 whatever exit code a worker has."""
+
+    outcome: Literal["finished", "stopped", "failed"]
+    step: int | None = None
+    loss: float | None = None
+    """Of the last step; None when no step was taken."""
+    checkpoint: str | None = None
+    reason: str | None = None
+
+    def line(self) -> str:
+        """The last line of a run."""
+        loss = "none" if self.loss is None else f"{self.loss:.5f}"
+        step = "none" if self.step is None else str(self.step)
+        why = f" reason {json.dumps(self.reason)}" if self.reason else ""
+        return f"Outcome {self.outcome} step {step} loss {loss} checkpoint {self.checkpoint or 'none'}{why}"
+
+    def write(self, folder: Path, *, overwrite: bool) -> bool:
+        """Put `outcome.json` in `folder`, whole or not at all; False if it is there and not to be overwritten."""
+        folder.mkdir(parents=True, exist_ok=True)
+        target, staged = folder / "outcome.json", folder / f".outcome-{os.getpid()}-{time.time_ns()}"
+        staged.write_text(json.dumps(asdict(self), indent=2) + "\n")
+        if overwrite:
+            staged.replace(target)
+            return True
+        try:
+            target.hardlink_to(staged)
+        except FileExistsError:
+            return False
+        finally:
+            staged.unlink()
+        return True
+
+
+class Speed:
+    """Samples a second since the last line."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin now."""
+        self._clock, self._since, self._samples = clock, clock(), 0
+
+    def add(self, samples: int) -> None:
+        """Count the samples of a step."""
+        self._samples += samples
+
+    def leave_out(self, began: float) -> None:
+        """Do not count the time since `began`: an evaluation or a checkpoint."""
+        self._since += self._clock() - began
+
+    def take(self) -> float:
+        """The speed since the last call."""
+        now = self._clock()
+        speed = self._samples / max(now - self._since, 1e-9)
+        self._since, self._samples = now, 0
+        return speed
+
+
+def peak_memory() -> float:
+    """Bytes: the most that the GPU's allocator held, without a GPU the largest resident set of the process."""
+    import resource
+
+    import torch
+
+    if torch.cuda.is_available():
+        return float(torch.cuda.max_memory_allocated())
+    unit = 1 if sys.platform == "darwin" else 1024
+    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
+
+
+def whole(norm: Any) -> float:
+    """A gradient norm as a number, gathered first where it is sharded."""
+    return float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
+
+
+class Startup:
+    """Where the time from process start to the first step goes."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin now."""
+        self._clock = clock
+        self._laps = [("", clock())]
+        self.running = True
+
+    def lap(self, name: str) -> None:
+        """`name` has just ended."""
+        self._laps.append((name, self._clock()))
+
+    def line(self) -> str:
+        """`Startup 9.8 s: imports 6.1, …`; the first step has just ended."""
+        self.lap("first step")
+        self.running = False
+        parts = [f"{name} {after - before:.1f}" for (_, before), (name, after) in pairwise(self._laps)]
+        return f"Startup {self._laps[-1][1] - self._laps[0][1]:.1f} s: {', '.join(parts)}"

@@ -1,0 +1,69 @@
+"""One run as a process of torchrun: join, train, say how it ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from kfjob.errors import KfjobError
+from kfjob.spec.train import TrainSpec
+from kfjob.trainer.distributed import FailedElsewhere, Ranks
+from kfjob.trainer.metrics import Outcome, Startup, log
+from kfjob.trainer.stopping import StopRequest
+from kfjob.trainer.train import train
+
+
+def run(spec: TrainSpec, startup: Startup) -> int:
+    """Train, and return the exit code: 0 finished or out of time, 1 failed, 128 + n stopped by signal n.
+
+    A run that was stopped by a signal must not return 0: of an elastic job whose one pod is taken away the others would count
+    as having finished. They are restarted by torchrun instead, and go on from the checkpoint just written.
+    """
+    startup.lap("imports")
+    folder = Path(spec.checkpoint_dir).expanduser() if spec.checkpoint_dir else None
+    stop = StopRequest(spec.max_minutes)
+    try:
+        ranks = Ranks.join()
+        if ranks.first and folder:
+            (folder / "outcome.json").unlink(missing_ok=True)
+        startup.lap("process group")
+        outcome = train(spec, ranks, stop, startup)
+        if ranks.first:
+            if folder:
+                outcome.write(folder, overwrite=True)
+            log.info(outcome.line())
+        ranks.leave()
+    except FailedElsewhere:
+        return 1
+    except Exception as error:  # noqa: BLE001 -- the outermost frame: it is reported in full
+        _report(error, folder, debug=spec.debug)
+        return 1
+    if outcome.outcome == "stopped" and stop.signal:
+        return 128 + stop.signal
+    return 0
+
+
+def _report(error: Exception, folder: Path | None, *, debug: bool) -> None:
+    """Say and record why this rank failed. The first rank to record it is right: the others fail because it did."""
+    expected = isinstance(error, KfjobError)
+    trace = "".join(traceback.format_exception(error))
+    if debug or not expected:
+        sys.stderr.write(trace)
+    if expected:
+        sys.stderr.write(f"{error}\n")
+    _tell_torchrun(str(error) if expected else trace)
+    reason = error.title if isinstance(error, KfjobError) else f"{type(error).__name__}: {error}"
+    outcome = Outcome(outcome="failed", reason=reason)
+    if folder is None or outcome.write(folder, overwrite=False):
+        log.error(outcome.line())
+
+
+def _tell_torchrun(message: str) -> None:
+    """Have torchrun show `message` as the root cause, in the form that its `record` decorator writes (torch 2.15 errors/)."""
+    if path := os.environ.get("TORCHELASTIC_ERROR_FILE"):
+        about = {"py_callstack": message, "timestamp": str(int(time.time()))}
+        Path(path).write_text(json.dumps({"message": {"message": message, "extraInfo": about}}))

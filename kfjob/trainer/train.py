@@ -1,0 +1,203 @@
+"""The training run, from top to bottom."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+
+import torch
+
+from kfjob.errors import KfjobError
+from kfjob.spec.train import TrainSpec
+from kfjob.trainer import metrics
+from kfjob.trainer.checkpoint import Checkpoint, Checkpoints, find, load, parameter_shapes
+from kfjob.trainer.data.permutation import mixed
+from kfjob.trainer.data.sources import Data, open_data
+from kfjob.trainer.data.stream import Position, merged
+from kfjob.trainer.distributed import Ranks
+from kfjob.trainer.evaluate import evaluate
+from kfjob.trainer.loss import counted, inputs_and_targets, token_loss
+from kfjob.trainer.manifest import Manifest
+from kfjob.trainer.metrics import Outcome, log
+from kfjob.trainer.model import build_model
+from kfjob.trainer.optim import learning_rate, make_optimizer, set_learning_rate
+from kfjob.trainer.stopping import StopRequest
+from kfjob.trainer.strategies import make_strategy
+
+
+def train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on purpose
+    spec: TrainSpec, ranks: Ranks, stop: StopRequest, startup: metrics.Startup
+) -> Outcome:
+    """Train until the last step, or until a rank is asked to stop; every rank calls this.
+
+    Raises:
+        KfjobError: something that the user can put right.
+    """
+    # What goes in. Faults of the spec and the data show here, before anything is computed.
+    folder = Path(spec.checkpoint_dir).expanduser() if spec.checkpoint_dir else None
+    strategy = make_strategy(spec, ranks)
+    with ranks.together():
+        data = open_data(spec, rank=ranks.rank, world_size=ranks.world_size)
+    found = find(spec.resume, folder, ranks)
+    global_batch = _global_batch(spec, found, ranks)
+    accumulation = global_batch // (spec.micro_batch_size * ranks.world_size)
+    total_steps = _total_steps(spec, data, global_batch)
+    startup.lap("data")
+
+    # The model, the optimiser, and where they were left.
+    with ranks.together():
+        model = build_model(spec, strategy, ranks.device, vocab_size=data.vocab_size)
+    optimizer = make_optimizer(model, spec)
+    shapes = parameter_shapes(model)
+    startup.lap("model")
+    checkpoints = None
+    if folder:
+        checkpoints = Checkpoints(folder, keep_last=spec.keep_last, model=model, optimizer=optimizer, ranks=ranks)
+    step, loss, saved = 0, None, None
+    log.info(
+        metrics.start(
+            model=spec.model if isinstance(spec.model, str) else spec.model.architecture,
+            parameters=sum(math.prod(shape) for shape in shapes.values()),
+            strategy=f"{spec.strategy} {spec.sharding}" if spec.strategy == "fsdp" else spec.strategy,
+            world_size=ranks.world_size,
+            global_batch=global_batch,
+            total_steps=total_steps,
+        )
+    )
+    log.info(metrics.resume(found.name if found else None, found.path if found else None))
+    if found:
+        load(found, model, optimizer)
+        step, loss = found.manifest.step, found.manifest.loss
+        saved = found if found.path.parent == folder else None
+        if found.manifest.data_identity == data.identity:
+            data.train.move(found.manifest.data_position)
+        else:
+            log.warning("Data differs from what %s was trained on: it is read from its beginning", found.name)
+    startup.lap("resume")
+
+    def save(at: int, position: Position) -> Checkpoint | None:
+        if checkpoints is None:
+            return None
+        began = time.monotonic()
+        about = Manifest(
+            step=at,
+            loss=loss,
+            run_id=ranks.run_id,
+            global_batch=global_batch,
+            parameters=shapes,
+            data_identity=data.identity,
+            data_position=merged(ranks.gather(position)),
+            spec=spec.model_dump(mode="json"),
+            torch_version=torch.__version__,
+        )
+        done = checkpoints.save(about)
+        log.info(metrics.checkpoint(done.name, done.path, time.monotonic() - began))
+        return done
+
+    speed = metrics.Speed()
+    reason = None
+    while step < total_steps:
+        # The step's samples, and at the same time: is anyone asked to stop?
+        position = data.train.position()
+        micro_batches = [
+            inputs_and_targets(torch.from_numpy(data.train.batch(spec.micro_batch_size)).to(ranks.device))
+            for _ in range(accumulation)
+        ]
+        own_tokens = sum(counted(targets) for _, targets in micro_batches)
+        tokens, signals, out_of_time = ranks.total([own_tokens, stop.signal is not None, stop.out_of_time])
+        if signals or out_of_time:
+            reason = "signal" if signals else f"max_minutes {spec.max_minutes:g}"
+            if step != (saved and saved.manifest.step):
+                saved = save(step, position)
+            break
+
+        # Forward, backward, update. Randomness is a function of seed, step and rank, so it needs no place in a checkpoint.
+        torch.manual_seed(mixed(ranks.rank, mixed(step, spec.seed)))
+        own_loss = torch.zeros((), device=ranks.device)
+        for number, (inputs, targets) in enumerate(micro_batches):
+            with strategy.forward_backward(model, last=number == accumulation - 1):
+                with strategy.autocast():
+                    part = token_loss(model, inputs, targets) / tokens
+                torch.autograd.backward(part * strategy.loss_scale)
+            own_loss += part.detach()
+        grad_norm = torch.nn.utils.clip_grad_norm_(model.parameters(), spec.grad_clip or math.inf)
+        lr = learning_rate(step, total_steps, spec)
+        set_learning_rate(optimizer, lr)
+        optimizer.step()
+        optimizer.zero_grad()
+        step += 1
+        speed.add(global_batch)
+
+        # What is to be said and kept of it.
+        last = step == total_steps
+        log_due, save_due = step % spec.log_every == 0 or last, last or _due(step, spec.checkpoint_every)
+        if log_due or save_due:
+            loss = ranks.total([float(own_loss)])[0]
+            if not math.isfinite(loss):
+                raise KfjobError(
+                    f"the loss is {loss} at step {step}", hint="a lower `lr`, a longer warm-up or `precision: fp32`"
+                )
+        if log_due and loss is not None:
+            samples_per_second = speed.take()
+            log.info(metrics.progress(step, loss=loss, speed=samples_per_second, lr=lr))
+            log.info(
+                metrics.figures(
+                    step,
+                    tokens_per_second=samples_per_second * spec.sequence_length,
+                    grad_norm=metrics.whole(grad_norm),
+                    memory=metrics.peak_memory(),
+                )
+            )
+        began = time.monotonic()
+        if data.validation and (last or _due(step, spec.eval_every)):
+            held_out, evaluated = evaluate(
+                model, data.validation, batch_size=spec.micro_batch_size, ranks=ranks, strategy=strategy
+            )
+            log.info(metrics.evaluation(step, loss=held_out, tokens=evaluated))
+        if save_due:
+            saved = save(step, data.train.position())
+        speed.leave_out(began)
+        if startup.running:
+            log.info(startup.line())
+
+    return Outcome(
+        outcome="stopped" if reason else "finished",
+        step=step,
+        loss=loss,
+        checkpoint=str(saved.path) if saved else None,
+        reason=reason,
+    )
+
+
+def _due(step: int, every: int) -> bool:
+    return every > 0 and step % every == 0
+
+
+def _global_batch(spec: TrainSpec, found: Checkpoint | None, ranks: Ranks) -> int:
+    """Samples in a step. A run that goes on with another number of ranks, and nothing else changed, keeps what it had."""
+    here = spec.micro_batch_size * ranks.world_size
+    wanted = here * spec.gradient_accumulation_steps
+    if found is None or found.manifest.global_batch == wanted:
+        return wanted
+    before = TrainSpec.model_validate(found.manifest.spec)
+    asked = (spec.micro_batch_size, spec.gradient_accumulation_steps)
+    if (before.micro_batch_size, before.gradient_accumulation_steps) != asked:
+        return wanted
+    if found.manifest.global_batch % here:
+        raise KfjobError(
+            f"a global batch of {found.manifest.global_batch} samples cannot be kept with {ranks.world_size} ranks",
+            cause=f"{found.name} was written with it, and a micro-batch on every rank is {here} samples",
+            hint="change micro_batch_size or gradient_accumulation_steps to choose a new one",
+        )
+    return found.manifest.global_batch
+
+
+def _total_steps(spec: TrainSpec, data: Data, global_batch: int) -> int:
+    """The last step: of max_steps and epochs what comes first."""
+    if spec.epochs is None or data.train.samples_per_epoch is None:
+        return spec.max_steps or 0
+    steps = spec.epochs * data.train.samples_per_epoch // global_batch
+    if steps == 0:
+        raise KfjobError(f"{spec.epochs} epochs have fewer samples than one global batch of {global_batch}", where="epochs")
+    return min(steps, spec.max_steps or steps)
