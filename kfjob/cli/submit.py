@@ -16,7 +16,7 @@ from kfjob.cli.options import Settings, notice, output, read_spec, where
 @where
 def submit(*, spec: str, follow: bool, output: str, settings: Settings) -> int:
     """Start the job that SPEC (a file, or - for standard input) describes."""
-    from kfjob.api.run import submit as start
+    from kfjob.api.run import submit_text as start
     from kfjob.cli import follow as following
 
     text, file = read_spec(spec)
@@ -36,7 +36,7 @@ def submit(*, spec: str, follow: bool, output: str, settings: Settings) -> int:
 @where
 def apply(*, spec: str, settings: Settings) -> None:
     """Change the live job to what SPEC says, where that is possible in place."""
-    from kfjob.api.run import apply as change
+    from kfjob.api.run import apply_text as change
 
     text, file = read_spec(spec)
     run = change(text, file=file, settings=settings, notice=notice)
@@ -64,4 +64,5 @@ def validate(*, spec: str, settings: Settings) -> None:
 
     text, file = read_spec(spec)
     _, plan = plan_text(text, file=file, settings=settings, notice=notice)
-    click.echo(f"`{file}` is valid: {plan.nodes} nodes, {plan.processes_per_node} processes each, rendezvous {plan.rendezvous.backend}", err=True)
+    said = f"{plan.nodes} nodes, {plan.processes_per_node} processes each, rendezvous {plan.rendezvous.backend}"
+    click.echo(f"`{file}` is valid: {said}", err=True)

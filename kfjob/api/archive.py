@@ -1,0 +1,125 @@
+"""What is kept of a job when it goes: its spec, its last state and every pod's log, in the layout of `backends.folder`.
+
+Also the reader of such a folder, of a folder of saved logs, and of the archive as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Protocol
+
+from kfjob.api.config import Settings
+from kfjob.backends import folder, log_file
+from kfjob.backends.base import Backend, JobRef, LogRange
+from kfjob.errors import NotFound
+from kfjob.events import TRAINING_CONTAINER, JobChanged, JobPhase, JobSnapshot, LogGap, LogLine, PodChanged, PodPhase
+
+AT_ONCE = 8
+"""Logs that are fetched at the same time."""
+
+
+class Reader(Protocol):
+    """What can be asked of a job that need not be alive: the reading half of a Backend."""
+
+    def logs(self, ref: JobRef, pod: str, wanted: LogRange) -> Iterator[LogLine | LogGap]:
+        """As `Backend.logs`."""
+
+
+def archive_root(settings: Settings) -> Path:
+    """Where the jobs are that were stopped, on this machine."""
+    return settings.state / "archive"
+
+
+def keep(backend: Backend, ref: JobRef, snapshot: JobSnapshot, root: Path) -> Path:
+    """Write all that is known of the job to the archive; the folder of this launch.
+
+    What cannot be read (a pod that never started has no log) is left out. A second call replaces what the first wrote.
+    """
+    launch = snapshot.launch or snapshot.uid or "unnamed"
+    place = folder.make_private(folder.launch_folder(root, snapshot.namespace, snapshot.name, launch))
+    wanted = [(pod, previous) for pod in snapshot.pods for previous in ((False, True) if pod.restarts else (False,))]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(lambda one: _keep_log(backend, ref, place, one[0].pod, previous=one[1]), wanted))
+    folder.write_snapshot(place, snapshot)
+    return place
+
+
+def _keep_log(backend: Backend, ref: JobRef, place: Path, pod: str, *, previous: bool) -> None:
+    path = folder.log_path(place, pod, previous=previous)
+    with suppress(NotFound):
+        lines = backend.logs(ref, pod, LogRange(previous=previous))
+        first = next(lines, None)
+        if first is None:
+            return
+        folder.make_private(path.parent)
+        with path.open("wb") as out:
+            for line in chain([first], lines):
+                if isinstance(line, LogLine):
+                    out.write((log_file.stamp(line.time) if line.time is not None else b"") + line.text.encode() + b"\n")
+
+
+def newest(root: Path, namespace: str, job: str) -> Path:
+    """The folder of the job's last launch that was archived.
+
+    Raises:
+        NotFound: none was.
+    """
+    kept = folder.launches(root, namespace, job)
+    if not kept:
+        raise NotFound(
+            f"no job `{job}` in namespace `{namespace}`, and none in the archive", hint="`kfjob list` shows the jobs"
+        )
+    return kept[-1]
+
+
+class Archived:
+    """A job as a folder holds it: a launch of the archive, or saved logs (`<pod>.log`, `<pod>/<container>.log`)."""
+
+    def __init__(self, place: Path) -> None:
+        """Open the folder.
+
+        Raises:
+            NotFound: it holds neither a job nor logs.
+        """
+        if not place.is_dir():
+            raise NotFound(f"folder `{place}` does not exist")
+        self.place = place
+        self._logs = _logs_in(place)
+        if not self._logs and not (place / folder.STATUS).exists():
+            raise NotFound(f"folder `{place}` holds no logs", hint="expected are `<pod>.log` or `<pod>/<container>.log`")
+
+    def snapshot(self) -> JobSnapshot:
+        """What the folder says of the job; of a folder of logs alone, its name and the pods that printed."""
+        try:
+            kept = folder.read_snapshot(self.place)
+        except NotFound:
+            pods = tuple(PodChanged(pod=pod, phase=PodPhase.UNKNOWN) for pod in self._logs)
+            return JobSnapshot(name=self.place.name, namespace="", job=JobChanged(phase=JobPhase.STOPPED), pods=pods)
+        return kept if kept.job.phase.ended else replace(kept, job=replace(kept.job, phase=JobPhase.STOPPED))
+
+    def logs(self, ref: JobRef, pod: str, wanted: LogRange) -> Iterator[LogLine | LogGap]:  # noqa: ARG002 - Reader's signature
+        """As `Backend.logs`; nothing is ever added, so `follow` makes no difference."""
+        known = self._logs.get(pod)
+        if known is None:
+            raise NotFound(f"no log of pod `{pod}` in `{self.place}`")
+        path = known
+        if wanted.container != TRAINING_CONTAINER or wanted.previous:
+            path = folder.log_path(self.place, pod, wanted.container, previous=wanted.previous)
+        try:
+            for time, text in log_file.read(path, wanted):
+                yield LogLine(pod=pod, text=text, time=time, container=wanted.container, container_id=str(wanted.previous))
+        except FileNotFoundError as err:
+            raise NotFound(f"no log of container `{wanted.container}` of pod `{pod}` in `{self.place}`") from err
+
+
+def _logs_in(place: Path) -> dict[str, Path]:
+    logs = folder.flat_logs(place)
+    for pod in folder.entries(place):
+        if (path := folder.log_path(place, pod.name)).is_file():
+            logs[pod.name] = path
+    return logs

@@ -1,0 +1,228 @@
+"""One job in one's hands: `submit` and `attach` give a Run, which answers questions about the job and ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from kfjob.api import archive, look
+from kfjob.api import follow as following
+from kfjob.api import relaunch as relaunching
+from kfjob.api import stop as stopping
+from kfjob.api import wait as waiting
+from kfjob.api.config import Settings, settings_here
+from kfjob.api.context import plan_context
+from kfjob.api.place import Notice, Place, place, place_of
+from kfjob.api.render import resolve_at
+from kfjob.backends import folder
+from kfjob.backends.base import JobRef, LogRange
+from kfjob.errors import NotFound
+from kfjob.events import Event, JobPhase, JobSnapshot, LogGap, LogLine
+from kfjob.observe.config import ObserveConfig
+from kfjob.observe.master import Master
+from kfjob.observe.training import Training
+from kfjob.observe.view import JobView, reduce
+from kfjob.plan import JobPlan
+from kfjob.spec.job import JobSpec
+from kfjob.spec.source import Loaded, Positions, load
+
+
+def _silent(_text: str) -> None:
+    """Notices are for terminals."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One launch of one job. Every question is answered by a fresh look; nothing is cached."""
+
+    place: Place
+    ref: JobRef
+    config: ObserveConfig
+    kept: archive.Archived | None = None  # the job is gone, this is what is left of it
+
+    @property
+    def name(self) -> str:
+        """Of the job."""
+        return self.ref.name
+
+    @property
+    def launch(self) -> str:
+        """The id of this launch."""
+        return self.ref.launch
+
+    @property
+    def logs_folder(self) -> Path | None:
+        """Where the logs are files on this machine; None on a cluster."""
+        if self.kept:
+            return self.kept.place
+        if self.place.name != "local":
+            return None
+        return folder.launch_folder(self.place.settings.state / "local", self.ref.namespace, self.name, self.launch)
+
+    def describe(self) -> dict[str, Any]:
+        """Where the job is, for machines."""
+        return {
+            "job": self.ref.name,
+            "namespace": self.ref.namespace,
+            "backend": self.ref.backend,
+            "launch": self.ref.launch,
+            "uid": self.ref.uid,
+        }
+
+    def snapshot(self) -> JobSnapshot:
+        """The job and its pods as they are now.
+
+        Raises:
+            NotFound: it is gone.
+        """
+        return self.kept.snapshot() if self.kept else self.place.get(self.name)
+
+    def view(self) -> JobView:
+        """All that can be known now from the job's state and its logs."""
+        return look.look(self._reader, self.ref, self.snapshot(), self.config)
+
+    def master(self, *, wait: float = 0.0) -> Master:
+        """The pod that prints progress, and how we know; wait up to so many seconds for evidence.
+
+        Raises:
+            Unanswered: there is no evidence.
+            WaitTimeout: there is none after `wait` seconds.
+        """
+        return look.find_master(self.view, self.name, timeout=wait)
+
+    def progress(self) -> Training:
+        """How far training is: step, loss, speed and the curve so far."""
+        return self.view().training
+
+    def logs(self, pod: str, wanted: LogRange | None = None) -> Iterator[LogLine | LogGap]:
+        """Lines of one pod's log; all that is there now, if nothing else is wanted."""
+        return self._reader.logs(self.ref, pod, wanted or LogRange())
+
+    def follow(self) -> Iterator[tuple[JobView, Event]]:
+        """Every event with the view after it, until the job has ended. Leaving the loop lets the job go on."""
+        view = JobView(config=self.config)
+        for event in following.events(self.place.backend, self.ref):
+            view = reduce(view, event)
+            yield view, event
+
+    def wait(self, *, timeout: float | None = None) -> JobPhase:
+        """Wait for the end; how it ended.
+
+        Raises:
+            WaitTimeout: it goes on after `timeout` seconds.
+        """
+        if self.kept:
+            return self.kept.snapshot().job.phase
+        return waiting.wait(self.place.backend, self.ref, timeout=timeout)
+
+    def stop(self, *, timeout: float = stopping.STOP_TIMEOUT) -> Path | None:
+        """End the job and free its name; the folder of its archive."""
+        return stopping.stop(self.place, self.name, timeout=timeout)
+
+    def relaunch(self, *, timeout: float = stopping.STOP_TIMEOUT) -> Run:
+        """Stop the job and submit the recorded spec again."""
+        plan, ref = relaunching.relaunch(self.place, self.name, timeout=timeout)
+        return Run(self.place, ref, look.config_of_plan(plan))
+
+    @property
+    def _reader(self) -> archive.Reader:
+        return self.kept or self.place.backend
+
+
+def submit(
+    spec: JobSpec | str | Path,
+    *,
+    backend: str | None = None,
+    context: str | None = None,
+    namespace: str | None = None,
+    settings: Settings | None = None,
+    notice: Notice = _silent,
+) -> Run:
+    """Start a job; `spec` is a JobSpec or the file of one.
+
+    Raises:
+        SpecError: every problem of the spec.
+        AlreadyExists: a job of this name is there; nothing was changed.
+    """
+    where = settings or settings_here(backend=backend, context=context, namespace=namespace)
+    loaded = Loaded(spec, Positions()) if isinstance(spec, JobSpec) else _read(Path(spec))
+    return _start(loaded, where, notice)
+
+
+def submit_text(text: str, *, file: str, settings: Settings, notice: Notice = _silent) -> Run:
+    """`submit` for a spec as text; `file` is its name in messages."""
+    return _start(load(text, file=file), settings, notice)
+
+
+def apply_text(text: str, *, file: str, settings: Settings, notice: Notice = _silent) -> Run:
+    """Change the live job to what the spec says, where that is possible in place. The launch stays the same.
+
+    Raises:
+        NotFound: there is no such job.
+        Refused: the change needs a relaunch.
+    """
+    loaded = load(text, file=file)
+    at, plan = _plan(loaded, settings, notice)
+    live = at.get(plan.name)
+    plan = resolve_at(loaded.spec, loaded.positions, plan_context(at.settings, at.name, launch=live.launch))
+    return Run(at, at.backend.apply(plan), look.config_of_plan(plan))
+
+
+def attach(
+    job: str,
+    *,
+    backend: str | None = None,
+    context: str | None = None,
+    namespace: str | None = None,
+    settings: Settings | None = None,
+    notice: Notice = _silent,
+) -> Run:
+    """Take an existing job in hand; one that was stopped, from the archive.
+
+    Raises:
+        NotFound: neither the backend nor the archive knows it.
+    """
+    at = place_of(job, settings or settings_here(backend=backend, context=context, namespace=namespace), notice=notice)
+    try:
+        snapshot = at.get(job)
+    except NotFound as err:
+        return _from_archive(at, job, err, notice)
+    return Run(at, stopping.ref_of(at, snapshot), look.config_of_snapshot(snapshot))
+
+
+def from_folder(path: Path, *, settings: Settings) -> Run:
+    """A Run over a folder of saved logs: what it can answer, it answers; there is nothing to stop or to wait for."""
+    kept = archive.Archived(path)
+    at = Place(settings, "local", "default")
+    snapshot = kept.snapshot()
+    return Run(at, stopping.ref_of(at, snapshot), look.config_of_snapshot(snapshot), kept)
+
+
+def _from_archive(at: Place, job: str, error: NotFound, notice: Notice) -> Run:
+    try:
+        left = archive.newest(archive.archive_root(at.settings), at.namespace, job)
+    except NotFound:
+        raise error from None
+    notice(f"`{job}` is gone, this is the archive of its last launch: {left}")
+    run = from_folder(left, settings=at.settings)
+    return replace(run, place=at)
+
+
+def _read(file: Path) -> Loaded:
+    try:
+        return load(file.read_text(encoding="utf-8"), file=str(file))
+    except OSError as err:
+        raise NotFound(f"spec `{file}` cannot be read", cause=str(err)) from err
+
+
+def _plan(loaded: Loaded, settings: Settings, notice: Notice) -> tuple[Place, JobPlan]:
+    at = place(settings, notice=notice)
+    plan = resolve_at(loaded.spec, loaded.positions, plan_context(settings, at.name))
+    return replace(at, namespace=plan.namespace), plan
+
+
+def _start(loaded: Loaded, settings: Settings, notice: Notice) -> Run:
+    at, plan = _plan(loaded, settings, notice)
+    return Run(at, at.backend.submit(plan), look.config_of_plan(plan))

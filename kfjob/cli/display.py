@@ -1,0 +1,222 @@
+"""How a followed job is shown: a live panel in a terminal, lines elsewhere, JSON lines for machines.
+
+All but JSON goes to stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Self
+
+from kfjob.backends.base import LogRange
+from kfjob.cli import text
+from kfjob.errors import KfjobError
+from kfjob.events import JobPhase, LogLine
+from kfjob.observe.master import Master
+from kfjob.observe.view import JobView, News
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from kfjob.api.run import Run
+    from kfjob.events import Event
+
+PROGRESS_EVERY = 5.0  # seconds between progress lines where each one stays on the screen
+REFRESH_EVERY = 0.2
+LAST_WORDS = 15  # lines of a failed pod's log
+
+
+class Display:
+    """Follows the view; subclasses say how it is shown."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self._last_news: News | None = None
+        self._last_progress = 0.0
+        self._phase: str | None = None
+        self._step: int | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to put back."""
+
+    def update(self, view: JobView, event: Event, now: float) -> None:  # noqa: ARG002 - some displays ask for the event
+        """One more event has happened; `now` in seconds of a clock that never goes back."""
+        if view.phase and view.headline != self._phase:
+            self._phase = view.headline
+            self.say(view.now, self.run.name, view.headline)
+        for news in self._fresh(view):
+            self.say(news.time, news.pod, news.text if news.kind == "pod" else f"{news.kind}: {news.text}")
+        if view.training.step != self._step:
+            self._step = view.training.step
+            self.progressed(view, now)
+
+    def say(self, when: int | None, who: str, what: str) -> None:
+        """Something happened that deserves a line."""
+        stamp = time.strftime("%H:%M:%S", time.localtime(when / text.SECOND)) if when else " " * 8
+        print(f"{stamp}  {who}  {what}", file=sys.stderr, flush=True)  # noqa: T201 - this is the output
+
+    def progressed(self, view: JobView, now: float) -> None:
+        """A new step was reported."""
+        if now - self._last_progress >= PROGRESS_EVERY:
+            self._last_progress = now
+            self.say(view.training.last_time, view.training.pod, text.progress_line(view))
+
+    def summary(self, view: JobView) -> None:
+        """The job has ended: how, who printed, where things are, what to do next."""
+        print("\n" + "\n".join(summary(self.run, view)), file=sys.stderr, flush=True)  # noqa: T201 - this is the output
+
+    def _fresh(self, view: JobView) -> list[News]:
+        fresh: list[News] = []
+        for news in reversed(view.news):
+            if news is self._last_news:
+                break
+            fresh.append(news)
+        if view.news:
+            self._last_news = view.news[-1]
+        return fresh[::-1]
+
+
+class PlainDisplay(Display):
+    """One line for each thing that happens, progress every few seconds."""
+
+
+class JsonDisplay(Display):
+    """One JSON value a line on stdout: `job`, `news` and `progress` as they come, at the end `end` with the whole view."""
+
+    def say(self, when: int | None, who: str, what: str) -> None:
+        """Something happened."""
+        _print_json({"kind": "news", "time": when, "of": who, "text": what})
+
+    def progressed(self, view: JobView, now: float) -> None:  # noqa: ARG002 - machines get every step
+        """A new step was reported."""
+        _print_json({"kind": "progress"} | text.training_json(view.training) | {"total": view.total, "eta": view.eta})
+
+    def summary(self, view: JobView) -> None:
+        """The whole view."""
+        _print_json({"kind": "end"} | self.run.describe() | text.view_json(view))
+
+
+class LiveDisplay(Display):
+    """A panel that stays at the bottom of the terminal, with what happens scrolling by above it."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        from rich.console import Console
+        from rich.live import Live
+
+        self._console = Console(stderr=True, highlight=False)
+        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._drawn = 0.0
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def say(self, when: int | None, who: str, what: str) -> None:
+        """Above the panel."""
+        from rich.text import Text
+
+        stamp = time.strftime("%H:%M:%S", time.localtime(when / text.SECOND)) if when else " " * 8
+        self._console.print(Text.assemble((f"{stamp}  ", "dim"), (f"{who}  ", "cyan"), what))
+
+    def progressed(self, view: JobView, now: float) -> None:
+        """The panel shows it."""
+
+    def update(self, view: JobView, event: Event, now: float) -> None:
+        """Draw at most every fifth of a second."""
+        super().update(view, event, now)
+        if now - self._drawn >= REFRESH_EVERY:
+            self._drawn = now
+            self._live.update(panel(self.run.name, view), refresh=True)
+
+    def summary(self, view: JobView) -> None:
+        """As the others, with colour."""
+        from rich.text import Text
+
+        colour = "green" if view.phase is JobPhase.SUCCEEDED else "red"
+        first, *rest = summary(self.run, view)
+        self._console.print()
+        self._console.print(Text(first, style=f"bold {colour}"))
+        for line in rest:
+            self._console.print(Text(line), soft_wrap=True)
+
+
+def panel(name: str, view: JobView) -> Group:
+    """The live panel: state, pods, the bar, the loss curve, the master."""
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    now = view.now or 0
+    pods = view.pods.values()
+    up = sum(1 for pod in pods if pod.state and pod.state.ready)
+    head = Text.assemble((name, "bold"), "  ", view.headline, (f"  pods {up}/{len(pods) or len(view.config.workers)}", "dim"))
+    if view.job and view.job.created:
+        head.append(f"  {text.age(view.job.created, now)}", style="dim")
+    grid = Table.grid(padding=(0, 2))
+    if view.training.step is not None and view.total:
+        grid.add_row("progress", ProgressBar(total=view.total, completed=view.training.step, width=40))
+    if line := text.progress_line(view):
+        grid.add_row("", line)
+    if len(view.training.curve) > 1:
+        grid.add_row("loss", text.sparkline([point.loss for point in view.training.curve], 40))
+    if isinstance(view.master, Master):
+        grid.add_row("master", f"{view.master.pod} ({view.master.confidence})")
+    return Group(Text(""), head, grid)
+
+
+def summary(run: Run, view: JobView) -> list[str]:
+    """The end of a job in a few lines."""
+    took = ""
+    if view.job and view.job.created:
+        took = f" after {text.age(view.job.created, view.job.ended or view.now or view.job.created)}"
+    lines = [f"{run.name}: {view.headline}{took}"]
+    facts: list[tuple[str, str]] = []
+    if isinstance(view.master, Master):
+        ranks = f", global ranks {', '.join(map(str, view.master.global_ranks))}" if view.master.global_ranks else ""
+        facts.append(("progress", f"printed by pod `{view.master.pod}` ({view.master.confidence}{ranks})"))
+    training = view.training
+    if training.loss is not None:
+        steps = f" in {training.step} steps" if training.step is not None else ""
+        first = f"{training.first_loss:.4f} → " if training.first_loss is not None else ""
+        facts.append(("loss", f"{first}{training.loss:.4f}{steps}  {text.sparkline([p.loss for p in training.curve])}"))
+    if view.outcome:
+        facts.append(("outcome", view.outcome.outcome + (f": {view.outcome.reason}" if view.outcome.reason else "")))
+    if view.checkpoint:
+        facts.append(("checkpoint", view.checkpoint.path))
+    facts.append(("logs", str(run.logs_folder or f"kfjob logs {run.name}")))
+    if view.phase is JobPhase.STOPPED:
+        facts.append(("next", f"kfjob relaunch {run.name}"))
+    else:
+        verbs = ("status {}", "logs {} --master", "relaunch {}", "stop {}")
+        facts.append(("next", " · ".join(f"kfjob {verb.format(run.name)}" for verb in verbs)))
+    lines += [f"  {key:<10} {value}" for key, value in facts]
+    if view.phase is JobPhase.FAILED:
+        lines += last_words(run, view)
+    return lines
+
+
+def last_words(run: Run, view: JobView) -> list[str]:
+    """The end of the log of the pod that failed first."""
+    if not view.troubles:
+        return []
+    trouble = view.troubles[0]
+    lines: list[str] = []
+    with suppress(KfjobError):
+        lines = [line.text for line in run.logs(trouble.pod, LogRange(tail=LAST_WORDS)) if isinstance(line, LogLine)]
+    return ["", f"the last lines of `{trouble.pod}` ({trouble.reason}):", *(f"  {line}" for line in lines)]
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(value) + "\n")
+    sys.stdout.flush()

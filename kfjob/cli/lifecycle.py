@@ -1,0 +1,43 @@
+"""stop and relaunch: the commands that end a job."""
+
+from __future__ import annotations
+
+import click
+
+from kfjob.cli.options import Settings, notice, where
+
+
+@click.command()
+@click.argument("job")
+@click.option("--timeout", default=300.0, show_default=True, metavar="SECONDS", help="How long its pods may take to go.")
+@click.option("--no-archive", is_flag=True, help="Do not fetch the logs first.")
+@where
+def stop(*, job: str, timeout: float, no_archive: bool, settings: Settings) -> None:
+    """End a job and free its name; one that has ended is removed too. Its logs are archived first."""
+    from kfjob.api.place import place_of
+    from kfjob.api.stop import stop as end
+
+    kept = end(place_of(job, settings, notice=notice), job, timeout=timeout, archive_logs=not no_archive)
+    click.echo(job)
+    click.echo(f"stopped `{job}`" + (f", its logs are in {kept}" if kept else ""), err=True)
+
+
+@click.command()
+@click.argument("job")
+@click.option("-f", "--follow", is_flag=True, help="Stay and show the progress.")
+@click.option("--timeout", default=300.0, show_default=True, metavar="SECONDS", help="How long its pods may take to go.")
+@where
+def relaunch(*, job: str, follow: bool, timeout: float, settings: Settings) -> int:
+    """Stop a job and submit its recorded spec again, with a new launch id and the same checkpoint folder."""
+    from kfjob.api.look import config_of_plan
+    from kfjob.api.place import place_of
+    from kfjob.api.relaunch import relaunch as again
+    from kfjob.api.run import Run
+    from kfjob.cli import follow as following
+
+    at = place_of(job, settings, notice=notice)
+    plan, ref = again(at, job, timeout=timeout)
+    run = Run(at, ref, config_of_plan(plan))
+    click.echo(run.name)
+    click.echo(f"relaunched `{run.name}` (launch {run.launch})", err=True)
+    return following.follow(run, "auto") if follow else 0

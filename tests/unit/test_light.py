@@ -1,0 +1,49 @@
+"""What the light commands import: `--help` and `render` must not wait for libraries that they do not use."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("torch", "transformers", "datasets", "kubernetes", "kubeflow", "boto3", "botocore", "rich", "numpy")
+PROGRAM = """
+import sys
+from kfjob.cli.main import run
+code = run(sys.argv[1:])
+assert code == 0, code
+print("\\n" + " ".join(sorted({name.partition('.')[0] for name in sys.modules})))
+"""
+
+
+def modules_after(*argv: str) -> set[str]:
+    done = subprocess.run([sys.executable, "-c", PROGRAM, *argv], capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["render", "--help"], ["status", "--help"]])
+def test_help_imports_not_even_pydantic(argv):
+    assert modules_after(*argv).isdisjoint({*HEAVY, "pydantic"})
+
+
+def test_render_and_validate_import_nothing_heavy(tmp_path):
+    spec = tmp_path / "job.yaml"
+    spec.write_text("name: a\nimage: b\ncommand: c\n")
+    for command in ("render", "validate"):
+        found = modules_after(command, str(spec))
+        assert found.isdisjoint(HEAVY)
+        assert "pydantic" in found
+
+
+def test_importing_the_package_costs_nothing():
+    program = "import sys, kfjob; print(' '.join(m for m in sys.modules if m.startswith('kfjob')))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["kfjob"]
+
+
+def test_every_public_name_is_there():
+    import kfjob
+
+    for name in kfjob.__all__:
+        assert getattr(kfjob, name) is not None

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kfjob.api import context
+from kfjob.api.config import load_settings
+from kfjob.errors import SpecError, Unreachable
+
+KUBECONFIG = """
+current-context: b
+contexts:
+  - {name: a, context: {cluster: x, namespace: team-a}}
+  - {name: b, context: {cluster: x}}
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> dict[str, str]:
+    return {"XDG_CONFIG_HOME": str(tmp_path / "config"), "XDG_STATE_HOME": str(tmp_path / "state")}
+
+
+def test_flag_then_environment_then_nearest_file_then_the_users(tmp_path, home):
+    (tmp_path / "config/kfjob").mkdir(parents=True)
+    (tmp_path / "config/kfjob/kfjob.toml").write_text('backend = "local"\nnamespace = "user"\ncontext = "user"\netcd_image = "user"')
+    deep = tmp_path / "project/deep"
+    deep.mkdir(parents=True)
+    (tmp_path / "project/kfjob.toml").write_text('namespace = "project"\ncontext = "project"\netcd_image = "project"')
+    settings = load_settings(
+        environ=home | {"KFJOB_CONTEXT": "env", "KFJOB_NAMESPACE": "env"}, folder=deep, namespace="flag", context=None
+    )
+    assert (settings.namespace, settings.context, settings.etcd_image, settings.backend) == ("flag", "env", "project", "local")
+    assert settings.state == tmp_path / "state/kfjob"
+
+
+def test_pyproject_counts_when_it_speaks_of_us(tmp_path, home):
+    (tmp_path / "pyproject.toml").write_text('[tool.kfjob]\nbackend = "local"\n')
+    assert load_settings(environ=home, folder=tmp_path).backend == "local"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("bakend = 'local'", "did you mean `backend`"),
+        ("backend = 3", "must be text"),
+        ("backend =", "cannot be read"),
+        ("backend = 'slurm'", "unknown backend `slurm`"),
+    ],
+)
+def test_a_faulty_file_is_named(tmp_path, home, text, message):
+    (tmp_path / "kfjob.toml").write_text(text)
+    with pytest.raises(SpecError, match=message):
+        load_settings(environ=home, folder=tmp_path)
+
+
+def test_kubeconfig_context_and_namespace(tmp_path):
+    file = tmp_path / "kubeconfig"
+    file.write_text(KUBECONFIG)
+    environ = {"KUBECONFIG": f"{tmp_path}/missing:{file}"}
+    assert context.find_kubeconfig(environ) == context.Kubeconfig("b", "default")
+    assert context.find_kubeconfig(environ, "a") == context.Kubeconfig("a", "team-a")
+    assert context.find_kubeconfig(environ, "zzz") is None
+    assert context.find_kubeconfig({"KUBECONFIG": f"{tmp_path}/missing"}) is None
+
+
+def test_backend_is_kubernetes_where_a_kubeconfig_is(tmp_path, home, monkeypatch):
+    said: list[str] = []
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    settings = load_settings(environ=home, folder=tmp_path)
+    assert context.choose_backend(settings, notice=said.append) == "local"
+    assert "running on this machine" in said[0]
+    (tmp_path / "none").write_text(KUBECONFIG)
+    assert context.choose_backend(settings, notice=said.append) == "kubernetes"
+    assert len(said) == 1
+
+
+def test_no_kubeconfig_is_said_with_what_to_do(tmp_path, home, monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    with pytest.raises(Unreachable, match="no kubeconfig") as caught:
+        context.open_backend(load_settings(environ=home, folder=tmp_path), "kubernetes")
+    assert caught.value.exit_code == 5
+    assert "--backend local" in str(caught.value.hint)
+
+
+def test_launch_ids_are_distinct_and_fit_in_a_label():
+    made = {context.new_launch_id() for _ in range(200)}
+    assert len(made) == 200
+    assert all(re.fullmatch(r"\d{8}-\d{6}-[a-z0-9]{4}", launch) for launch in made)

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfjob.errors import SpecError
+from kfjob.spec.source import load, parse
+
+GOOD = "name: train\nimage: a:1\ncommand: torchrun train.py\n"
+
+
+def problems(text: str):
+    with pytest.raises(SpecError) as caught:
+        load(text, file="t.yaml")
+    return caught.value.problems
+
+
+def test_a_line_of_command_is_split_into_words():
+    assert load(GOOD + "nodes: 2\n").spec.command == ("torchrun", "train.py")
+
+
+def test_rendezvous_may_be_one_word():
+    assert load(GOOD + "rendezvous: etcd-v2\n").spec.rendezvous.backend == "etcd-v2"
+
+
+def test_numbers_of_the_environment_become_text():
+    assert load(GOOD + "env: {A: 1, B: 0.5, C: x}\n").spec.env == {"A": "1", "B": "0.5", "C": "x"}
+
+
+def test_every_problem_is_named_once_in_the_order_of_the_file():
+    found = problems("name: -x\nimage: a\nnodes: 0\ncommand: a\nenv: {A: true}\nresources: {cpu: lots}\n")
+    assert [(p.line, p.path) for p in found] == [(1, "name"), (3, "nodes"), (5, "env.A"), (6, "resources.cpu")]
+
+
+def test_merge_keys_are_understood():
+    text = GOOD + "env: &e {A: x}\nannotations: {<<: *e, B: y}\n"
+    assert load(text).spec.annotations == {"A": "x", "B": "y"}
+
+
+def test_a_dictionary_in_the_place_of_text_is_one_problem():
+    (problem,) = problems(GOOD.replace("a:1", "{a: 1}"))
+    assert problem.title == "`image` must be text, not a mapping"
+    assert (problem.line, problem.column) == (2, 8)
+
+
+def test_json_is_yaml():
+    assert load('{"name": "train", "image": "a", "command": ["x"]}').spec.name == "train"
+
+
+@pytest.mark.parametrize("text", ["[" * 5000, "a: b: c", "\t- x", "a: !!python/object:os.system {}", "\x00", "%YAML 9.9\n---\na: 1", "a: *b"])
+def test_what_is_no_yaml_gives_one_clear_problem(text):
+    (problem,) = problems(text)
+    assert problem.title == "this is not valid YAML"
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+fields = st.sampled_from(
+    "version name namespace image nodes processes_per_node resources rendezvous env volumes restarts labels command train".split()
+)
+
+
+@given(st.dictionaries(fields, json_values, max_size=6))
+def test_any_values_give_a_spec_or_problems_with_places(data):
+    try:
+        load(yaml.safe_dump(data), file="t.yaml")
+    except SpecError as err:
+        assert err.problems
+        assert all(p.line and p.column for p in err.problems)
+
+
+@given(st.text(max_size=60))
+def test_any_text_gives_a_spec_or_problems(text):
+    try:
+        load(text)
+    except SpecError as err:
+        assert err.problems
+
+
+def test_positions_of_values_and_keys():
+    _, positions = parse("a:\n  - b: 1\n    c: 2\n", file="f")
+    assert positions.keys["a", 0, "c"] == (3, 5)
+    assert positions.values["a", 0, "c"] == (3, 8)
