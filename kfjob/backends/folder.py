@@ -1,0 +1,116 @@
+"""The folder of one launch of one job: what the local backend writes as a job runs, and what an archive of any backend holds.
+
+    <root>/<namespace>/<job>/<launch>/
+        spec.json                       the submitted spec, if kfjob submitted it
+        status.json                     the JobSnapshot, replaced as a whole by rename
+        <pod>/<container>.log           lines as `kubectl logs --timestamps` prints them
+        <pod>/<container>.previous.log  of the container before the last restart
+        .run/                           what only a job that runs on this machine needs
+
+The folders hold what a job printed and was told, so they are the owner's alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from kfjob.errors import BackendError, NotFound
+from kfjob.events import TRAINING_CONTAINER, JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
+
+RUN = ".run"
+SPEC = "spec.json"
+STATUS = "status.json"
+
+_T = TypeVar("_T")
+
+
+def launch_folder(root: Path, namespace: str, job: str, launch: str) -> Path:
+    """Where this launch of this job is kept."""
+    return root / namespace / job / launch
+
+
+def launches(root: Path, namespace: str, job: str) -> list[Path]:
+    """The folders of every launch of a job that is kept under `root`, oldest first."""
+    return sorted(entries(root / namespace / job), key=lambda folder: (_created(folder), folder.name))
+
+
+def entries(folder: Path) -> list[Path]:
+    """The visible folders in `folder`, by name; none if it is not there."""
+    try:
+        return sorted(entry for entry in folder.iterdir() if not entry.name.startswith(".") and entry.is_dir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def make_private(folder: Path) -> Path:
+    """Make `folder` and what is missing above it, for the owner alone."""
+    missing = [folder, *folder.parents]
+    for path in reversed([path for path in missing if not path.exists()]):
+        path.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def write_snapshot(folder: Path, snapshot: JobSnapshot) -> None:
+    """Replace what the folder says of the job; a reader sees the old or the new."""
+    spec = folder / SPEC
+    if snapshot.spec is not None and not spec.exists():
+        _replace_file(spec, snapshot.spec)
+    _replace_file(folder / STATUS, json.dumps(asdict(replace(snapshot, spec=None)), indent=1))
+
+
+def read_snapshot(folder: Path) -> JobSnapshot:
+    """What the folder says of the job. Fields of a newer kfjob are left out.
+
+    Raises:
+        NotFound: the folder says nothing.
+        BackendError: what it says cannot be understood.
+    """
+    try:
+        data = json.loads((folder / STATUS).read_text(encoding="utf-8"))
+        data["job"] = _known(JobChanged, data["job"] | {"phase": JobPhase(data["job"]["phase"])})
+        data["pods"] = tuple(_known(PodChanged, pod | {"phase": PodPhase(pod["phase"])}) for pod in data["pods"])
+        return _known(JobSnapshot, data | {"spec": _text(folder / SPEC)})
+    except (FileNotFoundError, NotADirectoryError) as err:
+        raise NotFound(f"`{folder}` holds no {STATUS}") from err
+    except (OSError, ValueError, LookupError, TypeError) as err:
+        raise BackendError(f"`{folder / STATUS}` cannot be read", cause=f"{type(err).__name__}: {err}") from err
+
+
+def log_path(folder: Path, pod: str, container: str = TRAINING_CONTAINER, *, previous: bool = False) -> Path:
+    """The log of a pod's container."""
+    return folder / pod / f"{container}{'.previous' if previous else ''}.log"
+
+
+def flat_logs(folder: Path) -> dict[str, Path]:
+    """The logs of a flat folder of `<pod>.log` files, such as a loop over `kubectl logs` leaves, by pod."""
+    files = (file for file in sorted(folder.glob("*.log")) if file.is_file() and not file.name.endswith(".previous.log"))
+    return {file.name.removesuffix(".log"): file for file in files}
+
+
+def _known(kind: type[_T], data: dict[str, Any]) -> _T:
+    names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    return kind(**{name: value for name, value in data.items() if name in names})
+
+
+def _text(file: Path) -> str | None:
+    try:
+        return file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+
+
+def _replace_file(file: Path, text: str) -> None:
+    staged = file.with_name(f".{file.name}.{os.getpid()}")
+    staged.write_text(text, encoding="utf-8")
+    staged.replace(file)
+
+
+def _created(folder: Path) -> int:
+    try:
+        return read_snapshot(folder).job.created or 0
+    except (NotFound, BackendError):
+        return 0

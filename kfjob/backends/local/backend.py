@@ -1,0 +1,282 @@
+"""This machine as a place where jobs run.
+
+    <state>/local/<namespace>/<job>/<launch>/    jobs that run or have ended (kfjob.backends.folder has the layout)
+    <state>/archive/…                            the same of jobs that were stopped
+    <state>/volumes/<claim>/                     what stands for a PersistentVolumeClaim
+
+A name is taken by renaming a complete folder into its place, so of two submitters one wins and nobody ever sees half a job.
+That a supervisor lives is told by a lock, which the kernel takes from it when it dies.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import ClassVar
+
+from kfjob.backends import folder, log_file
+from kfjob.backends.base import JobRef, LogRange
+from kfjob.backends.local import launching, order, placement, processes
+from kfjob.backends.local.supervisor import PID
+from kfjob.errors import AlreadyExists, BackendError, NotFound, Refused, WaitTimeout
+from kfjob.events import JobChanged, JobPhase, JobSnapshot, LogGap, LogLine, PodChanged, PodPhase
+from kfjob.plan import BackendName, JobPlan
+from kfjob.spec import names
+
+BACKOFF_SECONDS = 10.0
+"""The kubelet's (v1.34 kubelet.go `backOffPeriod`)."""
+_POLL_SECONDS = 0.1
+_END_POLL_SECONDS = 0.02
+
+
+class LocalBackend:
+    """Jobs as processes of this machine, kept under one state folder."""
+
+    name: ClassVar[BackendName] = "local"
+
+    def __init__(self, *, state: Path, backoff_seconds: float = BACKOFF_SECONDS) -> None:
+        """`backoff_seconds` is the first wait of the restart policies `OnFailure` and `Always`."""
+        self._jobs = state.absolute() / "local"
+        self._archive = state.absolute() / "archive"
+        self._volumes = state.absolute() / "volumes"
+        self._backoff_seconds = backoff_seconds
+
+    def submit(self, plan: JobPlan) -> JobRef:
+        """Start the job. It goes on whatever happens to the process that submits it."""
+        launch = folder.launch_folder(self._jobs, plan.namespace, plan.name, plan.launch)
+        if launch.parent.is_dir() and any(launch.parent.iterdir()):
+            raise _taken(plan.name)
+        uid = str(uuid.uuid4())
+        launch_order, addresses = placement.place(
+            plan, uid=uid, launch=launch, volumes=self._volumes, backoff_seconds=self._backoff_seconds
+        )
+        namespace = folder.make_private(launch.parent.parent)
+        with tempfile.TemporaryDirectory(prefix=".", dir=namespace, ignore_cleanup_errors=True) as staging:
+            staged = folder.make_private(Path(staging) / plan.name / plan.launch)
+            placement.make_volumes(plan, staged, self._volumes)
+            lock = launching.fill(staged, plan, launch_order, addresses)
+            try:
+                _take_name(staged.parent, launch.parent)
+                launching.start_supervisor(launch, lock)
+            except BackendError:
+                shutil.rmtree(launch.parent, ignore_errors=True)
+                raise
+            finally:
+                os.close(lock)
+        return JobRef(backend="local", namespace=plan.namespace, name=plan.name, uid=uid, launch=plan.launch)
+
+    def apply(self, plan: JobPlan) -> JobRef:
+        """Refused: processes that run cannot be given another command or environment."""
+        self.get(plan.name, namespace=plan.namespace)
+        raise Refused(
+            f"job `{plan.name}` runs on this machine and cannot be changed in place",
+            hint=f"`kfjob relaunch {plan.name}` stops it and starts the new spec",
+        )
+
+    def get(self, name: str, *, namespace: str) -> JobSnapshot:
+        """The job and its pods as they are now, from whichever process asks."""
+        if (launch := self._launch(name, namespace)) and (snapshot := _read(launch)):
+            return snapshot
+        raise _unknown(name, namespace)
+
+    def list(self, *, namespace: str) -> list[JobSnapshot]:
+        """All jobs of a namespace, oldest first, without their pods."""
+        launches = [launch for job in folder.entries(self._jobs / namespace) for launch in folder.entries(job)]
+        found = [replace(snapshot, pods=()) for launch in launches if (snapshot := _read(launch))]
+        return sorted(found, key=lambda snapshot: (snapshot.job.created or 0, snapshot.name))
+
+    def watch(self, ref: JobRef) -> Iterator[JobChanged | PodChanged]:
+        """The present state, then every change that lasts longer than the time between two looks."""
+        seen: dict[str, JobChanged | PodChanged] = {}
+        launch = self._launch_of(ref)
+        while launch is not None and (snapshot := _read(launch)) is not None:
+            pods = {pod.pod: pod for pod in snapshot.pods}
+            job = {"": snapshot.job}
+            now: dict[str, JobChanged | PodChanged] = {**pods, **job} if snapshot.job.phase.ended else {**job, **pods}
+            yield from (event for key, event in now.items() if seen.get(key) != event)
+            if snapshot.job.phase.ended:
+                return
+            seen = now
+            time.sleep(_POLL_SECONDS)
+        now_ns = time.time_ns()
+        yield JobChanged(phase=JobPhase.STOPPED, reason="Stopped", message="the job was removed", ended=now_ns, time=now_ns)
+
+    def logs(self, ref: JobRef, pod: str, wanted: LogRange) -> Iterator[LogLine | LogGap]:
+        """Lines of one pod's container, oldest first; `<job>-etcd` with container `etcd` is the job's own etcd."""
+        launch = self._launch_of(ref)
+        if launch is None:
+            raise _unknown(ref.name, ref.namespace)
+        if pod not in {entry.name for entry in folder.entries(launch)}:
+            raise NotFound(f"job `{ref.name}` has no pod `{pod}`")
+        path = folder.log_path(launch, pod, wanted.container, previous=wanted.previous)
+        if wanted.follow and not wanted.previous:
+            return _Following(launch, pod, wanted).lines()
+        if not path.is_file():
+            which = "container before its last restart" if wanted.previous else f"log of a container `{wanted.container}`"
+            raise NotFound(f"pod `{pod}` has no {which}")
+        state = None if wanted.previous else _pod(launch, pod)
+        return (_line(pod, wanted, line, state.container_id if state else "") for line in log_file.read(path, wanted))
+
+    def stop(self, ref: JobRef, *, timeout: float) -> None:
+        """End the job if it runs, and move its folder to the archive. `timeout` in seconds should be above its grace time."""
+        launch = self._launch_of(ref)
+        if launch is None:
+            raise _unknown(ref.name, ref.namespace)
+        deadline = time.monotonic() + timeout
+        was_supervised = launching.is_supervised(launch)
+        _end_supervisor(launch, ref, deadline)
+        _end_leftovers(launch, was_supervised=was_supervised)
+        target = folder.launch_folder(self._archive, ref.namespace, ref.name, launch.name)
+        if target.exists():
+            target = target.with_name(f"{target.name}-{uuid.uuid4().hex[:8]}")
+        folder.make_private(target.parent)
+        try:
+            launch.rename(target)
+        except FileNotFoundError as err:
+            raise _unknown(ref.name, ref.namespace) from err
+        with suppress(OSError):  # another job has the name already
+            launch.parent.rmdir()
+        shutil.rmtree(target / folder.RUN, ignore_errors=True)
+
+    def _launch(self, name: str, namespace: str) -> Path | None:
+        if not names.DNS_1123.fullmatch(name) or not names.DNS_1123.fullmatch(namespace):
+            return None
+        return next(iter(folder.entries(self._jobs / namespace / name)), None)
+
+    def _launch_of(self, ref: JobRef) -> Path | None:
+        """The folder of this very job."""
+        launch = self._launch(ref.name, ref.namespace)
+        snapshot = launch and _read(launch)
+        return launch if snapshot and snapshot.uid == ref.uid else None
+
+
+class _Following:
+    """The log of a pod, followed across restarts until the pod has ended."""
+
+    def __init__(self, launch: Path, pod: str, wanted: LogRange) -> None:
+        self._launch = launch
+        self._pod = pod
+        self._wanted = wanted
+        self._state: PodChanged | None = None  # when the container started that is read
+        self._is_new = True
+
+    def lines(self) -> Iterator[LogLine | LogGap]:
+        path = folder.log_path(self._launch, self._pod, self._wanted.container)
+        for line in log_file.follow(path, self._wanted, ended=self._has_ended, restarted=self._restarted):
+            if self._is_new:
+                yield from self._next_container()
+            yield _line(self._pod, self._wanted, line, self._state.container_id if self._state else "")
+
+    def _restarted(self) -> None:
+        self._is_new = True
+
+    def _next_container(self) -> Iterator[LogGap]:
+        before, self._state, self._is_new = self._state, _pod(self._launch, self._pod), False
+        if before and self._state and (missed := self._state.restarts - before.restarts - 1) > 0:
+            yield LogGap(pod=self._pod, container_id=before.container_id, reason=f"{missed} restarts were too quick to be read")
+
+    def _has_ended(self) -> bool:
+        if (pod := _pod(self._launch, self._pod)) is not None:
+            return pod.phase.ended
+        snapshot = _read(self._launch)
+        return snapshot is None or snapshot.job.phase.ended
+
+
+def _read(launch: Path) -> JobSnapshot | None:
+    """What the folder says, corrected where nobody is left who could; None: it is gone."""
+    supervised = launching.is_supervised(launch)  # asked first: a supervisor writes its last word before it dies
+    try:
+        stat = (launch / folder.STATUS).stat()
+        snapshot = _parsed(launch, stat.st_ino, stat.st_mtime_ns)
+    except (NotFound, FileNotFoundError, NotADirectoryError):
+        return None
+    return snapshot if supervised or snapshot.job.phase.ended else _orphaned(snapshot)
+
+
+@lru_cache(maxsize=64)
+def _parsed(launch: Path, _inode: int, _changed: int) -> JobSnapshot:
+    """What the folder said at a time: many followers ask ten times a second, and it seldom changes."""
+    return folder.read_snapshot(launch)
+
+
+def _orphaned(snapshot: JobSnapshot) -> JobSnapshot:
+    reason, message = "SupervisorDied", "the job's supervisor died, and its agents were ended"
+    pods = tuple(
+        pod if pod.phase.ended else replace(pod, phase=PodPhase.FAILED, ready=False, reason=reason, message=message)
+        for pod in snapshot.pods
+    )
+    return replace(snapshot, job=replace(snapshot.job, phase=JobPhase.FAILED, reason=reason, message=message), pods=pods)
+
+
+def _pod(launch: Path, pod: str) -> PodChanged | None:
+    snapshot = _read(launch)
+    return next((state for state in snapshot.pods if state.pod == pod), None) if snapshot else None
+
+
+def _line(pod: str, wanted: LogRange, line: log_file.Line, container_id: str) -> LogLine:
+    time_ns, text = line
+    return LogLine(pod=pod, text=text, time=time_ns, container=wanted.container, container_id=container_id)
+
+
+def _take_name(staged: Path, place: Path) -> None:
+    """Rename a folder into its place, unless a job is there; an empty folder is what a stop has left for a moment."""
+    try:
+        staged.rename(place)
+    except OSError as err:
+        if place.is_dir():
+            raise _taken(place.name) from err
+        raise
+
+
+def _end_supervisor(launch: Path, ref: JobRef, deadline: float) -> None:
+    """SIGTERM, and wait until it has ended all that it runs."""
+    told = False
+    while launching.is_supervised(launch):
+        with suppress(FileNotFoundError, ValueError, ProcessLookupError):
+            if not told:
+                os.kill(int((launch / folder.RUN / PID).read_text(encoding="ascii")), signal.SIGTERM)
+                told = True
+        if time.monotonic() > deadline:
+            raise WaitTimeout(
+                f"job `{ref.name}` has not ended in time",
+                cause="its agents were sent SIGTERM, and may use their grace time",
+                hint=f"`kfjob stop {ref.name}` once more waits on",
+            )
+        time.sleep(_END_POLL_SECONDS)
+
+
+def _end_leftovers(launch: Path, *, was_supervised: bool) -> None:
+    """End what a supervisor that was killed has left running, and write down how the job ended if it could not."""
+    with suppress(FileNotFoundError):
+        launch_order = order.read(launch)
+        mark = f"{launch_order.uid}/"
+        if processes.marked(mark):
+            processes.end([], mark, grace_seconds=launch_order.grace_seconds)
+    with suppress(NotFound):
+        snapshot = folder.read_snapshot(launch)
+        if not snapshot.job.phase.ended:
+            orphaned = _orphaned(snapshot)
+            stopped = replace(orphaned.job, phase=JobPhase.STOPPED, reason="Stopped", message="the job was stopped")
+            folder.write_snapshot(launch, replace(orphaned, job=stopped) if was_supervised else orphaned)
+
+
+def _taken(name: str) -> AlreadyExists:
+    return AlreadyExists(
+        f"job `{name}` exists already on this machine",
+        hint=f"`kfjob stop {name}` removes it, `kfjob relaunch {name}` starts it anew",
+    )
+
+
+def _unknown(name: str, namespace: str) -> NotFound:
+    return NotFound(
+        f"there is no job `{name}` in namespace `{namespace}` on this machine", hint="`kfjob list` shows what there is"
+    )

@@ -1,0 +1,104 @@
+"""One process of a job: started with its output in a log file, awaited, and ended with all that it has started."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from kfjob.backends.local import processes
+from kfjob.backends.local.processes import Guard
+from kfjob.backends.local.pump import Pump
+
+_DRAIN_SECONDS = 1.0
+"""How long the output of a process that has ended may stay open: only one that escaped from its pod holds it."""
+
+
+class Exits:
+    """Tells when child processes end."""
+
+    def __init__(self) -> None:
+        self._awaited: dict[subprocess.Popen[bytes], asyncio.Future[int]] = {}
+        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._collect)
+
+    async def of(self, process: subprocess.Popen[bytes]) -> int:
+        """Its return code, negative for a signal, once it has ended."""
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._awaited[process] = future
+        self._collect()
+        return await future
+
+    def _collect(self) -> None:
+        for process, future in list(self._awaited.items()):
+            if (code := process.poll()) is not None:
+                del self._awaited[process]
+                if not future.done():
+                    future.set_result(code)
+
+
+class Child:
+    """A process that runs, and whatever it starts: all carry its mark."""
+
+    def __init__(
+        self, argv: Sequence[str], env: Mapping[str, str], *, log: Path, mark: str, guard: Guard, exits: Exits
+    ) -> None:
+        """Start it.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        self._mark = mark
+        self._guard = guard
+        self._exits = exits
+        self._reading, writing = os.pipe()
+        self._pump = Pump(self._reading, log)
+        try:
+            self._process = subprocess.Popen(
+                argv,
+                env=os.environ | env | {processes.MARK: mark},
+                stdin=subprocess.DEVNULL,
+                stdout=writing,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C in a terminal is not for it
+            )
+        except OSError:
+            self._close()
+            raise
+        finally:
+            os.close(writing)
+        self.pid = self._process.pid
+        guard.started(self.pid)
+
+    async def end(self) -> int:
+        """Keep its output until it has ended; its return code, negative for a signal. Nothing of it is left then."""
+        drained = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().add_reader(self._reading, self._step, drained)
+        code = await self._exits.of(self._process)
+        processes.kill([self.pid], processes.exactly(self._mark))  # a container ends with its first process
+        self._guard.ended(self.pid)
+        await asyncio.wait([drained], timeout=_DRAIN_SECONDS)
+        asyncio.get_running_loop().remove_reader(self._reading)
+        self._close()
+        return code
+
+    def terminate(self) -> None:
+        """SIGTERM to it alone, as the kubelet does it."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL to it and to all that it has started."""
+        if self._process.poll() is None:
+            processes.kill([self.pid], processes.exactly(self._mark))
+
+    def _step(self, drained: asyncio.Future[None]) -> None:
+        if not self._pump.step() and not drained.done():
+            asyncio.get_running_loop().remove_reader(self._reading)
+            drained.set_result(None)
+
+    def _close(self) -> None:
+        self._pump.close()
+        os.close(self._reading)

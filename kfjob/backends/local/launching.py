@@ -1,0 +1,107 @@
+"""JobPlan -> a complete launch folder, and a supervisor that has taken it over."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from kfjob.backends import folder
+from kfjob.backends.local import machine, order
+from kfjob.backends.local.supervisor import READY
+from kfjob.errors import BackendError
+from kfjob.events import JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
+from kfjob.plan import JobPlan
+
+LOCK = "supervisor.lock"
+LOG = "supervisor.log"
+_TAKE_OVER_SECONDS = 60
+
+
+def fill(staged: Path, plan: JobPlan, launch_order: order.LaunchOrder, addresses: tuple[str, ...]) -> int:
+    """Write all that a launch folder holds before the job runs; a file descriptor that holds its lock."""
+    pods = [*plan.workers, *([launch_order.etcd.pod] if launch_order.etcd else [])]
+    for name in (folder.RUN, *pods):
+        folder.make_private(staged / name)
+    order.write(staged, launch_order)
+    folder.write_snapshot(staged, _snapshot(plan, launch_order.uid, addresses))
+    lock = os.open(staged / folder.RUN / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    return lock
+
+
+def is_supervised(launch: Path) -> bool:
+    """Whether the supervisor of this launch lives: it, and before it the submitter, holds the lock."""
+    try:
+        lock = os.open(launch / folder.RUN / LOCK, os.O_RDONLY)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
+def start_supervisor(launch: Path, lock: int) -> None:
+    """Start it, in a session of its own, and wait until it has taken over. It works where we do and takes nothing else from us.
+
+    Raises:
+        BackendError: it did not take over.
+    """
+    reading, writing = os.pipe()
+    argv = [sys.executable, "-P", "-m", "kfjob.backends.local.supervisor", str(launch), str(writing), str(lock)]
+    try:
+        with (launch / folder.RUN / LOG).open("ab") as log:
+            starter = subprocess.Popen(
+                argv,
+                env=machine.environment(os.environ),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                pass_fds=(writing, lock),
+            )
+        os.close(writing)
+        starter.wait()  # it leaves the supervisor behind and ends
+        ready, _, _ = select.select([reading], [], [], _TAKE_OVER_SECONDS)
+        if not ready or os.read(reading, len(READY)) != READY:
+            said = (launch / folder.RUN / LOG).read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            raise BackendError("the job's supervisor did not start", cause=said[-1] if said else "it said nothing")
+    finally:
+        os.close(reading)
+
+
+def _snapshot(plan: JobPlan, uid: str, addresses: tuple[str, ...]) -> JobSnapshot:
+    now = time.time_ns()
+    node = os.uname().nodename
+    pods = tuple(
+        PodChanged(
+            pod=pod,
+            phase=PodPhase.PENDING,
+            uid=f"{uid}-{index}",
+            replica_index=index,
+            node=node,
+            ip=address,
+            host_ip="127.0.0.1",
+            created=now,
+            time=now,
+        )
+        for index, (pod, address) in enumerate(zip(plan.workers, addresses, strict=True))
+    )
+    return JobSnapshot(
+        name=plan.name,
+        namespace=plan.namespace,
+        job=JobChanged(phase=JobPhase.PENDING, created=now, time=now),
+        pods=pods,
+        uid=uid,
+        launch=plan.launch,
+        spec=plan.spec_json,
+        labels=dict(plan.labels),
+    )

@@ -1,0 +1,112 @@
+"""JobPlan -> what this machine runs: addresses, ports, folders, GPUs and programs of every agent."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from kfjob.backends import folder
+from kfjob.backends.local import etcd, machine
+from kfjob.backends.local.order import AgentOrder, EtcdOrder, LaunchOrder
+from kfjob.compile.torchrun import Agent, Placement, local_agent
+from kfjob.errors import Refused
+from kfjob.plan import JobPlan
+
+
+def place(
+    plan: JobPlan, *, uid: str, launch: Path, volumes: Path, backoff_seconds: float
+) -> tuple[LaunchOrder, tuple[str, ...]]:
+    """The order for the supervisor, and the address of every agent. `launch` is where the folder will be.
+
+    Raises:
+        Refused: this machine lacks something that the job needs.
+    """
+    machine.check_capacity(plan)
+    own_etcd = etcd.order(plan, launch) if plan.own_etcd_image else None
+    addresses = _addresses(plan)
+    endpoint = _endpoint(plan, addresses[0], own_etcd)
+    interface = machine.loopback_interface()
+    agents = []
+    for index, pod in enumerate(plan.workers):
+        folders = _folders(plan, pod, launch, volumes)
+        placement = Placement(addresses=addresses, endpoint=endpoint, interface=interface, folders=folders)
+        agents.append(_ready(plan, index, local_agent(plan, index, placement)))
+    order = LaunchOrder(
+        uid=uid,
+        agents=tuple(agents),
+        etcd=own_etcd,
+        restart_policy=plan.restarts.policy,
+        backoff_seconds=backoff_seconds,
+        grace_seconds=plan.grace_seconds,
+    )
+    return order, addresses
+
+
+def _addresses(plan: JobPlan) -> tuple[str, ...]:
+    """Addresses that sort as the pods' names do: torch ranks agents by address, as text; on a cluster by the pod's name."""
+    by_name = dict(zip(sorted(plan.workers), sorted(machine.loopback_addresses(plan.nodes)), strict=True))
+    return tuple(by_name[pod] for pod in plan.workers)
+
+
+def _endpoint(plan: JobPlan, first: str, own_etcd: EtcdOrder | None) -> str:
+    if own_etcd:
+        return f"127.0.0.1:{own_etcd.port}"
+    if plan.rendezvous.backend == "c10d":
+        return f"{first}:{machine.free_port()}"
+    return f"{plan.rendezvous.host}:{plan.rendezvous.port}"
+
+
+def _folders(plan: JobPlan, pod: str, launch: Path, volumes: Path) -> dict[str, str]:
+    """The folder that stands for each mount path."""
+    folders = {}
+    for volume in plan.volumes:
+        if volume.host_path is not None:
+            place = Path(volume.host_path)
+        elif volume.pvc is not None:
+            place = volumes / volume.pvc
+        else:
+            place = launch / folder.RUN / "empty" / pod / volume.name
+        folders[volume.mount_path] = str(place)
+    return folders
+
+
+def make_volumes(plan: JobPlan, staged: Path, volumes: Path) -> None:
+    """Make the folders that `place` promised; `staged` is the launch folder before it is put in its place.
+
+    Raises:
+        Refused: a `host_path` is not there.
+    """
+    for volume in plan.volumes:
+        if volume.pvc is not None:
+            folder.make_private(volumes / volume.pvc)
+        elif volume.empty_dir:
+            for pod in plan.workers:
+                folder.make_private(staged / folder.RUN / "empty" / pod / volume.name)
+        elif volume.host_path is not None and not Path(volume.host_path).exists():
+            raise Refused(
+                f"volume `{volume.name}`: `{volume.host_path}` is not on this machine",
+                hint=f"`mkdir -p {volume.host_path}`, or use `pvc`, which is a folder that kfjob makes",
+            )
+
+
+def _ready(plan: JobPlan, index: int, agent: Agent) -> AgentOrder:
+    env = dict(agent.env)
+    for name, value in (_gpus(plan, index) | _threads(plan)).items():
+        env.setdefault(name, value)
+    program = machine.program(agent.argv[0], env.get("PATH", os.environ.get("PATH", os.defpath)))
+    return AgentOrder(pod=agent.name, argv=(program, *agent.argv[1:]), env=env)
+
+
+def _gpus(plan: JobPlan, index: int) -> dict[str, str]:
+    """As on a cluster: an agent sees the GPUs that it asked for and no others; one that asked for none uses the CPU."""
+    each = plan.resources.gpus
+    if not each and not plan.processes_per_node.isdecimal():  # `auto` and `gpu` ask for what is there
+        return {}
+    return {"CUDA_VISIBLE_DEVICES": ",".join(machine.gpus()[index * each : (index + 1) * each]) if each else ""}
+
+
+def _threads(plan: JobPlan) -> dict[str, str]:
+    """Cores shared out among the processes; torchrun's own choice is one thread for each, whatever there is."""
+    if "OMP_NUM_THREADS" in os.environ:
+        return {}
+    return {"OMP_NUM_THREADS": str(max(1, machine.cores() // (plan.nodes * machine.processes(plan.processes_per_node))))}

@@ -1,0 +1,150 @@
+"""The process that runs one job on this machine, from submit to the end, whoever closes a terminal meanwhile.
+
+    python -P -m kfjob.backends.local.supervisor FOLDER READY_FD LOCK_FD
+
+It writes a line to READY_FD once it has taken over. LOCK_FD is locked (flock) for as long as it lives: so others know.
+SIGTERM ends the job. It imports nothing but the standard library and our own values, because the job waits for it to start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kfjob.backends import folder
+from kfjob.backends.local import order as orders
+from kfjob.backends.local.agent import Agent
+from kfjob.backends.local.child import Exits
+from kfjob.backends.local.etcd_server import CONTAINER, EtcdServer
+from kfjob.backends.local.order import LaunchOrder
+from kfjob.backends.local.processes import Guard
+from kfjob.events import JobChanged, JobPhase, JobSnapshot, PodPhase
+
+READY = b"ready\n"
+PID = "supervisor.pid"
+
+
+def main() -> None:
+    """Leave the submitter behind, then supervise."""
+    place, ready, lock = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    if os.fork():
+        os._exit(0)
+    for fd in (ready, lock):
+        os.set_inheritable(fd, False)
+    order = orders.read(place)
+    guard = Guard(f"{order.uid}/", grace_seconds=order.grace_seconds, close=[ready, lock])
+    (place / folder.RUN / PID).write_text(str(os.getpid()), encoding="ascii")
+    asyncio.run(_supervise(place, order, guard, ready))
+    guard.dismiss()
+
+
+async def _supervise(place: Path, order: LaunchOrder, guard: Guard, ready: int) -> None:
+    supervisor = Supervisor(place, order, guard)
+    os.write(ready, READY)
+    os.close(ready)
+    await supervisor.run()
+
+
+class Supervisor:
+    """One launch of one job."""
+
+    def __init__(self, place: Path, order: LaunchOrder, guard: Guard) -> None:
+        self._place = place
+        self._order = order
+        self._guard = guard
+        self._exits = Exits()
+        self._snapshot = folder.read_snapshot(place)
+        self._agents = [
+            Agent(agent, order, pod, place=place, exits=self._exits, guard=guard)
+            for agent, pod in zip(order.agents, self._snapshot.pods, strict=True)
+        ]
+        self._ending = False
+        self._end = JobChanged(phase=JobPhase.SUCCEEDED)  # what the job will have come to
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, self._stop)
+
+    async def run(self) -> None:
+        """Start everything, wait for the end of everything, say how it ended."""
+        etcd = await self._start_etcd()
+        tasks = {asyncio.create_task(agent.run(self._report)): agent for agent in self._agents}
+        watched: set[asyncio.Task[Any]] = {*tasks}
+        if etcd is not None:
+            watched.add(etcd.ended)
+        while any(not task.done() for task in tasks):
+            done, watched = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+                if (agent := tasks.get(task)) is None:
+                    self._fail("EtcdFailed", "the job's own etcd has ended")
+                elif agent.state.phase is PodPhase.FAILED:
+                    self._fail("PodFailed", f"pod `{agent.state.pod}` has failed with exit code {agent.state.exit_code}")
+        if etcd is not None:
+            await etcd.stop()
+        self._finish()
+
+    async def _start_etcd(self) -> EtcdServer | None:
+        """Start the job's own etcd, if it has one, and wait until it serves: agents that come earlier give up."""
+        order = self._order.etcd
+        if order is None:
+            return None
+        try:
+            etcd = EtcdServer(order, uid=self._order.uid, place=self._place, exits=self._exits, guard=self._guard)
+        except OSError as err:
+            self._fail("EtcdFailed", f"`{order.argv[0]}` cannot be started: {err.strerror}")
+            return None
+        if not await etcd.serves(lambda: self._ending):
+            self._fail("EtcdFailed", f"the job's own etcd does not serve; its log is {order.pod}/{CONTAINER}.log")
+        return etcd
+
+    def _stop(self) -> None:
+        """SIGTERM came. A job whose agents have all ended is left to end as they did."""
+        if not all(agent.state.phase.ended for agent in self._agents):
+            self._end_agents(JobChanged(phase=JobPhase.STOPPED, reason="Stopped", message="the job was stopped"))
+
+    def _fail(self, reason: str, message: str) -> None:
+        self._end_agents(JobChanged(phase=JobPhase.FAILED, reason=reason, message=message))
+
+    def _end_agents(self, end: JobChanged) -> None:
+        """End all that still runs. The first reason counts: what fails after it fails because of it."""
+        if self._ending:
+            return
+        self._ending = True
+        self._end = end
+        for agent in self._agents:
+            agent.end(f"ended because {end.message}")
+        asyncio.get_running_loop().call_later(self._order.grace_seconds, self._kill_agents)
+
+    def _kill_agents(self) -> None:
+        for agent in self._agents:
+            agent.kill()
+
+    def _report(self) -> None:
+        """Write down the state of the pods, and what it makes of the job."""
+        job = self._snapshot.job
+        pods = tuple(agent.state for agent in self._agents)
+        if job.started is None and any(pod.started for pod in pods):
+            job = replace(job, phase=JobPhase.RUNNING, started=time.time_ns(), time=time.time_ns())
+        self._write(replace(self._snapshot, job=job, pods=pods))
+
+    def _finish(self) -> None:
+        now = time.time_ns()
+        end = replace(self._end, created=self._snapshot.job.created, started=self._snapshot.job.started, ended=now, time=now)
+        self._write(replace(self._snapshot, job=end))
+
+    def _write(self, snapshot: JobSnapshot) -> None:
+        """A full disk must not end the job: the next change is written again as a whole."""
+        self._snapshot = snapshot
+        try:
+            folder.write_snapshot(self._place, snapshot)
+        except OSError as err:
+            print(f"{folder.STATUS}: {err}", file=sys.stderr, flush=True)  # noqa: T201 - to the supervisor's own log
+
+
+if __name__ == "__main__":
+    main()
