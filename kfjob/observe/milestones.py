@@ -1,0 +1,156 @@
+"""The other lines of our trainer that matter to a reader: start, resume, checkpoint, evaluation, figures, outcome.
+
+Their forms are `kfjob/trainer/metrics.py`'s, which cannot be imported here; tests/unit/observe/test_milestones.py holds the two
+equal.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+from kfjob.observe.lines import clean, rfc3339
+
+MARKER = ".py:"
+"""In every line of the trainer: `2026-11-21 07:10:48 I [train.py:18] …`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """The first line of a run."""
+
+    model: str
+    parameters: int
+    strategy: str
+    world_size: int
+    global_batch: int  # samples
+    total_steps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resume:
+    """Where the run begins: a checkpoint, or nowhere (`name` is None)."""
+
+    name: str | None
+    path: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A checkpoint is complete."""
+
+    name: str
+    path: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """The loss on the validation slice."""
+
+    step: int
+    loss: float
+    perplexity: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """The line after a progress line; `memory` in GiB."""
+
+    step: int
+    tokens_per_second: float
+    grad_norm: float
+    memory: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How the run ended: `finished`, `stopped` or `failed`."""
+
+    outcome: str
+    step: int | None
+    loss: float | None
+    checkpoint: str | None
+    reason: str | None
+
+
+Milestone = Start | Resume | Checkpoint | Evaluation | Figures | Outcome
+
+_N = r"[-+]?(?:\d+(?:\.\d+)?(?:e[-+]?\d+)?|nan|inf)"
+_LINE = re.compile(
+    r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) [DIWEC] \[\w+\.py:\d+\] ((Start|Resume|Checkpoint|Evaluation|Step|Outcome) .*)$"
+)
+_START = re.compile(
+    r"Start (?P<model>.+) with (?P<parameters>\d+) parameters, strategy (?P<strategy>.+), world size (?P<world_size>\d+), "
+    r"global batch (?P<global_batch>\d+) samples, (?P<total_steps>\d+) steps"
+)
+_CHECKPOINT = re.compile(rf"Checkpoint (\S+) in ({_N}) s (.+)")
+_EVALUATION = re.compile(rf"Evaluation step (\d+) loss ({_N}), perplexity ({_N})")
+_FIGURES = re.compile(rf"Step (\d+) tokens/s: ({_N}), grad norm: ({_N}), peak memory: ({_N}) GiB")
+_OUTCOME = re.compile(rf"Outcome (\w+) step (none|\d+) loss (none|{_N}) checkpoint (\S+)(?: reason (\".*\"))?$")
+
+
+def read(text: str) -> tuple[Milestone, int | None] | None:
+    """The milestone that the line tells, and the time written in it."""
+    if MARKER not in text:
+        return None
+    plain, _ = clean(text)
+    if not (found := _LINE.search(plain)):
+        return None
+    milestone = _milestone(found[3], found[2])
+    return (milestone, rfc3339(found[1])) if milestone else None
+
+
+def _milestone(verb: str, message: str) -> Milestone | None:
+    read = {
+        "Start": _start,
+        "Resume": _resume,
+        "Checkpoint": _checkpoint,
+        "Evaluation": _evaluation,
+        "Step": _figures,
+        "Outcome": _outcome,
+    }
+    return read[verb](message)
+
+
+def _start(message: str) -> Start | None:
+    if not (found := _START.match(message)):
+        return None
+    numbers = {name: int(found[name]) for name in ("parameters", "world_size", "global_batch", "total_steps")}
+    return Start(model=found["model"], strategy=found["strategy"], **numbers)
+
+
+def _resume(message: str) -> Resume:
+    name, _, path = message.removeprefix("Resume ").partition(" ")
+    return Resume(name=None, path=None) if name == "none" else Resume(name=name, path=path)
+
+
+def _checkpoint(message: str) -> Checkpoint | None:
+    found = _CHECKPOINT.match(message)
+    return Checkpoint(name=found[1], seconds=float(found[2]), path=found[3]) if found else None
+
+
+def _evaluation(message: str) -> Evaluation | None:
+    found = _EVALUATION.match(message)
+    return Evaluation(step=int(found[1]), loss=float(found[2]), perplexity=float(found[3])) if found else None
+
+
+def _figures(message: str) -> Figures | None:
+    if not (found := _FIGURES.match(message)):
+        return None
+    tokens, norm, memory = (float(found[index]) for index in (2, 3, 4))
+    return Figures(step=int(found[1]), tokens_per_second=tokens, grad_norm=norm, memory=memory)
+
+
+def _outcome(message: str) -> Outcome | None:
+    if not (found := _OUTCOME.match(message)):
+        return None
+    outcome, step, loss, checkpoint, reason = found.groups()
+    return Outcome(
+        outcome=outcome,
+        step=None if step == "none" else int(step),
+        loss=None if loss == "none" else float(loss),
+        checkpoint=None if checkpoint == "none" else checkpoint,
+        reason=str(json.loads(reason)) if reason else None,
+    )

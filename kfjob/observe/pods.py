@@ -1,0 +1,142 @@
+"""One pod as observation sees it: its newest state, and what the log of its container has told so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from kfjob.events import LogLine, PodChanged, PodPhase
+from kfjob.observe.agent_log import AgentLog
+from kfjob.observe.lines import in_year_of
+from kfjob.observe.progress import ProgressReader, Reading
+from kfjob.observe.rendezvous import AgentEvent, Heard, LaunchConfig, RendezvousResult
+
+REMEMBERED_CONTAINERS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """A log line that is evidence: which one, when, and the how-manyeth line it was that came in."""
+
+    text: str
+    line: int  # within its container
+    order: int  # over all pods
+    time: int | None = None
+    yearless: int | None = None
+
+    def moment(self, near: int | None) -> int | None:
+        """When, as well as can be known: glog's own time is put into the year of `near`."""
+        if self.time is not None or self.yearless is None:
+            return self.time
+        return in_year_of(self.yearless, near)
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerLog:
+    """How far one container's log is read, and its newest evidence."""
+
+    id: str = ""
+    container: str = ""
+    lines: int = 0
+    last_line: int | None = None  # time
+    agent: AgentLog = field(default_factory=AgentLog)
+    launch: LaunchConfig | None = None
+    result: RendezvousResult | None = None
+    result_said: Said | None = None
+    reading: Reading | None = None
+    reading_said: Said | None = None
+
+    def feed(
+        self, event: LogLine, order: int, progress: ProgressReader
+    ) -> tuple[ContainerLog, tuple[Heard, ...], Reading | None]:
+        """The log with one more line, and what was heard in that line."""
+        number = self.lines
+        agent, heard = self.agent.feed(number, event.text, event.time)
+        log = ContainerLog(
+            self.id or event.container_id,
+            event.container,
+            number + 1,
+            self.last_line if event.time is None else event.time,
+            agent,
+            self.launch,
+            self.result,
+            self.result_said,
+            self.reading,
+            self.reading_said,
+        )
+        for one in heard:
+            log = log._hear(one, order)
+        reading = progress.read(event.text)
+        if reading:
+            said = Said(text=event.text.strip(), line=number, order=order, time=event.time or reading.written)
+            log = replace(log, reading=reading, reading_said=said)
+        return log, heard, reading
+
+    def _hear(self, one: Heard, order: int) -> ContainerLog:
+        if isinstance(one, LaunchConfig):
+            return replace(self, launch=one)
+        if isinstance(one, AgentEvent):
+            return self
+        said = Said(text=one.quote, line=one.line, order=order, time=one.time, yearless=one.yearless)
+        return replace(self, result=one, result_said=said)
+
+    @property
+    def tells(self) -> bool:
+        """Whether it holds any evidence."""
+        return self.result is not None or self.reading is not None
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """A pod of the job. Known from its state, its log, or both."""
+
+    name: str
+    state: PodChanged | None = None
+    log: ContainerLog = field(default_factory=ContainerLog)
+    past: ContainerLog | None = None  # of the newest earlier container that told anything
+    past_ids: tuple[str, ...] = ()
+    gaps: int = 0
+
+    @property
+    def phase(self) -> PodPhase | None:
+        """None: nobody told."""
+        return self.state.phase if self.state else None
+
+    @property
+    def live(self) -> bool:
+        """Whether its container may still print: true as long as nobody says otherwise."""
+        return self.phase is None or not self.phase.ended
+
+    @property
+    def node(self) -> str:
+        """The machine it runs on, "" when not known."""
+        return self.state.node if self.state else ""
+
+    @property
+    def restarts(self) -> int:
+        """Of its container: as Kubernetes counts, or as the log shows."""
+        return max(self.state.restarts if self.state else 0, len(self.past_ids))
+
+    @property
+    def group_rank(self) -> int | None:
+        """As its own newest rendezvous result says."""
+        return self.log.result.group_rank if self.log.result else None
+
+    @property
+    def global_ranks(self) -> tuple[int, ...]:
+        """As its own newest rendezvous result says; empty when not known."""
+        return self.log.result.global_ranks if self.log.result else ()
+
+    def told(self, state: PodChanged) -> PodView:
+        """The pod with a newer state."""
+        return replace(self.in_container(state.container_id, state.uid), state=state)
+
+    def in_container(self, container_id: str, uid: str = "") -> PodView:
+        """The pod with its log begun anew, if this container (or, by `uid`, the whole pod) is another one than before."""
+        replaced = uid and self.state and self.state.uid and uid != self.state.uid
+        if not replaced and (not container_id or container_id == self.log.id or container_id in self.past_ids):
+            return self
+        if not replaced and not self.log.id:
+            return replace(self, log=replace(self.log, id=container_id))
+        ids = (*self.past_ids, self.log.id or f"before {container_id}")[-REMEMBERED_CONTAINERS:]
+        past = self.log if self.log.tells else self.past
+        return replace(self, log=ContainerLog(container_id), past=past, past_ids=ids)

@@ -1,0 +1,269 @@
+"""Events in, one picture of the job out: `reduce(view, event)` is all that a display, a report or a wait needs.
+
+A view is a value: it can be kept, compared and replayed. Its size does not grow with the logs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import MappingProxyType
+
+from kfjob.events import Event, JobChanged, JobPhase, LogGap, LogLine, PodChanged, PodPhase
+from kfjob.observe import milestones
+from kfjob.observe.config import ObserveConfig
+from kfjob.observe.lines import SECOND
+from kfjob.observe.master import Master, NoMaster, find_master
+from kfjob.observe.milestones import Checkpoint, Evaluation, Figures, Milestone, Outcome, Resume, Start
+from kfjob.observe.pods import PodView
+from kfjob.observe.progress import Reading, reader
+from kfjob.observe.rendezvous import AgentEvent, Happening, Heard, RendezvousResult
+from kfjob.observe.rounds import Member, Round, joined
+from kfjob.observe.training import Training
+
+KEPT_NEWS = 50
+SILENT = 60 * SECOND
+"""A printer that is silent for so long can be followed by another one whose rank is not known."""
+
+_HARMLESS_REASONS = frozenset({"", "ContainerCreating", "PodInitializing", "Completed"})
+_TOLD = {
+    Happening.WORKER_FAILED,
+    Happening.RESTARTING,
+    Happening.MEMBERSHIP,
+    Happening.SIGNAL,
+    Happening.CLOSED,
+    Happening.FAILED,
+    Happening.SUCCEEDED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """Something worth a line of its own in a display."""
+
+    time: int | None
+    pod: str
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A pod that waits or has failed, and Kubernetes' word for why."""
+
+    pod: str
+    reason: str
+    message: str
+    restarts: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobView:
+    """What is known of a job. Made by `reduce`; the empty one is `JobView(config=…)`."""
+
+    config: ObserveConfig = field(default_factory=ObserveConfig)
+    job: JobChanged | None = None
+    pods: Mapping[str, PodView] = field(default_factory=dict)
+    training: Training = field(default_factory=Training)
+    rounds: tuple[Round, ...] = ()  # by time, the newest ones
+    start: Start | None = None
+    resume: Resume | None = None
+    checkpoint: Checkpoint | None = None
+    evaluation: Evaluation | None = None
+    outcome: Outcome | None = None
+    news: tuple[News, ...] = ()
+    lines: int = 0
+    now: int | None = None  # the newest time that any event told
+    dated: int | None = None  # the newest time of any line or state: it puts glog's times into a year
+
+    @property
+    def phase(self) -> JobPhase | None:
+        """The job's phase; None: nobody told."""
+        return self.job.phase if self.job else None
+
+    @property
+    def running(self) -> bool:
+        """Whether the job is known to live."""
+        return self.phase is not None and not self.phase.ended
+
+    @cached_property
+    def master(self) -> Master | NoMaster:
+        """The pod that prints progress, or why there is no answer."""
+        return find_master(self.pods, self.config, running=self.running, near=self.dated)
+
+    @property
+    def total(self) -> int | None:
+        """Steps of the whole run: as the lines say, or our trainer's first line, or the spec."""
+        if self.training.total is not None:
+            return self.training.total
+        return self.start.total_steps if self.start else self.config.expected_steps
+
+    @property
+    def eta(self) -> float | None:
+        """Seconds to the last step, as seen now."""
+        known = replace(self.training, total=self.total)
+        return known.eta() if self.now is None else known.at(self.now)
+
+    @property
+    def silence(self) -> float | None:
+        """Seconds since the newest progress line, or since the job began to run; None while nothing can be said."""
+        since = self.training.last_time or (self.job.started if self.job else None)
+        return None if since is None or self.now is None else max(self.now - since, 0) / SECOND
+
+    @property
+    def stalled(self) -> bool:
+        """Whether the job runs and has been silent for too long."""
+        return self.phase is JobPhase.RUNNING and (self.silence or 0) > self.config.stall_after
+
+    @property
+    def troubles(self) -> tuple[Trouble, ...]:
+        """Pods that crash, wait for something, or have failed: also where the job's own phase says Running."""
+        found = []
+        for pod in self.pods.values():
+            state = pod.state
+            if state is None or state.phase in {PodPhase.SUCCEEDED, PodPhase.DELETED}:
+                continue
+            if state.reason not in _HARMLESS_REASONS or state.phase is PodPhase.FAILED:
+                reason = state.reason or (f"exit code {state.exit_code}" if state.exit_code is not None else str(state.phase))
+                found.append(Trouble(pod.name, reason, state.message, state.restarts))
+        return tuple(found)
+
+    @property
+    def headline(self) -> str:
+        """The state of the job in one sentence."""
+        phase = str(self.phase or "unknown")
+        if self.troubles and not (self.phase and self.phase.ended):
+            first, more = self.troubles[0], len(self.troubles) - 1
+            others = f" and {more} more" if more else ""
+            return f"{phase}, but `{first.pod}`{others}: {first.reason}" + (f" ({first.message})" if first.message else "")
+        if self.stalled:
+            return f"{phase}, but no progress for {self.silence:.0f} s"
+        why = self.job.message or self.job.reason if self.job and self.phase is JobPhase.FAILED else ""
+        return f"{phase}: {why}" if why else phase
+
+
+def reduce(view: JobView, event: Event) -> JobView:
+    """The view after one more event."""
+    if isinstance(event, LogLine):
+        return _line(view, event)
+    if isinstance(event, PodChanged):
+        return _pod(view, event)
+    if isinstance(event, JobChanged):
+        return _timed(replace(view, job=event), event.time or event.ended or event.started or event.created)
+    if isinstance(event, LogGap):
+        pod = view.pods.get(event.pod, PodView(event.pod))
+        view = _with_pod(view, replace(pod, gaps=pod.gaps + 1))
+        return _with_news(view, News(event.after, event.pod, "gap", event.reason or "lines of the log were rotated away"))
+    return replace(view, now=max(view.now or event.time, event.time))
+
+
+def fold(view: JobView, events: Iterable[Event]) -> JobView:
+    """The view after all of these events."""
+    for event in events:
+        view = reduce(view, event)
+    return view
+
+
+def _timed(view: JobView, time: int | None) -> JobView:
+    if time is None:
+        return view
+    return replace(view, now=max(view.now or time, time), dated=max(view.dated or time, time))
+
+
+def _with_pod(view: JobView, pod: PodView) -> JobView:
+    pods = dict(view.pods)
+    pods[pod.name] = pod
+    return replace(view, pods=MappingProxyType(pods))
+
+
+def _with_news(view: JobView, *news: News) -> JobView:
+    return replace(view, news=(*view.news, *news)[-KEPT_NEWS:])
+
+
+def _pod(view: JobView, event: PodChanged) -> JobView:
+    before = view.pods.get(event.pod, PodView(event.pod))
+    after = before.told(event)
+    view = _timed(_with_pod(view, after), event.time or event.started or event.created)
+    old = before.state
+    if old and (old.phase, old.reason, old.restarts) == (event.phase, event.reason, event.restarts):
+        return view
+    why = " ".join(part for part in (event.reason, event.message) if part)
+    return _with_news(view, News(event.time, event.pod, "pod", f"{event.phase}: {why}" if why else str(event.phase)))
+
+
+def _line(view: JobView, event: LogLine) -> JobView:
+    """One log line: nearly all of them are counted and nothing else."""
+    pod = view.pods.get(event.pod) or PodView(event.pod)
+    if event.container_id and event.container_id in pod.past_ids:
+        return replace(view, lines=view.lines + 1)  # the rest of a log whose container is gone
+    pod = pod.in_container(event.container_id)
+    log, heard, reading = pod.log.feed(event, view.lines, reader(view.config.trainer, view.config.progress_pattern))
+    pods = dict(view.pods)
+    pods[event.pod] = pod = PodView(pod.name, pod.state, log, pod.past, pod.past_ids, pod.gaps)
+    dated = event.time or (log.reading_said.time if reading and log.reading_said else None)
+    view = replace(
+        view,
+        pods=MappingProxyType(pods),
+        lines=view.lines + 1,
+        now=max(view.now or 0, event.time) if event.time is not None else view.now,
+        dated=max(view.dated or 0, dated) if dated is not None else view.dated,
+    )
+    for one in heard:
+        view = _heard(view, pod, one)
+    if reading:
+        return _read(view, pod, reading)
+    told = milestones.read(event.text)
+    return _reached(view, event, *told) if told else view
+
+
+def _heard(view: JobView, pod: PodView, one: Heard) -> JobView:
+    if isinstance(one, AgentEvent):
+        return _with_news(view, News(one.time, pod.name, str(one.kind), one.text)) if one.kind in _TOLD else view
+    if isinstance(one, RendezvousResult) and pod.log.result_said:
+        member = Member(pod=pod.name, container=pod.log.id, result=one, said=pod.log.result_said)
+        return replace(view, rounds=joined(view.rounds, member))
+    return view
+
+
+def _read(view: JobView, pod: PodView, reading: Reading) -> JobView:
+    """A progress line counts if its pod is the one that prints, or takes over from it."""
+    said = pod.log.reading_said
+    time = said.time if said else None
+    if not reading.firm and view.training.format and view.training.pod != pod.name:
+        return view
+    if not _speaks(view, pod, time):
+        return view
+    return replace(view, training=view.training.read(reading, pod=pod.name, time=time))
+
+
+def _speaks(view: JobView, pod: PodView, time: int | None) -> bool:
+    """Whether this pod's progress is the job's: in some trainers every rank prints, and one curve is wanted."""
+    printer = view.pods.get(view.training.pod)
+    if printer is None or printer.name == pod.name or not printer.live or printer.log.reading is None:
+        return True
+    last = view.training.last_time
+    if time is not None and last is not None and time < last:
+        return False  # logs are read one after the other, and this one is the older
+    if pod.group_rank is not None and printer.group_rank is not None and 0 in {pod.group_rank, printer.group_rank}:
+        if pod.group_rank == printer.group_rank:  # the printer's word is old: it has not joined the newest round yet
+            return True
+        return pod.group_rank == 0
+    return time is None or last is None or time - last > SILENT
+
+
+def _reached(view: JobView, event: LogLine, milestone: Milestone, written: int | None) -> JobView:
+    """A line of our trainer other than progress."""
+    if isinstance(milestone, Figures):
+        return replace(view, training=view.training.figures(milestone)) if view.training.step == milestone.step else view
+    news = News(event.time or written, event.pod, type(milestone).__name__.lower(), event.text.partition("] ")[2].strip())
+    view = _with_news(view, news)
+    if isinstance(milestone, Start):
+        return replace(view, start=milestone, outcome=None)
+    if isinstance(milestone, Resume):
+        return replace(view, resume=milestone)
+    if isinstance(milestone, Checkpoint):
+        return replace(view, checkpoint=milestone)
+    if isinstance(milestone, Evaluation):
+        return replace(view, evaluation=milestone)
+    return replace(view, outcome=milestone)
