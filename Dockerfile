@@ -1,0 +1,63 @@
+# The training image: kfjob and its trainer on a base of your choice.
+#
+#   docker build --build-arg BASE_IMAGE=pytorch/pytorch:2.11.0-cuda12.8-cudnn9-runtime -t my-registry/kfjob .
+#
+# BASE_IMAGE    any Linux image with Python 3.11 or newer and pip. Where it brings torch (an NVIDIA, PyTorch or AWS deep
+#               learning image), that torch stays as it is: it was built for the CUDA, NCCL and EFA libraries beside it.
+# TORCH         auto: install the pinned torch where the base has none; none: leave it out, whatever the base has
+# DEPENDENCIES  trainer: install the pinned requirements of the trainer; none: the base has them, or a volume will
+#
+# A private package index stands in a secret, not in the image or its history:
+#   docker build --secret id=pip,src=$HOME/.config/pip/pip.conf [--secret id=ca,src=my-ca-bundle.pem] .
+ARG BASE_IMAGE=python:3.11-slim
+
+FROM ${BASE_IMAGE} AS wheel
+WORKDIR /src
+COPY pyproject.toml README.md ./
+COPY kfjob kfjob
+RUN --mount=type=secret,id=pip,target=/run/secrets/pip.conf,required=false \
+    --mount=type=secret,id=ca,target=/run/secrets/ca.pem,required=false \
+    if [ -s /run/secrets/pip.conf ]; then export PIP_CONFIG_FILE=/run/secrets/pip.conf; fi; \
+    if [ -s /run/secrets/ca.pem ]; then export PIP_CERT=/run/secrets/ca.pem; fi; \
+    python3 -m pip wheel --quiet --no-cache-dir --no-deps --wheel-dir /wheel .
+
+FROM ${BASE_IMAGE}
+USER root
+ENV PYTHONUNBUFFERED=1
+RUN id kfjob >/dev/null 2>&1 || useradd --create-home --uid 10001 --shell /bin/sh kfjob; \
+    mkdir -p /workspace && chown kfjob: /workspace
+
+# The dependencies change seldom, the code often: they come first. The file is a complete resolution with hashes, so that
+# nothing else is ever pulled in, least of all another torch.
+ARG TORCH=auto
+ARG DEPENDENCIES=trainer
+COPY requirements/trainer.txt /tmp/requirements/trainer.txt
+RUN --mount=type=secret,id=pip,target=/run/secrets/pip.conf,required=false \
+    --mount=type=secret,id=ca,target=/run/secrets/ca.pem,required=false \
+    set -eu; cd /tmp/requirements; \
+    if [ "$DEPENDENCIES" = none ]; then rm -r /tmp/requirements; exit 0; fi; \
+    if [ -s /run/secrets/pip.conf ]; then export PIP_CONFIG_FILE=/run/secrets/pip.conf; fi; \
+    if [ -s /run/secrets/ca.pem ]; then export PIP_CERT=/run/secrets/ca.pem; fi; \
+    if [ "$TORCH" = none ] || python3 -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") is None)'; then \
+      awk '/^[^ ]/ { torch = /^(torch|triton|nvidia-|cuda-)/ } !torch' trainer.txt >kept.txt; mv kept.txt trainer.txt; \
+    fi; \
+    PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --quiet --no-cache-dir --no-deps --require-hashes -r trainer.txt; \
+    rm -r /tmp/requirements
+
+RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel \
+    PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --quiet --no-cache-dir --no-deps --no-index /wheel/kfjob-*.whl
+
+WORKDIR /workspace
+USER kfjob
+
+ARG REVISION=unknown
+ARG CREATED=unknown
+ARG SOURCE=unknown
+ARG KFJOB_VERSION=unknown
+LABEL org.opencontainers.image.title="kfjob trainer" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.created="${CREATED}" \
+      org.opencontainers.image.source="${SOURCE}" \
+      org.opencontainers.image.version="${KFJOB_VERSION}" \
+      dev.kfjob.version="${KFJOB_VERSION}"

@@ -1,0 +1,3 @@
+module kfjob.dev/test-cluster/pause
+
+go 1.24.0

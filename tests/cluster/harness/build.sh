@@ -1,0 +1,47 @@
+# Builds the cluster's programs with the Go toolchain into the cache. Sourced by scripts/cluster.
+# shellcheck shell=bash
+
+go_in() { # MODULE-FOLDER ARGUMENTS...: the go command in a module, with caches of its own
+  (cd "$GO_MODULES/$1" && shift &&
+    GOMODCACHE=$CACHE/go/mod GOCACHE=$CACHE/go/build GOFLAGS='-modcacherw -buildvcs=false' GOTOOLCHAIN=local \
+      CGO_ENABLED=0 GOWORK=off "$GO" "$@")
+}
+
+module_key() { cat "$GO_MODULES/$1"/* | cksum | tr -d ' '; }
+
+built() { # MODULE-FOLDER: builds it if its sources or pins changed, prints nothing when it is up to date
+  local module=$1 flags='-s -w' stamp=$BIN/.$1 target=.
+  [ "$(cat "$stamp" 2>/dev/null)" = "$(module_key "$module")" ] && return
+  [ -n "${GO:-}" ] || find_go
+  case $module in
+    kubernetes)
+      target="k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes/cmd/kube-controller-manager
+        k8s.io/kubernetes/cmd/kube-scheduler k8s.io/kubernetes/cmd/kubelet k8s.io/kubernetes/cmd/kube-proxy
+        k8s.io/kubernetes/cmd/kubectl"
+      # without these every check of the server's version fails
+      local package=k8s.io/component-base/version minor=${KUBERNETES_VERSION#v1.}
+      flags+=" -X $package.gitVersion=$KUBERNETES_VERSION -X $package.gitMajor=1 -X $package.gitMinor=${minor%%.*}" ;;
+    operator) target=github.com/kubeflow/training-operator/cmd/training-operator.v1 ;;
+    kwok) target=sigs.k8s.io/kwok/cmd/kwok ;;
+  esac
+  say "building $module (once; minutes for the larger ones)"
+  mkdir -p "$BIN/new"
+  # shellcheck disable=SC2086 # target is a list
+  step "$module built" go_in "$module" build -p 2 -trimpath -ldflags "$flags" -o "$BIN/new/" $target
+  mv "$BIN"/new/* "$BIN/"
+  [ "$module" = operator ] && operator_overlay
+  module_key "$module" >"$stamp"
+}
+
+operator_overlay() { # the operator's own manifests, from the module that its binary was built of
+  local source
+  source=$(go_in operator list -m -f '{{.Dir}}' github.com/kubeflow/training-operator)
+  rm -rf "$CACHE/training-operator"
+  cp -r "$source/manifests" "$CACHE/training-operator"
+}
+
+build_programs() {
+  mkdir -p "$BIN"
+  local module
+  for module in pause etcd kubernetes coredns operator "$@"; do built "$module"; done
+}

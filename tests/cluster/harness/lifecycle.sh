@@ -1,0 +1,140 @@
+# up, down and kubeconfig. Sourced by scripts/cluster.
+# shellcheck shell=bash
+
+with_lock() { # one of these commands at a time; the lock is on the cache's folder and leaves no file
+  mkdir -p "$CACHE"
+  exec 9<"$CACHE"
+  flock --nonblock 9 || { say "waiting for another scripts/cluster"; flock --timeout 1800 9 || die "another scripts/cluster never ended"; }
+}
+
+cluster_up() {
+  local fakes=0 start
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --fake-nodes) [[ ${2:-} =~ ^[1-9][0-9]*$ ]] || die "--fake-nodes needs a number"; fakes=$2; shift 2 ;;
+      *) die "unknown option \`$1\`" "scripts/cluster up [--fake-nodes N]" ;;
+    esac
+  done
+  require_root
+  with_lock
+  start=$(now_ms)
+  if running; then
+    healthy || die "the test cluster runs but is not healthy: see \`scripts/cluster status\`" "scripts/cluster down, then up"
+    say "already running (kubeconfig $KUBECONFIG_ADMIN)"
+  else
+    require_no_other
+    require_kernel
+    require_disk
+    debian_packages
+    step "programs ready" build_programs
+    [ ! -e "$STATE" ] || { say "clearing away what an earlier cluster left"; end_everything; }
+    trap failed_up EXIT
+    bring_up
+    trap - EXIT
+    say "up after $(seconds_since "$start"); export KUBECONFIG=$KUBECONFIG_ADMIN"
+  fi
+  mount_site_packages
+  [ "$fakes" = 0 ] || step "$fakes fake nodes" fake_nodes "$fakes"
+}
+
+bring_up() {
+  local start
+  start=$(now_ms)
+  step "namespaces and network" make_namespaces
+  start_etcd
+  start_containerd
+  start_registries
+  step "certificates" make_certificates
+  start_apiserver
+  wait_for 30 containerd "containerd" component_healthy containerd
+  import_node_images &
+  local import=$!
+  wait_for 60 kube-apiserver "the API server" apiserver_ready
+  say "API server ready: $(seconds_since "$start")"
+  start_controllers
+  grant_rights
+  start_dns
+  start_kubelet
+  start_kube_proxy
+  wait_for 30 kube-apiserver "the operator's manifests to apply" install_operator
+  wait "$import" || component_failed containerd "the node's images could not be imported"
+  wait_for 60 kubelet "the node to be Ready" node_ready
+  say "node Ready: $(seconds_since "$start")"
+  wait_for 30 coredns "cluster DNS" component_healthy coredns
+  wait_for 30 kube-proxy "kube-proxy" component_healthy kube-proxy
+  wait_for 30 registry "the registry" component_healthy registry
+  wait_for 30 registry-node "the registry inside the node" component_healthy registry-node
+  step "base image in the registry" base_image >/dev/null
+  step "etcd image in the registry" etcd_image >/dev/null
+  wait_for 120 kubelet "the operator's webhook" operator_ready
+  say "operator ready: $(seconds_since "$start")"
+}
+
+require_no_other() {
+  local owner
+  if owner=$(ip -o link show "$LINK" 2>/dev/null); then
+    owner=$(cat "/sys/class/net/$LINK/ifalias" 2>/dev/null || true)
+    [ "$owner" = "kfjob test cluster in $STATE" ] && [ -n "$(cat "$STATE/pids/node" 2>/dev/null)" ] && return
+    die "another test cluster is on this machine (${owner:-interface $LINK})" \
+      "one at a time: \`scripts/cluster down\` there, with the same KFJOB_CLUSTER_STATE"
+  fi
+  ! ss -Hltn "sport = :$REGISTRY_PORT" | grep -q . || die "port $REGISTRY_PORT is in use, the registry needs it"
+  ! ip route | grep -E '^10\.20[123]\.' || die "this machine already has routes into 10.201.0.0-10.203.255.255, the cluster's addresses"
+}
+
+failed_up() { # keeps the logs and clears the rest away
+  local code=$? folder
+  trap - EXIT
+  folder=$CACHE/failed/$(date -u +%Y%m%dT%H%M%S)
+  cluster_logs "$folder" || true
+  end_everything
+  exit "$code"
+}
+
+cluster_down() {
+  local purge=
+  case ${1:-} in --purge-cache) purge=yes ;; '') ;; *) die "unknown option \`$1\`" "scripts/cluster down [--purge-cache]" ;; esac
+  require_root
+  with_lock
+  local start
+  start=$(now_ms)
+  if [ -e "$STATE" ]; then end_everything; say "down after $(seconds_since "$start")"; else say "no test cluster is running"; fi
+  [ -z "$purge" ] || { rm -rf "$CACHE"; say "removed $CACHE"; }
+  check_clean
+}
+
+end_everything() {
+  local name
+  for name in kwok kubelet kube-apiserver registry; do kill_soon "$name"; done
+  end_process registry
+  # the first process of the pid namespace: the kernel kills all others, and with the last of them the namespaces go
+  end_process node
+  ! ip link show "$LINK" >/dev/null 2>&1 || ip link delete "$LINK"
+  empty_cgroups
+  rm -rf "$STATE"
+}
+kill_soon() { local pid; ! pid=$(pid_of "$1") || kill -TERM "$pid" 2>/dev/null || true; }
+
+empty_cgroups() {
+  local folder pid tries=0
+  for folder in $(cgroup_folders); do
+    until [ ! -d "$folder" ] || find "$folder" -depth -type d -exec rmdir {} + 2>/dev/null; do
+      for pid in $(find "$folder" -name cgroup.procs -exec cat {} + 2>/dev/null); do kill -KILL "$pid" 2>/dev/null || true; done
+      [ $((tries += 1)) -lt 200 ] || { say "cgroup $folder does not empty"; break; }
+      sleep 0.05
+    done
+  done
+}
+
+cluster_kubeconfig() {
+  local user=admin namespace=default
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --user) user=${2:?--user needs a name}; shift 2 ;;
+      --namespace) namespace=${2:?--namespace needs a name}; shift 2 ;;
+      *) die "unknown option \`$1\`" "scripts/cluster kubeconfig [--user admin|submitter|nobody] [--namespace NS]" ;;
+    esac
+  done
+  require_running
+  if [ "$user" = admin ]; then echo "$KUBECONFIG_ADMIN"; else user_kubeconfig "$user" "$namespace"; fi
+}

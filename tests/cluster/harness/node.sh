@@ -1,0 +1,154 @@
+# The node: its namespaces, its network, containerd, kubelet and kube-proxy. Sourced by scripts/cluster.
+# shellcheck shell=bash
+
+make_namespaces() {
+  mkdir -p "$STATE"/{pids,logs,volumes/shared}
+  chmod 1777 "$STATE/volumes/shared"
+  (join_cgroup
+    exec setsid unshare --mount --net --pid --ipc --fork --mount-proc --propagation slave -- "$BIN/pause" \
+      >>"$LOGS/node.log" 2>&1 </dev/null 9>&-) &
+  local outer=$! tries=0 pid
+  disown "$outer"
+  until pid=$(child_of "$outer") && [ "$(readlink "/proc/$pid/exe")" = "$BIN/pause" ]; do
+    [ $((tries += 1)) -lt 100 ] && [ -d "/proc/$outer" ] || component_failed node "the node's namespaces could not be made"
+    sleep 0.05
+  done
+  remember node "$pid"
+  private_folders
+  node_network
+}
+
+private_folders() { # what Kubernetes writes outside the state folder by force of habit goes to folders of its own
+  in_node bash -euc '
+    state=$1
+    mount --make-rshared /
+    mount -t tmpfs -o mode=755 tmpfs /run
+    mkdir -p /run/lock /run/kfjob/shared /run/kfjob/site-packages
+    mount --bind "$state/volumes/shared" /run/kfjob/shared
+    for folder in /var/lib /var/log; do
+      own=$state/node$folder
+      mkdir -p "$own"
+      case $state in "$folder"/*) mkdir -p "$state/node$state"; mount --bind "$state" "$state/node$state" ;; esac
+      mount --rbind "$own" "$folder"
+    done
+    # kubelet sets these for the whole machine; it finds them as it wants them, and the machine keeps its own
+    for setting in vm/overcommit_memory=1 vm/panic_on_oom=0 kernel/panic=10 kernel/panic_on_oops=1 \
+      kernel/keys/root_maxkeys=1000000 kernel/keys/root_maxbytes=25000000; do
+      file=$state/node/sys/${setting%=*}
+      mkdir -p "${file%/*}"
+      echo "${setting#*=}" >"$file"
+      mount --bind "$file" "/proc/sys/${setting%=*}"
+    done' - "$STATE"
+}
+
+node_network() {
+  ip link add "$LINK" type veth peer name eth0 netns "$(pid_of node)"
+  ip link set "$LINK" alias "kfjob test cluster in $STATE"
+  ip address add "$HOST_IP/30" dev "$LINK"
+  ip link set "$LINK" up
+  in_node bash -euc '
+    ip link set lo up
+    ip address add "$1/30" dev eth0
+    ip link set eth0 up
+    ip route add unreachable default  # a pod that looks for the world outside is told at once that there is none
+    ip route add "$2" via "$3"        # the node itself needs a way to a service before kube-proxy can turn it
+    sysctl -qw net.ipv4.ip_forward=1 net.bridge.bridge-nf-call-iptables=1' - "$NODE_IP" "$SERVICE_CIDR" "$HOST_IP"
+  ip route add "$POD_CIDR" via "$NODE_IP" dev "$LINK"
+  ip route add "$SERVICE_CIDR" via "$NODE_IP" dev "$LINK"
+}
+
+start_containerd() {
+  mkdir -p "$STATE/cni" "$STATE/certs.d/$REGISTRY_NAME"
+  # further registries (an ECR host name with TLS, say) get a folder each beside this one; no restart is needed
+  cat >"$STATE/certs.d/$REGISTRY_NAME/hosts.toml" <<EOF
+[host."http://$REGISTRY"]
+capabilities = ["pull", "resolve"]
+EOF
+  cat >"$STATE/cni/10-kfjob.conflist" <<EOF
+{"cniVersion": "1.0.0", "name": "kfjob", "plugins": [{
+  "type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true,
+  "ipam": {"type": "host-local", "ranges": [[{"subnet": "$POD_CIDR"}]], "routes": [{"dst": "0.0.0.0/0"}]}}]}
+EOF
+  cat >"$STATE/containerd.toml" <<EOF
+version = 2
+root = "$STATE/containerd"
+state = "/run/containerd"
+oom_score = 0
+disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs",
+  "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs", "io.containerd.internal.v1.opt"]
+[grpc]
+address = "/run/containerd/containerd.sock"
+[plugins."io.containerd.grpc.v1.cri"]
+sandbox_image = "$REGISTRY_NAME/pause:1"
+restrict_oom_score_adj = true
+[plugins."io.containerd.grpc.v1.cri".cni]
+bin_dir = "/usr/lib/cni"
+conf_dir = "$STATE/cni"
+[plugins."io.containerd.grpc.v1.cri".registry]
+config_path = "$STATE/certs.d"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+EOF
+  start_in_node containerd containerd --config "$STATE/containerd.toml"
+}
+node_ctr() { in_node ctr --address /run/containerd/containerd.sock --namespace k8s.io "$@"; }
+
+start_kubelet() {
+  printf 'nameserver %s\n' "$NODE_IP" >"$STATE/resolv.conf"
+  local folder
+  for folder in $(cgroup_folders); do mkdir -p "$folder"; done
+  cat >"$STATE/kubelet.yaml" <<EOF
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
+authentication: {anonymous: {enabled: false}, webhook: {enabled: true}, x509: {clientCAFile: $PKI/ca.crt}}
+authorization: {mode: Webhook}
+tlsCertFile: $PKI/kubelet.crt
+tlsPrivateKeyFile: $PKI/kubelet.key
+clusterDomain: cluster.local
+clusterDNS: [$NODE_IP]
+resolvConf: $STATE/resolv.conf
+cgroupDriver: cgroupfs
+cgroupRoot: /$CGROUP
+enforceNodeAllocatable: []
+failSwapOn: false
+failCgroupV1: false
+makeIPTablesUtilChains: false
+oomScoreAdj: 0
+featureGates: {KubeletInUserNamespace: true}
+imageGCHighThresholdPercent: 100
+evictionHard: {memory.available: 100Mi, nodefs.available: 1%, nodefs.inodesFree: 1%, imagefs.available: 1%}
+serializeImagePulls: false
+registryPullQPS: 0
+eventRecordQPS: 0
+kubeAPIQPS: 200
+kubeAPIBurst: 400
+volumePluginDir: $STATE/node/volume-plugins
+EOF
+  start_in_node kubelet "$BIN/kubelet" --config="$STATE/kubelet.yaml" --kubeconfig="$PKI/kubelet.kubeconfig" \
+    --hostname-override="$NODE_NAME" --node-ip="$NODE_IP"
+}
+
+start_kube_proxy() {
+  cat >"$STATE/kube-proxy.yaml" <<EOF
+apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: nftables
+clientConnection: {kubeconfig: $PKI/kube-proxy.kubeconfig}
+clusterCIDR: $POD_CIDR
+hostnameOverride: $NODE_NAME
+conntrack: {maxPerCore: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
+nftables: {minSyncPeriod: 100ms}
+EOF
+  start_in_node kube-proxy "$BIN/kube-proxy" --config="$STATE/kube-proxy.yaml"
+}
+
+mount_site_packages() { # the environment's packages at one path of the node, whatever checkout they come from
+  local source
+  source=$("${KFJOB_VENV:-$ROOT/.venv}/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' 2>/dev/null) ||
+    { say "no Python environment yet: pods will have no torch (\`scripts/env dev\`, then \`scripts/cluster up\` again)"; return; }
+  [ "$(in_node stat -c %d:%i "$NODE_SITE_PACKAGES")" != "$(stat -c %d:%i "$source")" ] || return 0
+  in_node umount "$NODE_SITE_PACKAGES" 2>/dev/null || true
+  in_node bash -euc 'mount --bind "$1" "$2"; mount -o remount,bind,ro "$2"' - "$source" "$NODE_SITE_PACKAGES"
+  say "pods can mount $source (read-only, hostPath $NODE_SITE_PACKAGES)"
+}
