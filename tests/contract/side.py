@@ -3,9 +3,9 @@
 A side is made by a context manager `side(folder)` in `local_side.py` or `kubernetes_side.py`: it opens the backend, yields the
 Side, and on the way out stops every job that a test left behind. `folder` is an empty folder of this one test.
 
-The suite says what runs with tiny commands, `[python3, -c, …]` or `[torchrun, …]`; `plan` makes a JobPlan of it and adds what this
-backend cannot do without (image, a namespace, volumes that bring torch, a service account). Names are the suite's, unique for
-each test.
+The suite says what runs with tiny commands, `[python3, -c, …]` or `[torchrun, …]`; `plan` makes a JobPlan of it and adds what
+this backend cannot do without (image, a namespace, volumes that bring torch, a service account). Names are the suite's, unique
+for each test.
 """
 
 from __future__ import annotations

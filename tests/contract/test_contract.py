@@ -1,0 +1,252 @@
+"""What every backend promises (kfjob.backends.base), held against each of them with tiny jobs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from itertools import groupby
+
+import pytest
+
+from kfjob.backends.base import JobRef, LogRange
+from kfjob.errors import AlreadyExists, NotFound
+from kfjob.events import JobChanged, JobPhase, JobSnapshot, LogLine, PodChanged, PodPhase
+from kfjob.observe.config import ObserveConfig
+from kfjob.observe.master import EvidenceKind, Master
+from kfjob.observe.view import JobView, fold
+from tests.contract.side import Side
+
+COUNT = ["python3", "-c", "import time\nfor i in range(6):\n    print('line', i, flush=True)\n    time.sleep(0.4)"]
+FAIL = ["python3", "-c", "import sys\nprint('about to fail', flush=True)\nsys.exit(3)"]
+SLEEP = ["python3", "-c", "import time\nprint('asleep', flush=True)\ntime.sleep(600)"]
+LINES = [f"line {i}" for i in range(6)]
+
+
+def until(side: Side, condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + side.patience
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        time.sleep(0.1)
+
+
+def end_of(side: Side, ref: JobRef) -> tuple[list[JobPhase], JobSnapshot]:
+    """The phases that a job went through until it ended, and what is known of it then."""
+    phases = [event.phase for event in side.backend.watch(ref) if isinstance(event, JobChanged)]
+    return [phase for phase, _ in groupby(phases)], side.again.get(ref.name, namespace=ref.namespace)
+
+
+def texts(side: Side, ref: JobRef, *, follow: bool = False, tail: int | None = None, since: int | None = None) -> list[str]:
+    wanted = LogRange(follow=follow, tail=tail, since=since)
+    return [line.text for line in side.again.logs(ref, f"{ref.name}-worker-0", wanted) if isinstance(line, LogLine)]
+
+
+def stranger(side: Side, name: str) -> JobRef:
+    return JobRef(backend=side.backend.name, namespace=side.namespace, name=name, uid="0b8e4a5e-7f0e-4b59-9d7e-3f1b2f6f3c11")
+
+
+def test_a_job_runs_to_its_end(side: Side, name: str):
+    plan = side.plan(name, COUNT, env={"COLOUR": "blue"})
+    ref = side.backend.submit(plan)
+    assert (ref.backend, ref.namespace, ref.name, ref.launch) == (side.backend.name, side.namespace, name, plan.launch)
+    phases, snapshot = end_of(side, ref)
+    assert phases in (
+        [JobPhase.PENDING, JobPhase.RUNNING, JobPhase.SUCCEEDED],
+        [JobPhase.RUNNING, JobPhase.SUCCEEDED],
+    )
+    assert (snapshot.uid, snapshot.launch, snapshot.spec) == (ref.uid, plan.launch, plan.spec_json)
+    assert snapshot.job.phase is JobPhase.SUCCEEDED
+    assert snapshot.job.created is not None
+    assert snapshot.job.started is not None
+    assert snapshot.job.ended is not None
+    assert snapshot.job.created <= snapshot.job.started <= snapshot.job.ended
+
+
+def test_the_pods_of_a_job(side: Side, name: str):
+    ref = side.backend.submit(side.plan(name, COUNT, nodes=2))
+    seen: dict[str, list[PodPhase]] = {}
+    for event in side.backend.watch(ref):
+        if isinstance(event, PodChanged):
+            seen.setdefault(event.pod, []).append(event.phase)
+    assert set(seen) == {f"{name}-worker-0", f"{name}-worker-1"}
+    assert all(PodPhase.RUNNING in phases for phases in seen.values())
+    until(side, lambda: all(pod.phase.ended for pod in side.again.get(name, namespace=ref.namespace).pods))
+    pods = side.again.get(name, namespace=ref.namespace).pods
+    assert [(pod.pod, pod.replica_index, pod.replica_type) for pod in pods] == [
+        (f"{name}-worker-0", 0, "Worker"),
+        (f"{name}-worker-1", 1, "Worker"),
+    ]
+    assert all((pod.phase, pod.exit_code, pod.restarts) == (PodPhase.SUCCEEDED, 0, 0) for pod in pods)
+    assert all(pod.uid and pod.node and pod.container_id for pod in pods)
+    assert len({pod.uid for pod in pods}) == 2
+
+
+def test_the_log_of_a_job_that_has_ended(side: Side, name: str):
+    ref = side.backend.submit(side.plan(name, COUNT))
+    end_of(side, ref)
+    lines = [line for line in side.again.logs(ref, f"{name}-worker-0", LogRange()) if isinstance(line, LogLine)]
+    assert [line.text for line in lines] == LINES
+    times = [line.time or 0 for line in lines]
+    assert times == sorted(times)
+    assert abs(times[-1] - time.time_ns()) < side.patience * 1e9
+    assert len({line.container_id for line in lines}) == 1
+    assert texts(side, ref, tail=2) == LINES[-2:]
+    assert texts(side, ref, tail=0) == []
+    assert texts(side, ref, since=times[3]) == LINES[3:]
+    assert texts(side, ref, since=times[3] + 1) == LINES[4:]
+    assert texts(side, ref, follow=True, tail=1) == LINES[-1:]
+    with pytest.raises(NotFound):
+        list(side.again.logs(ref, f"{name}-worker-0", LogRange(previous=True)))
+    with pytest.raises(NotFound):
+        list(side.again.logs(ref, f"{name}-worker-7", LogRange()))
+
+
+def test_a_log_is_followed_from_before_its_pod_runs_until_it_ends(side: Side, name: str):
+    ref = side.backend.submit(side.plan(name, COUNT))
+    arrived = [(time.time_ns(), line) for line in side.backend.logs(ref, f"{name}-worker-0", LogRange(follow=True))]
+    assert [line.text for _, line in arrived if isinstance(line, LogLine)] == LINES
+    delays = [seen - line.time for seen, line in arrived if isinstance(line, LogLine) and line.time]
+    assert min(delays) < 1e9, "lines came only after the end"
+
+
+def test_watching_a_job_that_has_ended(side: Side, name: str):
+    ref = side.backend.submit(side.plan(name, FAIL))
+    end_of(side, ref)
+    events = list(side.again.watch(ref))
+    assert [event.phase for event in events if isinstance(event, JobChanged)] == [JobPhase.FAILED]
+    assert [event.pod for event in events if isinstance(event, PodChanged)] == [f"{name}-worker-0"]
+
+
+def test_a_job_that_fails(side: Side, name: str):
+    ref = side.backend.submit(side.plan(name, FAIL))
+    phases, snapshot = end_of(side, ref)
+    assert phases[-1] is JobPhase.FAILED
+    (pod,) = snapshot.pods
+    assert (pod.phase, pod.exit_code, pod.reason) == (PodPhase.FAILED, 3, "Error")
+    assert texts(side, ref) == ["about to fail"]
+
+
+def test_stopping_a_job_that_runs(side: Side, name: str):
+    ref = side.backend.submit(side.plan(name, SLEEP))
+    until(side, lambda: any(pod.phase is PodPhase.RUNNING for pod in side.again.get(name, namespace=ref.namespace).pods))
+    events: list[JobChanged | PodChanged] = []
+    watcher = threading.Thread(target=lambda: events.extend(side.backend.watch(ref)))
+    watcher.start()
+    until(side, lambda: bool(events))
+    side.again.stop(ref, timeout=side.patience)
+    watcher.join(side.patience)
+    assert not watcher.is_alive()
+    assert [event for event in events if isinstance(event, JobChanged)][-1].phase is JobPhase.STOPPED
+    for ask in (
+        lambda: side.backend.get(name, namespace=ref.namespace),
+        lambda: list(side.backend.logs(ref, f"{name}-worker-0", LogRange())),
+        lambda: side.backend.stop(ref, timeout=side.patience),
+    ):
+        with pytest.raises(NotFound):
+            ask()
+
+
+def test_a_name_is_free_after_a_stop_and_the_next_job_is_another(side: Side, name: str):
+    first = side.backend.submit(side.plan(name, FAIL))
+    end_of(side, first)
+    side.backend.stop(first, timeout=side.patience)
+    second = side.backend.submit(side.plan(name, SLEEP))
+    assert second.uid != first.uid
+    assert second.launch != first.launch
+    with pytest.raises(NotFound):
+        side.again.stop(first, timeout=side.patience)
+    assert side.again.get(name, namespace=second.namespace).uid == second.uid
+    side.backend.stop(second, timeout=side.patience)
+
+
+def test_a_name_that_is_taken(side: Side, name: str):
+    ref = side.backend.submit(side.plan(name, COUNT))
+    with pytest.raises(AlreadyExists):
+        side.again.submit(side.plan(name, FAIL))
+    phases, snapshot = end_of(side, ref)
+    assert phases[-1] is JobPhase.SUCCEEDED
+    assert snapshot.uid == ref.uid
+    with pytest.raises(AlreadyExists):  # a job that has ended keeps its name
+        side.again.submit(side.plan(name, FAIL))
+
+
+def test_of_two_submitters_one_wins(side: Side, name: str):
+    plans = [side.plan(name, SLEEP), side.plan(name, SLEEP)]
+    won: list[JobRef] = []
+    lost: list[AlreadyExists] = []
+    together = threading.Barrier(2)
+
+    def submit(number: int) -> None:
+        together.wait()
+        try:
+            won.append((side.backend, side.again)[number].submit(plans[number]))
+        except AlreadyExists as err:
+            lost.append(err)
+
+    threads = [threading.Thread(target=submit, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(side.patience)
+    assert (len(won), len(lost)) == (1, 1)
+    assert side.again.get(name, namespace=side.namespace).uid == won[0].uid
+    side.backend.stop(won[0], timeout=side.patience)
+
+
+def test_a_job_that_is_not_there(side: Side, name: str):
+    ref = stranger(side, name)
+    for ask in (
+        lambda: side.backend.get(name, namespace=side.namespace),
+        lambda: side.backend.stop(ref, timeout=side.patience),
+        lambda: list(side.backend.logs(ref, f"{name}-worker-0", LogRange())),
+        lambda: list(side.backend.logs(ref, f"{name}-worker-0", LogRange(follow=True))),
+        lambda: side.backend.apply(side.plan(name, COUNT)),
+    ):
+        with pytest.raises(NotFound) as caught:
+            ask()
+        assert name in str(caught.value)
+    assert [event.phase for event in side.backend.watch(ref) if isinstance(event, JobChanged)] == [JobPhase.STOPPED]
+
+
+def test_the_list_of_jobs(side: Side, name: str):
+    refs = [side.backend.submit(side.plan(f"{name}-{letter}", FAIL)) for letter in "ba"]
+    for ref in refs:
+        end_of(side, ref)
+    listed = [job for job in side.again.list(namespace=side.namespace) if job.name.startswith(name)]
+    assert sorted(job.uid for job in listed) == sorted(ref.uid for ref in refs)
+    assert [job.job.created for job in listed] == sorted(job.job.created or 0 for job in listed)
+    assert all(job.job.phase is JobPhase.FAILED and not job.pods for job in listed)
+    side.backend.stop(refs[0], timeout=side.patience)
+    assert [job.uid for job in side.again.list(namespace=side.namespace) if job.name.startswith(name)] == [refs[1].uid]
+
+
+def test_a_container_that_is_restarted(side: Side, name: str):
+    plan = side.plan(name, FAIL, restarts={"policy": "OnFailure"})
+    ref = side.backend.submit(plan)
+    pod = f"{name}-worker-0"
+    until(side, lambda: any(state.restarts for state in side.again.get(name, namespace=ref.namespace).pods))
+    wanted = LogRange(previous=True)
+    assert [line.text for line in side.again.logs(ref, pod, wanted) if isinstance(line, LogLine)] == ["about to fail"]
+    until(side, lambda: any(s.reason == "CrashLoopBackOff" for s in side.again.get(name, namespace=ref.namespace).pods))
+    snapshot = side.again.get(name, namespace=ref.namespace)
+    assert not snapshot.job.phase.ended
+    side.backend.stop(ref, timeout=side.patience)
+
+
+def test_agents_meet_and_rank_0_prints(side: Side, name: str):
+    plan = side.plan(name, ["torchrun", side.scripts["reduce.py"]], nodes=2)
+    ref = side.backend.submit(plan)
+    _, snapshot = end_of(side, ref)
+    assert snapshot.job.phase is JobPhase.SUCCEEDED
+    logs = [list(side.again.logs(ref, pod, LogRange(follow=True))) for pod in plan.workers]
+    lines = [line for log in logs for line in log if isinstance(line, LogLine)]
+    printed = [line.pod for line in lines if line.text == "world 2"]
+    assert [line.pod for line in lines if line.text.endswith("  group_rank=0")] == printed
+    assert len(printed) == 1
+
+    config = ObserveConfig(workers=plan.workers, rendezvous=plan.rendezvous.backend)
+    silent = [line for line in lines if "Loss" not in line.text]
+    for said, kind in ((lines, EvidenceKind.PROGRESS), (silent, EvidenceKind.GROUP_RANK)):
+        master = fold(JobView(config=config), [snapshot.job, *snapshot.pods, *said]).master
+        assert isinstance(master, Master)
+        assert (master.pod, master.evidence.kind) == (printed[0], kind)
