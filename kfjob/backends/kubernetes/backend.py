@@ -1,0 +1,159 @@
+"""The Kubernetes backend: PyTorchJobs of the Kubeflow training operator."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Self
+
+from kfjob.backends.base import JobRef, LogRange
+from kfjob.backends.kubernetes import changes, requests
+from kfjob.backends.kubernetes.client import Backoff, Client
+from kfjob.backends.kubernetes.connect import connect
+from kfjob.backends.kubernetes.logs import PodLog
+from kfjob.backends.kubernetes.objects import Object, owner, snapshot
+from kfjob.backends.kubernetes.requests import Selection
+from kfjob.backends.kubernetes.watch import Change, Feed, JobState, joined
+from kfjob.compile.pytorchjob import manifests
+from kfjob.errors import BackendError, KfjobError, NotFound, Refused, Unreachable, WaitTimeout
+from kfjob.events import JobChanged, JobSnapshot, LogGap, LogLine, PodChanged
+from kfjob.plan import BackendName, JobPlan
+from kfjob.spec import names
+
+
+class KubernetesBackend:
+    """Implements `Backend` on one cluster. Methods may be called from several threads at once."""
+
+    name: ClassVar[BackendName] = "kubernetes"
+
+    def __init__(self, client: Client, *, namespace: str = "default") -> None:
+        """`namespace` is the one to use where nothing else is said."""
+        self._client = client
+        self.namespace = namespace
+
+    @classmethod
+    def from_kubeconfig(
+        cls, *, context: str | None = None, namespace: str | None = None, kubeconfig: str | Path | None = None
+    ) -> Self:
+        """The cluster of a kubeconfig's context, else (inside a pod) the one around us.
+
+        Raises:
+            Unreachable, UsageError, Forbidden: see `connect`.
+        """
+        connection = connect(context=context, kubeconfig=kubeconfig)
+        return cls(connection.client, namespace=namespace or connection.namespace)
+
+    def submit(self, plan: JobPlan) -> JobRef:
+        """Create the job and then what belongs to it; if that fails, the job is deleted again."""
+        job = self._client.call(requests.create(manifests(plan)[0]))
+        ref = _ref(job)
+        try:
+            for manifest in manifests(plan, owner_uid=ref.uid)[1:]:
+                self._client.call(requests.create(manifest))
+        except BaseException:
+            with contextlib.suppress(KfjobError):  # the first failure is the one to report
+                self._client.call(requests.delete_job(ref.namespace, ref.name, ref.uid))
+            raise
+        return ref
+
+    def apply(self, plan: JobPlan) -> JobRef:
+        """Change the live job by a server-side apply, where that is possible in place."""
+        live = self._client.call(requests.get(names.PLURAL, plan.namespace, plan.name))
+        return _ref(self._client.call(requests.apply(changes.in_place(plan, live))))
+
+    def get(self, name: str, *, namespace: str) -> JobSnapshot:
+        """The job and its pods as they are now."""
+        job = self._client.call(requests.get(names.PLURAL, namespace, name))
+        pods = self._client.call(requests.of_job("pods", namespace, name).listing())
+        return snapshot(job, pods.get("items"), now=time.time_ns())
+
+    def list(self, *, namespace: str) -> list[JobSnapshot]:
+        """All PyTorchJobs of a namespace, also those that kfjob did not submit, oldest first."""
+        jobs = self._client.call(requests.every_job(namespace).listing()).get("items") or []
+        now = time.time_ns()
+        return sorted((snapshot(job, now=now) for job in jobs), key=lambda one: (one.job.created or 0, one.name))
+
+    def watch(self, ref: JobRef) -> Iterator[JobChanged | PodChanged]:
+        """The present state of job and pods, then every change. What the pods came to is told before the job's end."""
+        state = JobState(ref.uid)
+        pods = Feed(self._client, requests.of_job("pods", ref.namespace, ref.name))
+        jobs = Feed(self._client, requests.one(names.PLURAL, ref.namespace, ref.name))
+        with contextlib.closing(_listed_then_joined(jobs, pods)) as all_changes:
+            for change in all_changes:
+                for event in state.take(change, now=time.time_ns()):
+                    if isinstance(event, JobChanged) and event.phase.ended:
+                        yield from state.take(pods.list(), now=time.time_ns())
+                        yield event
+                        return
+                    yield event
+
+    def logs(self, ref: JobRef, pod: str, wanted: LogRange) -> Iterator[LogLine | LogGap]:
+        """Lines of one pod's container, oldest first."""
+        log = PodLog(self._client, ref, pod, wanted)
+        return log.follow() if wanted.follow and not wanted.previous else log.read()
+
+    def stop(self, ref: JobRef, *, timeout: float) -> None:
+        """Delete this very job, and wait until it, its pods and its services are gone."""
+        deadline = time.monotonic() + timeout
+        try:
+            self._client.call(requests.delete_job(ref.namespace, ref.name, ref.uid))
+        except Refused as err:  # the precondition: a later job has taken the name
+            raise NotFound(f"job `{ref.name}` is gone already; another one of that name is left alone") from err
+        backoff, attempt = Backoff(most=2.0), 1
+        while not self._is_gone(ref):
+            left = deadline - time.monotonic()
+            if left <= 0 or not self._client.pause(min(left, backoff.delay(attempt))):
+                raise self._still_there(ref, timeout)
+            attempt += 1
+
+    def close(self) -> None:
+        """End every stream and wait, in all threads; the backend cannot be used any more."""
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _is_gone(self, ref: JobRef) -> bool:
+        """Whether nothing is left of a job that is being deleted; the cheapest question first."""
+        try:
+            return not (
+                self._left(requests.one(names.PLURAL, ref.namespace, ref.name), ref)
+                or self._left(requests.of_job("pods", ref.namespace, ref.name), ref)
+                or self._left(requests.of_job("services", ref.namespace, ref.name), ref)
+            )
+        except (Unreachable, BackendError):  # the deletion goes on without us
+            return False
+
+    def _left(self, selection: Selection, ref: JobRef) -> tuple[str, ...]:
+        items = self._client.call(selection.listing()).get("items") or []
+        return tuple(one["metadata"]["name"] for one in items if ref.uid in {one["metadata"]["uid"], owner(one)})
+
+    def _still_there(self, ref: JobRef, timeout: float) -> WaitTimeout:
+        pods = self._left(requests.of_job("pods", ref.namespace, ref.name), ref)
+        title = f"job `{ref.name}` is being deleted, but not gone after {timeout:g} s"
+        cause = (
+            f"still there: {', '.join(f'`{pod}`' for pod in pods)}" if pods else "its pods are gone, the job itself is not yet"
+        )
+        selector = f"-n {ref.namespace} -l {names.LABEL_JOB_NAME}={ref.name}"
+        hint = f"it goes on without kfjob; `kubectl get pods {selector}` shows how far it is"
+        return WaitTimeout(title, cause=cause, hint=hint)
+
+
+def _listed_then_joined(jobs: Feed, pods: Feed) -> Generator[Change]:
+    yield jobs.list()
+    yield pods.list()
+    yield from joined([jobs, pods])
+
+
+def _ref(job: Object) -> JobRef:
+    metadata = job["metadata"]
+    launch = (metadata.get("labels") or {}).get(names.LABEL_LAUNCH, "")
+    return JobRef(
+        backend="kubernetes", namespace=metadata["namespace"], name=metadata["name"], uid=metadata["uid"], launch=launch
+    )

@@ -1,0 +1,65 @@
+"""Whether a live job can become what a plan says, without a relaunch. Pure.
+
+The operator hands a changed pod template, environment or restart policy to new pods only (v1.9.3), so that one job would run
+two versions of itself. Only the number of workers can be changed in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from kfjob.backends.kubernetes.objects import Object
+from kfjob.compile.pytorchjob import pytorchjob
+from kfjob.errors import Refused
+from kfjob.plan import JobPlan
+from kfjob.spec import names
+
+IN_PLACE = (
+    "spec.pytorchReplicaSpecs.Worker.replicas",
+    "spec.elasticPolicy.minReplicas",
+    "spec.elasticPolicy.maxReplicas",
+    "spec.runPolicy",
+)
+
+
+def in_place(plan: JobPlan, live: Object) -> Object:
+    """The manifest to apply to `live`. It keeps the live launch: its id, and the rendezvous that the pods know.
+
+    Raises:
+        Refused: the change needs a relaunch; or the job is not kfjob's.
+    """
+    metadata = live["metadata"]
+    launch = (metadata.get("labels") or {}).get(names.LABEL_LAUNCH)
+    if not launch:
+        hint = "change it with the tool that made it"
+        raise Refused(f"job `{plan.name}` was not submitted by kfjob", hint=hint)
+    elastic = live["spec"].get("elasticPolicy") or {}
+    rendezvous = replace(plan.rendezvous, id=elastic.get("rdzvId", plan.rendezvous.id))
+    wanted = pytorchjob(replace(plan, launch=launch, rendezvous=rendezvous))
+    paths = [path for path in changed_paths(live["spec"], wanted["spec"], "spec") if not path.startswith(IN_PLACE)]
+    if paths:
+        shown = "\n".join(paths[:10]) + (f"\nand {len(paths) - 10} more" if len(paths) > 10 else "")  # noqa: PLR2004
+        hint = f"`kfjob relaunch {plan.name}` stops the job and starts it with the new spec"
+        raise Refused(f"job `{plan.name}` cannot be changed so while it exists: it needs a relaunch", cause=shown, hint=hint)
+    # with the uid in it, an apply cannot create a job where this one has gone meanwhile
+    return {**wanted, "metadata": {**wanted["metadata"], "uid": metadata["uid"]}}
+
+
+def changed_paths(live: Any, wanted: Any, path: str = "") -> Iterator[str]:
+    """Every path at which two values differ; lists of named things are compared by name."""
+    if isinstance(live, dict) and isinstance(wanted, dict):
+        for key in dict.fromkeys([*wanted, *live]):
+            yield from changed_paths(live.get(key), wanted.get(key), f"{path}.{key}")
+    elif (old := _by_name(live)) is not None and (new := _by_name(wanted)) is not None:
+        for name in dict.fromkeys([*new, *old]):
+            yield from changed_paths(old.get(name), new.get(name), f"{path}[{name}]")
+    elif live != wanted:
+        yield path
+
+
+def _by_name(value: Any) -> dict[str, Any] | None:
+    if isinstance(value, list) and all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in value):
+        return {one["name"]: one for one in value}
+    return None

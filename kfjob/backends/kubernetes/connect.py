@@ -1,0 +1,123 @@
+"""From a kubeconfig, or from inside a pod, to a client. The one place that imports the `kubernetes` package.
+
+It is used for configuration, authentication and transport, not for its generated models and API classes. What is touched here
+is the same in versions 31 to 37 (36.0.0 sends no credentials).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kfjob.backends.kubernetes.client import Client
+from kfjob.backends.kubernetes.transport import CONNECTIONS, PooledTransport, keepalive
+from kfjob.errors import Forbidden, Unreachable, UsageError
+
+_POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Connection:
+    """A client, and what the kubeconfig says beside."""
+
+    client: Client
+    namespace: str  # of the context
+    context: str  # "" inside a pod
+
+
+def connect(*, context: str | None = None, kubeconfig: str | Path | None = None) -> Connection:
+    """Read the configuration; nothing is sent yet.
+
+    Raises:
+        Unreachable: no cluster is configured, or the kubeconfig cannot be read.
+        UsageError: it has no such context.
+        Forbidden: its credential plugin gave no credentials.
+    """
+    from kubernetes.client import Configuration
+
+    configuration = Configuration()
+    path = str(kubeconfig or os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
+    if any(Path(part).expanduser().exists() for part in path.split(os.pathsep) if part):
+        name, namespace = _from_file(configuration, path, context)
+    elif kubeconfig is None and context is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
+        name, namespace = "", _from_pod(configuration)
+    else:
+        hint = "set KUBECONFIG or give `--kubeconfig`; on EKS `aws eks update-kubeconfig --name CLUSTER` writes one"
+        raise Unreachable("no cluster is configured", cause=f"there is no kubeconfig at `{path}`", hint=hint)
+    return Connection(client=_client(configuration), namespace=namespace, context=name)
+
+
+def _from_file(configuration: Any, path: str, wanted: str | None) -> tuple[str, str]:
+    """Fill `configuration`; the context's name and namespace."""
+    import yaml
+    from kubernetes.config import ConfigException, list_kube_config_contexts, load_kube_config
+
+    problem = "the kubeconfig cannot be used"
+    try:
+        contexts, current = list_kube_config_contexts(config_file=path)
+        chosen = next((one for one in contexts if one["name"] == wanted), None) if wanted else current
+        if chosen is None:
+            known = ", ".join(f"`{one['name']}`" for one in contexts)
+            raise UsageError(f"there is no context `{wanted}` in the kubeconfig", where=path, hint=f"it has {known}")
+        with _said_aside() as said:
+            load_kube_config(config_file=path, context=wanted, client_configuration=configuration)
+    except (ConfigException, yaml.YAMLError, OSError, TypeError, AttributeError, KeyError, ValueError) as err:
+        raise Unreachable(
+            problem, where=path, cause=str(err), hint="`kubectl config view` shows what kubectl makes of it"
+        ) from err
+    if said and not configuration.auth_settings() and not configuration.cert_file:
+        hint = "`kubectl get pods` runs the same plugin; is it installed and logged in?"
+        raise Forbidden("the kubeconfig's credential plugin gave no credentials", where=path, cause="\n".join(said), hint=hint)
+    return chosen["name"], chosen["context"].get("namespace") or "default"
+
+
+def _from_pod(configuration: Any) -> str:
+    """Fill `configuration` with the pod's service account; its namespace."""
+    from kubernetes.config import ConfigException, load_incluster_config
+
+    try:
+        load_incluster_config(client_configuration=configuration)
+        return _POD_NAMESPACE.read_text().strip() or "default"
+    except (ConfigException, OSError) as err:
+        hint = "give the pod a service account and let its token be mounted (`automountServiceAccountToken`)"
+        raise Unreachable("this pod has no access to its cluster", cause=str(err), hint=hint) from err
+
+
+def _client(configuration: Any) -> Client:
+    from kubernetes.client.rest import RESTClientObject
+    from urllib3.connection import HTTPConnection
+
+    configuration.connection_pool_maxsize = CONNECTIONS
+    if not configuration.no_proxy:  # versions up to 35 read it and then forget it
+        configuration.no_proxy = os.environ.get("no_proxy") or os.environ.get("NO_PROXY")
+    pool = RESTClientObject(configuration).pool_manager
+    options = pool.connection_pool_kw.get("socket_options") or HTTPConnection.default_socket_options
+    pool.connection_pool_kw["socket_options"] = keepalive(list(options))
+
+    def headers() -> Mapping[str, str]:
+        settings = configuration.auth_settings().values()  # renews a token that has expired
+        return {one["key"]: one["value"] for one in settings if one["in"] == "header" and one["value"]}
+
+    return Client(PooledTransport(pool, configuration.host, headers), host=configuration.host)
+
+
+@contextlib.contextmanager
+def _said_aside() -> Iterator[list[str]]:
+    """What the `kubernetes` package logs about a credential plugin that failed: it goes on without credentials."""
+    said: list[str] = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            said.append(record.getMessage())
+
+    listener, root = Listener(logging.ERROR), logging.getLogger()
+    root.addHandler(listener)
+    try:
+        yield said
+    finally:
+        root.removeHandler(listener)

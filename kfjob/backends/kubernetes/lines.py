@@ -1,0 +1,53 @@
+"""Bytes that arrive in pieces, to whole lines. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+
+class LineSplitter:
+    """Cuts at line feeds only: a carriage return is a progress bar's. Lines stay bytes, so a piece may end inside a character.
+
+    What goes beyond `limit` bytes of one line is not kept; `overlong` says how much of a line that was.
+    """
+
+    def __init__(self, limit: int) -> None:
+        """Memory is bounded by `limit` and the size of a piece."""
+        self._limit = limit
+        self._parts: list[bytes] = []
+        self._size = 0  # of the parts
+        self._length = 0  # of the line, with what was not kept
+
+    def take(self, piece: bytes) -> Iterator[tuple[bytes, int]]:
+        """Every line that `piece` completes, and how many of its bytes were not kept."""
+        start = 0
+        while (end := piece.find(b"\n", start)) >= 0:
+            self._add(piece[start:end])
+            yield self._line()
+            start = end + 1
+        self._add(piece[start:])
+
+    def rest(self) -> tuple[bytes, int] | None:
+        """What came after the last line feed, None for nothing."""
+        return self._line() if self._length else None
+
+    def _add(self, part: bytes) -> None:
+        self._length += len(part)
+        if room := self._limit - self._size:
+            self._parts.append(part[:room])
+            self._size += len(self._parts[-1])
+
+    def _line(self) -> tuple[bytes, int]:
+        line, lost = b"".join(self._parts), self._length - self._size
+        self._parts, self._size, self._length = [], 0, 0
+        return line, lost
+
+
+def lines(pieces: Iterable[bytes], limit: int) -> Iterator[bytes]:
+    """Every line of `pieces`, also a last one without a line feed."""
+    splitter = LineSplitter(limit)
+    for piece in pieces:
+        for line, _ in splitter.take(piece):
+            yield line
+    if last := splitter.rest():
+        yield last[0]

@@ -1,0 +1,224 @@
+"""The log of one pod's container: read once, or followed until the pod has ended.
+
+Following survives what ends a stream early: rotation, the time limits of kubelet and API server, restarts of the container, of
+the kubelet, of the API server. Where to go on is `cursor`'s to know, and which run of the container to read `runs`'s.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+
+from kfjob.backends import log_file
+from kfjob.backends.base import JobRef, LogRange
+from kfjob.backends.kubernetes import requests
+from kfjob.backends.kubernetes.client import Client, Patience
+from kfjob.backends.kubernetes.cursor import LogCursor
+from kfjob.backends.kubernetes.errors import Broken, unreachable
+from kfjob.backends.kubernetes.lines import LineSplitter
+from kfjob.backends.kubernetes.objects import Object, owner, pod_changed, will_have
+from kfjob.backends.kubernetes.requests import Request
+from kfjob.backends.kubernetes.runs import Next, Position, Run, Then, next_run, runs
+from kfjob.backends.kubernetes.watch import Change, Feed, Listed, joined
+from kfjob.errors import BackendError, NotFound, Refused, Unreachable
+from kfjob.events import LogGap, LogLine
+from kfjob.spec import names
+
+LINE_BYTES = 1024 * 1024
+"""More of one line is not shown, so that a pod cannot fill our memory."""
+IDLE_SECONDS = 120.0
+"""A silent stream is opened anew after this: its other end may be gone without a word."""
+
+_KUBELET_SAYS = ("unable to retrieve container logs", "failed to try resolving symlinks", "failed to watch file", "rpc error:")
+"""How the kubelet begins what it writes into a log, without a time, when it cannot read it (v1.34 pkg/kubelet/kuberuntime)."""
+
+
+class PodLog:
+    """One reading of one container's log."""
+
+    def __init__(self, client: Client, ref: JobRef, pod: str, wanted: LogRange) -> None:
+        """`ref` is the job that must own the pod."""
+        self._client = client
+        self._ref = ref
+        self._pod = pod
+        self._wanted = wanted
+        self._cursor = LogCursor(from_first=wanted.tail is not None)
+        self._position: Position | None = None  # the run that was read last
+        self._first: Run | None = None  # the run that was read first
+        self._left = wanted.limit_bytes  # of text, with line ends; None: no limit
+
+    def read(self) -> Iterator[LogLine | LogGap]:
+        """The log as it is now.
+
+        Raises:
+            NotFound: no such pod, or no such log.
+        """
+        pod = self._get_pod()
+        run = self._run_to_read(pod)
+        for attempt in range(1, self._client.backoff.attempts + 1):
+            try:
+                yield from self._stream(run, follow=False)
+            except Broken as lost:
+                if attempt == self._client.backoff.attempts or not self._client.pause(self._client.backoff.delay(attempt)):
+                    raise unreachable(lost, self._client.host) from lost
+            except Refused as err:  # the pod's status is ahead of the kubelet, or behind it
+                raise self._no_log(pod, err.cause or err.title) from err
+            else:
+                return
+
+    def follow(self) -> Iterator[LogLine | LogGap]:
+        """The log, until the pod has ended and all is read, or it is gone.
+
+        Raises:
+            NotFound: no such pod, and there will be none.
+        """
+        pod_uid = self._existing_pod()
+        patience = Patience(self._client)
+        while self._wanting() and not self._client.closed:
+            opened = time.monotonic()
+            try:
+                step = self._await(pod_uid)
+                if not isinstance(step, Next):
+                    return
+                for line in self._read_run(step):
+                    patience.success()
+                    yield line
+                if not (self._position and self._position.complete):
+                    patience.ended(opened)
+            except (Broken, Unreachable, BackendError) as err:
+                patience.failure(err)
+            patience.pause()
+
+    def _get_pod(self) -> Object:
+        pod = self._client.call(requests.get("pods", self._ref.namespace, self._pod))
+        if owner(pod) != self._ref.uid:
+            raise NotFound(f"there is no pod `{self._pod}` of this job", cause="a pod of that name belongs to something else")
+        return pod
+
+    def _existing_pod(self) -> str:
+        """The uid of the pod, once it is there: right after a submit the operator has not made it yet."""
+        try:
+            return str(self._get_pod()["metadata"]["uid"])
+        except NotFound as missing:
+            job = requests.one(names.PLURAL, self._ref.namespace, self._ref.name)
+            pod = requests.one("pods", self._ref.namespace, self._pod)
+            with contextlib.closing(joined([Feed(self._client, job), Feed(self._client, pod)])) as changes:
+                for change in changes:
+                    thing = _there(change, lambda thing: self._ref.uid in {thing["metadata"]["uid"], owner(thing)})
+                    if change.resource != names.PLURAL and thing is not None:
+                        return str(thing["metadata"]["uid"])
+                    if change.resource == names.PLURAL and not (thing and will_have(thing, self._pod)):
+                        raise missing from None
+            raise
+
+    def _run_to_read(self, pod: Object) -> Run:
+        """What `kubectl logs` would read."""
+        known = runs(pod, self._wanted.container)
+        if self._wanted.previous:
+            known = [run for run in known if run.previous]
+        if not known:
+            raise self._no_log(pod)
+        return known[-1]
+
+    def _no_log(self, pod: Object, cause: str | None = None) -> NotFound:
+        if self._wanted.previous:
+            title = f"container `{self._wanted.container}` of pod `{self._pod}` was not restarted"
+            return NotFound(title, cause=cause, hint="without `previous` the log is that of its only run")
+        state = pod_changed(pod, now=0)
+        cause = cause or " ".join(filter(None, (state.reason, state.message))) or f"the pod is {state.phase}"
+        return NotFound(
+            f"pod `{self._pod}` has no log yet", cause=cause, hint="with `--follow` it is shown as soon as there is one"
+        )
+
+    def _await(self, pod_uid: str) -> Next | Then:
+        """Wait until there is something to read, or never will be."""
+        feed = Feed(self._client, requests.one("pods", self._ref.namespace, self._pod))
+        for change in feed.changes():
+            pod = _there(change, lambda pod: pod["metadata"]["uid"] == pod_uid)
+            step = Then.END if pod is None else next_run(pod, self._wanted.container, self._position)
+            if step is not Then.WAIT:
+                return step
+        return Then.END  # the client was closed
+
+    def _read_run(self, step: Next) -> Iterator[LogLine | LogGap]:
+        """Read one run as far as it goes. A log that is not there (any more) is no error."""
+        run = step.run
+        if step.missed:
+            yield self._gap("the container was restarted again before the log of its last run was read")
+        try:
+            yield from self._stream(run, follow=not run.ended)
+        except NotFound:
+            return  # the pod is going; `_await` will see it
+        except Refused as err:
+            if run.ended:
+                yield self._gap(err.cause or err.title)
+                self._position = Position(run.id, run.number, complete=True)
+
+    def _stream(self, run: Run, *, follow: bool) -> Iterator[LogLine | LogGap]:
+        """One request, and its new lines. Afterwards `_position` says whether the run was read to its end."""
+        self._cursor.resume(same=self._position is None or self._position.id == run.id)
+        self._first = self._first or run
+        self._position = Position(run.id, run.number, complete=False)
+        stream = self._client.open(self._request(run, follow=follow), read_timeout=IDLE_SECONDS)
+        splitter = LineSplitter(LINE_BYTES)
+        try:
+            for piece in stream.chunks():
+                for line, lost in splitter.take(piece):
+                    yield from self._show(run, line, lost)
+                    if not self._wanting():
+                        return
+            if not follow and (rest := splitter.rest()):  # else it is not known to be whole
+                yield from self._show(run, *rest)
+        finally:
+            stream.close()
+        self._position = Position(run.id, run.number, complete=run.ended)
+
+    def _request(self, run: Run, *, follow: bool) -> Request:
+        nothing_yet = self._first is not None and run.id == self._first.id and self._cursor.newest is None
+        return requests.pod_log(
+            self._ref.namespace,
+            self._pod,
+            container=self._wanted.container,
+            tail=self._wanted.tail if nothing_yet else None,
+            since=self._wanted.since if self._cursor.since is None else self._cursor.since,
+            previous=run.previous,
+            follow=follow,
+        )
+
+    def _show(self, run: Run, raw: bytes, lost: int) -> Iterator[LogLine | LogGap]:
+        at, text = log_file.parse(raw)
+        if at is None and text.startswith(_KUBELET_SAYS):
+            yield self._gap(text)
+            return
+        if at is not None:
+            if self._wanted.since is not None and at < self._wanted.since:
+                return
+            before = self._cursor.newest
+            if not self._cursor.is_new(at):
+                return
+            if self._cursor.gap:
+                yield LogGap(pod=self._pod, container_id=run.id, after=before, reason="the log was rotated before it was read")
+        if lost:
+            text += f" … ({lost} more bytes of this line are not shown)"
+        if self._fits(text):
+            yield LogLine(pod=self._pod, text=text, time=at, container=self._wanted.container, container_id=run.id)
+
+    def _fits(self, text: str) -> bool:
+        if self._left is None:
+            return True
+        self._left -= len(text.encode()) + 1
+        return self._left >= 0
+
+    def _wanting(self) -> bool:
+        return self._left is None or self._left > 0
+
+    def _gap(self, reason: str) -> LogGap:
+        missing = self._position.id if self._position else ""
+        return LogGap(pod=self._pod, container_id=missing, after=self._cursor.newest, reason=reason)
+
+
+def _there(change: Change, is_it: Callable[[Object], bool]) -> Object | None:
+    """The one object that `change` says is there, None if it is gone."""
+    things = change.items if isinstance(change, Listed) else [] if change.deleted else [change.thing]
+    return next(filter(is_it, things), None)

@@ -1,0 +1,160 @@
+"""What is asked of the API server, as values. Pure.
+
+A request knows its meaning in Kubernetes' own terms (verb, resource), so that an error can say which right is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+from kfjob.spec import names
+
+JSON = "application/json"
+APPLY_PATCH = "application/apply-patch+yaml"
+WATCH_SECONDS = 240
+"""How long a watch lasts until the server ends it and we resume; a dead connection is noticed after that at the latest."""
+
+Query = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One HTTP request."""
+
+    method: str
+    path: str
+    verb: str  # create | get | list | watch | patch | delete
+    resource: str  # pytorchjobs | pods | services
+    namespace: str
+    name: str = ""
+    subresource: str = ""
+    query: Query = ()
+    body: Mapping[str, Any] | None = None
+    content_type: str = JSON
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether sending it twice does the same as sending it once: all but a create."""
+        return self.method != "POST"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Objects of one kind: what a list and a watch are about."""
+
+    resource: str
+    namespace: str
+    query: Query = ()
+    name: str = ""  # if it can only be one
+
+    def listing(self) -> Request:
+        """All of them, now."""
+        return _request("GET", "list", self.resource, self.namespace, query=self.query)
+
+    def watching(self, resource_version: str) -> Request:
+        """Every change after `resource_version`."""
+        how = (("watch", "true"), ("resourceVersion", resource_version), ("allowWatchBookmarks", "true"))
+        query = (*self.query, *how, ("timeoutSeconds", str(WATCH_SECONDS)))
+        return _request("GET", "watch", self.resource, self.namespace, query=query)
+
+
+def one(resource: str, namespace: str, name: str) -> Selection:
+    """The one object of that name."""
+    return Selection(resource=resource, namespace=namespace, name=name, query=(("fieldSelector", f"metadata.name={name}"),))
+
+
+def of_job(resource: str, namespace: str, job: str) -> Selection:
+    """What the operator made for a job of that name: pods or services."""
+    return Selection(resource=resource, namespace=namespace, query=(("labelSelector", f"{names.LABEL_JOB_NAME}={job}"),))
+
+
+def every_job(namespace: str) -> Selection:
+    """All PyTorchJobs of a namespace."""
+    return Selection(resource=names.PLURAL, namespace=namespace)
+
+
+def get(resource: str, namespace: str, name: str) -> Request:
+    """One object."""
+    return _request("GET", "get", resource, namespace, name=name)
+
+
+def create(manifest: Mapping[str, Any]) -> Request:
+    """A new object. Fields that the cluster does not know are refused, not dropped: an old operator would ignore them."""
+    resource = _RESOURCES[manifest["kind"]]
+    metadata = manifest["metadata"]
+    query = (("fieldManager", names.FIELD_MANAGER), ("fieldValidation", "Strict"))
+    # a create has its object's name in the body, not in the path
+    return replace(
+        _request("POST", "create", resource, metadata["namespace"], query=query, body=manifest), name=metadata["name"]
+    )
+
+
+def apply(manifest: Mapping[str, Any]) -> Request:
+    """A server-side apply."""
+    metadata = manifest["metadata"]
+    query = (("fieldManager", names.FIELD_MANAGER), ("force", "true"), ("fieldValidation", "Strict"))
+    resource = _RESOURCES[manifest["kind"]]
+    return _request(
+        "PATCH",
+        "patch",
+        resource,
+        metadata["namespace"],
+        name=metadata["name"],
+        query=query,
+        body=manifest,
+        content_type=APPLY_PATCH,
+    )
+
+
+def delete_job(namespace: str, name: str, uid: str) -> Request:
+    """Delete this very job; it stays visible until everything that it owns is gone."""
+    body = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground", "preconditions": {"uid": uid}}
+    return _request("DELETE", "delete", names.PLURAL, namespace, name=name, body=body)
+
+
+def pod_log(
+    namespace: str,
+    pod: str,
+    *,
+    container: str,
+    tail: int | None = None,
+    since: int | None = None,
+    previous: bool = False,
+    follow: bool = False,
+) -> Request:
+    """The log of a container, every line with its time. `since` is in nanoseconds; the API server cuts it to whole seconds."""
+    query = [("container", container), ("timestamps", "true")]
+    if tail is not None:
+        query.append(("tailLines", str(tail)))
+    if since is not None:
+        query.append(("sinceTime", datetime.fromtimestamp(since // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")))
+    if previous:
+        query.append(("previous", "true"))
+    if follow:
+        query.append(("follow", "true"))
+    return _request("GET", "get", "pods", namespace, name=pod, subresource="log", query=tuple(query))
+
+
+_RESOURCES = {names.KIND: names.PLURAL, "Pod": "pods", "Service": "services"}
+
+
+def _request(
+    method: str, verb: str, resource: str, namespace: str, *, name: str = "", subresource: str = "", **more: Any
+) -> Request:
+    group = f"/apis/{names.API_GROUP}/{names.API_VERSION}" if resource == names.PLURAL else "/api/v1"
+    parts = (group, "namespaces", quote(namespace, safe=""), resource, quote(name, safe=""), subresource)
+    path = "/".join(part for part in parts if part)
+    return Request(
+        method=method,
+        path=path,
+        verb=verb,
+        resource=resource,
+        namespace=namespace,
+        name=name,
+        subresource=subresource,
+        **more,
+    )

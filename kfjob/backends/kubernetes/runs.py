@@ -1,0 +1,80 @@
+"""The runs of a pod's container, as its status tells of them, and which one's log to read next. Pure.
+
+The kubelet keeps the logs of two runs: the newest, and (`previous=true`) the one before. While a container waits to be started
+again its newest run is the one that ended last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from kfjob.backends.kubernetes.objects import Object, container_status
+from kfjob.events import PodPhase
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a container, whose log can be read."""
+
+    id: str  # the container's
+    number: int  # 0 for the first run in this pod
+    ended: bool
+    previous: bool  # where the kubelet finds it
+
+
+class Then(Enum):
+    """What to do where there is nothing to read."""
+
+    WAIT = "the pod has not begun, or its container will be started again"
+    END = "nothing will come any more"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The run that was read last, and whether it was read to its end."""
+
+    id: str
+    number: int
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """The run to read, and whether runs before it were missed."""
+
+    run: Run
+    missed: bool = False
+
+
+def runs(pod: Object, container: str) -> list[Run]:
+    """Those whose logs the kubelet has, the older one first."""
+    status = container_status(pod, container)
+    state = status.get("state") or {}
+    number = int(status.get("restartCount") or 0)
+    found = []
+    if last := (status.get("lastState") or {}).get("terminated"):
+        before = 0 if "waiting" in state else 1  # the count goes up when the container is started again
+        found.append(Run(id=last.get("containerID") or "", number=number - before, ended=True, previous=True))
+    for kind in ("running", "terminated"):
+        if kind in state:
+            run_id = (state[kind] or {}).get("containerID") or status.get("containerID") or ""
+            found.append(Run(id=run_id, number=number, ended=kind == "terminated", previous=False))
+    return found
+
+
+def next_run(pod: Object, container: str, position: Position | None) -> Next | Then:
+    """What to read after `position`; with None, begin with the newest run."""
+    known = runs(pod, container)
+    if position is None:
+        return Next(known[-1]) if known else _wait_or_end(pod)
+    if any(run.id == position.id for run in known):
+        rest = [run for run in known if run.number > position.number or (run.id == position.id and not position.complete)]
+        return Next(rest[0]) if rest else _wait_or_end(pod)
+    if not known:
+        return _wait_or_end(pod)
+    return Next(known[0], missed=not position.complete or known[0].number > position.number + 1)
+
+
+def _wait_or_end(pod: Object) -> Then:
+    return Then.END if (pod.get("status") or {}).get("phase") in {PodPhase.SUCCEEDED, PodPhase.FAILED} else Then.WAIT
