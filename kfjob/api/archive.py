@@ -90,6 +90,7 @@ class Archived:
             raise NotFound(f"folder `{place}` does not exist")
         self.place = place
         self._logs = _logs_in(place)
+        self._containers: dict[str, str] = {}  # the one that wrote a pod's log, so that its state and its log are told as one
         if not self._logs and not (place / folder.STATUS).exists():
             raise NotFound(f"folder `{place}` holds no logs", hint="expected are `<pod>.log` or `<pod>/<container>.log`")
 
@@ -100,6 +101,7 @@ class Archived:
         except NotFound:
             pods = tuple(PodChanged(pod=pod, phase=PodPhase.UNKNOWN) for pod in self._logs)
             return JobSnapshot(name=self.place.name, namespace="", job=JobChanged(phase=JobPhase.STOPPED), pods=pods)
+        self._containers = {pod.pod: pod.container_id for pod in kept.pods}
         return kept if kept.job.phase.ended else replace(kept, job=replace(kept.job, phase=JobPhase.STOPPED))
 
     def logs(self, ref: JobRef, pod: str, wanted: LogRange) -> Iterator[LogLine | LogGap]:  # noqa: ARG002 - Reader's signature
@@ -110,9 +112,10 @@ class Archived:
         path = known
         if wanted.container != TRAINING_CONTAINER or wanted.previous:
             path = folder.log_path(self.place, pod, wanted.container, previous=wanted.previous)
+        container_id = "" if wanted.previous else self._containers.get(pod, "")
         try:
             for time, text in log_file.read(path, wanted):
-                yield LogLine(pod=pod, text=text, time=time, container=wanted.container, container_id=str(wanted.previous))
+                yield LogLine(pod=pod, text=text, time=time, container=wanted.container, container_id=container_id)
         except FileNotFoundError as err:
             raise NotFound(f"no log of container `{wanted.container}` of pod `{pod}` in `{self.place}`") from err
 

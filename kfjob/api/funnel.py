@@ -1,4 +1,4 @@
-"""Many streams read by threads, met in one bounded queue: a slow reader holds the threads back instead of filling the memory."""
+"""Many streams read by threads, met in one bounded queue: a slow reader holds the threads back, the memory stays bounded."""
 
 from __future__ import annotations
 

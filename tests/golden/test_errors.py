@@ -12,11 +12,15 @@ from kfjob.spec.source import load
 SPECS = sorted((Path(__file__).parent / "errors").glob("*.yaml"))
 
 
+def plan(spec: Path) -> None:
+    loaded = load(spec.read_text(encoding="utf-8"), file=spec.name)
+    resolve_at(loaded.spec, loaded.positions, Context(backend="kubernetes", launch="l"))
+
+
 @pytest.mark.parametrize("spec", SPECS, ids=lambda p: p.stem)
 def test_message_is_the_one_that_was_looked_at(spec, update_goldens):
     with pytest.raises(SpecError) as caught:
-        loaded = load(spec.read_text(encoding="utf-8"), file=spec.name)
-        resolve_at(loaded.spec, loaded.positions, Context(backend="kubernetes", launch="l"))
+        plan(spec)
     message = str(caught.value) + "\n"
     golden = spec.with_suffix(".txt")
     if update_goldens:

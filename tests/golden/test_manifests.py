@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
@@ -16,7 +17,7 @@ SPECS = sorted((HERE / "specs").glob("*.yaml"))
 CONTEXT = Context(backend="kubernetes", launch="20261121-083000-gold", namespace="default")
 
 
-def compiled(spec: Path) -> list[dict]:
+def compiled(spec: Path) -> list[dict[str, Any]]:
     return manifests(resolve(load(spec.read_text(encoding="utf-8"), file=spec.name).spec, CONTEXT))
 
 

@@ -24,7 +24,9 @@ def home(tmp_path: Path) -> dict[str, str]:
 
 def test_flag_then_environment_then_nearest_file_then_the_users(tmp_path, home):
     (tmp_path / "config/kfjob").mkdir(parents=True)
-    (tmp_path / "config/kfjob/kfjob.toml").write_text('backend = "local"\nnamespace = "user"\ncontext = "user"\netcd_image = "user"')
+    (tmp_path / "config/kfjob/kfjob.toml").write_text(
+        'backend = "local"\nnamespace = "user"\ncontext = "user"\netcd_image = "user"'
+    )
     deep = tmp_path / "project/deep"
     deep.mkdir(parents=True)
     (tmp_path / "project/kfjob.toml").write_text('namespace = "project"\ncontext = "project"\netcd_image = "project"')
