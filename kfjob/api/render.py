@@ -1,4 +1,4 @@
-"""Text -> plan -> the objects as text: what `render` prints is what `submit` sends."""
+"""Spec -> plan -> the objects as text: what `render` prints is what `submit` sends."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ from kfjob.compile.pytorchjob import manifests
 from kfjob.errors import SpecError
 from kfjob.plan import BackendName, Context, JobPlan, resolve
 from kfjob.spec.job import JobSpec
-from kfjob.spec.source import Loaded, Positions, load
+from kfjob.spec.source import Loaded, Positions
 
 _Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
-def plan_text(text: str, *, file: str | None, settings: Settings, notice: Notice) -> tuple[Loaded, JobPlan]:
-    """Read a spec and decide everything for the backend that the settings lead to.
+def plan_of(loaded: Loaded, *, settings: Settings, notice: Notice) -> JobPlan:
+    """Decide everything for the backend that the settings lead to.
 
     Raises:
         SpecError: every problem, with its place in the text.
     """
-    loaded = load(text, file=file)
     backend: BackendName = context.choose_backend(settings, notice=notice)
-    return loaded, resolve_at(loaded.spec, loaded.positions, context.plan_context(settings, backend))
+    return resolve_at(loaded.spec, loaded.positions, context.plan_context(settings, backend))
 
 
 def resolve_at(spec: JobSpec, positions: Positions, into: Context) -> JobPlan:
@@ -37,9 +36,8 @@ def resolve_at(spec: JobSpec, positions: Positions, into: Context) -> JobPlan:
         raise SpecError(positions.locate_all(err.problems)) from None
 
 
-def render(text: str, *, file: str | None, settings: Settings, form: str) -> str:
+def render(loaded: Loaded, *, settings: Settings, form: str) -> str:
     """All objects of the job on Kubernetes, as YAML documents or one JSON list."""
-    loaded = load(text, file=file)
     plan = resolve_at(loaded.spec, loaded.positions, context.plan_context(settings, "kubernetes"))
     objects = manifests(plan)
     if form == "json":

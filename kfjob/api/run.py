@@ -148,22 +148,22 @@ def submit(
     """
     where = settings or settings_here(backend=backend, context=context, namespace=namespace)
     loaded = Loaded(spec, Positions()) if isinstance(spec, JobSpec) else _read(Path(spec))
-    return _start(loaded, where, notice)
+    return submit_loaded(loaded, settings=where, notice=notice)
 
 
-def submit_text(text: str, *, file: str, settings: Settings, notice: Notice = _silent) -> Run:
-    """`submit` for a spec as text; `file` is its name in messages."""
-    return _start(load(text, file=file), settings, notice)
+def submit_loaded(loaded: Loaded, *, settings: Settings, notice: Notice = _silent) -> Run:
+    """`submit` for a spec that was read from a text, so that problems can be put to their place in it."""
+    at, plan = _plan(loaded, settings, notice)
+    return Run(at, at.backend.submit(plan), look.config_of_plan(plan))
 
 
-def apply_text(text: str, *, file: str, settings: Settings, notice: Notice = _silent) -> Run:
+def apply_loaded(loaded: Loaded, *, settings: Settings, notice: Notice = _silent) -> Run:
     """Change the live job to what the spec says, where that is possible in place. The launch stays the same.
 
     Raises:
         NotFound: there is no such job.
         Refused: the change needs a relaunch.
     """
-    loaded = load(text, file=file)
     at, plan = _plan(loaded, settings, notice)
     live = at.get(plan.name)
     plan = resolve_at(loaded.spec, loaded.positions, plan_context(at.settings, at.name, launch=live.launch))
@@ -221,8 +221,3 @@ def _plan(loaded: Loaded, settings: Settings, notice: Notice) -> tuple[Place, Jo
     at = place(settings, notice=notice)
     plan = resolve_at(loaded.spec, loaded.positions, plan_context(settings, at.name))
     return replace(at, namespace=plan.namespace), plan
-
-
-def _start(loaded: Loaded, settings: Settings, notice: Notice) -> Run:
-    at, plan = _plan(loaded, settings, notice)
-    return Run(at, at.backend.submit(plan), look.config_of_plan(plan))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kfjob.api.config import Settings, settings_here
 from kfjob.errors import NotFound
+
+if TYPE_CHECKING:
+    from kfjob.spec.source import Loaded
 
 Command = Callable[..., Any]
 
@@ -49,20 +53,34 @@ def notice(text: str) -> None:
     click.echo(click.style("note: ", dim=True, fg="cyan") + text, err=True)
 
 
-def read_spec(file: str) -> tuple[str, str]:
-    """The text of a spec and the name to use for it in messages; `-` is standard input.
+def spec(command: Command) -> Command:
+    """The argument SPEC and `--set`: given to the command as the file's name and the assignments."""
+    file = click.argument("spec")
+    assign = click.option("--set", "assignments", multiple=True, metavar="FIELD=VALUE", help="Put a value over the spec's.")
+    wrapped: Command = file(assign(command))
+    return wrapped
+
+
+def read_spec(file: str, assignments: Sequence[str]) -> Loaded:
+    """The spec of a file, `-` being standard input.
 
     Raises:
         NotFound: the file is not there or cannot be read.
+        SpecError: every problem of the spec.
     """
-    if file == "-":
-        return click.get_text_stream("stdin").read(), "<stdin>"
+    from kfjob.spec.source import load
+
+    text = sys.stdin.read() if file == "-" else _read(file)
+    return load(text, file="<stdin>" if file == "-" else file, assignments=assignments)
+
+
+def _read(file: str) -> str:
     try:
-        return Path(file).read_text(encoding="utf-8"), file
+        return Path(file).read_text(encoding="utf-8")
     except FileNotFoundError as err:
         raise NotFound(f"spec `{file}` does not exist", hint="`examples/` holds specs to begin with") from err
     except (OSError, UnicodeDecodeError) as err:
         raise NotFound(f"spec `{file}` cannot be read", cause=str(err)) from err
 
 
-__all__ = ["Settings", "from_option", "notice", "output", "read_spec", "where"]
+__all__ = ["Settings", "from_option", "notice", "output", "read_spec", "spec", "where"]

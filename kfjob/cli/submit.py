@@ -7,20 +7,20 @@ import sys
 import click
 
 from kfjob.cli.options import Settings, notice, output, read_spec, where
+from kfjob.cli.options import spec as spec_option
 
 
 @click.command()
-@click.argument("spec")
+@spec_option
 @click.option("-f", "--follow", is_flag=True, help="Stay and show the progress. Ctrl-C detaches, the job goes on.")
 @output("name", "json")
 @where
-def submit(*, spec: str, follow: bool, output: str, settings: Settings) -> int:
+def submit(*, spec: str, assignments: tuple[str, ...], follow: bool, output: str, settings: Settings) -> int:
     """Start the job that SPEC (a file, or - for standard input) describes."""
-    from kfjob.api.run import submit_text as start
+    from kfjob.api.run import submit_loaded
     from kfjob.cli import follow as following
 
-    text, file = read_spec(spec)
-    run = start(text, file=file, settings=settings, notice=notice)
+    run = submit_loaded(read_spec(spec, assignments), settings=settings, notice=notice)
     if output == "json":
         following.print_json(run.describe())
     else:
@@ -32,37 +32,34 @@ def submit(*, spec: str, follow: bool, output: str, settings: Settings) -> int:
 
 
 @click.command()
-@click.argument("spec")
+@spec_option
 @where
-def apply(*, spec: str, settings: Settings) -> None:
+def apply(*, spec: str, assignments: tuple[str, ...], settings: Settings) -> None:
     """Change the live job to what SPEC says, where that is possible in place."""
-    from kfjob.api.run import apply_text as change
+    from kfjob.api.run import apply_loaded
 
-    text, file = read_spec(spec)
-    run = change(text, file=file, settings=settings, notice=notice)
+    run = apply_loaded(read_spec(spec, assignments), settings=settings, notice=notice)
     click.echo(run.name)
 
 
 @click.command()
-@click.argument("spec")
+@spec_option
 @output("yaml", "json")
 @where
-def render(*, spec: str, output: str, settings: Settings) -> None:
+def render(*, spec: str, assignments: tuple[str, ...], output: str, settings: Settings) -> None:
     """Print the objects that submit would create, byte for byte (with a launch id of their own)."""
     from kfjob.api.render import render as make
 
-    text, file = read_spec(spec)
-    sys.stdout.write(make(text, file=file, settings=settings, form=output))
+    sys.stdout.write(make(read_spec(spec, assignments), settings=settings, form=output))
 
 
 @click.command()
-@click.argument("spec")
+@spec_option
 @where
-def validate(*, spec: str, settings: Settings) -> None:
+def validate(*, spec: str, assignments: tuple[str, ...], settings: Settings) -> None:
     """Check SPEC and name every problem with its file, line and column."""
-    from kfjob.api.render import plan_text
+    from kfjob.api.render import plan_of
 
-    text, file = read_spec(spec)
-    _, plan = plan_text(text, file=file, settings=settings, notice=notice)
+    plan = plan_of(read_spec(spec, assignments), settings=settings, notice=notice)
     said = f"{plan.nodes} nodes, {plan.processes_per_node} processes each, rendezvous {plan.rendezvous.backend}"
-    click.echo(f"`{file}` is valid: {said}", err=True)
+    click.echo(f"`{spec}` is valid: {said}", err=True)

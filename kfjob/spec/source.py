@@ -6,7 +6,7 @@ Pure: the text is handed in, and the name of its file is only used in messages.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
@@ -29,11 +29,14 @@ class Positions:
     file: str | None = None
     keys: Mapping[Path, tuple[int, int]] = field(default_factory=dict)
     values: Mapping[Path, tuple[int, int]] = field(default_factory=dict)
+    assigned: Mapping[Path, str] = field(default_factory=dict)  # what `--set` put there
 
     def locate(self, problem: Problem, path: Path, *, at_key: bool = False) -> Problem:
         """The problem with the place of `path`, or of the nearest field around it that stands in the file."""
         table = self.keys if at_key else self.values
         for end in range(len(path), -1, -1):
+            if assignment := self.assigned.get(path[:end]):
+                return replace(problem, file=assignment)
             if found := table.get(path[:end]) or self.values.get(path[:end]):
                 return replace(problem, file=self.file, line=found[0], column=found[1])
         return replace(problem, file=self.file)
@@ -51,13 +54,15 @@ class Loaded:
     positions: Positions
 
 
-def load(text: str, *, file: str | None = None) -> Loaded:
-    """Read one YAML (or JSON) document.
+def load(text: str, *, file: str | None = None, assignments: Sequence[str] = ()) -> Loaded:
+    """Read one YAML (or JSON) document; `assignments` (`nodes=4`, `volumes.0.pvc=data`) are put over what it says.
 
     Raises:
         SpecError: with every problem that was found, each with its place in the text.
     """
     data, positions, problems = _parse(text, file)
+    if isinstance(data, dict):
+        positions = replace(positions, assigned=_assign(data, assignments, problems))
     if not isinstance(data, dict):
         title = f"a job spec is a mapping, this is {'empty' if data is None else f'a {_kind(data)}'}"
         raise SpecError([Problem(title=title, file=file, line=1, column=1, hint="begin with `name: …`")])
@@ -112,6 +117,44 @@ def _syntax_problem(err: yaml.MarkedYAMLError, file: str | None) -> Problem:
     detail = " ".join(part for part in (err.context, err.problem) if part)
     line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)
     return Problem(title="this is not valid YAML", file=file, line=line, column=column, detail=detail)
+
+
+def _assign(data: dict[str, Any], assignments: Sequence[str], problems: list[Problem]) -> dict[Path, str]:
+    """Change `data` as the assignments say; where each value came from."""
+    made: dict[Path, str] = {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        path, where = _parse_path(name), f"--set {assignment}"
+        try:
+            value, _ = parse(text)
+        except SpecError:
+            value = text  # as in a shell: what is no YAML is a word
+        if not equals or not name:
+            problems.append(Problem(title="an assignment is `field=value`", file=where, hint="for example `--set nodes=4`"))
+        elif not _put(data, path, value):
+            problems.append(Problem(title=f"there is no `{name}` to set", path=name, file=where))
+        else:
+            made[path] = where
+    return made
+
+
+def _put(data: Any, path: Path, value: Any) -> bool:
+    """Put a value at a path; mappings on the way are made, a list may grow by one. False if there is no such place."""
+    *way, last = path
+    for part in way:
+        if isinstance(data, dict):
+            data = data.setdefault(str(part), {})
+        elif isinstance(data, list) and isinstance(part, int) and part < len(data):
+            data = data[part]
+        else:
+            return False
+    if isinstance(data, dict):
+        data[str(last)] = value
+    elif isinstance(data, list) and isinstance(last, int) and last <= len(data):
+        data[last : last + 1] = [value]
+    else:
+        return False
+    return True
 
 
 class _Walk:

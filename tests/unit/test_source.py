@@ -107,3 +107,28 @@ def test_positions_of_values_and_keys():
     _, positions = parse("a:\n  - b: 1\n    c: 2\n", file="f")
     assert positions.keys["a", 0, "c"] == (3, 5)
     assert positions.values["a", 0, "c"] == (3, 8)
+
+
+def test_assignments_are_put_over_what_the_text_says():
+    text = GOOD + "volumes: [{name: a, mount_path: /a, pvc: a}]\n"
+    assignments = [
+        "nodes=4",
+        "volumes.0.pvc=other",
+        "volumes.1={name: b, mount_path: /b, empty_dir: true}",
+        "env.A=1",
+        "image=b:2",
+    ]
+    spec = load(text, assignments=assignments).spec
+    assert (spec.nodes, spec.image, spec.env) == (4, "b:2", {"A": "1"})
+    assert [(v.name, v.pvc) for v in spec.volumes] == [("a", "other"), ("b", None)]
+
+
+def test_a_fault_of_an_assignment_is_put_to_the_assignment():
+    with pytest.raises(SpecError) as caught:
+        load(GOOD, assignments=["nodes=many", "colour=red", "name.x=3", "novalue"])
+    assert {p.where() for p in caught.value.problems} == {
+        "--set name.x=3 (name.x)",
+        "--set novalue",
+        "--set nodes=many (nodes)",
+        "--set colour=red (colour)",
+    }
