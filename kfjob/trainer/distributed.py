@@ -34,17 +34,18 @@ class Ranks:
     """torchrun's rendezvous id: the same for every restart of one launch, empty without torchrun."""
 
     @classmethod
-    def join(cls) -> Self:
-        """Join the process group that torchrun describes in the environment; alone without one."""
+    def join(cls, store: dist.Store | None = None) -> Self:
+        """Join the process group that torchrun describes in the environment, or that meets at `store`; alone without either."""
         here = {name: int(os.environ.get(name, default)) for name, default in _ENVIRONMENT.items()}
         cuda = torch.cuda.is_available()
         device = torch.device("cuda", here["LOCAL_RANK"]) if cuda else torch.device("cpu")
         if cuda:
             torch.cuda.set_device(device)
-        torchrun = "MASTER_ADDR" in os.environ
+        if store is None and "MASTER_ADDR" not in os.environ:
+            store = HashStore()
         dist.init_process_group(
             backend="cpu:gloo,cuda:nccl" if cuda else "gloo",
-            store=None if torchrun else HashStore(),
+            store=store,
             rank=here["RANK"],
             world_size=here["WORLD_SIZE"],
             device_id=device if cuda else None,

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.utils.checkpoint
 from torch import nn
 
 from kfjob.errors import KfjobError
@@ -42,6 +44,9 @@ def build_model(spec: TrainSpec, strategy: Strategy, device: torch.device, *, vo
             where="model",
             hint=f"set `vocab_size: {-(-vocab_size // 64) * 64}`",
         )
+    if spec.activation_checkpointing:
+        for _, layer in decoder_layers(model):
+            _recompute(layer)
     weights = Weights.of(Path(str(spec.model)).expanduser()) if shape_of(spec) is None else None
     twins: dict[int, nn.Parameter] = {}
     for number, (name, unit) in enumerate([*wrap_units(model), ("", model)]):
@@ -54,8 +59,6 @@ def build_model(spec: TrainSpec, strategy: Strategy, device: torch.device, *, vo
         if unit is not model:
             strategy.wrap_unit(unit)
     _check(model, shape_of(spec))
-    if spec.activation_checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
     return strategy.wrap_model(model.train())
 
 
@@ -85,10 +88,8 @@ def config_arguments(shape: ModelShape) -> dict[str, Any]:
     return arguments | ({"sliding_window": shape.sliding_window} if shape.architecture == "mistral" else {})
 
 
-def wrap_units(model: Any) -> list[tuple[str, nn.Module]]:
-    """(name, module) of the parts that are sharded one by one: the decoder layers, and embedding and head unless they are tied.
-
-    Tied ones share a parameter, so both stay in the root unit.
+def decoder_layers(model: Any) -> list[tuple[str, nn.Module]]:
+    """(name, module) of each decoder layer.
 
     Raises:
         KfjobError: the layers found are not as many as the configuration says.
@@ -101,6 +102,15 @@ def wrap_units(model: Any) -> list[tuple[str, nn.Module]]:
             f"found {len(layers)} decoder layers in {type(model).__name__}, its configuration says {expected}",
             cause=f"looked for {', '.join(sorted(layer_classes)) or 'nothing: the model names no layer class'}",
         )
+    return layers
+
+
+def wrap_units(model: Any) -> list[tuple[str, nn.Module]]:
+    """(name, module) of the parts that are sharded one by one: the decoder layers, and embedding and head unless they are tied.
+
+    Tied ones share a parameter, so both stay in the root unit.
+    """
+    layers = decoder_layers(model)
     if tied(model):
         return layers
     ends = {id(model.get_input_embeddings()), id(model.get_output_embeddings())}
@@ -110,6 +120,14 @@ def wrap_units(model: Any) -> list[tuple[str, nn.Module]]:
 def tied(model: Any) -> bool:
     """Whether head and embedding are one parameter."""
     return bool(model.get_input_embeddings().weight is model.get_output_embeddings().weight)
+
+
+def _recompute(layer: nn.Module) -> None:
+    """Keep nothing of the forward pass but its input, and compute it again in the backward pass.
+
+    The strategy's hooks stand around `forward`, so that a sharded layer is gathered once for both.
+    """
+    layer.forward = partial(torch.utils.checkpoint.checkpoint, layer.forward, use_reentrant=False)  # type: ignore[method-assign]
 
 
 def _give_memory(unit: nn.Module, device: torch.device, twins: dict[int, nn.Parameter]) -> Iterable[nn.Module]:

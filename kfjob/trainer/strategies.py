@@ -66,11 +66,11 @@ class DataParallel(Single):
         self.loss_scale = float(ranks.world_size)
 
     def wrap_model(self, model: nn.Module) -> nn.Module:
-        """Wrap the whole model; buffers are functions of the configuration and need no broadcast."""
+        """Wrap the whole model; buffers are functions of the configuration and need no exchange."""
+        ddp = nn.parallel.DistributedDataParallel
+        ddp._set_params_and_buffers_to_ignore_for_model(model, [name for name, _ in model.named_buffers()])  # noqa: SLF001 -- no public way from 2.11 to 2.15
         devices = [self._device] if self._device.type == "cuda" else None
-        return nn.parallel.DistributedDataParallel(
-            model, device_ids=devices, broadcast_buffers=False, gradient_as_bucket_view=True
-        )
+        return ddp(model, device_ids=devices, gradient_as_bucket_view=True)
 
     def forward_backward(self, model: nn.Module, *, last: bool) -> AbstractContextManager[object]:
         """Hold the exchange back until the last micro-batch."""

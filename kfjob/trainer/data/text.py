@@ -69,15 +69,20 @@ class TextFile:
 
     def _text(self, line: bytes, at: int) -> str:
         try:
-            text = line.decode()
-            if self.path.suffix == ".jsonl" and line.strip():
-                text = json.loads(text)[self.text_field]
-        except (UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
+            text = self._field(line) if self.path.suffix == ".jsonl" and line.strip() else line.decode()
+        except (UnicodeDecodeError, json.JSONDecodeError, LookupError, TypeError) as error:
             with self.path.open("rb") as file:
                 number = file.read(at).count(b"\n") + 1
-            reason = f"no field `{self.text_field}`" if isinstance(error, KeyError) else str(error)
-            raise KfjobError(f"cannot read line {number} of `{self.path}`", cause=reason) from error
+            raise KfjobError(f"cannot read line {number} of `{self.path}`", cause=str(error)) from error
         return text.strip()
+
+    def _field(self, line: bytes) -> str:
+        fields = json.loads(line)
+        if not isinstance(fields, dict) or self.text_field not in fields:
+            raise LookupError(f"no field `{self.text_field}`")
+        if not isinstance(text := fields[self.text_field], str):
+            raise TypeError(f"the field `{self.text_field}` is no text")
+        return text
 
 
 class TextLane:

@@ -47,7 +47,7 @@ def make(folder: Path) -> Path:
         for split, part in (("train", train), ("validation", held_out)):
             lines = "".join(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in part)
             (built / f"{split}.jsonl").write_text(lines, encoding="utf-8")
-        _train_tokenizer(train, built / "tokenizer")
+        train_tokenizer(train, built / "tokenizer", vocabulary=VOCABULARY)
         built.rename(folder)
     return folder
 
@@ -96,7 +96,8 @@ def _digest(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
 
 
-def _train_tokenizer(texts: list[str], folder: Path) -> None:
+def train_tokenizer(texts: list[str], folder: Path, *, vocabulary: int) -> None:
+    """Train byte-level BPE on `texts` and write what `open_tokenizer` reads."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -104,7 +105,7 @@ def _train_tokenizer(texts: list[str], folder: Path) -> None:
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY, special_tokens=[END_OF_TEXT], initial_alphabet=alphabet, show_progress=False
+        vocab_size=vocabulary, special_tokens=[END_OF_TEXT], initial_alphabet=alphabet, show_progress=False
     )
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.save(str(folder / "tokenizer.json"))

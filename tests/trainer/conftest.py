@@ -1,0 +1,158 @@
+"""Tiny data, and two processes that import torch once and then run one program after the other on one rank or two."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+WORDS = [
+    "loss",
+    "rank",
+    "shard",
+    "step",
+    "gather",
+    "reduce",
+    "scatter",
+    "round",
+    "token",
+    "batch",
+    "agent",
+    "epoch",
+    "layer",
+    "norm",
+]
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker("trainer")
+
+
+class Worker:
+    """One process; programs are functions of programs.py, arguments and results are JSON."""
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+        to_worker, self._requests = os.pipe()
+        self._answers, from_worker = os.pipe()
+        with log.open("w") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, HERE / "programs.py", str(to_worker), str(from_worker)],
+                pass_fds=(to_worker, from_worker),
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+            )
+        os.close(to_worker)
+        os.close(from_worker)
+        self._from = os.fdopen(self._answers)
+
+    def start(self, request):
+        os.write(self._requests, (json.dumps(request, default=str) + "\n").encode())
+
+    def answer(self):
+        line = self._from.readline()
+        assert line, f"the worker has ended:\n{self.log.read_text()[-3000:]}"
+        return json.loads(line)
+
+    def end(self):
+        os.close(self._requests)
+        self.process.wait(30)
+        self._from.close()
+
+
+class Workers:
+    """As many ranks as a program is asked to run on."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._pool = [Worker(folder / f"{rank}.log") for rank in range(2)]
+        self._runs = 0
+
+    def run(self, program, arguments, *, world_size=1, local_world_size=None):
+        """The result of each rank."""
+        self._runs += 1
+        store = self._folder / f"store-{self._runs}"
+        pool = self._pool[:world_size]
+        for rank, worker in enumerate(pool):
+            ranks = {"rank": rank, "world_size": world_size, "local_world_size": local_world_size or world_size}
+            worker.start({"program": program, "store": store, "arguments": arguments, **ranks})
+        answers = [worker.answer() for worker in pool]
+        for answer, worker in zip(answers, pool, strict=True):
+            assert "error" not in answer, f"{answer['error']}\n{worker.log.read_text()[-3000:]}"
+        return [answer["result"] for answer in answers]
+
+    def end(self):
+        for worker in self._pool:
+            worker.end()
+
+
+@pytest.fixture(scope="session")
+def workers(tmp_path_factory):
+    pool = Workers(tmp_path_factory.mktemp("workers"))
+    yield pool
+    pool.end()
+
+
+@pytest.fixture(scope="session")
+def text_folder(tmp_path_factory):
+    """300 short documents with a tokenizer of 300 tokens: enough for some epochs of tiny samples."""
+    from kfjob.trainer.data import tiny_text
+
+    folder = tmp_path_factory.mktemp("text")
+    draw = random.Random(7)  # noqa: S311 -- test data
+    texts = [" ".join(draw.choices(WORDS, k=draw.randint(3, 60))) + f" {number}" for number in range(340)]
+    for split, part in (("train", texts[:300]), ("validation", texts[300:])):
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in part))
+    (folder / "tokenizer").mkdir()
+    tiny_text.train_tokenizer(texts[:300], folder / "tokenizer", vocabulary=300)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tokenised_folder(text_folder, tmp_path_factory):
+    from kfjob.trainer.data.tokenise import tokenise
+
+    folder = tmp_path_factory.mktemp("tokenised") / "tokens"
+    tokenise(text_folder, folder, tokenizer=text_folder / "tokenizer", text_field="text")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny(text_folder):
+    """A spec that runs in a second."""
+    return {
+        "model": "micro-llama",
+        "vocab_size": 320,
+        "data": str(text_folder),
+        "sequence_length": 16,
+        "lanes": 8,
+        "shuffle_window": 8,
+        "precision": "fp32",
+        "micro_batch_size": 4,
+        "max_steps": 6,
+        "lr": 1e-2,
+        "warmup_steps": 2,
+    }
+
+
+@pytest.fixture
+def alone():
+    """Signal handlers and the process group of a run inside the test's own process are put back."""
+    import torch.distributed as dist
+
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    if dist.is_initialized():
+        dist.destroy_process_group()

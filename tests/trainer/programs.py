@@ -1,0 +1,158 @@
+"""What the tests run on one rank or two, in processes that stay. Every function takes the ranks and returns JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import sys
+import traceback
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from kfjob.errors import KfjobError
+from kfjob.spec.train import TrainSpec
+from kfjob.trainer import checkpoint, metrics
+from kfjob.trainer.data.sources import open_data
+from kfjob.trainer.data.stream import SampleStream
+from kfjob.trainer.distributed import Ranks
+from kfjob.trainer.evaluate import evaluate
+from kfjob.trainer.model import build_model
+from kfjob.trainer.optim import make_optimizer
+from kfjob.trainer.strategies import make_strategy
+from kfjob.trainer.train import train
+
+
+class StopAfter:
+    """Stands in for the signal handler: asks to stop when the loop has asked so many times."""
+
+    out_of_time = False
+
+    def __init__(self, steps: int | None) -> None:
+        self._left = steps
+
+    @property
+    def signal(self) -> signal.Signals | None:
+        if self._left is None:
+            return None
+        self._left -= 1
+        return signal.SIGTERM if self._left < 0 else None
+
+
+def trained(
+    ranks: Ranks, *, spec: dict[str, Any], stop_after: int | None = None, only_rank: int | None = None
+) -> dict[str, Any]:
+    """A whole run: loss of each step in full precision, hash of every sample, and the outcome."""
+    losses: dict[int, float] = {}
+    batches: list[list[str]] = []
+    progress, batch = metrics.progress, SampleStream.batch
+
+    def heard(step: int, **figures: Any) -> str:
+        losses[step] = figures["loss"]
+        return progress(step, **figures)
+
+    def seen(self: SampleStream, size: int) -> Any:
+        samples = batch(self, size)
+        batches.append([hashlib.sha256(sample.tobytes()).hexdigest()[:16] for sample in samples])
+        return samples
+
+    metrics.progress, SampleStream.batch = heard, seen  # type: ignore[assignment,method-assign]
+    try:
+        stop = StopAfter(stop_after if only_rank in (None, ranks.rank) else None)
+        outcome = train(TrainSpec(**spec), ranks, stop, metrics.Startup())  # type: ignore[arg-type]
+    finally:
+        metrics.progress, SampleStream.batch = progress, batch  # type: ignore[method-assign]
+    return {"losses": losses, "batches": batches, "outcome": vars(outcome)}
+
+
+def refused(ranks: Ranks, *, spec: dict[str, Any]) -> str:
+    """The message of a run that must not start."""
+    try:
+        train(TrainSpec(**spec), ranks, StopAfter(None), metrics.Startup())  # type: ignore[arg-type]
+    except KfjobError as error:
+        return str(error)
+    raise AssertionError("the run was not refused")
+
+
+def local_elements(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
+    """Elements of parameters and of optimiser state that this rank holds after a step, and their types."""
+    parsed = TrainSpec(**spec)
+    strategy = make_strategy(parsed, ranks)
+    model = build_model(parsed, strategy, ranks.device)
+    optimizer = make_optimizer(model, parsed)
+    with strategy.forward_backward(model, last=True), strategy.autocast():
+        model(input_ids=torch.zeros(1, 8, dtype=torch.long), use_cache=False).logits.float().sum().backward()
+    optimizer.step()
+
+    def local(tensor: Any) -> int:
+        return int((tensor.to_local() if hasattr(tensor, "to_local") else tensor).numel())
+
+    state = [value for values in optimizer.state.values() for name, value in values.items() if name.startswith("exp_avg")]
+    return {
+        "parameters": sum(local(parameter) for parameter in model.parameters()),
+        "optimizer": sum(local(value) for value in state),
+        "dtypes": sorted({str(tensor.dtype) for tensor in [*model.parameters(), *state]}),
+    }
+
+
+def evaluated(ranks: Ranks, *, spec: dict[str, Any]) -> list[float]:
+    """The validation loss of fresh weights."""
+    parsed = TrainSpec(**spec)
+    strategy = make_strategy(parsed, ranks)
+    samples = open_data(parsed, rank=ranks.rank, world_size=ranks.world_size).validation
+    model = build_model(parsed, strategy, ranks.device)
+    loss, tokens = evaluate(model, samples, batch_size=parsed.micro_batch_size, ranks=ranks, strategy=strategy)
+    return [loss, tokens]
+
+
+def found(ranks: Ranks, *, folder: str, resume: str = "auto") -> str | None:
+    """The name of the checkpoint that a run would go on from."""
+    result = checkpoint.find(resume, Path(folder), ranks)
+    return result.name if result else None
+
+
+def together(ranks: Ranks, *, failing: list[int]) -> str:
+    """What a rank hears when some ranks fail."""
+    try:
+        with ranks.together():
+            _fail(ranks.rank, failing)
+    except KfjobError as error:
+        return error.title
+    return "went on"
+
+
+def _fail(rank: int, failing: list[int]) -> None:
+    if rank in failing:
+        raise KfjobError(f"rank {rank} has no data")
+
+
+def serve(requests: int, answers: int) -> None:
+    """Run what is asked for until there is nothing more to come."""
+    warnings.simplefilter("error")
+    with os.fdopen(requests) as asked, os.fdopen(answers, "w") as answer:
+        for line in asked:
+            request = json.loads(line)
+            rank, world_size = request["rank"], request["world_size"]
+            os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size))
+            os.environ.update(
+                LOCAL_RANK=str(rank % request["local_world_size"]), LOCAL_WORLD_SIZE=str(request["local_world_size"])
+            )
+            metrics.start_logging(verbose=rank == 0)
+            try:
+                ranks = Ranks.join(dist.FileStore(request["store"], world_size))
+                result = {"result": globals()[request["program"]](ranks, **request["arguments"])}
+            except BaseException:  # noqa: BLE001 -- the test shows it
+                result = {"error": traceback.format_exc()}
+            if dist.is_initialized():
+                dist.destroy_process_group()
+            answer.write(json.dumps(result, default=str) + "\n")
+            answer.flush()
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]), int(sys.argv[2]))

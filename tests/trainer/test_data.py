@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfjob.errors import KfjobError
+from kfjob.spec.train import TrainSpec
+from kfjob.trainer.data import tiny_text, tokenise
+from kfjob.trainer.data.permutation import permuted
+from kfjob.trainer.data.sources import open_data
+from kfjob.trainer.data.stream import merged
+from kfjob.trainer.data.text import TextFile
+from kfjob.trainer.data.tokenizer import open_tokenizer
+
+
+@pytest.fixture(params=["text", "tokens"])
+def spec(request, tiny, tokenised_folder):
+    return tiny if request.param == "text" else tiny | {"data": str(tokenised_folder)}
+
+
+def streams(spec, world_size):
+    return [open_data(TrainSpec(**spec), rank=rank, world_size=world_size).train for rank in range(world_size)]
+
+
+def global_batches(parts, batch, count):
+    """Each as the set of its samples' bytes, all of one size whatever the number of ranks."""
+    per_rank = batch // len(parts)
+    return [sorted(sample.tobytes() for part in parts for sample in part.batch(per_rank)) for _ in range(count)]
+
+
+@given(size=st.integers(1, 5000), key=st.integers(0, 2**64 - 1))
+def test_permutation_is_one(size, key):
+    assert sorted(permuted(index, size, key) for index in range(size)) == list(range(size))
+
+
+def test_permutation_never_changes():
+    assert [permuted(index, 10, 7) for index in range(10)] == [0, 4, 8, 5, 7, 2, 6, 1, 9, 3]
+
+
+def test_permutations_differ_by_key():
+    orders = {tuple(permuted(index, 50, key) for index in range(50)) for key in range(100)}
+    assert len(orders) == 100
+
+
+@pytest.mark.parametrize("world_size", [2, 4, 8])
+def test_global_batches_do_not_depend_on_the_number_of_ranks(spec, world_size):
+    assert global_batches(streams(spec, world_size), 8, 40) == global_batches(streams(spec, 1), 8, 40)
+
+
+def test_chain_of_world_sizes_reads_what_one_rank_reads_without_a_stop(spec):
+    uninterrupted = global_batches(streams(spec, 1), 8, 36)
+    met, position = [], None
+    for world_size in (1, 2, 4, 2, 8, 1):
+        parts = streams(spec, world_size)
+        if position:
+            for part in parts:
+                part.move(position)
+        met += global_batches(parts, 8, 6)
+        position = json.loads(json.dumps(merged([part.position() for part in parts])))
+    assert met == uninterrupted
+
+
+def test_no_sample_comes_twice_in_an_epoch(tiny, tokenised_folder):
+    parts = streams(tiny | {"data": str(tokenised_folder)}, 4)
+    epoch = parts[0].samples_per_epoch
+    first = [sample.tobytes() for _ in range(epoch // 4) for part in parts for sample in part.batch(1)]
+    assert len(set(first)) == len(first) == epoch // 4 * 4
+
+
+def test_every_epoch_has_another_order(tiny, tokenised_folder):
+    (stream,) = streams(tiny | {"data": str(tokenised_folder)}, 1)
+    epochs = [[sample.tobytes() for sample in stream.batch(stream.samples_per_epoch)] for _ in range(3)]
+    assert sorted(epochs[0]) == sorted(epochs[1]) == sorted(epochs[2])
+    assert epochs[0] != epochs[1] != epochs[2]
+
+
+def test_lanes_read_every_document_once_before_any_comes_again(tiny, text_folder):
+    """The documents end in their number, so the text read back tells which were met."""
+    import tokenizers
+
+    parts = streams(tiny | {"lanes": 4}, 4)
+    decoder = tokenizers.Tokenizer.from_file(str(text_folder / "tokenizer" / "tokenizer.json"))
+    met = []
+    for part in parts:
+        tokens = []
+        while all(cursor["epoch"] == 0 for cursor in part.position()["lanes"].values()):
+            tokens += part.batch(1)[0][:-1].tolist()
+        text = decoder.decode(tokens, skip_special_tokens=False)
+        whole = text.split(tiny_text.END_OF_TEXT)[:-1]
+        met += [document.rsplit(" ", 1)[-1] for document in whole]
+    again = len(met) - len(set(met))
+    assert set(met) == {str(number) for number in range(300)}
+    assert again <= 4  # the sample that reaches into a lane's second epoch may hold a whole short document of it
+
+
+def test_windows_shuffle_documents(tiny):
+    orders = {streams(tiny | {"shuffle_window": window}, 1)[0].batch(64).tobytes() for window in (1, 8, 100)}
+    assert len(orders) == 3
+
+
+def test_seed_decides_the_order(spec):
+    orders = {streams(spec | {"seed": seed}, 1)[0].batch(64).tobytes() for seed in (1, 2, 1)}
+    assert len(orders) == 2
+
+
+def test_each_sample_begins_with_the_last_token_of_the_one_before(tiny):
+    samples = streams(tiny | {"lanes": 1}, 1)[0].batch(50)
+    assert all(before[-1] == after[0] for before, after in pairwise(samples))
+
+
+def test_lanes_cut_between_lines_wherever_the_bytes_fall(tmp_path):
+    path = tmp_path / "lines.txt"
+    path.write_text("a\n\nbb\nccc\r\ndddd\nno newline at the end")
+    file = TextFile(path=path, text_field="text", encode=lambda text: list(text.encode()), end_of_text=0)
+    for lanes in range(1, 40):
+        edges = [file.begin(lane, lanes) for lane in range(lanes + 1)]
+        read = [text for begin, end in pairwise(edges) for _, text in file.documents(begin, end)]
+        assert read == ["a", "bb", "ccc", "dddd", "no newline at the end"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b'{"txt": "a"}', "cannot read line 2 of .*\n  cause: no field `text`"),
+        (b"{", "cannot read line 2 of .*\n  cause: Expecting"),
+        (b'{"text": "\xff"}', "cannot read line 2 of .*\n  cause: 'utf-8'"),
+        (b"[1]", "cannot read line 2 of"),
+        (b'{"text": 7}', "cannot read line 2 of .*\n  cause: the field `text` is no text"),
+    ],
+)
+def test_a_line_that_is_no_document_is_named(tiny, text_folder, tmp_path, line, message):
+    path = tmp_path / "broken.jsonl"
+    path.write_bytes(b'{"text": "good"}\n' + line + b"\n")
+    broken = tiny | {"data": str(path), "tokenizer": str(text_folder / "tokenizer"), "lanes": 1}
+    with pytest.raises(KfjobError) as caught:
+        streams(broken, 1)[0].batch(8)
+    assert caught.match(message)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"data": "/nowhere"}, "no data at `/nowhere`"),
+        ({"tokenizer": "/nowhere"}, "no tokenizer at `/nowhere`"),
+        ({"epochs": 1}, "`epochs` needs tokenised data"),
+        ({"lanes": 1000}, "too small for the number of lanes"),
+        ({"validation": "/nowhere", "eval_every": 1}, "no validation data at `/nowhere`"),
+        ({"eval_every": 1, "sequence_length": 256 * 100, "model": "llama-3.2-1b"}, "is shorter than one sample"),
+    ],
+)
+def test_data_that_cannot_be_used_is_refused(tiny, change, message):
+    with pytest.raises(KfjobError, match=message):
+        streams(tiny | change, 1)[0].batch(1000)
+
+
+def test_a_file_of_text_needs_a_tokenizer(tiny, text_folder):
+    with pytest.raises(KfjobError, match="text needs a tokenizer"):
+        streams(tiny | {"data": str(text_folder / "train.jsonl")}, 1)
+
+
+def test_lanes_that_ranks_cannot_share_are_refused(tiny):
+    with pytest.raises(KfjobError, match="8 lanes cannot be divided among 3 ranks") as caught:
+        streams(tiny, 3)
+    assert caught.value.hint is not None
+    assert "`lanes: 24`" in caught.value.hint
+
+
+@pytest.mark.parametrize("content", ["{", "{}", '{"model": {}}'])
+def test_a_broken_tokenizer_is_refused(tmp_path, content):
+    (tmp_path / "tokenizer.json").write_text(content)
+    with pytest.raises(KfjobError, match="cannot read the tokenizer"):
+        open_tokenizer(tmp_path)
+
+
+def test_the_end_of_text_is_what_the_configuration_names(text_folder, tmp_path):
+    import shutil
+
+    shutil.copytree(text_folder / "tokenizer", tmp_path / "t")
+    (tmp_path / "t" / "tokenizer_config.json").write_text('{"eos_token": {"content": "!"}}')
+    assert open_tokenizer(tmp_path / "t").end_of_text == open_tokenizer(text_folder / "tokenizer").encode("!")[0]
+
+
+@pytest.mark.parametrize("size", [0, 1, -1])
+def test_a_tokenised_file_of_another_size_is_refused(tiny, tokenised_folder, tmp_path, size):
+    import shutil
+
+    folder = shutil.copytree(tokenised_folder, tmp_path / "t")
+    content = (folder / "train.bin").read_bytes()
+    (folder / "train.bin").write_bytes(content[:size] if size <= 0 else content + b"x")
+    with pytest.raises(KfjobError, match=r"tokens.json promises"):
+        streams(tiny | {"data": str(folder)}, 1)
+
+
+def test_tokenising_keeps_every_token(text_folder, tokenised_folder):
+    reader = open_tokenizer(text_folder / "tokenizer")
+    lines = (text_folder / "train.jsonl").read_text().splitlines()
+    expected = [token for line in lines for token in [*reader.encode(json.loads(line)["text"]), reader.end_of_text]]
+    assert np.fromfile(tokenised_folder / "train.bin", dtype="<u2").tolist() == expected
+
+
+def test_tokenising_from_the_command_line(text_folder, tmp_path, capsys):
+    assert tokenise.main([str(text_folder), str(tmp_path / "out")]) == 0
+    assert f"{tmp_path / 'out'}: " in capsys.readouterr().out
+    assert tokenise.main([str(text_folder), str(tmp_path / "out")]) == 1
+    assert "exists" in capsys.readouterr().err
+    assert tokenise.main([str(tmp_path), str(tmp_path / "out2"), str(text_folder / "tokenizer")]) == 1
+    assert "no train.jsonl and no train.txt" in capsys.readouterr().err
+    assert tokenise.main([]) == 2
+
+
+def test_tiny_text_is_the_same_each_time_and_whole(tmp_path):
+    folders = [tiny_text.make(tmp_path / name) for name in ("a", "b")]
+    files = ["train.jsonl", "validation.jsonl", "tokenizer/tokenizer.json", "tokenizer/tokenizer_config.json"]
+    for file in files:
+        assert (folders[0] / file).read_bytes() == (folders[1] / file).read_bytes()
+    texts = [
+        [json.loads(line)["text"] for line in (folders[0] / f"{split}.jsonl").read_text("utf-8").split("\n")[:-1]]
+        for split in ("train", "validation")
+    ]
+    assert sum(map(len, texts[0])) > 1_000_000
+    assert set(texts[0]).isdisjoint(texts[1])
+    assert open_tokenizer(folders[0] / "tokenizer").vocab_size == tiny_text.VOCABULARY
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]

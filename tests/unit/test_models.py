@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+
+from kfjob.spec.models import PRESETS, ModelShape, embedding_parameters, parameter_count
+
+PUBLISHED = {
+    "llama-2-7b": 6738415616,
+    "llama-2-13b": 13015864320,
+    "llama-2-70b": 68976648192,
+    "llama-3-8b": 8030261248,
+    "llama-3-70b": 70553706496,
+    "llama-3.2-1b": 1235814400,
+    "llama-3.2-3b": 3212749824,
+    "mistral-7b": 7241732096,
+    "qwen2-1.5b": 1543714304,
+}
+AT_THE_SAMPLES_VOCABULARY = {"llama-2-7b": 6889410560, "llama-2-13b": 13204608000, "llama-2-70b": 69278638080}
+
+
+@pytest.mark.parametrize(("name", "count"), PUBLISHED.items())
+def test_presets_have_the_published_counts(name, count):
+    assert parameter_count(PRESETS[name]) == count
+
+
+@pytest.mark.parametrize(("name", "count"), AT_THE_SAMPLES_VOCABULARY.items())
+def test_counts_follow_the_vocabulary(name, count):
+    assert parameter_count(PRESETS[name].model_copy(update={"vocab_size": 50432})) == count
+
+
+def test_embedding_parameters():
+    assert embedding_parameters(PRESETS["llama-2-7b"]) == 32000 * 4096
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_attention_heads": 3}, "3 heads do not divide hidden_size 64"),
+        ({"num_key_value_heads": 3}, "3 key and value heads do not divide 4 query heads"),
+        ({"architecture": "gpt_neox", "num_key_value_heads": 2}, "gpt_neox has no grouped"),
+        ({"hidden_size": 0}, "greater than 0"),
+        ({"n_layers": 2}, "Extra inputs"),
+    ],
+)
+def test_impossible_shapes_are_refused(change, message):
+    possible = {"vocab_size": 8, "hidden_size": 64, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 4}
+    with pytest.raises(ValueError, match=message):
+        ModelShape(**{**possible, **change})
+
+
+@pytest.mark.trainer
+@pytest.mark.parametrize("name", PRESETS)
+def test_counts_are_those_of_transformers(name):
+    from kfjob.spec.train import TrainSpec
+    from kfjob.trainer.model import meta_model, tied
+
+    model = meta_model(TrainSpec(model=name, data="-", max_steps=1, sequence_length=8))
+    assert sum(parameter.numel() for parameter in model.parameters()) == parameter_count(PRESETS[name])
+    assert tied(model) == PRESETS[name].tie_word_embeddings

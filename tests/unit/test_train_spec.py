@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kfjob.errors import SpecError
+from kfjob.spec.models import PRESETS, ModelShape
+from kfjob.spec.train import (
+    Precision,
+    Schedule,
+    Sharding,
+    Strategy,
+    TrainSpec,
+    final_lr,
+    from_argv,
+    help_text,
+    shape_of,
+    to_argv,
+)
+from kfjob.spec.train import warmup_steps as steps_of_warmup
+
+SMALL = {"model": "tiny-llama", "data": "/data", "max_steps": 10, "sequence_length": 128}
+
+shapes = st.builds(
+    ModelShape,
+    architecture=st.sampled_from(["llama", "mistral", "qwen2"]),
+    vocab_size=st.integers(1, 10**6),
+    hidden_size=st.just(64),
+    intermediate_size=st.integers(1, 10**5),
+    num_hidden_layers=st.integers(1, 100),
+    num_attention_heads=st.sampled_from([4, 8]),
+    num_key_value_heads=st.sampled_from([None, 1, 2, 4]),
+    max_position_embeddings=st.integers(4096, 10**6),
+    tie_word_embeddings=st.booleans(),
+    rope_theta=st.floats(1, 1e7),
+)
+texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=20)
+positive = st.floats(min_value=1e-12, max_value=1e6)
+specs = st.builds(
+    TrainSpec,
+    model=st.one_of(st.sampled_from([name for name in PRESETS if name != "micro-llama"]), shapes, st.just("/models/a b/llama")),
+    vocab_size=st.none() | st.integers(1, 10**6),
+    data=texts,
+    validation=st.none() | texts,
+    tokenizer=st.none() | texts,
+    sequence_length=st.integers(1, 1024),
+    lanes=st.integers(1, 1000),
+    strategy=st.sampled_from(get_args(Strategy)),
+    sharding=st.sampled_from(get_args(Sharding)),
+    precision=st.sampled_from(get_args(Precision)),
+    activation_checkpointing=st.booleans(),
+    micro_batch_size=st.integers(1, 1000),
+    max_steps=st.integers(1, 10**9),
+    epochs=st.none() | st.integers(1, 100),
+    max_minutes=st.none() | positive,
+    lr=st.floats(min_value=1e-3, max_value=1),
+    min_lr=st.none() | st.floats(0, 1e-3),
+    schedule=st.sampled_from(get_args(Schedule)),
+    warmup_fraction=st.none() | st.floats(0, 1),
+    betas=st.tuples(st.floats(0, 0.999), st.floats(0, 0.999)),
+    eps=positive,
+    grad_clip=st.floats(0, 100),
+    checkpoint_dir=st.none() | texts,
+    resume=texts,
+    keep_last=st.integers(0, 100),
+    debug=st.booleans(),
+)
+
+
+@given(spec=specs)
+@settings(max_examples=300, deadline=None)
+def test_arguments_say_the_same_as_the_spec(spec):
+    assert from_argv(to_argv(spec)) == spec
+
+
+@given(spec=specs)
+@settings(max_examples=100, deadline=None)
+def test_a_spec_survives_its_json(spec):
+    assert TrainSpec.model_validate_json(spec.model_dump_json()) == spec
+
+
+def test_only_what_differs_from_its_default_is_passed_on():
+    spec = TrainSpec(**SMALL, lr=3e-4, betas=(0.9, 0.99), activation_checkpointing=True)
+    assert to_argv(spec) == [
+        "--model=tiny-llama",
+        "--data=/data",
+        "--sequence-length=128",
+        "--activation-checkpointing=true",
+        "--max-steps=10",
+        "--lr=0.0003",
+        "--betas=[0.9,0.99]",
+    ]
+
+
+def test_the_ways_to_write_an_argument():
+    words = [
+        "--model",
+        "tiny-llama",
+        "--data=/d",
+        "--max_steps",
+        "7",
+        "--sequence-length=64",
+        "--debug",
+        "--no-activation-checkpointing",
+    ]
+    assert from_argv(words) == TrainSpec(model="tiny-llama", data="/d", max_steps=7, sequence_length=64, debug=True)
+
+
+def test_a_switch_is_not_true_because_it_has_a_value():
+    assert from_argv([*to_argv(TrainSpec(**SMALL)), "--debug=False"]).debug is False
+
+
+def test_all_problems_are_reported_at_once():
+    with pytest.raises(SpecError) as caught:
+        from_argv(["--modl=x", "--lr=-3", "--max-steps=many", "stray", "--seed", "--lr=2", "--betas=[0.9,2]"])
+    said = str(caught.value)
+    for part in (
+        "unknown argument `--modl`\nhint: did you mean `--model`?",
+        "`--model`: field required",
+        "`--data`: field required",
+        "`--lr`: input should be greater than 0",
+        "`--max-steps`: input should be a valid integer",
+        "unexpected `stray`",
+        "`--seed` needs a value",
+        "`--lr` is given twice",
+        "`--betas`: both are at least 0 and below 1",
+    ):
+        assert part in said
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"max_steps": None}, "give max_steps or epochs"),
+        ({"lr": 1e-4, "min_lr": 1e-3}, "min_lr 0.001 is above lr 0.0001"),
+        ({"warmup_steps": 5, "warmup_fraction": 0.1}, "not both"),
+        ({"model": "tiny-lama"}, "no preset `tiny-lama` \\(did you mean `tiny-llama`"),
+        ({"model": "something"}, "the presets are tiny-llama, "),
+        ({"sequence_length": 4096}, "sequence_length 4096 is above the model's 1024 positions"),
+        ({"lr": float("nan")}, "finite number"),
+        ({"learning_rate": 1}, "Extra inputs are not permitted"),
+    ],
+)
+def test_what_cannot_be_is_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        TrainSpec(**{**SMALL, **change})
+
+
+def test_vocabulary_of_a_preset_can_be_another():
+    shape = shape_of(TrainSpec(**{**SMALL, "model": "llama-2-7b"}, vocab_size=50432))
+    assert shape is not None
+    assert shape.vocab_size == 50432
+    assert shape_of(TrainSpec(**{**SMALL, "model": "./here"})) is None
+
+
+def test_derived_numbers():
+    spec = TrainSpec(**SMALL, lr=1e-3)
+    assert final_lr(spec) == 1e-4
+    assert final_lr(spec.model_copy(update={"min_lr": 0.0})) == 0.0
+    assert steps_of_warmup(spec, 1000) == 0
+    assert steps_of_warmup(spec.model_copy(update={"warmup_steps": 7}), 1000) == 7
+    assert steps_of_warmup(spec.model_copy(update={"warmup_fraction": 0.0032}), 5000) == 16
+
+
+def test_help_has_every_field_and_every_field_is_described():
+    said = help_text()
+    for name, field in TrainSpec.model_fields.items():
+        assert f"--{name.replace('_', '-')}" in said
+        assert field.description
+        assert field.description in said
+
+
+def test_help_imports_no_torch():
+    program = (
+        "import sys; from kfjob.trainer.__main__ import main; code = main(['--help']);"
+        "print(code, [name for name in ('torch', 'transformers', 'tokenizers', 'numpy') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "0 []"
+    assert done.stderr == ""
+
+
+def test_a_shape_is_passed_as_json():
+    shape = ModelShape(vocab_size=8, hidden_size=4, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2)
+    argument = to_argv(TrainSpec(**{**SMALL, "model": shape}))[0]
+    assert json.loads(argument.removeprefix("--model=")) == {
+        "vocab_size": 8,
+        "hidden_size": 4,
+        "intermediate_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+    }
