@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import json
+import stat
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfjob.backends import folder, log_file
+from kfjob.backends.base import LogRange
+from kfjob.errors import BackendError, NotFound
+from kfjob.events import JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
+
+POD = PodChanged(pod="a-worker-0", phase=PodPhase.FAILED, uid="u-0", exit_code=3, reason="Error", created=5)
+SNAPSHOT = JobSnapshot(
+    name="a",
+    namespace="team",
+    job=JobChanged(phase=JobPhase.FAILED, reason="PodFailed", created=7),
+    pods=(POD,),
+    uid="u",
+    launch="l",
+    spec='{"name": "a"}',
+    labels={"owner": "me"},
+)
+SECOND = 1_000_000_000
+NOON = 1_795_262_400 * SECOND  # 2026-11-21T12:00:00Z
+
+
+def texts(path: Path, wanted: LogRange | None = None) -> list[str]:
+    return [text for _, text in log_file.read(path, wanted or LogRange())]
+
+
+def log_of(path: Path, count: int, *, per_second: int = 1) -> Path:
+    lines = (log_file.stamp(NOON + i * SECOND // per_second) + f"line {i}\n".encode() for i in range(count))
+    path.write_bytes(b"".join(lines))
+    return path
+
+
+def test_a_snapshot_is_read_as_it_was_written(tmp_path: Path):
+    folder.write_snapshot(tmp_path, SNAPSHOT)
+    assert folder.read_snapshot(tmp_path) == SNAPSHOT
+    assert isinstance(folder.read_snapshot(tmp_path).pods[0].phase, PodPhase)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["spec.json", "status.json"]
+    assert "spec" not in json.loads((tmp_path / "spec.json").read_text())
+
+
+def test_fields_of_a_newer_kfjob_are_left_out(tmp_path: Path):
+    folder.write_snapshot(tmp_path, SNAPSHOT)
+    data = json.loads((tmp_path / folder.STATUS).read_text())
+    data["new"] = data["job"]["new"] = data["pods"][0]["new"] = 1
+    (tmp_path / folder.STATUS).write_text(json.dumps(data))
+    assert folder.read_snapshot(tmp_path) == SNAPSHOT
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"job": {"phase": "Flying"}, "pods": []}', '{"job": 1, "pods": []}'])
+def test_a_status_that_makes_no_sense(tmp_path: Path, text: str):
+    (tmp_path / folder.STATUS).write_text(text)
+    with pytest.raises(BackendError, match=r"cannot be read"):
+        folder.read_snapshot(tmp_path)
+
+
+def test_a_folder_that_says_nothing(tmp_path: Path):
+    for place in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(NotFound):
+            folder.read_snapshot(place)
+
+
+def test_what_is_made_is_private(tmp_path: Path):
+    made = folder.make_private(tmp_path / "a" / "b")
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (made, made.parent)] == [0o700, 0o700]
+
+
+def test_launches_come_in_the_order_of_their_time(tmp_path: Path):
+    for launch, created in (("b", 1), ("a", 2)):
+        place = folder.make_private(folder.launch_folder(tmp_path, "team", "job", launch))
+        folder.write_snapshot(
+            place, JobSnapshot(name="job", namespace="team", job=JobChanged(phase=JobPhase.STOPPED, created=created))
+        )
+    (tmp_path / "team" / "job" / ".staging").mkdir()
+    assert [launch.name for launch in folder.launches(tmp_path, "team", "job")] == ["b", "a"]
+    assert folder.launches(tmp_path, "team", "nobody") == []
+
+
+def test_a_flat_folder_of_logs(tmp_path: Path):
+    for name in ("p-1.log", "p-0.log", "p-0.previous.log", "notes.txt"):
+        (tmp_path / name).touch()
+    assert folder.flat_logs(tmp_path) == {"p-0": tmp_path / "p-0.log", "p-1": tmp_path / "p-1.log"}
+
+
+@given(st.integers(min_value=0, max_value=4_000_000_000 * SECOND))
+def test_a_stamp_is_read_as_it_was_written(moment: int):
+    assert log_file.parse(log_file.stamp(moment) + b"x") == (moment, "x")
+
+
+@pytest.mark.parametrize(
+    ("raw", "time_ns", "text"),
+    [
+        (b"2026-11-21T12:00:00Z text", NOON, "text"),
+        (b"2026-11-21T12:00:00.5Z text", NOON + SECOND // 2, "text"),
+        (b"2026-11-21T12:00:00.123456789Z  two spaces", NOON + 123456789, " two spaces"),
+        (b"2026-11-21T14:30:00.1+02:30 text", NOON + SECOND // 10, "text"),
+        (b"2026-11-21T04:00:00-08:00 text", NOON, "text"),
+        (b"2026-11-21T12:00:00Z ", NOON, ""),
+        (b"2026-11-21T12:00:00Z", NOON, ""),
+        (b"2026-11-21T12:00:00Ztext", None, "2026-11-21T12:00:00Ztext"),
+        (b"2026-13-21T12:00:00Z text", None, "2026-13-21T12:00:00Z text"),
+        (b"2026-11-21 12:00:00 I [train.py:102] Batch 1", None, "2026-11-21 12:00:00 I [train.py:102] Batch 1"),
+        (b"", None, ""),
+        (b"\xff\x00", None, "\ufffd\x00"),
+    ],
+)
+def test_one_line(raw: bytes, time_ns: int | None, text: str):
+    assert log_file.parse(raw) == (time_ns, text)
+
+
+def test_a_file_without_times_and_without_a_last_line_end(tmp_path: Path):
+    path = tmp_path / "p.log"
+    path.write_bytes(b"one\r\n\ntwo\x0bstill two\nthree")
+    assert list(log_file.read(path, LogRange(since=NOON))) == [
+        (None, "one\r"),
+        (None, ""),
+        (None, "two\x0bstill two"),
+        (None, "three"),
+    ]
+    assert texts(path, LogRange(tail=1)) == ["three"]
+
+
+@given(
+    lines=st.lists(st.tuples(st.integers(0, 3), st.binary(max_size=5).map(lambda b: b.replace(b"\n", b""))), max_size=40),
+    since=st.one_of(st.none(), st.integers(-1, 60)),
+    tail=st.one_of(st.none(), st.integers(0, 45)),
+    block=st.sampled_from([1, 7, 64, 1 << 16]),
+)
+def test_a_range_is_what_reading_all_and_choosing_gives(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[tuple[int, bytes]], since: int | None, tail: int | None, block: int
+):
+    taken, moment = [], NOON
+    for pause, text in lines:
+        moment += pause
+        taken.append((moment, text.decode("utf-8", errors="replace"), text))
+    path = tmp_path_factory.getbasetemp() / "range.log"
+    path.write_bytes(b"".join(log_file.stamp(time_ns) + text + b"\n" for time_ns, _, text in taken))
+    expected = [(time_ns, text) for time_ns, text, _ in taken if since is None or time_ns >= NOON + since]
+    if tail is not None:
+        expected = expected[-tail:] if tail else []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log_file, "BLOCK", block)
+        wanted = LogRange(since=None if since is None else NOON + since, tail=tail)
+        assert list(log_file.read(path, wanted)) == expected
+
+
+def test_the_end_of_a_file_of_64_gigabytes(tmp_path: Path):
+    path = tmp_path / "p.log"
+    with path.open("wb") as log:
+        log.truncate(1 << 36)  # a hole: to read it all would take minutes
+        log.seek(0, 2)
+        log.write(b"\none\ntwo\nthree\n")
+    assert texts(path, LogRange(tail=2)) == ["two", "three"]
+
+
+def test_a_time_is_found_by_bisection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = log_of(tmp_path / "p.log", 100_000)
+    looks = []
+    look = log_file._timed_line
+
+    def counted(*where):
+        looks.append(where)
+        return look(*where)
+
+    monkeypatch.setattr(log_file, "_timed_line", counted)
+    assert texts(path, LogRange(since=NOON + 99_998 * SECOND)) == ["line 99998", "line 99999"]
+    assert 0 < len(looks) <= path.stat().st_size.bit_length()
+
+
+def test_a_limit_in_bytes_cuts_whole_lines(tmp_path: Path):
+    path = log_of(tmp_path / "p.log", 5)
+    assert texts(path, LogRange(limit_bytes=14)) == ["line 0", "line 1"]
+    assert texts(path, LogRange(limit_bytes=20)) == ["line 0", "line 1"]
+    assert texts(path, LogRange(tail=2, limit_bytes=7)) == ["line 3"]
+
+
+def test_following_shows_lines_once_they_are_whole_and_the_next_file_after_the_first(tmp_path: Path):
+    path = tmp_path / "p.log"
+    seen: list[str] = []
+    restarts: list[int] = []
+    over = threading.Event()
+
+    def follow() -> None:
+        lines = log_file.follow(path, LogRange(tail=1), ended=over.is_set, restarted=lambda: restarts.append(len(seen)))
+        for _, text in lines:
+            seen.append(text)
+
+    def until_seen(expected: list[str]) -> None:
+        deadline = time.monotonic() + 10
+        while seen != expected:
+            assert time.monotonic() < deadline, seen
+            time.sleep(0.01)
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    (tmp_path / "new").write_bytes(b"skipped\nfirst\n")
+    (tmp_path / "new").rename(path)
+    with path.open("ab", buffering=0) as log:
+        until_seen(["first"])
+        log.write(b"sec")
+        log.write(b"ond\nend")
+        until_seen(["first", "second"])
+    path.rename(tmp_path / "p.previous.log")
+    path.write_bytes(b"again\n")
+    until_seen(["first", "second", "end", "again"])
+    assert restarts == [3]
+    with path.open("ab") as more:
+        more.write(b"last words")
+    over.set()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert seen == ["first", "second", "end", "again", "last words"]
+
+
+def test_following_what_never_comes(tmp_path: Path):
+    assert list(log_file.follow(tmp_path / "p.log", LogRange(), ended=lambda: True, restarted=lambda: None)) == []
