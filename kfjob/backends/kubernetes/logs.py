@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterator
 from kfjob.backends import log_file
 from kfjob.backends.base import JobRef, LogRange
 from kfjob.backends.kubernetes import requests
-from kfjob.backends.kubernetes.client import Client, Patience
+from kfjob.backends.kubernetes.client import Backoff, Client, Patience
 from kfjob.backends.kubernetes.cursor import LogCursor
 from kfjob.backends.kubernetes.errors import Broken, unreachable
 from kfjob.backends.kubernetes.lines import LineSplitter
 from kfjob.backends.kubernetes.objects import Object, owner, pod_changed, will_have
 from kfjob.backends.kubernetes.requests import Request
-from kfjob.backends.kubernetes.runs import Next, Position, Run, Then, next_run, runs
+from kfjob.backends.kubernetes.runs import Next, Position, Run, Then, next_run, run_to_show
 from kfjob.backends.kubernetes.watch import Change, Feed, Listed, joined
-from kfjob.errors import BackendError, NotFound, Refused, Unreachable
+from kfjob.errors import BackendError, KfjobError, NotFound, Refused, Unreachable
 from kfjob.events import LogGap, LogLine
 from kfjob.spec import names
 
@@ -54,18 +54,23 @@ class PodLog:
         Raises:
             NotFound: no such pod, or no such log.
         """
-        pod = self._get_pod()
-        run = self._run_to_read(pod)
-        for attempt in range(1, self._client.backoff.attempts + 1):
+        backoff = Backoff(attempts=6)
+        for attempt in range(1, backoff.attempts + 1):
+            pod = self._get_pod()
             try:
+                run = run_to_show(pod, self._wanted.container, previous=self._wanted.previous)
+                if run is None:
+                    raise self._no_log(pod)
                 yield from self._stream(run, follow=False)
             except Broken as lost:
-                if attempt == self._client.backoff.attempts or not self._client.pause(self._client.backoff.delay(attempt)):
-                    raise unreachable(lost, self._client.host) from lost
-            except Refused as err:  # the pod's status is ahead of the kubelet, or behind it
-                raise self._no_log(pod, err.cause or err.title) from err
+                failure: KfjobError = unreachable(lost, self._client.host)
+                hopeless = lost.waited
+            except Refused as err:  # the pod's status is ahead of the kubelet, or behind it: a log that was removed
+                failure, hopeless = self._no_log(pod, err.cause or err.title), False
             else:
                 return
+            if hopeless or attempt == backoff.attempts or not self._client.pause(backoff.delay(attempt)):
+                raise failure
 
     def follow(self) -> Iterator[LogLine | LogGap]:
         """The log, until the pod has ended and all is read, or it is gone.
@@ -112,19 +117,10 @@ class PodLog:
                         raise missing from None
             raise
 
-    def _run_to_read(self, pod: Object) -> Run:
-        """What `kubectl logs` would read."""
-        known = runs(pod, self._wanted.container)
-        if self._wanted.previous:
-            known = [run for run in known if run.previous]
-        if not known:
-            raise self._no_log(pod)
-        return known[-1]
-
     def _no_log(self, pod: Object, cause: str | None = None) -> NotFound:
         if self._wanted.previous:
-            title = f"container `{self._wanted.container}` of pod `{self._pod}` was not restarted"
-            return NotFound(title, cause=cause, hint="without `previous` the log is that of its only run")
+            title = f"pod `{self._pod}` has no log of a container before the last restart"
+            return NotFound(title, cause=cause or "its container was not restarted", hint="leave out `--previous`")
         state = pod_changed(pod, now=0)
         cause = cause or " ".join(filter(None, (state.reason, state.message))) or f"the pod is {state.phase}"
         return NotFound(
@@ -189,8 +185,7 @@ class PodLog:
     def _show(self, run: Run, raw: bytes, lost: int) -> Iterator[LogLine | LogGap]:
         at, text = log_file.parse(raw)
         if at is None and text.startswith(_KUBELET_SAYS):
-            yield self._gap(text)
-            return
+            raise Refused(text)
         if at is not None:
             if self._wanted.since is not None and at < self._wanted.since:
                 return

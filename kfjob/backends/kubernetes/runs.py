@@ -63,6 +63,20 @@ def runs(pod: Object, container: str) -> list[Run]:
     return found
 
 
+def run_to_show(pod: Object, container: str, *, previous: bool) -> Run | None:
+    """The run that is meant when its log is asked for once: the newest, or the one before the last restart.
+
+    Once a restarted container has ended too, the kubelet removes the log of the run before it, and until it calls that
+    CrashLoopBackOff (13 s, seen) names the removed one as the previous. The one that ended last is meant then as well.
+    """
+    known = runs(pod, container)
+    if not previous:
+        return known[-1] if known else None
+    if known and known[-1].ended and known[-1].number > 0 and _wait_or_end(pod) is Then.WAIT:
+        return known[-1]
+    return next((run for run in known if run.previous), None)
+
+
 def next_run(pod: Object, container: str, position: Position | None) -> Next | Then:
     """What to read after `position`; with None, begin with the newest run."""
     known = runs(pod, container)

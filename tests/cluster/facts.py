@@ -1,0 +1,107 @@
+"""What tests need to know of the cluster they run on, and a namespace of their own in it.
+
+`KFJOB_TEST_KUBECONFIG` (and then `KFJOB_TEST_IMAGE`, a job image that brings its own torch) names a cluster; else it is the one
+of `scripts/cluster up`. Without either there is no skipping: the tests fail and say why.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from kfjob.backends.kubernetes.backend import KubernetesBackend
+from kfjob.backends.kubernetes.client import Client
+from kfjob.backends.kubernetes.connect import connect
+from kfjob.backends.kubernetes.requests import Request
+from kfjob.errors import KfjobError
+from kfjob.plan import Context, JobPlan, resolve
+from kfjob.spec.job import JobSpec
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = ROOT / "tests" / "contract" / "programs"
+IN_POD = "/programs"  # where a pod finds them
+PATIENCE = 120.0  # seconds: an image pull and two Python starts on a busy machine
+
+# as tests/cluster/harness/settings.sh has them
+TORCH = {"name": "torch", "host_path": "/run/kfjob/site-packages", "mount_path": "/opt/host-site-packages", "read_only": True}
+ETCD_IMAGE = "registry.kfjob.test/etcd:3.4"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    kubeconfig: str
+    image: str
+    volumes: tuple[Mapping[str, Any], ...]  # what a pod needs to have torch
+    etcd_image: str
+
+    def user(self, name: str, namespace: str) -> KubernetesBackend:
+        """As `submitter` (who has manifests/rbac in that namespace) or `nobody`."""
+        kubeconfig = _script("kubeconfig", "--user", name, "--namespace", namespace)
+        return KubernetesBackend.from_kubeconfig(kubeconfig=kubeconfig, namespace=namespace)
+
+
+@cache
+def facts() -> Facts:
+    if own := os.environ.get("KFJOB_TEST_KUBECONFIG"):
+        image, etcd = os.environ.get("KFJOB_TEST_IMAGE"), os.environ.get("KFJOB_TEST_ETCD_IMAGE", "quay.io/coreos/etcd:v3.4.37")
+        assert image, "KFJOB_TEST_KUBECONFIG is set: set KFJOB_TEST_IMAGE too, to a job image that this cluster can pull"
+        return Facts(kubeconfig=own, image=image, volumes=(), etcd_image=etcd)
+    image = os.environ.get("KFJOB_TEST_IMAGE") or _script("image")
+    return Facts(kubeconfig=_script("kubeconfig"), image=image, volumes=(TORCH,), etcd_image=ETCD_IMAGE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Space:
+    """A namespace that belongs to one test."""
+
+    name: str
+    facts: Facts
+    client: Client  # with all rights
+
+    def open(self) -> KubernetesBackend:
+        return KubernetesBackend.from_kubeconfig(kubeconfig=self.facts.kubeconfig, namespace=self.name)
+
+    def plan(self, name: str, command: list[str], *, launch: str = "1", **spec: Any) -> JobPlan:
+        """`command` as a job in this namespace, with what pods need here."""
+        volumes = (*self.facts.volumes, {"name": "programs", "config_map": "programs", "mount_path": IN_POD})
+        job = JobSpec.model_validate({"name": name, "command": command, "image": self.facts.image, "volumes": volumes, **spec})
+        context = Context(backend="kubernetes", launch=launch, namespace=self.name, etcd_image=self.facts.etcd_image)
+        return resolve(job, context)
+
+
+@contextmanager
+def space() -> Iterator[Space]:
+    """A namespace with the contract suite's programs in it; all of it goes when the test ends."""
+    known = facts()
+    client = connect(kubeconfig=known.kubeconfig).client
+    name = f"kfjob-test-{os.urandom(4).hex()}"
+    _send(client, "POST", "namespaces", "", {"metadata": {"name": name}})
+    try:
+        programs = {program.name: program.read_text() for program in PROGRAMS.iterdir() if program.is_file()}
+        config = {"metadata": {"name": "programs"}, "data": programs}
+        _send(client, "POST", f"namespaces/{name}/configmaps", name, config)
+        yield Space(name=name, facts=known, client=client)
+    finally:
+        with suppress(KfjobError):  # it says so elsewhere if the cluster is gone
+            _send(client, "DELETE", f"namespaces/{name}", name, None)
+
+
+def _send(client: Client, method: str, path: str, namespace: str, body: Mapping[str, Any] | None) -> None:
+    verb = {"POST": "create", "DELETE": "delete"}[method]
+    resource = path.rpartition("/")[2]
+    client.call(Request(method=method, path=f"/api/v1/{path}", verb=verb, resource=resource, namespace=namespace, body=body))
+
+
+def _script(*arguments: str) -> str:
+    done = subprocess.run([str(ROOT / "scripts" / "cluster"), *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (
+        f"no test cluster: `scripts/cluster {arguments[0]}` says: {done.stderr.strip()}\n"
+        "hint: `scripts/cluster up` brings one up, or set KFJOB_TEST_KUBECONFIG and KFJOB_TEST_IMAGE"
+    )
+    return done.stdout.strip()
