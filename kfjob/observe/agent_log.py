@@ -35,7 +35,8 @@ from kfjob.observe.rendezvous import (
 MARKERS = ("elastic", "endezvous", "group_rank=")
 """A line without any of these matters only while a block is being read."""
 
-HEADING = "Rendezvous complete for workers"
+HEADINGS = ("Rendezvous complete for workers", "Starting elastic_operator")
+"""In the first line of the messages whose further lines matter."""
 
 PATIENCE = 200
 """Lines of other processes that may stand inside a block before it counts as cut."""
@@ -48,9 +49,11 @@ _WHEN = r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+)"
 _BRACKETED = re.compile(rf"\[{_WHEN}\] (?:\[[^\]]*\] )?torch\.distributed[\w.]*: \[[A-Z]+\](?: (.*))?$")
 _PLAIN = re.compile(r"[A-Z]{4,8}:torch\.distributed[\w.]*:(.*)$")
 _ETCD = re.compile(rf"(?:DEBUG|INFO|WARNING|ERROR) {_WHEN} (.*)$")
-_UNKNOWN = re.compile(r"(.*?)(\[[^\]]*\] Rendezvous complete for workers\. Result:)$")
+_UNKNOWN = re.compile(
+    r"(.*?)(\[[^\]]*\] Rendezvous complete for workers\. Result:|Starting elastic_operator with launch configs?:)$"
+)
 _HEADER = re.compile(r"\[([^\]]*)\] Rendezvous complete for workers\. Result:$")
-_FIELD = re.compile(rf"(?:^|(.*?)(?:\s\s|:))\s*({'|'.join(FIELDS)})=(\S.*)$")
+_FIELD = re.compile(rf"(?:(.*?)(\s\s))?\s*({'|'.join(FIELDS)})=(\S.*)$")
 _SETTING = re.compile(r"(?:^|(.*?)\s)\s*(min_nodes|max_nodes|nproc_per_node|max_restarts|run_id|rdzv_\w+)\s+: (.*)$")
 _DIGITS = re.compile(r"\d+")
 
@@ -65,9 +68,14 @@ class _Said:
     message: str
     time: int | None
     yearless: int | None = None
+    stamp: str = ""  # torch's own time: all lines of one message have the same
 
     def continues(self, other: _Said) -> bool:
-        """Whether this line can belong to the message that `other` began: the same form, from the same process."""
+        """Whether this line can belong to the message that `other` began."""
+        return self.stamp == other.stamp and self.by_speaker_of(other)
+
+    def by_speaker_of(self, other: _Said) -> bool:
+        """Whether both lines can come from the same process: they have the same form."""
         if self.family != other.family or self.pid != other.pid:
             return False
         return self.family != "plain" or not self.lead or other.lead.startswith(self.lead)
@@ -88,6 +96,16 @@ class _Open:
         """Whether the fields can only come from an agent: under a heading, in torch's line form, or several in a row."""
         return self.headed or self.said.family != "plain" or self.fields >= ENOUGH
 
+    def awaits(self, name: str, said: _Said) -> bool:
+        """Whether this field can be the block's next: its fields come in order, and without a heading none may be missing."""
+        if not isinstance(self.result, RendezvousResult):
+            return False
+        known = [index for index, field in enumerate(FIELDS) if getattr(self.result, field) not in (None, ())]
+        newest = known[-1] if known else -1
+        if self.headed or said.family != "plain":
+            return FIELDS.index(name) > newest
+        return FIELDS.index(name) == newest + 1 and said.lead == self.said.lead
+
 
 @dataclass(frozen=True, slots=True)
 class AgentLog:
@@ -103,7 +121,7 @@ class AgentLog:
         said = _take_apart(text, time if time is not None else stamped)
         waiting = tuple(one for one in self.open if number - one.last <= PATIENCE)
         if started := _heading(said, number):
-            others = tuple(one for one in waiting if not said.continues(one.said))
+            others = tuple(one for one in waiting if not said.by_speaker_of(one.said))
             return AgentLog((*others, started)), ()
         if read := _field(waiting, said, number, text):
             return read
@@ -113,10 +131,12 @@ class AgentLog:
 def _take_apart(text: str, time: int | None) -> _Said:
     """Find torch's prefix wherever it stands: a progress bar without a line end may be in front of it."""
     if "torch/distributed/" in text and (found := _GLOG.search(text)):
-        return _Said("glog", "", found[3], found[4] or "", time, glog(found[1], found[2]) if time is None else None)
+        yearless = glog(found[1], found[2]) if time is None else None
+        return _Said("glog", "", found[3], found[4] or "", time, yearless, stamp=found[1] + found[2])
     if "torch.distributed" in text:
         if found := _BRACKETED.search(text):
-            return _Said("bracketed", "", "", found[2] or "", rfc3339(found[1]) if time is None else time)
+            moment = rfc3339(found[1]) if time is None else time
+            return _Said("bracketed", "", "", found[2] or "", moment, stamp=found[1])
         if found := _PLAIN.search(text):
             return _Said("plain", _level(text[: found.start()]), "", found[1], time)
     if found := _ETCD.search(text):
@@ -144,12 +164,15 @@ def _heading(said: _Said, number: int) -> _Open | None:
 def _field(waiting: tuple[_Open, ...], said: _Said, number: int, text: str) -> tuple[AgentLog, tuple[Heard, ...]] | None:
     """Take up one field of an open message, or of a block whose heading was cut off."""
     if found := _FIELD.match(said.message):
-        said = replace(said, lead=_level(found[1] or "")) if said.family == "plain" else said
-        owner = next((one for one in waiting if said.continues(one.said) and isinstance(one.result, RendezvousResult)), None)
-        if owner is None or _ranks_back(owner.result, found[2]):
+        if said.family == "plain":
+            if not found[2]:
+                return None  # anybody can print `group_rank=1`, an agent sets two spaces before it
+            said = replace(said, lead=_level(found[1]))
+        owner = next((one for one in waiting if said.continues(one.said) and one.awaits(found[3], said)), None)
+        if owner is None:
             lost = RendezvousResult(line=number, time=said.time, yearless=said.yearless)
             owner = _Open(said, lost, headed=False, last=number)
-        return _taken(waiting, owner, _block_value(found[2], found[3], text), number)
+        return _taken(waiting, owner, _block_value(found[3], found[4], text), number)
     if found := _SETTING.match(said.message):
         said = replace(said, lead=_level(found[1] or "")) if said.family == "plain" else said
         owner = next((one for one in waiting if said.continues(one.said) and isinstance(one.result, LaunchConfig)), None)
@@ -157,17 +180,11 @@ def _field(waiting: tuple[_Open, ...], said: _Said, number: int, text: str) -> t
     return None
 
 
-def _ranks_back(result: RendezvousResult | LaunchConfig, name: str) -> bool:
-    """Whether a block already holds this field, or one that comes after it: then the line begins another block."""
-    later = FIELDS[FIELDS.index(name) :]
-    return any(getattr(result, field, None) not in (None, ()) for field in later)
-
-
 def _taken(waiting: tuple[_Open, ...], owner: _Open, values: dict[str, Any], number: int) -> tuple[AgentLog, tuple[Heard, ...]]:
     """The state after `owner` took these values; what is known of it is told as soon as it can be trusted."""
     result = replace(owner.result, **values)
     grown = replace(owner, result=result, last=number, fields=owner.fields + len(values))
-    others = tuple(one for one in waiting if not grown.said.continues(one.said))
+    others = tuple(one for one in waiting if not grown.said.by_speaker_of(one.said))
     if isinstance(result, LaunchConfig):
         return AgentLog((*others, grown)), (result,)
     known = (result,) if grown.trusted and result.group_rank is not None and values else ()

@@ -44,6 +44,7 @@ class ContainerLog:
     result_said: Said | None = None
     reading: Reading | None = None
     reading_said: Said | None = None
+    printed_as: RendezvousResult | None = None  # the result that held when it printed last
 
     def feed(
         self, event: LogLine, order: int, progress: ProgressReader
@@ -62,13 +63,14 @@ class ContainerLog:
             self.result_said,
             self.reading,
             self.reading_said,
+            self.printed_as,
         )
         for one in heard:
             log = log._hear(one, order)
         reading = progress.read(event.text)
         if reading:
             said = Said(text=event.text.strip(), line=number, order=order, time=event.time or reading.written)
-            log = replace(log, reading=reading, reading_said=said)
+            log = replace(log, reading=reading, reading_said=said, printed_as=log.result)
         return log, heard, reading
 
     def _hear(self, one: Heard, order: int) -> ContainerLog:

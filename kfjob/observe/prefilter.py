@@ -10,15 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kfjob.observe import milestones
-from kfjob.observe.agent_log import HEADING
+from kfjob.observe.agent_log import HEADINGS
 from kfjob.observe.config import ObserveConfig
 from kfjob.observe.progress import KFJOB, reader
-from kfjob.observe.rendezvous import FIELDS
 
-Sieve = Callable[[Sequence[str]], list[str]]
-
-_BLOCK = 4 * len(FIELDS)
-"""Lines after a heading that are kept whatever they hold: the plain form of a block (torch 2.0) has no prefix to look for."""
+_AFTER = 40
+"""Lines after a heading that are kept whatever they hold: what follows it may have no prefix to look for."""
 
 
 def markers(config: ObserveConfig) -> tuple[str, ...]:
@@ -33,25 +30,34 @@ def markers(config: ObserveConfig) -> tuple[str, ...]:
     return tuple(dict.fromkeys(("elastic", "endezvous", *wanted))) if wanted else ()
 
 
-def sieve(config: ObserveConfig) -> Sieve:
-    """A function that keeps, out of a batch of one container's lines, those that can matter."""
-    wanted = markers(config)
-    if not wanted:
-        return list
-    keep = _keep(wanted)
+class Sieve:
+    """Keeps, out of one container's lines, those that can matter. One for each container: it knows where a heading was."""
 
-    def sift(lines: Sequence[str]) -> list[str]:
-        kept = keep(lines)
-        if not any(HEADING in line for line in kept):
+    def __init__(self, config: ObserveConfig) -> None:
+        """Look for what this job's lines may hold."""
+        wanted = markers(config)
+        self._keep = _keep(wanted) if wanted else list
+        self._after = 0  # lines that are still to be kept
+
+    def sift(self, lines: Sequence[str]) -> list[str]:
+        """The lines of the next batch that can matter."""
+        kept = self._keep(lines)
+        if not self._after and not any(heading in line for line in kept for heading in HEADINGS):
             return kept
-        numbers = {i + after for i, line in enumerate(lines) if HEADING in line for after in range(_BLOCK)}
-        hits = set(map(id, kept))
-        return [line for i, line in enumerate(lines) if i in numbers or id(line) in hits]
+        return self._with_what_follows(lines, set(map(id, kept)))
 
-    return sift
+    def _with_what_follows(self, lines: Sequence[str], kept: set[int]) -> list[str]:
+        out = []
+        for line in lines:
+            if any(heading in line for heading in HEADINGS):
+                self._after = _AFTER + 1
+            if self._after or id(line) in kept:
+                out.append(line)
+            self._after = max(self._after - 1, 0)
+        return out
 
 
-def _keep(wanted: tuple[str, ...]) -> Sieve:
+def _keep(wanted: tuple[str, ...]) -> Callable[[Sequence[str]], list[str]]:
     """The scan, written out for as many literals as there are: a loop over them would cost five times as much."""
     match wanted:
         case (a,):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from kfjob.errors import Problem, SpecError
@@ -34,7 +34,7 @@ class Reading:
     lr: float | None = None
     epoch: float | None = None
     grad_norm: float | None = None
-    written: int | None = None  # the time in the line, taken as UTC
+    written: int | None = None  # the time in the line, taken as UTC; what a log tool put before it is better
     per_epoch: bool = False
     firm: bool = True
     """False for a bare progress bar, which data preparation prints too: it counts only beside something better."""
@@ -240,10 +240,10 @@ class ProgressReader:
         """What the line says, if it is a progress line."""
         if self.markers and not any(marker in text for marker in self.markers):
             return None
-        plain, _ = clean(text)
+        plain, stamped = clean(text)
         for form in self.formats:
             if form.marker in plain and (reading := form.read(plain)):
-                return reading
+                return reading if stamped is None else replace(reading, written=stamped)
         return None
 
 

@@ -12,9 +12,11 @@ from types import MappingProxyType
 
 from kfjob.events import Event, JobChanged, JobPhase, LogGap, LogLine, PodChanged, PodPhase
 from kfjob.observe import milestones
+from kfjob.observe.agent_log import AgentLog
 from kfjob.observe.config import ObserveConfig
+from kfjob.observe.discovery import find_master
 from kfjob.observe.lines import SECOND
-from kfjob.observe.master import Master, NoMaster, find_master
+from kfjob.observe.master import Master, NoMaster
 from kfjob.observe.milestones import Checkpoint, Evaluation, Figures, Milestone, Outcome, Resume, Start
 from kfjob.observe.pods import PodView
 from kfjob.observe.progress import Reading, reader
@@ -32,7 +34,6 @@ _TOLD = {
     Happening.RESTARTING,
     Happening.MEMBERSHIP,
     Happening.SIGNAL,
-    Happening.CLOSED,
     Happening.FAILED,
     Happening.SUCCEEDED,
 }
@@ -153,7 +154,8 @@ def reduce(view: JobView, event: Event) -> JobView:
         return _timed(replace(view, job=event), event.time or event.ended or event.started or event.created)
     if isinstance(event, LogGap):
         pod = view.pods.get(event.pod, PodView(event.pod))
-        view = _with_pod(view, replace(pod, gaps=pod.gaps + 1))
+        # what a block lost in the gap must not be made up from the next one
+        view = _with_pod(view, replace(pod, gaps=pod.gaps + 1, log=replace(pod.log, agent=AgentLog())))
         return _with_news(view, News(event.after, event.pod, "gap", event.reason or "lines of the log were rotated away"))
     return replace(view, now=max(view.now or event.time, event.time))
 
@@ -245,6 +247,8 @@ def _speaks(view: JobView, pod: PodView, time: int | None) -> bool:
     last = view.training.last_time
     if time is not None and last is not None and time < last:
         return False  # logs are read one after the other, and this one is the older
+    if printer.log.result_said and printer.log.reading_said and printer.log.result_said.line > printer.log.reading_said.line:
+        return True  # it has met the others anew since it printed
     if pod.group_rank is not None and printer.group_rank is not None and 0 in {pod.group_rank, printer.group_rank}:
         if pod.group_rank == printer.group_rank:  # the printer's word is old: it has not joined the newest round yet
             return True

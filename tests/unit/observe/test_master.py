@@ -1,0 +1,272 @@
+"""Master discovery: the ranking of evidence, addresses, what is dead, and honest answers where nothing is known."""
+
+from dataclasses import replace
+
+import pytest
+
+from kfjob.errors import Unanswered
+from kfjob.events import Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
+from kfjob.observe.addresses import pod_of
+from kfjob.observe.config import ObserveConfig
+from kfjob.observe.lines import SECOND
+from kfjob.observe.master import Master, NoMaster, span
+from kfjob.observe.pods import PodView
+from kfjob.observe.view import JobView, fold
+
+START = 1795242000 * SECOND
+RUNNING = JobChanged(phase=JobPhase.RUNNING)
+ENDED = JobChanged(phase=JobPhase.SUCCEEDED)
+
+
+def line(pod: str, second: float, text: str, container: str = "") -> LogLine:
+    return LogLine(pod=pod, text=text, time=START + int(second * SECOND), container_id=container)
+
+
+def block(
+    pod: str, second: float, rank: int, *, size: int = 2, address: str = "w-0", restart_count: int = 0, container: str = ""
+) -> list[LogLine]:
+    fields = (
+        f"restart_count={restart_count}",
+        f"master_addr={address}",
+        "master_port=29500",
+        f"group_rank={rank}",
+        f"group_world_size={size}",
+        "local_ranks=[0, 1]",
+        f"role_ranks=[{2 * rank}, {2 * rank + 1}]",
+        f"global_ranks=[{2 * rank}, {2 * rank + 1}]",
+        f"role_world_sizes=[{2 * size}, {2 * size}]",
+        f"global_world_sizes=[{2 * size}, {2 * size}]",
+    )
+    prefix = f"I1121 06:18:{second:09.6f} 1 torch/distributed/elastic/agent/server/api.py:552] "
+    texts = ("[default] Rendezvous complete for workers. Result:", *(f"  {field}" for field in fields))
+    return [line(pod, second, prefix + text, container) for text in texts]
+
+
+def progress(pod: str, second: float, step: int = 1, container: str = "") -> LogLine:
+    return line(pod, second, f"Batch {step} Loss: 1.00000, Speed: 1.00 samples/sec, lr: 0.000091", container)
+
+
+def pod(name: str, phase: PodPhase = PodPhase.RUNNING, **more: object) -> PodChanged:
+    return replace(PodChanged(pod=name, phase=phase), **more)  # type: ignore[arg-type]
+
+
+def ask(*events: Event | list[LogLine], **config: object) -> Master | NoMaster:
+    flat = [one for event in events for one in (event if isinstance(event, list) else [event])]
+    return fold(JobView(config=replace(ObserveConfig(), **config)), flat).master  # type: ignore[arg-type]
+
+
+def found(*events: Event | list[LogLine], **config: object) -> Master:
+    answer = ask(*events, **config)
+    assert isinstance(answer, Master), answer
+    return answer
+
+
+def test_the_newest_progress_line_wins_by_time_not_by_order():
+    master = found(RUNNING, progress("w-1", 10), progress("w-0", 5))
+    assert (master.pod, master.confidence, master.evidence.kind) == ("w-1", "confirmed", "progress line")
+    assert master.evidence.time == START + 10 * SECOND
+    assert master.evidence.quote.startswith("Batch 1 Loss")
+
+
+def test_without_times_the_order_tells():
+    lines = [replace(one, time=None) for one in (progress("w-1", 10), progress("w-0", 5))]
+    assert found(RUNNING, lines).pod == "w-0"
+
+
+def test_the_answer_carries_what_the_round_told():
+    master = found(RUNNING, pod("w-1", node="node-b"), block("w-1", 1, 0, address="w-0"), pod("w-0"), progress("w-1", 2))
+    assert (master.pod, master.node, master.container) == ("w-1", "node-b", "pytorch")
+    assert (master.group_rank, master.global_ranks, master.world_size) == (0, (0, 1), 4)
+    assert master.store is not None
+    assert (master.store.address, master.store.port, master.store.pod) == ("w-0", 29500, "w-0")
+    assert master.explain() == [
+        "`w-1` on node `node-b` (global ranks 0-1) prints progress, confirmed",
+        "progress line: Batch 1 Loss: 1.00000, Speed: 1.00 samples/sec, lr: 0.000091",
+        "the store of its round is at `w-0`, which is pod `w-0`",
+    ]
+
+
+def test_the_newest_own_block_is_by_time_never_by_restart_count():
+    master = found(RUNNING, block("w-0", 1, 0, restart_count=3), block("w-0", 20, 1), block("w-1", 20, 0, restart_count=0))
+    assert (master.pod, master.confidence) == ("w-1", "likely")
+
+
+def test_glog_times_without_a_year_order_blocks_of_different_files():
+    later, earlier = block("w-0", 30, 0), block("w-1", 10, 0)
+    assert found([replace(one, time=None) for one in later], [replace(one, time=None) for one in earlier]).pod == "w-0"
+
+
+def test_a_printer_that_was_given_another_rank_is_not_the_master_any_more():
+    events = [*block("w-0", 1, 0), *block("w-1", 1, 1), progress("w-0", 5), *block("w-0", 9, 1), *block("w-1", 9, 0)]
+    assert (found(RUNNING, events).pod, found(RUNNING, events).confidence) == ("w-1", "likely")
+    assert found(RUNNING, events, progress("w-1", 12)).confidence == "confirmed"
+    assert found(ENDED, events).pod == "w-0"  # over: it was the last to print
+
+
+def test_a_printer_that_was_overtaken_is_not_the_master_any_more():
+    events = [*block("w-0", 1, 0), progress("w-0", 5), *block("w-1", 30, 0, size=1)]
+    assert found(RUNNING, events).pod == "w-1"
+    assert found(events).pod == "w-0"  # nobody says that the job runs
+
+
+@pytest.mark.parametrize("phase", [PodPhase.FAILED, PodPhase.DELETED, PodPhase.SUCCEEDED])
+def test_a_dead_pod_is_no_answer_while_the_job_runs(phase: PodPhase):
+    events = [*block("w-0", 1, 0), progress("w-0", 5), *block("w-1", 1, 1)]
+    answer = ask(RUNNING, pod("w-0", phase), events)
+    assert getattr(answer, "pod", None) != "w-0"
+    ended = found(ENDED, pod("w-0", phase), events)
+    assert ended.pod == "w-0"
+    assert any("has ended" in note for note in ended.notes)
+
+
+def test_what_an_earlier_container_printed_counts_only_when_all_is_over():
+    events = [*block("w-0", 1, 0, container="a"), progress("w-0", 5, container="a"), line("w-0", 9, "starting", "b")]
+    assert isinstance(ask(RUNNING, events, workers=("w-0", "w-1")), NoMaster)
+    ended = found(ENDED, events)
+    assert ended.pod == "w-0"
+    assert any("before the container" in note for note in ended.notes)
+
+
+def test_where_every_rank_prints_the_one_with_rank_0_is_the_answer():
+    master = found(RUNNING, block("w-0", 1, 0), block("w-1", 1, 1), progress("w-0", 5), progress("w-1", 6))
+    assert (master.pod, master.notes) == ("w-0", ("also printed by `w-1`",))
+
+
+def test_where_the_last_rank_prints_it_is_asked_for_after_a_restart():
+    first = [one for rank in range(3) for one in block(f"w-{rank}", 1, rank, size=3)]
+    seen = [*first, progress("w-2", 5)]
+    assert found(RUNNING, seen).pod == "w-2"
+    moved = [one for rank in range(3) for one in block(f"w-{2 - rank}", 20, rank, size=3)]
+    assert found(RUNNING, seen, moved).pod == "w-0"
+
+
+def test_a_bare_bar_does_not_beat_a_loss():
+    bar = line("w-1", 9, " 10%|█   | 5/50 [00:01<00:09,  4.5it/s]")
+    assert found(RUNNING, progress("w-0", 5), bar).pod == "w-0"
+    assert (found(RUNNING, bar).pod, found(RUNNING, bar).confidence) == ("w-1", "likely")
+
+
+def test_master_addr_is_a_hint_when_rank_0_told_nothing():
+    master = found(RUNNING, pod("w-0", ip="10.0.0.5"), pod("w-1"), block("w-1", 1, 1, address="10.0.0.5"))
+    assert (master.pod, master.confidence, master.evidence.kind, master.evidence.pod) == (
+        "w-0",
+        "likely",
+        "master address",
+        "w-1",
+    )
+    assert "in the log of `w-1`" in master.explain()[1]
+
+
+def test_a_master_addr_of_no_pod_is_said():
+    answer = ask(RUNNING, pod("w-1"), block("w-1", 1, 1, address="login-node.example"), rendezvous="etcd", loglevel="INFO")
+    assert isinstance(answer, NoMaster)
+    assert any("`login-node.example`, which belongs to no living pod of the job" in reason for reason in answer.reasons)
+
+
+@pytest.mark.parametrize(
+    ("backend", "workers", "answer"),
+    [
+        ("c10d", ("w-2", "w-10", "w-1"), "w-1"),
+        ("c10d", ("w-2", "w-10"), "w-10"),
+        ("etcd-v2", ("w-2", "w-10"), "w-10"),
+        ("static", ("w-2", "w-10"), "w-2"),
+        ("", ("w-7",), "w-7"),
+    ],
+)
+def test_a_prediction_is_marked_as_one(backend: str, workers: tuple[str, ...], answer: str):
+    master = found(RUNNING, rendezvous=backend, workers=workers)
+    assert (master.pod, master.confidence) == (answer, "predicted")
+    assert "predicted" in master.explain()[0]
+
+
+def test_legacy_etcd_cannot_be_predicted():
+    answer = ask(RUNNING, pod("w-0"), pod("w-1"), rendezvous="etcd", workers=("w-0", "w-1"))
+    assert isinstance(answer, NoMaster)
+    assert "cannot be predicted" in answer.reasons[-1]
+
+
+def test_nothing_is_predicted_from_a_part_of_the_pods():
+    launch = "I1121 06:18:57.350000 1 torch/distributed/launcher/api.py:257] "
+    lines = [line("w-1", 1, launch + text) for text in ("Starting elastic_operator with launch configs:", "  max_nodes : 2")]
+    lines.append(line("w-1", 1, launch + "  rdzv_backend : c10d"))
+    assert isinstance(ask(lines), NoMaster)
+    assert found(lines, pod("w-0")).pod == "w-0"
+
+
+def test_static_rendezvous_tells_the_node_rank():
+    launch = "I1121 06:18:57.350000 1 torch/distributed/launcher/api.py:257] "
+    texts = (
+        "Starting elastic_operator with launch configs:",
+        "  rdzv_backend : static",
+        "  rdzv_configs : {'rank': 0, 'timeout': 900}",
+    )
+    master = found(RUNNING, pod("w-0"), [line("w-1", 1, launch + text) for text in texts])
+    assert (master.pod, master.confidence, master.evidence.kind) == ("w-1", "likely", "node rank")
+
+
+def test_no_evidence_is_said_with_what_was_looked_at():
+    events = [line("w-0", 1, "hello"), line("w-1", 1, "hello")]
+    answer = ask(RUNNING, events, rendezvous="etcd", loglevel="WARNING")
+    assert isinstance(answer, NoMaster)
+    error = answer.error("llama3")
+    assert isinstance(error, Unanswered)
+    assert error.lines() == [
+        "error: no master found for `llama3` in 2 pods, 2 lines",
+        "  cause: no progress line and no rendezvous result in any log",
+        "         `LOGLEVEL` is `WARNING`",
+        "         with etcd the first agent to join gets rank 0, so that it cannot be predicted",
+        "hint: set `LOGLEVEL` to `INFO` in the job's environment and relaunch",
+    ]
+
+
+def test_silence_is_said():
+    answer = ask(RUNNING, pod("w-0"), pod("w-1"), rendezvous="etcd", loglevel="INFO")
+    assert isinstance(answer, NoMaster)
+    assert answer.reasons[0] == "no pod has printed anything yet"
+    assert answer.hint is None
+
+
+PODS = {
+    "fsdp-worker-0": PodView(
+        "fsdp-worker-0", pod("fsdp-worker-0", ip="10.77.0.10", node="ip-10-1-2-3.ec2.internal", host_ip="10.1.2.3")
+    ),
+    "fsdp-worker-1": PodView("fsdp-worker-1", pod("fsdp-worker-1", ip="10.77.0.11", node="node-b", host_ip="10.1.2.4")),
+    "fsdp-worker-10": PodView("fsdp-worker-10", pod("fsdp-worker-10", ip="127.0.0.7", node="node-c", host_ip="10.1.2.5")),
+    "fsdp-worker-11": PodView("fsdp-worker-11", pod("fsdp-worker-11", ip="fd00::b", node="node-c", host_ip="10.1.2.5")),
+}
+
+
+@pytest.mark.parametrize(
+    ("address", "owner"),
+    [
+        ("fsdp-worker-1", "fsdp-worker-1"),
+        ("FSDP-Worker-1.", "fsdp-worker-1"),
+        ("fsdp-worker-1.default.svc.cluster.local", "fsdp-worker-1"),
+        ("fsdp-worker-1.fsdp-worker-1.default.svc.cluster.local", "fsdp-worker-1"),
+        ("10-77-0-11.fsdp-worker-1.default.svc.cluster.local", "fsdp-worker-1"),
+        ("10-77-0-11.default.pod.cluster.local", "fsdp-worker-1"),
+        ("10.77.0.11", "fsdp-worker-1"),
+        ("fd00::b", "fsdp-worker-11"),
+        ("[fd00::b]", "fsdp-worker-11"),
+        ("127.0.0.7", "fsdp-worker-10"),
+        ("ip-10-1-2-3.ec2.internal", "fsdp-worker-0"),
+        ("ip-10-1-2-3", "fsdp-worker-0"),
+        ("node-b.example.com", "fsdp-worker-1"),
+        ("10.1.2.4", "fsdp-worker-1"),
+        ("fsdp-worker-12", "fsdp-worker-12"),
+        ("localhost", "fsdp-worker-0"),
+        ("127.0.0.1", "fsdp-worker-0"),
+        ("node-c", None),  # two pods of the job
+        ("10.1.2.5", None),
+        ("fsdp-worker-2", None),
+        ("login-node", None),
+        ("10.9.9.9", None),
+    ],
+)
+def test_an_address_is_mapped_to_its_pod(address: str, owner: str | None):
+    assert pod_of(address, PODS, ("fsdp-worker-12",), own="fsdp-worker-0") == owner
+
+
+@pytest.mark.parametrize(("ranks", "text"), [((), ""), ((3,), "3"), ((0, 1, 2), "0-2"), ((4, 0, 2, 3), "0, 2-4")])
+def test_ranks_are_written_as_people_write_them(ranks: tuple[int, ...], text: str):
+    assert span(ranks) == text

@@ -1,0 +1,200 @@
+"""Each trainer's own lines. Where they come from stands beside the formats in kfjob/observe/progress.py."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfjob.errors import SpecError
+from kfjob.observe.progress import FORMATS, Reading, reader
+
+LINES: dict[str, tuple[str, dict[str, object]]] = {
+    "ours and the reference's": (
+        "2024-06-12 00:08:25 I [train.py:102] Batch 979 Loss: 5.63272, Speed: 0.43 samples/sec, lr: 0.000091",
+        {
+            "format": "reference",
+            "step": 979,
+            "loss": 5.63272,
+            "speed": 0.43,
+            "unit": "samples/s",
+            "lr": 0.000091,
+            "written": 1718150905_000000000,
+        },
+    ),
+    "the reference's without time and file": (
+        "Batch 0 Loss: 10.912345, Speed: 1.20 samples/sec, lr: 0.000006",
+        {"step": 0, "loss": 10.912345, "speed": 1.2, "lr": 0.000006, "written": None},
+    ),
+    "a relative with more figures": (
+        "Batch 7 Loss: 10.9, Speed: 1.20 samples/sec, Model TFLOPS/GPU: 12.30, lr: 0.000006, gradnorm: 1.2",
+        {"step": 7, "loss": 10.9, "lr": 0.000006},
+    ),
+    "transformers 4": (
+        "{'loss': 5.1, 'grad_norm': 1.5, 'learning_rate': 5e-05, 'epoch': 0.01}",
+        {"format": "hugging-face", "step": None, "loss": 5.1, "grad_norm": 1.5, "lr": 5e-05, "epoch": 0.01},
+    ),
+    "transformers 5": (
+        "{'loss': '5.123', 'grad_norm': '1.5', 'learning_rate': '5e-05', 'epoch': '0.01'}",
+        {"format": "hugging-face", "loss": 5.123, "lr": 5e-05, "epoch": 0.01},
+    ),
+    "transformers behind its own bar": (
+        "\r 10%|█         | 50/500 [00:01<02:00,  4.11it/s]{'loss': 5.1, 'learning_rate': 5e-05, 'epoch': 0.01}",
+        {"format": "hugging-face", "loss": 5.1},
+    ),
+    "a nameless bar": (
+        "\r  1%|▏         | 4/500 [00:01<02:00,  4.11it/s]\r  1%|▏         | 5/500 [00:01<02:00,  4.12it/s]",
+        {"format": "tqdm", "step": 5, "total": 500, "speed": 4.12, "unit": "it/s", "firm": False},
+    ),
+    "a slow bar": (
+        " 10%|█         | 50/500 [10:01<1:20:00, 4.00s/it]",
+        {"step": 50, "total": 500, "speed": 0.25, "unit": "it/s"},
+    ),
+    "torchtitan": (
+        (
+            "[rank0]:[titan] 2025-02-11 10:01:02,123 - root - INFO - \x1b[31mstep:  1  \x1b[32mloss:  8.1309  "
+            "\x1b[38;2;180;60;0mgrad_norm:  1.3000  \x1b[35mmemory:  1.49GiB(1.57%)  \x1b[34mtps: 12,345  "
+            "\x1b[36mtflops: 1.02  \x1b[35mmfu: 0.33%\x1b[39m"
+        ),
+        {
+            "format": "torchtitan",
+            "step": 1,
+            "loss": 8.1309,
+            "grad_norm": 1.3,
+            "speed": 12345.0,
+            "unit": "tokens/s/device",
+            "written": 1739268062_123000000,
+        },
+    ),
+    "nanoGPT": ("iter 10: loss 3.2412, time 123.45ms, mfu 12.30%", {"format": "nanogpt", "step": 10, "loss": 3.2412}),
+    "nanochat": (
+        "step 00010/21400 (0.05%) | loss: 9.123456 | grad norm: 1.0 | lrm: 1.00 | dt: 1234.56ms | tok/sec: 123,456",
+        {"format": "nanochat", "step": 10, "total": 21400, "loss": 9.123456, "speed": 123456.0, "unit": "tokens/s", "lr": None},
+    ),
+    "nanochat's ancestor": (
+        "step    10 | loss: 6.123456 | lr 1.2000e-04 | norm: 1.0 | dt: 1234.56ms | tok/sec: 123456.78",
+        {"format": "nanochat", "step": 10, "loss": 6.123456, "lr": 1.2e-04, "speed": 123456.78},
+    ),
+    "Megatron-LM": (
+        (
+            " [2025-02-11 10:01:02.123456] iteration       10/     100 | consumed samples:          320 | "
+            "elapsed time per iteration (ms): 2000.0 | throughput per GPU (TFLOP/s/GPU): 12.3 | learning rate: 1.500000E-06 | "
+            "global batch size:    32 | lm loss: 1.081234E+01 | loss scale: 1.0 | grad norm: 1.234 | nan iterations:   0 |"
+        ),
+        {
+            "format": "megatron",
+            "step": 10,
+            "total": 100,
+            "loss": 10.81234,
+            "lr": 1.5e-06,
+            "speed": 16.0,
+            "unit": "samples/s",
+            "grad_norm": 1.234,
+        },
+    ),
+    "DeepSpeed": (
+        "[2023-11-07 01:55:23,711] [INFO] [logging.py:96:log_dist] [Rank 0] step=10, skipped=4, lr=[4.998e-05, 4e-05], mom",
+        {"format": "deepspeed", "step": 10, "lr": 4.998e-05, "loss": None},
+    ),
+    "DeepSpeed's timer": (
+        (
+            "[2023-11-07 01:55:23,714] [INFO] [timer.py:260:stop] epoch=0/micro_step=40/global_step=10, "
+            "RunningAvgSamplesPerSec=25.02, CurrSamplesPerSec=25.7042, MemAllocated=4.32GB, MaxMemAllocated=38.49GB"
+        ),
+        {"format": "deepspeed", "step": 10, "epoch": 0.0, "speed": 25.7042, "unit": "samples/s"},
+    ),
+    "Lightning": (
+        "Epoch 1:  50%|█████     | 50/100 [00:01<00:01, 40.00it/s, v_num=0, train_loss=0.512]",
+        {"format": "tqdm", "step": 50, "total": 100, "epoch": 1.0, "loss": 0.512, "per_epoch": True, "firm": True},
+    ),
+    "llama-recipes": (
+        (
+            "Training Epoch: 1/3, step 9/100 completed (loss: 1.3):  9%|▉ | 9/100 [00:09<01:30, 1.00s/it]"
+            "\rTraining Epoch: 1/3, step 10/100 completed (loss: 1.2345):  10%|█ | 10/100 [00:10<01:30, 1.00s/it]"
+        ),
+        {"format": "llama-recipes", "step": 10, "total": 100, "epoch": 1.0, "loss": 1.2345, "per_epoch": True},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_the_line_is_read(name: str):
+    text, wanted = LINES[name]
+    reading = reader().read(text)
+    assert reading is not None
+    assert {key: getattr(reading, key) for key in wanted} == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("name", LINES)
+@pytest.mark.parametrize("frame", ["{}\r\n", "[default0]:{}", "2026-11-21T06:18:58.464000123Z {}", "\x1b[32m{}\x1b[0m"])
+def test_the_line_is_read_in_every_frame(name: str, frame: str):
+    text, wanted = LINES[name]
+    reading = reader().read(frame.format(text))
+    assert reading is not None
+    stamped = {"written": 1795241938_464000123} if "06:18:58" in frame and "written" in wanted else {}
+    assert {key: getattr(reading, key) for key in wanted} == pytest.approx(wanted | stamped)
+
+
+def test_every_format_has_a_line():
+    assert {form.name for form in FORMATS} == {(reader().read(text) or Reading(format="")).format for text, _ in LINES.values()}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Batch 500 Validation loss: 3.2",
+        "{'eval_loss': 5.1, 'eval_runtime': 1.0, 'epoch': 0.01}",
+        "{'train_runtime': 9.1, 'train_loss': 5.0, 'epoch': 1.0}",
+        "[titan] 2025-02-11 10:01:02,123 - root - INFO - validate step:  1  loss:  8.1309  memory:  1.49GiB(1.57%)  tps: 12",
+        "step 10: train loss 4.2874, val loss 4.2823",
+        "Map:  10%|█         | 50/500 [00:01<02:00,  4.11it/s]",
+        "Loading checkpoint shards: 100%|██████████| 2/2 [00:01<00:00,  1.4it/s]",
+        "model.safetensors:  10%|█         | 50.1M/500M [00:01<02:00,  4.11MB/s]",
+        "evaluating Epoch:  10%|█ | 1/10 [00:01<00:09,  1.0it/s]",
+        "lossless compression, 12 glosses",
+        "",
+    ],
+)
+def test_what_is_no_progress(text: str):
+    assert reader().read(text) is None
+
+
+@pytest.mark.parametrize(("printed", "loss"), [("nan", math.nan), ("inf", math.inf), ("-inf", -math.inf), ("1e-05", 1e-05)])
+def test_a_loss_that_is_no_plain_number(printed: str, loss: float):
+    reading = reader().read(f"Batch 1 Loss: {printed}, Speed: 1.00 samples/sec, lr: 0.1")
+    assert reading is not None
+    assert reading.loss == pytest.approx(loss, nan_ok=True)
+
+
+def test_a_callers_pattern_goes_first():
+    custom = reader(pattern=r"done (?P<step>\d+) of (?P<total>[\d,]+), cost (?P<loss>\S+) at (?P<speed>\S+) (?P<unit>\w+/s)")
+    reading = custom.read("12:01 done 5 of 1,000, cost 0.25 at 12.5 images/s")
+    assert reading == Reading(format="custom", step=5, total=1000, loss=0.25, speed=12.5, unit="images/s")
+    assert custom.read("done 5 of 1000, cost unknown at 12.5 images/s") is None
+    assert custom.read(LINES["nanoGPT"][0]) is not None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("(", "not a regular expression"),
+        (r"(?P<stepp>\d+)", "unknown group `stepp`"),
+        (r"(?P<lr>\d+)", "neither `step` nor `loss`"),
+    ],
+)
+def test_a_pattern_that_cannot_be_used_is_said(pattern: str, message: str):
+    with pytest.raises(SpecError, match=message):
+        reader(pattern=pattern)
+
+
+@given(st.text())
+def test_no_text_is_too_strange(text: str):
+    for form in FORMATS:
+        form.read(text)
+    reader().read(text)
+
+
+@given(st.text(alphabet="0123456789abloste:%|/[]<>,.{}'= \r", min_size=1))
+def test_no_text_of_the_formats_letters_is_too_strange(text: str):
+    for form in FORMATS:
+        form.read(text)

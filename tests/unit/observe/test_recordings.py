@@ -1,0 +1,256 @@
+"""Real logs of real agents (tests/data/agent-logs, its README says what each case is)."""
+
+import json
+import random
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfjob.events import LogLine
+from kfjob.observe.agent_log import AgentLog
+from kfjob.observe.config import ObserveConfig
+from kfjob.observe.master import Confidence, EvidenceKind, Master, NoMaster
+from kfjob.observe.prefilter import Sieve
+from kfjob.observe.rendezvous import RendezvousResult
+from kfjob.observe.view import JobView, fold
+
+ROOT = Path(__file__).parents[2] / "data" / "agent-logs"
+EXPECTED = {case["case"]: case for case in json.loads((ROOT / "expected.json").read_text())}
+CASES = sorted(EXPECTED)
+FILES = sorted(ROOT.glob("*/*.log"))
+WITH_BLOCKS = [path for path in FILES if "Rendezvous complete for workers" in path.read_text()]
+
+
+def pod_and_container(stem: str) -> tuple[str, str]:
+    """`fsdp-master-0-b` is the second container of `fsdp-master-0`."""
+    found = re.fullmatch(r"(.*-\d+)(?:-(b|rerun))?", stem)
+    assert found
+    return found[1], found[2] or "a"
+
+
+def printer(case: str) -> str | None:
+    stem = EXPECTED[case]["last_progress_from"]
+    return pod_and_container(stem)[0] if stem else None
+
+
+def read(path: Path) -> list[str]:
+    with path.open(encoding="utf-8", newline="") as lines:
+        return list(lines)
+
+
+def events(case: str, keep: Callable[[str], bool] = lambda _: True, *, backwards: bool = False) -> Iterator[LogLine]:
+    """A case's lines, one file after the other, second containers after all first ones."""
+    paths = sorted((ROOT / case).glob("*.log"), reverse=backwards)
+    for path in sorted(paths, key=lambda path: pod_and_container(path.stem)[1] != "a"):
+        pod, container = pod_and_container(path.stem)
+        yield from (LogLine(pod=pod, text=text, container_id=container) for text in read(path) if keep(text))
+
+
+def results(lines: list[str]) -> list[RendezvousResult]:
+    """The newest that is known of each block or other line that tells ranks."""
+    state = AgentLog()
+    found: dict[tuple[int, str], RendezvousResult] = {}
+    for number, text in enumerate(lines):
+        state, heard = state.feed(number, text)
+        found |= {(one.line, one.source): one for one in heard if isinstance(one, RendezvousResult)}
+    return list(found.values())
+
+
+def essence(found: list[RendezvousResult]) -> list[tuple[object, ...]]:
+    return [
+        (one.source, one.group_rank, one.group_world_size, one.master_addr, one.master_port, one.global_ranks) for one in found
+    ]
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_the_pod_that_printed_last_is_the_master(case: str, *, backwards: bool):
+    master = fold(JobView(), events(case, backwards=backwards)).master
+    if printer(case) is None:
+        assert isinstance(master, NoMaster) or master.confidence is not Confidence.CONFIRMED
+    else:
+        assert isinstance(master, Master)
+        assert (master.pod, master.confidence, master.evidence.kind) == (printer(case), "confirmed", "progress line")
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if printer(case)])
+def test_without_progress_lines_the_group_rank_tells(case: str):
+    lines = [event for event in events(case) if " Loss: " not in event.text]
+    master = fold(JobView(), lines).master
+    if case.endswith("c10d-loglevel-unset"):
+        assert isinstance(master, NoMaster)  # nothing in these logs tells anything
+        assert "LOGLEVEL" in str(master.error("fsdp"))
+    else:
+        assert isinstance(master, Master)
+        assert (master.pod, master.confidence, master.evidence.kind) == (
+            printer(case),
+            Confidence.LIKELY,
+            EvidenceKind.GROUP_RANK,
+        )
+
+
+@pytest.mark.parametrize("path", WITH_BLOCKS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_every_block_is_read_whole(path: Path):
+    text = path.read_text()
+    blocks = [one for one in results(read(path)) if one.source == "rendezvous block"]
+    assert [one.master_addr for one in blocks] == re.findall(r"  master_addr=(\S+)$", text, re.MULTILINE)
+    assert [one.group_rank for one in blocks] == [int(rank) for rank in re.findall(r"  group_rank=(\d+)$", text, re.MULTILINE)]
+    assert all(one.complete for one in blocks)
+
+
+def rounds_of(view: JobView) -> list[dict[str, int | None]]:
+    return [one.ranks() for one in view.rounds]
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_rounds_are_put_together_from_logs_in_any_order(*, backwards: bool):
+    view = fold(JobView(), events("2.15.0-c10d-elastic-kill-rank0-rejoin-OPTOUT", backwards=backwards))
+    assert rounds_of(view) == [
+        {"fsdp-master-0": 0, "fsdp-worker-0": 1, "fsdp-worker-2": 2},
+        {"fsdp-worker-0": 0, "fsdp-worker-2": 1},
+        {"fsdp-master-0": 0, "fsdp-worker-0": 1, "fsdp-worker-2": 2},
+    ]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_no_round_gives_a_rank_twice(case: str):
+    for ranks in rounds_of(fold(JobView(), events(case))):
+        assert len(set(ranks.values())) == len(ranks)
+
+
+FRAMES: dict[str, Callable[[str], str]] = {
+    "CRLF": lambda text: text.rstrip("\r\n") + "\r\n",
+    "no line end": lambda text: text.rstrip("\r\n"),
+    "kubectl --timestamps": lambda text: f"2026-11-21T06:18:58.464000123Z {text}",
+    "kubectl --prefix --timestamps": lambda text: f"[pod/fsdp-worker-0/pytorch] 2026-11-21T06:18:58.464000123Z {text}",
+    "containerd": lambda text: f"2026-11-21T06:18:58.464000123+01:00 stderr F {text}",
+    "colours": lambda text: f"\x1b[32m{text.rstrip()}\x1b[0m",
+    "--tee": lambda text: f"[default0]:{text}",
+    "progress bar in front": lambda text: f" 10%|█   | 5/50 [00:01<00:09,  4.5it/s]{text}" if text[:1] in "I[" else text,
+}
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.parametrize("path", WITH_BLOCKS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_what_log_tools_add_changes_nothing(path: Path, frame: str):
+    lines = read(path)
+    assert essence(results([FRAMES[frame](text) for text in lines])) == essence(results(lines))
+
+
+NOISE = (
+    "Traceback (most recent call last):",
+    "[rank1]: RuntimeError: something else",
+    "group_rank=7",
+    "my settings: master_addr=elsewhere",
+    "[default1]:  group_rank=3",
+    "",
+    '  File "/usr/lib/python3.11/site-packages/torch/distributed/elastic/agent/server/api.py", line 1, in run',
+    "{'loss': 2.1, 'learning_rate': 5e-05, 'epoch': 0.1}",
+)
+
+
+@given(seed=st.integers(0, 10**6), path=st.sampled_from(WITH_BLOCKS))
+def test_lines_of_other_processes_in_between_change_nothing(seed: int, path: Path):
+    lines, chance = read(path), random.Random(seed)  # noqa: S311 - which lines stand where is no secret
+    mixed = [one for text in lines for one in (*chance.choices(NOISE, k=chance.randrange(3)), text)]
+    assert essence(results(mixed)) == essence(results(lines))
+
+
+@given(path=st.sampled_from(WITH_BLOCKS), data=st.data())
+def test_a_cut_anywhere_loses_lines_and_never_changes_a_rank(path: Path, data: st.DataObject):
+    lines = read(path)
+    begin = data.draw(st.integers(0, len(lines)))
+    end = data.draw(st.integers(begin, len(lines)))
+    told = [re.search(r"  group_rank=(\d+)\s*$| as rank (\d+)\. Full", text) for text in lines[begin:end]]
+    ranks = [int(found[1] or found[2]) for found in told if found]
+    assert [one.group_rank for one in results(lines[begin:end])] == ranks
+
+
+@given(path=st.sampled_from(WITH_BLOCKS), data=st.data())
+def test_lines_lost_in_the_middle_never_mix_two_blocks(path: Path, data: st.DataObject):
+    """A reader may take a log's head and its tail: what is told of a block is then less, but of that block."""
+    lines = read(path)
+    whole = results(lines)
+    head = data.draw(st.integers(0, len(lines)))
+    tail = data.draw(st.integers(head, len(lines)))
+    for part in results(lines[:head] + lines[tail:]):
+        same = [
+            one
+            for one in whole
+            if all(
+                getattr(part, name) in (getattr(one, name), None, ()) for name in ("group_rank", "master_port", "global_ranks")
+            )
+        ]
+        assert same
+
+
+@given(path=st.sampled_from(FILES), data=st.data())
+def test_the_state_between_two_batches_is_all_there_is(path: Path, data: st.DataObject):
+    lines = [LogLine(pod="p", text=text) for text in read(path)]
+    cut = data.draw(st.integers(0, len(lines)))
+    assert fold(fold(JobView(), lines[:cut]), lines[cut:]) == fold(JobView(), lines)
+
+
+@pytest.mark.parametrize("config", [ObserveConfig(), ObserveConfig(trainer="reference")], ids=["all", "reference"])
+@pytest.mark.parametrize("case", CASES)
+def test_the_sieve_drops_nothing_that_matters(case: str, config: ObserveConfig):
+    lines = list(events(case))
+    kept: list[LogLine] = []
+    for pod, container in dict.fromkeys((event.pod, event.container_id) for event in lines):
+        own = [event.text for event in lines if (event.pod, event.container_id) == (pod, container)]
+        sieve = Sieve(config)
+        batches = [own[i : i + 7] for i in range(0, len(own), 7)]
+        kept += [LogLine(pod=pod, text=text, container_id=container) for batch in batches for text in sieve.sift(batch)]
+    whole, sifted = fold(JobView(config=config), lines), fold(JobView(config=config), kept)
+    assert rounds_of(sifted) == rounds_of(whole)
+    assert sifted.training == whole.training
+    assert sifted.news == whole.news
+    assert getattr(sifted.master, "pod", None) == getattr(whole.master, "pod", None)
+    assert len(kept) <= len(lines)
+
+
+def healthy(case: str) -> bool:
+    """Whether nothing was killed and every agent ended well, by its notes."""
+    notes = (ROOT / case / "NOTES.txt").read_text()
+    codes = json.loads(notes.rpartition(" rc ")[2])
+    return "kill" not in notes and set(codes.values()) == {0}
+
+
+HEALTHY = [case for case in CASES if healthy(case)]
+
+
+def test_there_are_healthy_cases():
+    assert len(HEALTHY) > 10
+
+
+@pytest.mark.parametrize("case", HEALTHY)
+def test_a_healthy_run_tells_no_failure(case: str):
+    kinds = {news.kind for news in fold(JobView(), events(case)).news}
+    assert kinds <= {"succeeded"}
+
+
+@pytest.mark.parametrize("case", sorted(set(CASES) - set(HEALTHY) - {"2.15.0-c10d-elastic-kill-rank0-rejoin-OPTOUT"}))
+def test_a_failed_run_tells_what_its_agents_said(case: str):
+    kinds = {news.kind for news in fold(JobView(), events(case)).news}
+    silent = ("loglevel-info-lower", "server-without-v2", "no-python-etcd")  # these die before an agent speaks
+    assert kinds & {"failed", "worker failed"} or case.endswith(silent)
+
+
+def test_the_case_that_is_neither_healthy_nor_failed():
+    kinds = [news.kind for news in fold(JobView(), events("2.15.0-c10d-elastic-kill-rank0-rejoin-OPTOUT")).news]
+    assert "restarting" in kinds
+    assert "membership" in kinds
+    assert "failed" not in kinds
+
+
+def test_the_store_host_and_rank_0_can_differ():
+    lines = [event for event in events("2.15.0-c10d-elastic-kill-rank0-rejoin") if event.pod == "fsdp-worker-0"]
+    until = max(i for i, event in enumerate(lines) if "  group_rank=1" in event.text)
+    master = fold(JobView(), lines[: until + 8]).master
+    assert isinstance(master, Master)
+    assert (master.pod, master.group_rank) == ("fsdp-worker-0", 1)  # its own store's address is all that is left to go by
+    assert master.evidence.kind is EvidenceKind.MASTER_ADDR
