@@ -70,7 +70,9 @@ class Agent:
                 report()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._ending.wait(), wait)
-        self._change(phase=PodPhase.FAILED if self.state.exit_code else PodPhase.SUCCEEDED, ready=False)
+        if self.state.exit_code is None:
+            self._change(reason="NotStarted", message=self._why)
+        self._change(phase=PodPhase.SUCCEEDED if self.state.exit_code == 0 else PodPhase.FAILED, ready=False)
         report()
 
     def end(self, why: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from kfjob.backends.log_file import stamp
@@ -63,5 +64,6 @@ class Pump:
             self._lost = 0
         except OSError:
             self._lost += lines.count(b"\n") + 1
-            self._file.truncate(begin)
-            self._file.seek(begin)
+            with suppress(OSError):  # what was written of it is half a line
+                self._file.truncate(begin)
+                self._file.seek(begin)

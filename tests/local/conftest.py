@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kfjob.backends import folder
+from kfjob.backends.base import JobRef, LogRange
+from kfjob.backends.local import processes
+from kfjob.backends.local.backend import LocalBackend
+from kfjob.errors import NotFound
+from kfjob.events import JobSnapshot, LogLine
+from kfjob.plan import Context, JobPlan, resolve
+from kfjob.spec.job import JobSpec
+
+PATIENCE = 60.0
+NAMESPACE = "default"
+
+
+@dataclass
+class Here:
+    """A state folder of this test alone, and what its jobs are asked."""
+
+    state: Path
+    backend: LocalBackend
+    launches: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def plan(self, code: str | None = None, *, grace: float | None = None, name: str = "job", **spec: Any) -> JobPlan:
+        """`code` is what every agent runs, as `python -c`."""
+        if code is not None:
+            spec["command"] = [sys.executable, "-c", code]
+        context = Context(backend="local", launch=f"l{next(self.launches)}", namespace=NAMESPACE)
+        plan = resolve(JobSpec.model_validate({"name": name, **spec}), context)
+        return plan if grace is None else replace(plan, grace_seconds=grace)  # type: ignore[arg-type]
+
+    def submit(self, code: str | None = None, **spec: Any) -> JobRef:
+        return self.backend.submit(self.plan(code, **spec))
+
+    def get(self, ref: JobRef) -> JobSnapshot:
+        return self.backend.get(ref.name, namespace=ref.namespace)
+
+    def end(self, ref: JobRef) -> JobSnapshot:
+        self.until(lambda: self.get(ref).job.phase.ended)
+        return self.get(ref)
+
+    def texts(self, ref: JobRef, index: int = 0, **wanted: Any) -> list[str]:
+        lines = self.backend.logs(ref, f"{ref.name}-worker-{index}", LogRange(**wanted))
+        return [line.text for line in lines if isinstance(line, LogLine)]
+
+    def until(self, condition: Callable[[], object]) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < deadline, "the condition did not come true in time"
+            time.sleep(0.02)
+
+    def until_says(self, ref: JobRef, text: str, *, index: int = 0) -> None:
+        def says() -> bool:
+            with suppress(NotFound):
+                return text in self.texts(ref, index)
+            return False
+
+        self.until(says)
+
+    def launch(self, ref: JobRef) -> Path:
+        return self.state / "local" / ref.namespace / ref.name / ref.launch
+
+    def archived(self, ref: JobRef) -> Path:
+        return self.state / "archive" / ref.namespace / ref.name / ref.launch
+
+    def archived_log(self, ref: JobRef, index: int = 0) -> str:
+        return folder.log_path(self.archived(ref), f"{ref.name}-worker-{index}").read_text()
+
+    def supervisor(self, ref: JobRef) -> int:
+        return int((self.launch(ref) / folder.RUN / "supervisor.pid").read_text())
+
+    def alive(self, ref: JobRef) -> list[int]:
+        return processes.marked(f"{ref.uid}/")
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Here]:
+    backend = LocalBackend(state=tmp_path / "state", backoff_seconds=0.2)
+    place = Here(tmp_path / "state", backend)
+    yield place
+    for job in backend.list(namespace=NAMESPACE):
+        ref = JobRef(backend="local", namespace=NAMESPACE, name=job.name, uid=job.uid, launch=job.launch)
+        processes.kill([], f"{ref.uid}/")
+        backend.stop(ref, timeout=PATIENCE)

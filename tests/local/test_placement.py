@@ -1,0 +1,176 @@
+"""What this machine makes of a plan: environment, addresses, folders, limits."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kfjob.backends import folder
+from kfjob.backends.local import machine, placement
+from kfjob.backends.local.order import LaunchOrder
+from kfjob.errors import Refused
+from kfjob.events import JobPhase
+from kfjob.plan import JobPlan
+from tests.local.conftest import PATIENCE, Here
+
+SHOW = "import json, os, sys; print(json.dumps({'env': dict(os.environ), 'argv': sys.argv[1:]}))"
+OF_AN_AGENT_AROUND_US = {
+    "RANK": "3",
+    "LOCAL_RANK": "1",
+    "GROUP_RANK": "1",
+    "ROLE_RANK": "1",
+    "ROLE_NAME": "default",
+    "WORLD_SIZE": "8",
+    "LOCAL_WORLD_SIZE": "2",
+    "GROUP_WORLD_SIZE": "4",
+    "ROLE_WORLD_SIZE": "8",
+    "NODE_RANK": "1",
+    "MASTER_ADDR": "elsewhere",
+    "MASTER_PORT": "1",
+    "PET_STANDALONE": "",
+    "PET_RDZV_ID": "other",
+    "TORCHELASTIC_RUN_ID": "other",
+    "TORCHELASTIC_USE_AGENT_STORE": "True",
+}
+
+
+def order_of(plan: JobPlan, tmp_path: Path) -> LaunchOrder:
+    order, _ = placement.place(plan, uid="u", launch=tmp_path / "launch", volumes=tmp_path / "volumes", backoff_seconds=1)
+    return order
+
+
+@pytest.mark.local
+def test_an_agent_gets_this_machines_environment_without_that_of_an_agent_around_us(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+):
+    for name, value in OF_AN_AGENT_AROUND_US.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("KFJOB_LOCAL_POD", "another-job/pod")
+    monkeypatch.setenv("RANK_OF_ORDER", "kept")
+    ref = here.submit(SHOW, env={"COLOUR": "blue"})
+    assert here.end(ref).job.phase is JobPhase.SUCCEEDED
+    env = json.loads(here.texts(ref)[0])["env"]
+    left = {name: env[name] for name in OF_AN_AGENT_AROUND_US if name in env}
+    assert left == {"PET_RDZV_ID": f"job-{ref.launch}"}
+    assert (env["COLOUR"], env["RANK_OF_ORDER"], env["HOSTNAME"]) == ("blue", "kept", "job-worker-0")
+    assert env["KFJOB_LOCAL_POD"] == f"{ref.uid}/job-worker-0"
+    assert env["PET_NNODES"] == "1:1"
+
+
+def test_threads_share_the_cores_unless_someone_has_said_how_many(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(machine, "cores", lambda: 16)
+
+    def threads(**spec: Any) -> str | None:
+        return order_of(here.plan("pass", **spec), tmp_path).agents[0].env.get("OMP_NUM_THREADS")
+
+    assert threads() == "16"
+    assert threads(nodes=2, processes_per_node=3) == "2"
+    assert threads(nodes=8, processes_per_node=8) == "1"
+    assert threads(env={"OMP_NUM_THREADS": 5}) == "5"
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    assert threads() is None  # the machine's own is inherited
+
+
+def test_each_agent_has_an_address_and_they_sort_as_the_pods_do_on_a_cluster(here: Here, tmp_path: Path):
+    agents = order_of(here.plan("pass", nodes=12), tmp_path).agents
+    addresses = {agent.pod: agent.env["PET_LOCAL_ADDR"] for agent in agents}
+    assert len(set(addresses.values())) == 12
+    assert sorted(addresses, key=addresses.__getitem__) == sorted(addresses)
+    endpoints = {agent.env["PET_RDZV_ENDPOINT"] for agent in agents}
+    assert endpoints == {f"{min(addresses.values())}:{next(iter(endpoints)).rpartition(':')[2]}"}
+
+
+def test_without_other_loopback_addresses_all_agents_have_the_first(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(machine, "_is_free", lambda *_: False)  # as macOS answers
+    assert machine.loopback_addresses(3) == ("127.0.0.1",) * 3
+
+
+def test_a_free_port_is_none_that_a_connection_could_be_given():
+    ports = {machine.free_port() for _ in range(20)}
+    assert len(ports) > 1
+    low, _ = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    assert max(ports) < int(low)
+
+
+@pytest.mark.local
+def test_paths_of_volumes_lead_to_folders_of_this_machine(here: Here, tmp_path: Path):
+    (tmp_path / "corpus").mkdir()
+    code = (
+        "import os, sys; [open(os.path.join(p, os.environ['HOSTNAME']), 'w') for p in sys.argv[1:]]; print(os.environ['OUT'])"
+    )
+    ref = here.submit(
+        command=[sys.executable, "-c", code, "/checkpoints", "/data", "/scratch/"],
+        nodes=2,
+        env={"OUT": "/checkpoints/run 1"},
+        volumes=[
+            {"name": "out", "mount_path": "/checkpoints", "pvc": "claim"},
+            {"name": "in", "mount_path": "/data", "host_path": str(tmp_path / "corpus")},
+            {"name": "tmp", "mount_path": "/scratch", "empty_dir": True},
+        ],
+    )
+    assert here.end(ref).job.phase is JobPhase.SUCCEEDED, here.texts(ref)
+    pods = ["job-worker-0", "job-worker-1"]
+    claim = here.state / "volumes" / "claim"
+    assert here.texts(ref) == [f"{claim}/run 1"]
+    assert sorted(path.name for path in claim.iterdir()) == pods
+    assert sorted(path.name for path in (tmp_path / "corpus").iterdir()) == pods
+    for pod in pods:  # of each pod its own
+        assert [path.name for path in (here.launch(ref) / folder.RUN / "empty" / pod / "tmp").iterdir()] == [pod]
+    here.backend.stop(ref, timeout=PATIENCE)
+    assert sorted(path.name for path in claim.iterdir()) == pods
+    assert not list(here.archived(ref).rglob("empty"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"resources": {"gpus": 4}, "nodes": 2}, ["asks for 8 GPUs", "this machine has 1", "2 nodes with 4 GPUs"]),
+        ({"nodes": 100, "processes_per_node": 8}, ["800 training processes", "2 cores", "at most 32"]),
+        ({"command": ["no-such-program"]}, ["no program `no-such-program`"]),
+        ({"command": ["./no/such/program"]}, ["no program `./no/such/program`"]),
+        ({"volumes": [{"name": "v", "mount_path": "/v", "host_path": "/no/such/folder"}]}, ["`/no/such/folder`", "mkdir -p"]),
+    ],
+)
+def test_what_this_machine_cannot_hold_is_refused_with_the_numbers(
+    here: Here, monkeypatch: pytest.MonkeyPatch, spec: dict[str, Any], words: list[str]
+):
+    monkeypatch.setattr(machine, "gpus", lambda: ("0",))
+    monkeypatch.setattr(machine, "cores", lambda: 2)
+    with pytest.raises(Refused) as caught:
+        here.submit(**{"command": ["sleep", "600"]} | spec)
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+    assert "hint:" in str(caught.value)
+    assert not list((here.state / "local").rglob("*.json")) if here.state.exists() else True
+
+
+def test_gpus_are_shared_out_as_a_cluster_does(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(machine, "gpus", lambda: ("0", "1", "5", "7"))
+
+    def seen(**spec: Any) -> list[str | None]:
+        return [agent.env.get("CUDA_VISIBLE_DEVICES") for agent in order_of(here.plan("pass", **spec), tmp_path).agents]
+
+    assert seen(resources={"gpus": 2}, nodes=2) == ["0,1", "5,7"]
+    assert seen(nodes=2) == ["", ""]
+    assert seen(processes_per_node="gpu") == [None]
+    assert seen(env={"CUDA_VISIBLE_DEVICES": "3"}) == ["3"]
+
+
+def test_the_gpus_of_this_process_are_those_that_it_was_given(monkeypatch: pytest.MonkeyPatch):
+    for said, expected in (("2,3", ("2", "3")), ("", ()), ("-1", ()), ("GPU-8f1", ("GPU-8f1",))):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", said)
+        machine.gpus.cache_clear()
+        assert machine.gpus() == expected
+    machine.gpus.cache_clear()
+
+
+def test_torchrun_is_the_one_beside_this_python(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    beside = Path(sys.executable).parent
+    assert order_of(here.plan(command=["torchrun", "x.py"]), tmp_path).agents[0].argv == (str(beside / "torchrun"), "x.py")
+    assert machine.environment({"PATH": "/bin"})["PATH"] == f"{beside}{os.pathsep}/bin"

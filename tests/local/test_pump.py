@@ -1,0 +1,97 @@
+"""What agents print arrives in their log, whatever they print."""
+
+from __future__ import annotations
+
+import os
+import resource
+from pathlib import Path
+
+import pytest
+
+from kfjob.backends import log_file
+from kfjob.backends.base import LogRange
+from kfjob.backends.local import pump
+from kfjob.backends.local.pump import Pump
+from kfjob.events import JobPhase
+from tests.local.conftest import Here
+
+
+def raw(path: Path) -> list[bytes]:
+    """The lines without their times."""
+    return [line.partition(b" ")[2] for line in path.read_bytes().split(b"\n")[:-1]]
+
+
+def pumped(path: Path, *blocks: bytes) -> list[bytes]:
+    reading, writing = os.pipe()
+    moved = Pump(reading, path)
+    for block in blocks:
+        os.write(writing, block)
+        assert moved.step()
+    os.close(writing)
+    assert not moved.step()
+    moved.close()
+    os.close(reading)
+    return raw(path)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "lines"),
+    [
+        ([b"one\ntwo\n"], [b"one", b"two"]),
+        ([b"o", b"ne\nt", b"wo\n"], [b"one", b"two"]),
+        ([b"one\n", b"no end"], [b"one", b"no end"]),
+        ([b"\n\n"], [b"", b""]),
+        ([b"\x00\xff\xfe\r\x1b[31m\n"], [b"\x00\xff\xfe\r\x1b[31m"]),
+        ([b"10%\r20%\r", b"30%\r"], [b"10%\r20%\r30%\r"]),
+        ([], []),
+    ],
+)
+def test_lines_are_kept_byte_for_byte(tmp_path: Path, blocks: list[bytes], lines: list[bytes]):
+    assert pumped(tmp_path / "p.log", *blocks) == lines
+
+
+def test_a_line_that_never_ends_is_cut(tmp_path: Path):
+    block = bytes(range(11, 111)) * 327  # 32700 bytes, no line end among them
+    lines = pumped(tmp_path / "p.log", *[block] * 5, b"\n")
+    assert b"".join(lines) == block * 5
+    assert max(map(len, lines)) <= pump.LONGEST_LINE + len(block)
+    assert len(lines) > 1
+
+
+def test_a_disk_that_is_full_costs_lines_and_says_so(tmp_path: Path):
+    path = tmp_path / "p.log"
+    reading, writing = os.pipe()
+    moved = Pump(reading, path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        os.write(writing, b"kept\n")
+        moved.step()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 10, hard))
+        for line in (b"lost 1\nlost 2\n", b"lost 3\n"):
+            os.write(writing, line)
+            moved.step()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    os.write(writing, b"kept again\n")
+    moved.step()
+    moved.close()
+    os.close(reading)
+    os.close(writing)
+    assert raw(path) == [b"kept", b"kfjob: 3 lines are lost here, the disk took no more", b"kept again"]
+    assert all(time for time, _ in log_file.read(path, LogRange()))
+
+
+@pytest.mark.local
+def test_nothing_is_lost_of_a_job_that_prints_much_and_ends_at_once(here: Here):
+    ref = here.submit("print('\\n'.join(f'line {i}' for i in range(50_000)), end='')", nodes=2)
+    followed = here.texts(ref, follow=True)
+    assert followed == [f"line {i}" for i in range(50_000)]
+    assert here.end(ref).job.phase is JobPhase.SUCCEEDED
+    assert here.texts(ref, 1) == followed
+
+
+@pytest.mark.local
+def test_what_is_printed_to_both_outputs_is_kept_in_order(here: Here):
+    ref = here.submit("import os\nfor i in range(100): os.write(1 + i % 2, b'%d\\n' % i)")
+    here.end(ref)
+    assert here.texts(ref) == [str(i) for i in range(100)]

@@ -1,0 +1,66 @@
+"""The restart policies, as the kubelet carries them out."""
+
+from __future__ import annotations
+
+import pytest
+
+from kfjob.backends.base import LogRange
+from kfjob.backends.local.agent import Backoff
+from kfjob.events import JobPhase, LogLine, PodChanged, PodPhase
+from tests.local.conftest import PATIENCE, Here
+
+COUNT_LIVES = """
+import os, sys
+lives = os.path.join(os.environ["FOLDER"], os.environ["HOSTNAME"])
+with open(lives, "a") as file:
+    file.write("x")
+life = os.path.getsize(lives)
+print("life", life)
+sys.exit(0 if life == 3 else 5)
+"""
+
+
+def test_the_waits_are_the_kubelets():
+    backoff = Backoff(10)
+    assert [backoff.after(1) for _ in range(8)] == [0, 10, 20, 40, 80, 160, 300, 300]
+    assert [backoff.after(601), backoff.after(1)] == [0, 10]
+    assert [backoff.after(599), backoff.after(1)] == [20, 40]
+
+
+@pytest.mark.local
+def test_on_failure_starts_an_agent_again_until_it_succeeds(here: Here, tmp_path):
+    ref = here.submit(COUNT_LIVES, restarts={"policy": "OnFailure"}, env={"FOLDER": str(tmp_path)})
+    pods = [event for event in here.backend.watch(ref) if isinstance(event, PodChanged)]
+    assert {"CrashLoopBackOff"} == {pod.reason for pod in pods if pod.phase is PodPhase.RUNNING and not pod.ready}
+    assert all(pod.exit_code == 5 for pod in pods if pod.reason == "CrashLoopBackOff")
+    snapshot = here.end(ref)
+    assert snapshot.job.phase is JobPhase.SUCCEEDED
+    assert (snapshot.pods[0].restarts, snapshot.pods[0].exit_code) == (2, 0)
+    assert here.texts(ref) == ["life 3"]
+    assert here.texts(ref, previous=True) == ["life 2"]
+
+
+@pytest.mark.local
+def test_a_log_is_followed_across_restarts(here: Here, tmp_path):
+    code = COUNT_LIVES.replace("sys.exit", "import time; time.sleep(0.5)\nsys.exit")
+    ref = here.submit(code, restarts={"policy": "OnFailure"}, env={"FOLDER": str(tmp_path)})
+    lines = [line for line in here.backend.logs(ref, "job-worker-0", LogRange(follow=True)) if isinstance(line, LogLine)]
+    assert [line.text for line in lines] == ["life 1", "life 2", "life 3"]
+    assert len({line.container_id for line in lines}) == 3
+
+
+@pytest.mark.local
+def test_always_starts_an_agent_again_though_it_succeeded(here: Here, tmp_path):
+    ref = here.submit(COUNT_LIVES, restarts={"policy": "Always"}, env={"FOLDER": str(tmp_path)})
+    here.until(lambda: here.get(ref).pods[0].restarts >= 3)
+    here.backend.stop(ref, timeout=PATIENCE)
+    assert "life 4" in here.archived_log(ref) or (here.archived(ref) / "job-worker-0" / "pytorch.previous.log").exists()
+
+
+@pytest.mark.local
+def test_a_stop_does_not_wait_for_a_back_off(here: Here):
+    backend = type(here.backend)(state=here.state, backoff_seconds=600)
+    ref = backend.submit(here.plan("import sys; sys.exit(5)", restarts={"policy": "OnFailure"}))
+    here.until(lambda: here.get(ref).pods[0].reason == "CrashLoopBackOff")
+    assert here.get(ref).job.phase is JobPhase.RUNNING
+    backend.stop(ref, timeout=PATIENCE)

@@ -1,0 +1,258 @@
+"""A job on this machine lives and dies as it should, whatever happens around it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kfjob.backends import folder
+from kfjob.backends.base import JobRef
+from kfjob.backends.local import processes
+from kfjob.backends.local.backend import LocalBackend
+from kfjob.errors import AlreadyExists, BackendError, NotFound, Refused, WaitTimeout
+from kfjob.events import JobPhase, PodPhase
+from tests.local.conftest import NAMESPACE, PATIENCE, Here
+
+pytestmark = pytest.mark.local
+
+SLEEP = "import time; print('asleep', flush=True); time.sleep(600)"
+STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + SLEEP
+WITH_CHILD = (  # as torchrun starts its workers: in a session of their own
+    "import subprocess, sys; "
+    f"subprocess.Popen([sys.executable, '-c', {STUBBORN!r}], start_new_session=True, stdout=subprocess.DEVNULL); "
+) + SLEEP
+WAIT_FOR = """
+import os, time
+print("waits", flush=True)
+while not os.path.exists(os.environ["GO"]):
+    time.sleep(0.02)
+print("goes")
+"""
+SAVE = """
+import signal, sys, time
+def end(*_):
+    print("saving", flush=True)
+    time.sleep(0.3)
+    print("saved")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+"""
+
+SUBMITTER = """
+import fcntl, json, sys, termios, time
+from pathlib import Path
+from kfjob.backends.local.backend import LocalBackend
+from kfjob.plan import Context, resolve
+from kfjob.spec.job import JobSpec
+
+if sys.stdin.isatty():
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+state, spec = sys.argv[1:]
+plan = resolve(JobSpec.model_validate(json.loads(spec)), Context(backend="local", launch="l1"))
+print(LocalBackend(state=Path(state)).submit(plan).uid, flush=True)
+time.sleep(600)
+"""
+
+
+def submitter(here: Here, spec: dict[str, object], *, stdin: int) -> tuple[subprocess.Popen[str], JobRef]:
+    """A process that submits a job and stays, the leader of a session of its own."""
+    argv = [sys.executable, "-c", SUBMITTER, str(here.state), json.dumps(spec)]
+    process = subprocess.Popen(argv, stdin=stdin, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert process.stdout is not None
+    uid = process.stdout.readline().strip()
+    return process, JobRef(backend="local", namespace=NAMESPACE, name=str(spec["name"]), uid=uid, launch="l1")
+
+
+def waiting(go: Path) -> dict[str, object]:
+    return {"name": "job", "nodes": 2, "command": [sys.executable, "-c", WAIT_FOR], "env": {"GO": str(go)}}
+
+
+def test_a_job_survives_the_death_of_its_submitter(here: Here, tmp_path: Path):
+    process, ref = submitter(here, waiting(tmp_path / "go"), stdin=subprocess.DEVNULL)
+    here.until_says(ref, "waits")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=PATIENCE)
+    (tmp_path / "go").touch()
+    assert here.end(ref).job.phase is JobPhase.SUCCEEDED
+    assert here.texts(ref) == ["waits", "goes"]
+
+
+def test_neither_ctrl_c_nor_a_closed_terminal_reaches_the_agents(here: Here, tmp_path: Path):
+    terminal, side_of_the_job = pty.openpty()
+    process, ref = submitter(here, waiting(tmp_path / "go"), stdin=side_of_the_job)
+    os.close(side_of_the_job)
+    here.until_says(ref, "waits")
+    os.write(terminal, b"\x03")
+    assert process.wait(PATIENCE) == -signal.SIGINT  # it did reach the submitter
+    process.communicate()
+    os.close(terminal)
+    (tmp_path / "go").touch()
+    snapshot = here.end(ref)
+    assert snapshot.job.phase is JobPhase.SUCCEEDED
+    assert [pod.exit_code for pod in snapshot.pods] == [0, 0]
+
+
+def test_agents_inherit_no_file_and_no_terminal(here: Here, tmp_path: Path):
+    with (tmp_path / "secret").open("w") as held:
+        os.set_inheritable(held.fileno(), True)
+        ref = here.submit(
+            "import os; print(sorted(os.path.realpath(f'/proc/self/fd/{n}') for n in os.listdir('/proc/self/fd')))"
+        )
+    here.end(ref)
+    (line,) = here.texts(ref)
+    assert "/dev/null" in line
+    assert not any(word in line for word in ("secret", "tty", "pts", "lock", "status"))
+
+
+def test_nothing_outlives_a_supervisor_that_is_killed(here: Here):
+    ref = here.submit(WITH_CHILD, nodes=2, grace=0.5)
+    here.until(lambda: len(here.alive(ref)) == 4)
+    os.kill(here.supervisor(ref), signal.SIGKILL)
+    here.until(lambda: here.get(ref).job.phase.ended)
+    snapshot = here.get(ref)
+    assert (snapshot.job.phase, snapshot.job.reason) == (JobPhase.FAILED, "SupervisorDied")
+    assert {pod.phase for pod in snapshot.pods} == {PodPhase.FAILED}
+    assert [event.phase for event in here.backend.watch(ref)][-1] is JobPhase.FAILED
+    assert here.texts(ref, follow=True) == ["asleep"]
+    here.until(lambda: not here.alive(ref))
+    here.backend.stop(ref, timeout=PATIENCE)
+    assert folder.read_snapshot(here.archived(ref)).job.reason == "SupervisorDied"
+
+
+def test_stop_ends_what_was_left_when_supervisor_and_guard_were_killed(here: Here):
+    ref = here.submit(WITH_CHILD, grace=0.5)
+    here.until(lambda: len(here.alive(ref)) == 2)
+    supervisor = here.supervisor(ref)
+    children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
+    for pid in {supervisor, *map(int, children)} - set(here.alive(ref)):
+        os.kill(pid, signal.SIGKILL)
+    here.until(lambda: here.get(ref).job.phase.ended)
+    assert len(here.alive(ref)) == 2
+    here.backend.stop(ref, timeout=PATIENCE)
+    assert not here.alive(ref)
+
+
+def test_an_agent_uses_its_grace_time(here: Here):
+    ref = here.submit(SAVE + SLEEP)
+    here.until_says(ref, "asleep")
+    here.backend.stop(ref, timeout=PATIENCE)
+    assert [line.split(" ", 1)[1] for line in here.archived_log(ref).splitlines()] == ["asleep", "saving", "saved"]
+    snapshot = folder.read_snapshot(here.archived(ref))
+    assert snapshot.job.phase is JobPhase.STOPPED
+    assert (snapshot.pods[0].phase, snapshot.pods[0].exit_code) == (PodPhase.SUCCEEDED, 0)
+    assert snapshot.spec is not None
+    assert not (here.archived(ref) / folder.RUN).exists()
+
+
+def test_an_agent_that_ignores_sigterm_is_killed_after_its_grace_time(here: Here):
+    ref = here.submit(STUBBORN, grace=3)
+    here.until_says(ref, "asleep")
+    with pytest.raises(WaitTimeout, match="has not ended in time"):
+        here.backend.stop(ref, timeout=0.2)
+    assert here.alive(ref)
+    here.backend.stop(ref, timeout=PATIENCE)
+    (pod,) = folder.read_snapshot(here.archived(ref)).pods
+    assert (pod.phase, pod.exit_code, pod.reason) == (PodPhase.FAILED, 137, "Signal 9")
+    assert not here.alive(ref)
+
+
+def test_one_agent_that_fails_ends_the_others(here: Here):
+    ref = here.submit(f"import os, sys\nif os.environ['HOSTNAME'] == 'job-worker-1': sys.exit(7)\n{SLEEP}", nodes=3)
+    snapshot = here.end(ref)
+    assert (snapshot.job.phase, snapshot.job.message) == (
+        JobPhase.FAILED,
+        "pod `job-worker-1` has failed with exit code 7",
+    )
+    assert [(pod.exit_code, pod.reason) for pod in snapshot.pods] == [(143, "Signal 15"), (7, "Error"), (143, "Signal 15")]
+    assert "job-worker-1" in snapshot.pods[0].message
+
+
+def test_what_an_agent_leaves_behind_ends_with_it(here: Here):
+    code = WITH_CHILD.removesuffix(SLEEP) + "print('done')"
+    ref = here.submit(code)
+    assert here.end(ref).job.phase is JobPhase.SUCCEEDED
+    assert not here.alive(ref)
+
+
+def test_an_agent_that_cannot_be_started(here: Here, tmp_path: Path):
+    script = tmp_path / "script"
+    script.write_text("#!/no/such/interpreter\n")
+    script.chmod(0o700)
+    ref = here.submit(command=[str(script)])
+    (pod,) = here.end(ref).pods
+    assert (pod.phase, pod.exit_code, pod.reason) == (PodPhase.FAILED, 128, "StartError")
+    assert str(script) in pod.message
+
+
+def test_a_supervisor_that_cannot_be_started(here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho no interpreter here >&2\nexit 1\n")
+    broken.chmod(0o700)
+    plan = here.plan(SLEEP)
+    monkeypatch.setattr(sys, "executable", str(broken))
+    with pytest.raises(BackendError, match="no interpreter here"):
+        here.backend.submit(plan)
+    assert here.backend.list(namespace=NAMESPACE) == []
+    assert [entry.name for entry in (here.state / "local" / NAMESPACE).iterdir()] == []
+
+
+def test_a_job_cannot_be_changed_in_place(here: Here):
+    here.submit(SLEEP)
+    with pytest.raises(Refused, match="relaunch"):
+        here.backend.apply(here.plan("pass"))
+
+
+def test_a_job_that_has_not_been_archived_keeps_its_name(here: Here):
+    ref = here.submit("pass")
+    here.end(ref)
+    with pytest.raises(AlreadyExists, match="kfjob stop job"):
+        here.submit("pass")
+
+
+@pytest.mark.parametrize("name", ["../default/job", "..", ".", "", "job/l1", ".run"])
+def test_a_name_that_leads_elsewhere(here: Here, name: str):
+    here.end(here.submit("pass"))
+    with pytest.raises(NotFound):
+        here.backend.get(name, namespace=NAMESPACE)
+
+
+def test_the_state_is_the_owners_alone(here: Here):
+    ref = here.submit("pass", env={"TOKEN": "secret"})
+    here.end(ref)
+    for path in (here.state, *here.state.rglob("*")):
+        if path.is_dir():
+            assert stat.S_IMODE(path.stat().st_mode) == 0o700, path
+
+
+def test_the_supervisor_imports_nothing_heavy():
+    code = "import sys, kfjob.backends.local.supervisor\nprint(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"torch", "pydantic", "kubernetes", "yaml", "boto3", "kfjob.plan", "kfjob.spec.job"} & set(loaded)
+    assert "kfjob.backends.local.agent" in loaded
+
+
+def test_a_module_in_the_working_directory_does_not_confuse_the_supervisor(
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "asyncio.py").write_text("raise SystemExit('the wrong asyncio')")
+    monkeypatch.chdir(tmp_path)
+    ref = here.submit(command=["/bin/pwd"])
+    assert here.end(ref).job.phase is JobPhase.SUCCEEDED
+    assert here.texts(ref) == [str(tmp_path)]
+
+
+def test_a_second_backend_on_the_same_state_sees_the_same(here: Here):
+    ref = here.submit(SLEEP)
+    other = LocalBackend(state=here.state)
+    assert other.get("job", namespace=NAMESPACE).uid == ref.uid
+    other.stop(ref, timeout=PATIENCE)
+    assert here.backend.list(namespace=NAMESPACE) == []
+    assert not processes.marked(f"{ref.uid}/")
