@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from kfjob.errors import KfjobError
-from kfjob.trainer import manifest
+from kfjob.trainer import manifest, metrics
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.manifest import Manifest
 from kfjob.trainer.metrics import log
@@ -103,20 +103,30 @@ def _fault(checkpoint: Checkpoint, ranks: Ranks) -> str | None:
     return next((fault for fault in ranks.gather(own) if fault), None)
 
 
+def prepare(folder: Path, ranks: Ranks) -> None:
+    """Make the folder, and remove what killed runs have left in it and how the run before ended.
+
+    Raises:
+        KfjobError: it cannot be written.
+    """
+    with ranks.together(), _disk_errors(folder):
+        if ranks.first:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / metrics.OUTCOME).unlink(missing_ok=True)
+            for path in folder.iterdir():
+                if path.name.startswith(_HIDDEN):
+                    shutil.rmtree(path)
+
+
 class Checkpoints:
     """Writes the checkpoints of one run."""
 
     def __init__(
         self, folder: Path, *, keep_last: int, model: nn.Module, optimizer: torch.optim.Optimizer, ranks: Ranks
     ) -> None:
-        """Remove what killed runs have left."""
+        """Save `model` and `optimizer` to `folder`, which `prepare` has prepared."""
         self.folder, self._keep_last, self._ranks = folder, keep_last, ranks
         self._model, self._optimizer = model, optimizer
-        if ranks.first:
-            folder.mkdir(parents=True, exist_ok=True)
-            for path in folder.iterdir():
-                if path.name.startswith(_HIDDEN):
-                    shutil.rmtree(path, ignore_errors=True)
 
     def save(self, about: Manifest) -> Checkpoint:
         """Write a checkpoint of model and optimiser; on return it is complete. Gradients must have been zeroed.
@@ -129,13 +139,13 @@ class Checkpoints:
 
         name = f"step-{about.step:06d}"
         staging = self.folder / self._ranks.share(f".staging-{name}-{secrets.token_hex(4)}")
-        with self._ranks.together(), _disk_errors(staging):
+        with self._ranks.together(), _disk_errors(self.folder):
             staging.mkdir(exist_ok=True)
             writer = FileSystemWriter(staging, single_file_per_rank=True, sync_files=True)
             save(_state(self._model, self._optimizer), storage_writer=writer)
             mine = {path.name: manifest.describe(path) for path in self._written_here(staging)}
         everyone = {file: facts for part in self._ranks.gather(mine) for file, facts in part.items()}
-        with self._ranks.together(), _disk_errors(staging):
+        with self._ranks.together(), _disk_errors(self.folder):
             if self._ranks.first:
                 self._commit(staging, replace(about, files=everyone))
         return Checkpoint(path=self.folder / name, manifest=about)
@@ -213,7 +223,7 @@ def _disk_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, CheckpointException) as error:
-        raise KfjobError(f"cannot write a checkpoint to `{folder.parent}`", where="checkpoint_dir", cause=str(error)) from error
+        raise KfjobError(f"cannot write to `{folder}`", where="checkpoint_dir", cause=str(error)) from error
 
 
 def _discard(path: Path) -> None:

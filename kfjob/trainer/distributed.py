@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import HashStore
+from torch._C._distributed_c10d import HashStore, Store
 
 from kfjob.errors import KfjobError
 
@@ -34,7 +34,7 @@ class Ranks:
     """torchrun's rendezvous id: the same for every restart of one launch, empty without torchrun."""
 
     @classmethod
-    def join(cls, store: dist.Store | None = None) -> Self:
+    def join(cls, store: Store | None = None) -> Self:
         """Join the process group that torchrun describes in the environment, or that meets at `store`; alone without either."""
         here = {name: int(os.environ.get(name, default)) for name, default in _ENVIRONMENT.items()}
         cuda = torch.cuda.is_available()

@@ -19,6 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
+OUTCOME = "outcome.json"
 log = logging.getLogger("kfjob.trainer")
 
 
@@ -87,7 +88,7 @@ class Outcome:
     def write(self, folder: Path, *, overwrite: bool) -> bool:
         """Put `outcome.json` in `folder`, whole or not at all; False if it is there and not to be overwritten."""
         folder.mkdir(parents=True, exist_ok=True)
-        target, staged = folder / "outcome.json", folder / f".outcome-{os.getpid()}-{time.time_ns()}"
+        target, staged = folder / OUTCOME, folder / f".outcome-{os.getpid()}-{time.time_ns()}"
         staged.write_text(json.dumps(asdict(self), indent=2) + "\n")
         if overwrite:
             staged.replace(target)

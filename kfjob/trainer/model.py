@@ -127,7 +127,7 @@ def _recompute(layer: nn.Module) -> None:
 
     The strategy's hooks stand around `forward`, so that a sharded layer is gathered once for both.
     """
-    layer.forward = partial(torch.utils.checkpoint.checkpoint, layer.forward, use_reentrant=False)  # type: ignore[method-assign]
+    layer.forward = partial(torch.utils.checkpoint.checkpoint, layer.forward, use_reentrant=False)
 
 
 def _give_memory(unit: nn.Module, device: torch.device, twins: dict[int, nn.Parameter]) -> Iterable[nn.Module]:

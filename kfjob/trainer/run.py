@@ -7,6 +7,7 @@ import os
 import sys
 import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
 
 from kfjob.errors import KfjobError
@@ -28,8 +29,6 @@ def run(spec: TrainSpec, startup: Startup) -> int:
     stop = StopRequest(spec.max_minutes)
     try:
         ranks = Ranks.join()
-        if ranks.first and folder:
-            (folder / "outcome.json").unlink(missing_ok=True)
         startup.lap("process group")
         outcome = train(spec, ranks, stop, startup)
         if ranks.first:
@@ -58,7 +57,11 @@ def _report(error: Exception, folder: Path | None, *, debug: bool) -> None:
     _tell_torchrun(str(error) if expected else trace)
     reason = error.title if isinstance(error, KfjobError) else f"{type(error).__name__}: {error}"
     outcome = Outcome(outcome="failed", reason=reason)
-    if folder is None or outcome.write(folder, overwrite=False):
+    recorded = True
+    if folder:
+        with suppress(OSError):  # a folder that cannot be written may be the very reason
+            recorded = outcome.write(folder, overwrite=False)
+    if recorded:
         log.error(outcome.line())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -67,10 +67,11 @@ class DataParallel(Single):
 
     def wrap_model(self, model: nn.Module) -> nn.Module:
         """Wrap the whole model; buffers are functions of the configuration and need no exchange."""
-        ddp = nn.parallel.DistributedDataParallel
+        ddp: Any = nn.parallel.DistributedDataParallel
         ddp._set_params_and_buffers_to_ignore_for_model(model, [name for name, _ in model.named_buffers()])  # noqa: SLF001 -- no public way from 2.11 to 2.15
         devices = [self._device] if self._device.type == "cuda" else None
-        return ddp(model, device_ids=devices, gradient_as_bucket_view=True)
+        wrapped: nn.Module = ddp(model, device_ids=devices, gradient_as_bucket_view=True)
+        return wrapped
 
     def forward_backward(self, model: nn.Module, *, last: bool) -> AbstractContextManager[object]:
         """Hold the exchange back until the last micro-batch."""

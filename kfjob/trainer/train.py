@@ -11,7 +11,7 @@ import torch
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer import metrics
-from kfjob.trainer.checkpoint import Checkpoint, Checkpoints, find, load, parameter_shapes
+from kfjob.trainer.checkpoint import Checkpoint, Checkpoints, find, load, parameter_shapes, prepare
 from kfjob.trainer.data.permutation import mixed
 from kfjob.trainer.data.sources import Data, open_data
 from kfjob.trainer.data.stream import Position, merged
@@ -39,6 +39,8 @@ def train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pur
     strategy = make_strategy(spec, ranks)
     with ranks.together():
         data = open_data(spec, rank=ranks.rank, world_size=ranks.world_size)
+    if folder:
+        prepare(folder, ranks)
     found = find(spec.resume, folder, ranks)
     global_batch = _global_batch(spec, found, ranks)
     accumulation = global_batch // (spec.micro_batch_size * ranks.world_size)

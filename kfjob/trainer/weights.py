@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from kfjob.errors import KfjobError
@@ -25,18 +28,17 @@ class Weights:
         """The weights in a folder, None where it has a configuration only.
 
         Raises:
-            KfjobError: the folder has weights that are not safetensors.
+            KfjobError: the folder has weights that are not safetensors, or not whole.
         """
         index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
-        if index.exists():
-            return cls({name: folder / file for name, file in json.loads(index.read_text())["weight_map"].items()})
-        if single.exists():
-            from safetensors import safe_open
-
-            with safe_open(single, framework="pt") as tensors:
-                return cls(dict.fromkeys(tensors.keys(), single))
+        with _readable(folder):
+            if index.exists():
+                return cls({name: folder / file for name, file in json.loads(index.read_text())["weight_map"].items()})
+            if single.exists():
+                with safe_open(single, framework="pt") as tensors:
+                    return cls(dict.fromkeys(tensors.keys(), single))
         if others := [path.name for path in folder.iterdir() if path.suffix in (".bin", ".pt", ".pth", ".safetensors")]:
-            raise KfjobError(f"cannot read the weights `{others[0]}` in `{folder}`", hint="save the model as model.safetensors")
+            raise KfjobError(f"cannot read the weights in `{folder}`", cause=f"`{others[0]}` is not model.safetensors")
         return None
 
     @torch.no_grad()
@@ -46,17 +48,24 @@ class Weights:
         Raises:
             KfjobError: a tensor is missing or has another shape.
         """
-        from safetensors import safe_open
-
         for name, parameter in unit.named_parameters(prefix):
             if name in self._filled:
                 continue
             if name not in self._files:
                 raise KfjobError(f"the pretrained weights have no `{name}`")
-            with safe_open(self._files[name], framework="pt") as tensors:
+            with _readable(self._files[name]), safe_open(self._files[name], framework="pt") as tensors:
                 found = tensors.get_tensor(name)
             if found.shape != parameter.shape:
                 shapes = f"{tuple(found.shape)}, the model's is {tuple(parameter.shape)}"
                 raise KfjobError(f"the pretrained `{name}` has shape {shapes}")
             parameter.copy_(found)
             self._filled.add(name)
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Say in our words what the files say."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise KfjobError(f"cannot read the weights in `{path}`", cause=str(error)) from error

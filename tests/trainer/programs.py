@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -14,6 +15,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import FileStore
 
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec
@@ -61,7 +63,7 @@ def trained(
         batches.append([hashlib.sha256(sample.tobytes()).hexdigest()[:16] for sample in samples])
         return samples
 
-    metrics.progress, SampleStream.batch = heard, seen  # type: ignore[assignment,method-assign]
+    metrics.progress, SampleStream.batch = heard, seen  # type: ignore[method-assign]
     try:
         stop = StopAfter(stop_after if only_rank in (None, ranks.rank) else None)
         outcome = train(TrainSpec(**spec), ranks, stop, metrics.Startup())  # type: ignore[arg-type]
@@ -110,8 +112,9 @@ def evaluated(ranks: Ranks, *, spec: dict[str, Any]) -> list[float]:
     return [loss, tokens]
 
 
-def found(ranks: Ranks, *, folder: str, resume: str = "auto") -> str | None:
-    """The name of the checkpoint that a run would go on from."""
+def found(ranks: Ranks, *, folder: str, resume: str = "auto", run_id: str = "") -> str | None:
+    """The name of the checkpoint that a run of the launch `run_id` would go on from."""
+    ranks = dataclasses.replace(ranks, run_id=run_id)
     result = checkpoint.find(resume, Path(folder), ranks)
     return result.name if result else None
 
@@ -144,7 +147,7 @@ def serve(requests: int, answers: int) -> None:
             )
             metrics.start_logging(verbose=rank == 0)
             try:
-                ranks = Ranks.join(dist.FileStore(request["store"], world_size))
+                ranks = Ranks.join(FileStore(request["store"], world_size))
                 result = {"result": globals()[request["program"]](ranks, **request["arguments"])}
             except BaseException:  # noqa: BLE001 -- the test shows it
                 result = {"error": traceback.format_exc()}

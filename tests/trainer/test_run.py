@@ -128,7 +128,9 @@ def test_a_failure_of_one_rank_is_known_to_all(workers):
 
 def stopped_and_resumed(workers, spec, stages, *, folder):
     """Run `spec` in stages of (world size, steps before the stop); losses by step, the global batches, the last outcome."""
-    found, batches, outcome = {}, [], None
+    found: dict[str, float] = {}
+    batches: list[list[str]] = []
+    outcome = None
     for world_size, steps in stages:
         arguments = {"spec": spec | {"checkpoint_dir": str(folder)}, "stop_after": steps, "only_rank": world_size - 1}
         results = workers.run("trained", arguments, world_size=world_size)
@@ -178,7 +180,8 @@ def same_state(one, other, folder):
 def test_the_number_of_ranks_may_change(workers, tiny, reference, tmp_path, strategies):
     """1 -> 2 -> 1 ranks, from one strategy to another: the global batch stays, by accumulation, and so do the samples."""
     spec = tiny | {"micro_batch_size": 4, "gradient_accumulation_steps": 2}
-    found, batches = {}, []
+    found: dict[str, float] = {}
+    batches: list[list[str]] = []
     for strategy, world_size, steps in zip(strategies, (1, 2, 1), (2, 2, None), strict=True):
         part, read, outcome = stopped_and_resumed(
             workers, spec | {"strategy": strategy}, [(world_size, steps)], folder=tmp_path

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kfjob.errors import KfjobError
+from kfjob.trainer import checkpoint
+from kfjob.trainer.manifest import Manifest
+
+KILLS = 4
+
+
+@pytest.fixture(scope="module")
+def two_checkpoints(workers, tiny, tmp_path_factory):
+    """step-000003 and step-000006 of a run on two ranks."""
+    folder = tmp_path_factory.mktemp("checkpoints") / "run"
+    spec = tiny | {"strategy": "fsdp", "checkpoint_dir": str(folder), "checkpoint_every": 3}
+    workers.run("trained", {"spec": spec}, world_size=2)
+    return folder
+
+
+@pytest.fixture
+def copy(two_checkpoints, tmp_path):
+    return shutil.copytree(two_checkpoints, tmp_path / "run")
+
+
+def found(workers, folder, *, resume="auto", world_size=2):
+    names = workers.run("found", {"folder": str(folder), "resume": resume}, world_size=world_size)
+    assert len(set(names)) == 1
+    return names[0]
+
+
+def flip(path, at):
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.write_bytes(content)
+
+
+def manifest_without_checksum(folder):
+    body = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps(body | {"step": 7}))
+
+
+DAMAGE = {
+    "a byte of the first rank's shard": lambda folder: flip(folder / "__0_0.distcp", 5000),
+    "a byte of the second rank's shard": lambda folder: flip(folder / "__1_0.distcp", -1),
+    "a byte of the metadata": lambda folder: flip(folder / ".metadata", 100),
+    "a truncated shard": lambda folder: os.truncate(folder / "__1_0.distcp", 100),
+    "an empty shard": lambda folder: os.truncate(folder / "__0_0.distcp", 0),
+    "a missing shard": lambda folder: (folder / "__1_0.distcp").unlink(),
+    "missing metadata": lambda folder: (folder / ".metadata").unlink(),
+    "no manifest": lambda folder: (folder / "manifest.json").unlink(),
+    "half a manifest": lambda folder: os.truncate(folder / "manifest.json", 200),
+    "an edited manifest": manifest_without_checksum,
+    "a byte of the manifest": lambda folder: flip(folder / "manifest.json", 10),
+}
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_the_newest_is_found(workers, two_checkpoints, world_size):
+    assert found(workers, two_checkpoints, world_size=world_size) == "step-000006"
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damage_is_seen_and_the_one_before_taken(workers, copy, damage):
+    DAMAGE[damage](copy / "step-000006")
+    assert found(workers, copy) == "step-000003"
+
+
+def test_nothing_good_is_a_fresh_start(workers, copy, tmp_path):
+    for folder in copy.iterdir():
+        flip(folder / "__0_0.distcp", 5000)
+    assert found(workers, copy) is None
+    assert found(workers, tmp_path / "not-there") is None
+
+
+def test_what_looks_like_a_checkpoint_and_is_none(workers, copy):
+    shutil.copytree(copy / "step-000006", copy / ".staging-step-000009-abcd")
+    shutil.copytree(copy / "step-000006", copy / ".discarded-step-000009-abcd")
+    shutil.copytree(copy / "step-000006", copy / "step-000009.old")
+    (copy / "step-000010").mkdir()
+    (copy / "step-000011").write_text("a file")
+    assert found(workers, copy) == "step-000006"
+
+
+def test_a_damaged_one_is_replaced_when_the_run_comes_by_again(workers, tiny, copy):
+    """The second save of step 6 must not mix with what is left of the first."""
+    flip(copy / "step-000006" / "__1_0.distcp", 5000)
+    (copy / "step-000006" / "__7_0.distcp").write_bytes(b"left over")
+    spec = tiny | {"strategy": "fsdp", "checkpoint_dir": str(copy), "checkpoint_every": 3}
+    results = workers.run("trained", {"spec": spec}, world_size=2)
+    assert list(results[0]["losses"]) == ["4", "5", "6"]
+    assert found(workers, copy) == "step-000006"
+    assert sorted(path.name for path in (copy / "step-000006").iterdir()) == [
+        ".metadata",
+        "__0_0.distcp",
+        "__1_0.distcp",
+        "manifest.json",
+    ]
+
+
+def test_a_start_removes_what_killed_runs_have_left(workers, tiny, copy):
+    (copy / ".staging-step-000009-abcd").mkdir()
+    (copy / ".discarded-step-000001-abcd").mkdir()
+    workers.run("trained", {"spec": tiny | {"strategy": "none", "checkpoint_dir": str(copy), "max_steps": 7}})
+    assert sorted(path.name for path in copy.iterdir()) == ["step-000003", "step-000006", "step-000007"]
+
+
+def test_a_checkpoint_can_be_asked_for_by_its_folder(workers, tiny, two_checkpoints, tmp_path):
+    spec = tiny | {"strategy": "none", "micro_batch_size": 8, "checkpoint_dir": str(tmp_path / "new")}
+    (result,) = workers.run("trained", {"spec": spec | {"resume": str(two_checkpoints / "step-000003")}})
+    assert list(result["losses"]) == ["4", "5", "6"]
+    assert result["outcome"]["checkpoint"] == str(tmp_path / "new" / "step-000006")
+
+
+def test_a_damaged_one_that_is_asked_for_is_an_error(workers, tiny, copy):
+    flip(copy / "step-000006" / "__1_0.distcp", 5000)
+    said = workers.run("refused", {"spec": tiny | {"resume": str(copy / "step-000006")}}, world_size=2)
+    assert "step-000006` is damaged\n  --> resume\n  cause: __1_0.distcp does not match its checksum" in said[0]
+
+
+@pytest.mark.parametrize("resume", ["none", "step-000003"])
+def test_starting_anew_beside_later_checkpoints_is_refused(workers, tiny, copy, resume):
+    """`auto` would go on from them the next time."""
+    asked = resume if resume == "none" else str(copy / resume)
+    (said,) = workers.run("refused", {"spec": tiny | {"checkpoint_dir": str(copy), "resume": asked}})
+    assert f"error: `{copy}` holds step-000006 of an earlier run" in said
+
+
+def test_a_restart_of_the_same_launch_goes_on_though_it_began_anew(workers, copy):
+    for name in ("step-000003", "step-000006"):
+        about = Manifest.read(copy / name)
+        (copy / name / "manifest.json").unlink()
+        Manifest(**{**vars(about), "run_id": "launch-1"}).write(copy / name)
+    assert workers.run("found", {"folder": str(copy), "resume": "none", "run_id": "launch-1"}) == ["step-000006"]
+    with pytest.raises(AssertionError, match="of an earlier run"):
+        workers.run("found", {"folder": str(copy), "resume": "none", "run_id": "launch-2"})
+
+
+def test_a_checkpoint_of_another_version_is_refused(copy):
+    body = vars(Manifest.read(copy / "step-000006"))
+    Manifest(**body | {"version": 99}).write(copy / "step-000006")
+    with pytest.raises(KfjobError, match="has version 99, this trainer reads 1"):
+        Manifest.read(copy / "step-000006")
+    assert [one.name for one in checkpoint.complete(copy)] == ["step-000003"]
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(workers, tiny, tmp_path):
+    (tmp_path / "file").write_text("")
+    (said,) = workers.run("refused", {"spec": tiny | {"checkpoint_dir": str(tmp_path / "file" / "below")}})
+    assert "error: cannot write to" in said
+
+
+def test_kills_at_any_moment_leave_the_newest_complete_one(tmp_path):
+    program = [sys.executable, str(Path(__file__).parent / "kills.py"), str(tmp_path), str(KILLS)]
+    done = subprocess.run(program, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr[-3000:]
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    steps = {result["point"]: result["step"] for result in results[:-KILLS]}
+    assert steps == {
+        "before the shards": 2,
+        "after the shards": 2,
+        "before the manifest": 2,
+        "after the manifest": 2,
+        "after the rename, before retention": 3,
+        "half-way through deleting": 3,
+    }
+    for result in results:
+        assert result["killed"]
+        assert result["damaged"] == []
+        assert result["visible"][-1] == f"step-{result['step']:06d}"
+    for result in results[-KILLS:]:
+        assert result["step"] > (result["before"] or 0)

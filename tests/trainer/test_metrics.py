@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from kfjob.trainer import metrics
+from kfjob.trainer.metrics import Outcome
+
+REFERENCE = "2024-06-12 00:08:25 I [train.py:102] Batch 979 Loss: 5.63272, Speed: 0.43 samples/sec, lr: 0.000091"
+FORM = re.compile(
+    r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d I \[train\.py:\d+\] "
+    r"Batch \d+ Loss: \d+\.\d{5}, Speed: \d+\.\d\d samples/sec, lr: \d+\.\d{6}$"
+)
+
+
+def test_the_progress_line_is_the_references_to_the_byte(capsys):
+    metrics.start_logging(verbose=True)
+    record = metrics.log.makeRecord(
+        "kfjob.trainer", 20, "/x/train.py", 102, metrics.progress(979, loss=5.632718, speed=0.4312, lr=9.1e-5), (), None
+    )
+    record.created = 1718150905.25  # 2024-06-12 00:08:25 UTC
+    metrics.log.handle(record)
+    assert capsys.readouterr().out == REFERENCE + "\n"
+    assert FORM.match(REFERENCE)
+
+
+def test_times_are_utc(capsys, monkeypatch):
+    import time
+
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        metrics.start_logging(verbose=True)
+        before = time.time()
+        metrics.log.info("x")
+        said = capsys.readouterr().out
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    moments = {time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(before + seconds)) for seconds in (0, 1)}
+    assert said[:19] in moments
+    assert re.fullmatch(r"\S+ \S+ I \[test_metrics\.py:\d+\] x\n", said)
+
+
+def test_ranks_above_zero_say_only_what_is_wrong(capsys):
+    metrics.start_logging(verbose=False)
+    metrics.log.info("Batch 1")
+    metrics.log.warning("careful")
+    said = capsys.readouterr().out
+    assert "Batch" not in said
+    assert re.search(r" W \[test_metrics\.py:\d+\] careful\n$", said)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            metrics.start(model="tiny-llama", parameters=5, strategy="fsdp full", world_size=2, global_batch=16, total_steps=9),
+            "Start tiny-llama with 5 parameters, strategy fsdp full, world size 2, global batch 16 samples, 9 steps",
+        ),
+        (metrics.resume(None, None), "Resume none"),
+        (
+            metrics.figures(7, tokens_per_second=1234.5, grad_norm=0.51234, memory=3 * 2**29),
+            "Step 7 tokens/s: 1234, grad norm: 0.5123, peak memory: 1.50 GiB",
+        ),
+        (metrics.evaluation(7, loss=1.5, tokens=2048), "Evaluation step 7 loss 1.50000, perplexity 4.48, 2048 tokens"),
+        (
+            Outcome(outcome="failed", reason='no "x"').line(),
+            'Outcome failed step none loss none checkpoint none reason "no \\"x\\""',
+        ),
+        (Outcome(outcome="finished", step=9, loss=1.25).line(), "Outcome finished step 9 loss 1.25000 checkpoint none"),
+    ],
+)
+def test_forms(line, expected):
+    assert line == expected
+
+
+def test_forms_with_paths(tmp_path):
+    assert metrics.resume("step-000050", tmp_path) == f"Resume step-000050 {tmp_path}"
+    assert metrics.checkpoint("step-000050", tmp_path, 0.123) == f"Checkpoint step-000050 in 0.12 s {tmp_path}"
+    line = Outcome(outcome="stopped", step=50, loss=1.0, checkpoint="/a b/step-000050", reason="signal").line()
+    assert line == 'Outcome stopped step 50 loss 1.00000 checkpoint /a b/step-000050 reason "signal"'
+
+
+def test_the_first_of_several_failures_is_kept(tmp_path):
+    assert Outcome(outcome="failed", reason="the cause").write(tmp_path, overwrite=False)
+    assert not Outcome(outcome="failed", reason="a consequence").write(tmp_path, overwrite=False)
+    assert json.loads((tmp_path / "outcome.json").read_text())["reason"] == "the cause"
+    assert Outcome(outcome="finished", step=3).write(tmp_path, overwrite=True)
+    assert json.loads((tmp_path / "outcome.json").read_text())["outcome"] == "finished"
+    assert [path.name for path in tmp_path.iterdir()] == ["outcome.json"]
+
+
+def test_speed_counts_neither_checkpoints_nor_what_was_reported():
+    now = [0.0]
+    speed = metrics.Speed(lambda: now[0])
+    speed.add(8)
+    speed.add(8)
+    now[0] = 4.0
+    assert speed.take() == 4.0
+    began, now[0] = now[0], 10.0
+    speed.leave_out(began)
+    now[0] = 12.0
+    speed.add(8)
+    assert speed.take() == 4.0

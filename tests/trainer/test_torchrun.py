@@ -1,0 +1,202 @@
+"""The program as users start it: torchrun, two agents on loopback addresses, signals and all."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+
+import pytest
+
+from kfjob.spec.train import TrainSpec, to_argv
+from kfjob.trainer.__main__ import main
+
+pytestmark = pytest.mark.local
+
+PROGRESS = re.compile(
+    r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d I \[train\.py:(\d+)\] "
+    r"Batch (\d+) Loss: (\d+\.\d{5}), Speed: \d+\.\d\d samples/sec, lr: \d+\.\d{6}$",
+    re.MULTILINE,
+)
+AGENTS = re.compile(r"^[IEW]\d{4} ")
+
+
+class Job:
+    """Two agents of one process each, as two pods would be."""
+
+    def __init__(self, spec, folder) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        rendezvous = [f"--rdzv-endpoint=127.0.0.1:{port}", f"--rdzv-id={uuid.uuid4()}", "--rdzv-backend=c10d"]
+        command = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", *rendezvous]
+        self.logs = [folder / f"{agent}.log" for agent in range(2)]
+        self.agents = []
+        for agent, log in enumerate(self.logs):
+            environment = {"PET_LOCAL_ADDR": f"127.0.0.{agent + 2}", "GLOO_SOCKET_IFNAME": "lo", "LOGLEVEL": "INFO"}
+            environment |= {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "OMP_NUM_THREADS": "1"}
+            with log.open("w") as output:
+                process = subprocess.Popen(
+                    [*command, "-m", "kfjob.trainer", *to_argv(TrainSpec(**spec))],
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=os.environ | environment,
+                )
+            self.agents.append(process)
+
+    def wait_for(self, text, seconds=120):
+        deadline = time.monotonic() + seconds
+        while not any(text in log.read_text() for log in self.logs):
+            assert time.monotonic() < deadline, self.said()
+            assert all(agent.poll() is None for agent in self.agents), self.said()
+            time.sleep(0.05)
+
+    def said(self):
+        return "\n=====\n".join(log.read_text()[-5000:] for log in self.logs)
+
+    def end(self, seconds=120):
+        return [agent.wait(seconds) for agent in self.agents]
+
+    def own_lines(self, agent):
+        """What the agent's log holds beside the agent's own lines."""
+        return [line for line in self.logs[agent].read_text().splitlines() if not AGENTS.match(line)]
+
+
+@pytest.fixture
+def job():
+    jobs = []
+
+    def start(spec, folder):
+        folder.mkdir()
+        jobs.append(Job(spec, folder))
+        return jobs[-1]
+
+    yield start
+    for one in jobs:
+        for agent in one.agents:
+            if agent.poll() is None:
+                agent.kill()
+                agent.wait()
+
+
+def test_stopped_by_a_signal_and_resumed(job, tiny, tmp_path):
+    """What a user sees: a stop with a checkpoint inside the grace period, then the same command goes on to the end."""
+    folder = tmp_path / "checkpoints"
+    spec = tiny | {
+        "strategy": "fsdp",
+        "checkpoint_dir": str(folder),
+        "max_steps": 100000,
+        "checkpoint_every": 0,
+        "log_every": 5,
+    }
+    first = job(spec, tmp_path / "first")
+    first.wait_for("] Batch 5 Loss")
+    for agent in first.agents:
+        agent.send_signal(signal.SIGTERM)
+    asked = time.monotonic()
+    assert all(first.end())
+    assert time.monotonic() - asked < 25
+    outcome = json.loads((folder / "outcome.json").read_text())
+    assert outcome["outcome"] == "stopped"
+    assert outcome["reason"] == "signal"
+    step = outcome["step"]
+    assert outcome["checkpoint"] == str(folder / f"step-{step:06d}")
+
+    (folder / "outcome.json").write_text("what the run before has left")
+    second = job(spec | {"max_steps": step + 20, "eval_every": 10}, tmp_path / "second")
+    assert second.end() == [0, 0], second.said()
+    assert json.loads((folder / "outcome.json").read_text())["outcome"] == "finished"
+
+    leader = next(agent for agent in range(2) if "group_rank=0" in second.logs[agent].read_text())
+    lines = second.own_lines(leader)
+    assert second.own_lines(1 - leader) == []
+    assert all(re.match(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d I \[(train|run)\.py:\d+\] [A-Z][a-z]+ ", line) for line in lines), (
+        lines
+    )
+    progress = PROGRESS.findall("\n".join(lines))
+    multiples = [number for number in range(step + 1, step + 21) if number % 5 == 0 or number == step + 20]
+    assert [int(number) for _, number, _ in progress] == multiples
+    assert "log.info(metrics.progress(" in source_line(int(progress[0][0]))
+    assert any(line.endswith(f"] Resume step-{step:06d} {folder}/step-{step:06d}") for line in lines)
+    assert any(f"] Evaluation step {step + 20} loss " in line for line in lines)
+    last = re.fullmatch(r".* I \[run\.py:\d+\] Outcome finished step (\d+) loss (\d+\.\d{5}) checkpoint (.*)", lines[-1])
+    assert last
+    assert last.groups() == (str(step + 20), progress[-1][2], str(folder / f"step-{step + 20:06d}"))
+
+
+def source_line(number):
+    import inspect
+
+    from kfjob.trainer import train
+
+    return inspect.getsource(train).splitlines()[number - 1]
+
+
+def test_a_users_error_is_one_message(job, tiny, tmp_path):
+    one = job(tiny | {"data": "/nowhere/text", "checkpoint_dir": str(tmp_path / "c")}, tmp_path / "logs")
+    assert one.end() == [1, 1]
+    said = one.said()
+    assert said.count("error: no data at `/nowhere/text`\n  --> data") == 1 + 1  # the trainer's, and torchrun's root cause
+    assert "kfjob/trainer/run.py" not in said
+    assert said.count("Outcome failed") == 1
+    assert json.loads((tmp_path / "c" / "outcome.json").read_text()) == {
+        "outcome": "failed",
+        "step": None,
+        "loss": None,
+        "checkpoint": None,
+        "reason": "no data at `/nowhere/text`",
+    }
+
+
+@pytest.mark.usefixtures("alone")
+def test_alone_without_torchrun(tiny, tmp_path, capsys):
+    spec = TrainSpec(**tiny | {"strategy": "none", "checkpoint_dir": str(tmp_path), "max_steps": 2})
+    assert main(to_argv(spec)) == 0
+    said = capsys.readouterr()
+    assert [int(number) for _, number, _ in PROGRESS.findall(said.out)] == [1, 2]
+    assert said.err == ""
+    assert "] Resume none\n" in said.out
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_traceback_only_when_asked_for(tiny, tmp_path, capsys, debug):
+    assert main(to_argv(TrainSpec(**tiny | {"data": str(tmp_path / "no"), "debug": debug}))) == 1
+    said = capsys.readouterr()
+    assert said.err.endswith(
+        f"error: no data at `{tmp_path}/no`\n  --> data\nhint: the path is read inside the container that trains\n"
+    )
+    assert ("Traceback" in said.err) is debug
+    assert re.search(r"E \[run\.py:\d+\] Outcome failed step none loss none checkpoint none reason ", said.out)
+
+
+@pytest.mark.usefixtures("alone")
+def test_out_of_time(tiny, tmp_path, capsys):
+    spec = tiny | {
+        "strategy": "none",
+        "checkpoint_dir": str(tmp_path),
+        "max_steps": 10**7,
+        "max_minutes": 0.02,
+        "log_every": 10**6,
+    }
+    assert main(to_argv(TrainSpec(**spec))) == 0
+    outcome = json.loads((tmp_path / "outcome.json").read_text())
+    assert outcome["outcome"] == "stopped"
+    assert outcome["reason"] == "max_minutes 0.02"
+    assert outcome["checkpoint"] == str(tmp_path / f"step-{outcome['step']:06d}")
+    assert "Outcome stopped step" in capsys.readouterr().out
+
+
+def test_wrong_arguments_are_said_by_one_rank_only(capsys, monkeypatch):
+    for rank, expected in (("0", 1), ("1", 0)):
+        monkeypatch.setenv("RANK", rank)
+        assert main(["--modl=x"]) == 2
+        said = capsys.readouterr()
+        assert said.err.count("did you mean `--model`?") == expected
+        assert said.out.count("Outcome failed") == expected
