@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kfjob.backends.base import LogRange
-from kfjob.backends.local.agent import Backoff
+from kfjob.backends.local.agent import Agent, Backoff
 from kfjob.events import JobPhase, LogLine, PodChanged, PodPhase
 from tests.local.conftest import PATIENCE, Here
 
@@ -64,3 +64,15 @@ def test_a_stop_does_not_wait_for_a_back_off(here: Here):
     here.until(lambda: here.get(ref).pods[0].reason == "CrashLoopBackOff")
     assert here.get(ref).job.phase is JobPhase.RUNNING
     backend.stop(ref, timeout=PATIENCE)
+
+
+@pytest.mark.parametrize(
+    ("code", "kills", "exit_code", "reason"),
+    [(0, 0, 0, "Completed"), (0, 1, 0, "Completed"), (1, 0, 1, "Error"), (-11, 0, 139, "Signal 11"), (1, 2, 1, "OOMKilled")],
+)
+def test_how_an_end_is_told(code: int, kills: int, exit_code: int, reason: str):
+    agent = Agent.__new__(Agent)
+    agent.state, agent._why = PodChanged(pod="p", phase=PodPhase.RUNNING), ""
+    assert agent._ended(code, kills=kills) == exit_code
+    assert (agent.state.exit_code, agent.state.reason) == (exit_code, reason)
+    assert bool(agent.state.message) == (code < 0 or reason == "OOMKilled")

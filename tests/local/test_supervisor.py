@@ -256,3 +256,9 @@ def test_a_second_backend_on_the_same_state_sees_the_same(here: Here):
     other.stop(ref, timeout=PATIENCE)
     assert here.backend.list(namespace=NAMESPACE) == []
     assert not processes.marked(f"{ref.uid}/")
+
+
+def test_a_state_folder_that_cannot_be_used(here: Here, tmp_path: Path):
+    (tmp_path / "file").touch()
+    with pytest.raises(BackendError, match="KFJOB_STATE"):
+        LocalBackend(state=tmp_path / "file" / "state").submit(here.plan(SLEEP))

@@ -102,14 +102,14 @@ class Agent:
         kills = _out_of_memory_kills()
         try:
             child = Child(self._order.argv, self._order.env, log=self._log(), mark=mark, guard=self._guard, exits=self._exits)
-        except OSError as err:
-            message = f"`{self._order.argv[0]}` cannot be started: {err.strerror}"
+        except (OSError, ValueError) as err:  # ValueError: a NUL in a word or a variable
+            message = f"`{self._order.argv[0]}` cannot be started: {err}"
             self._change(exit_code=START_ERROR, reason="StartError", message=message)
             return START_ERROR
         self._child = child
         container_id = f"local://{mark}/{self.state.restarts}/{child.pid}"
-        self._change(phase=PodPhase.RUNNING, ready=True, reason="", message="", exit_code=None, container_id=container_id)
-        self._change(started=self.state.time)
+        self._change(phase=PodPhase.RUNNING, ready=True, container_id=container_id, started=time.time_ns())
+        self._change(reason="", message="", exit_code=None)  # of the container before
         report()
         return self._ended(await child.end(), kills=_out_of_memory_kills() - kills)
 
@@ -118,7 +118,10 @@ class Agent:
         message = self._why or (f"ended by {_name(-code)}" if code < 0 else "")
         reason = f"Signal {-code}" if code < 0 else "Error" if code else "Completed"
         if code and kills:  # maybe of another's process, but nothing explains a failure in that moment better
-            reason, message = "OOMKilled", f"the kernel has killed {kills} processes of this machine for want of memory"
+            reason, message = (
+                "OOMKilled",
+                f"meanwhile this machine ran out of memory (processes that the kernel killed: {kills})",
+            )
         exit_code = 128 - code if code < 0 else code
         self._change(exit_code=exit_code, reason=reason, message=message)
         return exit_code

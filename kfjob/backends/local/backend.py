@@ -59,6 +59,18 @@ class LocalBackend:
         launch_order, addresses = placement.place(
             plan, uid=uid, launch=launch, volumes=self._volumes, backoff_seconds=self._backoff_seconds
         )
+        try:
+            self._start(plan, launch, launch_order, addresses)
+        except OSError as err:
+            raise BackendError(
+                f"the state folder `{self._jobs.parent}` cannot be used",
+                cause=str(err),
+                hint="KFJOB_STATE=FOLDER chooses another, on a file system that has locks",
+            ) from err
+        return JobRef(backend="local", namespace=plan.namespace, name=plan.name, uid=uid, launch=plan.launch)
+
+    def _start(self, plan: JobPlan, launch: Path, launch_order: order.LaunchOrder, addresses: tuple[str, ...]) -> None:
+        """Put a complete folder in its place and a supervisor in charge of it."""
         namespace = folder.make_private(launch.parent.parent)
         with tempfile.TemporaryDirectory(prefix=".", dir=namespace, ignore_cleanup_errors=True) as staging:
             staged = folder.make_private(Path(staging) / plan.name / plan.launch)
@@ -68,11 +80,11 @@ class LocalBackend:
                 _take_name(staged.parent, launch.parent)
                 launching.start_supervisor(launch, lock)
             except BackendError:
-                shutil.rmtree(launch.parent, ignore_errors=True)
+                shutil.rmtree(launch, ignore_errors=True)
+                _free_name(launch)
                 raise
             finally:
                 os.close(lock)
-        return JobRef(backend="local", namespace=plan.namespace, name=plan.name, uid=uid, launch=plan.launch)
 
     def apply(self, plan: JobPlan) -> JobRef:
         """Refused: processes that run cannot be given another command or environment."""
@@ -143,8 +155,7 @@ class LocalBackend:
             launch.rename(target)
         except FileNotFoundError as err:
             raise _unknown(ref.name, ref.namespace) from err
-        with suppress(OSError):  # another job has the name already
-            launch.parent.rmdir()
+        _free_name(launch)
         shutil.rmtree(target / folder.RUN, ignore_errors=True)
 
     def _launch(self, name: str, namespace: str) -> Path | None:
@@ -235,6 +246,12 @@ def _take_name(staged: Path, place: Path) -> None:
         if place.is_dir():
             raise _taken(place.name) from err
         raise
+
+
+def _free_name(launch: Path) -> None:
+    """Remove the job's folder once this launch is gone from it, unless another job has the name already."""
+    with suppress(OSError):
+        launch.parent.rmdir()
 
 
 def _end_supervisor(launch: Path, ref: JobRef, deadline: float) -> None:

@@ -48,7 +48,7 @@ class Child:
         """Start it.
 
         Raises:
-            OSError: it cannot be started.
+            OSError, ValueError: it cannot be started.
         """
         self._mark = mark
         self._guard = guard
@@ -64,7 +64,7 @@ class Child:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C in a terminal is not for it
             )
-        except OSError:
+        except (OSError, ValueError):
             self._close()
             raise
         finally:

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -64,8 +65,9 @@ def gpus() -> tuple[str, ...]:
     if (chosen := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         return tuple(gpu for gpu in chosen.split(",") if gpu.strip() and gpu.strip() != "-1")
     if tool := shutil.which("nvidia-smi"):
-        listed = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=30, check=False).stdout
-        return tuple(str(index) for index in range(len(re.findall(r"^GPU \d+:", listed, re.MULTILINE))))
+        with suppress(subprocess.TimeoutExpired):  # a driver in trouble: the devices are counted then
+            listed = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=30, check=False).stdout
+            return tuple(str(index) for index in range(len(re.findall(r"^GPU \d+:", listed, re.MULTILINE))))
     names = [entry.name for entry in Path("/dev").iterdir()]
     return tuple(str(index) for index in range(sum(bool(re.fullmatch(r"nvidia\d+", name)) for name in names)))
 
