@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from threading import Thread
+from time import monotonic
 from typing import Protocol
 
 from kfjob.api.config import Settings
@@ -21,6 +23,8 @@ from kfjob.events import TRAINING_CONTAINER, JobChanged, JobPhase, JobSnapshot, 
 
 AT_ONCE = 8
 """Logs that are fetched at the same time."""
+LAST_WORDS_SECONDS = 10.0
+"""How long the logs of pods that are gone may take to end."""
 
 
 class Reader(Protocol):
@@ -35,32 +39,50 @@ def archive_root(settings: Settings) -> Path:
     return settings.state / "archive"
 
 
-def keep(backend: Backend, ref: JobRef, snapshot: JobSnapshot, root: Path) -> Path:
-    """Write all that is known of the job to the archive; the folder of this launch.
+@contextmanager
+def keeping(backend: Backend, ref: JobRef, snapshot: JobSnapshot, root: Path) -> Iterator[Path]:
+    """Write all that is known of the job to the archive, then what its pods print while they are ended inside the `with`.
 
-    What cannot be read (a pod that never started has no log) is left out. A second call replaces what the first wrote.
+    Yields the folder of this launch. What cannot be read (a pod that never started has no log) is left out.
     """
     launch = snapshot.launch or snapshot.uid or "unnamed"
     place = folder.make_private(folder.launch_folder(root, snapshot.namespace, snapshot.name, launch))
     wanted = [(pod, previous) for pod in snapshot.pods for previous in ((False, True) if pod.restarts else (False,))]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        list(pool.map(lambda one: _keep_log(backend, ref, place, one[0].pod, previous=one[1]), wanted))
+        ends = list(pool.map(lambda one: _keep_log(backend, ref, place, one[0].pod, previous=one[1]), wanted))
     folder.write_snapshot(place, snapshot)
-    return place
+    last_words = [
+        Thread(target=_keep_log, args=(backend, ref, place, pod.pod), kwargs={"after": end}, daemon=True)
+        for (pod, previous), end in zip(wanted, ends, strict=True)
+        if pod.phase is PodPhase.RUNNING and not previous
+    ]
+    for thread in last_words:
+        thread.start()
+    yield place
+    deadline = monotonic() + LAST_WORDS_SECONDS
+    for thread in last_words:
+        thread.join(max(deadline - monotonic(), 0))
 
 
-def _keep_log(backend: Backend, ref: JobRef, place: Path, pod: str, *, previous: bool) -> None:
+def _keep_log(
+    backend: Backend, ref: JobRef, place: Path, pod: str, *, previous: bool = False, after: int | None = None
+) -> int | None:
+    """Write a log, or with `after` go on with it until the pod is gone; the time of its last line."""
     path = folder.log_path(place, pod, previous=previous)
+    wanted = LogRange(previous=previous) if after is None else LogRange(since=after + 1, follow=True)
+    last = after
     with suppress(NotFound):
-        lines = backend.logs(ref, pod, LogRange(previous=previous))
+        lines = backend.logs(ref, pod, wanted)
         first = next(lines, None)
         if first is None:
-            return
+            return last
         folder.make_private(path.parent)
-        with path.open("wb") as out:
+        with path.open("wb" if after is None else "ab") as out:
             for line in chain([first], lines):
                 if isinstance(line, LogLine):
                     out.write((log_file.stamp(line.time) if line.time is not None else b"") + line.text.encode() + b"\n")
+                    last = line.time
+    return last
 
 
 def newest(root: Path, namespace: str, job: str) -> Path:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from kfjob.api.archive import Reader
 from kfjob.backends.base import JobRef, LogRange
 from kfjob.errors import NotFound, WaitTimeout
-from kfjob.events import JobSnapshot, LogLine, PodChanged, PodPhase, Tick
+from kfjob.events import JobSnapshot, LogGap, LogLine, PodChanged, PodPhase, Tick
 from kfjob.observe.config import ObserveConfig
 from kfjob.observe.master import Confidence, Master, NoMaster
 from kfjob.observe.view import JobView, fold
@@ -61,15 +61,18 @@ def look(reader: Reader, ref: JobRef, snapshot: JobSnapshot, config: ObserveConf
     return fold(view, [Tick(time=time.time_ns())] if view.running else [])
 
 
-def _lines(reader: Reader, ref: JobRef, pod: PodChanged) -> list[LogLine]:
+def _lines(reader: Reader, ref: JobRef, pod: PodChanged) -> list[LogLine | LogGap]:
     if pod.phase is PodPhase.PENDING and not pod.restarts:
         return []  # nothing has run: the question would only be refused
-    lines: list[LogLine] = []
+    lines: list[LogLine | LogGap] = []
     with suppress(NotFound):
         head = list(_text(reader.logs(ref, pod.pod, LogRange(limit_bytes=HEAD_BYTES))))
-        lines += head
-        if sum(len(line.text) + STAMP_BYTES for line in head) >= HEAD_BYTES * 3 // 4:  # cut, maybe in a long line
-            lines += _after(head[-1], _text(reader.logs(ref, pod.pod, LogRange(tail=TAIL_LINES))))
+        if sum(len(line.text) + STAMP_BYTES for line in head) < HEAD_BYTES * 3 // 4:
+            return [*head]
+        whole = head[:-1]  # the last line may be cut: `group_rank=1` could be the begin of 12
+        since = whole[-1].time if whole else None
+        lines += [*whole, LogGap(pod=pod.pod, after=since, reason="only the head and the tail were read")]
+        lines += _after(since, _text(reader.logs(ref, pod.pod, LogRange(tail=TAIL_LINES))))
     return lines
 
 
@@ -77,9 +80,9 @@ def _text(lines: Iterable[object]) -> Iterator[LogLine]:
     return (line for line in lines if isinstance(line, LogLine))
 
 
-def _after(last: LogLine, lines: Iterable[LogLine]) -> Iterator[LogLine]:
+def _after(time: int | None, lines: Iterable[LogLine]) -> Iterator[LogLine]:
     """The lines of the tail that the head did not hold; all of them where lines have no time."""
-    return (line for line in lines if last.time is None or line.time is None or line.time > last.time)
+    return (line for line in lines if time is None or line.time is None or line.time > time)
 
 
 def find_master(ask: Callable[[], JobView], job: str, *, timeout: float = 0.0) -> Master:

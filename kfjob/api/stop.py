@@ -30,8 +30,12 @@ def stop(place: Place, job: str, *, timeout: float = STOP_TIMEOUT, archive_logs:
     snapshot = place.get(job)
     ref = ref_of(place, snapshot)
     root = archive.archive_root(place.settings)
-    kept = None
-    if place.name != "local" and archive_logs:  # the local backend moves its folder to the archive itself
-        kept = archive.keep(place.backend, ref, snapshot, root)
-    place.backend.stop(ref, timeout=timeout)
-    return kept if place.name != "local" else archive.newest(root, snapshot.namespace, job)
+    if place.name == "local":  # which moves its folder to the archive itself
+        place.backend.stop(ref, timeout=timeout)
+        return archive.newest(root, snapshot.namespace, job)
+    if not archive_logs:
+        place.backend.stop(ref, timeout=timeout)
+        return None
+    with archive.keeping(place.backend, ref, snapshot, root) as kept:
+        place.backend.stop(ref, timeout=timeout)
+    return kept

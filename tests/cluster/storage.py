@@ -1,0 +1,49 @@
+"""A claim that pods of several jobs share, in a test's namespace.
+
+On the cluster of `scripts/cluster up` it is a folder of the node; elsewhere `KFJOB_TEST_STORAGE_CLASS` names a class that
+many pods can mount.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from kfjob.backends.kubernetes.requests import Request
+from kfjob.errors import KfjobError
+from tests.cluster.facts import Space
+
+SHARED = "/run/kfjob/shared"  # tests/cluster/harness/settings.sh; everyone may write there
+
+
+@contextmanager
+def shared_claim(space: Space, name: str) -> Iterator[None]:
+    own_cluster = not os.environ.get("KFJOB_TEST_KUBECONFIG")
+    volume = f"{space.name}-{name}"
+    claim: dict[str, Any] = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+    claim |= (
+        {"storageClassName": "", "volumeName": volume}
+        if own_cluster
+        else {"storageClassName": os.environ["KFJOB_TEST_STORAGE_CLASS"]}
+    )
+    if own_cluster:
+        source = {"hostPath": {"path": SHARED}, "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany"]}
+        ask(space, "POST", "persistentvolumes", {"metadata": {"name": volume}, "spec": source})
+    try:
+        claims = f"namespaces/{space.name}/persistentvolumeclaims"
+        ask(space, "POST", claims, {"metadata": {"name": name}, "spec": claim})
+        yield
+    finally:
+        if own_cluster:
+            with suppress(KfjobError):
+                ask(space, "DELETE", f"persistentvolumes/{volume}", None)
+
+
+def ask(space: Space, method: str, path: str, body: Mapping[str, Any] | None) -> None:
+    verb = {"POST": "create", "DELETE": "delete"}[method]
+    resource = "persistentvolumeclaims" if "claims" in path else "persistentvolumes"
+    space.client.call(
+        Request(method=method, path=f"/api/v1/{path}", verb=verb, resource=resource, namespace=space.name, body=body)
+    )
