@@ -1,7 +1,7 @@
 """An env file, `NAME=value` a line, to the names and values that it gives. Pure.
 
-Written as for a shell, with `export`, quotes and comments, and with the names of earlier lines in braces or without; but nothing
-is run, and no name comes from anywhere but the file itself.
+Written as for a shell, with `export`, quotes and comments, and with the names of earlier lines in braces or without; but
+nothing is run, and no name comes from anywhere but the file itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _ASSIGNMENT = re.compile(r"[ \t]*(?:export[ \t]+)?(?P<name>[A-Za-z_][A-Za-z0-9_]
 _BLANK = re.compile(r"[ \t]*(?:#[^\n]*)?(?:\n|\Z)")
 _PIECE = re.compile(r"'(?P<single>[^']*)'|\"(?P<double>(?:[^\"\\]|\\.)*)\"|(?P<plain>(?:[^\s'\"\\]|\\.)+)", re.DOTALL)
 _COMMAND = re.compile(r"(?<!\\)(?:\$\(|`)")
-_ESCAPED = {"double": re.compile(r"\\(\n|[\"\\`])"), "plain": re.compile(r"\\(\n|[^$])")}  # `\$` stays: it hides the name
+_ESCAPED = {"double": re.compile(r"\\(\n|[\"\\$`])"), "plain": re.compile(r"\\(\n|.)")}
 
 
 def parse_env_file(text: str, *, file: str | None = None) -> dict[str, str]:
@@ -53,8 +53,8 @@ def _value(text: str, at: int, known: dict[str, str], problems: list[Problem], f
         said = piece[kind]
         if kind != "single":
             problems += (_problem(text, piece.start(), why, file) for why in _faults(said, known))
-            said = _ESCAPED[kind].sub(lambda escaped: escaped[1].strip("\n"), Variables(values=known).replace(said))
-            said = said.replace("\\$", "$")
+            inserted = Variables(values={name: value.replace("\\", r"\\") for name, value in known.items()}).replace(said)
+            said = _ESCAPED[kind].sub(lambda escaped: escaped[1].strip("\n"), inserted)
         parts.append(said)
         at = piece.end()
     if not (end := _BLANK.match(text, at)):
