@@ -1,0 +1,58 @@
+"""The memory formula against the bytes that processes really hold, and against what a forward pass really keeps."""
+
+from __future__ import annotations
+
+import pytest
+
+from kfjob.spec.memory import estimate, setup_of
+from kfjob.spec.train import TrainSpec
+
+# Widths that no count of weights is a multiple of 2 x 77 tokens, and that every part shows in the sum.
+SHAPE = {
+    "vocab_size": 512,
+    "hidden_size": 64,
+    "intermediate_size": 160,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+TIED_QWEN = SHAPE | {"architecture": "qwen2", "tie_word_embeddings": True}
+NEOX = SHAPE | {"architecture": "gpt_neox", "num_key_value_heads": None}
+CASES = [
+    ({"strategy": "none"}, 1, 1),
+    ({"strategy": "none", "precision": "bf16"}, 1, 1),
+    ({"strategy": "none", "model": NEOX}, 1, 1),
+    ({"strategy": "none", "model": NEOX, "precision": "bf16"}, 1, 1),
+    ({"strategy": "ddp"}, 2, 2),
+    ({"strategy": "ddp", "gradient_accumulation_steps": 2}, 2, 2),
+    ({"strategy": "fsdp"}, 1, 1),
+    ({"strategy": "fsdp"}, 2, 2),
+    ({"strategy": "fsdp", "precision": "bf16", "model": TIED_QWEN}, 2, 2),
+    ({"strategy": "fsdp", "precision": "bf16", "model": NEOX}, 2, 2),
+    ({"strategy": "fsdp", "sharding": "shard_grad_op"}, 2, 2),
+    ({"strategy": "fsdp", "sharding": "hybrid"}, 2, 2),
+    ({"strategy": "fsdp", "sharding": "hybrid"}, 2, 1),
+    ({"strategy": "fsdp", "gradient_accumulation_steps": 2}, 2, 2),
+]
+
+
+def name(value):
+    return (
+        "-".join(str(v["architecture"]) if isinstance(v, dict) else str(v) for v in value.values())
+        if isinstance(value, dict)
+        else None
+    )
+
+
+@pytest.mark.parametrize(("change", "ranks", "local"), CASES, ids=name)
+def test_what_ranks_hold_is_what_the_formula_says(workers, change, ranks, local):
+    same = {"model": SHAPE, "precision": "fp32", "micro_batch_size": 2, "sequence_length": 77}
+    spec = same | {"data": "-", "max_steps": 1} | change
+    setup = setup_of(TrainSpec(**spec), world_size=ranks, local_world_size=local)
+    assert setup is not None
+    predicted = estimate(setup)
+    for measured in workers.run("measured_bytes", {"spec": spec}, world_size=ranks, local_world_size=local):
+        for part in ("parameters", "gradients", "optimizer"):
+            assert measured[part] == pytest.approx(getattr(predicted, part), rel=0.02), part
+        logits = 77 * 2 * 512 * 4
+        assert measured["activations"] - logits == pytest.approx(predicted.activations, rel=0.05)
