@@ -223,7 +223,7 @@ def _kind(value: object) -> str:
     return names.get(type(value), type(value).__name__)
 
 
-_UNION_TAGS = {"str", "ModelShape"}  # pydantic names the branch of a union, which stands in no file
+_UNION_TAGS = {"str", "ModelShape", "env:text", "env:source"}  # pydantic names the branch of a union, which stands in no file
 
 
 def _problem(detail: ErrorDetails, positions: Positions) -> Problem:
