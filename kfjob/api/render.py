@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import yaml
 
 from kfjob.api import context
 from kfjob.api.config import Settings
 from kfjob.api.place import Notice
-from kfjob.compile.pytorchjob import manifests
+from kfjob.compile.pytorchjob import Manifest, manifests
 from kfjob.errors import SpecError
 from kfjob.plan import BackendName, Context, JobPlan, resolve
 from kfjob.spec.job import JobSpec
@@ -39,7 +40,11 @@ def resolve_at(spec: JobSpec, positions: Positions, into: Context) -> JobPlan:
 def render(loaded: Loaded, *, settings: Settings, form: str) -> str:
     """All objects of the job on Kubernetes, as YAML documents or one JSON list."""
     plan = resolve_at(loaded.spec, loaded.positions, context.plan_context(settings, "kubernetes"))
-    objects = manifests(plan)
+    return as_text(manifests(plan), form)
+
+
+def as_text(objects: Sequence[Manifest], form: str) -> str:
+    """YAML documents, or one JSON list."""
     if form == "json":
-        return json.dumps(objects, indent=2) + "\n"
+        return json.dumps(list(objects), indent=2) + "\n"
     return str(yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True))
