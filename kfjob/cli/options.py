@@ -149,7 +149,7 @@ def read_spec(source: Source) -> Loaded:
     """
     from kfjob.spec.source import load
 
-    return load(source.text(), file=source.name, assignments=source.assignments)
+    return load(source.text(), file=source.name, assignments=source.assignments, variables=source.values())
 
 
 def _read(file: str, what: str) -> str:

@@ -38,7 +38,7 @@ def _quantity(value: object) -> object:
     return text
 
 
-Quantity = Annotated[str, BeforeValidator(_quantity)]
+Quantity = Annotated[str, BeforeValidator(_quantity, json_schema_input_type=str | int | float)]
 
 
 def amount(quantity: str) -> float:
@@ -57,7 +57,7 @@ def _env_value(value: object) -> object:
     return str(value) if isinstance(value, int | float) else value
 
 
-EnvValue = Annotated[str, BeforeValidator(_env_value)]
+EnvValue = Annotated[str, BeforeValidator(_env_value, json_schema_input_type=str | int | float)]
 
 
 def _words(value: object) -> object:
@@ -69,7 +69,7 @@ def _words(value: object) -> object:
         raise fault("command_quotes", f"the command cannot be split into words: {str(err).lower()}") from err
 
 
-Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
+Words = Annotated[tuple[str, ...], BeforeValidator(_words, json_schema_input_type=str | tuple[str, ...])]
 
 
 def _label(value: str) -> str:
@@ -143,5 +143,5 @@ def _secret_key(value: object) -> object:
     return {"secret": secret, "key": key}
 
 
-SecretRef = Annotated[SecretKey, BeforeValidator(_secret_key)]
+SecretRef = Annotated[SecretKey, BeforeValidator(_secret_key, json_schema_input_type=str | SecretKey)]
 """`secret/key`, or a mapping of the two."""

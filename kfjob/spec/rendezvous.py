@@ -96,7 +96,7 @@ def _rendezvous(value: object) -> object:
     return {"backend": value} if isinstance(value, str) else value
 
 
-RendezvousField = Annotated[Rendezvous, BeforeValidator(_rendezvous)]
+RendezvousField = Annotated[Rendezvous, BeforeValidator(_rendezvous, json_schema_input_type=RendezvousBackend | Rendezvous)]
 
 
 class Elastic(Model):

@@ -23,7 +23,7 @@ def _seconds(value: object) -> object:
     return sum(int(number) * _UNITS[unit] for number, unit in parts)
 
 
-Seconds = Annotated[int, BeforeValidator(_seconds)]
+Seconds = Annotated[int, BeforeValidator(_seconds, json_schema_input_type=int | str)]
 """Whole seconds, or a text such as `1d12h`."""
 _INT32 = 2**31 - 1
 _INT64 = 2**63 - 1

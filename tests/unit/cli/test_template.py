@@ -147,3 +147,16 @@ def test_objects_that_make_no_job(kfjob, template, here, text, why):
 def test_a_template_needs_a_cluster(kfjob, template):
     assert kfjob("submit", *template, "--backend", "local") == 2
     assert "this needs a cluster" in kfjob.err
+
+
+def test_an_env_file_feeds_a_spec_too(kfjob, here):
+    (here / "job.yaml").write_text('name: ${NAME:-train}\nimage: ${IMAGE_URI}\nnodes: ${N}\ncommand: sh -c "x $RANK"\n')
+    (here / ".env").write_text("IMAGE_URI=a:1\nN=2\n")
+    assert kfjob("render", "job.yaml", "--env-file", ".env", "--var", "N=3") == 0
+    job = yaml.safe_load(kfjob.out)
+    worker = job["spec"]["pytorchReplicaSpecs"]["Worker"]
+    assert (job["metadata"]["name"], worker["replicas"]) == ("train", 3)
+    assert worker["template"]["spec"]["containers"][0]["command"] == ["sh", "-c", "x $RANK"]
+    assert kfjob("validate", "job.yaml", "--var", "N=") == 2
+    assert "--> job.yaml:2:8" in kfjob.err
+    assert "`${N}` has no value: it was given, but is empty" in kfjob.err
