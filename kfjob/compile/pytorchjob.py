@@ -56,7 +56,13 @@ def typed(plan: JobPlan) -> Any:
     """The PyTorchJob as a `KubeflowOrgV1PyTorchJob`, for people who use the kubeflow-training SDK."""
     from kubeflow.training.api_client import ApiClient
 
-    return ApiClient().deserialize(SimpleNamespace(data=json.dumps(pytorchjob(plan))), "KubeflowOrgV1PyTorchJob")
+    job = pytorchjob(plan)
+    elastic = job["spec"].get("elasticPolicy", {})
+    metrics = elastic.pop("metrics", None)  # their type is named in the SDK (1.9.4), but not in it
+    found = ApiClient().deserialize(SimpleNamespace(data=json.dumps(job)), "KubeflowOrgV1PyTorchJob")
+    if metrics:
+        found.spec.elastic_policy.metrics = metrics
+    return found
 
 
 def _labels(plan: JobPlan) -> dict[str, str]:
