@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from kfjob.api.config import Settings
 from kfjob.api.context import plan_context
+from kfjob.api.lint import linted
 from kfjob.api.place import Notice, Place, cluster_of, place
 from kfjob.api.render import resolve_at
 from kfjob.compile.pytorchjob import Manifest, manifests
@@ -45,6 +46,7 @@ def of_loaded(loaded: Loaded, how: How, *, settings: Settings, notice: Notice) -
     """
     at = place(settings, notice=notice)
     plan = resolve_at(loaded.spec, loaded.positions, plan_context(settings, at.name))
+    linted(loaded, plan, settings=settings, notice=notice)
     objects = tuple(manifests(plan)) if at.name == "kubernetes" else ()
     return _gone_through(at, DryRun(name=plan.name, namespace=plan.namespace, how=how, objects=objects))
 

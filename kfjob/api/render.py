@@ -9,6 +9,7 @@ import yaml
 
 from kfjob.api import context
 from kfjob.api.config import Settings
+from kfjob.api.lint import linted
 from kfjob.api.place import Notice
 from kfjob.compile.pytorchjob import Manifest, manifests
 from kfjob.errors import SpecError
@@ -23,10 +24,11 @@ def plan_of(loaded: Loaded, *, settings: Settings, notice: Notice) -> JobPlan:
     """Decide everything for the backend that the settings lead to.
 
     Raises:
-        SpecError: every problem, with its place in the text.
+        SpecError: every problem, with its place in the text; then every finding of lint that is an error.
     """
     backend: BackendName = context.choose_backend(settings, notice=notice)
-    return resolve_at(loaded.spec, loaded.positions, context.plan_context(settings, backend))
+    plan = resolve_at(loaded.spec, loaded.positions, context.plan_context(settings, backend))
+    return linted(loaded, plan, settings=settings, notice=notice)
 
 
 def resolve_at(spec: JobSpec, positions: Positions, into: Context) -> JobPlan:
@@ -37,10 +39,10 @@ def resolve_at(spec: JobSpec, positions: Positions, into: Context) -> JobPlan:
         raise SpecError(positions.locate_all(err.problems)) from None
 
 
-def render(loaded: Loaded, *, settings: Settings, form: str) -> str:
+def render(loaded: Loaded, *, settings: Settings, form: str, notice: Notice) -> str:
     """All objects of the job on Kubernetes, as YAML documents or one JSON list."""
     plan = resolve_at(loaded.spec, loaded.positions, context.plan_context(settings, "kubernetes"))
-    return as_text(manifests(plan), form)
+    return as_text(manifests(linted(loaded, plan, settings=settings, notice=notice)), form)
 
 
 def as_text(objects: Sequence[Manifest], form: str) -> str:

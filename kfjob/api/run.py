@@ -14,6 +14,7 @@ from kfjob.api import stop as stopping
 from kfjob.api import wait as waiting
 from kfjob.api.config import Settings, settings_here
 from kfjob.api.context import plan_context
+from kfjob.api.lint import linted
 from kfjob.api.place import Notice, Place, place, place_of
 from kfjob.api.render import resolve_at
 from kfjob.backends import folder
@@ -220,4 +221,4 @@ def _read(file: Path) -> Loaded:
 def _plan(loaded: Loaded, settings: Settings, notice: Notice) -> tuple[Place, JobPlan]:
     at = place(settings, notice=notice)
     plan = resolve_at(loaded.spec, loaded.positions, plan_context(settings, at.name))
-    return replace(at, namespace=plan.namespace), plan
+    return replace(at, namespace=plan.namespace), linted(loaded, plan, settings=settings, notice=notice)

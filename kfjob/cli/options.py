@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,18 @@ def where(command: Command) -> Command:
     return wrapped
 
 
+def strict(command: Command) -> Command:
+    """`--strict`, for commands that lint what they read: put into the `settings` that `where` gives."""
+
+    @click.option("--strict", is_flag=True, help="What lint warns of is an error.")
+    def wrapped(*, strict: bool, settings: Settings, **rest: Any) -> Any:
+        return command(settings=replace(settings, strict=strict or settings.strict), **rest)
+
+    wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
+    wrapped.__click_params__ = [*getattr(command, "__click_params__", []), *wrapped.__click_params__]  # type: ignore[attr-defined]
+    return wrapped
+
+
 def output(*formats: str) -> Callable[[Command], Command]:
     """`-o`, the form of what is printed; the first is the default."""
     choice = click.Choice(formats)
@@ -50,8 +62,9 @@ from_option: Callable[[Command], Command] = click.option(
 
 
 def notice(text: str) -> None:
-    """Say something that is not data."""
-    click.echo(click.style("note: ", dim=True, fg="cyan") + text, err=True)
+    """Say something that is not data; a warning of lint is one in itself."""
+    mark, text = ("warning: ", text[9:]) if text.startswith("warning: ") else ("note: ", text)
+    click.echo(click.style(mark, dim=mark == "note: ", fg="cyan" if mark == "note: " else "yellow") + text, err=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,4 +175,4 @@ def _read(file: str, what: str) -> str:
         raise NotFound(f"{what} `{file}` cannot be read", cause=str(err)) from err
 
 
-__all__ = ["Settings", "Source", "from_option", "notice", "output", "read_spec", "spec", "spec_or_template", "where"]
+__all__ = ["Settings", "Source", "from_option", "notice", "output", "read_spec", "spec", "spec_or_template", "strict", "where"]

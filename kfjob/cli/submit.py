@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kfjob.cli.options import Settings, Source, notice, output, read_spec, spec_or_template, where
+from kfjob.cli.options import Settings, Source, notice, output, read_spec, spec_or_template, strict, where
 from kfjob.cli.options import spec as spec_option
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ DRY_RUN_HELP = "Create nothing: check here (client), or by the API server with i
 @click.option("--dry-run", type=click.Choice(["client", "server"]), help=DRY_RUN_HELP)
 @output("name", "json")
 @where
+@strict
 def submit(*, source: Source, follow: bool, dry_run: str | None, output: str, settings: Settings) -> int:
     """Start the job that SPEC (a file, or - for standard input) or a manifest template describes."""
     from kfjob.cli import follow as following
@@ -77,6 +78,7 @@ def _objects(source: Source, settings: Settings) -> tuple[dict[str, Any], ...]:
 @click.command()
 @spec_option
 @where
+@strict
 def apply(*, source: Source, settings: Settings) -> None:
     """Change the live job to what SPEC says, where that is possible in place."""
     from kfjob.api.run import apply_loaded
@@ -89,6 +91,7 @@ def apply(*, source: Source, settings: Settings) -> None:
 @spec_or_template
 @output("yaml", "json")
 @where
+@strict
 def render(*, source: Source, output: str, settings: Settings) -> None:
     """Print the objects that submit would create, byte for byte (with a launch id of their own)."""
     if source.template:
@@ -98,12 +101,13 @@ def render(*, source: Source, output: str, settings: Settings) -> None:
         return
     from kfjob.api.render import render as make
 
-    sys.stdout.write(make(read_spec(source), settings=settings, form=output))
+    sys.stdout.write(make(read_spec(source), settings=settings, form=output, notice=notice))
 
 
 @click.command()
 @spec_option
 @where
+@strict
 def validate(*, source: Source, settings: Settings) -> None:
     """Check SPEC and name every problem with its file, line and column."""
     from kfjob.api.render import plan_of
