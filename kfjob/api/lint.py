@@ -18,7 +18,8 @@ def linted(loaded: Loaded, plan: JobPlan, *, settings: Settings, notice: Notice)
     Raises:
         SpecError: a rule found an error, or anything at all and the settings are strict.
     """
-    problems = loaded.positions.locate_all(lint(loaded.spec, plan))
+    found = loaded.positions.locate_all(lint(loaded.spec, plan))
+    problems = sorted(found, key=lambda p: (p.severity != "error", p.line or 0, p.column or 0))
     if settings.strict:
         problems = [replace(problem, severity="error") for problem in problems]
     if any(problem.severity == "error" for problem in problems):

@@ -139,9 +139,10 @@ def submit(
     context: str | None = None,
     namespace: str | None = None,
     settings: Settings | None = None,
+    strict: bool = False,
     notice: Notice = _silent,
 ) -> Run:
-    """Start a job; `spec` is a JobSpec or the file of one.
+    """Start a job; `spec` is a JobSpec or the file of one. `notice` is told what lint warns of; with `strict` it is an error.
 
     Raises:
         SpecError: every problem of the spec.
@@ -149,7 +150,7 @@ def submit(
     """
     where = settings or settings_here(backend=backend, context=context, namespace=namespace)
     loaded = Loaded(spec, Positions()) if isinstance(spec, JobSpec) else _read(Path(spec))
-    return submit_loaded(loaded, settings=where, notice=notice)
+    return submit_loaded(loaded, settings=replace(where, strict=where.strict or strict), notice=notice)
 
 
 def submit_loaded(loaded: Loaded, *, settings: Settings, notice: Notice = _silent) -> Run:

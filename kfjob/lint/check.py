@@ -10,7 +10,7 @@ from kfjob.spec.job import JobSpec
 
 
 def lint(spec: JobSpec, plan: JobPlan) -> list[Problem]:
-    """Every finding of every rule that holds for the plan's backend and that the spec does not ignore, errors first."""
+    """Every finding of every rule that holds for the plan's backend and that the spec does not ignore."""
     job = Job(spec, plan)
     asked = [rule for rule in RULES if rule.id not in spec.lint.ignore and (rule.local or plan.backend == "kubernetes")]
     found = [problem for rule in asked for problem in rule.problems(job)]
@@ -24,4 +24,4 @@ def lint(spec: JobSpec, plan: JobPlan) -> list[Problem]:
         for index, name in enumerate(spec.lint.ignore)
         if name not in BY_ID
     ]
-    return sorted([*found, *unknown], key=lambda problem: problem.severity != "error")
+    return [*found, *unknown]

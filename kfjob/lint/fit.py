@@ -29,14 +29,15 @@ def gpu_memory(job: Job) -> Iterator[Finding]:
     forward pass keeps, and what is gathered and exchanged, with an allowance for what no formula knows. Where it is too much,
     training ends with `CUDA out of memory` at the first step, or hours later at the longest sample.
     """
-    needs, instance = setup(job), job.plan.instance
-    if needs is None or instance is None or not instance.gpu_memory or not job.plan.resources.gpus:
+    needs, has = setup(job), _memory_of_a_gpu(job)
+    if needs is None or has is None:
         return
-    has, found = instance.gpu_memory * GIB, estimate(needs)
+    found = estimate(needs)
     if found.peak + RESERVED > has:
+        card = f"a GPU of {job.plan.instance.name}" if job.plan.instance and not job.plan.resources.gpu_memory else "one"
         yield Finding(
             path="train.model",
-            message=f"needs about {_gib(found.peak + RESERVED)} on each GPU, and an {instance.accelerator} has {_gib(has)}",
+            message=f"needs about {_gib(found.peak + RESERVED)} on each GPU, and {card} has {_gib(has)}",
             detail=table(found, RESERVED),
             hint=advice(needs, has - RESERVED),
         )
@@ -62,6 +63,16 @@ def host_memory(job: Job) -> Iterator[Finding]:
             detail=None if job.plan.resources.gpus else table(found, found.host),
             hint=f"set `resources.memory: {-(-int(each * job.processes * 1.2) // GIB)}Gi`",
         )
+
+
+def _memory_of_a_gpu(job: Job) -> float | None:
+    """In bytes: what the spec says, else what the instance's cards have."""
+    said, instance = job.plan.resources.gpu_memory, job.plan.instance
+    if not job.plan.resources.gpus:
+        return None
+    if said:
+        return amount(said)
+    return instance.gpu_memory * GIB if instance and instance.gpu_memory else None
 
 
 def table(found: Estimate, other: int) -> str:

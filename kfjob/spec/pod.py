@@ -16,6 +16,9 @@ class Resources(Model):
     cpu: Quantity | None = Field(default=None, description="CPU cores, for example `8` or `500m`")
     memory: Quantity | None = Field(default=None, description="memory, for example `64Gi`")
     gpus: int = Field(default=0, ge=0, le=64, description="GPUs (nvidia.com/gpu)")
+    gpu_memory: Quantity | None = Field(
+        default=None, description="of each GPU, for example `80Gi`, where no `instance` says it: is the model to fit?"
+    )
     efa: int = Field(default=0, ge=0, le=64, description="Elastic Fabric Adapters (vpc.amazonaws.com/efa)")
     neuron: int = Field(default=0, ge=0, le=64, description="Neuron devices (aws.amazon.com/neuron)")
     huge_pages: dict[Literal["2Mi", "1Gi"], Quantity] = Field(default_factory=dict, description="for example `2Mi: 5Gi`")

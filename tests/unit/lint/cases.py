@@ -206,12 +206,18 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     ),
     "gpu-memory": (
         [
-            ({**llama(), "instance": "p4d.24xlarge", "nodes": 1}, "train.model", "on each GPU, and an A100 has 40.0 GiB"),
-            ({**llama(strategy="ddp"), "instance": "p5.48xlarge"}, "train.model", "an H100 has 80.0 GiB"),
+            (
+                {**llama(), "instance": "p4d.24xlarge", "nodes": 1},
+                "train.model",
+                "on each GPU, and a GPU of p4d.24xlarge has 40.0 GiB",
+            ),
+            ({**llama(strategy="ddp"), "instance": "p5.48xlarge"}, "train.model", "and a GPU of p5.48xlarge has 80.0 GiB"),
+            ({**llama(), "resources": {"gpus": 8, "gpu_memory": "48Gi"}}, "train.model", "and one has 48.0 GiB"),
         ],
         [
             {**llama(activation_checkpointing=True, sequence_length=2048), "instance": "p5.48xlarge"},
             {**llama(model="./weights"), "instance": "g5.xlarge"},
+            {**llama(), "resources": {"gpus": 8, "gpu_memory": "141Gi"}},
             llama(),
             {**train(), "instance": "g4dn.xlarge"},
         ],

@@ -31,7 +31,7 @@ def memory(**train):
 
 def test_the_whole_message():
     assert "\n".join(memory(micro_batch_size=2).lines()) == (
-        "warning: needs about 140.6 GiB on each GPU, and an A100 has 40.0 GiB [gpu-memory]\n"
+        "warning: needs about 140.6 GiB on each GPU, and a GPU of p4d.24xlarge has 40.0 GiB [gpu-memory]\n"
         "  --> train.model\n"
         "  parameters                     3.74 GiB\n"
         "  gradients                      3.74 GiB\n"

@@ -65,11 +65,6 @@ def test_rules_can_be_ignored_and_a_misspelt_one_is_said():
     assert (found.path, found.severity) == ("lint.ignore.0", "warning")
 
 
-def test_errors_come_first():
-    found = findings({"image": "train", "env": {"LOGLEVEL": "info"}})
-    assert [problem.severity for problem in found] == ["error", "warning"]
-
-
 def test_this_machine_has_fewer_rules():
     local = Context(backend="local", launch="l")
     assert findings({"image": "train", "pod": {"grace": 5}}, local) == []
