@@ -15,8 +15,6 @@ from kfjob.spec.volumes import Volume
 Manifest = dict[str, Any]
 
 SHARED_MEMORY = "kfjob-shared-memory"
-RENDEZVOUS_PORT_NAME = "pytorchjob-port"
-"""The operator reads the Master's port from the container port of this name (v1.9.3, pytorch_types.go)."""
 
 
 def own_labels(plan: JobPlan) -> dict[str, str]:
@@ -112,7 +110,7 @@ def _training_container(plan: JobPlan) -> Manifest:
 def _ports(plan: JobPlan) -> list[Manifest]:
     ports: list[Manifest] = []
     if plan.has_master and plan.rendezvous.port != names.RENDEZVOUS_PORT and plan.rendezvous.backend in ("static", "c10d"):
-        ports.append({"name": RENDEZVOUS_PORT_NAME, "containerPort": plan.rendezvous.port})
+        ports.append({"name": names.RENDEZVOUS_PORT_NAME, "containerPort": plan.rendezvous.port})
     ports += [{**({"name": port.name} if port.name else {}), "containerPort": port.port} for port in plan.pod.ports]
     return ports
 

@@ -39,6 +39,20 @@ def render(text: str, *, values: Mapping[str, str], keep: Collection[str] = (), 
     return _Template(text, Variables(values=values, keep=keep), file).render()
 
 
+def parse(text: str, *, file: str | None = None) -> tuple[Object, ...]:
+    """The objects of a manifest as it stands, whatever looks like a variable in it.
+
+    Raises:
+        SpecError: it is not YAML, or not objects.
+    """
+    return _Template(text, Variables(values={}, keep=_Everything()), file).render().objects
+
+
+class _Everything(frozenset[str]):
+    def __contains__(self, _name: object) -> bool:
+        return True
+
+
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """YAML as kubectl reads it: no dates, no numbers to the base of 60."""
 

@@ -42,6 +42,8 @@ ISTIO_INJECT = "sidecar.istio.io/inject"
 
 RENDEZVOUS_PORT = 23456
 """The operator's default for the port named pytorchjob-port (operator v1.9.3, pytorch_defaults.go)."""
+RENDEZVOUS_PORT_NAME = "pytorchjob-port"
+"""The operator reads the Master's port from the container port of this name (v1.9.3, pytorch_types.go)."""
 ETCD_PORT = 2379
 
 
