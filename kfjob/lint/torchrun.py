@@ -174,7 +174,12 @@ def host_network(job: Job) -> Iterator[Finding]:
         if pod.get("dnsPolicy") != "ClusterFirstWithHostNet":
             hint = "use `pod.host_network`, which sets `dnsPolicy: ClusterFirstWithHostNet`"
             yield Finding(path=path, message="pods on the node's network cannot resolve the job's own names", hint=hint)
-        elif not (pod.get("affinity") or {}).get("podAntiAffinity") and job.plan.nodes > 1 and not job.plan.resources.gpus:
+        if job.plan.is_dynamic and job.plan.nodes > 1 and not job.spec.rendezvous.local_addr:
+            hint = "say `rendezvous: {local_addr: pod-name}`"
+            yield Finding(
+                path=path, message="the agents call themselves by their nodes' names, which decide on rank 0", hint=hint
+            )
+        if not (pod.get("affinity") or {}).get("podAntiAffinity") and job.plan.nodes > 1 and not job.plan.resources.gpus:
             yield Finding(
                 path=path,
                 message=f"two pods on one node collide at port {job.plan.rendezvous.port}",

@@ -224,7 +224,11 @@ def _activations(setup: Setup) -> int:
     layer = stream * shape.hidden_size + FP32 * shape.num_attention_heads  # the logarithms of the softmaxes' sums
     # llama: k and v, then gate, its SiLU, up, their product. gpt_neox: GELU before and after.
     layer += 2 * width * shape.intermediate_size if neox else 4 * width * shape.intermediate_size
-    layer += 0 if neox else 2 * width * shape.key_value_heads * shape.head_dim
+    # Within a window attention takes a mask, and transformers then repeats k and v for every head (sdpa_attention.py).
+    masked = bool(shape.sliding_window and setup.sequence_length > shape.sliding_window)
+    heads = shape.num_attention_heads if masked else shape.key_value_heads
+    layer += 0 if neox else 2 * width * heads * shape.head_dim
+    layer += width * setup.sequence_length if masked else 0
     layers = shape.num_hidden_layers * layer
     if setup.activation_checkpointing:  # each layer's input, and one layer while it is computed again
         layers = shape.num_hidden_layers * shape.hidden_size * (2 if form == "cast" else FP32) + layer

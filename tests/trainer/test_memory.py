@@ -18,10 +18,13 @@ SHAPE = {
 }
 TIED_QWEN = SHAPE | {"architecture": "qwen2", "tie_word_embeddings": True}
 NEOX = SHAPE | {"architecture": "gpt_neox", "num_key_value_heads": None}
+WINDOW = SHAPE | {"architecture": "mistral", "sliding_window": 32}
 CASES = [
     ({"strategy": "none"}, 1, 1),
     ({"strategy": "none", "precision": "bf16"}, 1, 1),
     ({"strategy": "none", "model": NEOX}, 1, 1),
+    ({"strategy": "none", "model": WINDOW}, 1, 1),
+    ({"strategy": "none", "model": WINDOW, "precision": "bf16"}, 1, 1),
     ({"strategy": "none", "model": NEOX, "precision": "bf16"}, 1, 1),
     ({"strategy": "ddp"}, 2, 2),
     ({"strategy": "ddp", "gradient_accumulation_steps": 2}, 2, 2),

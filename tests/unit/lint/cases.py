@@ -31,6 +31,8 @@ def volume(kind, **more):
     return {"volumes": [{"name": "work", "mount_path": "/work", **kind, **more}]}
 
 
+HOST_NETWORK = {"pod": {"host_network": True}}
+BY_POD_NAME = {"rendezvous": {"local_addr": "pod-name"}}
 PVC = volume({"pvc": "work"})
 FAKE_TOKEN = "hf_" + "a" * 34
 
@@ -121,10 +123,11 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     ),
     "host-network": (
         [
-            ({"pod": {"host_network": True}}, "pod.host_network", "collide at port 23456"),
-            (over(hostNetwork=True), "overrides", "cannot resolve"),
+            ({**HOST_NETWORK, **BY_POD_NAME}, "pod.host_network", "collide at port 23456"),
+            ({**HOST_NETWORK, "resources": {"gpus": 8}}, "pod.host_network", "their nodes' names, which decide on rank 0"),
+            ({**over(hostNetwork=True), "nodes": 1}, "overrides", "cannot resolve"),
         ],
-        [{}, {"pod": {"host_network": True}, "nodes": 1}, {"pod": {"host_network": True}, "resources": {"gpus": 8}}],
+        [{}, {**HOST_NETWORK, "nodes": 1}, {**HOST_NETWORK, **BY_POD_NAME, "resources": {"gpus": 8}}],
     ),
     "more-than-the-instance": (
         [
