@@ -11,7 +11,7 @@ from kfjob.api import context
 from kfjob.api.config import Settings
 from kfjob.api.lint import linted
 from kfjob.api.place import Notice
-from kfjob.compile.pytorchjob import Manifest, manifests
+from kfjob.compile.pytorchjob import Manifest, check_overrides, manifests
 from kfjob.errors import SpecError
 from kfjob.plan import BackendName, Context, JobPlan, resolve
 from kfjob.spec.job import JobSpec
@@ -34,9 +34,11 @@ def plan_of(loaded: Loaded, *, settings: Settings, notice: Notice) -> JobPlan:
 def resolve_at(spec: JobSpec, positions: Positions, into: Context) -> JobPlan:
     """`resolve`, with the problems put to their place in the text."""
     try:
-        return resolve(spec, into)
+        plan = resolve(spec, into)
+        check_overrides(plan)
     except SpecError as err:
         raise SpecError(positions.locate_all(err.problems)) from None
+    return plan
 
 
 def render(loaded: Loaded, *, settings: Settings, form: str, notice: Notice) -> str:

@@ -14,8 +14,6 @@ from kfjob.spec.volumes import Volume
 
 Manifest = dict[str, Any]
 
-SHARED_MEMORY = "kfjob-shared-memory"
-
 
 def own_labels(plan: JobPlan) -> dict[str, str]:
     """The labels that everything of one launch carries."""
@@ -152,11 +150,11 @@ def _shared_memory(plan: JobPlan) -> list[Manifest]:
     if plan.shared_memory is None:
         return []
     limit = {"sizeLimit": plan.shared_memory} if plan.shared_memory else {}
-    return [{"name": SHARED_MEMORY, "emptyDir": {"medium": "Memory"} | limit}]
+    return [{"name": names.SHARED_MEMORY_VOLUME, "emptyDir": {"medium": "Memory"} | limit}]
 
 
 def _shared_memory_mount(plan: JobPlan) -> list[Manifest]:
-    return [] if plan.shared_memory is None else [{"name": SHARED_MEMORY, "mountPath": "/dev/shm"}]  # noqa: S108 - the pod's own
+    return [] if plan.shared_memory is None else [{"name": names.SHARED_MEMORY_VOLUME, "mountPath": "/dev/shm"}]  # noqa: S108 - the pod's own
 
 
 def _mount(volume: Volume) -> Manifest:

@@ -12,8 +12,9 @@ from typing import Any
 
 from kfjob.compile import etcd, pod
 from kfjob.compile.merge import merged
+from kfjob.errors import Problem, SpecError
 from kfjob.plan import JobPlan
-from kfjob.spec import names
+from kfjob.spec import kubernetes, names
 from kfjob.spec.job import SPEC_VERSION
 
 Manifest = dict[str, Any]
@@ -50,6 +51,23 @@ def pytorchjob(plan: JobPlan) -> Manifest:
     }
     result: Manifest = merged(job, plan.overrides)
     return result
+
+
+def check_overrides(plan: JobPlan) -> None:
+    """What the spec overrides has been checked by itself; this is whether the result is still a PyTorchJob.
+
+    Raises:
+        SpecError: every fault, put to `overrides`.
+    """
+    if not plan.overrides:
+        return
+    found = kubernetes.faults(pytorchjob(plan).get("spec"))
+    problems = [
+        Problem(title=f"`{'.'.join(['spec', *map(str, path)])}` {message}, after `overrides` were merged", path="overrides")
+        for path, message in found
+    ]
+    if problems:
+        raise SpecError(problems)
 
 
 def typed(plan: JobPlan) -> Any:

@@ -31,12 +31,9 @@ def plain(spec: JobSpec, instance: Instance | None, resources: Resources, decisi
         for name, (value, reason) in network.items():
             env[name] = _decide(spec, name, value, f"{instance.name}: {reason}", decisions, from_instance=True)
     env |= _torchrun(spec, decisions)
-    for name, said in spec.env.items():
-        if isinstance(said, str):
-            env[name] = said
-        else:
-            env.pop(name, None)
-    return tuple(env.items())
+    env |= {name: said for name, said in spec.env.items() if isinstance(said, str)}
+    elsewhere = {name for name, _ in from_elsewhere(spec)}
+    return tuple((name, value) for name, value in env.items() if name not in elsewhere)
 
 
 def from_elsewhere(spec: JobSpec) -> tuple[tuple[str, EnvFrom], ...]:

@@ -7,7 +7,6 @@ from kfjob.spec import names
 from kfjob.spec.job import JobSpec
 from kfjob.spec.volumes import Volume
 
-TLS_VOLUME = "kfjob-etcd-tls"
 TLS_PATH = "/etc/kfjob/etcd-tls"
 
 _LAST_CALL = ("last_call_timeout", "5", "how long an elastic job with enough agents waits for more (torch: 30 s)")
@@ -50,7 +49,7 @@ def tls_volume(spec: JobSpec) -> tuple[Volume, ...]:
     """The certificates of a shared etcd."""
     if spec.rendezvous.tls is None:
         return ()
-    return (Volume(name=TLS_VOLUME, mount_path=TLS_PATH, secret=spec.rendezvous.tls.secret, read_only=True),)
+    return (Volume(name=names.TLS_VOLUME, mount_path=TLS_PATH, secret=spec.rendezvous.tls.secret, read_only=True),)
 
 
 def _endpoint(spec: JobSpec, backend: str, decisions: Decisions) -> tuple[str, int]:

@@ -20,6 +20,7 @@ from kfjob.spec.job import SPEC_VERSION, JobSpec
 from kfjob.spec.pod import Resources
 from kfjob.spec.scheduling import Restarts, Scheduling, Toleration
 
+SHARED_MEMORY_PATH = "/dev/shm"  # noqa: S108 - where the C library keeps it
 INSTANCE_LABEL = "node.kubernetes.io/instance-type"
 
 
@@ -149,7 +150,7 @@ def _processes(spec: JobSpec, resources: Resources, decisions: Decisions) -> str
 
 def _shared_memory(spec: JobSpec, decisions: Decisions) -> str | None:
     """Size of /dev/shm: NCCL and data loaders need more than a container runtime's 64 MiB."""
-    if spec.shared_memory == "0":
+    if spec.shared_memory == "0" or any(volume.mount_path == SHARED_MEMORY_PATH for volume in spec.volumes):
         return None
     memory = spec.resources.memory
     mebibytes = int(amount(memory or "0") / 2) // 1024**2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
@@ -123,6 +124,16 @@ def _key(value: str) -> str:
 
 
 MetadataKey = Annotated[str, AfterValidator(_key)]
+
+
+def first_twice(items: Iterable[object]) -> int | None:
+    """The index of the first item that stands before it already."""
+    seen: list[object] = []
+    for index, item in enumerate(items):
+        if item in seen:
+            return index
+        seen.append(item)
+    return None
 
 
 class SecretKey(Model):

@@ -22,6 +22,7 @@ from kfjob.spec.fields import (
     SecretRef,
     Words,
     fault,
+    first_twice,
 )
 from kfjob.spec.pod import EnvEntry, EnvFrom, Pod, Resources
 from kfjob.spec.rendezvous import Elastic, Launcher, Rendezvous, RendezvousField, Torchrun
@@ -202,6 +203,13 @@ class JobSpec(Model):
                 raise fault("env_name", f"`{name}` is not the name of an environment variable", path=f"env.{name}")
         return value
 
+    @field_validator("image_pull_secrets")
+    @classmethod
+    def _no_secret_twice(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if (index := first_twice(value)) is not None:
+            raise fault("secret_twice", f"`{value[index]}` stands twice", path=f"image_pull_secrets.{index}")
+        return value
+
     @field_validator("hub_token", "wandb_key")
     @classmethod
     def _said_once(cls, value: Any, info: ValidationInfo) -> Any:
@@ -212,8 +220,12 @@ class JobSpec(Model):
 
     @field_validator("volumes")
     @classmethod
-    def _distinct(cls, value: tuple[Volume, ...]) -> tuple[Volume, ...]:
+    def _distinct(cls, value: tuple[Volume, ...], info: ValidationInfo) -> tuple[Volume, ...]:
+        rendezvous = info.data.get("rendezvous")
+        ours = (names.SHARED_MEMORY_VOLUME, *([names.TLS_VOLUME] if rendezvous and rendezvous.tls else []))
         for index, volume in enumerate(value):
+            if volume.name in ours:
+                raise fault("volume_ours", f"kfjob itself adds a volume `{volume.name}`", path=f"volumes.{index}.name")
             for other in value[:index]:
                 if volume.name == other.name:
                     raise fault("volume_twice", f"two volumes are named `{volume.name}`", path=f"volumes.{index}.name")
@@ -226,11 +238,8 @@ class JobSpec(Model):
     @field_validator("overrides")
     @classmethod
     def _parts_of_a_job(cls, value: dict[str, Any]) -> dict[str, Any]:
-        for part in value:
-            if part not in ("metadata", "spec"):
-                raise fault("overrides", f"`{part}` cannot be overridden, only `metadata` and `spec`", path=f"overrides.{part}")
-        for path, message in kubernetes.faults(value.get("spec", {}), partial=True):
-            where = ".".join(["overrides.spec", *map(str, path)])
+        for path, message in kubernetes.override_faults(value):
+            where = ".".join(["overrides", *map(str, path)])
             raise fault("overrides", f"`{where}` {message}", path=where)
         return value
 

@@ -44,14 +44,19 @@ def check(where: str, value: Any, path: str) -> None:
         raise fault("kubernetes", f"`{full}` {message}", path=full)
 
 
-def faults(value: Any, where: str = "spec", *, partial: bool = False) -> Iterator[Fault]:
-    """Every fault of a value that stands at `where` in a PyTorchJob: its path from there, and what is wrong.
+def faults(value: Any, where: str = "spec") -> Iterator[Fault]:
+    """Every fault of a value that stands at `where` in a PyTorchJob: its path from there, and what is wrong."""
+    return _faults(value, _at(where.split(".")), ())
 
-    `partial` is for what will be merged into something else: nothing is missing from it, and null removes.
-    """
-    found = _faults(value, _at(where.split(".")), ())
-    if not partial:
-        return found
+
+_TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
+_OVERRIDABLE = {"type": "object", "properties": {"labels": _TEXTS, "annotations": _TEXTS}}
+
+
+def override_faults(value: dict[str, Any]) -> Iterator[Fault]:
+    """Faults of what will be merged into a PyTorchJob: nothing is missing from it, and null removes."""
+    whole = {"type": "object", "properties": {"metadata": _OVERRIDABLE, "spec": _at(["spec"])}}
+    found = _faults(value, whole, ())
     return ((path, message) for path, message in found if not message.startswith("lacks") and _reach(value, path) is not None)
 
 

@@ -40,6 +40,11 @@ HYPERPOD_RETRIES = "sagemaker.amazonaws.com/job-max-retry-count"
 HYPERPOD_HEALTH = "sagemaker.amazonaws.com/node-health-status"
 ISTIO_INJECT = "sidecar.istio.io/inject"
 
+TRAINING = "pytorch"
+"""The container that the operator looks for (its webhook asks for one of this name)."""
+SHARED_MEMORY_VOLUME = "kfjob-shared-memory"
+TLS_VOLUME = "kfjob-etcd-tls"
+ETCD_WAIT = "wait-for-etcd"
 RENDEZVOUS_PORT = 23456
 """The operator's default for the port named pytorchjob-port (operator v1.9.3, pytorch_defaults.go)."""
 RENDEZVOUS_PORT_NAME = "pytorchjob-port"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
-from kfjob.spec import kubernetes
-from kfjob.spec.fields import AbsolutePath, EnvValue, Label, Model, ObjectName, Quantity, fault
+from kfjob.spec import kubernetes, names
+from kfjob.spec.fields import AbsolutePath, EnvValue, Label, Model, ObjectName, Quantity, fault, first_twice
 
 
 class Resources(Model):
@@ -72,6 +72,22 @@ class Pod(Model):
         default=(), description="containers that run beside it, as init containers that always restart: they end with the pod"
     )
     grace: int | None = Field(default=None, ge=0, le=86400, description="seconds between SIGTERM and SIGKILL")
+
+    @field_validator("ports")
+    @classmethod
+    def _ports_once(cls, value: tuple[Port, ...]) -> tuple[Port, ...]:
+        if (index := first_twice(port.port for port in value)) is not None:
+            raise fault("port_twice", f"port {value[index].port} stands twice", path=f"pod.ports.{index}")
+        return value
+
+    @field_validator("sidecars")
+    @classmethod
+    def _containers_once(cls, value: tuple[dict[str, Any], ...], info: ValidationInfo) -> tuple[dict[str, Any], ...]:
+        before = info.data.get("init_containers", ())
+        taken = [names.ETCD_WAIT, names.TRAINING, *(container.get("name") for container in (*before, *value))]
+        if (index := first_twice(taken)) is not None:
+            raise fault("container_twice", f"two containers are named `{taken[index]}`", path="pod")
+        return value
 
     @field_validator("security_context", "container_security_context", "init_containers", "sidecars")
     @classmethod

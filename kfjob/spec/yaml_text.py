@@ -14,6 +14,8 @@ from kfjob.spec.substitute import Substitution
 Path = tuple[str | int, ...]
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml where PyYAML was built with it: ten times the speed
 _MERGE = "tag:yaml.org,2002:merge"
+_CONSTRUCTING = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
+"""What PyYAML's constructor lets through for scalars that are not what their tag says, such as `!!int ''`."""
 
 MOST_NODES = 100_000
 """More values than any spec has. A few lines of aliases can stand for more than fits into memory."""
@@ -82,7 +84,7 @@ def parse_all(
         raise SpecError([replace(err.problem, file=file)]) from None
     except yaml.MarkedYAMLError as err:
         raise SpecError([replace(p, file=file) for p in walk.problems] or [_syntax_problem(err, file)]) from None
-    except (yaml.YAMLError, ValueError, RecursionError) as err:
+    except (yaml.YAMLError, *_CONSTRUCTING, RecursionError) as err:
         raise SpecError([Problem(title="this is not valid YAML", file=file, detail=str(err) or "nested too deeply")]) from None
     finally:
         if loader is not None:
