@@ -7,9 +7,9 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-from kfjob.compile.pod import SHARED_MEMORY
 from kfjob.convert.pod import is_shared_memory, training_container
 from kfjob.spec import names
+from kfjob.spec.names import SHARED_MEMORY_VOLUME
 
 Object = dict[str, Any]
 
@@ -147,7 +147,7 @@ def _rename_shared_memory(spec: Object, container: Object) -> None:
     for mount in container.get("volumeMounts") or ():
         volume = volumes.get(mount["name"], {})
         if is_shared_memory(volume, mount):
-            volume["name"] = mount["name"] = SHARED_MEMORY
+            volume["name"] = mount["name"] = SHARED_MEMORY_VOLUME
 
 
 def _without_nulls(value: Any) -> Any:
