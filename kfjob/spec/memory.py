@@ -80,7 +80,7 @@ class Estimate:
     host: int
     """On the machine, for each process."""
     peak: int
-    """On the device, at once: a backward pass frees activations while it makes gradients."""
+    """On the device, at once: a backward pass frees logits and activations while it makes gradients."""
 
     def rows(self) -> tuple[tuple[str, int], ...]:
         """(what, bytes), as people read them."""
@@ -117,21 +117,22 @@ def setup_of(spec: TrainSpec, *, world_size: int, local_world_size: int) -> Setu
 def estimate(setup: Setup) -> Estimate:
     """Every part, for the rank that holds most."""
     held, copies, buffers = _held(setup), _copies(setup), _buffers(setup)
-    activations, logits = _activations(setup), 3 * FP32 * setup.tokens * setup.shape.vocab_size
+    kept, again = _activations(setup)
+    logits = 3 * FP32 * setup.tokens * setup.shape.vocab_size
     on_device = _Held(0, 0, 0) if setup.cpu_offload else held
     standing = on_device.parameters + on_device.optimizer + copies
-    forward, backward = activations + logits, on_device.gradients + buffers
-    kept = setup.scheme not in ("none", "full", "shard_grad_op", "hybrid") or setup.accumulation > 1
+    forward, backward = kept + max(logits, again), on_device.gradients + buffers
+    lasting = setup.scheme not in ("none", "full", "shard_grad_op", "hybrid") or setup.accumulation > 1
     return Estimate(
         parameters=on_device.parameters,
         gradients=on_device.gradients,
         optimizer=on_device.optimizer,
         copies=copies,
-        activations=activations,
+        activations=kept + again,
         logits=logits,
         buffers=buffers,
         host=HOST_PROCESS + _largest_unit(setup.shape) * FP32 + (held.total if setup.cpu_offload else 0),
-        peak=standing + (forward + backward if kept else max(forward + buffers, backward)),
+        peak=standing + (forward + backward if lasting else max(forward + buffers, again + backward)),
     )
 
 
@@ -152,7 +153,8 @@ def _held(setup: Setup) -> _Held:
     """Parameters, gradients, optimiser state.
 
     FSDP2 keeps the gradients of micro-batches that are not exchanged whole, in fp32 (torch `_fsdp_param_group.py` post_backward
-    with `reduce_grads` false). DeepSpeed (ZeRO paper, section 3.1, K = 12): 2 + 2 bytes and 12 for master, moments.
+    with `reduce_grads` false), and shards replace them one by one.
+    DeepSpeed (ZeRO paper, section 3.1, K = 12): 2 + 2 bytes and 12 for master, moments.
     """
     count, ranks = parameter_count(setup.shape), setup.world_size
     states = _STATES[setup.optimizer] * FP32
@@ -160,7 +162,7 @@ def _held(setup: Setup) -> _Held:
         return _Held(count * FP32, count * FP32, count * states)
     if setup.scheme in ("full", "shard_grad_op", "hybrid"):
         sharers = setup.local_world_size if setup.scheme == "hybrid" else ranks
-        gradients = _share(count * FP32, sharers) + (count * FP32 if setup.accumulation > 1 and sharers > 1 else 0)
+        gradients = count * FP32 if setup.accumulation > 1 else _share(count * FP32, sharers)
         return _Held(_share(count * FP32, sharers), gradients, _share(count * states, sharers))
     stage = int(setup.scheme[-1])
     master = FP32 if stage or setup.precision != "fp32" else 0
@@ -215,8 +217,8 @@ _KEPT: Mapping[tuple[str, str], tuple[int, int]] = MappingProxyType(
 """Bytes that (a layer, the last norm) keeps for each number of the residual stream."""
 
 
-def _activations(setup: Setup) -> int:
-    """What the forward passes of all layers keep for the backward pass."""
+def _activations(setup: Setup) -> tuple[int, int]:
+    """What the forward passes of all layers keep for the backward pass, and what is computed again in it, a layer at a time."""
     shape, width = setup.shape, setup.compute_bytes
     form = "fp32" if width == FP32 else "autocast" if setup.scheme in ("none", "ddp") else "cast"
     neox = shape.architecture == "gpt_neox"
@@ -229,10 +231,9 @@ def _activations(setup: Setup) -> int:
     heads = shape.num_attention_heads if masked else shape.key_value_heads
     layer += 0 if neox else 2 * width * heads * shape.head_dim
     layer += width * setup.sequence_length if masked else 0
-    layers = shape.num_hidden_layers * layer
-    if setup.activation_checkpointing:  # each layer's input, and one layer while it is computed again
-        layers = shape.num_hidden_layers * shape.hidden_size * (2 if form == "cast" else FP32) + layer
-    return setup.tokens * (layers + norm * shape.hidden_size)
+    kept = shape.hidden_size * (2 if form == "cast" else FP32) if setup.activation_checkpointing else layer
+    again = layer if setup.activation_checkpointing else 0
+    return setup.tokens * (shape.num_hidden_layers * kept + norm * shape.hidden_size), setup.tokens * again
 
 
 def layer_parameters(shape: ModelShape) -> int:

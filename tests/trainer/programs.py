@@ -10,6 +10,7 @@ import signal
 import sys
 import traceback
 import warnings
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -128,11 +129,36 @@ def measured_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, int]:
             torch.autograd.backward(loss)
         if number < last and parsed.strategy == "fsdp":
             whole_gradients = _whole_gradients(model)
-    gradients = [*whole_gradients, *(parameter.grad for parameter in model.parameters())]
-    measured = {"gradients": _nbytes(gradients), "activations": activations}
+    gradients = max(_nbytes(whole_gradients), _nbytes([parameter.grad for parameter in model.parameters()]))
+    measured = {"gradients": gradients, "activations": activations}
     optimizer.step()
     state = [value for values in optimizer.state.values() for value in values.values()]
     return measured | {"parameters": _nbytes(list(model.parameters())), "optimizer": _nbytes(state)}
+
+
+def measured_peak(ranks: Ranks, *, spec: dict[str, Any]) -> int:
+    """Most bytes at once, from before the model is built to after the second step, by the allocator's own account."""
+    parsed = TrainSpec(**spec)
+    inputs = torch.zeros(parsed.micro_batch_size, parsed.sequence_length, dtype=torch.long)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
+        strategy = make_strategy(parsed, ranks)
+        model = build_model(parsed, strategy, ranks.device)
+        optimizer = make_optimizer(model, parsed)
+        for _ in range(2):
+            last = parsed.gradient_accumulation_steps - 1
+            for number in range(last + 1):
+                with strategy.forward_backward(model, last=number == last):
+                    with strategy.autocast():
+                        loss = token_loss(model, inputs, inputs)
+                    torch.autograd.backward(loss)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+    assert profiler.profiler is not None
+    assert profiler.profiler.kineto_results is not None
+    events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
+    changes: list[int] = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
+    return max(accumulate(changes))
 
 
 def _whole_gradients(model: Any) -> list[torch.Tensor]:

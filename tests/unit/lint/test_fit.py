@@ -42,7 +42,7 @@ def test_the_whole_message():
         "  buffers of collectives         3.91 GiB\n"
         "  other (allowance)              2.00 GiB\n"
         "  at once                      140.56 GiB\n"
-        "hint: it would fit with `activation_checkpointing: true` and `micro_batch_size: 1` (a smaller global batch) (34.0 GiB)"
+        "hint: it would fit with `activation_checkpointing: true` and `micro_batch_size: 1` (a smaller global batch) (32.5 GiB)"
     )
 
 
