@@ -5,8 +5,11 @@ state, each whole or divided by the ranks that share it) with the types that thi
 AdamW moments whatever the precision of the arithmetic. DeepSpeed keeps bf16 or fp16 copies and an fp32 master of its own.
 
 What a forward pass keeps was counted tensor by tensor in transformers' llama, mistral, qwen2 and gpt_neox blocks with attention
-that never writes its scores down (flash attention, as torch chooses it without a mask); tests/trainer/test_memory.py measures
-it. Not known to the formula: fragmentation, workspaces of libraries and the CUDA context, for which `RESERVED` stands.
+that never writes its scores down (flash attention, as torch chooses it without a mask).
+
+tests/trainer/test_memory.py measures all of it on processes of this trainer, the peak of a step too; DeepSpeed and offloading
+are from the paper and the code alone. Not known to the formula: fragmentation, workspaces of libraries and the CUDA context,
+for which `RESERVED` stands.
 """
 
 from __future__ import annotations
@@ -186,8 +189,13 @@ def _copies(setup: Setup) -> int:
         return 0
     if setup.scheme == "shard_grad_op":
         return parameter_count(shape) * width
-    root = embedding_parameters(shape) if shape.tie_word_embeddings else 0
-    return (root + _largest_unit(shape) + layer_parameters(shape)) * width
+    if shape.tie_word_embeddings:
+        return (embedding_parameters(shape) + 2 * layer_parameters(shape)) * width
+    return (_largest_unit(shape) + layer_parameters(shape)) * width
+
+
+_BUCKET = 500_000_000
+"""Elements of DeepSpeed's `allgather_bucket_size` and of its `reduce_bucket_size`."""
 
 
 def _buffers(setup: Setup) -> int:
@@ -196,9 +204,7 @@ def _buffers(setup: Setup) -> int:
     if setup.world_size == 1 or setup.scheme in ("none", "ddp"):
         return 0  # DDP's buckets are the gradients themselves (gradient_as_bucket_view)
     if setup.scheme in ("zero-0", "zero-1", "zero-2"):
-        return min(
-            count * width, 2 * 500_000_000 * width
-        )  # DeepSpeed: allgather_bucket_size and reduce_bucket_size, 5e8 elements
+        return min(count, 2 * _BUCKET) * width
     return _largest_unit(setup.shape) * (2 * width + FP32)
 
 
