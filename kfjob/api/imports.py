@@ -53,12 +53,14 @@ def import_pytorchjob(text: str, *, file: str | None = None) -> Imported:
     return _told(found if recorded else replace(found, spec=_without_defaults(found.spec)), normal(job), notes)
 
 
-def checked(found: Imported) -> Imported:
-    """The same, once its spec was checked.
+def checked(found: Imported, *, image: str | None = None) -> Imported:
+    """The same with the image that was named, once its spec was checked.
 
     Raises:
         SpecError: what came out is not a spec; every problem.
     """
+    if image:
+        found = replace(found, spec={"name": found.spec["name"], "image": image} | found.spec)
     _validated(found.spec)
     return found
 

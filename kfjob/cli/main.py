@@ -14,6 +14,7 @@ from kfjob.errors import KfjobError
 INTERRUPTED = 130
 
 COMMANDS = {
+    "init": ("kfjob.cli.init", "Write a first spec."),
     "submit": ("kfjob.cli.submit", "Start a job, here or on a cluster."),
     "apply": ("kfjob.cli.submit", "Change a live job where that is possible in place."),
     "render": ("kfjob.cli.submit", "Print the objects that submit would create."),
@@ -28,14 +29,13 @@ COMMANDS = {
     "wait": ("kfjob.cli.follow", "Wait until a job has ended; the exit code tells how."),
     "stop": ("kfjob.cli.lifecycle", "End a job and free its name; its logs are archived first."),
     "relaunch": ("kfjob.cli.lifecycle", "Stop a job and submit its recorded spec anew."),
+    "import": ("kfjob.cli.convert", "Make a spec of a PyTorchJob, an Accelerate config or a torchrun command."),
+    "export": ("kfjob.cli.convert", "Make another tool's file of a spec."),
     "instances": ("kfjob.cli.spec_commands", "List the instance types that are known."),
     "schema": ("kfjob.cli.spec_commands", "Print the JSON Schema of a spec, for editors."),
 }
-_FUNCTIONS = {
-    "list": "list_jobs",
-    "import": "import_spec",
-    "export": "export_spec",
-}  # where the name is one of Python's, or unclear
+_FUNCTIONS = {"list": "list_jobs", "import": "import_spec", "export": "export_spec"}
+"""The functions of the commands whose name means something else in Python, or too little."""
 
 
 class LazyGroup(click.Group):

@@ -96,7 +96,7 @@ class Source:
 
         values: dict[str, str] = {}
         for file in self.env_files:
-            values |= parse_env_file(_read(file, "env file"), file=file)
+            values |= parse_env_file(read_text(file, "env file"), file=file)
         for variable in self.variables:
             name, equals, value = variable.partition("=")
             if not equals or not name.isidentifier():
@@ -107,7 +107,7 @@ class Source:
     def text(self) -> str:
         """What stands in the file."""
         file = self.template or self.spec
-        return sys.stdin.read() if file in (None, "-") else _read(str(file), "template" if self.template else "spec")
+        return read_text(str(file or "-"), "template" if self.template else "spec")
 
 
 _SPEC_OPTIONS = (
@@ -165,9 +165,14 @@ def read_spec(source: Source) -> Loaded:
     return load(source.text(), file=source.name, assignments=source.assignments, variables=source.values())
 
 
-def _read(file: str, what: str) -> str:
+def read_text(file: str, what: str) -> str:
+    """The text of a file, `-` being standard input; `what` it is called in messages.
+
+    Raises:
+        NotFound: the file is not there or cannot be read.
+    """
     try:
-        return Path(file).read_text(encoding="utf-8")
+        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
     except FileNotFoundError as err:
         hint = "`examples/` holds specs to begin with" if what == "spec" else None
         raise NotFound(f"{what} `{file}` does not exist", hint=hint) from err
@@ -175,4 +180,16 @@ def _read(file: str, what: str) -> str:
         raise NotFound(f"{what} `{file}` cannot be read", cause=str(err)) from err
 
 
-__all__ = ["Settings", "Source", "from_option", "notice", "output", "read_spec", "spec", "spec_or_template", "strict", "where"]
+__all__ = [
+    "Settings",
+    "Source",
+    "from_option",
+    "notice",
+    "output",
+    "read_spec",
+    "read_text",
+    "spec",
+    "spec_or_template",
+    "strict",
+    "where",
+]

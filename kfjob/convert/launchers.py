@@ -11,7 +11,15 @@ _STARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "python": (("python3",), ("python",)),
 }
 _OPTIONS = {
-    "accelerate": ("num_machines", "num_processes", "machine_rank", "main_process_ip", "main_process_port", "rdzv_backend"),
+    "accelerate": (
+        "multi_gpu",
+        "num_machines",
+        "num_processes",
+        "machine_rank",
+        "main_process_ip",
+        "main_process_port",
+        "rdzv_backend",
+    ),
     "deepspeed": ("world_info", "node_rank", "master_addr", "master_port"),
     "launch": ("use-env",),
     "python": (),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
+from itertools import takewhile
 
 from kfjob.errors import Problem
 from kfjob.spec.job import JobSpec
@@ -22,6 +23,8 @@ _OWN_WORDS: dict[Launcher, tuple[tuple[str, ...], ...]] = {
     "accelerate": (("accelerate", "launch"),),
     "python": (("python",), ("python3",)),
 }
+_WAYS = frozenset({"--cpu", "--multi_gpu", "--tpu", "--use_deepspeed", "--use_fsdp"})
+"""`accelerate launch` takes one of them at most (accelerate 1.15, commands/launch.py `_validate_launch_command`)."""
 _NEEDS_NUMBER = ("deepspeed", "accelerate")
 
 AUTHENTICATED = """
@@ -82,7 +85,8 @@ def _launcher(spec: JobSpec, launcher: Launcher, processes: str) -> tuple[str, .
 
 def _accelerate(spec: JobSpec, processes: str) -> Iterator[str]:
     count = spec.nodes * int(processes or 1)
-    if count > 1:
+    options = takewhile(lambda word: word.startswith("--"), _program(spec, "accelerate"))
+    if count > 1 and _WAYS.isdisjoint(options):
         yield "--multi_gpu"  # its name for several processes started by torch's own launcher, also without GPUs
     yield f"--num_machines={spec.nodes}"
     yield f"--num_processes={count}"
