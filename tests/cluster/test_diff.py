@@ -1,0 +1,47 @@
+"""diff, against a live job of the real cluster; the job is suspended, so that nothing runs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cluster.shell import Shell
+
+SPEC = "image: a:1\nnodes: 2\ninstance: p4d.24xlarge\nrun: {suspend: true}\ncommand: torchrun train.py\n"
+WORKER = "spec.pytorchReplicaSpecs.Worker"
+
+
+@pytest.fixture
+def kfjob(space, tmp_path) -> Shell:
+    return Shell(space, tmp_path)
+
+
+def test_every_change_is_labelled_as_apply_and_relaunch_see_it(kfjob, name, tmp_path):
+    (tmp_path / "job.yaml").write_text(f"name: {name}\n{SPEC}")
+
+    def changes(*more: str) -> dict[str, bool]:
+        said = json.loads(kfjob("diff", "job.yaml", *more, "-o", "json"))
+        return {one["path"]: one["in_place"] for one in said["changes"]}
+
+    assert "there is no job" in kfjob("diff", "job.yaml", code=3)
+    kfjob("submit", "job.yaml")
+    assert changes() == {}
+
+    more = ("--set", "nodes=3")
+    elastic = {"spec.elasticPolicy.minReplicas": True, "spec.elasticPolicy.maxReplicas": True}
+    assert changes(*more) == {f"{WORKER}.replicas": True, **elastic}
+    assert changes("--set", "run.ttl=60") == {"spec.runPolicy.ttlSecondsAfterFinished": True}
+    assert changes() == {}  # nothing was changed
+    kfjob("apply", "job.yaml", *more)
+    assert changes(*more) == {}
+    assert set(changes().values()) == {True}
+
+    image = ("--set", "image=a:2", "--set", "env.A=1")
+    found = changes(*more, *image)
+    container = f"{WORKER}.template.spec.containers[pytorch]"
+    assert found == {f"{container}.image": False, f"{container}.env[A]": False}
+    assert "needs a relaunch" in kfjob("apply", "job.yaml", *more, *image, code=1)
+    assert "needs relaunch" in kfjob("diff", "job.yaml", *more, *image)
+
+    kfjob("stop", name)
