@@ -11,6 +11,8 @@ from kfjob.spec.job import SECRET_VARIABLES, JobSpec
 from kfjob.spec.pod import EnvFrom, Resources
 from kfjob.spec.rendezvous import Torchrun
 
+Sources = tuple[tuple[str, EnvFrom], ...]
+
 _DEFAULTS = {"LOGLEVEL": ("INFO", "torch hides the agents' lines without it, and `kfjob master` reads them")}
 _DYNAMIC = {
     "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": (
@@ -21,7 +23,9 @@ _DYNAMIC = {
 _LOCAL_ADDR = {"pod-ip": "status.podIP", "pod-name": "metadata.name"}
 
 
-def plain(spec: JobSpec, instance: Instance | None, resources: Resources, decisions: Decisions) -> tuple[tuple[str, str], ...]:
+def plain(
+    spec: JobSpec, instance: Instance | None, resources: Resources, elsewhere: Sources, decisions: Decisions
+) -> tuple[tuple[str, str], ...]:
     """The spec's own variables, after those without which the agents cannot be understood or do not survive."""
     env = {}
     for name, (value, reason) in (_DEFAULTS | (_DYNAMIC if spec.is_dynamic else {})).items():
@@ -32,11 +36,12 @@ def plain(spec: JobSpec, instance: Instance | None, resources: Resources, decisi
             env[name] = _decide(spec, name, value, f"{instance.name}: {reason}", decisions, from_instance=True)
     env |= _torchrun(spec, decisions)
     env |= {name: said for name, said in spec.env.items() if isinstance(said, str)}
-    elsewhere = {name for name, _ in from_elsewhere(spec)}
-    return tuple((name, value) for name, value in env.items() if name not in elsewhere)
+    for name, _ in elsewhere:
+        env.pop(name, None)
+    return tuple(env.items())
 
 
-def from_elsewhere(spec: JobSpec) -> tuple[tuple[str, EnvFrom], ...]:
+def from_elsewhere(spec: JobSpec) -> Sources:
     """The variables whose value stands in a secret, in a config map, or in the pod itself."""
     found = {name: said for name, said in spec.env.items() if isinstance(said, EnvFrom)}
     keys = {SECRET_VARIABLES[field]: getattr(spec, field) for field in SECRET_VARIABLES}

@@ -57,7 +57,7 @@ def _endpoint(spec: JobSpec, backend: str, decisions: Decisions) -> tuple[str, i
         host, _, port = spec.rendezvous.endpoint.rpartition(":")
         return host, int(port)
     if backend in ("c10d", "static"):
-        host, number = names.pod_names(spec.name, spec.nodes, master=spec.has_master)[0], spec.rendezvous.port
+        host, number = names.pod_name(spec.name, "master" if spec.has_master else "worker", 0), spec.rendezvous.port
         reason = "the pod that sorts first hosts the store and is rank 0" if backend == "c10d" else "the master"
         if number is not None:
             decisions.take("rendezvous.port", str(number), "", "")

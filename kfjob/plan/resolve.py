@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from typing import Any
 
 from kfjob.errors import Problem, SpecError
 from kfjob.plan import environment, launchers, meeting
@@ -39,6 +40,7 @@ def resolve(spec: JobSpec, context: Context) -> JobPlan:
         raise SpecError(problems)
     if spec.master is None and not spec.is_dynamic:
         decisions.take("master", None, "true", "without elastic agents the operator tells all pods the Master's address")
+    elsewhere, said = environment.from_elsewhere(spec), _said(spec)
     return JobPlan(
         name=spec.name,
         namespace=decisions.take(
@@ -59,8 +61,8 @@ def resolve(spec: JobSpec, context: Context) -> JobPlan:
         launcher=launcher,
         processes_per_node=processes,
         command=launchers.command(spec, launcher, processes),
-        env=environment.plain(spec, instance, resources, decisions),
-        env_from=environment.from_elsewhere(spec),
+        env=environment.plain(spec, instance, resources, elsewhere, decisions),
+        env_from=elsewhere,
         instance=instance,
         resources=resources,
         volumes=(*spec.volumes, *meeting.tls_volume(spec)),
@@ -75,8 +77,8 @@ def resolve(spec: JobSpec, context: Context) -> JobPlan:
         labels=tuple(sorted(spec.labels.items())),
         annotations=tuple(sorted(spec.annotations.items())),
         overrides=spec.overrides,
-        spec_json=spec.model_dump_json(exclude_defaults=True),
-        spec_hash=spec_hash(spec),
+        spec_json=_compact(said),
+        spec_hash=_hash(said),
         decisions=tuple(decisions.made),
     )
 
@@ -88,8 +90,19 @@ def has_own_etcd(spec: JobSpec) -> bool:
 
 def spec_hash(spec: JobSpec) -> str:
     """Twelve hexadecimal digits: equal for specs that say the same, however they were written."""
-    said = json.dumps(spec.model_dump(mode="json", exclude_defaults=True), sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(f"{SPEC_VERSION}:{said}".encode()).hexdigest()[:12]
+    return _hash(_said(spec))
+
+
+def _said(spec: JobSpec) -> dict[str, Any]:
+    return spec.model_dump(mode="json", exclude_defaults=True)
+
+
+_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_sorted = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+
+
+def _hash(said: dict[str, Any]) -> str:
+    return hashlib.sha256(f"{SPEC_VERSION}:{_sorted(said)}".encode()).hexdigest()[:12]
 
 
 def _problems(spec: JobSpec, context: Context) -> Iterator[Problem]:

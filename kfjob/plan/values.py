@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from kfjob.spec import names
 from kfjob.spec.instances import Instance
@@ -33,8 +33,7 @@ class Context:
     etcd_image: str = DEFAULT_ETCD_IMAGE
 
 
-@dataclass(frozen=True, kw_only=True)
-class Decision:
+class Decision(NamedTuple):
     """One decided value: which, where it came from, and why."""
 
     path: str

@@ -148,6 +148,14 @@ class _Walk:
         self._count += 1
         if self._count > MOST_NODES:
             raise _TooLarge("the aliases of this file make it too large", _place(node))
+        if isinstance(node, yaml.ScalarNode):
+            if "$" in node.value and id(node) not in self._scalars:
+                self._scalars.add(id(node))
+                self.scalars.append((path, node))
+        else:
+            self._collection(path, node)
+
+    def _collection(self, path: Path, node: yaml.Node) -> None:
         if len(path) > DEEPEST:
             raise _TooLarge("this is nested too deeply", _place(node))
         if id(node) in self._open:
@@ -159,9 +167,6 @@ class _Walk:
         elif isinstance(node, yaml.SequenceNode):
             for index, item in enumerate(node.value):
                 self.value((*path, index), item)
-        elif isinstance(node, yaml.ScalarNode) and "$" in node.value and id(node) not in self._scalars:
-            self._scalars.add(id(node))
-            self.scalars.append((path, node))
         self._open.discard(id(node))
 
     def _mapping(self, path: Path, node: yaml.MappingNode) -> None:
@@ -184,7 +189,8 @@ class _Walk:
 
 
 def _place(node: yaml.Node) -> tuple[int, int]:
-    return node.start_mark.line + 1, node.start_mark.column + 1
+    mark = node.start_mark
+    return mark.line + 1, mark.column + 1
 
 
 def join(path: Path) -> str:

@@ -1,0 +1,69 @@
+"""What it costs to make manifests of a spec, as ratios within one run.
+
+    python benchmarks/render.py [rounds]
+
+Goals: 1024 workers cost at most 1.2 times what 8 do; reading with positions, planning and compiling cost at most 1.5 times what
+parsing the YAML and validating the model alone do. Writing the manifests as YAML is shown apart: it depends on their length.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import yaml
+
+from kfjob.api.render import as_text, resolve_at
+from kfjob.compile.pytorchjob import manifests
+from kfjob.plan import Context
+from kfjob.spec.job import JobSpec
+from kfjob.spec.source import load
+
+SPECS = Path(__file__).parents[1] / "tests" / "golden" / "specs"
+CONTEXT = Context(backend="kubernetes", launch="20261121-083000-gold")
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def compiled(text: str) -> list[dict[str, object]]:
+    loaded = load(text, file="t.yaml")
+    return manifests(resolve_at(loaded.spec, loaded.positions, CONTEXT))
+
+
+def written(text: str) -> str:
+    return as_text(compiled(text), "yaml")
+
+
+def bare(text: str) -> JobSpec:
+    return JobSpec.model_validate(yaml.load(text, Loader=LOADER))  # noqa: S506 - a safe one, in C
+
+
+def ratio(ours: Callable[[], object], theirs: Callable[[], object], rounds: int) -> float:
+    """The median over rounds of the two in turn, so that both meet the same neighbours."""
+    return statistics.median(seconds(ours) / seconds(theirs) for _ in range(rounds))
+
+
+def seconds(work: Callable[[], object], times: int = 20) -> float:
+    began = time.process_time()
+    for _ in range(times):
+        work()
+    return (time.process_time() - began) / times
+
+
+def main() -> None:
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 15
+    text = (SPECS / "p5-trainer.yaml").read_text(encoding="utf-8")
+    large = text.replace("nodes: 8", "nodes: 1024")
+    assert large != text
+    print(f"render, 1024 workers to 8: {ratio(partial(written, large), partial(written, text), rounds):.2f} (goal 1.2)")
+    for name in ("smallest", "p5-trainer", "everything", "pod", "placement"):
+        spec = (SPECS / f"{name}.yaml").read_text(encoding="utf-8")
+        alone = partial(bare, spec)
+        found = [ratio(partial(work, spec), alone, rounds) for work in (compiled, written)]
+        print(f"{name}: {found[0]:.2f} (goal 1.5), with YAML written {found[1]:.2f}, alone {seconds(alone) * 1e3:.2f} ms")
+
+
+main()
