@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from kfjob.api.render import resolve_at
 from kfjob.compile.pytorchjob import manifests
 from kfjob.errors import Problem, SpecError
+from kfjob.lint.check import lint
 from kfjob.plan import Context
 from kfjob.spec import kubernetes
 from kfjob.spec.job import JobSpec
@@ -97,9 +98,11 @@ def outcome(text: str) -> tuple[Problem, ...]:
     """The problems of a text; nothing but a SpecError may come out of it, and what compiles must please the CRD."""
     try:
         loaded = load(text, file="t.yaml")
-        job, *_ = manifests(resolve_at(loaded.spec, loaded.positions, CONTEXT))
+        plan = resolve_at(loaded.spec, loaded.positions, CONTEXT)
     except SpecError as err:
         return err.problems
+    job, *_ = manifests(plan)
+    lint(loaded.spec, plan)  # whatever it finds, it must not fail
     assert list(kubernetes.faults(job["spec"])) == []
     metadata = job["metadata"]
     assert all(isinstance(text, str) for text in (*metadata["labels"].values(), *metadata["annotations"].values()))

@@ -1,0 +1,49 @@
+"""No spec that validates makes a rule fail: whatever overrides take away, and whatever the goldens hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kfjob.lint.check import lint
+from kfjob.plan import resolve
+from kfjob.spec.source import load
+from tests.unit.lint import cases
+from tests.unit.lint.test_rules import KUBERNETES, findings
+
+ROOT = Path(__file__).parents[3]
+SPECS = sorted([*(ROOT / "tests/golden/specs").glob("*.yaml"), *(ROOT / "examples").glob("*.yaml")])
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda path: path.stem)
+def test_goldens_and_examples_have_no_errors(spec):
+    loaded = load(spec.read_text(encoding="utf-8"), file=spec.name, assignments=["image=registry.example/a:1"])
+    assert [p for p in lint(loaded.spec, resolve(loaded.spec, KUBERNETES)) if p.severity == "error"] == []
+
+
+@pytest.mark.parametrize("spec", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.stem)
+def test_examples_have_no_warnings_either(spec):
+    loaded = load(spec.read_text(encoding="utf-8"), file=spec.name, assignments=["image=registry.example/a:1"])
+    assert lint(loaded.spec, resolve(loaded.spec, KUBERNETES)) == []
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"spec": {"elasticPolicy": None}},
+        {"spec": {"elasticPolicy": {"minReplicas": None, "maxReplicas": None}}},
+        {"spec": {"runPolicy": None}},
+        {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": None}}}},
+        {"spec": {"pytorchReplicaSpecs": {"Worker": {"template": {"spec": {"volumes": None, "initContainers": None}}}}}},
+        cases.over(terminationGracePeriodSeconds=None),
+        cases.over(containers=[{"name": "pytorch", "env": None, "resources": None, "volumeMounts": None, "image": None}]),
+        cases.over(containers=[{"name": "pytorch", "env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}]}]),
+        cases.over(hostNetwork=True, affinity=None, dnsPolicy=None),
+    ],
+)
+@pytest.mark.parametrize(
+    "base", [{}, cases.ELASTIC, cases.llama(), {"rendezvous": "etcd"}], ids=["", "elastic", "train", "etcd"]
+)
+def test_overrides_may_take_anything_away(base, overrides):
+    findings({**base, "overrides": overrides.get("overrides", overrides)})
