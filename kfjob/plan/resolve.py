@@ -40,6 +40,7 @@ def resolve(spec: JobSpec, context: Context) -> JobPlan:
         raise SpecError(problems)
     if spec.master is None and not spec.is_dynamic:
         decisions.take("master", None, "true", "without elastic agents the operator tells all pods the Master's address")
+    _standing(spec, context, decisions)
     elsewhere, said = environment.from_elsewhere(spec), _said(spec)
     return JobPlan(
         name=spec.name,
@@ -81,6 +82,24 @@ def resolve(spec: JobSpec, context: Context) -> JobPlan:
         spec_hash=_hash(said),
         decisions=tuple(decisions.made),
     )
+
+
+_STANDING = (
+    ("restarts", "max", "how often torchrun starts the processes anew"),
+    ("restarts", "policy", "a pod that failed stays, with its logs"),
+    ("run", "clean_pods", "pods that have ended stay, with their logs"),
+    ("scheduling", "istio_sidecar", "Istio's proxy would keep the pods from ending"),
+)
+
+
+def _standing(spec: JobSpec, context: Context, decisions: Decisions) -> None:
+    """Write down the defaults that stand in the spec's own definition, and the image of the job's own etcd."""
+    for part, field, reason in _STANDING:
+        model = getattr(spec, part)
+        value = str(getattr(model, field))
+        decisions.take(f"{part}.{field}", value if field in model.model_fields_set else None, value, reason)
+    if has_own_etcd(spec):
+        decisions.take("etcd.image", None, context.etcd_image, "3.4 refreshes the lease that torch's backend lives on")
 
 
 def has_own_etcd(spec: JobSpec) -> bool:

@@ -28,7 +28,13 @@ def kind_of(value: object) -> str:
     return names.get(type(value), type(value).__name__)
 
 
-_UNION_TAGS = {"str", "ModelShape", "env:text", "env:source"}  # pydantic names the branch of a union, which stands in no file
+_UNION_TAGS = {
+    "str",
+    "ModelShape",
+    "env:text",
+    "env:source",
+    "[key]",
+}  # pydantic names the branch of a union, and that it means a key
 
 
 def problem_of(detail: ErrorDetails, positions: Positions) -> Problem:
