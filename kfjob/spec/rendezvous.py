@@ -87,7 +87,7 @@ class Rendezvous(Model):
     def _of_a_shared_etcd(cls, value: Any, info: ValidationInfo) -> Any:
         if value is not None and info.field_name != "password" and "backend" in info.data and not info.data.get("endpoint"):
             raise fault("etcd_access", f"`{info.field_name}` is of a shared etcd, and the rendezvous has no `endpoint`")
-        if info.field_name == "password" and (value is None) != (info.data.get("user") is None):
+        if info.field_name == "password" and "user" in info.data and (value is None) != (info.data.get("user") is None):
             raise fault("etcd_login", "`user` and `password` go together")
         return value
 
