@@ -102,7 +102,7 @@ def normal(job: Object) -> Object:
         template = (replica or {}).get("template") or {}
         template["metadata"] = _metadata(template.get("metadata") or {}, ())
         _pod(template.get("spec") or {})
-    cleaned: Object = _without_nulls(job)
+    cleaned: Object = without_nulls(job)
     return cleaned
 
 
@@ -150,7 +150,8 @@ def _rename_shared_memory(spec: Object, container: Object) -> None:
             volume["name"] = mount["name"] = SHARED_MEMORY_VOLUME
 
 
-def _without_nulls(value: Any) -> Any:
+def without_nulls(value: Any) -> Any:
+    """A value without the keys that say nothing."""
     if isinstance(value, dict):
-        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
-    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+        return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value

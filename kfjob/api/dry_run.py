@@ -41,11 +41,12 @@ def of_loaded(loaded: Loaded, how: How, *, settings: Settings, notice: Notice) -
     """Of a spec.
 
     Raises:
-        SpecError: every problem of the spec.
+        SpecError: every problem of the spec, and every finding of lint that is an error.
         AlreadyExists, Refused, Forbidden: the API server would not take it (server).
     """
     at = place(settings, notice=notice)
     plan = resolve_at(loaded.spec, loaded.positions, plan_context(settings, at.name))
+    linted(loaded, plan, settings=settings, notice=notice)
     linted(loaded, plan, settings=settings, notice=notice)
     objects = tuple(manifests(plan)) if at.name == "kubernetes" else ()
     return _gone_through(at, DryRun(name=plan.name, namespace=plan.namespace, how=how, objects=objects))

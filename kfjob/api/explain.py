@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from kfjob.api import context
 from kfjob.api.config import Settings
 from kfjob.api.place import Notice
-from kfjob.api.render import plan_of
+from kfjob.api.render import resolve_at
 from kfjob.compile.torchrun import operator_environment
 from kfjob.errors import NotFound, Problem
 from kfjob.plan import JobPlan
@@ -52,7 +53,8 @@ def explain(loaded: Loaded, *, settings: Settings, notice: Notice) -> Explanatio
     Raises:
         SpecError: every problem of the spec.
     """
-    plan = plan_of(loaded, settings=settings, notice=notice)
+    backend = context.choose_backend(settings, notice=notice)
+    plan = resolve_at(loaded.spec, loaded.positions, context.plan_context(settings, backend))
     found = {value.path: value for value in _written(loaded.spec, loaded.positions)}
     for one in plan.decisions:
         place = found[one.path].place if one.path in found and one.origin == "spec" else ""

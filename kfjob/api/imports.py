@@ -13,14 +13,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from kfjob.api.compared import MISSING, Gap, gaps, normal, override, shown
+from kfjob.api.compared import MISSING, Gap, gaps, normal, override, shown, without_nulls
 from kfjob.compile import template
 from kfjob.compile.pytorchjob import pytorchjob
 from kfjob.convert.imported import Imported, Note
+from kfjob.convert.pod import training_container
 from kfjob.convert.pytorchjob import from_pytorchjob
 from kfjob.errors import Problem, SpecError
+from kfjob.events import TRAINING_CONTAINER
 from kfjob.plan import Context, resolve
-from kfjob.spec import names
+from kfjob.spec import kubernetes, names
 from kfjob.spec.job import JobSpec
 from kfjob.spec.source import problems_of
 
@@ -39,16 +41,14 @@ def import_pytorchjob(text: str, *, file: str | None = None) -> Imported:
     jobs = [one for one in objects if one["kind"] == names.KIND]
     if len(jobs) != 1:
         raise SpecError([Problem(title=f"this holds {len(jobs)} {names.KIND}s, one is wanted", file=file)])
-    (job,) = jobs
-    if fault := _not_a_job(job):
-        raise SpecError([Problem(title=f"this {names.KIND} {fault}", file=file)])
-    others = [one for one in objects if one is not job]
+    job, notes = _well_formed(jobs[0], file)
+    others = [one for one in objects if one is not jobs[0]]
     etcd = [one for one in others if _is_own_etcd(one, job)]
     ours = (job["metadata"].get("labels") or {}).get(names.LABEL_MANAGED_BY) == names.FIELD_MANAGER
     recorded = _recorded(job)
     found = recorded or from_pytorchjob(job, own_etcd=bool(etcd), exact=ours)
     why = "not a part of the spec: it has to be there before the job starts"
-    notes = [Note(what=f"{one['kind']} {one['metadata']['name']}", why=why) for one in others if one not in etcd]
+    notes += [Note(what=f"{one['kind']} {one['metadata']['name']}", why=why) for one in others if one not in etcd]
     found = _completed(found, normal(job), exact=ours)
     return _told(found if recorded else replace(found, spec=_without_defaults(found.spec)), normal(job), notes)
 
@@ -67,17 +67,46 @@ def checked(found: Imported, *, image: str | None = None) -> Imported:
 
 def _listed(objects: Sequence[Object]) -> Iterator[Object]:
     for one in objects:
-        if one["kind"].endswith("List") and isinstance(one.get("items"), list):
-            yield from one["items"]
+        if isinstance(one.get("items"), list):
+            yield from _listed(one["items"])
         else:
             yield one
 
 
-def _not_a_job(job: Object) -> str | None:
-    replicas = (job.get("spec") or {}).get("pytorchReplicaSpecs") if isinstance(job.get("spec"), dict) else None
-    if not isinstance(replicas, dict) or not replicas or set(replicas) - {"Master", "Worker"}:
-        return "has no `spec.pytorchReplicaSpecs` with a Worker or a Master"
-    return None
+def _well_formed(job: Object, file: str | None) -> tuple[Object, list[Note]]:
+    """The job as the API server would keep it, without the fields that it would drop, which are noted."""
+    job = without_nulls(job)
+    problems, notes = [], []
+    for path, why in list(kubernetes.faults(job.get("spec", {}))):
+        if why.startswith(kubernetes.UNKNOWN):
+            notes.append(Note(what=".".join(["spec", *map(str, path)]), why=f"{why}; left out"))
+            _drop(job["spec"], path)
+        else:
+            problems.append(Problem(title=f"`{'.'.join(['spec', *map(str, path)])}` {why}", file=file))
+    for part in ("labels", "annotations"):
+        said = job["metadata"].get(part, {})
+        if not isinstance(said, dict) or not all(isinstance(value, str) for value in said.values()):
+            problems.append(Problem(title=f"`metadata.{part}` must be a mapping of texts", file=file))
+    if not problems:
+        problems = [Problem(title=why, file=file) for why in _replica_faults(job["spec"]["pytorchReplicaSpecs"])]
+    if problems:
+        raise SpecError(problems)
+    return job, notes
+
+
+def _replica_faults(replicas: Mapping[str, Any]) -> Iterator[str]:
+    """What the operator's webhook would say (v1.9.3, pytorchjob_webhook.go)."""
+    if not replicas or set(replicas) - {"Master", "Worker"}:
+        yield "`spec.pytorchReplicaSpecs` must hold a Worker, a Master, or both"
+    for kind, one in replicas.items():
+        if not training_container(one.get("template", {}).get("spec", {})):
+            yield f"`spec.pytorchReplicaSpecs.{kind}` has no container that is named `{TRAINING_CONTAINER}`"
+
+
+def _drop(value: Any, path: Sequence[str | int]) -> None:
+    for part in path[:-1]:
+        value = value[part]
+    del value[path[-1]]
 
 
 def _is_own_etcd(one: Object, job: Object) -> bool:

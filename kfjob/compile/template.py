@@ -184,18 +184,27 @@ class _Template:
     def _object(self, value: Any, line: int) -> Object | None:
         if value is None:  # an empty document, or one with problems
             return None
-        if not isinstance(value, dict) or not all(isinstance(value.get(key), str) for key in ("apiVersion", "kind")):
-            self._problems.append(self._problem("this is not a Kubernetes object: it needs `apiVersion` and `kind`", line))
+        if fault := object_fault(value):
+            self._problems.append(self._problem(fault, line))
             return None
-        metadata = value.get("metadata")
-        if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
-            self._problems.append(self._problem(f"this {value['kind']} has no `metadata.name`", line))
-        return value
+        return dict(value)
 
     def _problem(
         self, title: str, line: int | None, column: int | None = None, *, detail: str | None = None, hint: str | None = None
     ) -> Problem:
         return Problem(title=title, file=self._file, line=line, column=column, detail=detail, hint=hint)
+
+
+def object_fault(value: Any) -> str | None:
+    """What keeps a value from being a Kubernetes object with a name, or a list of such; None if it is one."""
+    if not isinstance(value, dict) or not all(isinstance(value.get(key), str) for key in ("apiVersion", "kind")):
+        return "this is not a Kubernetes object: it needs `apiVersion` and `kind`"
+    if value["kind"].endswith("List") and isinstance(value.get("items"), list):
+        return next((fault for item in value["items"] if (fault := object_fault(item))), None)
+    metadata = value.get("metadata")
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+        return f"this {value['kind']} has no `metadata.name`"
+    return None
 
 
 def _type_of(text: str) -> str:

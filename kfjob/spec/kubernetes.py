@@ -26,6 +26,7 @@ _TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "boolean": ((bool,), "true or false"),
 }
 _BITS = {"int32": 31, "int64": 63}
+UNKNOWN = "is not known to Kubernetes"
 Fault = tuple[tuple[str | int, ...], str]
 
 
@@ -122,7 +123,7 @@ def _mapping_faults(value: dict[Any, Any], node: dict[str, Any], path: tuple[str
             yield path, f"has a key that is not text: `{name}`"
         elif known is not None and name not in known:
             near = difflib.get_close_matches(name, known, n=1)
-            yield (*path, name), "is not known to Kubernetes" + (f", did you mean `{near[0]}`?" if near else "")
+            yield (*path, name), UNKNOWN + (f", did you mean `{near[0]}`?" if near else "")
         else:
             yield from _faults(inner, known[name] if known else node.get("additionalProperties", {}), (*path, name))
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kfjob.api.compared import MISSING, gaps, normal
 from kfjob.api.imports import import_pytorchjob
@@ -177,11 +182,46 @@ def test_a_change_by_hand_is_kept_beside_the_record():
         ("a: [", "not valid YAML"),
         ("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", "this holds 0 PyTorchJobs"),
         (job() + "---\n" + job(), "this holds 2 PyTorchJobs"),
-        (job(pytorchReplicaSpecs={}), "has no `spec.pytorchReplicaSpecs`"),
-        (job(pytorchReplicaSpecs={"Worker": {"replicas": 0}}), "nodes"),
+        (job(pytorchReplicaSpecs={}), "must hold a Worker"),
+        (job(pytorchReplicaSpecs={"Worker": {"replicas": 0}}), "no container that is named `pytorch`"),
     ],
 )
 def test_what_is_no_job_is_an_error(text, why):
     with pytest.raises(SpecError) as raised:
         import_pytorchjob(text)
     assert why in str(raised.value)
+
+
+def test_a_list_of_kubectl_and_fields_that_nobody_knows():
+    listed = {"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": [yaml.safe_load(job(typo=1))]}
+    found = import_pytorchjob(yaml.safe_dump(listed))
+    assert "`spec.typo`: is not known to Kubernetes; left out" in map(str, found.notes)
+
+
+_SCALARS: st.SearchStrategy[Any] = (
+    st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["", "a", "8", "etcd", "Never"])
+)
+_KEYS = st.sampled_from(["name", "a"])
+ANY = st.recursive(_SCALARS, lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(_KEYS, inner, max_size=2)))
+
+
+def places(value, path=()):
+    yield path
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield from places(inner, (*path, key))
+
+
+BASE = next(one for one in yaml.safe_load_all(REFERENCE_FLOW) if one["kind"] == "PyTorchJob")
+PLACES = [path for path in places(BASE) if path]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(PLACES), ANY)
+def test_a_damaged_job_is_imported_or_refused_in_our_words(path, value):
+    damaged = copy.deepcopy(BASE)
+    here = damaged
+    for part in path[:-1]:
+        here = here[part]
+    here[path[-1]] = value
+    with suppress(SpecError):
+        import_pytorchjob(yaml.safe_dump(damaged))
