@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _LANGUAGE_SERVER = "# yaml-language-server: $schema=kfjob.schema.json\n"
 
+_OWN_OPTIONS_FIRST = {"allow_interspersed_args": False}  # what stands after the first word may be the program's
+
 _name = click.option("--name", help="Of the job; unset: made of what there is.")
 _image = click.option("--image", help="Of the pods, which the original does not name.")
 
@@ -24,7 +26,7 @@ def import_spec() -> None:
     """Make a spec of another tool's file; what it cannot say is told on stderr, line by line."""
 
 
-@import_spec.command("pytorchjob")
+@import_spec.command("pytorchjob", short_help="The manifest of a PyTorchJob.")
 @click.argument("file")
 @output("yaml", "json")
 def import_pytorchjob(*, file: str, output: str) -> None:
@@ -34,14 +36,14 @@ def import_pytorchjob(*, file: str, output: str) -> None:
     _print(imported(read_text(file, "manifest"), file=file), output)
 
 
-@import_spec.command("accelerate", context_settings={"ignore_unknown_options": True})
+@import_spec.command("accelerate", short_help="An Accelerate config.", context_settings=_OWN_OPTIONS_FIRST)
 @click.argument("file")
 @click.argument("program", nargs=-1, type=click.UNPROCESSED)
 @_name
 @_image
 @output("yaml", "json")
 def import_accelerate(*, file: str, program: tuple[str, ...], name: str | None, image: str | None, output: str) -> None:
-    """Of an Accelerate config FILE, and the PROGRAM with its arguments that it is for."""
+    """Of an Accelerate config FILE, and the PROGRAM with its arguments that it is for. Our own options come first."""
     from kfjob.api.imports import checked
     from kfjob.convert.accelerate import from_accelerate
     from kfjob.spec.source import parse
@@ -50,13 +52,13 @@ def import_accelerate(*, file: str, program: tuple[str, ...], name: str | None, 
     _print(checked(from_accelerate(config, program=program, name=name), image=image), output)
 
 
-@import_spec.command("torchrun", context_settings={"ignore_unknown_options": True})
+@import_spec.command("torchrun", short_help="A torchrun command line.", context_settings=_OWN_OPTIONS_FIRST)
 @click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND...")
 @_name
 @_image
 @output("yaml", "json")
 def import_torchrun(*, words: tuple[str, ...], name: str | None, image: str | None, output: str) -> None:
-    """Of a torchrun command line, in quotes or after `--`; variables may stand before it."""
+    """Of a torchrun command line, in quotes or not; variables may stand before it. Our own options come first."""
     from kfjob.api.imports import checked
     from kfjob.convert.torchrun import from_torchrun
 
@@ -68,7 +70,7 @@ def export_spec() -> None:
     """Make another tool's file of a spec."""
 
 
-@export_spec.command("accelerate")
+@export_spec.command("accelerate", short_help="An Accelerate config.")
 @spec
 @output("yaml", "json")
 def export_accelerate(*, source: Source, output: str) -> None:

@@ -61,7 +61,7 @@ def diff(*, source: Source, output: str, settings: Settings) -> None:
     elif all(change.in_place for change in changes):
         click.echo("hint: `kfjob apply` makes these changes in place", err=True)
     else:
-        click.echo(f"hint: stop `{name}` and submit the spec anew; new pods only would have the changes otherwise", err=True)
+        click.echo(f"hint: `kfjob stop {name}`, then submit the spec: the pods that run would keep what they have", err=True)
 
 
 @click.command()
@@ -110,7 +110,7 @@ def _compared(comparison: Any, output: str) -> None:
     rows = [(one.name, one.field, str(one.here), str(one.ec2)) for one in comparison.differences]
     if rows:
         click.echo(table(("INSTANCE", "FIELD", "CATALOGUE", "EC2"), rows))
-    said = f"{len(comparison.compared)} types compared in {comparison.region}, {len(rows)} numbers differ"
+    said = f"{len(comparison.compared)} types compared in {comparison.region}, numbers that differ: {len(rows)}"
     click.echo(said + (f"; not there: {', '.join(comparison.not_there)}" if comparison.not_there else ""), err=True)
 
 

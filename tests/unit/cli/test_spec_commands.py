@@ -186,7 +186,7 @@ def test_refresh_says_what_differs(kfjob, monkeypatch):
     monkeypatch.setattr(instances, "_client", lambda _: stub)
     assert kfjob("instances", "--refresh") == 0
     assert kfjob.out.splitlines()[1].split() == ["p5.48xlarge", "efa", "32", "16"]
-    assert "1 numbers differ; not there: p4d.24xlarge" in kfjob.err
+    assert "numbers that differ: 1; not there: p4d.24xlarge" in kfjob.err
     assert kfjob("instances", "--refresh", "-o", "json") == 0
     said = json.loads(kfjob.out)
     assert said["differences"] == [{"name": "p5.48xlarge", "field": "efa", "here": 32, "ec2": 16}]

@@ -155,16 +155,17 @@ def test_the_commands(tmp_path, capsys):
 
     file = tmp_path / "a.yaml"
     file.write_text(FSDP)
-    assert run(["import", "accelerate", str(file), "--image", "a:1", "-o", "json", "--", "t.py", "--x"]) == 0
+    assert run(["import", "accelerate", "--image", "a:1", "-o", "json", str(file), "t.py", "--name", "x"]) == 0
     said = json.loads(capsys.readouterr().out)
-    assert said["spec"]["command"][-2:] == ["t.py", "--x"]
+    assert said["spec"]["command"][-2:] == ["--name", "x"]
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(said["spec"]))
     assert run(["export", "accelerate", str(tmp_path / "s.yaml")]) == 0
     assert yaml.safe_load(capsys.readouterr().out) == yaml.safe_load(FSDP)
-    assert run(["import", "torchrun", "--", "A=1", "torchrun", "--nnodes=2", "t.py"]) == 0
+    assert run(["import", "torchrun", "A=1", "torchrun", "--nnodes=2", "t.py", "--image", "x"]) == 0
     out, err = capsys.readouterr()
     assert out.startswith("# yaml-language-server: $schema=")
     assert yaml.safe_load(out)["env"] == {"A": "1"}
+    assert yaml.safe_load(out)["command"] == ["torchrun", "t.py", "--image", "x"]
     assert err == ""
     assert run(["import", "torchrun", "torchrun --nproc-per-node=4 t.py"]) == 0
     assert "note: `--nproc-per-node=4`: taken for 4 GPUs" in capsys.readouterr().err
