@@ -16,13 +16,13 @@ cluster_up() {
     esac
   done
   require_root
+  running || require_no_other
   with_lock
   start=$(now_ms)
   if running; then
     healthy || die "the test cluster runs but is not healthy: see \`scripts/cluster status\`" "scripts/cluster down, then up"
     say "already running (kubeconfig $KUBECONFIG_ADMIN)"
   else
-    require_no_other
     require_kernel
     require_disk
     debian_packages
@@ -37,7 +37,7 @@ cluster_up() {
   [ "$fakes" = 0 ] || step "$fakes fake nodes" fake_nodes "$fakes"
 }
 
-bring_up() {
+bring_up() { # containerd and the stores first, the API server beside them, and all that needs it as soon as it answers
   local start
   start=$(now_ms)
   step "namespaces and network" make_namespaces
@@ -64,11 +64,12 @@ bring_up() {
   wait_for 30 kube-proxy "kube-proxy" component_healthy kube-proxy
   wait_for 30 registry "the registry" component_healthy registry
   wait_for 30 registry-node "the registry inside the node" component_healthy registry-node
-  step "base image in the registry" base_image >/dev/null
-  step "etcd image in the registry" etcd_image >/dev/null
+  step "base and etcd image in the registry" push_images
   wait_for 120 kubelet "the operator's webhook" operator_ready
   say "operator ready: $(seconds_since "$start")"
 }
+
+push_images() { push_base_image && push_etcd_image; }
 
 require_no_other() {
   local owner
@@ -100,20 +101,17 @@ cluster_down() {
   start=$(now_ms)
   if [ -e "$STATE" ]; then end_everything; say "down after $(seconds_since "$start")"; else say "no test cluster is running"; fi
   [ -z "$purge" ] || { rm -rf "$CACHE"; say "removed $CACHE"; }
-  check_clean
+  check_clean || exit
 }
 
 end_everything() {
-  local name
-  for name in kwok kubelet kube-apiserver registry; do kill_soon "$name"; done
-  end_process registry
   # the first process of the pid namespace: the kernel kills all others, and with the last of them the namespaces go
   end_process node
+  end_process registry
   ! ip link show "$LINK" >/dev/null 2>&1 || ip link delete "$LINK"
   empty_cgroups
   rm -rf "$STATE"
 }
-kill_soon() { local pid; ! pid=$(pid_of "$1") || kill -TERM "$pid" 2>/dev/null || true; }
 
 empty_cgroups() {
   local folder pid tries=0

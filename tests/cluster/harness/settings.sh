@@ -17,6 +17,7 @@ POD_CIDR=10.202.0.0/16
 SERVICE_CIDR=10.203.0.0/16
 API_SERVICE_IP=10.203.0.1
 API_SERVER=https://$NODE_IP:6443
+OLDER_GROUP=operator-1-7.kfjob.test
 NODE_NAME=kfjob-node
 CGROUP=kfjob-cluster
 
@@ -24,13 +25,16 @@ CGROUP=kfjob-cluster
 REGISTRY_PORT=26500
 REGISTRY=127.0.0.1:$REGISTRY_PORT
 REGISTRY_NAME=registry.kfjob.test
+ETCD_IMAGE=etcd:3.4
 
 # What a pod finds on the node: the environment's packages (read-only) and a folder that all pods share.
 NODE_SITE_PACKAGES=/run/kfjob/site-packages
 NODE_SHARED=/run/kfjob/shared
 POD_SITE_PACKAGES=/opt/host-site-packages
 
-MIN_FREE_GB=6
+# GiB of disk: sources and compiler caches of a first build, and what a cluster with its images takes afterwards
+FREE_TO_BUILD=12
+FREE_TO_RUN=4
 
 version_of() { # MODULE-FOLDER MODULE: the version that go.mod pins
   awk -v module="$2" '$1 == module || $2 == module { print $NF == "indirect" ? $(NF - 2) : $NF; exit }' "$GO_MODULES/$1/go.mod"
