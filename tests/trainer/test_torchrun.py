@@ -142,8 +142,10 @@ def test_a_users_error_is_one_message(job, tiny, tmp_path):
     one = job(tiny | {"data": "/nowhere/text", "checkpoint_dir": str(tmp_path / "c")}, tmp_path / "logs")
     assert one.end() == [1, 1]
     said = one.said()
-    assert said.count("error: no data at `/nowhere/text`\n  --> data") == 1 + 1  # the trainer's, and torchrun's root cause
+    assert said.count("error: no data at `/nowhere/text`\n  --> data\nhint: ") == 1
+    assert said.count("  traceback : error: no data at `/nowhere/text`\n    --> data\n  hint: ") == 1  # torchrun's root cause
     assert "kfjob/trainer/run.py" not in said
+    assert "SIGABRT" not in said
     assert said.count("Outcome failed") == 1
     assert json.loads((tmp_path / "c" / "outcome.json").read_text()) == {
         "outcome": "failed",
