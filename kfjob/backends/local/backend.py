@@ -193,7 +193,11 @@ class _Following:
     def _next_container(self) -> Iterator[LogGap]:
         before, self._state, self._is_new = self._state, _pod(self._launch, self._pod), False
         if before and self._state and (missed := self._state.restarts - before.restarts - 1) > 0:
-            yield LogGap(pod=self._pod, container_id=before.container_id, reason=f"{missed} restarts were too quick to be read")
+            yield LogGap(
+                pod=self._pod,
+                container_id=before.container_id,
+                reason=f"restarted too quickly: the logs of {missed} containers were not read",
+            )
 
     def _has_ended(self) -> bool:
         if (pod := _pod(self._launch, self._pod)) is not None:
