@@ -130,7 +130,7 @@ def test_stopping_a_job_that_runs(side: Side, name: str):
     ref = side.backend.submit(side.plan(name, SLEEP))
     until(side, lambda: any(pod.phase is PodPhase.RUNNING for pod in side.again.get(name, namespace=ref.namespace).pods))
     events: list[JobChanged | PodChanged] = []
-    watcher = threading.Thread(target=lambda: events.extend(side.backend.watch(ref)))
+    watcher = threading.Thread(target=lambda: events.extend(side.backend.watch(ref)), daemon=True)
     watcher.start()
     until(side, lambda: bool(events))
     side.again.stop(ref, timeout=side.patience)
@@ -183,7 +183,7 @@ def test_of_two_submitters_one_wins(side: Side, name: str):
         except AlreadyExists as err:
             lost.append(err)
 
-    threads = [threading.Thread(target=submit, args=(number,)) for number in range(2)]
+    threads = [threading.Thread(target=submit, args=(number,), daemon=True) for number in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:

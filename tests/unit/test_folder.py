@@ -200,7 +200,7 @@ def test_following_shows_lines_once_they_are_whole_and_the_next_file_after_the_f
             assert time.monotonic() < deadline, seen
             time.sleep(0.01)
 
-    thread = threading.Thread(target=follow)
+    thread = threading.Thread(target=follow, daemon=True)
     thread.start()
     (tmp_path / "new").write_bytes(b"skipped\nfirst\n")
     (tmp_path / "new").rename(path)
