@@ -49,6 +49,10 @@ def connect(*, context: str | None = None, kubeconfig: str | Path | None = None)
     else:
         hint = "set KUBECONFIG or give `--kubeconfig`; on EKS `aws eks update-kubeconfig --name CLUSTER` writes one"
         raise Unreachable("no cluster is configured", cause=f"there is no kubeconfig at `{path}`", hint=hint)
+    if not configuration.host.startswith(("https://", "http://")):
+        raise Unreachable(
+            f"`{configuration.host}` is not the address of an API server", where=path, hint="write `https://HOST:PORT`"
+        )
     return Connection(client=_client(configuration), namespace=namespace, context=name)
 
 

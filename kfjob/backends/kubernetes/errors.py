@@ -158,8 +158,8 @@ def _status(body: bytes) -> dict[str, Any]:
 def _causes(said: dict[str, Any]) -> str:
     """Every cause that the API names, one a line."""
     causes = (said.get("details") or {}).get("causes") or []
-    lines = [f"{cause.get('field', '')}: {cause.get('message', '')}".removeprefix(": ") for cause in causes]
-    return "\n".join(dict.fromkeys(lines))
+    lines = (f"{cause.get('field', '')}: {cause.get('message', '')}".removeprefix(": ") for cause in causes)
+    return "\n".join(line for line in dict.fromkeys(lines) if not line.startswith("<nil>"))  # says that there are others
 
 
 def _plain(err: BaseException | None) -> str:

@@ -17,7 +17,7 @@ from kfjob.backends.kubernetes.client import Backoff, Client, Patience
 from kfjob.backends.kubernetes.cursor import LogCursor
 from kfjob.backends.kubernetes.errors import Broken, unreachable
 from kfjob.backends.kubernetes.lines import LineSplitter
-from kfjob.backends.kubernetes.objects import Object, owner, pod_changed, will_have
+from kfjob.backends.kubernetes.objects import Object, container_names, owner, pod_changed, will_have
 from kfjob.backends.kubernetes.requests import Request
 from kfjob.backends.kubernetes.runs import Next, Position, Run, Then, next_run, run_to_show
 from kfjob.backends.kubernetes.watch import Change, Feed, Listed, joined
@@ -46,6 +46,7 @@ class PodLog:
         self._cursor = LogCursor(from_first=wanted.tail is not None)
         self._position: Position | None = None  # the run that was read last
         self._first: Run | None = None  # the run that was read first
+        self._shown = ""  # the run that the newest line shown was of
         self._left = wanted.limit_bytes  # of text, with line ends; None: no limit
 
     def read(self) -> Iterator[LogLine | LogGap]:
@@ -99,6 +100,10 @@ class PodLog:
         pod = self._client.call(requests.get("pods", self._ref.namespace, self._pod))
         if owner(pod) != self._ref.uid:
             raise NotFound(f"there is no pod `{self._pod}` of this job", cause="a pod of that name belongs to something else")
+        known = container_names(pod)
+        if self._wanted.container not in known:
+            hint = f"it has {', '.join(f'`{container}`' for container in known)}"
+            raise NotFound(f"pod `{self._pod}` has no container `{self._wanted.container}`", hint=hint)
         return pod
 
     def _existing_pod(self) -> str:
@@ -153,7 +158,7 @@ class PodLog:
 
     def _stream(self, run: Run, *, follow: bool) -> Iterator[LogLine | LogGap]:
         """One request, and its new lines. Afterwards `_position` says whether the run was read to its end."""
-        self._cursor.resume(same=self._position is None or self._position.id == run.id)
+        self._cursor.resume(same=self._shown == run.id)
         self._first = self._first or run
         self._position = Position(run.id, run.number, complete=False)
         stream = self._client.open(self._request(run, follow=follow), read_timeout=IDLE_SECONDS)
@@ -192,6 +197,7 @@ class PodLog:
             before = self._cursor.newest
             if not self._cursor.is_new(at):
                 return
+            self._shown = run.id
             if self._cursor.gap:
                 yield LogGap(pod=self._pod, container_id=run.id, after=before, reason="the log was rotated before it was read")
         if lost:
