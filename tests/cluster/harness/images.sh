@@ -91,7 +91,7 @@ job_image() { # prints the reference of the project's image, building and pushin
 }
 project_version() { sed -n 's/^version = "\(.*\)"$/\1/p' "$ROOT/pyproject.toml"; }
 job_sources() ( # BASE: all that the image is made of, on stdout
-  cd "$ROOT"
+  cd "$ROOT" || exit
   echo "$1"
   cat Dockerfile .dockerignore pyproject.toml README.md requirements/trainer.txt
   find kfjob -type f -not -name '*.pyc' | LC_ALL=C sort | xargs sha256sum

@@ -43,12 +43,12 @@ cluster_status() {
   printf '%-24s %-8s %-10s %s\n' COMPONENT PID HEALTH VERSION
   for name in "${components[@]}"; do
     pid=$(pid_of "$name") || pid=-
-    component_healthy "$name" && state=ok || { state=ill; ill=1; }
+    if component_healthy "$name"; then state=ok; else state=ill ill=1; fi
     printf '%-24s %-8s %-10s %s\n' "$name" "$pid" "$state" "$(component_version "$name")"
   done
-  node_ready 2>/dev/null && state=ok || { state=ill; ill=1; }
+  if node_ready 2>/dev/null; then state=ok; else state=ill ill=1; fi
   printf '%-24s %-8s %-10s %s\n' "$NODE_NAME" - "$state" "$(kubectl get nodes --no-headers 2>/dev/null | wc -l) nodes"
-  operator_ready 2>/dev/null && state=ok || { state=ill; ill=1; }
+  if operator_ready 2>/dev/null; then state=ok; else state=ill ill=1; fi
   printf '%-24s %-8s %-10s %s\n' training-operator - "$state" "$OPERATOR_VERSION"
   cat <<EOF
 

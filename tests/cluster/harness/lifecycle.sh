@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 
 with_lock() { # one of these commands at a time; the lock is on the cache's folder and leaves no file
-  mkdir -p "$CACHE"
+  own_folder "$CACHE"
   exec 9<"$CACHE"
   flock --nonblock 9 || { say "waiting for another scripts/cluster"; flock --timeout 1800 9 || die "another scripts/cluster never ended"; }
 }
@@ -28,6 +28,7 @@ cluster_up() {
     debian_packages
     step "programs ready" build_programs
     [ ! -e "$STATE" ] || { say "clearing away what an earlier cluster left"; end_everything; }
+    own_folder "$STATE"
     trap failed_up EXIT
     bring_up
     trap - EXIT
@@ -71,16 +72,20 @@ bring_up() { # containerd and the stores first, the API server beside them, and 
 
 push_images() { push_base_image && push_etcd_image; }
 
+another_owner() { # prints who has the cluster's place on this machine, if it is not this state folder
+  local owner
+  ip link show "$LINK" >/dev/null 2>&1 || return 1
+  owner=$(cat "/sys/class/net/$LINK/ifalias" 2>/dev/null || true)
+  [ "$owner" != "$(link_alias)" ] && echo "${owner:-interface $LINK}"
+}
 require_no_other() {
   local owner
-  if owner=$(ip -o link show "$LINK" 2>/dev/null); then
-    owner=$(cat "/sys/class/net/$LINK/ifalias" 2>/dev/null || true)
-    [ "$owner" = "kfjob test cluster in $STATE" ] && [ -n "$(cat "$STATE/pids/node" 2>/dev/null)" ] && return
-    die "another test cluster is on this machine (${owner:-interface $LINK})" \
-      "one at a time: \`scripts/cluster down\` there, with the same KFJOB_CLUSTER_STATE"
-  fi
-  ! ss -Hltn "sport = :$REGISTRY_PORT" | grep -q . || die "port $REGISTRY_PORT is in use, the registry needs it"
-  ! ip route | grep -E '^10\.20[123]\.' || die "this machine already has routes into 10.201.0.0-10.203.255.255, the cluster's addresses"
+  ! owner=$(another_owner) || die "another test cluster is on this machine ($owner)" \
+    "one at a time: \`scripts/cluster down\` there, with the same KFJOB_CLUSTER_STATE"
+  pid_of registry >/dev/null || ! ss -Hltn "sport = :$REGISTRY_PORT" | grep -q . ||
+    die "port $REGISTRY_PORT is in use, the registry needs it"
+  ip link show "$LINK" >/dev/null 2>&1 || ! ip route | grep -qE '^10\.20[123]\.' ||
+    die "this machine already has routes into 10.201.0.0-10.203.255.255, the cluster's addresses"
 }
 
 failed_up() { # keeps the logs and clears the rest away
@@ -100,17 +105,20 @@ cluster_down() {
   local start
   start=$(now_ms)
   if [ -e "$STATE" ]; then end_everything; say "down after $(seconds_since "$start")"; else say "no test cluster is running"; fi
-  [ -z "$purge" ] || { rm -rf "$CACHE"; say "removed $CACHE"; }
+  [ -z "$purge" ] || { remove_folder "$CACHE"; say "removed $CACHE"; }
   check_clean || exit
 }
 
 end_everything() {
+  [ -e "$STATE/$MARK" ] || die "$STATE is not the test cluster's, it stays"
   # the first process of the pid namespace: the kernel kills all others, and with the last of them the namespaces go
   end_process node
   end_process registry
-  ! ip link show "$LINK" >/dev/null 2>&1 || ip link delete "$LINK"
-  empty_cgroups
-  rm -rf "$STATE"
+  if ! another_owner >/dev/null; then # an old folder's clearing must not touch a later cluster
+    ! ip link show "$LINK" >/dev/null 2>&1 || ip link delete "$LINK"
+    empty_cgroups
+  fi
+  remove_folder "$STATE"
 }
 
 empty_cgroups() {

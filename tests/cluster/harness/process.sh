@@ -24,13 +24,23 @@ end_process() { # NAME: TERM, and KILL after 5 s
 
 in_node() { nsenter --target "$(pid_of node)" --mount --net --pid --ipc --wd=/ -- "$@"; }
 
-join_cgroup() { # puts the calling process into the cluster's own cgroup, out of the terminal's
+make_cgroups() { # the cluster's own, out of the terminal's; pods go beside `system`
   local folder
   for folder in $(cgroup_folders); do
     mkdir -p "$folder/system"
-    [ ! -e "$folder/cpuset.cpus" ] || copy_cpuset "$folder"
-    echo "$BASHPID" >"$folder/system/cgroup.procs" 2>/dev/null || true
+    if [ -e "$folder/cpuset.cpus" ] && [ -e "$folder/tasks" ]; then copy_cpuset "$folder"; fi
+    if [ -e "$folder/cgroup.subtree_control" ]; then pass_controllers "$folder"; fi
   done
+}
+pass_controllers() { # cgroup v2: a child has only the controllers that its parent passes on
+  local controller
+  for controller in cpuset cpu io memory hugetlb pids; do
+    echo "+$controller" >"$1/../cgroup.subtree_control" && echo "+$controller" >"$1/cgroup.subtree_control"
+  done 2>/dev/null || true
+}
+join_cgroup() { # puts the calling process there
+  local folder
+  for folder in $(cgroup_folders); do echo "$BASHPID" >"$folder/system/cgroup.procs" 2>/dev/null || true; done
 }
 cgroup_folders() { # the cluster's folder in every hierarchy: one with cgroup v2, one for each controller with v1
   if [ -e /sys/fs/cgroup/cgroup.controllers ]; then echo "/sys/fs/cgroup/$CGROUP"; return; fi

@@ -18,6 +18,7 @@ SERVICE_CIDR=10.203.0.0/16
 API_SERVICE_IP=10.203.0.1
 API_SERVER=https://$NODE_IP:6443
 OLDER_GROUP=operator-1-7.kfjob.test
+MARK=.kfjob-test-cluster # marks the two folders that may be removed
 NODE_NAME=kfjob-node
 CGROUP=kfjob-cluster
 
@@ -47,6 +48,16 @@ die() { # MESSAGE [HINT]
   printf 'error: %s\n' "$1" >&2
   [ -z "${2:-}" ] || printf 'hint: %s\n' "$2" >&2
   exit 1
+}
+own_folder() { # FOLDER: makes it, with a mark; a folder of somebody else's is neither used nor, later, removed
+  [ ! -e "$1" ] || [ -e "$1/$MARK" ] || [ -z "$(ls -A "$1")" ] ||
+    die "$1 is in use and is not the test cluster's" "give KFJOB_CLUSTER_STATE and KFJOB_CLUSTER_CACHE folders of their own"
+  mkdir -p "$1"
+  touch "$1/$MARK"
+}
+remove_folder() { # FOLDER
+  [ ! -e "$1" ] || [ -e "$1/$MARK" ] || die "$1 is not the test cluster's, it stays"
+  rm -rf --one-file-system "$1"
 }
 now_ms() { local t=${EPOCHREALTIME/[.,]/}; echo $((t / 1000)); }
 seconds_since() { local ms=$(($(now_ms) - $1)); printf '%d.%01d s' $((ms / 1000)) $((ms % 1000 / 100)); }
