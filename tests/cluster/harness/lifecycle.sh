@@ -112,7 +112,7 @@ cluster_down() {
 end_everything() {
   [ -e "$STATE/$MARK" ] || die "$STATE is not the test cluster's, it stays"
   # the first process of the pid namespace: the kernel kills all others, and with the last of them the namespaces go
-  end_process node
+  ! running || step "node ended" end_process node
   end_process registry
   if ! another_owner >/dev/null; then # an old folder's clearing must not touch a later cluster
     ! ip link show "$LINK" >/dev/null 2>&1 || ip link delete "$LINK"

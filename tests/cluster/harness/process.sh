@@ -4,7 +4,9 @@
 # The whole node lives in one set of mount, network, pid and ipc namespaces, whose first process only waits. When that one
 # process ends, the kernel ends all others and drops the mounts, interfaces, rules and sockets that they made.
 
-start_time() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
+start_time() { # PID: nothing for one that has ended, even if nobody has collected it yet
+  sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | awk '$1 != "Z" { print $20 }'
+}
 remember() { mkdir -p "$STATE/pids" && echo "$2 $(start_time "$2")" >"$STATE/pids/$1"; } # NAME PID
 pid_of() { # NAME: its pid if that very process still runs (a recycled pid has another start time)
   local pid started
@@ -12,7 +14,7 @@ pid_of() { # NAME: its pid if that very process still runs (a recycled pid has a
   [ -n "$started" ] && [ "$(start_time "$pid")" = "$started" ] && echo "$pid"
 }
 child_of() { pgrep -P "$1" | head -1; }
-end_process() { # NAME: TERM, and KILL after 5 s
+end_process() { # NAME: TERM, and KILL after some seconds
   local pid tries=0
   pid=$(pid_of "$1") || return 0
   kill -TERM "$pid" 2>/dev/null || true
