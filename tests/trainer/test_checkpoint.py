@@ -90,9 +90,10 @@ def test_what_looks_like_a_checkpoint_and_is_none(workers, copy):
     assert found(workers, copy) == "step-000006"
 
 
-def test_a_damaged_one_is_replaced_when_the_run_comes_by_again(workers, tiny, copy):
+@pytest.mark.parametrize("damage", ["a byte of the second rank's shard", "half a manifest"])
+def test_a_damaged_one_is_replaced_when_the_run_comes_by_again(workers, tiny, copy, damage):
     """The second save of step 6 must not mix with what is left of the first."""
-    flip(copy / "step-000006" / "__1_0.distcp", 5000)
+    DAMAGE[damage](copy / "step-000006")
     (copy / "step-000006" / "__7_0.distcp").write_bytes(b"left over")
     spec = tiny | {"strategy": "fsdp", "checkpoint_dir": str(copy), "checkpoint_every": 3}
     results = workers.run("trained", {"spec": spec}, world_size=2)
