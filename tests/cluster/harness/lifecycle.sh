@@ -74,9 +74,9 @@ push_images() { push_base_image && push_etcd_image; }
 
 another_owner() { # prints who has the cluster's place on this machine, if it is not this state folder
   local owner
-  ip link show "$LINK" >/dev/null 2>&1 || return 1
-  owner=$(cat "/sys/class/net/$LINK/ifalias" 2>/dev/null || true)
-  [ "$owner" != "$(link_alias)" ] && echo "${owner:-interface $LINK}"
+  owner=$(ip -json link show "$LINK" 2>/dev/null | sed -n 's/.*"ifalias":"\([^"]*\)".*/\1/p; t; s/.*"ifname".*/interface of another origin/p')
+  [ -n "$owner" ] || return 1
+  [ "$owner" != "$(link_alias)" ] && echo "$owner"
 }
 require_no_other() {
   local owner
@@ -115,7 +115,7 @@ end_everything() {
   ! running || step "node ended" end_process node
   end_process registry
   if ! another_owner >/dev/null; then # an old folder's clearing must not touch a later cluster
-    ! ip link show "$LINK" >/dev/null 2>&1 || ip link delete "$LINK"
+    ip link delete "$LINK" 2>/dev/null || true # it may be on its way with its namespace
     empty_cgroups
   fi
   remove_folder "$STATE"
