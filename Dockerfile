@@ -57,7 +57,6 @@ ARG CREATED=unknown
 ARG SOURCE=unknown
 ARG KFJOB_VERSION=unknown
 LABEL org.opencontainers.image.title="kfjob trainer" \
-      org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.created="${CREATED}" \
       org.opencontainers.image.source="${SOURCE}" \
