@@ -5,6 +5,7 @@ import stat
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -167,7 +168,7 @@ def test_a_time_is_found_by_bisection(tmp_path: Path, monkeypatch: pytest.Monkey
     looks = []
     look = log_file._timed_line
 
-    def counted(*where):
+    def counted(*where: Any):
         looks.append(where)
         return look(*where)
 

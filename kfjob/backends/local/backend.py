@@ -78,11 +78,7 @@ class LocalBackend:
             lock = launching.fill(staged, plan, launch_order, addresses)
             try:
                 _take_name(staged.parent, launch.parent)
-                launching.start_supervisor(launch, lock)
-            except BackendError:
-                shutil.rmtree(launch, ignore_errors=True)
-                _free_name(launch)
-                raise
+                _supervise(launch, lock)
             finally:
                 os.close(lock)
 
@@ -249,6 +245,16 @@ def _take_name(staged: Path, place: Path) -> None:
     except OSError as err:
         if place.is_dir():
             raise _taken(place.name) from err
+        raise
+
+
+def _supervise(launch: Path, lock: int) -> None:
+    """Start the supervisor, or leave nothing behind."""
+    try:
+        launching.start_supervisor(launch, lock)
+    except (BackendError, OSError):
+        shutil.rmtree(launch, ignore_errors=True)
+        _free_name(launch)
         raise
 
 
