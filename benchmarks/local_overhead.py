@@ -91,7 +91,8 @@ def main() -> None:
     ratio = statistics.median(ours) / statistics.median(hand)
     print(f"median of {rounds}: by hand {statistics.median(hand):.2f} s, through the backend {statistics.median(ours):.2f} s")
     print(
-        f"of that {statistics.median(before):.2f} s before the agents run, {statistics.median(after):.2f} s after they have ended"
+    start, finish = statistics.median(before), statistics.median(after)
+    print(f"of that {start:.2f} s before the agents run, {finish:.2f} s after they have ended")
     )
     print(f"ratio {ratio:.3f} (goal: at most 1.1)")
     sys.exit(ratio > 1.1)
