@@ -90,10 +90,8 @@ def main() -> None:
             print(f"round {number}: by hand {hand[-1]:.2f} s, through the backend {ours[-1]:.2f} s", flush=True)
     ratio = statistics.median(ours) / statistics.median(hand)
     print(f"median of {rounds}: by hand {statistics.median(hand):.2f} s, through the backend {statistics.median(ours):.2f} s")
-    print(
     start, finish = statistics.median(before), statistics.median(after)
     print(f"of that {start:.2f} s before the agents run, {finish:.2f} s after they have ended")
-    )
     print(f"ratio {ratio:.3f} (goal: at most 1.1)")
     sys.exit(ratio > 1.1)
 
