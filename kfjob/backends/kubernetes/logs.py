@@ -135,11 +135,12 @@ class PodLog:
     def _await(self, pod_uid: str) -> Next | Then:
         """Wait until there is something to read, or never will be."""
         feed = Feed(self._client, requests.one("pods", self._ref.namespace, self._pod))
-        for change in feed.changes():
-            pod = _there(change, lambda pod: pod["metadata"]["uid"] == pod_uid)
-            step = Then.END if pod is None else next_run(pod, self._wanted.container, self._position)
-            if step is not Then.WAIT:
-                return step
+        with contextlib.closing(feed.changes()) as changes:
+            for change in changes:
+                pod = _there(change, lambda pod: pod["metadata"]["uid"] == pod_uid)
+                step = Then.END if pod is None else next_run(pod, self._wanted.container, self._position)
+                if step is not Then.WAIT:
+                    return step
         return Then.END  # the client was closed
 
     def _read_run(self, step: Next) -> Iterator[LogLine | LogGap]:

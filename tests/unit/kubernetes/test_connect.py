@@ -144,7 +144,8 @@ def test_a_name_that_does_not_exist(tmp_path: Path):
 
 @pytest.mark.parametrize("server", ["https://[::1", "ftp://127.0.0.1", "nonsense"])
 def test_an_address_that_is_none(tmp_path: Path, server: str):
-    assert server in str(ask(kubeconfig(tmp_path, server)))
+    told = str(ask(kubeconfig(tmp_path, server)))
+    assert server in told or "Invalid IPv6 URL" in told  # versions 31 to 35, and 37
 
 
 def test_a_closed_backend_does_nothing_more(tmp_path: Path):

@@ -13,7 +13,7 @@ import urllib3.connection
 import urllib3.exceptions
 
 from kfjob.backends.kubernetes import requests
-from kfjob.backends.kubernetes.errors import Broken, Expired, broken, is_passing, refusal, unreachable
+from kfjob.backends.kubernetes.errors import Broken, Conflict, Expired, broken, is_passing, refusal, unreachable
 from kfjob.errors import AlreadyExists, BackendError, Forbidden, KfjobError, NotFound, Refused
 
 JOB = {"kind": "PyTorchJob", "metadata": {"name": "llama", "namespace": "ml"}}
@@ -31,7 +31,7 @@ CASES = {
     "no-crd": (GET, Refused, "kubectl apply --server-side -k manifests/operator"),
     "no-job": (GET, NotFound, "there is no job `llama` in namespace `ml`"),
     "no-pod": (requests.get("pods", "ml", "llama-worker-0"), NotFound, "there is no pod `llama-worker-0`"),
-    "other-uid": (requests.delete_job("ml", "llama", "x"), Refused, "does not match the UID"),
+    "other-uid": (requests.delete_job("ml", "llama", "x"), Conflict, "does not match the UID"),
     "log-waiting": (LOG, Refused, "is waiting to start"),
     "log-no-previous": (LOG, Refused, "previous terminated container"),
     "log-no-container": (LOG, Refused, "is not valid for pod"),
