@@ -59,6 +59,8 @@ def test_a_job_with_its_own_etcd_comes_and_goes_as_one(space: Space, backend: Ku
     until(lambda: runs(backend, ref))  # the workers' init container waits for an etcd that answers
     (line, *_) = backend.logs(ref, etcd, LogRange(container="etcd", tail=1))
     assert isinstance(line, LogLine)
+    with pytest.raises(NotFound, match="has no container `etcd`"):
+        list(backend.logs(ref, f"{name}-worker-0", LogRange(container="etcd", follow=True)))
     assert [pod.pod for pod in backend.get(name, namespace=space.name).pods] == [f"{name}-worker-0"]
     backend.stop(ref, timeout=PATIENCE)
     assert not is_there(space, "pods", etcd)

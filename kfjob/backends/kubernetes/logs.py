@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from kfjob.backends import log_file
 from kfjob.backends.base import JobRef, LogRange
 from kfjob.backends.kubernetes import requests
-from kfjob.backends.kubernetes.client import Backoff, Client, Patience
+from kfjob.backends.kubernetes.client import ANSWER_SECONDS, Backoff, Client, Patience
 from kfjob.backends.kubernetes.cursor import LogCursor
 from kfjob.backends.kubernetes.errors import Broken, unreachable
 from kfjob.backends.kubernetes.lines import LineSplitter
@@ -79,7 +79,7 @@ class PodLog:
         Raises:
             NotFound: no such pod, and there will be none.
         """
-        pod_uid = self._existing_pod()
+        pod_uid = self._get_pod(wait=True)["metadata"]["uid"]
         patience = Patience(self._client)
         while self._wanting() and not self._client.closed:
             opened = time.monotonic()
@@ -96,8 +96,31 @@ class PodLog:
                 patience.failure(err)
             patience.pause()
 
-    def _get_pod(self) -> Object:
-        pod = self._client.call(requests.get("pods", self._ref.namespace, self._pod))
+    def _get_pod(self, *, wait: bool = False) -> Object:
+        """The pod. With `wait`, once it is there: right after a submit the operator has not made it yet."""
+        try:
+            pod = self._client.call(requests.get("pods", self._ref.namespace, self._pod))
+        except NotFound:
+            if not wait or (to_come := self._pod_to_come()) is None:
+                raise
+            pod = to_come
+        return self._checked(pod)
+
+    def _pod_to_come(self) -> Object | None:
+        """The pod, as soon as it is made; None if the job will not have it."""
+        job = requests.one(names.PLURAL, self._ref.namespace, self._ref.name)
+        pod = requests.one("pods", self._ref.namespace, self._pod)
+        with contextlib.closing(joined([Feed(self._client, job), Feed(self._client, pod)])) as changes:
+            for change in changes:
+                thing = _there(change, lambda thing: self._ref.uid in {thing["metadata"]["uid"], owner(thing)})
+                if change.resource != names.PLURAL and thing:
+                    return thing
+                if change.resource == names.PLURAL and not (thing and will_have(thing, self._pod)):
+                    return None
+        return None
+
+    def _checked(self, pod: Object) -> Object:
+        """The pod, which is this job's and has the container."""
         if owner(pod) != self._ref.uid:
             raise NotFound(f"there is no pod `{self._pod}` of this job", cause="a pod of that name belongs to something else")
         known = container_names(pod)
@@ -105,22 +128,6 @@ class PodLog:
             hint = f"it has {', '.join(f'`{container}`' for container in known)}"
             raise NotFound(f"pod `{self._pod}` has no container `{self._wanted.container}`", hint=hint)
         return pod
-
-    def _existing_pod(self) -> str:
-        """The uid of the pod, once it is there: right after a submit the operator has not made it yet."""
-        try:
-            return str(self._get_pod()["metadata"]["uid"])
-        except NotFound as missing:
-            job = requests.one(names.PLURAL, self._ref.namespace, self._ref.name)
-            pod = requests.one("pods", self._ref.namespace, self._pod)
-            with contextlib.closing(joined([Feed(self._client, job), Feed(self._client, pod)])) as changes:
-                for change in changes:
-                    thing = _there(change, lambda thing: self._ref.uid in {thing["metadata"]["uid"], owner(thing)})
-                    if change.resource != names.PLURAL and thing is not None:
-                        return str(thing["metadata"]["uid"])
-                    if change.resource == names.PLURAL and not (thing and will_have(thing, self._pod)):
-                        raise missing from None
-            raise
 
     def _no_log(self, pod: Object, cause: str | None = None) -> NotFound:
         if self._wanted.previous:
@@ -162,7 +169,7 @@ class PodLog:
         self._cursor.resume(same=self._shown == run.id)
         self._first = self._first or run
         self._position = Position(run.id, run.number, complete=False)
-        stream = self._client.open(self._request(run, follow=follow), read_timeout=IDLE_SECONDS)
+        stream = self._client.open(self._request(run, follow=follow), read_timeout=IDLE_SECONDS if follow else ANSWER_SECONDS)
         splitter = LineSplitter(LINE_BYTES)
         try:
             for piece in stream.chunks():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -25,6 +26,7 @@ SECOND = 1_000_000_000
 START = 1_795_253_000 * SECOND
 REF = JobRef(backend="kubernetes", namespace="ml", name="llama", uid="job-1")
 POD = "llama-worker-0"
+JOB = {"metadata": {"name": "llama", "uid": "job-1"}, "spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 1}}}}
 
 
 def stamped(time: int, text: str) -> bytes:
@@ -42,14 +44,26 @@ class Kubelet:
     chunk: int = 7
     run: int = 0  # the one that runs now
     ended: bool = False
+    absent_for: int = 0  # so many questions after the pod
+    jobs: list[dict[str, Any]] = field(default_factory=lambda: [JOB])
     asked: list[Request] = field(default_factory=list)
 
     def answer(self, request: Request) -> FakeStream | Broken:
         self.asked.append(request)
+        if request.resource == "pytorchjobs":
+            return reply({"metadata": {"resourceVersion": "1"}, "items": self.jobs}) if request.verb == "list" else FakeStream()
         if request.subresource == "log":
             return self._log(dict(request.query))
         if request.verb == "watch":
-            return FakeStream(pieces=[])
+            there = json.dumps({"type": "ADDED", "object": self._pod()}).encode() + b"\n"
+            return FakeStream(pieces=[there] if self.absent_for == 0 else [])
+        if self.absent_for > 0:
+            self.absent_for -= 1
+            return (
+                refused(404, "NotFound", "no", kind="pods")
+                if request.verb == "get"
+                else reply({"metadata": {"resourceVersion": "1"}})
+            )
         pod = self._pod()
         return reply(pod if request.verb == "get" else {"metadata": {"resourceVersion": "1"}, "items": [pod]})
 
@@ -59,7 +73,12 @@ class Kubelet:
         if self.run:
             status["lastState"] = {"terminated": {"containerID": f"run-{self.run - 1}"}}
         return {
-            "metadata": {"name": POD, "uid": "pod-1", "ownerReferences": [{"kind": "PyTorchJob", "uid": "job-1"}]},
+            "metadata": {
+                "name": POD,
+                "uid": "pod-1",
+                "resourceVersion": "2",
+                "ownerReferences": [{"kind": "PyTorchJob", "uid": "job-1"}],
+            },
             "spec": {"containers": [{"name": "pytorch"}]},
             "status": {"phase": "Succeeded" if self.ended else "Running", "containerStatuses": [status]},
         }
@@ -237,6 +256,18 @@ def test_a_pod_of_another_job_is_not_read():
     other = JobRef(backend="kubernetes", namespace="ml", name="llama", uid="job-2")
     with pytest.raises(NotFound, match="belongs to something else"):
         list(PodLog(pod.client(), other, POD, LogRange()).read())
+
+
+def test_a_pod_that_is_not_made_yet_is_waited_for():
+    assert texts(kubelet([(START, "x")], absent_for=2).follow()) == ["x"]
+    with pytest.raises(NotFound, match="there is no pod"):
+        kubelet([(START, "x")], absent_for=2).read()
+
+
+@pytest.mark.parametrize("jobs", [[], [JOB | {"status": {"conditions": [{"type": "Failed", "status": "True"}]}}]])
+def test_a_pod_that_will_not_be_made_is_not_waited_for(jobs: list[dict[str, Any]]):
+    with pytest.raises(NotFound, match="there is no pod"):
+        kubelet([(START, "x")], absent_for=1000, jobs=jobs).follow()
 
 
 def test_a_container_that_the_pod_has_not():
