@@ -19,7 +19,12 @@ from tests.contract.side import Side
 
 COUNT = ["python3", "-c", "import time\nfor i in range(6):\n    print('line', i, flush=True)\n    time.sleep(0.4)"]
 FAIL = ["python3", "-c", "import sys\nprint('about to fail', flush=True)\nsys.exit(3)"]
-SLEEP = ["python3", "-c", "import time\nprint('asleep', flush=True)\ntime.sleep(600)"]
+# pid 1 of a container ignores SIGTERM unless it says otherwise, and every stop would wait for the end of the grace period
+SLEEP = [
+    "python3",
+    "-c",
+    "import signal, time\nsignal.signal(15, lambda *_: exit(143))\nprint('asleep', flush=True)\ntime.sleep(600)",
+]
 LINES = [f"line {i}" for i in range(6)]
 
 
