@@ -1,7 +1,8 @@
 """Whether a live job can become what a plan says, without a relaunch. Pure.
 
 The operator hands a changed pod template, environment or restart policy to new pods only (v1.9.3), so that one job would run
-two versions of itself. Only the number of workers can be changed in place.
+two versions of itself. What can be changed in place is the number of workers of an elastic job, within its limits, and the run
+policy.
 """
 
 from __future__ import annotations
@@ -16,12 +17,8 @@ from kfjob.errors import Refused
 from kfjob.plan import JobPlan
 from kfjob.spec import names
 
-IN_PLACE = (
-    "spec.pytorchReplicaSpecs.Worker.replicas",
-    "spec.elasticPolicy.minReplicas",
-    "spec.elasticPolicy.maxReplicas",
-    "spec.runPolicy",
-)
+IN_PLACE = ("spec.pytorchReplicaSpecs.Worker.replicas", "spec.runPolicy")
+"""The limits of an elastic job are not among them: running agents keep the ones they were started with (PET_NNODES)."""
 
 
 @dataclass(frozen=True, kw_only=True)
