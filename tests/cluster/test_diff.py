@@ -8,7 +8,14 @@ import pytest
 
 from tests.cluster.shell import Shell
 
-SPEC = "image: a:1\nnodes: 2\ninstance: p4d.24xlarge\nrun: {suspend: true}\ncommand: torchrun train.py\n"
+SPEC = """\
+image: a:1
+nodes: 2
+elastic: {min: 1, max: 4}
+instance: p4d.24xlarge
+run: {suspend: true}
+command: torchrun train.py
+"""
 WORKER = "spec.pytorchReplicaSpecs.Worker"
 
 
@@ -29,8 +36,8 @@ def test_every_change_is_labelled_as_apply_and_relaunch_see_it(kfjob, name, tmp_
     assert changes() == {}
 
     more = ("--set", "nodes=3")
-    elastic = {"spec.elasticPolicy.minReplicas": True, "spec.elasticPolicy.maxReplicas": True}
-    assert changes(*more) == {f"{WORKER}.replicas": True, **elastic}
+    assert changes(*more) == {f"{WORKER}.replicas": True}
+    assert changes("--set", "elastic.max=8") == {"spec.elasticPolicy.maxReplicas": False}
     assert changes("--set", "run.ttl=60") == {"spec.runPolicy.ttlSecondsAfterFinished": True}
     assert changes() == {}  # nothing was changed
     kfjob("apply", "job.yaml", *more)
