@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kfjob.events import JobPhase, PodPhase
 from kfjob.observe.diagnose.conditions import CONDITIONS, Case
 from kfjob.observe.diagnose.diagnosis import Diagnosis, Finding
-from kfjob.observe.diagnose.rule import Role, Rule, Severity
+from kfjob.observe.diagnose.rule import Role, Rule, Severity, Subject
 from kfjob.observe.diagnose.symptoms import Sighting, Symptoms
 from kfjob.observe.lines import SECOND
 from kfjob.observe.view import JobView
@@ -42,8 +42,8 @@ def diagnose(symptoms: Symptoms, view: JobView, *, job: str) -> Diagnosis:
     """The answer, as far as the events tell it."""
     case = Case(view, symptoms)
     judged = [one for track in symptoms.tracks() if (one := _judge_all(case, track.sightings, track.count))]
+    case = replace(case, lost=tuple(one.sighting for one in judged if _is_loss(one)))
     judged += [_judge(case, sighting) for condition in CONDITIONS for sighting in condition(case)]
-    judged = [one for one in judged if not one.sighting.over]
     errors = [one for one in judged if one.severity is Severity.ERROR and not one.recovered]
     findings = _grouped(judged, job)
     first = None
@@ -53,7 +53,7 @@ def diagnose(symptoms: Symptoms, view: JobView, *, job: str) -> Diagnosis:
     kinds: dict[str, list[Finding]] = defaultdict(list)
     for finding, _ in findings:
         if finding is not first:
-            kinds[_kind(finding)].append(finding)
+            kinds[_kind(finding, first)].append(finding)
     return Diagnosis(
         headline=view.headline,
         failed=view.phase is JobPhase.FAILED or first is not None,
@@ -64,14 +64,31 @@ def diagnose(symptoms: Symptoms, view: JobView, *, job: str) -> Diagnosis:
     )
 
 
-def _kind(finding: Finding) -> str:
+def _time(case: Case, sighting: Sighting) -> int | None:
+    """When it happened; nobody tells when a container ended, but its log ends about then, and the report comes later."""
+    near = case.view.dated
+    time = sighting.moment.resolve(near)
+    pod = case.symptoms.pods.get(sighting.pod)
+    if pod and sighting.rule.subject is Subject.POD and not sighting.waiting:
+        end = pod.clock.now().resolve(near)
+        return min(time, end) if time is not None and end is not None else time
+    return time
+
+
+def _is_loss(one: _Judged) -> bool:
+    holds = one.severity is Severity.ERROR and not one.recovered
+    return holds and one.role is Role.CONSEQUENCE and one.sighting.joined and one.sighting.line is not None
+
+
+def _kind(finding: Finding, first: Finding | None) -> str:
     if finding.severity is Severity.HARMLESS:
         return "harmless"
     if finding.recovered:
         return "recovered"
     if finding.severity is Severity.WARNING:
         return "warnings"
-    return "others" if finding.role in {Role.CAUSE, Role.SUSPECT} else "followed"
+    explained = first is not None and _TELLING[finding.role] > _TELLING[first.role]
+    return "followed" if explained or finding.role in {Role.CONSEQUENCE, Role.SYMPTOM} else "others"
 
 
 def _judge_all(case: Case, sightings: list[Sighting], count: int) -> _Judged | None:
@@ -83,13 +100,21 @@ def _judge_all(case: Case, sightings: list[Sighting], count: int) -> _Judged | N
 
 def _judge(case: Case, sighting: Sighting, count: int = 1) -> _Judged:
     rule = sighting.rule
-    time = sighting.moment.resolve(case.view.dated)
+    time = _time(case, sighting)
     role = rule.once_joined if rule.once_joined and sighting.joined else rule.role
     severity = rule.severity
     recovered = severity is Severity.ERROR and not rule.lasting and _overcome(case, sighting, time)
     if severity is Severity.ERROR and rule.until_joined and not sighting.joined:
         severity = _while_starting(case, sighting, recovered=recovered)
+    elif role is Role.CONSEQUENCE and _after_the_end(case, sighting):
+        severity = Severity.HARMLESS
     return _Judged(sighting, severity, role, recovered, time, count)
+
+
+def _after_the_end(case: Case, sighting: Sighting) -> bool:
+    """Whether the pod's own work was done by then: peers may leave in any order."""
+    pod = case.symptoms.pods.get(sighting.pod)
+    return pod is not None and pod.finished is not None and sighting.order > pod.finished
 
 
 def _while_starting(case: Case, sighting: Sighting, *, recovered: bool) -> Severity:
@@ -121,12 +146,12 @@ def _overcome(case: Case, sighting: Sighting, time: int | None) -> bool:
     near = case.view.dated
     newest = [moment.resolve(near) for one in case.symptoms.pods.values() if one.progress for moment in [one.progress[1]]]
     progress = max((at for at in newest if at is not None), default=None)
+    if not sighting.moment.exact:
+        time = sighting.until.resolve(near) if sighting.until else None
     if time is None or progress is None:
         return False
-    if sighting.moment.exact and progress - time > WENT_ON:
-        return True
     begins = (moment.resolve(near) for one in case.symptoms.pods.values() for _, moment in one.begins)
-    return any(at is not None and time < at <= progress for at in begins)
+    return progress - time > WENT_ON or any(at is not None and time < at <= progress for at in begins)
 
 
 class _Values(dict[str, str]):

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from kfjob.events import JobPhase, PodPhase
-from kfjob.observe.diagnose.rule import Role, Subject
 from kfjob.observe.diagnose.rules import BY_ID
 from kfjob.observe.diagnose.stamps import Moment
 from kfjob.observe.diagnose.symptoms import PodTrace, Sighting, Symptoms
@@ -30,8 +29,11 @@ class Case:
 
     view: JobView
     symptoms: Symptoms
+    lost: tuple[Sighting, ...] = ()  # where agents and processes that had met the others lost them, and nothing was mended
 
-    def sighting(self, rule: str, *, pod: str = "", moment: Moment | None = None, evidence: str = "", **values: object) -> Sighting:
+    def sighting(
+        self, rule: str, *, pod: str = "", moment: Moment | None = None, evidence: str = "", **values: object
+    ) -> Sighting:
         """One symptom."""
         told = {name: str(value) for name, value in values.items()}
         trace = self.symptoms.pods.get(pod)
@@ -142,25 +144,24 @@ def import_shortfall(case: Case) -> Found:
 
 def rank0_left_early(case: Case) -> Found:
     """The pod of rank 0 ended well, and others lost their connection."""
-    lost = _consequences(case)
     for name, pod in case.symptoms.pods.items():
         seen = case.view.pods.get(name)
         well = pod.finished is not None or (pod.state and pod.state.phase is PodPhase.SUCCEEDED)
-        if seen and seen.group_rank == 0 and well and any(sighting.pod != name for sighting in lost):
+        if seen and seen.group_rank == 0 and well and any(sighting.pod != name for sighting in case.lost):
             yield case.sighting("rank0-left-early", pod=name, moment=pod.clock.now(), evidence=pod.clock.last)
 
 
 def peer_lost(case: Case) -> Found:
     """A pod's log ends, without a fault, when others lose their connection."""
     near = case.view.dated
-    lost = [(time, one) for one in _consequences(case) if (time := one.moment.resolve(near)) is not None]
-    if not lost:
+    times = [(not one.moment.exact, time) for one in case.lost if (time := one.moment.resolve(near)) is not None]
+    if not times:
         return
-    first = min(time for time, _ in lost)
+    _, first = min(times)  # an inexact time is that of a line before
     hosts = {pod.launch.rdzv_endpoint.rpartition(":")[0] for pod in case.symptoms.pods.values() if pod.launch}
     for name, pod in case.symptoms.pods.items():
         end = pod.clock.now().resolve(near)
-        if end is not None and end <= first + SECOND and _silent(pod) and all(sighting.pod != name for _, sighting in lost):
+        if end is not None and end <= first + SECOND and _silent(pod) and all(sighting.pod != name for sighting in case.lost):
             rule = "store-host-lost" if name in {host.partition(".")[0] for host in hosts} else "peer-lost"
             yield case.sighting(rule, pod=name, moment=Moment(time=end), evidence=pod.clock.last)
 
@@ -170,17 +171,6 @@ def _silent(pod: PodTrace) -> bool:
     ended = pod.finished is not None or (pod.state is not None and pod.state.phase is PodPhase.SUCCEEDED)
     faults = any(track.rule.severity != "harmless" for track in pod.tracks.values())
     return pod.joined and not ended and not faults
-
-
-def _consequences(case: Case) -> list[Sighting]:
-    tracks = (track for track in case.symptoms.tracks() if track.rule.subject is Subject.LOG)
-    return [
-        sighting
-        for track in tracks
-        for sighting in track.sightings
-        if track.rule.role is Role.CONSEQUENCE or (sighting.joined and track.rule.once_joined is Role.CONSEQUENCE)
-        if track.rule.severity != "harmless"
-    ]
 
 
 CONDITIONS: tuple[Callable[[Case], Found], ...] = (

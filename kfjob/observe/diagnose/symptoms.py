@@ -42,6 +42,7 @@ class Sighting:
     values: Mapping[str, str]
     order: int
     moment: Moment
+    until: Moment | None = None  # the next time that the log tells, where `moment` is that of a line before
     line: int | None = None
     rank: int | None = None
     evidence: tuple[str, ...] = ()
@@ -78,6 +79,7 @@ class PodTrace:
     tracks: dict[tuple[str, str], Track] = field(default_factory=dict)
     said: tuple[Any, Any] = (None, None)
     handled: dict[str, tuple[str, str]] = field(default_factory=dict)  # by process: the exception it raised last
+    undated: list[Sighting] = field(default_factory=list)  # whose `until` is not known yet
 
     def begin(self, order: int) -> None:
         """A round or a container began."""
@@ -124,7 +126,11 @@ class Symptoms:
         pod.clock.pass_by(event.time, event.text)
         self._follow(pod, event, view)
         text = event.text
-        if not pod.tracebacks.waiting and not any(literal in text for literal in COARSE):
+        if pod.undated and (moment := Moment(event.time) if event.time is not None else written(text)):
+            for sighting in pod.undated:
+                sighting.until = moment
+            pod.undated.clear()
+        if not pod.tracebacks.waiting and text[:1] != "W" and not any(literal in text for literal in COARSE):
             return
         plain, _ = clean(text)
         raised = pod.tracebacks.feed(plain)
@@ -147,8 +153,9 @@ class Symptoms:
             for track in pod.tracks.values():
                 for sighting in track.sightings:
                     sighting.previous = True
-        pod.container, pod.lines, pod.joined = container, 0, False
+        pod.container, pod.lines, pod.joined, pod.finished = container, 0, False, None
         pod.clock, pod.tracebacks = Clock(), Tracebacks()
+        pod.undated.clear()
 
     def _follow(self, pod: PodTrace, event: LogLine, view: JobView) -> None:
         """What the view has made of the line: a round, progress, a launch, an end."""
@@ -195,6 +202,8 @@ class Symptoms:
             evidence=tuple(line[:QUOTED] for line in evidence),
             joined=pod.joined,
         )
+        if not sighting.moment.exact and len(pod.undated) < KINDS:
+            pod.undated.append(sighting)
         _keep(pod.tracks, sighting, episode=len(pod.begins) and pod.begins[-1][0], variant=variant)
 
     def _pod(self, event: PodChanged) -> None:
@@ -277,7 +286,7 @@ def _rank(text: str, name: str, view: JobView) -> int | None:
 
 
 def _date(pod: PodTrace, text: str) -> None:
-    """torchrun's summary tells when the first of its workers failed: better than the time of the line before."""
+    """Torchrun's summary tells when the first of its workers failed: better than the time of the line before."""
     moment = written(text)
     if moment is None or moment.time is None:
         return

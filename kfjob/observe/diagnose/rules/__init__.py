@@ -18,13 +18,12 @@ GROUPS: tuple[tuple[str, tuple[Rule, ...]], ...] = (
 )
 RULES: tuple[Rule, ...] = tuple(rule for _, rules in GROUPS for rule in rules)
 BY_ID: dict[str, Rule] = {rule.id: rule for rule in RULES}
-OF: dict[Subject, tuple[Rule, ...]] = {
-    subject: tuple(rule for rule in RULES if rule.subject is subject) for subject in Subject
-}
+OF: dict[Subject, tuple[Rule, ...]] = {subject: tuple(rule for rule in RULES if rule.subject is subject) for subject in Subject}
 
 COARSE = (
     "rror", "arn", "WARN", "xception", "ailed", "FAILED", "annot", "c10d]", "NCCL", "ignal", "endezvous", "etcd",
     "illed", "not found", "enied", "No such", "Xid", "ffer", "Outcome ", "libfabric", "OFI", "unrecognized", "raceback",
-    "exit code", "gated", "No space", "_STORE", "lower", "fallen", "too old", "Exit",
+    "exit code", "gated", "time      :", "[W", "]:W", "OMP_", "destroy_process_group", "No space", "_STORE", "lower", "fallen", "too old", "Exit",
 )  # fmt: skip
-"""One of these is in every line that a log rule can know, and in every warning; all other lines cost nothing but this look."""
+"""One of these is in every line that a log rule can know, and in every warning; all other lines cost nothing but this "
+"look."""

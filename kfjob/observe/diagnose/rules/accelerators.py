@@ -36,9 +36,11 @@ RULES = (
     Rule(
         id="libcuda-missing",
         title="libcuda.so is not in the container",
-        cause="the driver's library comes from the node: the pod asked for no GPU, the device plugin or the NVIDIA runtime is "
+        cause="the driver's library comes from the node: the pod asked for no GPU, the device plugin or the NVIDIA runtime "
+        "is "
         "missing, or the loader looks elsewhere",
-        remedy="ask for GPUs (`resources`/`instance`), check the NVIDIA device plugin; on a bare node add the driver's folder "
+        remedy="ask for GPUs (`resources`/`instance`), check the NVIDIA device plugin; on a bare node add the driver's "
+        "folder "
         "to `LD_LIBRARY_PATH`",
         markers=("libcuda.so",),
         pattern=r"libcuda\.so\S*(?::| ).*(?:cannot open shared object file|not found|No such file)"
@@ -57,8 +59,14 @@ RULES = (
         title="the pod has no GPU",
         cause="NCCL or CUDA was asked for, and no device is there: the pod requests none, or it runs on a node without",
         remedy="set `instance` or `resources.gpus`; on CPUs use the gloo backend",
-        markers=("no GPUs found", "requires at least one CUDA device", "no NVIDIA driver", "no CUDA-capable device",
-                 "No CUDA GPUs are available", "not compiled with CUDA"),
+        markers=(
+            "no GPUs found",
+            "requires at least one CUDA device",
+            "no NVIDIA driver",
+            "no CUDA-capable device",
+            "No CUDA GPUs are available",
+            "not compiled with CUDA",
+        ),
         pattern=r"ProcessGroupNCCL is only supported with GPUs, no GPUs found|requires at least one CUDA device"
         r"|Found no NVIDIA driver|no CUDA-capable device is detected|No CUDA GPUs are available"
         r"|Torch not compiled with CUDA enabled",
@@ -86,7 +94,8 @@ RULES = (
         title="two processes use the same GPU",
         cause="NCCL found rank {one} and rank {two} on one device: the device index is not `LOCAL_RANK`, or there are more "
         "processes than GPUs",
-        remedy="`torch.cuda.set_device(int(os.environ['LOCAL_RANK']))` before the process group, and `processes_per_node` = GPUs",
+        remedy="`torch.cuda.set_device(int(os.environ['LOCAL_RANK']))` before the process group, and `processes_per_node` = "
+        "GPUs",
         markers=("Duplicate GPU detected",),
         pattern=r"Duplicate GPU detected ?: rank (?P<one>\d+) and rank (?P<two>\d+)",
     ),
@@ -112,8 +121,12 @@ RULES = (
         cause="the plugin found no EFA device in the pod: `vpc.amazonaws.com/efa` is not requested, the device plugin is "
         "missing, the security group forbids it, or the instance has none",
         remedy="set `instance` (which requests its EFA devices), and check the EFA device plugin and the security group",
-        markers=("No eligible providers", "aws-ofi-nccl initialization failed", "provider efa output empty list",
-                 "Failed to initialize OFI"),
+        markers=(
+            "No eligible providers",
+            "aws-ofi-nccl initialization failed",
+            "provider efa output empty list",
+            "Failed to initialize OFI",
+        ),
         pattern=r"No eligible providers were found|aws-ofi-nccl initialization failed"
         r"|fi_getinfo: provider efa output empty list|NET/OFI .*initialization failed",
         severity=Severity.WARNING,
@@ -122,10 +135,10 @@ RULES = (
     ),
     Rule(
         id="shm-too-small",
-        title="/dev/shm is too small",
+        title="shared memory (/dev/shm) is too small",
         cause="data loaders and NCCL share memory through /dev/shm, of which a container has 64 MiB unless a volume is mounted",
         remedy="set `shared_memory` (kfjob mounts a memory-backed /dev/shm), or lower the number of loader workers",
-        markers=("shared memory", "unable to write to file </torch_", "/dev/shm"),
+        markers=("shared memory", "unable to write to file </torch_", "dev/shm"),
         pattern=r"out of shared memory|insufficient shared memory|unable to write to file </torch_"
         r"|(?:while|Error|rror).*/dev/shm/|/dev/shm.*No space left on device|No space left on device.*/dev/shm",
     ),
@@ -141,7 +154,8 @@ RULES = (
     Rule(
         id="nccl-system-error",
         title="NCCL met a system or network error",
-        cause="a call of the operating system or of the driver failed beneath NCCL; with `NCCL_DEBUG=WARN` the line before says "
+        cause="a call of the operating system or of the driver failed beneath NCCL; with `NCCL_DEBUG=WARN` the line before "
+        "says "
         "which",
         remedy="set `NCCL_DEBUG=WARN` and relaunch; look for a network interface, /dev/shm or driver fault",
         markers=("unhandled system error", "unhandled cuda error", "ncclUnhandledCudaError", "ncclSystemError"),

@@ -40,10 +40,12 @@ RULES = (
         id="pull-denied",
         title="the registry refuses the image",
         cause="it wants credentials that the node does not have, or the repository does not exist and it will not say so",
-        remedy="name a pull secret (`image_pull_secrets`), or let the node's role pull; check the account and region in `image`",
+        remedy="name a pull secret (`image_pull_secrets`), or let the node's role pull; check the account and region in "
+        "`image`",
         subject=Subject.POD,
         markers=_PULL,
-        pattern=r"(?:ErrImagePull|ImagePullBackOff|pull).*(?:denied|nauthorized|authorization failed|no basic auth|401|403 Forbidden)",
+        pattern=r"(?:ErrImagePull|ImagePullBackOff|pull).*(?:denied|nauthorized|authorization failed|no basic auth|401"
+        r"|403 Forbidden)",
     ),
     Rule(
         id="image-name-invalid",
@@ -61,7 +63,8 @@ RULES = (
         remedy="check the registry in `image`, and the nodes' way to it (NAT, VPC endpoints for ECR and S3)",
         subject=Subject.POD,
         markers=_PULL,
-        pattern=r"(?:ErrImagePull|ImagePullBackOff).*(?:no such host|i/o timeout|connection refused|TLS|x509|dial tcp|server misbehaving)",
+        pattern=r"(?:ErrImagePull|ImagePullBackOff).*(?:no such host|i/o timeout|connection refused|TLS|x509|dial tcp"
+        r"|server misbehaving)",
     ),
     Rule(
         id="image-pull",
@@ -115,12 +118,14 @@ RULES = (
         remedy="`kubectl describe pvc` in the job's namespace says why; many pods need access mode ReadWriteMany",
         subject=Subject.POD,
         markers=("PersistentVolumeClaim", "persistent volumes to bind", "volume node affinity"),
-        pattern=r"unbound immediate PersistentVolumeClaims|didn't find available persistent volumes to bind|volume node affinity conflict",
+        pattern=r"unbound immediate PersistentVolumeClaims|didn't find available persistent volumes to bind"
+        r"|volume node affinity conflict",
     ),
     Rule(
         id="no-gpu-free",
         title="no node has {what} free",
-        cause="the scheduler found no node with enough of it: all are taken, none has so many, or the device plugin does not run",
+        cause="the scheduler found no node with enough of it: all are taken, none has so many, or the device plugin does "
+        "not run",
         remedy="`kubectl describe nodes` shows what is allocatable; use fewer nodes or processes per node, wait, or scale up",
         subject=Subject.POD,
         markers=("Insufficient ",),
@@ -166,7 +171,8 @@ RULES = (
         id="out-of-memory",
         title="the container was killed: it used more memory than its limit",
         cause="the kernel ended it (OOMKilled)",
-        remedy="raise `resources.memory`; less is used with fewer loader workers, with the model loaded on the meta device, and "
+        remedy="raise `resources.memory`; less is used with fewer loader workers, with the model loaded on the meta device, "
+        "and "
         "without CPU offload",
         subject=Subject.POD,
         markers=("OOMKilled",),
@@ -196,7 +202,13 @@ RULES = (
         cause="the image has no such executable, or it may not be run: {what}",
         remedy="check `command` and the image: `docker run --entrypoint which IMAGE torchrun`",
         subject=Subject.POD,
-        markers=("executable file not found", "StartError", "RunContainerError", "ContainerCannotRun", "no such file or directory"),
+        markers=(
+            "executable file not found",
+            "StartError",
+            "RunContainerError",
+            "ContainerCannotRun",
+            "no such file or directory",
+        ),
         pattern=r"(?P<what>exec: .*executable file not found[^:]*|stat [^:]*: no such file or directory)"
         r"|StartError|RunContainerError|ContainerCannotRun",
     ),
@@ -252,7 +264,8 @@ RULES = (
     Rule(
         id="operator-absent",
         title="the training operator does not act on the job",
-        cause="the job is {seconds} s old and nobody has written a status: the operator is not installed, does not run, or watches "
+        cause="the job is {seconds} s old and nobody has written a status: the operator is not installed, does not run, or "
+        "watches "
         "other namespaces",
         remedy="`kubectl get deployments -A | grep training-operator`; `kubectl apply --server-side -k manifests/` installs it",
         subject=Subject.VIEW,
@@ -260,7 +273,8 @@ RULES = (
     Rule(
         id="no-pods",
         title="the operator has made no pods for the job",
-        cause="the job is {seconds} s old; making pods is refused: a resource quota, an admission webhook, or a missing service account",
+        cause="the job is {seconds} s old; making pods is refused: a resource quota, an admission webhook, or a missing "
+        "service account",
         remedy="`kubectl get events` in the job's namespace shows the refusal; `kubectl describe quota` what is left",
         subject=Subject.VIEW,
     ),

@@ -6,10 +6,13 @@ RULES = (
     Rule(
         id="hub-auth",
         title="the hub refuses access to `{what}`",
-        cause="the repository is gated or private, and the token is missing, wrong, or of somebody who has not accepted its terms",
-        remedy="accept the terms on the repository's page, and hand the token over as a secret (`HF_TOKEN` by secret reference)",
+        cause="the repository is gated or private, and the token is missing, wrong, or of somebody who has not accepted its "
+        "terms",
+        remedy="accept the terms on the repository's page, and hand the token over as a secret (`HF_TOKEN` by secret "
+        "reference)",
         markers=("gated repo", "GatedRepoError", "401 Client Error", "Invalid user token", "403 Client Error"),
-        pattern=r"(?:access(?:ing)? (?:a )?gated repo(?: for url (?P<what>\S+))?|GatedRepoError|40[13] Client Error.*(?P<what2>http\S*)?"
+        pattern=r"(?:access(?:ing)? (?:a )?gated repo(?: for url (?P<what>\S+))?|GatedRepoError"
+        r"|40[13] Client Error.*(?P<what2>http\S*)?"
         r"|Invalid user token)",
     ),
     Rule(
@@ -34,10 +37,12 @@ RULES = (
         id="hub-unreachable",
         title="the hub cannot be reached from the pod",
         cause="the pod has no way to the internet, or no DNS for it",
-        remedy="give the pods a way out (NAT, proxy `HTTPS_PROXY`), or put model and data on a volume and set `HF_HUB_OFFLINE=1`",
+        remedy="give the pods a way out (NAT, proxy `HTTPS_PROXY`), or put model and data on a volume and set "
+        "`HF_HUB_OFFLINE=1`",
         markers=("couldn't connect to", "huggingface.co", "hf.co", "LocalEntryNotFoundError", "OfflineModeIsEnabled"),
         pattern=r"[Ww]e couldn't connect to 'http|LocalEntryNotFoundError|OfflineModeIsEnabled"
-        r"|(?:Max retries exceeded|Failed to resolve|Connection ?Error|Connection refused|name resolution|timed out).*(?:huggingface|hf)\.co"
+        r"|(?:Max retries exceeded|Failed to resolve|Connection ?Error|Connection refused|name resolution"
+        r"|timed out).*(?:huggingface|hf)\.co"
         r"|(?:huggingface|hf)\.co.*(?:Max retries exceeded|Failed to resolve|name resolution|timed out)",
     ),
     Rule(
@@ -69,7 +74,8 @@ RULES = (
     Rule(
         id="tokenizer-mismatch",
         title="a token id is not below the model's vocabulary",
-        cause="the data was tokenised with another tokenizer than the model's, or tokens were added without resizing the embedding",
+        cause="the data was tokenised with another tokenizer than the model's, or tokens were added without resizing the "
+        "embedding",
         remedy="use the model's own tokenizer, or set `vocab_size` (resize the embedding) to the tokenizer's size",
         markers=("index out of range in self", "vocab_size", "vocabulary", "has no end-of-text token"),
         pattern=r"IndexError: index out of range in self|the tokenizer `[^`]*` has no end-of-text token"
@@ -80,8 +86,15 @@ RULES = (
         title="the checkpoint is of another model",
         cause="its tensors have other shapes or names than the model's ({what})",
         remedy="use the model settings it was written with, or another checkpoint folder; a new run needs a new folder",
-        markers=("size mismatch for", "Size mismatch between saved", "loading state_dict", "Missing key in checkpoint",
-                 "the pretrained `", "the pretrained weights have no", "is of another model"),
+        markers=(
+            "size mismatch for",
+            "Size mismatch between saved",
+            "loading state_dict",
+            "Missing key in checkpoint",
+            "the pretrained `",
+            "the pretrained weights have no",
+            "is of another model",
+        ),
         pattern=r"size mismatch for (?P<what>[\w.]+)|Size mismatch between saved .* for (?P<what2>[\w.]+)"
         r"|Error\(s\) in loading state_dict for (?P<what3>\w+)|Missing key in checkpoint state_dict: (?P<what4>[\w.]+)"
         r"|the pretrained `(?P<what5>[^`]*)` has shape|the pretrained weights have no `(?P<what6>[^`]*)`",
@@ -90,9 +103,17 @@ RULES = (
         id="checkpoint-damaged",
         title="the checkpoint is incomplete or damaged",
         cause="it was not written to its end (the pod was stopped or the disk was full), or files of it are gone",
-        remedy="resume from the checkpoint before it: remove the damaged folder; kfjob's trainer only takes complete ones by itself",
-        markers=("reading zip archive", "is damaged", ".metadata", "CheckpointException", "incomplete metadata",
-                 "SafetensorError", "invalid header or archive"),
+        remedy="resume from the checkpoint before it: remove the damaged folder; kfjob's trainer only takes complete ones "
+        "by itself",
+        markers=(
+            "reading zip archive",
+            "is damaged",
+            ".metadata",
+            "CheckpointException",
+            "incomplete metadata",
+            "SafetensorError",
+            "invalid header or archive",
+        ),
         pattern=r"failed reading zip archive|checkpoint `[^`]*` is damaged|\[Errno 2\] .*\.metadata'"
         r"|CheckpointException|SafetensorError|incomplete metadata|invalid header or archive is corrupted",
     ),

@@ -6,7 +6,8 @@ RULES = (
     Rule(
         id="bus-error",
         title="a process was ended by SIGBUS: shared memory ran out",
-        cause="/dev/shm was full when a process wrote to memory it shares with others; a container has 64 MiB of it by default",
+        cause="shared memory (/dev/shm) was full when a process wrote to memory it shares with others; a container has 64 "
+        "MiB of it by default",
         remedy="set `shared_memory`, or lower the number of loader workers",
         markers=("exitcode: -7)", "ignal 7 "),
         pattern=r"failed \(exitcode: -7\)|ignal 7 \(SIGBUS\)",
@@ -24,7 +25,8 @@ RULES = (
     Rule(
         id="worker-crashed",
         title="a training process crashed ({signal})",
-        cause="native code went wrong: mostly libraries of the image that do not fit together, a driver fault, or broken memory",
+        cause="native code went wrong: mostly libraries of the image that do not fit together, a driver fault, or broken "
+        "memory",
         remedy="`PYTHONFAULTHANDLER=1` shows where; compare the versions in the image with those that torch was built for",
         markers=("exitcode: -11)", "exitcode: -4)", "exitcode: -8)", "Segmentation fault", "Illegal instruction"),
         pattern=r"failed \(exitcode: (?P<signal>-(?:11|4|8))\)|(?P<signal2>Segmentation fault|Illegal instruction)",
@@ -71,7 +73,8 @@ RULES = (
     Rule(
         id="pod-killed",
         title="the container was killed (SIGKILL)",
-        cause="nobody catches that signal: the kernel for lack of memory on the node, the kubelet after the grace time, or somebody",
+        cause="nobody catches that signal: the kernel for lack of memory on the node, the kubelet after the grace time, or "
+        "somebody",
         remedy="see what became of the pod and its node: `kubectl describe pod {pod}`, `kubectl get events`",
         subject=Subject.POD,
         markers=("exit=137",),
@@ -100,7 +103,8 @@ RULES = (
     Rule(
         id="pod-crashed",
         title="the container crashed (exit code {code})",
-        cause="native code went wrong: 139 is a segmentation fault, 134 an abort, 135 a bus error (shared memory), 132 an illegal "
+        cause="native code went wrong: 139 is a segmentation fault, 134 an abort, 135 a bus error (shared memory), 132 an "
+        "illegal "
         "instruction",
         remedy="`PYTHONFAULTHANDLER=1` shows where; for 135 set `shared_memory`",
         subject=Subject.POD,

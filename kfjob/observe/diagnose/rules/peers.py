@@ -6,7 +6,8 @@ RULES = (
     Rule(
         id="nccl-timeout",
         title="a collective timed out",
-        cause="a rank did not come to it within the time: it failed, hangs, or called another one. Alone, without a fault anywhere "
+        cause="a rank did not come to it within the time: it failed, hangs, or called another one. Alone, without a fault "
+        "anywhere "
         "else, it means a network that drops packets, or ranks that took different paths",
         remedy="look for the rank that is *not* in the list of those that timed out; `TORCH_NCCL_TRACE_BUFFER_SIZE=2000` and "
         "`TORCH_DISTRIBUTED_DEBUG=DETAIL` record where each one was",
@@ -20,10 +21,20 @@ RULES = (
         title="the connection to a peer was lost",
         cause="the process at the other end has ended",
         remedy="look for the process that ended first: its pod's log and state",
-        markers=("Connection closed by peer", "Connection reset by peer", "Socket closed", "remote process exited",
-                 "Broken pipe", "ncclRemoteError", "Connect timeout", "peer closed", "onnection refused"),
+        markers=(
+            "Connection closed by peer",
+            "Connection reset by peer",
+            "Socket closed",
+            "remote process exited",
+            "Broken pipe",
+            "ncclRemoteError",
+            "Connect timeout",
+            "peer closed",
+            "onnection refused",
+            "connectFullMesh failed",
+        ),
         pattern=r"Connection (?:closed|reset) by peer|Socket closed|remote process exited|Broken pipe|ncclRemoteError"
-        r"|Connect timeout|peer closed connection|DistNetworkError: .*Connection refused",
+        r"|Connect timeout|peer closed connection|connectFullMesh failed|DistNetworkError: .*Connection refused",
         role=Role.CONSEQUENCE,
     ),
     Rule(
@@ -31,8 +42,16 @@ RULES = (
         title="the connection to the store was lost",
         cause="the process that holds the store (an agent, or rank 0) has ended",
         remedy="look at the pod that holds it: the rendezvous endpoint, or master_addr",
-        markers=("Connection was likely closed", "sendBytes failed", "recvVector failed", "recvValue", "RendezvousConnectionError",
-                 "RendezvousStateError", "DistNetworkError: ", "NCCL communicator was aborted"),
+        markers=(
+            "Connection was likely closed",
+            "sendBytes failed",
+            "recvVector failed",
+            "recvValue",
+            "RendezvousConnectionError",
+            "RendezvousStateError",
+            "DistNetworkError: ",
+            "NCCL communicator was aborted",
+        ),
         pattern=r"Connection was likely closed|(?:sendBytes|recvVector|recvValue\w*|recvBytes) failed on"
         r"|Rendezvous(?:Connection|State)Error|DistNetworkError: |NCCL communicator was aborted",
         role=Role.CONSEQUENCE,

@@ -1,16 +1,18 @@
 """The program that is run, and the environment it finds."""
 
-from kfjob.observe.diagnose.rule import Rule, Severity, Subject
+from kfjob.observe.diagnose.rule import Role, Rule, Severity, Subject
 
 RULES = (
     Rule(
         id="module-not-found",
         title="module `{name}` is not in the image",
         cause="Python cannot import `{name}`",
-        remedy="add it to the image (`pip install` in the Dockerfile, then `kfjob push-image --build`); if it is your own code, "
+        remedy="add it to the image (`pip install` in the Dockerfile, then `kfjob push-image --build`); if it is your own "
+        "code, "
         "set `PYTHONPATH` or the working directory",
         markers=("No module named",),
-        pattern=r"(?:ModuleNotFoundError|ImportError): No module named '?(?P<name>[\w.]+)|: No module named (?P<name2>[\w.]+)$",
+        pattern=r"(?:ModuleNotFoundError|ImportError): No module named '?(?P<name>[\w.]+)"
+        r"|: No module named (?P<name2>[\w.]+)$",
     ),
     Rule(
         id="import-error",
@@ -34,8 +36,14 @@ RULES = (
         title="the program does not accept its arguments",
         cause="{what}",
         remedy="compare `command` (or `train`) with the program's `--help`",
-        markers=("error: unrecognized arguments", "error: the following arguments", "error: argument",
-                 "Error: No such option", "error: ambiguous option", "Error: Missing option"),
+        markers=(
+            "error: unrecognized arguments",
+            "error: the following arguments",
+            "error: argument",
+            "Error: No such option",
+            "error: ambiguous option",
+            "Error: Missing option",
+        ),
         pattern=r"[Ee]rror: (?P<what>unrecognized arguments:.*|the following arguments are required:.*|argument .*"
         r"|No such option.*|ambiguous option.*|Missing option.*)",
     ),
@@ -60,7 +68,8 @@ RULES = (
         id="host-memory",
         title="the machine would give no more memory",
         cause="an allocation failed in main memory, not on the GPU",
-        remedy="raise `resources.memory`, lower the number of loader workers, load the model on the meta device or on rank 0 only",
+        remedy="raise `resources.memory`, lower the number of loader workers, load the model on the meta device or on rank "
+        "0 only",
         markers=("MemoryError", "can't allocate memory", "Cannot allocate memory", "std::bad_alloc"),
         pattern=r"(?:^|\b)MemoryError\b|can't allocate memory|\[Errno 12\] Cannot allocate memory|std::bad_alloc",
     ),
@@ -70,7 +79,8 @@ RULES = (
         cause="mostly the container's memory limit: each loader process holds its own copy of what it reads",
         remedy="raise `resources.memory`, or lower the number of loader workers",
         markers=("DataLoader worker",),
-        pattern=r"DataLoader worker \(pid(?:\(s\))? [^)]*\) (?:is killed by signal|exited unexpectedly|exited with exit code)",
+        pattern=r"DataLoader worker \(pid(?:\(s\))? [^)]*\) (?:is killed by signal|exited unexpectedly"
+        r"|exited with exit code)",
     ),
     Rule(
         id="disk-full",
@@ -127,5 +137,6 @@ RULES = (
         cause="no rule knows this error; the innermost place in the program itself is {place}",
         remedy="see the whole traceback: `kfjob logs {job} --pod {pod}`",
         subject=Subject.EXCEPTION,
+        role=Role.SUSPECT,
     ),
 )

@@ -47,13 +47,15 @@ RULES = (
         markers=("client socket has timed out", "Connection refused"),
         pattern=rf"client socket has timed out after \S+ while trying to connect to {_PAIR}"
         rf"|client socket has failed to connect to (?:\[?(?P<host2>[^\s\[\],()]+?)\]?:(?P<port2>\d+)) \(errno: 111",
+        role=Role.SUSPECT,  # what also comes at the end of the two above
         once_joined=Role.CONSEQUENCE,
         until_joined=True,
     ),
     Rule(
         id="rendezvous-silent",
         title="an agent waits for the rendezvous and says nothing",
-        cause="something else listens at the endpoint and never answers, or (static rendezvous) the master address is not that "
+        cause="something else listens at the endpoint and never answers, or (static rendezvous) the master address is not "
+        "that "
         "of node rank 0: torch waits without a word in both cases",
         remedy="check `rendezvous.endpoint`: the port must be that of the store, and no other service's",
         subject=Subject.VIEW,
@@ -70,7 +72,8 @@ RULES = (
     Rule(
         id="too-few-nodes",
         title="too few agents came to the rendezvous",
-        cause="the agent waited `join_timeout` seconds for the minimum of nodes: a pod is missing, or waits elsewhere (another "
+        cause="the agent waited `join_timeout` seconds for the minimum of nodes: a pod is missing, or waits elsewhere "
+        "(another "
         "endpoint, another id)",
         remedy="see which pods have not started (`kfjob status`); all must have the same endpoint and `rendezvous.id`",
         markers=("RendezvousTimeoutError",),
@@ -115,7 +118,8 @@ RULES = (
     Rule(
         id="etcd-lease-dead",
         title="the etcd server cannot refresh the rendezvous: it vanishes two hours after the start",
-        cause="etcd 3.5 does not refresh v2 directories, which torch's `etcd` backend relies on; training goes on, and the first "
+        cause="etcd 3.5 does not refresh v2 directories, which torch's `etcd` backend relies on; training goes on, and the "
+        "first "
         "restart after two hours fails",
         remedy="use etcd 3.4 (kfjob's own is), or `rendezvous: c10d`",
         markers=("lease_worker", "Raft Internal Error"),
@@ -142,7 +146,7 @@ RULES = (
     Rule(
         id="standalone-empty",
         title="torchrun was given an empty `PET_STANDALONE`",
-        cause="the training operator sends `PET_STANDALONE=\"\"` for `standalone: true`, which torchrun cannot read",
+        cause='the training operator sends `PET_STANDALONE=""` for `standalone: true`, which torchrun cannot read',
         remedy="do not set `standalone`: a single node needs no other setting than `nodes: 1`",
         markers=("PET_STANDALONE", "invalid literal for int() with base 10: ''"),
         pattern=r"PET_STANDALONE|ValueError: invalid literal for int\(\) with base 10: ''",
@@ -166,7 +170,8 @@ RULES = (
     Rule(
         id="stale-store",
         title="the agents were given the address of a rank 0 that is gone",
-        cause="since torch 2.6 the workers share the rendezvous' store and its address outlives rank 0, so that a job does not "
+        cause="since torch 2.6 the workers share the rendezvous' store and its address outlives rank 0, so that a job does "
+        "not "
         "survive a change of rank 0",
         remedy="set `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` (kfjob does for elastic jobs) and relaunch",
         subject=Subject.VIEW,
