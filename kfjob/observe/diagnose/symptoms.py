@@ -13,7 +13,7 @@ from typing import Any
 
 from kfjob.events import Event, JobChanged, LogLine, PodChanged, PodPhase
 from kfjob.observe.diagnose.noted import Notebook
-from kfjob.observe.diagnose.rule import Rule, Severity, Subject
+from kfjob.observe.diagnose.rule import Role, Rule, Severity, Subject
 from kfjob.observe.diagnose.rules import BY_ID, COARSE, OF
 from kfjob.observe.diagnose.stamps import Clock, Moment, written
 from kfjob.observe.diagnose.tracebacks import HEADING, Raised, Tracebacks
@@ -292,5 +292,5 @@ def _date(pod: PodTrace, text: str) -> None:
         return
     for track in pod.tracks.values():
         for sighting in track.sightings:
-            if not sighting.moment.exact and not sighting.previous and track.rule.subject in {Subject.LOG, Subject.EXCEPTION}:
+            if not sighting.moment.exact and not sighting.previous and track.rule.role is not Role.SYMPTOM:
                 sighting.moment = moment

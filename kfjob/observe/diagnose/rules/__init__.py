@@ -23,7 +23,8 @@ OF: dict[Subject, tuple[Rule, ...]] = {subject: tuple(rule for rule in RULES if 
 COARSE = (
     "rror", "arn", "WARN", "xception", "ailed", "FAILED", "annot", "c10d]", "NCCL", "ignal", "endezvous", "etcd",
     "illed", "not found", "enied", "No such", "Xid", "ffer", "Outcome ", "libfabric", "OFI", "unrecognized", "raceback",
-    "exit code", "gated", "time      :", "[W", "]:W", "OMP_", "destroy_process_group", "No space", "_STORE", "lower", "fallen", "too old", "Exit",
+    "exit code", "gated",
+    "time      :", "[W", "]:W", "OMP_", "destroy_process_group", "No space", "_STORE", "lower", "fallen", "too old", "Exit",
 )  # fmt: skip
 """One of these is in every line that a log rule can know, and in every warning; all other lines cost nothing but this "
 "look."""
