@@ -219,7 +219,7 @@ RULES = (
         remedy="check `command`: the program must be on this machine's PATH; the pod's message names what is missing",
         subject=Subject.POD,
         markers=("NotStarted", "StartFailed"),
-        pattern=r"(?:NotStarted|StartFailed) exit=\S+ restarts=\d+: (?P<what>.*)",
+        pattern=r"(?:NotStarted|StartFailed) (?:exit=\S+ )?restarts=\d+: (?P<what>.*)",
         role=Role.SUSPECT,
     ),
     Rule(

@@ -5,15 +5,13 @@ from kfjob.observe.diagnose.rule import Rule
 RULES = (
     Rule(
         id="hub-auth",
-        title="the hub refuses access to `{what}`",
+        title="the hub refuses access",
         cause="the repository is gated or private, and the token is missing, wrong, or of somebody who has not accepted its "
         "terms",
         remedy="accept the terms on the repository's page, and hand the token over as a secret (`HF_TOKEN` by secret "
         "reference)",
         markers=("gated repo", "GatedRepoError", "401 Client Error", "Invalid user token", "403 Client Error"),
-        pattern=r"(?:access(?:ing)? (?:a )?gated repo(?: for url (?P<what>\S+))?|GatedRepoError"
-        r"|40[13] Client Error.*(?P<what2>http\S*)?"
-        r"|Invalid user token)",
+        pattern=r"access(?:ing)? (?:a )?gated repo|GatedRepoError|40[13] Client Error|Invalid user token",
     ),
     Rule(
         id="dataset-not-found",
@@ -21,7 +19,7 @@ RULES = (
         cause="the hub has no such data set, or does not show it to this token",
         remedy="check the name and the configuration; a private one needs `HF_TOKEN`; a folder must exist inside the container",
         markers=("DatasetNotFoundError", "doesn't exist on the Hub", "Couldn't find a dataset", "Couldn't find any data file"),
-        pattern=r"Dataset '(?P<name>[^']*)' doesn't exist on the Hub|DatasetNotFoundError"
+        pattern=r"Dataset '(?P<name>[^']*)' doesn't exist on the Hub|DatasetNotFoundError(?!.*Dataset ')"
         r"|Couldn't find (?:a dataset|any data file)[^']*(?:'(?P<name2>[^']*)')?",
     ),
     Rule(
