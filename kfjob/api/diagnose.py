@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from kfjob.observe.diagnose.answer import diagnose as answer
 from kfjob.observe.diagnose.diagnosis import Diagnosis
 from kfjob.observe.diagnose.noted import Noted
 from kfjob.observe.diagnose.symptoms import Symptoms
+from kfjob.observe.prefilter import Sieve
 from kfjob.observe.view import JobView, reduce
 
 if TYPE_CHECKING:
@@ -42,8 +44,11 @@ def examine(run: Run) -> Examined:
         NotFound: the job is gone.
     """
     symptoms, view = Symptoms(), JobView(config=run.config)
+    sieves: dict[tuple[str, str], Sieve] = defaultdict(lambda: Sieve(run.config))
     for event in _everything(run):
-        view = reduce(view, event)
+        # the view needs few of the lines, and takes three times as long as the symptoms for each
+        if not isinstance(event, LogLine) or sieves[event.pod, event.container_id].sift([event.text]):
+            view = reduce(view, event)
         symptoms.feed(event, view)
     return Examined(
         view=view,

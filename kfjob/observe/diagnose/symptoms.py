@@ -14,7 +14,7 @@ from typing import Any
 from kfjob.events import Event, JobChanged, LogLine, PodChanged, PodPhase
 from kfjob.observe.diagnose.noted import Notebook
 from kfjob.observe.diagnose.rule import Role, Rule, Severity, Subject
-from kfjob.observe.diagnose.rules import BY_ID, COARSE, OF
+from kfjob.observe.diagnose.rules import BY_ID, OF, suspicious
 from kfjob.observe.diagnose.stamps import Clock, Moment, written
 from kfjob.observe.diagnose.tracebacks import HEADING, Raised, Tracebacks
 from kfjob.observe.lines import clean
@@ -130,7 +130,7 @@ class Symptoms:
             for sighting in pod.undated:
                 sighting.until = moment
             pod.undated.clear()
-        if not pod.tracebacks.waiting and text[:1] != "W" and not any(literal in text for literal in COARSE):
+        if not pod.tracebacks.waiting and not suspicious(text):
             return
         plain, _ = clean(text)
         raised = pod.tracebacks.feed(plain)
@@ -159,6 +159,8 @@ class Symptoms:
 
     def _follow(self, pod: PodTrace, event: LogLine, view: JobView) -> None:
         """What the view has made of the line: a round, progress, a launch, an end."""
+        if event.pod not in view.pods:
+            return
         log = view.pods[event.pod].log
         result, reading = pod.said
         if log.result_said is not result and log.result_said is not None:
