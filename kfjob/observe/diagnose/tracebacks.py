@@ -9,7 +9,10 @@ import re
 from dataclasses import dataclass
 
 HEADING = "Traceback (most recent call last):"
-_AGAIN = "During handling of the above exception, another exception occurred:"
+_AGAIN = (
+    "During handling of the above exception, another exception occurred:",
+    "The above exception was the direct cause of the following exception:",
+)
 _THREAD = "Exception in thread "
 _IGNORED = "Exception ignored in"
 
@@ -32,7 +35,7 @@ class Raised:
     message: str
     place: str  # `file:line` of the innermost frame of the program itself, "" when there is none
     frame: tuple[str, ...]  # that frame as it was printed
-    again: bool  # raised while the one before was handled: it stands for that one
+    again: bool  # raised from the one before, or while that one was handled: it stands for that one
     thread: bool  # ended a thread, not the process
     lead: str
 
@@ -78,7 +81,7 @@ class Tracebacks:
 
     def _note(self, text: str) -> None:
         if "xception" in text:
-            self._again = self._again or _AGAIN in text
+            self._again = self._again or any(words in text for words in _AGAIN)
             self._thread = self._thread or _THREAD in text
             self._ignored = self._ignored or _IGNORED in text
 

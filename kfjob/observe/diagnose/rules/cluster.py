@@ -210,17 +210,17 @@ RULES = (
             "no such file or directory",
         ),
         pattern=r"(?P<what>exec: .*executable file not found[^:]*|stat [^:]*: no such file or directory)"
-        r"|StartError|RunContainerError|ContainerCannotRun",
+        r"|(?P<what2>`[^`]*` cannot be started: .*)|StartError|RunContainerError|ContainerCannotRun",
     ),
     Rule(
         id="local-not-started",
-        title="an agent could not be started on this machine",
+        title="an agent was not started on this machine",
         cause="{what}",
-        remedy="check `command`: the program must be on this machine's PATH; the pod's message names what is missing",
+        remedy="",
         subject=Subject.POD,
-        markers=("NotStarted", "StartFailed"),
-        pattern=r"(?:NotStarted|StartFailed) (?:exit=\S+ )?restarts=\d+: (?P<what>.*)",
-        role=Role.SUSPECT,
+        markers=("NotStarted",),
+        pattern=r"NotStarted (?:exit=\S+ )?restarts=\d+: (?P<what>.*)",
+        role=Role.CONSEQUENCE,
     ),
     Rule(
         id="local-etcd-failed",

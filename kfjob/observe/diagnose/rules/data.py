@@ -20,16 +20,17 @@ RULES = (
         remedy="check the name and the configuration; a private one needs `HF_TOKEN`; a folder must exist inside the container",
         markers=("DatasetNotFoundError", "doesn't exist on the Hub", "Couldn't find a dataset", "Couldn't find any data file"),
         pattern=r"Dataset '(?P<name>[^']*)' doesn't exist on the Hub|DatasetNotFoundError(?!.*Dataset ')"
-        r"|Couldn't find (?:a dataset|any data file)[^']*(?:'(?P<name2>[^']*)')?",
+        r"|Couldn't find (?:a dataset script|any data file) at (?P<name2>\S+?)\.?(?:\s|$)",
     ),
     Rule(
         id="model-not-found",
         title="`{name}` is neither a folder of the container nor a model of the hub",
         cause="the name is misspelt, the repository is private, or the folder is not mounted",
         remedy="check the name; a path must exist inside the container; a private repository needs `HF_TOKEN`",
-        markers=("is not a local folder", "Repository Not Found", "RepositoryNotFoundError"),
+        markers=("is not a local folder", "Repository Not Found", "RepositoryNotFoundError", "Repo id must be"),
         pattern=r"(?P<name>\S+) is not a local folder and is not a valid model identifier|Repository Not Found for url"
-        r"|(?P<name2>\S+) is not a local folder or a valid repository|RepositoryNotFoundError",
+        r"|(?P<name2>\S+) is not a local folder or a valid repository|RepositoryNotFoundError"
+        r"|Repo id must be in the form .*: '(?P<name3>[^']*)'",
     ),
     Rule(
         id="hub-unreachable",

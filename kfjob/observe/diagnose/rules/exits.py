@@ -99,6 +99,7 @@ RULES = (
         subject=Subject.POD,
         markers=("exit=126", "exit=127"),
         pattern=r"exit=(?P<code>12[67])\b",
+        role=Role.SUSPECT,
     ),
     Rule(
         id="pod-crashed",
