@@ -24,7 +24,8 @@ RUN --mount=type=secret,id=pip,target=/run/secrets/pip.conf,required=false \
 FROM ${BASE_IMAGE}
 USER root
 ENV PYTHONUNBUFFERED=1
-RUN id kfjob >/dev/null 2>&1 || useradd --create-home --uid 10001 --shell /bin/sh kfjob; \
+RUN PATH=$PATH:/usr/sbin; \
+    id kfjob >/dev/null 2>&1 || useradd --create-home --uid 10001 --shell /bin/sh kfjob; \
     mkdir -p /workspace && chown kfjob: /workspace
 
 # The dependencies change seldom, the code often: they come first. The file is a complete resolution with hashes, so that
@@ -44,8 +45,9 @@ RUN --mount=type=secret,id=pip,target=/run/secrets/pip.conf,required=false \
     PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --quiet --no-cache-dir --no-deps --require-hashes -r trainer.txt; \
     rm -r /tmp/requirements
 
-RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel \
-    PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --quiet --no-cache-dir --no-deps --no-index /wheel/kfjob-*.whl
+COPY --from=wheel /wheel /tmp/wheel
+RUN PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --quiet --no-cache-dir --no-deps --no-index /tmp/wheel/*.whl && \
+    rm -r /tmp/wheel
 
 WORKDIR /workspace
 USER kfjob
@@ -55,7 +57,6 @@ ARG CREATED=unknown
 ARG SOURCE=unknown
 ARG KFJOB_VERSION=unknown
 LABEL org.opencontainers.image.title="kfjob trainer" \
-      org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.created="${CREATED}" \
       org.opencontainers.image.source="${SOURCE}" \

@@ -31,7 +31,8 @@ def main() -> None:
         spec = Path(folder) / "job.yaml"
         spec.write_text(SPEC, encoding="utf-8")
         # byte code is cached for all of them alike, as it is in an installed package
-        env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"} | {"PYTHONPYCACHEPREFIX": f"{folder}/cache"}
+        env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        env["PYTHONPYCACHEPREFIX"] = f"{folder}/cache"
         programs = {
             "baseline": [sys.executable, "-c", BASELINE],
             "kfjob --help": [kfjob, "--help"],
@@ -45,7 +46,8 @@ def main() -> None:
                 seconds[name].append(cpu_seconds(argv, env))
     base = statistics.median(seconds["baseline"])
     for name, values in seconds.items():
-        print(f"{name:14} {statistics.median(values):.3f} s CPU, {statistics.median(values) / base:.2f} x baseline (median of {rounds})")
+        median = statistics.median(values)
+        print(f"{name:14} {median:.3f} s CPU, {median / base:.2f} x baseline (median of {rounds})")
 
 
 if __name__ == "__main__":

@@ -116,13 +116,13 @@ def _llama3(
 
 PRESETS: Mapping[str, ModelShape] = MappingProxyType(
     {
-        # For tests and first steps: a Llama of 1.3 million parameters, and the smallest one that has every part.
+        # For tests and first steps: a Llama of 1.6 million parameters, and the smallest one that has every part.
         "tiny-llama": ModelShape(
             vocab_size=2048,
-            hidden_size=128,
-            intermediate_size=352,
-            num_hidden_layers=4,
-            num_attention_heads=4,
+            hidden_size=192,
+            intermediate_size=512,
+            num_hidden_layers=2,
+            num_attention_heads=6,
             num_key_value_heads=2,
             max_position_embeddings=1024,
             initializer_range=0.06,  # near 1 / sqrt(width); with 0.02 so narrow a model learns much more slowly

@@ -32,4 +32,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Everything is written and closed. The usual way out would take torch apart first, which costs seconds, and aborts
+    # (SIGABRT) while a process group is open that cannot be left because a peer has died.
+    os._exit(code)

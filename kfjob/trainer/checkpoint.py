@@ -9,6 +9,7 @@ passed over for the newest good one, with a warning. Since DCP keeps tensors by 
 
 from __future__ import annotations
 
+import logging
 import re
 import secrets
 import shutil
@@ -44,15 +45,18 @@ class Checkpoint:
         return self.path.name
 
 
-def complete(folder: Path) -> list[Checkpoint]:
-    """The checkpoints in `folder` that have a right manifest, newest first; their files are not checked."""
+def complete(folder: Path, *, aloud: bool = False) -> list[Checkpoint]:
+    """The checkpoints in `folder` that have a right manifest, newest first; their files are not checked.
+
+    With `aloud` the others are warned of.
+    """
     found = []
     for path in folder.iterdir() if folder.is_dir() else ():
         if _COMPLETE.fullmatch(path.name):
             try:
                 found.append(Checkpoint(path=path, manifest=Manifest.read(path)))
             except KfjobError as error:
-                log.warning("Checkpoint %s is damaged: %s", path.name, error.title)
+                log.log(logging.WARNING if aloud else logging.DEBUG, "Checkpoint %s is damaged: %s", path.name, error.title)
     return sorted(found, key=lambda checkpoint: checkpoint.manifest.step, reverse=True)
 
 
@@ -66,7 +70,7 @@ def find(resume: str, folder: Path | None, ranks: Ranks) -> Checkpoint | None:
         KfjobError: the checkpoint asked for is damaged, or `folder` holds a later one of another launch, which would be taken
             for the newest the next time.
     """
-    candidates: list[Checkpoint] = ranks.share(complete(folder) if ranks.first and folder else None) or []
+    candidates: list[Checkpoint] = ranks.share(complete(folder, aloud=True) if ranks.first and folder else None) or []
     if resume != "auto":
         others = [checkpoint for checkpoint in candidates if checkpoint.manifest.run_id != ranks.run_id or not ranks.run_id]
         candidates = [checkpoint for checkpoint in candidates if checkpoint not in others]
@@ -77,7 +81,13 @@ def find(resume: str, folder: Path | None, ranks: Ranks) -> Checkpoint | None:
             return checkpoint
         if ranks.first:
             log.warning("Checkpoint %s is damaged: %s", checkpoint.name, fault)
+            _set_aside(checkpoint.path)
     return None
+
+
+def _set_aside(path: Path) -> None:
+    """Keep a damaged checkpoint for a person to look at, where retention cannot take it for one that is worth keeping."""
+    path.rename(path.with_name(f"damaged-{path.name}-{secrets.token_hex(2)}"))
 
 
 def _asked_for(resume: str, others: list[Checkpoint], ranks: Ranks) -> Checkpoint | None:
@@ -164,7 +174,7 @@ class Checkpoints:
                     f"the ranks do not share `{self.folder}`: {file} is not there", where="checkpoint_dir", hint=hint
                 )
         about.write(staging)
-        if target.exists():  # a damaged one that the run fell back past, or one of an earlier start at this very step
+        if target.exists():  # without a right manifest, or of an earlier start at this very step
             _discard(target)
         staging.rename(target)
         manifest.sync_folder(self.folder)

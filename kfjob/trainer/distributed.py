@@ -43,6 +43,8 @@ class Ranks:
             torch.cuda.set_device(device)
         if store is None and "MASTER_ADDR" not in os.environ:
             store = HashStore()
+            # gloo would look up this host's name, which not every machine can
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if platform.system() == "Darwin" else "lo")
         dist.init_process_group(
             backend="cpu:gloo,cuda:nccl" if cuda else "gloo",
             store=store,

@@ -2,7 +2,17 @@
 
     2024-06-12 00:08:25 I [train.py:102] Batch 979 Loss: 5.63272, Speed: 0.43 samples/sec, lr: 0.000091
 
-is the reference sample's own line, with N the optimiser step.
+is the reference sample's own line, with N the optimiser step. What else follows the brackets:
+
+    Start MODEL with N parameters, strategy S, world size W, global batch G samples, N steps
+    Resume none | Resume step-000050 PATH
+    Step N tokens/s: N, grad norm: X, peak memory: X GiB            after each progress line
+    Startup X s: imports X, process group X, …                      once, after the first step
+    Evaluation step N loss X, perplexity X, N tokens
+    Checkpoint step-000050 in X s PATH                              complete when it is said
+    Checkpoint step-000050 is damaged: WHY                          level W
+    Data differs from what step-000050 was trained on: …            level W
+    Outcome finished|stopped|failed step N|none loss X|none checkpoint PATH|none[ reason "JSON"]    last; failed: level E
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 import traceback
@@ -14,7 +15,7 @@ from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer.distributed import FailedElsewhere, Ranks
 from kfjob.trainer.metrics import Outcome, Startup, log
-from kfjob.trainer.stopping import StopRequest
+from kfjob.trainer.stopping import SIGNALLED, StopRequest
 from kfjob.trainer.train import train
 
 
@@ -41,8 +42,8 @@ def run(spec: TrainSpec, startup: Startup) -> int:
     except Exception as error:  # noqa: BLE001 -- the outermost frame: it is reported in full
         _report(error, folder, debug=spec.debug)
         return 1
-    if outcome.outcome == "stopped" and stop.signal:
-        return 128 + stop.signal
+    if outcome.reason == SIGNALLED:  # perhaps not this rank but another one
+        return 128 + (stop.signal or signal.SIGTERM)
     return 0
 
 

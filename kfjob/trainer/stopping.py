@@ -6,6 +6,9 @@ import signal
 import time
 from types import FrameType
 
+SIGNALLED = "signal"
+"""The outcome's reason when any rank got one."""
+
 
 class StopRequest:
     """Whether this rank has been asked to stop. The loop asks all ranks at every step, so one asked is all asked.

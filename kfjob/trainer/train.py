@@ -22,7 +22,7 @@ from kfjob.trainer.manifest import Manifest
 from kfjob.trainer.metrics import Outcome, log
 from kfjob.trainer.model import build_model
 from kfjob.trainer.optim import learning_rate, make_optimizer, set_learning_rate
-from kfjob.trainer.stopping import StopRequest
+from kfjob.trainer.stopping import SIGNALLED, StopRequest
 from kfjob.trainer.strategies import make_strategy
 
 
@@ -109,7 +109,7 @@ def train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pur
         own_tokens = sum(counted(targets) for _, targets in micro_batches)
         tokens, signals, out_of_time = ranks.total([own_tokens, stop.signal is not None, stop.out_of_time])
         if signals or out_of_time:
-            reason = "signal" if signals else f"max_minutes {spec.max_minutes:g}"
+            reason = SIGNALLED if signals else f"max_minutes {spec.max_minutes:g}"
             if step != (saved and saved.manifest.step):
                 saved = save(step, position)
             break

@@ -9,11 +9,14 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+
+import yaml
 
 from kfjob.backends.kubernetes.backend import KubernetesBackend
 from kfjob.backends.kubernetes.client import Client
@@ -22,6 +25,7 @@ from kfjob.backends.kubernetes.requests import Request
 from kfjob.errors import KfjobError
 from kfjob.plan import Context, JobPlan, resolve
 from kfjob.spec.job import JobSpec
+from tests.cluster.outage import Proxy
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ROOT / "tests" / "contract" / "programs"
@@ -66,6 +70,19 @@ class Space:
 
     def open(self) -> KubernetesBackend:
         return KubernetesBackend.from_kubeconfig(kubeconfig=self.facts.kubeconfig, namespace=self.name)
+
+    @contextmanager
+    def through_a_proxy(self, folder: Path) -> Iterator[tuple[KubernetesBackend, Proxy]]:
+        """The same, over a connection that the test can cut."""
+        config = yaml.safe_load(Path(self.facts.kubeconfig).read_text())
+        for cluster in config["clusters"]:
+            address = urlsplit(cluster["cluster"]["server"])
+            proxy = Proxy((address.hostname or "", address.port or 443))
+            cluster["cluster"] |= {"server": f"https://127.0.0.1:{proxy.port}", "tls-server-name": address.hostname}
+        path = folder / "kubeconfig"
+        path.write_text(yaml.safe_dump(config))
+        with closing(proxy), KubernetesBackend.from_kubeconfig(kubeconfig=path, namespace=self.name) as backend:
+            yield backend, proxy
 
     def plan(self, name: str, command: list[str], *, launch: str = "1", **spec: Any) -> JobPlan:
         """`command` as a job in this namespace, with what pods need here."""

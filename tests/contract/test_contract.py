@@ -19,7 +19,12 @@ from tests.contract.side import Side
 
 COUNT = ["python3", "-c", "import time\nfor i in range(6):\n    print('line', i, flush=True)\n    time.sleep(0.4)"]
 FAIL = ["python3", "-c", "import sys\nprint('about to fail', flush=True)\nsys.exit(3)"]
-SLEEP = ["python3", "-c", "import time\nprint('asleep', flush=True)\ntime.sleep(600)"]
+# pid 1 of a container ignores SIGTERM unless it says otherwise, and every stop would wait for the end of the grace period
+SLEEP = [
+    "python3",
+    "-c",
+    "import signal, time\nsignal.signal(15, lambda *_: exit(143))\nprint('asleep', flush=True)\ntime.sleep(600)",
+]
 LINES = [f"line {i}" for i in range(6)]
 
 
@@ -130,7 +135,7 @@ def test_stopping_a_job_that_runs(side: Side, name: str):
     ref = side.backend.submit(side.plan(name, SLEEP))
     until(side, lambda: any(pod.phase is PodPhase.RUNNING for pod in side.again.get(name, namespace=ref.namespace).pods))
     events: list[JobChanged | PodChanged] = []
-    watcher = threading.Thread(target=lambda: events.extend(side.backend.watch(ref)))
+    watcher = threading.Thread(target=lambda: events.extend(side.backend.watch(ref)), daemon=True)
     watcher.start()
     until(side, lambda: bool(events))
     side.again.stop(ref, timeout=side.patience)
@@ -183,7 +188,7 @@ def test_of_two_submitters_one_wins(side: Side, name: str):
         except AlreadyExists as err:
             lost.append(err)
 
-    threads = [threading.Thread(target=submit, args=(number,)) for number in range(2)]
+    threads = [threading.Thread(target=submit, args=(number,), daemon=True) for number in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:

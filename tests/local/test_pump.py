@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from kfjob.backends import log_file
 from kfjob.backends.base import LogRange
 from kfjob.backends.local import pump
+from kfjob.backends.local.child import Child, Exits
+from kfjob.backends.local.processes import Guard
 from kfjob.backends.local.pump import Pump
 from kfjob.events import JobPhase
 from tests.local.conftest import Here
@@ -95,3 +99,24 @@ def test_what_is_printed_to_both_outputs_is_kept_in_order(here: Here):
     ref = here.submit("import os\nfor i in range(100): os.write(1 + i % 2, b'%d\\n' % i)")
     here.end(ref)
     assert here.texts(ref) == [str(i) for i in range(100)]
+
+
+class NoGuard:
+    """Stands in for the guard process, which has a test of its own."""
+
+    def started(self, group: int) -> None: ...
+
+    def ended(self, group: int) -> None: ...
+
+
+@pytest.mark.local
+def test_output_that_nobody_has_read_when_the_process_ends_is_kept(tmp_path: Path, here: Here):
+    path = tmp_path / "p.log"
+
+    async def run() -> int:
+        child = Child(["echo", "last words"], {}, log=path, mark="uid/pod", guard=cast("Guard", NoGuard()), exits=Exits())
+        here.until(lambda: ") Z " in Path(f"/proc/{child.pid}/stat").read_text())  # the loop has had no turn yet
+        return await child.end()
+
+    assert asyncio.run(run()) == 0
+    assert raw(path) == [b"last words"]

@@ -6,16 +6,18 @@ import pytest
 
 from kfjob.backends.base import LogRange
 from kfjob.backends.local.agent import Agent, Backoff
-from kfjob.events import JobPhase, LogLine, PodChanged, PodPhase
+from kfjob.events import JobPhase, LogGap, LogLine, PodChanged, PodPhase
 from tests.local.conftest import PATIENCE, Here
 
 COUNT_LIVES = """
-import os, sys
+import os, sys, time
 lives = os.path.join(os.environ["FOLDER"], os.environ["HOSTNAME"])
 with open(lives, "a") as file:
     file.write("x")
 life = os.path.getsize(lives)
 print("life", life)
+sys.stdout.flush()
+time.sleep(float(os.environ.get("PAUSE", "0")))
 sys.exit(0 if life == 3 else 5)
 """
 
@@ -42,11 +44,24 @@ def test_on_failure_starts_an_agent_again_until_it_succeeds(here: Here, tmp_path
 
 @pytest.mark.local
 def test_a_log_is_followed_across_restarts(here: Here, tmp_path):
-    code = COUNT_LIVES.replace("sys.exit", "import time; time.sleep(0.5)\nsys.exit")
-    ref = here.submit(code, restarts={"policy": "OnFailure"}, env={"FOLDER": str(tmp_path)})
+    ref = here.submit(COUNT_LIVES, restarts={"policy": "OnFailure"}, env={"FOLDER": str(tmp_path), "PAUSE": "1"})
     lines = [line for line in here.backend.logs(ref, "job-worker-0", LogRange(follow=True)) if isinstance(line, LogLine)]
     assert [line.text for line in lines] == ["life 1", "life 2", "life 3"]
     assert len({line.container_id for line in lines}) == 3
+
+
+@pytest.mark.local
+def test_a_follower_is_told_of_containers_that_it_has_missed(here: Here, tmp_path):
+    ref = here.submit(COUNT_LIVES, restarts={"policy": "OnFailure"}, env={"FOLDER": str(tmp_path), "PAUSE": "1"})
+    lines = here.backend.logs(ref, "job-worker-0", LogRange(follow=True))
+    first = next(lines)
+    assert isinstance(first, LogLine)
+    here.end(ref)
+    gap, last = lines
+    assert isinstance(gap, LogGap)
+    assert (gap.container_id, "1 containers" in gap.reason) == (first.container_id, True)
+    assert isinstance(last, LogLine)
+    assert (first.text, last.text) == ("life 1", "life 3")
 
 
 @pytest.mark.local

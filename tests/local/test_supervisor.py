@@ -192,13 +192,22 @@ def test_an_agent_that_cannot_be_started(here: Here, tmp_path: Path):
     assert str(script) in pod.message
 
 
-def test_a_supervisor_that_cannot_be_started(here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("#!/bin/sh\necho no interpreter here >&2\nexit 1\n", "no interpreter here"),
+        ("#!/no/such/interpreter\n", "No such file"),
+    ],
+)
+def test_a_supervisor_that_cannot_be_started(
+    here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, words: str
+):
     broken = tmp_path / "python"
-    broken.write_text("#!/bin/sh\necho no interpreter here >&2\nexit 1\n")
+    broken.write_text(script)
     broken.chmod(0o700)
     plan = here.plan(SLEEP)
     monkeypatch.setattr(sys, "executable", str(broken))
-    with pytest.raises(BackendError, match="no interpreter here"):
+    with pytest.raises(BackendError, match=words):
         here.backend.submit(plan)
     assert here.backend.list(namespace=NAMESPACE) == []
     assert [entry.name for entry in (here.state / "local" / NAMESPACE).iterdir()] == []

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed.checkpoint.state_dict
 from torch.distributed.checkpoint import state_dict_saver
 
 from kfjob.spec.train import TrainSpec
@@ -25,7 +26,7 @@ from kfjob.trainer import checkpoint, manifest
 from kfjob.trainer.checkpoint import Checkpoints, find, parameter_shapes, prepare
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.manifest import Manifest
-from kfjob.trainer.model import build_model
+from kfjob.trainer.model import build_model, meta_model
 from kfjob.trainer.optim import make_optimizer
 from kfjob.trainer.strategies import make_strategy
 
@@ -129,6 +130,7 @@ def say(result: dict[str, Any]) -> None:
 
 
 def main(folder: Path, random_kills: int) -> None:
+    meta_model(SPEC)  # imports what the children would each import for themselves
     for point, arm in POINTS.items():
         place = folder / point.replace(" ", "-")
         _, status = os.waitpid(in_child(lambda place=place, arm=arm: save_for_ever(place, arm)), 0)  # type: ignore[misc]

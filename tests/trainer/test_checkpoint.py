@@ -71,6 +71,7 @@ def test_the_newest_is_found(workers, two_checkpoints, world_size):
 def test_damage_is_seen_and_the_one_before_taken(workers, copy, damage):
     DAMAGE[damage](copy / "step-000006")
     assert found(workers, copy) == "step-000003"
+    assert found(workers, copy) == "step-000003"
 
 
 def test_nothing_good_is_a_fresh_start(workers, copy, tmp_path):
@@ -89,9 +90,10 @@ def test_what_looks_like_a_checkpoint_and_is_none(workers, copy):
     assert found(workers, copy) == "step-000006"
 
 
-def test_a_damaged_one_is_replaced_when_the_run_comes_by_again(workers, tiny, copy):
+@pytest.mark.parametrize("damage", ["a byte of the second rank's shard", "half a manifest"])
+def test_a_damaged_one_is_replaced_when_the_run_comes_by_again(workers, tiny, copy, damage):
     """The second save of step 6 must not mix with what is left of the first."""
-    flip(copy / "step-000006" / "__1_0.distcp", 5000)
+    DAMAGE[damage](copy / "step-000006")
     (copy / "step-000006" / "__7_0.distcp").write_bytes(b"left over")
     spec = tiny | {"strategy": "fsdp", "checkpoint_dir": str(copy), "checkpoint_every": 3}
     results = workers.run("trained", {"spec": spec}, world_size=2)
@@ -103,6 +105,16 @@ def test_a_damaged_one_is_replaced_when_the_run_comes_by_again(workers, tiny, co
         "__1_0.distcp",
         "manifest.json",
     ]
+
+
+def test_retention_does_not_keep_a_damaged_one_for_a_good_one(workers, tiny, copy):
+    flip(copy / "step-000006" / "__1_0.distcp", 5000)
+    spec = tiny | {"strategy": "none", "micro_batch_size": 8, "checkpoint_dir": str(copy), "keep_last": 1}
+    workers.run("trained", {"spec": spec, "stop_after": 2})
+    names = sorted(path.name for path in copy.iterdir())
+    assert names[0].startswith("damaged-step-000006-")
+    assert names[1:] == ["step-000005"]
+    assert found(workers, copy) == "step-000005"
 
 
 def test_a_start_removes_what_killed_runs_have_left(workers, tiny, copy):

@@ -226,3 +226,11 @@ def test_tiny_text_is_the_same_each_time_and_whole(tmp_path):
     assert set(texts[0]).isdisjoint(texts[1])
     assert open_tokenizer(folders[0] / "tokenizer").vocab_size == tiny_text.VOCABULARY
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_tiny_text_from_the_command_line(tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    assert tiny_text.main([str(tmp_path / "empty")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'empty'}\n"
+    assert tiny_text.main([str(tmp_path)]) == 1
+    assert f"error: cannot make `{tmp_path}`" in capsys.readouterr().err

@@ -5,6 +5,7 @@ import stat
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -167,7 +168,7 @@ def test_a_time_is_found_by_bisection(tmp_path: Path, monkeypatch: pytest.Monkey
     looks = []
     look = log_file._timed_line
 
-    def counted(*where):
+    def counted(*where: Any):
         looks.append(where)
         return look(*where)
 
@@ -200,7 +201,7 @@ def test_following_shows_lines_once_they_are_whole_and_the_next_file_after_the_f
             assert time.monotonic() < deadline, seen
             time.sleep(0.01)
 
-    thread = threading.Thread(target=follow)
+    thread = threading.Thread(target=follow, daemon=True)
     thread.start()
     (tmp_path / "new").write_bytes(b"skipped\nfirst\n")
     (tmp_path / "new").rename(path)

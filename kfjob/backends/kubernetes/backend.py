@@ -13,12 +13,13 @@ from kfjob.backends.base import JobRef, LogRange
 from kfjob.backends.kubernetes import changes, requests
 from kfjob.backends.kubernetes.client import Backoff, Client
 from kfjob.backends.kubernetes.connect import connect
+from kfjob.backends.kubernetes.errors import Broken, Conflict
 from kfjob.backends.kubernetes.logs import PodLog
 from kfjob.backends.kubernetes.objects import Object, owner, snapshot
 from kfjob.backends.kubernetes.requests import Selection
 from kfjob.backends.kubernetes.watch import Change, Feed, JobState, joined
 from kfjob.compile.pytorchjob import manifests
-from kfjob.errors import BackendError, KfjobError, NotFound, Refused, Unreachable, WaitTimeout
+from kfjob.errors import BackendError, KfjobError, NotFound, Unreachable, WaitTimeout
 from kfjob.events import JobChanged, JobSnapshot, LogGap, LogLine, PodChanged
 from kfjob.plan import BackendName, JobPlan
 from kfjob.spec import names
@@ -48,8 +49,7 @@ class KubernetesBackend:
 
     def submit(self, plan: JobPlan) -> JobRef:
         """Create the job and then what belongs to it; if that fails, the job is deleted again."""
-        job = self._client.call(requests.create(manifests(plan)[0]))
-        ref = _ref(job)
+        ref = _ref(self._created(plan))
         try:
             for manifest in manifests(plan, owner_uid=ref.uid)[1:]:
                 self._client.call(requests.create(manifest))
@@ -100,7 +100,7 @@ class KubernetesBackend:
         deadline = time.monotonic() + timeout
         try:
             self._client.call(requests.delete_job(ref.namespace, ref.name, ref.uid))
-        except Refused as err:  # the precondition: a later job has taken the name
+        except Conflict as err:  # the precondition: a later job has taken the name
             raise NotFound(f"job `{ref.name}` is gone already; another one of that name is left alone") from err
         backoff, attempt = Backoff(most=2.0), 1
         while not self._is_gone(ref):
@@ -118,6 +118,19 @@ class KubernetesBackend:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+    def _created(self, plan: JobPlan) -> Object:
+        """The job that was created. If the answer to the request is lost, the job itself tells whether it was carried out."""
+        try:
+            return self._client.call(requests.create(manifests(plan)[0]))
+        except (Unreachable, BackendError) as lost:
+            if isinstance(lost.__cause__, Broken) and not lost.__cause__.sent:
+                raise
+            with contextlib.suppress(KfjobError):
+                job = self._client.call(requests.get(names.PLURAL, plan.namespace, plan.name))
+                if _ref(job).launch == plan.launch:
+                    return job
+            raise
 
     def _is_gone(self, ref: JobRef) -> bool:
         """Whether nothing is left of a job that is being deleted; the cheapest question first."""

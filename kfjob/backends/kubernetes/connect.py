@@ -1,4 +1,4 @@
-"""From a kubeconfig, or from inside a pod, to a client. The one place that imports the `kubernetes` package.
+"""From a kubeconfig, or from inside a pod, to a client. The one place that uses the `kubernetes` package (imported by `lean`).
 
 It is used for configuration, authentication and transport, not for its generated models and API classes. What is touched here
 is the same in versions 31 to 37 (36.0.0 sends no credentials).
@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kfjob.backends.kubernetes.client import Client
+from kfjob.backends.kubernetes.lean import parts
 from kfjob.backends.kubernetes.transport import CONNECTIONS, PooledTransport, keepalive
 from kfjob.errors import Forbidden, Unreachable, UsageError
 
@@ -38,9 +40,7 @@ def connect(*, context: str | None = None, kubeconfig: str | Path | None = None)
         UsageError: it has no such context.
         Forbidden: its credential plugin gave no credentials.
     """
-    from kubernetes.client import Configuration
-
-    configuration = Configuration()
+    configuration = parts().Configuration()
     path = str(kubeconfig or os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
     if any(Path(part).expanduser().exists() for part in path.split(os.pathsep) if part):
         name, namespace = _from_file(configuration, path, context)
@@ -49,24 +49,28 @@ def connect(*, context: str | None = None, kubeconfig: str | Path | None = None)
     else:
         hint = "set KUBECONFIG or give `--kubeconfig`; on EKS `aws eks update-kubeconfig --name CLUSTER` writes one"
         raise Unreachable("no cluster is configured", cause=f"there is no kubeconfig at `{path}`", hint=hint)
+    if not configuration.host.startswith(("https://", "http://")):
+        raise Unreachable(
+            f"`{configuration.host}` is not the address of an API server", where=path, hint="write `https://HOST:PORT`"
+        )
     return Connection(client=_client(configuration), namespace=namespace, context=name)
 
 
 def _from_file(configuration: Any, path: str, wanted: str | None) -> tuple[str, str]:
     """Fill `configuration`; the context's name and namespace."""
     import yaml
-    from kubernetes.config import ConfigException, list_kube_config_contexts, load_kube_config
 
+    config = parts().config
     problem = "the kubeconfig cannot be used"
     try:
-        contexts, current = list_kube_config_contexts(config_file=path)
+        contexts, current = config.list_kube_config_contexts(config_file=path)
         chosen = next((one for one in contexts if one["name"] == wanted), None) if wanted else current
         if chosen is None:
             known = ", ".join(f"`{one['name']}`" for one in contexts)
             raise UsageError(f"there is no context `{wanted}` in the kubeconfig", where=path, hint=f"it has {known}")
         with _said_aside() as said:
-            load_kube_config(config_file=path, context=wanted, client_configuration=configuration)
-    except (ConfigException, yaml.YAMLError, OSError, TypeError, AttributeError, KeyError, ValueError) as err:
+            config.load_kube_config(config_file=path, context=wanted, client_configuration=configuration)
+    except (config.ConfigException, yaml.YAMLError, OSError, TypeError, AttributeError, KeyError, ValueError) as err:
         raise Unreachable(
             problem, where=path, cause=str(err), hint="`kubectl config view` shows what kubectl makes of it"
         ) from err
@@ -78,29 +82,30 @@ def _from_file(configuration: Any, path: str, wanted: str | None) -> tuple[str, 
 
 def _from_pod(configuration: Any) -> str:
     """Fill `configuration` with the pod's service account; its namespace."""
-    from kubernetes.config import ConfigException, load_incluster_config
-
+    config = parts().config
     try:
-        load_incluster_config(client_configuration=configuration)
+        config.load_incluster_config(client_configuration=configuration)
         return _POD_NAMESPACE.read_text().strip() or "default"
-    except (ConfigException, OSError) as err:
+    except (config.ConfigException, OSError) as err:
         hint = "give the pod a service account and let its token be mounted (`automountServiceAccountToken`)"
         raise Unreachable("this pod has no access to its cluster", cause=str(err), hint=hint) from err
 
 
 def _client(configuration: Any) -> Client:
-    from kubernetes.client.rest import RESTClientObject
     from urllib3.connection import HTTPConnection
 
     configuration.connection_pool_maxsize = CONNECTIONS
     if not configuration.no_proxy:  # versions up to 35 read it and then forget it
         configuration.no_proxy = os.environ.get("no_proxy") or os.environ.get("NO_PROXY")
-    pool = RESTClientObject(configuration).pool_manager
+    pool = parts().RESTClientObject(configuration).pool_manager
     options = pool.connection_pool_kw.get("socket_options") or HTTPConnection.default_socket_options
     pool.connection_pool_kw["socket_options"] = keepalive(list(options))
 
+    renewing = threading.Lock()  # or every thread starts the credential plugin when the token has expired
+
     def headers() -> Mapping[str, str]:
-        settings = configuration.auth_settings().values()  # renews a token that has expired
+        with renewing:
+            settings = configuration.auth_settings().values()
         return {one["key"]: one["value"] for one in settings if one["in"] == "header" and one["value"]}
 
     return Client(PooledTransport(pool, configuration.host, headers), host=configuration.host)

@@ -5,7 +5,7 @@ no answer         Broken  -> Unreachable
 401                          Forbidden
 403                          Forbidden if a right is missing, Refused if something else says no (webhook, quota, pod security)
 404                          Refused if the resource itself is not there (no operator), else NotFound
-409                          AlreadyExists on create, else Refused
+409                          AlreadyExists on create, else Conflict, which is a Refused
 410                          Expired: what was asked for is too old, list again
 429 and 5xx                  BackendError, once repeating did not help
 """
@@ -34,6 +34,10 @@ class Broken(Exception):
         self.final = final
 
 
+class Conflict(Refused):
+    """The object is not (any more) the one that was meant."""
+
+
 class Expired(KfjobError):
     """The resource version is too old to watch from (410 Gone). Internal to this backend."""
 
@@ -58,7 +62,7 @@ def broken(err: Exception) -> Broken:
             said = Broken("no answer in time", sent=True, waited=True)
         case u.LocationValueError():  # what stands as server in the kubeconfig
             said = Broken(f"not an address: {text}", sent=False, final=True)
-        case u.HTTPError() | OSError() | ValueError() | AttributeError():  # the last two: closed by another thread meanwhile
+        case u.HTTPError() | OSError():
             said = Broken(text or type(err).__name__, sent=True)
         case _:
             raise err
@@ -126,7 +130,7 @@ def _conflict(request: Request, said: dict[str, Any], message: str) -> KfjobErro
             hint = f"`kfjob stop {request.name}` removes it, `kfjob relaunch {request.name}` starts it anew"
             return AlreadyExists(f"there is a job `{request.name}` in namespace `{request.namespace}` already", hint=hint)
         return AlreadyExists(f"there is a {_what(request)} in namespace `{request.namespace}` already")
-    return Refused(f"the API server refused to {request.verb} {_what(request)}: it has changed meanwhile", cause=message)
+    return Conflict(f"the API server refused to {request.verb} {_what(request)}: it has changed meanwhile", cause=message)
 
 
 def _what(request: Request) -> str:
@@ -158,8 +162,8 @@ def _status(body: bytes) -> dict[str, Any]:
 def _causes(said: dict[str, Any]) -> str:
     """Every cause that the API names, one a line."""
     causes = (said.get("details") or {}).get("causes") or []
-    lines = [f"{cause.get('field', '')}: {cause.get('message', '')}".removeprefix(": ") for cause in causes]
-    return "\n".join(dict.fromkeys(lines))
+    lines = (f"{cause.get('field', '')}: {cause.get('message', '')}".removeprefix(": ") for cause in causes)
+    return "\n".join(line for line in dict.fromkeys(lines) if not line.startswith("<nil>"))  # says that there are others
 
 
 def _plain(err: BaseException | None) -> str:

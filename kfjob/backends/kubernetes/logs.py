@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from kfjob.backends import log_file
 from kfjob.backends.base import JobRef, LogRange
 from kfjob.backends.kubernetes import requests
-from kfjob.backends.kubernetes.client import Backoff, Client, Patience
+from kfjob.backends.kubernetes.client import ANSWER_SECONDS, Backoff, Client, Patience
 from kfjob.backends.kubernetes.cursor import LogCursor
 from kfjob.backends.kubernetes.errors import Broken, unreachable
 from kfjob.backends.kubernetes.lines import LineSplitter
-from kfjob.backends.kubernetes.objects import Object, owner, pod_changed, will_have
+from kfjob.backends.kubernetes.objects import Object, container_names, owner, pod_changed, will_have
 from kfjob.backends.kubernetes.requests import Request
 from kfjob.backends.kubernetes.runs import Next, Position, Run, Then, next_run, run_to_show
 from kfjob.backends.kubernetes.watch import Change, Feed, Listed, joined
@@ -46,6 +46,7 @@ class PodLog:
         self._cursor = LogCursor(from_first=wanted.tail is not None)
         self._position: Position | None = None  # the run that was read last
         self._first: Run | None = None  # the run that was read first
+        self._shown = ""  # the run that the newest line shown was of
         self._left = wanted.limit_bytes  # of text, with line ends; None: no limit
 
     def read(self) -> Iterator[LogLine | LogGap]:
@@ -78,7 +79,7 @@ class PodLog:
         Raises:
             NotFound: no such pod, and there will be none.
         """
-        pod_uid = self._existing_pod()
+        pod_uid = self._get_pod(wait=True)["metadata"]["uid"]
         patience = Patience(self._client)
         while self._wanting() and not self._client.closed:
             opened = time.monotonic()
@@ -95,27 +96,38 @@ class PodLog:
                 patience.failure(err)
             patience.pause()
 
-    def _get_pod(self) -> Object:
-        pod = self._client.call(requests.get("pods", self._ref.namespace, self._pod))
+    def _get_pod(self, *, wait: bool = False) -> Object:
+        """The pod. With `wait`, once it is there: right after a submit the operator has not made it yet."""
+        try:
+            pod = self._client.call(requests.get("pods", self._ref.namespace, self._pod))
+        except NotFound:
+            if not wait or (to_come := self._pod_to_come()) is None:
+                raise
+            pod = to_come
+        return self._checked(pod)
+
+    def _pod_to_come(self) -> Object | None:
+        """The pod, as soon as it is made; None if the job will not have it."""
+        job = requests.one(names.PLURAL, self._ref.namespace, self._ref.name)
+        pod = requests.one("pods", self._ref.namespace, self._pod)
+        with contextlib.closing(joined([Feed(self._client, job), Feed(self._client, pod)])) as changes:
+            for change in changes:
+                thing = _there(change, lambda thing: self._ref.uid in {thing["metadata"]["uid"], owner(thing)})
+                if change.resource != names.PLURAL and thing:
+                    return thing
+                if change.resource == names.PLURAL and not (thing and will_have(thing, self._pod)):
+                    return None
+        return None
+
+    def _checked(self, pod: Object) -> Object:
+        """The pod, which is this job's and has the container."""
         if owner(pod) != self._ref.uid:
             raise NotFound(f"there is no pod `{self._pod}` of this job", cause="a pod of that name belongs to something else")
+        known = container_names(pod)
+        if self._wanted.container not in known:
+            hint = f"it has {', '.join(f'`{container}`' for container in known)}"
+            raise NotFound(f"pod `{self._pod}` has no container `{self._wanted.container}`", hint=hint)
         return pod
-
-    def _existing_pod(self) -> str:
-        """The uid of the pod, once it is there: right after a submit the operator has not made it yet."""
-        try:
-            return str(self._get_pod()["metadata"]["uid"])
-        except NotFound as missing:
-            job = requests.one(names.PLURAL, self._ref.namespace, self._ref.name)
-            pod = requests.one("pods", self._ref.namespace, self._pod)
-            with contextlib.closing(joined([Feed(self._client, job), Feed(self._client, pod)])) as changes:
-                for change in changes:
-                    thing = _there(change, lambda thing: self._ref.uid in {thing["metadata"]["uid"], owner(thing)})
-                    if change.resource != names.PLURAL and thing is not None:
-                        return str(thing["metadata"]["uid"])
-                    if change.resource == names.PLURAL and not (thing and will_have(thing, self._pod)):
-                        raise missing from None
-            raise
 
     def _no_log(self, pod: Object, cause: str | None = None) -> NotFound:
         if self._wanted.previous:
@@ -130,11 +142,12 @@ class PodLog:
     def _await(self, pod_uid: str) -> Next | Then:
         """Wait until there is something to read, or never will be."""
         feed = Feed(self._client, requests.one("pods", self._ref.namespace, self._pod))
-        for change in feed.changes():
-            pod = _there(change, lambda pod: pod["metadata"]["uid"] == pod_uid)
-            step = Then.END if pod is None else next_run(pod, self._wanted.container, self._position)
-            if step is not Then.WAIT:
-                return step
+        with contextlib.closing(feed.changes()) as changes:
+            for change in changes:
+                pod = _there(change, lambda pod: pod["metadata"]["uid"] == pod_uid)
+                step = Then.END if pod is None else next_run(pod, self._wanted.container, self._position)
+                if step is not Then.WAIT:
+                    return step
         return Then.END  # the client was closed
 
     def _read_run(self, step: Next) -> Iterator[LogLine | LogGap]:
@@ -153,10 +166,10 @@ class PodLog:
 
     def _stream(self, run: Run, *, follow: bool) -> Iterator[LogLine | LogGap]:
         """One request, and its new lines. Afterwards `_position` says whether the run was read to its end."""
-        self._cursor.resume(same=self._position is None or self._position.id == run.id)
+        self._cursor.resume(same=self._shown == run.id)
         self._first = self._first or run
         self._position = Position(run.id, run.number, complete=False)
-        stream = self._client.open(self._request(run, follow=follow), read_timeout=IDLE_SECONDS)
+        stream = self._client.open(self._request(run, follow=follow), read_timeout=IDLE_SECONDS if follow else ANSWER_SECONDS)
         splitter = LineSplitter(LINE_BYTES)
         try:
             for piece in stream.chunks():
@@ -192,6 +205,7 @@ class PodLog:
             before = self._cursor.newest
             if not self._cursor.is_new(at):
                 return
+            self._shown = run.id
             if self._cursor.gap:
                 yield LogGap(pod=self._pod, container_id=run.id, after=before, reason="the log was rotated before it was read")
         if lost:

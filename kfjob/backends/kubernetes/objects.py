@@ -126,6 +126,12 @@ def pod_changed(pod: Object, *, now: int) -> PodChanged:
     )
 
 
+def container_names(pod: Object) -> list[str]:
+    """Every container that has a log."""
+    spec = pod.get("spec") or {}
+    return [one["name"] for one in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]]
+
+
 def container_status(pod: Object, container: str) -> Object:
     """The status of one container, also of an init container; {} if there is none yet."""
     status = pod.get("status") or {}

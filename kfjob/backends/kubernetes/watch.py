@@ -63,7 +63,7 @@ class Feed:
         self._version = answer["metadata"]["resourceVersion"]
         return Listed(self._selection.resource, answer.get("items") or [])
 
-    def changes(self) -> Iterator[Change]:
+    def changes(self) -> Generator[Change]:
         """Every change after `list`, or else the list and every change, until the feed or the client is closed.
 
         Raises:

@@ -78,11 +78,7 @@ class LocalBackend:
             lock = launching.fill(staged, plan, launch_order, addresses)
             try:
                 _take_name(staged.parent, launch.parent)
-                launching.start_supervisor(launch, lock)
-            except BackendError:
-                shutil.rmtree(launch, ignore_errors=True)
-                _free_name(launch)
-                raise
+                _supervise(launch, lock)
             finally:
                 os.close(lock)
 
@@ -193,7 +189,11 @@ class _Following:
     def _next_container(self) -> Iterator[LogGap]:
         before, self._state, self._is_new = self._state, _pod(self._launch, self._pod), False
         if before and self._state and (missed := self._state.restarts - before.restarts - 1) > 0:
-            yield LogGap(pod=self._pod, container_id=before.container_id, reason=f"{missed} restarts were too quick to be read")
+            yield LogGap(
+                pod=self._pod,
+                container_id=before.container_id,
+                reason=f"restarted too quickly: the logs of {missed} containers were not read",
+            )
 
     def _has_ended(self) -> bool:
         if (pod := _pod(self._launch, self._pod)) is not None:
@@ -245,6 +245,16 @@ def _take_name(staged: Path, place: Path) -> None:
     except OSError as err:
         if place.is_dir():
             raise _taken(place.name) from err
+        raise
+
+
+def _supervise(launch: Path, lock: int) -> None:
+    """Start the supervisor, or leave nothing behind."""
+    try:
+        launching.start_supervisor(launch, lock)
+    except (BackendError, OSError):
+        shutil.rmtree(launch, ignore_errors=True)
+        _free_name(launch)
         raise
 
 

@@ -58,17 +58,19 @@ def start_supervisor(launch: Path, lock: int) -> None:
     reading, writing = os.pipe()
     argv = [sys.executable, "-P", "-m", "kfjob.backends.local.supervisor", str(launch), str(writing), str(lock)]
     try:
-        with (launch / folder.RUN / LOG).open("ab") as log:
-            starter = subprocess.Popen(
-                argv,
-                env=machine.environment(os.environ),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                pass_fds=(writing, lock),
-            )
-        os.close(writing)
+        try:
+            with (launch / folder.RUN / LOG).open("ab") as log:
+                starter = subprocess.Popen(
+                    argv,
+                    env=machine.environment(os.environ),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                    pass_fds=(writing, lock),
+                )
+        finally:
+            os.close(writing)
         starter.wait()  # it leaves the supervisor behind and ends
         ready, _, _ = select.select([reading], [], [], _TAKE_OVER_SECONDS)
         if not ready or os.read(reading, len(READY)) != READY:

@@ -19,6 +19,8 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+from kfjob.errors import KfjobError
+
 VOCABULARY = 2048
 END_OF_TEXT = "<|endoftext|>"
 _HELD_OUT = 20
@@ -34,7 +36,11 @@ def default_folder() -> Path:
 
 
 def make(folder: Path) -> Path:
-    """Make the data set in `folder`, whole or not at all; nothing to do if it is there."""
+    """Make the data set in `folder`, whole or not at all; nothing to do if it is there.
+
+    Raises:
+        KfjobError: something else is there.
+    """
     if (folder / "tokenizer" / "tokenizer.json").exists():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +54,11 @@ def make(folder: Path) -> Path:
             lines = "".join(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in part)
             (built / f"{split}.jsonl").write_text(lines, encoding="utf-8")
         train_tokenizer(train, built / "tokenizer", vocabulary=VOCABULARY)
-        built.rename(folder)
+        try:
+            built.rename(folder)
+        except OSError as error:
+            if not (folder / "tokenizer" / "tokenizer.json").exists():  # else another process has just made it
+                raise KfjobError(f"cannot make `{folder}`", cause=str(error), hint="it must be empty, or not there") from error
     return folder
 
 
@@ -112,6 +122,16 @@ def train_tokenizer(texts: list[str], folder: Path, *, vocabulary: int) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": END_OF_TEXT}) + "\n")
 
 
-if __name__ == "__main__":
-    made = make(Path(sys.argv[1]).expanduser() if len(sys.argv) > 1 else default_folder())
+def main(words: list[str]) -> int:
+    """Make the data set where the command line says."""
+    try:
+        made = make(Path(words[0]).expanduser() if words else default_folder())
+    except KfjobError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
     sys.stdout.write(f"{made}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -30,6 +30,7 @@ install_operator() {
   sed 's#github.com/kubeflow/training-operator.git/manifests/overlays/standalone?ref=.*#../training-operator/overlays/standalone#' \
     "$wanted" >"$folder/operator/kustomization.yaml"
   kubectl apply --server-side -k "$folder/operator" >/dev/null
+  kubectl apply --server-side -f "$CACHE/operator-1.7.yaml" >/dev/null
 }
 operator_image() { # the image that the rendered installation names
   local overlay=$CACHE/training-operator/overlays/standalone/kustomization.yaml

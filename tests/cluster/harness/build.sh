@@ -40,8 +40,20 @@ operator_overlay() { # the operator's own manifests, from the module that its bi
   cp -r "$source/manifests" "$CACHE/training-operator"
 }
 
+older_crd() { # the CRD of an older operator under a group of its own: manifests are checked against both
+  local source target=$CACHE/operator-1.7.yaml
+  [ ! -s "$target" ] || return 0
+  [ -n "${GO:-}" ] || find_go
+  go_in operator-1.7 mod download github.com/kubeflow/training-operator
+  source=$(go_in operator-1.7 list -m -f '{{.Dir}}' github.com/kubeflow/training-operator)
+  sed -E "s/(pytorchjobs\.)?kubeflow\.org$/\1$OLDER_GROUP/; s/(name|plural|singular): pytorchjob/\1: olderpytorchjob/" \
+    "$source/manifests/base/crds/kubeflow.org_pytorchjobs.yaml" >"$target.new"
+  mv "$target.new" "$target"
+}
+
 build_programs() {
   mkdir -p "$BIN"
   local module
-  for module in pause etcd kubernetes coredns operator "$@"; do built "$module"; done
+  for module in pause etcd kubernetes coredns operator; do built "$module"; done
+  older_crd
 }

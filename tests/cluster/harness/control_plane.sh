@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 
 make_certificates() {
-  mkdir -p -m 700 "$PKI"
+  mkdir -m 700 "$PKI"
   quietly openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=kfjob-test-cluster \
     -keyout "$PKI/ca.key" -out "$PKI/ca.crt"
   quietly openssl ecparam -name prime256v1 -genkey -noout -out "$PKI/service-accounts.key"

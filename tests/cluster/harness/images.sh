@@ -22,39 +22,35 @@ import_node_images() {
   scratch_image "$(operator_image)" "$BIN/training-operator.v1" /manager | node_ctr images import - >/dev/null
 }
 
-# Buildah keeps its layers in the cache, and the registry is told about by a file of our own.
-buildah_() { command buildah --root "$CACHE/buildah" --runroot "$STATE/buildah" --storage-driver overlay "$@"; }
+# Buildah keeps its layers in the cache. Its mounts stay in a mount namespace that ends with the command.
+buildah_() { unshare --mount buildah --root "$CACHE/buildah" --runroot "$STATE/buildah" --storage-driver overlay "$@"; }
 in_registry() { # REPOSITORY:TAG
   curl -sf -o /dev/null -H 'Accept: application/vnd.oci.image.manifest.v1+json' "http://$REGISTRY/v2/${1%:*}/manifests/${1##*:}"
 }
-commit_and_push() { # CONTAINER REPOSITORY:TAG
-  buildah_ commit --quiet --rm "$1" "$REGISTRY/$2" >/dev/null
-  push "$2"
+build_and_push() { # REPOSITORY:TAG ARGUMENTS-OF-BUD...
+  local image=$1
+  shift
+  quietly_logged image buildah_ bud --isolation chroot --tls-verify=false --tag "$REGISTRY/$image" "$@"
+  quietly_logged image buildah_ push --tls-verify=false "$REGISTRY/$image" "docker://$REGISTRY/$image"
 }
-push() { buildah_ push --quiet --tls-verify=false "$REGISTRY/$1" "docker://$REGISTRY/$1" >/dev/null; }
 
 release() { # shellcheck source=/dev/null
-  . /etc/os-release && echo "${VERSION_CODENAME:-bookworm}"
+  (. /etc/os-release && echo "${VERSION_CODENAME:-bookworm}")
 }
-recipe_tag() { declare -f base_image rootfs | cksum | cut -d' ' -f1; } # a changed recipe makes a new image
-
-base_image() { # prints REPOSITORY:TAG of the base with Python and the way to the mounted packages
-  local image tree container
-  image=kfjob-test/base:$(release)-$(recipe_tag)
-  if ! in_registry "$image"; then
-    tree=$(rootfs)
-    container=$(buildah_ from scratch)
-    buildah_ add --quiet "$container" "$tree" / >/dev/null
-    buildah_ config --env PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin --cmd python3 "$container"
-    buildah_ add --quiet --chmod 755 "$container" "$(own_file torchrun '#!/bin/sh\nexec python3 -m torch.distributed.run "$@"\n')" /usr/local/bin/torchrun >/dev/null
-    buildah_ add --quiet --chmod 644 "$container" "$(own_file mounted.pth "$POD_SITE_PACKAGES"'\n')" "$(dist_packages "$tree")/mounted.pth" >/dev/null
-    commit_and_push "$container" "$image"
-  fi
-  echo "$image"
+base_image() { # prints REPOSITORY:TAG
+  echo "kfjob-test/base:$(release)-$(cat "$ROOT"/tests/cluster/images/base/* <(declare -f rootfs) | cksum | cut -d' ' -f1)"
 }
-own_file() { mkdir -p "$STATE/image" && printf "$2" >"$STATE/image/$1" && echo "$STATE/image/$1"; } # NAME TEXT
+push_base_image() {
+  local image tree context=$STATE/image/base
+  image=$(base_image)
+  ! in_registry "$image" || return 0
+  tree=$(rootfs)
+  mkdir -p "$context"
+  cp "$ROOT"/tests/cluster/images/base/* "$context/"
+  cp --link "$tree" "$context/rootfs.tar" 2>/dev/null || cp "$tree" "$context/rootfs.tar"
+  build_and_push "$image" --build-arg "PYTHON_VERSION=$(python_of "$tree")" "$context"
+}
 python_of() { tar -tf "$1" | grep -oE '^\./usr/bin/python3\.[0-9]+$' | grep -oE '3\.[0-9]+'; } # ROOTFS
-dist_packages() { echo "/usr/local/lib/python$(python_of "$1")/dist-packages"; }
 
 rootfs() { # prints the path of a Debian file system with Python, as a tar
   local tree
@@ -67,35 +63,39 @@ rootfs() { # prints the path of a Debian file system with Python, as a tar
   echo "$tree"
 }
 
-etcd_image() { # a job's own etcd is 3.4: later ones forget the rendezvous of torch's `etcd` backend after two hours
-  local image=etcd:3.4 container
-  if ! in_registry "$image"; then
-    container=$(buildah_ from --tls-verify=false "$REGISTRY/$(base_image)")
-    buildah_ add --quiet "$container" "$DEBIAN/etcd-server/usr/bin/etcd" /usr/local/bin/etcd >/dev/null
-    buildah_ config --cmd etcd --port 2379 --label "org.opencontainers.image.version=$("$DEBIAN/etcd-server/usr/bin/etcd" --version | awk 'NR == 1 { print $3 }')" "$container"
-    commit_and_push "$container" "$image"
-  fi
-  echo "$image"
+push_etcd_image() {
+  local binary=$DEBIAN/etcd-server/usr/bin/etcd context=$STATE/image/etcd
+  ! in_registry "$ETCD_IMAGE" || return 0
+  mkdir -p "$context"
+  cp "$ROOT"/tests/cluster/images/etcd/* "$binary" "$context/"
+  build_and_push "$ETCD_IMAGE" --build-arg "BASE_IMAGE=$REGISTRY/$(base_image)" \
+    --build-arg "VERSION=$("$binary" --version | awk 'NR == 1 { print $3 }')" "$context"
 }
 
 job_image() { # prints the reference of the project's image, building and pushing it if its sources changed
   local base image secrets=()
   base=$(base_image)
   check_python "$(rootfs)"
-  image=kfjob:$( (cd "$ROOT" && echo "$base" && cat Dockerfile .dockerignore pyproject.toml README.md requirements/trainer.txt &&
-    find kfjob -type f -not -name '*.pyc' | LC_ALL=C sort | xargs sha256sum) | sha256sum | cut -c1-12)
+  image=kfjob:$(job_sources "$base" | sha256sum | cut -c1-12)
   if in_registry "$image"; then
     say "the job image is up to date"
   else
     pip_secrets
-    step "job image built" quietly_logged image buildah_ bud --isolation chroot --layers --tls-verify=false \
-      --build-arg "BASE_IMAGE=$REGISTRY/$base" --build-arg DEPENDENCIES=none --build-arg TORCH=none \
+    step "job image built and pushed" build_and_push "$image" --layers --build-arg "BASE_IMAGE=$REGISTRY/$base" \
+      --build-arg DEPENDENCIES=none --build-arg TORCH=none \
       --build-arg "REVISION=$(git -C "$ROOT" rev-parse HEAD 2>/dev/null || echo unknown)" \
-      "${secrets[@]}" --tag "$REGISTRY/$image" --file "$ROOT/Dockerfile" "$ROOT"
-    push "$image"
+      --build-arg "CREATED=$(date -u +%Y-%m-%dT%H:%M:%SZ)" --build-arg "KFJOB_VERSION=$(project_version)" \
+      "${secrets[@]}" --file "$ROOT/Dockerfile" "$ROOT"
   fi
   echo "$REGISTRY_NAME/$image"
 }
+project_version() { sed -n 's/^version = "\(.*\)"$/\1/p' "$ROOT/pyproject.toml"; }
+job_sources() ( # BASE: all that the image is made of, on stdout
+  cd "$ROOT" || exit
+  echo "$1"
+  cat Dockerfile .dockerignore pyproject.toml README.md requirements/trainer.txt
+  find kfjob -type f -not -name '*.pyc' | LC_ALL=C sort | xargs sha256sum
+)
 pip_secrets() { # the machine's way to its package index, for the build and not for the image
   local file
   for file in "${PIP_CONFIG_FILE:-}" "${XDG_CONFIG_HOME:-${HOME:-/root}/.config}/pip/pip.conf" "${HOME:-/root}/.pip/pip.conf" /etc/pip.conf; do

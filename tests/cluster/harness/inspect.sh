@@ -43,12 +43,12 @@ cluster_status() {
   printf '%-24s %-8s %-10s %s\n' COMPONENT PID HEALTH VERSION
   for name in "${components[@]}"; do
     pid=$(pid_of "$name") || pid=-
-    component_healthy "$name" && state=ok || { state=ill; ill=1; }
+    if component_healthy "$name"; then state=ok; else state=ill ill=1; fi
     printf '%-24s %-8s %-10s %s\n' "$name" "$pid" "$state" "$(component_version "$name")"
   done
-  node_ready 2>/dev/null && state=ok || { state=ill; ill=1; }
+  if node_ready 2>/dev/null; then state=ok; else state=ill ill=1; fi
   printf '%-24s %-8s %-10s %s\n' "$NODE_NAME" - "$state" "$(kubectl get nodes --no-headers 2>/dev/null | wc -l) nodes"
-  operator_ready 2>/dev/null && state=ok || { state=ill; ill=1; }
+  if operator_ready 2>/dev/null; then state=ok; else state=ill ill=1; fi
   printf '%-24s %-8s %-10s %s\n' training-operator - "$state" "$OPERATOR_VERSION"
   cat <<EOF
 
@@ -83,7 +83,7 @@ check_clean() { # what is left of a cluster; exit code 1 if anything is
   report() { printf 'left behind: %s\n' "$*" >&2; left=1; }
   for pid in $(processes_left); do report "process $pid $(tr '\0' ' ' <"/proc/$pid/cmdline" | cut -c1-100)"; done
   ! ip link show "$LINK" >/dev/null 2>&1 || report "network interface $LINK"
-  for path in $(awk -v state="$STATE/" 'index($5, state) == 1 || index($4, state) == 1 { print $5 }' /proc/self/mountinfo); do
+  for path in $(awk -v state="$STATE/" -v cache="$CACHE/" 'index($5, state) == 1 || index($4, state) == 1 || index($5, cache) == 1 { print $5 }' /proc/self/mountinfo); do
     report "mount $path"
   done
   [ ! -e "$STATE" ] || report "folder $STATE"
@@ -92,14 +92,12 @@ check_clean() { # what is left of a cluster; exit code 1 if anything is
   # the node's rules, bridge, network namespaces and sockets are in namespaces of its own; seen outside, something is wrong
   ! nft list tables 2>/dev/null | grep -q kube-proxy || report "nftables table kube-proxy"
   ! ip link show cni0 >/dev/null 2>&1 || report "network interface cni0"
-  for path in /var/lib/kubelet /var/lib/cni /run/containerd /var/log/pods /var/log/containers /var/run/netns; do
-    [ ! -d "$path" ] || [ -z "$(find "$path" -mindepth 1 -newer "$BIN/.pause" -print -quit 2>/dev/null)" ] ||
-      report "files in $path (a container engine of this machine may own them)"
-  done
   [ "$left" = 1 ] || say "nothing is left of a test cluster"
   return "$left"
 }
 processes_left() { # those that run the cache's programs, or sit in the cluster's cgroup
   { for folder in $(cgroup_folders); do [ ! -d "$folder" ] || find "$folder" -name cgroup.procs -exec cat {} +; done
-    find /proc -maxdepth 2 -path '/proc/[0-9]*/exe' -lname "$BIN/*" 2>/dev/null | cut -d/ -f3; } | sort -un
+    for path in /proc/[0-9]*; do
+      [[ $(readlink "$path/exe") != "$CACHE"/* ]] || echo "${path#/proc/}"
+    done; } 2>/dev/null | sort -un
 }

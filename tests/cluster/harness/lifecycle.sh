@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 
 with_lock() { # one of these commands at a time; the lock is on the cache's folder and leaves no file
-  mkdir -p "$CACHE"
+  own_folder "$CACHE"
   exec 9<"$CACHE"
   flock --nonblock 9 || { say "waiting for another scripts/cluster"; flock --timeout 1800 9 || die "another scripts/cluster never ended"; }
 }
@@ -16,18 +16,19 @@ cluster_up() {
     esac
   done
   require_root
+  running || require_no_other
   with_lock
   start=$(now_ms)
   if running; then
     healthy || die "the test cluster runs but is not healthy: see \`scripts/cluster status\`" "scripts/cluster down, then up"
     say "already running (kubeconfig $KUBECONFIG_ADMIN)"
   else
-    require_no_other
     require_kernel
     require_disk
     debian_packages
     step "programs ready" build_programs
     [ ! -e "$STATE" ] || { say "clearing away what an earlier cluster left"; end_everything; }
+    own_folder "$STATE"
     trap failed_up EXIT
     bring_up
     trap - EXIT
@@ -37,7 +38,7 @@ cluster_up() {
   [ "$fakes" = 0 ] || step "$fakes fake nodes" fake_nodes "$fakes"
 }
 
-bring_up() {
+bring_up() { # containerd and the stores first, the API server beside them, and all that needs it as soon as it answers
   local start
   start=$(now_ms)
   step "namespaces and network" make_namespaces
@@ -64,22 +65,27 @@ bring_up() {
   wait_for 30 kube-proxy "kube-proxy" component_healthy kube-proxy
   wait_for 30 registry "the registry" component_healthy registry
   wait_for 30 registry-node "the registry inside the node" component_healthy registry-node
-  step "base image in the registry" base_image >/dev/null
-  step "etcd image in the registry" etcd_image >/dev/null
+  step "base and etcd image in the registry" push_images
   wait_for 120 kubelet "the operator's webhook" operator_ready
   say "operator ready: $(seconds_since "$start")"
 }
 
+push_images() { push_base_image && push_etcd_image; }
+
+another_owner() { # prints who has the cluster's place on this machine, if it is not this state folder
+  local owner
+  owner=$(ip -json link show "$LINK" 2>/dev/null | sed -n 's/.*"ifalias":"\([^"]*\)".*/\1/p; t; s/.*"ifname".*/interface of another origin/p')
+  [ -n "$owner" ] || return 1
+  [ "$owner" != "$(link_alias)" ] && echo "$owner"
+}
 require_no_other() {
   local owner
-  if owner=$(ip -o link show "$LINK" 2>/dev/null); then
-    owner=$(cat "/sys/class/net/$LINK/ifalias" 2>/dev/null || true)
-    [ "$owner" = "kfjob test cluster in $STATE" ] && [ -n "$(cat "$STATE/pids/node" 2>/dev/null)" ] && return
-    die "another test cluster is on this machine (${owner:-interface $LINK})" \
-      "one at a time: \`scripts/cluster down\` there, with the same KFJOB_CLUSTER_STATE"
-  fi
-  ! ss -Hltn "sport = :$REGISTRY_PORT" | grep -q . || die "port $REGISTRY_PORT is in use, the registry needs it"
-  ! ip route | grep -E '^10\.20[123]\.' || die "this machine already has routes into 10.201.0.0-10.203.255.255, the cluster's addresses"
+  ! owner=$(another_owner) || die "another test cluster is on this machine ($owner)" \
+    "one at a time: \`scripts/cluster down\` there, with the same KFJOB_CLUSTER_STATE"
+  pid_of registry >/dev/null || ! ss -Hltn "sport = :$REGISTRY_PORT" | grep -q . ||
+    die "port $REGISTRY_PORT is in use, the registry needs it"
+  ip link show "$LINK" >/dev/null 2>&1 || ! ip route | grep -qE '^10\.20[123]\.' ||
+    die "this machine already has routes into 10.201.0.0-10.203.255.255, the cluster's addresses"
 }
 
 failed_up() { # keeps the logs and clears the rest away
@@ -99,21 +105,21 @@ cluster_down() {
   local start
   start=$(now_ms)
   if [ -e "$STATE" ]; then end_everything; say "down after $(seconds_since "$start")"; else say "no test cluster is running"; fi
-  [ -z "$purge" ] || { rm -rf "$CACHE"; say "removed $CACHE"; }
-  check_clean
+  [ -z "$purge" ] || { remove_folder "$CACHE"; say "removed $CACHE"; }
+  check_clean || exit
 }
 
 end_everything() {
-  local name
-  for name in kwok kubelet kube-apiserver registry; do kill_soon "$name"; done
-  end_process registry
+  [ -e "$STATE/$MARK" ] || die "$STATE is not the test cluster's, it stays"
   # the first process of the pid namespace: the kernel kills all others, and with the last of them the namespaces go
-  end_process node
-  ! ip link show "$LINK" >/dev/null 2>&1 || ip link delete "$LINK"
-  empty_cgroups
-  rm -rf "$STATE"
+  ! running || step "node ended" end_process node
+  end_process registry
+  if ! another_owner >/dev/null; then # an old folder's clearing must not touch a later cluster
+    ip link delete "$LINK" 2>/dev/null || true # it may be on its way with its namespace
+    empty_cgroups
+  fi
+  remove_folder "$STATE"
 }
-kill_soon() { local pid; ! pid=$(pid_of "$1") || kill -TERM "$pid" 2>/dev/null || true; }
 
 empty_cgroups() {
   local folder pid tries=0

@@ -27,11 +27,12 @@ require_kernel() {
 }
 
 require_disk() {
-  local folder free
+  local folder free wanted=$FREE_TO_RUN
+  [ -e "$BIN/.operator" ] || wanted=$FREE_TO_BUILD
   for folder in "$CACHE" "$(dirname "$STATE")"; do
-    mkdir -p "$folder"
+    while [ ! -e "$folder" ]; do folder=$(dirname "$folder"); done
     free=$(($(df --output=avail -k "$folder" | tail -1) / 1024 / 1024))
-    [ "$free" -ge "$MIN_FREE_GB" ] || die "only $free GiB are free in $folder, the cluster needs $MIN_FREE_GB" \
+    [ "$free" -ge "$wanted" ] || die "only $free GiB are free in $folder, the cluster needs $wanted" \
       "KFJOB_CLUSTER_CACHE and KFJOB_CLUSTER_STATE name folders elsewhere"
   done
 }

@@ -3,6 +3,7 @@
 
 make_namespaces() {
   mkdir -p "$STATE"/{pids,logs,volumes/shared}
+  make_cgroups
   chmod 1777 "$STATE/volumes/shared"
   (join_cgroup
     exec setsid unshare --mount --net --pid --ipc --fork --mount-proc --propagation slave -- "$BIN/pause" \
@@ -41,9 +42,10 @@ private_folders() { # what Kubernetes writes outside the state folder by force o
     done' - "$STATE"
 }
 
+link_alias() { echo "kfjob test cluster in $STATE"; }
 node_network() {
   ip link add "$LINK" type veth peer name eth0 netns "$(pid_of node)"
-  ip link set "$LINK" alias "kfjob test cluster in $STATE"
+  ip link set "$LINK" alias "$(link_alias)"
   ip address add "$HOST_IP/30" dev "$LINK"
   ip link set "$LINK" up
   in_node bash -euc '
@@ -95,8 +97,6 @@ node_ctr() { in_node ctr --address /run/containerd/containerd.sock --namespace k
 
 start_kubelet() {
   printf 'nameserver %s\n' "$NODE_IP" >"$STATE/resolv.conf"
-  local folder
-  for folder in $(cgroup_folders); do mkdir -p "$folder"; done
   cat >"$STATE/kubelet.yaml" <<EOF
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration

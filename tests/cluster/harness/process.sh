@@ -4,7 +4,9 @@
 # The whole node lives in one set of mount, network, pid and ipc namespaces, whose first process only waits. When that one
 # process ends, the kernel ends all others and drops the mounts, interfaces, rules and sockets that they made.
 
-start_time() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
+start_time() { # PID: nothing for one that has ended, even if nobody has collected it yet
+  sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | awk '$1 != "Z" { print $20 }'
+}
 remember() { mkdir -p "$STATE/pids" && echo "$2 $(start_time "$2")" >"$STATE/pids/$1"; } # NAME PID
 pid_of() { # NAME: its pid if that very process still runs (a recycled pid has another start time)
   local pid started
@@ -12,7 +14,7 @@ pid_of() { # NAME: its pid if that very process still runs (a recycled pid has a
   [ -n "$started" ] && [ "$(start_time "$pid")" = "$started" ] && echo "$pid"
 }
 child_of() { pgrep -P "$1" | head -1; }
-end_process() { # NAME: TERM, and KILL after 5 s
+end_process() { # NAME: TERM, and KILL after some seconds
   local pid tries=0
   pid=$(pid_of "$1") || return 0
   kill -TERM "$pid" 2>/dev/null || true
@@ -24,13 +26,23 @@ end_process() { # NAME: TERM, and KILL after 5 s
 
 in_node() { nsenter --target "$(pid_of node)" --mount --net --pid --ipc --wd=/ -- "$@"; }
 
-join_cgroup() { # puts the calling process into the cluster's own cgroup, out of the terminal's
+make_cgroups() { # the cluster's own, out of the terminal's; pods go beside `system`
   local folder
   for folder in $(cgroup_folders); do
     mkdir -p "$folder/system"
-    [ ! -e "$folder/cpuset.cpus" ] || copy_cpuset "$folder"
-    echo "$BASHPID" >"$folder/system/cgroup.procs" 2>/dev/null || true
+    if [ -e "$folder/cpuset.cpus" ] && [ -e "$folder/tasks" ]; then copy_cpuset "$folder"; fi
+    if [ -e "$folder/cgroup.subtree_control" ]; then pass_controllers "$folder"; fi
   done
+}
+pass_controllers() { # cgroup v2: a child has only the controllers that its parent passes on
+  local controller
+  for controller in cpuset cpu io memory hugetlb pids; do
+    echo "+$controller" >"$1/../cgroup.subtree_control" && echo "+$controller" >"$1/cgroup.subtree_control"
+  done 2>/dev/null || true
+}
+join_cgroup() { # puts the calling process there
+  local folder
+  for folder in $(cgroup_folders); do echo "$BASHPID" >"$folder/system/cgroup.procs" 2>/dev/null || true; done
 }
 cgroup_folders() { # the cluster's folder in every hierarchy: one with cgroup v2, one for each controller with v1
   if [ -e /sys/fs/cgroup/cgroup.controllers ]; then echo "/sys/fs/cgroup/$CGROUP"; return; fi

@@ -1,0 +1,74 @@
+"""The few parts of the `kubernetes` package that are used, imported without the rest of it.
+
+Up to version 35 any import of it runs `kubernetes/client/__init__.py`, which imports all 700 generated models: 0.8 s of CPU
+before every command that asks a cluster, more than all else together. So the parts are loaded under stand-ins for the two
+packages, which are taken out of `sys.modules` again: who imports `kubernetes` later gets the whole of it. Version 37 loads its
+models when they are used.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+_LAZY_SINCE = 36
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What `connect` works with."""
+
+    Configuration: Any
+    RESTClientObject: Any
+    config: Any  # the module kubernetes.config
+
+
+@cache
+def parts() -> Parts:
+    """Import them, once."""
+    if "kubernetes" in sys.modules or int(version("kubernetes").partition(".")[0]) >= _LAZY_SINCE:
+        return _import()
+    with _stand_ins():
+        return _import()
+
+
+def _import() -> Parts:
+    from kubernetes import config
+    from kubernetes.client.configuration import Configuration
+    from kubernetes.client.rest import RESTClientObject
+
+    return Parts(Configuration=Configuration, RESTClientObject=RESTClientObject, config=config)
+
+
+@contextmanager
+def _stand_ins() -> Iterator[None]:
+    """Packages that have the submodules of `kubernetes` and `kubernetes.client`, and run none of their code."""
+    spec = find_spec("kubernetes")
+    assert spec is not None  # it is a dependency  # noqa: S101
+    package, client = ModuleType("kubernetes"), ModuleType("kubernetes.client")
+    package.__path__ = list(spec.submodule_search_locations or ())
+    client.__path__ = [f"{folder}/client" for folder in package.__path__]
+    sys.modules |= {"kubernetes": package, "kubernetes.client": client}
+    try:
+        from kubernetes.client.configuration import Configuration
+
+        client.Configuration = Configuration  # type: ignore[attr-defined]
+        client.ApiClient = _api_client  # type: ignore[attr-defined]
+        yield
+    finally:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "kubernetes"]:
+            del sys.modules[name]
+
+
+def _api_client(*arguments: Any, **named: Any) -> Any:
+    """`kubernetes.config` makes one to renew an OIDC token, and then the whole package is needed."""
+    from kubernetes.client import ApiClient
+
+    return ApiClient(*arguments, **named)

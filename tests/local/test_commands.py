@@ -1,0 +1,152 @@
+"""The commands on this machine, from shells of their own, with real agents."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+KFJOB = str(Path(sys.executable).with_name("kfjob"))
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.local
+
+TRAIN = """
+import sys, time, datetime
+steps, pause = int(sys.argv[1]), float(sys.argv[2])
+for step in range(1, steps + 1):
+    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+    print(f"{now} I [t.py:1] Batch {step} Loss: {8 - step / steps:.5f}, Speed: 1.00 samples/sec, lr: 0.000100", flush=True)
+    time.sleep(pause)
+"""
+
+
+class Machine:
+    """This machine with a state folder of the test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "train.py").write_text(TRAIN)
+        own = {"KFJOB_BACKEND": "local", "KFJOB_STATE": str(folder / "state"), "XDG_CONFIG_HOME": str(folder)}
+        self.env = {key: value for key, value in os.environ.items() if not key.startswith("KFJOB_")} | own
+
+    def __call__(self, *argv: str, code: int = 0) -> str:
+        done = self.run(*argv)
+        assert done.returncode == code, f"kfjob {' '.join(argv)} -> {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def run(self, *argv: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([KFJOB, *argv], env=self.env, capture_output=True, text=True, timeout=120, check=False)
+
+    def spec(self, name: str, *, steps: int, pause: float) -> str:
+        file = self.folder / f"{name}.yaml"
+        command = json.dumps(["python3", str(self.folder / "train.py"), str(steps), str(pause)])
+        file.write_text(f"name: {name}\ncommand: {command}\n")
+        return str(file)
+
+
+@pytest.fixture
+def kfjob(tmp_path: Path) -> Iterator[Machine]:
+    machine = Machine(tmp_path)
+    yield machine
+    for job in json.loads(machine("list", "-o", "json")):
+        machine("stop", job["name"])
+
+
+def test_follow_shows_the_end_and_every_shell_can_ask(kfjob):
+    done = kfjob.run("submit", kfjob.spec("short", steps=5, pause=0.05), "--follow")
+    assert done.returncode == 0
+    assert done.stdout == "short\n"
+    assert "short: Succeeded" in done.stderr
+    assert "7.8000 → 7.0000 in 5 steps" in done.stderr
+    logs = re.search(r"logs +(\S+)", done.stderr)
+    assert logs
+    assert (Path(logs[1]) / "short-worker-0" / "pytorch.log").exists()
+    assert kfjob("master", "short", "-o", "name") == "short-worker-0\n"
+    assert kfjob("logs", "short").count("Batch") == 5
+    assert json.loads(kfjob("status", "short", "-o", "json"))["phase"] == "Succeeded"
+    assert kfjob("wait", "short") == "Succeeded\n"
+    taken = kfjob.run("submit", kfjob.spec("short", steps=1, pause=0))
+    assert taken.returncode == 1
+    assert "`kfjob relaunch short`" in taken.stderr
+
+
+def test_status_logs_master_and_stop_from_another_shell_while_it_runs(kfjob):
+    kfjob("submit", kfjob.spec("long", steps=10_000, pause=0.05))
+    assert kfjob("master", "long", "--wait", "30", "-o", "name") == "long-worker-0\n"
+    assert json.loads(kfjob("status", "long", "-o", "json"))["phase"] == "Running"
+    assert "Batch 1 " in kfjob("logs", "long", "--master")
+    assert kfjob.run("wait", "long", "--timeout", "0.2").returncode == 124
+    assert kfjob("stop", "long") == "long\n"
+    assert kfjob.run("stop", "long").returncode == 3
+    assert kfjob("wait", "long", code=103) == "Stopped\n"
+    assert kfjob("relaunch", "long") == "long\n"
+
+
+def test_a_job_that_fails_shows_why(kfjob):
+    spec = kfjob.folder / "bad.yaml"
+    spec.write_text("name: bad\ncommand: python3 -c 'import nothing_of_that_name'\n")
+    done = kfjob.run("submit", str(spec), "--follow")
+    assert done.returncode == 100
+    assert "ModuleNotFoundError: No module named 'nothing_of_that_name'" in done.stderr
+
+
+def test_ctrl_c_in_a_terminal_detaches_and_the_job_goes_on(kfjob):
+    spec = kfjob.spec("kept", steps=10_000, pause=0.05)
+    controller, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [KFJOB, "submit", spec, "--follow"],
+        env=kfjob.env | {"TERM": "xterm", "COLUMNS": "100", "LINES": "30"},
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        start_new_session=True,
+    )
+    os.close(terminal)
+    seen = read_until(controller, "step ")
+    os.killpg(process.pid, signal.SIGINT)  # what a terminal sends to all of its foreground group
+    seen += read_until(controller, "ends it")
+    assert process.wait(timeout=30) == 130
+    os.close(controller)
+    assert "detached: `kept` goes on" in seen
+    before = len(kfjob("logs", "kept").splitlines())
+    deadline = time.monotonic() + 30
+    while len(kfjob("logs", "kept").splitlines()) <= before:
+        assert time.monotonic() < deadline, "the job did not go on"
+
+
+def read_until(terminal: int, text: str) -> str:
+    seen = b""
+    deadline = time.monotonic() + 60
+    while text.encode() not in seen:
+        assert time.monotonic() < deadline, seen.decode(errors="replace")
+        seen += os.read(terminal, 65536)
+    return seen.decode(errors="replace")
+
+
+def test_the_readme_tells_the_truth(kfjob):
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```(\w+)\n(.*?)```", readme, re.DOTALL)
+    (spec,) = [text for kind, text in blocks if kind == "yaml"]
+    (kfjob.folder / "job.yaml").write_text(spec)
+    kfjob("validate", str(kfjob.folder / "job.yaml"))
+    kfjob("render", str(kfjob.folder / "job.yaml"))
+    (program,) = [text for kind, text in blocks if kind == "python"]
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=kfjob.env, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "Succeeded\n"
+    commands = {
+        line.split()[1] for kind, text in blocks if kind == "sh" for line in text.splitlines() if line.startswith("kfjob ")
+    }
+    listed = kfjob("--help")
+    assert commands
+    assert all(f"  {command} " in listed for command in commands)

@@ -1,0 +1,35 @@
+"""The README's first command, as it stands there, in a home that has never seen the project."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.local
+@pytest.mark.trainer
+def test_quickstart_ends_with_a_loss_that_has_fallen(tmp_path):
+    env = {key: value for key, value in os.environ.items() if not key.startswith(("KFJOB_", "XDG_"))}
+    env |= {"HOME": str(tmp_path), "KUBECONFIG": str(tmp_path / "none")}
+    done = subprocess.run(
+        [str(ROOT / "scripts" / "quickstart")], env=env, capture_output=True, text=True, timeout=500, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "tiny-llama: Succeeded" in done.stderr
+    first, last = map(float, re.findall(r"loss +(\d\.\d+) → (\d\.\d+) in 250 steps", done.stderr)[0])
+    assert first > 7
+    assert last < first - 2
+    assert "printed by pod `tiny-llama-worker-0` (confirmed, global ranks 0)" in done.stderr
+    checkpoint = Path(re.findall(r"checkpoint +(\S+step-000250)", done.stderr)[-1])
+    assert checkpoint.is_dir()
+    assert tmp_path in checkpoint.parents
+    logs = Path(re.findall(r"  logs +(\S+)", done.stderr)[-1])
+    assert "Batch 250 Loss" in (logs / "tiny-llama-worker-0" / "pytorch.log").read_text(encoding="utf-8")
+    assert "kfjob relaunch tiny-llama" in done.stderr
+    assert "Traceback" not in done.stderr

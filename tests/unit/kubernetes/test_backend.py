@@ -1,0 +1,78 @@
+"""What the backend does when an answer is lost or a webhook says no; the rest is in tests/contract and tests/cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kfjob.backends.base import JobRef
+from kfjob.backends.kubernetes.backend import KubernetesBackend
+from kfjob.backends.kubernetes.client import Backoff, Client
+from kfjob.backends.kubernetes.errors import Broken
+from kfjob.backends.kubernetes.fake import FakeStream, FakeTransport, refused, reply
+from kfjob.compile.pytorchjob import pytorchjob
+from kfjob.errors import NotFound, Refused, Unreachable
+from kfjob.plan import Context, resolve
+from kfjob.spec.job import JobSpec
+
+PLAN = resolve(
+    JobSpec.model_validate({"name": "llama", "image": "i", "command": ["true"]}),
+    Context(backend="kubernetes", launch="7", namespace="ml"),
+)
+REF = JobRef(backend="kubernetes", namespace="ml", name="llama", uid="u-1", launch="7")
+LOST = Broken("connection reset", sent=True)
+NOT_SENT = Broken("connection refused", sent=False)
+NO_JOB = refused(404, "NotFound", "no", kind="pytorchjobs", name="llama")
+
+
+def job(launch: str = "7") -> dict[str, Any]:
+    made = pytorchjob(PLAN)
+    made["metadata"] |= {"uid": "u-1", "labels": {"kfjob.dev/launch": launch}}
+    return made
+
+
+def backend(*answers: FakeStream | Broken) -> tuple[KubernetesBackend, FakeTransport]:
+    left = list(answers)
+    transport = FakeTransport(lambda _: left.pop(0))
+    return KubernetesBackend(Client(transport, host="https://cluster", backoff=Backoff(first=0.001))), transport
+
+
+def test_a_job_whose_creation_was_answered_into_the_void_is_found():
+    submitting, _ = backend(LOST, reply(job()))
+    assert submitting.submit(PLAN) == REF
+
+
+@pytest.mark.parametrize("there", [reply(job(launch="6")), NO_JOB], ids=["another launch", "nothing"])
+def test_a_job_that_was_not_created_is_not_made_up(there: FakeStream):
+    submitting, transport = backend(LOST, there)
+    with pytest.raises(Unreachable, match="connection reset"):
+        submitting.submit(PLAN)
+    assert [request.verb for request in transport.requests] == ["create", "get"]
+
+
+def test_what_was_never_sent_is_not_looked_for():
+    submitting, transport = backend(*[NOT_SENT] * 4)
+    with pytest.raises(Unreachable):
+        submitting.submit(PLAN)
+    assert {request.verb for request in transport.requests} == {"create"}
+
+
+def test_a_later_job_of_that_name_is_left_alone():
+    stopping, transport = backend(refused(409, "Conflict", "the UID in the precondition does not match"))
+    with pytest.raises(NotFound, match="another one of that name is left alone"):
+        stopping.stop(REF, timeout=1)
+    assert len(transport.requests) == 1
+
+
+def test_a_webhook_that_keeps_a_job_from_being_deleted_is_heard():
+    stopping, _ = backend(refused(403, "Forbidden", 'admission webhook "keep" denied the request: protected'))
+    with pytest.raises(Refused, match="protected"):
+        stopping.stop(REF, timeout=1)
+
+
+def test_a_stop_outlives_a_server_that_is_away_for_a_moment():
+    empty = {"metadata": {"resourceVersion": "1"}, "items": []}
+    stopping, transport = backend(reply({"kind": "PyTorchJob"}), *[NOT_SENT] * 4, reply(empty), reply(empty), reply(empty))
+    stopping.stop(REF, timeout=60)
+    assert [request.resource for request in transport.requests[-3:]] == ["pytorchjobs", "pods", "services"]

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kfjob.backends.kubernetes.changes import changed_paths, in_place
+from kfjob.compile.pytorchjob import pytorchjob
+from kfjob.errors import Refused
+from kfjob.plan import Context, JobPlan, resolve
+from kfjob.spec.job import JobSpec
+
+
+def plan(launch: str = "2", **spec: Any) -> JobPlan:
+    base: dict[str, Any] = {"name": "llama", "image": "i:1", "nodes": 2, "command": ["torchrun", "t.py"], "env": {"A": "1"}}
+    return resolve(JobSpec.model_validate(base | spec), Context(backend="kubernetes", launch=launch, namespace="ml"))
+
+
+def live(**spec: Any) -> dict[str, Any]:
+    made = pytorchjob(plan(launch="1", **spec))
+    made["metadata"] |= {"uid": "u-1", "resourceVersion": "7"}
+    return made
+
+
+def test_the_number_of_workers_can_change():
+    wanted = in_place(plan(nodes=3), live())
+    assert wanted["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 3
+    assert wanted["spec"]["elasticPolicy"]["maxReplicas"] == 3
+
+
+def test_the_live_launch_is_kept():
+    wanted = in_place(plan(nodes=3), live())
+    worker = wanted["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    assert wanted["metadata"]["labels"]["kfjob.dev/launch"] == "1"
+    assert worker["metadata"]["labels"]["kfjob.dev/launch"] == "1"
+    assert wanted["spec"]["elasticPolicy"]["rdzvId"] == "llama-1"
+    assert wanted["metadata"]["uid"] == "u-1"
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"image": "i:2"}, "spec.pytorchReplicaSpecs.Worker.template.spec.containers[pytorch].image"),
+        ({"env": {"A": "2"}}, "spec.pytorchReplicaSpecs.Worker.template.spec.containers[pytorch].env[A].value"),
+        ({"env": {}}, "spec.pytorchReplicaSpecs.Worker.template.spec.containers[pytorch].env[A]"),
+        ({"restarts": {"policy": "OnFailure"}}, "spec.pytorchReplicaSpecs.Worker.restartPolicy"),
+        ({"restarts": {"max": 9}}, "spec.elasticPolicy.maxRestarts"),
+        ({"processes_per_node": 4}, "spec.nprocPerNode"),
+        ({"rendezvous": {"conf": {"read_timeout": "9"}}}, "spec.elasticPolicy.rdzvConf"),
+        ({"labels": {"team": "nlp"}}, "spec.pytorchReplicaSpecs.Worker.template.metadata.labels.team"),
+    ],
+)
+def test_what_needs_a_relaunch_is_named(change: dict[str, Any], path: str):
+    with pytest.raises(Refused) as caught:
+        in_place(plan(**change), live())
+    assert path in (caught.value.cause or "").splitlines()
+    assert "kfjob relaunch llama" in str(caught.value)
+
+
+def test_many_changes_are_not_all_listed():
+    with pytest.raises(Refused, match="and 4 more"):
+        in_place(plan(env={f"B{at}": "1" for at in range(13)}), live())
+
+
+def test_a_job_of_someone_else_is_left_alone():
+    theirs = live()
+    del theirs["metadata"]["labels"]
+    with pytest.raises(Refused, match="not submitted by kfjob"):
+        in_place(plan(), theirs)
+
+
+def test_lists_of_other_things_are_compared_as_a_whole():
+    assert list(changed_paths({"a": [1, 2]}, {"a": [1, 3]}, "x")) == ["x.a"]
+    assert list(changed_paths({"a": []}, {}, "x")) == ["x.a"]

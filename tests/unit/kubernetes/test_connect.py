@@ -1,0 +1,155 @@
+"""Kubeconfigs and addresses that do not work: what is said, and how soon."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kfjob.backends.kubernetes import requests
+from kfjob.backends.kubernetes.backend import KubernetesBackend
+from kfjob.backends.kubernetes.connect import connect
+from kfjob.errors import Forbidden, Unreachable, UsageError
+
+
+@pytest.fixture(autouse=True)
+def nothing_configured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def kubeconfig(folder: Path, server: str = "https://127.0.0.1:1", user: dict[str, Any] | None = None, **context: str) -> Path:
+    config = {
+        "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", **context}}],
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": user or {"token": "secret"}}],
+    }
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def test_no_kubeconfig(tmp_path: Path):
+    with pytest.raises(Unreachable, match="no cluster is configured") as caught:
+        connect()
+    assert f"{tmp_path}/.kube/config" in str(caught.value)
+    assert "aws eks update-kubeconfig" in str(caught.value)
+
+
+def test_the_named_kubeconfig_is_not_there(tmp_path: Path):
+    with pytest.raises(Unreachable, match="there is no kubeconfig at"):
+        connect(kubeconfig=tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("text", ["", "a: [", "- 1", "text", "{}", "contexts: 3", "contexts: [{}]\ncurrent-context: x"])
+def test_a_kubeconfig_that_is_none(tmp_path: Path, text: str):
+    path = tmp_path / "config"
+    path.write_text(text)
+    with pytest.raises(Unreachable, match="the kubeconfig cannot be used") as caught:
+        connect(kubeconfig=path)
+    assert str(path) in str(caught.value)
+
+
+def test_an_unknown_context(tmp_path: Path):
+    with pytest.raises(UsageError, match="there is no context `there`") as caught:
+        connect(kubeconfig=kubeconfig(tmp_path), context="there")
+    assert "it has `here`" in str(caught.value)
+
+
+def test_the_namespace_is_the_contexts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = kubeconfig(tmp_path, namespace="ml")
+    monkeypatch.setenv("KUBECONFIG", f"{path}:{tmp_path / 'missing'}")
+    assert KubernetesBackend.from_kubeconfig().namespace == "ml"
+    assert KubernetesBackend.from_kubeconfig(namespace="other").namespace == "other"
+    assert connect(kubeconfig=kubeconfig(tmp_path)).namespace == "default"
+
+
+def test_a_credential_plugin_that_fails(tmp_path: Path):
+    plugin = {"exec": {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": "no-such-plugin", "args": []}}
+    with pytest.raises(Forbidden, match="credential plugin") as caught:
+        connect(kubeconfig=kubeconfig(tmp_path, user=plugin))
+    assert "no-such-plugin" in (caught.value.cause or "")
+
+
+def test_a_pod_without_a_service_account(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    with pytest.raises(Unreachable, match="this pod has no access to its cluster"):
+        connect()
+
+
+def ask(path: Path) -> Unreachable:
+    started = time.monotonic()
+    with pytest.raises(Unreachable) as caught:
+        connect(kubeconfig=path).client.call(requests.every_job("ml").listing())
+    assert time.monotonic() - started < 10
+    return caught.value
+
+
+def test_a_closed_port(tmp_path: Path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    err = ask(kubeconfig(tmp_path, f"https://127.0.0.1:{port}"))
+    assert (err.title, err.exit_code) == (f"the API server `https://127.0.0.1:{port}` does not answer", 5)
+    assert "refused" in (err.cause or "")
+
+
+@pytest.fixture
+def silent() -> Iterator[int]:
+    """A port that takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def test_a_port_that_says_nothing_to_tls(tmp_path: Path, silent: int):
+    assert "in time" in (ask(kubeconfig(tmp_path, f"https://127.0.0.1:{silent}")).cause or "")
+
+
+def test_a_server_that_never_answers(tmp_path: Path, silent: int):
+    assert ask(kubeconfig(tmp_path, f"http://127.0.0.1:{silent}")).cause == "no answer in time"
+
+
+@pytest.fixture
+def full() -> Iterator[int]:
+    """A port whose queue is full: nothing answers, as with an address behind a firewall."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen(0)
+        waiting = []
+        for _ in range(8):
+            client = socket.socket()
+            client.setblocking(False)
+            client.connect_ex(server.getsockname())
+            waiting.append(client)
+        yield server.getsockname()[1]
+        for client in waiting:
+            client.close()
+
+
+def test_an_address_behind_a_firewall(tmp_path: Path, full: int):
+    assert ask(kubeconfig(tmp_path, f"https://127.0.0.1:{full}")).cause == "no connection in time"
+
+
+def test_a_name_that_does_not_exist(tmp_path: Path):
+    assert ask(kubeconfig(tmp_path, "https://cluster.invalid:6443")).cause == "the name cannot be resolved"
+
+
+@pytest.mark.parametrize("server", ["https://[::1", "ftp://127.0.0.1", "nonsense"])
+def test_an_address_that_is_none(tmp_path: Path, server: str):
+    told = str(ask(kubeconfig(tmp_path, server)))
+    assert server in told or "Invalid IPv6 URL" in told  # versions 31 to 35, and 37
+
+
+def test_a_closed_backend_does_nothing_more(tmp_path: Path):
+    with KubernetesBackend.from_kubeconfig(kubeconfig=kubeconfig(tmp_path)) as backend:
+        pass
+    with pytest.raises(Unreachable):
+        backend.get("llama", namespace="ml")

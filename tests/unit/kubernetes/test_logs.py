@@ -1,0 +1,310 @@
+"""Following a log over a kubelet that is cut off, restarts containers and rotates."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfjob.backends.base import JobRef, LogRange
+from kfjob.backends.kubernetes.client import Client
+from kfjob.backends.kubernetes.errors import Broken
+from kfjob.backends.kubernetes.fake import FakeStream, FakeTransport, refused, reply
+from kfjob.backends.kubernetes.logs import PodLog
+from kfjob.backends.kubernetes.requests import Request
+from kfjob.errors import Forbidden, NotFound, Unreachable
+from kfjob.events import LogGap, LogLine
+
+SECOND = 1_000_000_000
+START = 1_795_253_000 * SECOND
+REF = JobRef(backend="kubernetes", namespace="ml", name="llama", uid="job-1")
+POD = "llama-worker-0"
+JOB = {"metadata": {"name": "llama", "uid": "job-1"}, "spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 1}}}}
+
+
+def stamped(time: int, text: str) -> bytes:
+    second, rest = divmod(time, SECOND)
+    return f"{datetime.fromtimestamp(second, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09}Z {text}\n".encode()
+
+
+@dataclass
+class Kubelet:
+    """A pod whose container runs `logs` one after another; each answer to a followed log ends as `cuts` say."""
+
+    logs: list[list[tuple[int, str]]]  # of each run: time and text
+    cuts: Iterator[int | None]  # bytes that an answer has; None: it goes on until the run has ended
+    clean: Iterator[bool]  # whether a cut looks like an end
+    chunk: int = 7
+    run: int = 0  # the one that runs now
+    ended: bool = False
+    absent_for: int = 0  # so many questions after the pod
+    jobs: list[dict[str, Any]] = field(default_factory=lambda: [JOB])
+    asked: list[Request] = field(default_factory=list)
+
+    def answer(self, request: Request) -> FakeStream | Broken:
+        self.asked.append(request)
+        if request.resource == "pytorchjobs":
+            return reply({"metadata": {"resourceVersion": "1"}, "items": self.jobs}) if request.verb == "list" else FakeStream()
+        if request.subresource == "log":
+            return self._log(dict(request.query))
+        if request.verb == "watch":
+            there = json.dumps({"type": "ADDED", "object": self._pod()}).encode() + b"\n"
+            return FakeStream(pieces=[there] if self.absent_for == 0 else [])
+        if self.absent_for > 0:
+            self.absent_for -= 1
+            return (
+                refused(404, "NotFound", "no", kind="pods")
+                if request.verb == "get"
+                else reply({"metadata": {"resourceVersion": "1"}})
+            )
+        pod = self._pod()
+        return reply(pod if request.verb == "get" else {"metadata": {"resourceVersion": "1"}, "items": [pod]})
+
+    def _pod(self) -> dict[str, Any]:
+        state = {"terminated": {"containerID": f"run-{self.run}"}} if self.ended else {"running": {}}
+        status = {"name": "pytorch", "containerID": f"run-{self.run}", "restartCount": self.run, "state": state}
+        if self.run:
+            status["lastState"] = {"terminated": {"containerID": f"run-{self.run - 1}"}}
+        return {
+            "metadata": {
+                "name": POD,
+                "uid": "pod-1",
+                "resourceVersion": "2",
+                "ownerReferences": [{"kind": "PyTorchJob", "uid": "job-1"}],
+            },
+            "spec": {"containers": [{"name": "pytorch"}]},
+            "status": {"phase": "Succeeded" if self.ended else "Running", "containerStatuses": [status]},
+        }
+
+    def _log(self, query: dict[str, str]) -> FakeStream | Broken:
+        previous = query.get("previous") == "true"
+        lines = self.logs[self.run - 1 if previous else self.run]
+        since = query.get("sinceTime")
+        begin = int(datetime.fromisoformat(since).timestamp()) * SECOND if since else 0
+        wanted = [line for line in lines if line[0] >= begin]
+        if "tailLines" in query:
+            wanted = wanted[-int(query["tailLines"]) or len(wanted) :]
+        data = b"".join(stamped(*line) for line in wanted)
+        if query.get("follow") != "true":
+            return FakeStream(pieces=self._pieces(data))
+        cut = next(self.cuts, None)
+        if cut is None or cut >= len(data):
+            self._go_on()
+            return FakeStream(pieces=self._pieces(data))
+        broken = [] if next(self.clean, True) else [Broken("connection reset", sent=True)]
+        if cut == 0 and broken:
+            return broken[0]
+        return FakeStream(pieces=[*self._pieces(data[:cut]), *broken])
+
+    def _pieces(self, data: bytes) -> list[bytes]:
+        return [data[at : at + self.chunk] for at in range(0, len(data), self.chunk)]
+
+    def _go_on(self) -> None:
+        """The run has ended: the next one begins, or it was the last."""
+        if self.run + 1 < len(self.logs):
+            self.run += 1
+        else:
+            self.ended = True
+
+    def client(self) -> Client:
+        client = Client(FakeTransport(self.answer), host="https://cluster")
+        client.pause = lambda seconds: True  # type: ignore[method-assign]  # noqa: ARG005 - no test waits
+        return client
+
+    def follow(self, **wanted: Any) -> list[LogLine | LogGap]:
+        return list(PodLog(self.client(), REF, POD, LogRange(follow=True, **wanted)).follow())
+
+    def read(self, **wanted: Any) -> list[LogLine | LogGap]:
+        return list(PodLog(self.client(), REF, POD, LogRange(**wanted)).read())
+
+
+def kubelet(
+    *logs: list[tuple[int, str]], cuts: list[int] | None = None, clean: list[bool] | None = None, **more: Any
+) -> Kubelet:
+    return Kubelet(logs=list(logs), cuts=iter(cuts or ()), clean=iter(clean or ()), **more)
+
+
+TEXTS = st.sampled_from(["", "x", "Loss: 1.5", "größer · 損失", "\r 10%|#  |\r 20%|## |", "2026-11-21T09:33:25Z not a stamp"])
+STEPS = st.sampled_from([0, 1, 1_000, 300_000_000, SECOND, 5 * SECOND])
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> list[list[tuple[int, str]]]:
+    now, made = START, []
+    for lines in draw(st.lists(st.lists(st.tuples(STEPS, TEXTS), max_size=12), min_size=1, max_size=3)):
+        run, now = [], now + 1
+        for step, text in lines:
+            now += step
+            run.append((now, text))
+        made.append(run)
+    return made
+
+
+@given(
+    logs=runs(),
+    cuts=st.lists(st.integers(min_value=0, max_value=500), max_size=10),
+    clean=st.lists(st.booleans(), max_size=10),
+    chunk=st.integers(min_value=1, max_value=70),
+)
+def test_following_shows_every_line_once_wherever_it_is_cut(
+    logs: list[list[tuple[int, str]]], cuts: list[int], clean: list[bool], chunk: int
+):
+    seen = Kubelet(logs=logs, cuts=iter(cuts), clean=iter(clean), chunk=chunk).follow()
+    expected = [(f"run-{number}", time, text) for number, run in enumerate(logs) for time, text in run]
+    assert [(line.container_id, line.time, line.text) for line in seen if isinstance(line, LogLine)] == expected
+    assert not [line for line in seen if isinstance(line, LogGap)]
+
+
+HUNDRED = [(START + at * SECOND // 10, f"line {at}") for at in range(100)]
+
+
+def texts(lines: list[LogLine | LogGap]) -> list[str]:
+    return [line.text for line in lines if isinstance(line, LogLine)]
+
+
+def test_the_last_lines_are_asked_for_once_only():
+    pod = kubelet(HUNDRED, cuts=[70, 200])
+    assert texts(pod.follow(tail=5)) == [f"line {at}" for at in range(95, 100)]
+    asked = [dict(request.query) for request in pod.asked if request.subresource == "log"]
+    assert [query.get("tailLines") for query in asked] == ["5", None, None, None]
+    assert all("sinceTime" in query for query in asked[1:])
+
+
+def test_a_part_of_a_log():
+    pod = kubelet(HUNDRED)
+    assert texts(pod.read()) == [text for _, text in HUNDRED]
+    assert texts(pod.read(tail=2)) == ["line 98", "line 99"]
+    assert texts(pod.read(since=HUNDRED[97][0])) == ["line 97", "line 98", "line 99"]
+    assert texts(pod.read(since=HUNDRED[97][0] + 1)) == ["line 98", "line 99"]
+    assert texts(pod.read(limit_bytes=14)) == ["line 0", "line 1"]
+    assert texts(pod.read(limit_bytes=13)) == ["line 0"]
+    assert texts(pod.follow(limit_bytes=14)) == ["line 0", "line 1"]
+
+
+def test_the_run_before_the_restart():
+    pod = kubelet([(START, "first")], [(START + 1, "second")], run=1)
+    assert texts(pod.read(previous=True)) == ["first"]
+    assert texts(pod.read()) == ["second"]
+    with pytest.raises(NotFound, match="was not restarted"):
+        kubelet([(START, "first")]).read(previous=True)
+
+
+def test_rotated_lines_leave_a_gap():
+    pod = kubelet(HUNDRED, cuts=[200])
+    log = pod._log
+
+    def rotating(query: dict[str, str]) -> FakeStream | Broken:
+        answer = log(query)
+        pod.logs = [HUNDRED[50:]]
+        return answer
+
+    pod._log = rotating  # type: ignore[method-assign]
+    seen = pod.follow()
+    gaps = [at for at, line in enumerate(seen) if isinstance(line, LogGap)]
+    assert len(gaps) == 1
+    gap, before, after = seen[gaps[0]], seen[gaps[0] - 1], seen[gaps[0] + 1]
+    assert isinstance(gap, LogGap)
+    assert isinstance(before, LogLine)
+    assert isinstance(after, LogLine)
+    assert (gap.pod, gap.container_id, gap.after) == (POD, "run-0", before.time)
+    assert (after.text, seen[-1]) == ("line 50", LogLine(pod=POD, text="line 99", time=HUNDRED[99][0], container_id="run-0"))
+
+
+def test_a_run_that_came_and_went_between_two_looks_leaves_a_gap():
+    pod = kubelet([(START, "first")], [], [], [(START + 9, "fourth")], cuts=[0])
+    log = pod._log
+
+    def fast(query: dict[str, str]) -> FakeStream | Broken:
+        answer = log(query)
+        pod.run = 3
+        return answer
+
+    pod._log = fast  # type: ignore[method-assign]
+    seen = pod.follow()
+    assert [type(line) for line in seen] == [LogGap, LogLine]
+    assert texts(seen) == ["fourth"]
+
+
+def test_what_the_kubelet_says_about_itself_is_no_line():
+    pod = kubelet([(START, "x")], ended=True)
+    words = b"unable to retrieve container logs for containerd://run-0"
+    pod._log = lambda query: FakeStream(pieces=[words])  # type: ignore[method-assign]  # noqa: ARG005
+    (gap,) = pod.follow()
+    assert isinstance(gap, LogGap)
+    assert gap.reason == words.decode()
+    with pytest.raises(NotFound, match="unable to retrieve container logs"):
+        pod.read()
+
+
+def test_a_line_without_end_is_cut():
+    pod = kubelet([(START, "x" * 3_000_000), (START + 1, "y")], chunk=65536)
+    long, short = texts(pod.read())
+    assert len(long) < 1_100_000
+    assert long.endswith(" more bytes of this line are not shown)")
+    assert short == "y"
+
+
+def test_a_pod_of_another_job_is_not_read():
+    pod = kubelet([(START, "x")])
+    other = JobRef(backend="kubernetes", namespace="ml", name="llama", uid="job-2")
+    with pytest.raises(NotFound, match="belongs to something else"):
+        list(PodLog(pod.client(), other, POD, LogRange()).read())
+
+
+def test_a_pod_that_is_not_made_yet_is_waited_for():
+    assert texts(kubelet([(START, "x")], absent_for=2).follow()) == ["x"]
+    with pytest.raises(NotFound, match="there is no pod"):
+        kubelet([(START, "x")], absent_for=2).read()
+
+
+@pytest.mark.parametrize("jobs", [[], [JOB | {"status": {"conditions": [{"type": "Failed", "status": "True"}]}}]])
+def test_a_pod_that_will_not_be_made_is_not_waited_for(jobs: list[dict[str, Any]]):
+    with pytest.raises(NotFound, match="there is no pod"):
+        kubelet([(START, "x")], absent_for=1000, jobs=jobs).follow()
+
+
+def test_a_container_that_the_pod_has_not():
+    with pytest.raises(NotFound, match="it has `pytorch`"):
+        kubelet([(START, "x")]).follow(container="sidecar")
+
+
+def test_a_server_that_is_away_for_too_long(monkeypatch):
+    clock = itertools.count(step=30.0)
+    monkeypatch.setattr("kfjob.backends.kubernetes.client.time.monotonic", lambda: next(clock))
+    pod = kubelet(HUNDRED, cuts=[0] * 1000, clean=[False] * 1000)
+    with pytest.raises(Unreachable, match="connection reset"):
+        pod.follow()
+
+
+def test_a_right_that_is_missing_is_said_at_once():
+    pod = kubelet([(START, "x")])
+    message = 'pods "p" is forbidden: User "me" cannot get resource "pods/log" in API group "" in the namespace "ml"'
+    pod._log = lambda query: refused(403, "Forbidden", message)  # type: ignore[method-assign]  # noqa: ARG005
+    with pytest.raises(Forbidden):
+        pod.follow()
+
+
+def test_an_abandoned_reading_closes_its_stream():
+    streams: list[FakeStream] = []
+    pod = kubelet(HUNDRED)
+    log = pod._log
+
+    def kept(query: dict[str, str]) -> FakeStream | Broken:
+        stream = log(query)
+        assert isinstance(stream, FakeStream)
+        streams.append(stream)
+        return stream
+
+    pod._log = kept  # type: ignore[method-assign]
+    reading = PodLog(pod.client(), REF, POD, LogRange(follow=True)).follow()
+    next(reading)
+    assert not streams[0].closed
+    reading.close()  # type: ignore[attr-defined]
+    assert streams[0].closed

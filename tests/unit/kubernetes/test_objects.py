@@ -1,0 +1,160 @@
+"""Objects recorded on the test cluster (API server v1.34.4, operator v1.9.3), read as facts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kfjob.backends.kubernetes.objects import newest_condition, parse_time, pod_changed, snapshot, will_have
+from kfjob.events import JobPhase, PodPhase
+
+SECOND = 1_000_000_000
+
+
+def recorded(name: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((Path(__file__).parent / "recorded" / f"{name}.json").read_text())
+    return loaded
+
+
+@pytest.mark.parametrize(
+    ("name", "phase", "reason"),
+    [
+        ("job-created", JobPhase.PENDING, "PyTorchJobCreated"),
+        ("job-running", JobPhase.RUNNING, "PyTorchJobRunning"),
+        ("job-succeeded", JobPhase.SUCCEEDED, "PyTorchJobSucceeded"),
+        ("job-failed", JobPhase.FAILED, "PyTorchJobFailed"),
+    ],
+)
+def test_a_job(name: str, phase: JobPhase, reason: str):
+    job = snapshot(recorded(name), now=7)
+    assert (job.job.phase, job.job.reason, job.job.time) == (phase, reason, 7)
+    assert job.launch == "1"
+    assert job.image.startswith("registry.kfjob.test/kfjob:")
+    assert json.loads(job.spec or "")["name"] == job.name
+    assert job.job.created is not None
+    assert (job.job.ended is not None) == phase.ended
+    if job.job.ended:
+        assert job.job.ended >= job.job.created
+
+
+def test_a_job_of_someone_else_just_made():
+    job = {
+        "metadata": {"name": "theirs", "namespace": "ml", "uid": "u", "creationTimestamp": "2026-11-21T09:33:25Z"},
+        "spec": {
+            "pytorchReplicaSpecs": {"Master": {"template": {"spec": {"containers": [{"name": "pytorch", "image": "i"}]}}}}
+        },
+    }
+    seen = snapshot(job, now=0)
+    assert (seen.job.phase, seen.launch, seen.spec, seen.image, seen.labels) == (JobPhase.PENDING, "", None, "i", {})
+
+
+def test_only_pods_of_this_very_job_are_its_own():
+    job, pod = recorded("job-running"), recorded("pod-running")
+    earlier = json.loads(json.dumps(pod))
+    earlier["metadata"]["ownerReferences"][0]["uid"] = "the job before"
+    assert [one.uid for one in snapshot(job, [earlier, pod], now=0).pods] == [pod["metadata"]["uid"]]
+
+
+def test_pods_stand_in_the_order_of_their_index():
+    pods = []
+    for kind, index in (("worker", 10), ("worker", 2), ("master", 0)):
+        pod = recorded("pod-running")
+        labels = {"training.kubeflow.org/replica-type": kind, "training.kubeflow.org/replica-index": str(index)}
+        pod["metadata"] |= {"name": f"{kind}-{index}", "labels": labels}
+        pods.append(pod)
+    assert [pod.pod for pod in snapshot(recorded("job-running"), pods, now=0).pods] == ["master-0", "worker-2", "worker-10"]
+
+
+def condition(kind: str, status: str = "True", at: int = 0) -> dict[str, str]:
+    return {"type": kind, "status": status, "lastTransitionTime": f"2026-11-21T09:33:{at:02}Z"}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "newest"),
+    [
+        ([], None),
+        ([condition("Created")], "Created"),
+        ([condition("Created"), condition("Running"), condition("Restarting", at=1)], "Restarting"),
+        ([condition("Created"), condition("Restarting"), condition("Running")], "Running"),
+        ([condition("Created"), condition("Running", "False"), condition("Succeeded")], "Succeeded"),
+        ([condition("Failed"), condition("Restarting", at=9), condition("Running", at=9)], "Failed"),
+        ([condition("Created"), condition("Running", "False"), condition("Suspended", at=3)], "Suspended"),
+        ([condition("Created", at=1), condition("Suspended", "False", at=9), condition("Running", at=9)], "Running"),
+        ([condition("Created", at=1), condition("SomethingNew", at=9)], "Created"),
+    ],
+)
+def test_the_newest_condition(conditions: list[dict[str, str]], newest: str | None):
+    found = newest_condition(conditions)
+    assert (found and found["type"]) == newest
+
+
+@pytest.mark.parametrize(
+    ("name", "phase", "reason", "exit_code"),
+    [
+        ("pod-running", PodPhase.RUNNING, "", None),
+        ("pod-succeeded", PodPhase.SUCCEEDED, "Completed", 0),
+        ("pod-failed", PodPhase.FAILED, "Error", 3),
+        ("pod-oom-killed", PodPhase.FAILED, "OOMKilled", 137),
+        ("pod-unschedulable", PodPhase.PENDING, "Unschedulable", None),
+        ("pod-image-pull-back-off", PodPhase.PENDING, "ImagePullBackOff", None),
+        ("pod-crash-loop-back-off", PodPhase.RUNNING, "CrashLoopBackOff", 3),
+    ],
+)
+def test_a_pod(name: str, phase: PodPhase, reason: str, exit_code: int | None):
+    pod = pod_changed(recorded(name), now=7)
+    assert (pod.phase, pod.reason, pod.exit_code, pod.time) == (phase, reason, exit_code, 7)
+    assert pod.uid
+    assert pod.created
+    began = phase is not PodPhase.PENDING
+    assert bool(pod.container_id) == bool(pod.started) == began
+    assert pod.ready == (name == "pod-running")
+    assert (pod.replica_type, pod.replica_index) == ("Worker", 1 if name == "pod-running" else 0)
+    assert bool(pod.ip) == bool(pod.host_ip) == bool(pod.node) == (name != "pod-unschedulable")
+
+
+def test_a_crash_loop_says_how_the_container_ended():
+    pod = pod_changed(recorded("pod-crash-loop-back-off"), now=0)
+    assert pod.restarts >= 1
+    assert "back-off" in pod.message
+    assert "ended before with Error (exit code 3)" in pod.message
+
+
+def test_why_a_pod_waits_is_told_by_who_knows_best():
+    pod = recorded("pod-unschedulable")
+    assert "Insufficient nvidia.com/gpu" in pod_changed(pod, now=0).message
+    pod["metadata"]["deletionTimestamp"] = "2026-11-21T09:33:25Z"
+    assert pod_changed(pod, now=0).reason == "Terminating"
+    waiting = {"name": "pytorch", "state": {"waiting": {"reason": "PodInitializing"}}}
+    init = {"name": "wait-for-etcd", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
+    pod["status"] |= {"containerStatuses": [waiting], "initContainerStatuses": [init]}
+    assert (pod_changed(pod, now=0).reason, pod_changed(pod, now=0).message) == ("ImagePullBackOff", "no such image")
+    init["state"] = {"terminated": {"reason": "Error", "exitCode": 1, "message": "etcd did not answer"}}
+    assert (pod_changed(pod, now=0).reason, pod_changed(pod, now=0).message) == ("Error", "etcd did not answer")
+    pod["status"] |= {"reason": "Evicted", "message": "low on memory"}
+    assert (pod_changed(pod, now=0).reason, pod_changed(pod, now=0).message) == ("Evicted", "low on memory")
+
+
+def test_an_unknown_phase_is_no_error():
+    pod = recorded("pod-running")
+    pod["status"] = {"phase": "Levitating"}
+    assert pod_changed(pod, now=0).phase is PodPhase.UNKNOWN
+
+
+@pytest.mark.parametrize(("text", "time"), [
+    (None, None),
+    ("", None),
+    ("1970-01-01T00:00:01Z", SECOND),
+    ("1970-01-01T00:00:01.000001Z", SECOND + 1000),
+    ("1970-01-01T02:00:01+02:00", SECOND),
+])  # fmt: skip
+def test_times(text: str | None, time: int | None):
+    assert parse_time(text) == time
+
+
+def test_which_pods_a_job_will_have():
+    job = recorded("job-running")
+    assert [will_have(job, f"running-worker-{index}") for index in range(3)] == [True, True, False]
+    assert not will_have(recorded("job-failed"), "failed-worker-0")

@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kfjob.backends.base import JobRef
+from kfjob.backends.kubernetes import requests
+from kfjob.backends.kubernetes.backend import KubernetesBackend
+from kfjob.backends.kubernetes.client import Client
+from kfjob.backends.kubernetes.errors import Broken
+from kfjob.backends.kubernetes.fake import FakeStream, FakeTransport, refused, reply
+from kfjob.backends.kubernetes.requests import Request
+from kfjob.backends.kubernetes.watch import Changed, Feed, JobState, Listed
+from kfjob.errors import Forbidden
+from kfjob.events import JobChanged, JobPhase, PodChanged, PodPhase
+
+RESET = Broken("connection reset", sent=True)
+
+
+def job(condition: str = "Created", uid: str = "job-1", version: str = "1") -> dict[str, Any]:
+    conditions = [{"type": condition, "status": "True"}]
+    return {
+        "metadata": {"name": "llama", "namespace": "ml", "uid": uid, "resourceVersion": version},
+        "status": {"conditions": conditions},
+    }
+
+
+def pod(index: int = 0, phase: str = "Running", uid: str = "", owner: str = "job-1", version: str = "1") -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": f"llama-worker-{index}",
+            "uid": uid or f"pod-{index}",
+            "resourceVersion": version,
+            "ownerReferences": [{"kind": "PyTorchJob", "uid": owner}],
+        },
+        "status": {"phase": phase},
+    }
+
+
+def told(events: list[JobChanged | PodChanged]) -> list[tuple[str, str]]:
+    return [
+        ("", event.phase.value) if isinstance(event, JobChanged) else (event.pod[-1], event.phase.value) for event in events
+    ]
+
+
+def jobs(*things: dict[str, Any]) -> Listed:
+    return Listed("pytorchjobs", [*things])
+
+
+def pods(*things: dict[str, Any]) -> Listed:
+    return Listed("pods", [*things])
+
+
+def changed(thing: dict[str, Any], *, deleted: bool = False) -> Changed:
+    return Changed("pods" if "worker" in thing["metadata"]["name"] else "pytorchjobs", thing, deleted)
+
+
+@pytest.mark.parametrize(
+    ("changes", "events"),
+    [
+        ([jobs(job()), jobs(job()), changed(job())], [("", "Pending")]),
+        ([jobs(job()), changed(job("Running"))], [("", "Pending"), ("", "Running")]),
+        ([jobs(job()), changed(job(), deleted=True)], [("", "Pending"), ("", "Stopped")]),
+        ([jobs()], [("", "Stopped")]),
+        ([jobs(job(uid="a later one"))], [("", "Stopped")]),
+        ([jobs(job()), changed(job(uid="a later one"))], [("", "Pending"), ("", "Stopped")]),
+        ([pods(pod(0), pod(1)), pods(pod(1))], [("0", "Running"), ("1", "Running"), ("0", "Deleted")]),
+        ([pods(pod(0)), changed(pod(0)), changed(pod(0, "Failed"))], [("0", "Running"), ("0", "Failed")]),
+        ([pods(pod(0)), changed(pod(0), deleted=True)], [("0", "Running"), ("0", "Deleted")]),
+        ([pods(pod(0, uid="a")), changed(pod(0, uid="b"))], [("0", "Running"), ("0", "Deleted"), ("0", "Running")]),
+        ([changed(pod(0, uid="b")), changed(pod(0, uid="a"), deleted=True)], [("0", "Running")]),
+        ([pods(pod(0, owner="the job before")), changed(pod(1, owner="a later one"))], []),
+        ([changed(pod(0), deleted=True)], []),
+    ],
+)
+def test_what_is_told(changes: list[Listed | Changed], events: list[tuple[str, str]]):
+    state = JobState("job-1")
+    assert told([event for now, change in enumerate(changes) for event in state.take(change, now=now)]) == events
+
+
+def event(kind: str, thing: dict[str, Any]) -> bytes:
+    return json.dumps({"type": kind, "object": thing}).encode() + b"\n"
+
+
+def gone() -> dict[str, Any]:
+    return {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
+
+
+def feed(*answers: FakeStream | Broken) -> tuple[Feed, FakeTransport]:
+    """A feed that is closed when the answers are used up."""
+    left = list(answers)
+    made: list[Feed] = []
+
+    def answer(_: Request) -> FakeStream | Broken:
+        if len(left) == 1:
+            made[0].close()
+        return left.pop(0)
+
+    transport = FakeTransport(answer)
+    client = Client(transport, host="https://cluster")
+    client.pause = lambda seconds: True  # type: ignore[method-assign]  # noqa: ARG005 - no test waits
+    made.append(Feed(client, requests.of_job("pods", "ml", "llama")))
+    return made[0], transport
+
+
+def listing(*things: dict[str, Any], version: str = "10") -> FakeStream:
+    return reply({"metadata": {"resourceVersion": version}, "items": [*things]})
+
+
+def test_a_watch_goes_on_after_every_kind_of_end():
+    end = FakeStream()
+    feeding, transport = feed(
+        listing(pod(0)),
+        FakeStream(pieces=[event("ADDED", pod(1, version="11"))]),  # the server's time limit
+        FakeStream(pieces=[event("MODIFIED", pod(1, "Failed", version="12"))[:30], RESET]),  # within an event
+        FakeStream(pieces=[event("BOOKMARK", pod(version="20"))]),
+        RESET,
+        refused(503, "ServiceUnavailable", "starting"),
+        FakeStream(pieces=[event("ERROR", gone())]),  # too old: list again
+        listing(pod(1), version="30"),
+        refused(410, "Expired", "too old resource version"),
+        listing(version="40"),
+        FakeStream(pieces=[event("DELETED", pod(1, version="41"))[:-1]]),  # a last event without its line feed
+        end,
+    )
+    seen = list(feeding.changes())
+    kinds = ["list" if isinstance(one, Listed) else "gone" if one.deleted else "there" for one in seen]
+    assert kinds == ["list", "there", "list", "list", "gone"]
+    versions = [dict(request.query).get("resourceVersion") for request in transport.requests]
+    assert versions == [None, "10", "11", "11", "20", "20", "20", None, "30", None, "40", "41"]
+    assert end.closed
+
+
+def test_a_right_that_is_missing_ends_the_watch():
+    message = 'pods is forbidden: User "me" cannot watch resource "pods" in API group "" in the namespace "ml"'
+    feeding, _ = feed(listing(), refused(403, "Forbidden", message), FakeStream())
+    with pytest.raises(Forbidden, match="not allowed to watch pods"):
+        list(feeding.changes())
+
+
+class Cluster:
+    """Two kinds of objects; watches wait until the test lets something happen, or the stream is shut."""
+
+    def __init__(self, *, job: dict[str, Any], pods: list[dict[str, Any]]) -> None:
+        self.there: dict[str, list[dict[str, Any]]] = {"pytorchjobs": [job], "pods": pods}
+        self.streams: list[Waiting] = []
+        self.ready: dict[str, list[bytes]] = {"pytorchjobs": [], "pods": []}
+
+    def answer(self, request: Request) -> Any:
+        if request.verb == "list":
+            return listing(*self.there[request.resource])
+        stream = Waiting(self.ready[request.resource])
+        self.streams.append(stream)
+        return stream
+
+    def happen(self, kind: str, thing: dict[str, Any]) -> None:
+        """In the watch that is or will be open."""
+        self.ready[changed(thing).resource].append(event(kind, thing))
+        for stream in self.streams:
+            stream.wake()
+
+    def backend(self) -> KubernetesBackend:
+        return KubernetesBackend(Client(FakeTransport(self.answer), host="https://cluster"))
+
+
+class Waiting:
+    status = 200
+    headers: dict[str, str] = {}  # noqa: RUF012 - never changed
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self.shut_down = self.closed = False
+        self._pieces = pieces
+        self._changed = threading.Condition()
+
+    def wake(self) -> None:
+        with self._changed:
+            self._changed.notify()
+
+    def chunks(self):
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._pieces or self.shut_down)
+                if self.shut_down:
+                    return
+                piece = self._pieces.pop(0)
+            yield piece
+
+    def shut(self) -> None:
+        self.shut_down = True
+        self.wake()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def until(condition: Callable[[], bool]) -> None:
+    done = threading.Event()
+    for _ in range(1000):
+        if condition():
+            return
+        done.wait(0.01)
+    raise AssertionError("not in time")
+
+
+REF = JobRef(backend="kubernetes", namespace="ml", name="llama", uid="job-1")
+
+
+def test_the_pods_end_is_told_before_the_jobs():
+    cluster = Cluster(job=job(), pods=[pod(0, "Pending")])
+    watching = cluster.backend().watch(REF)
+    assert told([next(watching), next(watching)]) == [("", "Pending"), ("0", "Pending")]
+    cluster.happen("MODIFIED", pod(0, version="11"))
+    assert told([next(watching)]) == [("0", "Running")]
+    cluster.there["pods"] = [pod(0, "Succeeded")]
+    cluster.happen("MODIFIED", job("Succeeded", version="12"))
+    assert told(list(watching)) == [("0", "Succeeded"), ("", "Succeeded")]
+    until(lambda: all(stream.closed for stream in cluster.streams))
+
+
+def test_a_job_that_has_ended_is_told_with_its_pods():
+    cluster = Cluster(job=job("Failed"), pods=[pod(0, "Failed")])
+    assert told(list(cluster.backend().watch(REF))) == [("0", "Failed"), ("", "Failed")]
+    assert cluster.streams == []
+
+
+def test_an_abandoned_watch_closes_its_streams():
+    cluster = Cluster(job=job(), pods=[])
+    with contextlib.closing(cluster.backend().watch(REF)) as watching:  # type: ignore[type-var]
+        assert next(watching).phase is JobPhase.PENDING
+        cluster.happen("MODIFIED", job("Running", version="11"))
+        assert next(watching).phase is JobPhase.RUNNING
+        until(lambda: len(cluster.streams) == 2)
+    until(lambda: all(stream.closed for stream in cluster.streams))
+
+
+def test_a_pod_phase_deleted_keeps_what_was_known():
+    state = JobState("job-1")
+    state.take(pods(pod(0)), now=1)
+    (last,) = state.take(pods(), now=2)
+    assert isinstance(last, PodChanged)
+    assert (last.phase, last.uid, last.time) == (PodPhase.DELETED, "pod-0", 2)
