@@ -15,7 +15,7 @@ from kfjob.api.place import Place
 from kfjob.api.run import Run
 from kfjob.backends.base import JobRef
 from kfjob.events import JobPhase
-from kfjob.observe.diagnose.rule import Role
+from kfjob.observe.diagnose.rule import NOT_SAID, Role
 from tests.local.conftest import NAMESPACE, PATIENCE, Here
 
 PROGRAMS = {
@@ -92,7 +92,7 @@ def test_a_program_that_fails(here: Here, rule: str):
     assert first
     assert (first.rule, first.pod) == (rule, "job-worker-0")
     assert first.evidence[0]
-    assert "?" not in first.title
+    assert NOT_SAID not in first.title
 
 
 @pytest.mark.local
@@ -101,7 +101,7 @@ def test_a_command_that_cannot_run(here: Here, rule: str):
     first = ended(here, command=COMMANDS[rule]).diagnosis.first
     assert first
     assert first.rule == rule
-    assert "?" not in first.title + first.cause
+    assert NOT_SAID not in first.title + first.cause
 
 
 @pytest.mark.local

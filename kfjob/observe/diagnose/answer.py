@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from kfjob.events import JobPhase, PodPhase
 from kfjob.observe.diagnose.conditions import CONDITIONS, Case
 from kfjob.observe.diagnose.diagnosis import Diagnosis, Finding
-from kfjob.observe.diagnose.rule import Role, Rule, Severity, Subject
+from kfjob.observe.diagnose.rule import NOT_SAID, Role, Rule, Severity, Subject
 from kfjob.observe.diagnose.symptoms import Sighting, Symptoms
 from kfjob.observe.lines import SECOND
 from kfjob.observe.view import JobView
@@ -156,7 +156,7 @@ def _overcome(case: Case, sighting: Sighting, time: int | None) -> bool:
 
 class _Values(dict[str, str]):
     def __missing__(self, key: str) -> str:
-        return "?"
+        return NOT_SAID
 
 
 def _texts(rule: Rule, sighting: Sighting, job: str) -> tuple[str, str, str]:

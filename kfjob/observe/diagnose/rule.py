@@ -9,6 +9,9 @@ import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+NOT_SAID = "(not said)"
+"""What stands for a value that this form of the symptom does not tell."""
+
 
 class Severity(StrEnum):
     """How bad it is."""
@@ -87,4 +90,4 @@ class Rule:
         for name, value in found.groupdict().items():  # `host2` is the host of another branch of the pattern
             plain = name.rstrip("0123456789")
             values[plain] = value or values.get(plain, "")
-        return {name: value or "?" for name, value in values.items()}
+        return {name: value or NOT_SAID for name, value in values.items()}

@@ -8,7 +8,7 @@ import string
 import pytest
 
 from kfjob.events import Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
-from kfjob.observe.diagnose.rule import Role, Rule, Severity, Subject
+from kfjob.observe.diagnose.rule import NOT_SAID, Role, Rule, Severity, Subject
 from kfjob.observe.diagnose.rules import BY_ID, OF, RULES, suspicious
 from kfjob.observe.diagnose.symptoms import pod_text
 from tests.unit.diagnose.cases import START, examine
@@ -40,7 +40,7 @@ def test_a_job_that_failed_with_this_line_is_diagnosed_so(rule: str, text: str):
     diagnosis, _ = examine(events)
     assert diagnosis.first
     assert (diagnosis.first.rule, diagnosis.first.line, diagnosis.first.evidence) == (rule, 1, (text.strip(),))
-    assert "?" not in diagnosis.first.title
+    assert NOT_SAID not in diagnosis.first.title
 
 
 @pytest.mark.parametrize(("rule", "state"), [(rule, state) for rule, state, _ in PODS])

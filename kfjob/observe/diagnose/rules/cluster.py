@@ -209,8 +209,8 @@ RULES = (
             "ContainerCannotRun",
             "no such file or directory",
         ),
-        pattern=r"(?P<what>exec: .*executable file not found[^:]*|stat [^:]*: no such file or directory)"
-        r"|(?P<what2>`[^`]*` cannot be started: .*)|StartError|RunContainerError|ContainerCannotRun",
+        pattern=r"^.*(?P<what>exec: \"[^\"]*\": executable file not found in \$PATH|stat [^:]*: no such file or directory)"
+        r"|^.*(?P<what2>`[^`]*` cannot be started: .*)|StartError|RunContainerError|ContainerCannotRun",
     ),
     Rule(
         id="local-not-started",
