@@ -63,7 +63,7 @@ def diagnosis_text(name: str, diagnosis: Diagnosis) -> list[str]:
         lines.append("nothing wrong was found" if not diagnosis.failed else "no cause was found")
     for heading, findings in (("also wrong:", diagnosis.others), ("warnings:", diagnosis.warnings)):
         if findings:
-            lines += ["", heading, *(f"  {line}" for finding in findings for line in (*finding_text(finding), "")[:-1])]
+            lines += ["", heading, *(f"  {line}" for finding in findings for line in finding_text(finding))]
     if diagnosis.recovered:
         lines += ["", "overcome, the job went on after it:", *(f"  {_brief(finding)}" for finding in diagnosis.recovered)]
     if diagnosis.harmless:

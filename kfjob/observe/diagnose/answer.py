@@ -106,7 +106,9 @@ def _judge(case: Case, sighting: Sighting, count: int = 1) -> _Judged:
     recovered = severity is Severity.ERROR and not rule.lasting and _overcome(case, sighting, time)
     if severity is Severity.ERROR and rule.until_joined and not sighting.joined:
         severity = _while_starting(case, sighting, recovered=recovered)
-    elif role is Role.CONSEQUENCE and _after_the_end(case, sighting):
+    elif (role is Role.CONSEQUENCE and _after_the_end(case, sighting)) or (
+        role is not Role.CAUSE and _by_a_stop(case, sighting)
+    ):
         severity = Severity.HARMLESS
     return _Judged(sighting, severity, role, recovered, time, count)
 
@@ -115,6 +117,11 @@ def _after_the_end(case: Case, sighting: Sighting) -> bool:
     """Whether the pod's own work was done by then: peers may leave in any order."""
     pod = case.symptoms.pods.get(sighting.pod)
     return pod is not None and pod.finished is not None and sighting.order > pod.finished
+
+
+def _by_a_stop(case: Case, sighting: Sighting) -> bool:
+    """Whether the container ended because somebody stopped the job."""
+    return case.view.phase is JobPhase.STOPPED and sighting.rule.subject is Subject.POD
 
 
 def _while_starting(case: Case, sighting: Sighting, *, recovered: bool) -> Severity:

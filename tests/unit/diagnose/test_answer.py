@@ -340,3 +340,14 @@ def test_import_lines_are_compared_with_the_number_of_processes():
     diagnosis, _ = examine([line(IMPORT, second) for second in range(3)], config)
     assert [one.title for one in diagnosis.warnings] == [f"pod `{A}` printed its import lines 3 times for 4 processes"]
     assert "1 of them did not get that far" in diagnosis.warnings[0].cause
+
+
+def test_how_containers_end_when_the_job_is_stopped_is_no_fault():
+    ended = [PodChanged(pod=pod, phase=PodPhase.FAILED, exit_code=code) for pod, code in ((A, 143), (B, 1))]
+    diagnosis, _ = examine([*trained(), *ended, JobChanged(phase=JobPhase.STOPPED)])
+    assert diagnosis.healthy
+    diagnosis, _ = examine([*trained(), *ended, FAILED])
+    assert diagnosis.first
+    diagnosis, _ = examine([line(OOM, 1), *ended, JobChanged(phase=JobPhase.STOPPED)])
+    assert diagnosis.first
+    assert diagnosis.first.rule == "cuda-oom"
