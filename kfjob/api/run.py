@@ -22,6 +22,7 @@ from kfjob.backends.base import JobRef, LogRange
 from kfjob.errors import NotFound
 from kfjob.events import Event, JobPhase, JobSnapshot, LogGap, LogLine
 from kfjob.observe.config import ObserveConfig
+from kfjob.observe.diagnose.diagnosis import Diagnosis
 from kfjob.observe.master import Master
 from kfjob.observe.training import Training
 from kfjob.observe.view import JobView, reduce
@@ -96,6 +97,12 @@ class Run:
     def progress(self) -> Training:
         """How far training is: step, loss, speed and the curve so far."""
         return self.view().training
+
+    def diagnose(self) -> Diagnosis:
+        """What went wrong first, what followed from it, and what to do; reads all logs."""
+        from kfjob.api.diagnose import examine  # many patterns are compiled there
+
+        return examine(self).diagnosis
 
     def logs(self, pod: str, wanted: LogRange | None = None) -> Iterator[LogLine | LogGap]:
         """Lines of one pod's log; all that is there now, if nothing else is wanted."""

@@ -13,8 +13,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from kfjob.backends.base import LogRange
 from kfjob.cli import text
+from kfjob.cli.diagnose import diagnosis_json, first_cause
 from kfjob.errors import KfjobError
 from kfjob.events import JobPhase, LogLine
+from kfjob.observe.diagnose.answer import diagnose
+from kfjob.observe.diagnose.diagnosis import Diagnosis
+from kfjob.observe.diagnose.symptoms import Symptoms
 from kfjob.observe.master import Master
 from kfjob.observe.view import JobView, News
 
@@ -34,6 +38,7 @@ class Display:
 
     def __init__(self, run: Run) -> None:
         self.run = run
+        self._symptoms = Symptoms()
         self._last_news: News | None = None
         self._last_progress = 0.0
         self._phase: str | None = None
@@ -45,8 +50,9 @@ class Display:
     def __exit__(self, *_: object) -> None:
         """Nothing to put back."""
 
-    def update(self, view: JobView, event: Event, now: float) -> None:  # noqa: ARG002 - some displays ask for the event
+    def update(self, view: JobView, event: Event, now: float) -> None:
         """One more event has happened; `now` in seconds of a clock that never goes back."""
+        self._symptoms.feed(event, view)  # as it comes: the operator may delete the pods, and their logs with them
         if view.phase and view.headline != self._phase:
             self._phase = view.headline
             self.say(view.now, self.run.name, view.headline)
@@ -69,7 +75,12 @@ class Display:
 
     def summary(self, view: JobView) -> None:
         """The job has ended: how, who printed, where things are, what to do next."""
-        print("\n" + "\n".join(summary(self.run, view)), file=sys.stderr, flush=True)  # noqa: T201 - this is the output
+        lines = summary(self.run, view, self.diagnosis(view))
+        print("\n" + "\n".join(lines), file=sys.stderr, flush=True)  # noqa: T201 - this is the output
+
+    def diagnosis(self, view: JobView) -> Diagnosis:
+        """What was wrong, as far as the followed lines tell."""
+        return diagnose(self._symptoms, view, job=self.run.name)
 
     def _fresh(self, view: JobView) -> list[News]:
         fresh: list[News] = []
@@ -99,7 +110,8 @@ class JsonDisplay(Display):
 
     def summary(self, view: JobView) -> None:
         """The whole view."""
-        _print_json({"kind": "end"} | self.run.describe() | text.view_json(view))
+        diagnosed = {"diagnosis": diagnosis_json(self.diagnosis(view))}
+        _print_json({"kind": "end"} | self.run.describe() | text.view_json(view) | diagnosed)
 
 
 class LiveDisplay(Display):
@@ -143,7 +155,7 @@ class LiveDisplay(Display):
         from rich.text import Text
 
         colour = "green" if view.phase is JobPhase.SUCCEEDED else "red"
-        first, *rest = summary(self.run, view)
+        first, *rest = summary(self.run, view, self.diagnosis(view))
         self._console.print()
         self._console.print(Text(first, style=f"bold {colour}"))
         for line in rest:
@@ -175,7 +187,7 @@ def panel(name: str, view: JobView) -> Group:
     return Group(Text(""), head, grid)
 
 
-def summary(run: Run, view: JobView) -> list[str]:
+def summary(run: Run, view: JobView, diagnosis: Diagnosis) -> list[str]:
     """The end of a job in a few lines."""
     took = ""
     if view.job and view.job.created:
@@ -201,6 +213,8 @@ def summary(run: Run, view: JobView) -> list[str]:
         verbs = ("status {}", "logs {} --master", "relaunch {}", "stop {}")
         facts.append(("next", " · ".join(f"kfjob {verb.format(run.name)}" for verb in verbs)))
     lines += [f"  {key:<10} {value}" for key, value in facts]
+    if diagnosis.first:
+        lines += ["", *first_cause(diagnosis)]
     if view.phase is JobPhase.FAILED:
         lines += last_words(run, view)
     return lines

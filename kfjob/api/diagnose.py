@@ -1,0 +1,89 @@
+"""What is wrong with a job: every line of every pod is read once, and the log of the container before the last restart."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kfjob.api import logs
+from kfjob.backends.base import LogRange
+from kfjob.errors import KfjobError, NotFound
+from kfjob.events import Event, LogGap, LogLine, PodChanged, Tick
+from kfjob.observe.diagnose.answer import diagnose as answer
+from kfjob.observe.diagnose.diagnosis import Diagnosis
+from kfjob.observe.diagnose.noted import Noted
+from kfjob.observe.diagnose.symptoms import Symptoms
+from kfjob.observe.prefilter import Sieve
+from kfjob.observe.view import JobView, reduce
+
+if TYPE_CHECKING:
+    from kfjob.api.run import Run
+
+AT_ONCE = 16
+"""Logs that are open at the same time."""
+
+
+@dataclass(frozen=True)
+class Examined:
+    """A job that was looked at closely."""
+
+    view: JobView
+    diagnosis: Diagnosis
+    warnings: tuple[Noted, ...]
+    uncounted: int  # lines of warnings beyond those that are told apart
+
+
+def examine(run: Run) -> Examined:
+    """Read all that there is of a job now, and say what is wrong with it.
+
+    Raises:
+        NotFound: the job is gone.
+    """
+    symptoms, view = Symptoms(), JobView(config=run.config)
+    sieves: dict[tuple[str, str], Sieve] = defaultdict(lambda: Sieve(run.config))
+    for event in _everything(run):
+        # the view needs few of the lines, and takes three times as long as the symptoms for each
+        if not isinstance(event, LogLine) or sieves[event.pod, event.container_id].sift([event.text]):
+            view = reduce(view, event)
+        symptoms.feed(event, view)
+    return Examined(
+        view=view,
+        diagnosis=answer(symptoms, view, job=run.name),
+        warnings=tuple(symptoms.notebook.all()),
+        uncounted=symptoms.notebook.uncounted,
+    )
+
+
+def _everything(run: Run) -> Iterator[Event]:
+    snapshot = run.snapshot()
+    for pod in snapshot.pods:
+        yield from _previous(run, pod)
+    yield snapshot.job
+    yield from snapshot.pods
+    names = [pod.pod for pod in snapshot.pods]
+    for first in range(0, len(names), AT_ONCE):
+        yield from _lines(run, names[first : first + AT_ONCE])
+    if not snapshot.job.phase.ended:
+        yield Tick(time=time.time_ns())
+
+
+def _previous(run: Run, pod: PodChanged) -> Iterator[LogLine | LogGap]:
+    """The log of the container before, which holds the cause of a restart; its id is not that of the present one."""
+    if not pod.restarts and not run.kept:
+        return
+    with suppress(KfjobError):  # it is gone already, or the pod has been replaced
+        for line in run.logs(pod.pod, LogRange(previous=True)):
+            if isinstance(line, LogGap) or line.container_id not in {"", pod.container_id}:
+                yield line
+            else:
+                yield replace(line, container_id="previous")
+
+
+def _lines(run: Run, pods: list[str]) -> Iterator[LogLine | LogGap]:
+    with suppress(NotFound):  # a pod that has not started has no log
+        _, lines = logs.read(run, pods, LogRange())
+        yield from lines

@@ -1,0 +1,50 @@
+"""The answer: what went wrong first, what followed from it, and what means nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kfjob.observe.diagnose.rule import Role, Severity
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One fault, wherever it was seen."""
+
+    rule: str
+    severity: Severity
+    role: Role
+    title: str
+    cause: str
+    remedy: str
+    link: str = ""
+    pod: str = ""  # where it was seen first
+    line: int | None = None  # within the container's log, the first being 1; None: told by a state
+    time: int | None = None
+    rank: int | None = None
+    previous: bool = False  # in the log of the container before
+    evidence: tuple[str, ...] = ()
+    count: int = 1
+    pods: tuple[str, ...] = ()
+    recovered: bool = False  # training went on after it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """All findings, by time, told apart by what they mean."""
+
+    headline: str  # the state of the job in one sentence
+    failed: bool  # the job has failed, or cannot go on as it is
+    lines: int = 0
+    pods: int = 0
+    first: Finding | None = None  # the first cause
+    others: tuple[Finding, ...] = ()  # further faults that explain something by themselves
+    followed: tuple[Finding, ...] = ()  # what followed from the first
+    warnings: tuple[Finding, ...] = ()
+    recovered: tuple[Finding, ...] = ()  # faults that were overcome
+    harmless: tuple[Finding, ...] = field(default=())
+
+    @property
+    def healthy(self) -> bool:
+        """Whether no error was found."""
+        return self.first is None

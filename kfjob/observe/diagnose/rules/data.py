@@ -1,0 +1,127 @@
+"""Data sets, the hub, tokenizers and checkpoints."""
+
+from kfjob.observe.diagnose.rule import Rule
+
+RULES = (
+    Rule(
+        id="hub-auth",
+        title="the hub refuses access",
+        cause="the repository is gated or private, and the token is missing, wrong, or of somebody who has not accepted its "
+        "terms",
+        remedy="accept the terms on the repository's page, and hand the token over as a secret (`HF_TOKEN` by secret "
+        "reference)",
+        markers=("gated repo", "GatedRepoError", "401 Client Error", "Invalid user token", "403 Client Error"),
+        pattern=r"access(?:ing)? (?:a )?gated repo|GatedRepoError|40[13] Client Error|Invalid user token",
+    ),
+    Rule(
+        id="dataset-not-found",
+        title="data set `{name}` cannot be found",
+        cause="the hub has no such data set, or does not show it to this token",
+        remedy="check the name and the configuration; a private one needs `HF_TOKEN`; a folder must exist inside the container",
+        markers=("DatasetNotFoundError", "doesn't exist on the Hub", "Couldn't find a dataset", "Couldn't find any data file"),
+        pattern=r"Dataset '(?P<name>[^']*)' doesn't exist on the Hub|DatasetNotFoundError(?!.*Dataset ')"
+        r"|Couldn't find (?:a dataset script|any data file) at (?P<name2>\S+?)\.?(?:\s|$)",
+    ),
+    Rule(
+        id="model-not-found",
+        title="`{name}` is neither a folder of the container nor a model of the hub",
+        cause="the name is misspelt, the repository is private, or the folder is not mounted",
+        remedy="check the name; a path must exist inside the container; a private repository needs `HF_TOKEN`",
+        markers=("is not a local folder", "Repository Not Found", "RepositoryNotFoundError", "Repo id must be"),
+        pattern=r"(?P<name>\S+) is not a local folder and is not a valid model identifier|Repository Not Found for url"
+        r"|(?P<name2>\S+) is not a local folder or a valid repository|RepositoryNotFoundError"
+        r"|Repo id must be in the form .*: '(?P<name3>[^']*)'",
+    ),
+    Rule(
+        id="hub-unreachable",
+        title="the hub cannot be reached from the pod",
+        cause="the pod has no way to the internet, or no DNS for it",
+        remedy="give the pods a way out (NAT, proxy `HTTPS_PROXY`), or put model and data on a volume and set "
+        "`HF_HUB_OFFLINE=1`",
+        markers=("couldn't connect to", "huggingface.co", "hf.co", "LocalEntryNotFoundError", "OfflineModeIsEnabled"),
+        pattern=r"[Ww]e couldn't connect to 'http|LocalEntryNotFoundError|OfflineModeIsEnabled"
+        r"|(?:Max retries exceeded|Failed to resolve|Connection ?Error|Connection refused|name resolution"
+        r"|timed out).*(?:huggingface|hf)\.co"
+        r"|(?:huggingface|hf)\.co.*(?:Max retries exceeded|Failed to resolve|name resolution|timed out)",
+    ),
+    Rule(
+        id="hub-rate-limit",
+        title="the hub turns requests away: too many at once",
+        cause="every rank asks the hub for the same files",
+        remedy="download once to a shared volume (`HF_HOME` on it), set `HF_TOKEN`, or let rank 0 download first",
+        markers=("429 Client Error", "Too Many Requests"),
+        pattern=r"429 Client Error|Too Many Requests",
+    ),
+    Rule(
+        id="data-missing",
+        title="there is no data at `{path}`",
+        cause="the path does not exist inside the container: the volume is not mounted, or mounted elsewhere",
+        remedy="compare `volumes` with the path; `kfjob render` shows where they are mounted",
+        markers=("no data at", "no validation data at", "no train.jsonl", "EmptyDatasetError"),
+        pattern=r"no (?:validation )?data at `(?P<path>[^`]*)`|no \w+\.jsonl and no \w+\.txt in `(?P<path2>[^`]*)`"
+        r"|EmptyDatasetError.*directory at (?P<path3>\S+)",
+    ),
+    Rule(
+        id="tokenizer-missing",
+        title="there is no tokenizer for `{name}`",
+        cause="the folder or repository has no tokenizer files",
+        remedy="name the tokenizer itself (`train.tokenizer`), or copy tokenizer.json to the folder",
+        markers=("load tokenizer for", "no tokenizer at", "text needs a tokenizer", "read the tokenizer"),
+        pattern=r"Can't load tokenizer for '(?P<name>[^']*)'|no tokenizer at `(?P<name2>[^`]*)`|text needs a tokenizer"
+        r"|cannot read the tokenizer `(?P<name3>[^`]*)`",
+    ),
+    Rule(
+        id="tokenizer-mismatch",
+        title="a token id is not below the model's vocabulary",
+        cause="the data was tokenised with another tokenizer than the model's, or tokens were added without resizing the "
+        "embedding",
+        remedy="use the model's own tokenizer, or set `vocab_size` (resize the embedding) to the tokenizer's size",
+        markers=("index out of range in self", "vocab_size", "vocabulary", "has no end-of-text token"),
+        pattern=r"IndexError: index out of range in self|the tokenizer `[^`]*` has no end-of-text token"
+        r"|token id \d+ .*vocab(?:_size|ulary)|vocabulary of \d+ .*tokeni[sz]er",
+    ),
+    Rule(
+        id="checkpoint-shape",
+        title="the checkpoint is of another model",
+        cause="its tensors have other shapes or names than the model's ({what})",
+        remedy="use the model settings it was written with, or another checkpoint folder; a new run needs a new folder",
+        markers=(
+            "size mismatch for",
+            "Size mismatch between saved",
+            "loading state_dict",
+            "Missing key in checkpoint",
+            "the pretrained `",
+            "the pretrained weights have no",
+            "is of another model",
+        ),
+        pattern=r"size mismatch for (?P<what>[\w.]+)|Size mismatch between saved .* for (?P<what2>[\w.]+)"
+        r"|Error\(s\) in loading state_dict for (?P<what3>\w+)|Missing key in checkpoint state_dict: (?P<what4>[\w.]+)"
+        r"|the pretrained `(?P<what5>[^`]*)` has shape|the pretrained weights have no `(?P<what6>[^`]*)`",
+    ),
+    Rule(
+        id="checkpoint-damaged",
+        title="the checkpoint is incomplete or damaged",
+        cause="it was not written to its end (the pod was stopped or the disk was full), or files of it are gone",
+        remedy="resume from the checkpoint before it: remove the damaged folder; kfjob's trainer only takes complete ones "
+        "by itself",
+        markers=(
+            "reading zip archive",
+            "is damaged",
+            ".metadata",
+            "CheckpointException",
+            "incomplete metadata",
+            "SafetensorError",
+            "invalid header or archive",
+        ),
+        pattern=r"failed reading zip archive|checkpoint `[^`]*` is damaged|\[Errno 2\] .*\.metadata'"
+        r"|CheckpointException|SafetensorError|incomplete metadata|invalid header or archive is corrupted",
+    ),
+    Rule(
+        id="file-not-found",
+        title="`{path}` does not exist in the container",
+        cause="the program opens a file or folder that is not there: a volume is not mounted, or mounted elsewhere",
+        remedy="compare `volumes` with the path; `kfjob render` shows where they are mounted",
+        markers=("FileNotFoundError: [Errno 2]",),
+        pattern=r"FileNotFoundError: \[Errno 2\] No such file or directory: '(?P<path>[^']*)'",
+    ),
+)

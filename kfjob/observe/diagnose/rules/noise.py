@@ -1,0 +1,72 @@
+"""Lines that frighten and mean nothing."""
+
+from kfjob.observe.diagnose.rule import Role, Rule, Severity
+
+RULES = (
+    Rule(
+        id="omp-banner",
+        title="torchrun set OMP_NUM_THREADS=1",
+        cause="with several processes on a node torchrun gives each one thread, unless the variable is set",
+        remedy="set `env.OMP_NUM_THREADS` to cores / processes if data loading on the CPU is slow",
+        markers=("OMP_NUM_THREADS",),
+        pattern=r"Setting OMP_NUM_THREADS environment variable for each process",
+        severity=Severity.HARMLESS,
+    ),
+    Rule(
+        id="client-hostname",
+        title="the name of a peer's address is not known",
+        cause="the store looks up the name of who connects, for its own messages only; pods have no reverse DNS entry",
+        remedy="",
+        markers=("hostname of the client socket",),
+        pattern=r"hostname of the client socket cannot be retrieved",
+        severity=Severity.HARMLESS,
+    ),
+    Rule(
+        id="shard-checkpoint-import",
+        title="`torch.distributed._shard.checkpoint` was imported under its old name",
+        cause="a library imports it by the old name, once in every process; see `import-shortfall` for the count",
+        remedy="",
+        markers=("_shard.checkpoint", "_shard/checkpoint"),
+        pattern=r"torch[./]distributed[./]_shard[./]checkpoint",
+        severity=Severity.HARMLESS,
+    ),
+    Rule(
+        id="shutdown-of-a-closed-store",
+        title="an agent found the store closed when it said goodbye",
+        cause="the host of the store had ended first; by then everything was done",
+        remedy="",
+        markers=("has failed to shutdown the rendezvous",),
+        pattern=r"has failed to shutdown the rendezvous '.*' due to an error of type RendezvousConnectionError",
+        severity=Severity.HARMLESS,
+        role=Role.SYMPTOM,
+    ),
+    Rule(
+        id="process-group-not-destroyed",
+        title="the program ended without `destroy_process_group()`",
+        cause="torch asks for it so that no collective is cut off at exit",
+        remedy="call `torch.distributed.destroy_process_group()` at the end of the program",
+        markers=("destroy_process_group",),
+        pattern=r"destroy_process_group\(\) was not called before program exit",
+        severity=Severity.HARMLESS,
+    ),
+    Rule(
+        id="no-error-file",
+        title="an agent has no file to copy its worker's error to",
+        cause="only a parent that is itself run by torchrun gives it one",
+        remedy="",
+        markers=("no error file defined for parent",),
+        pattern=r"no error file defined for parent, to copy child error file",
+        severity=Severity.HARMLESS,
+        role=Role.SYMPTOM,
+    ),
+    Rule(
+        id="keep-alive-missed",
+        title="an agent could not tell the rendezvous that it lives",
+        cause="the store was busy or gone; what matters is whether it answers again",
+        remedy="",
+        markers=("keep-alive heartbeat",),
+        pattern=r"has failed to send a keep-alive heartbeat to the rendezvous",
+        severity=Severity.HARMLESS,
+        role=Role.SYMPTOM,
+    ),
+)

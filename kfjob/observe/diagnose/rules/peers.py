@@ -1,0 +1,69 @@
+"""What the failure of another process looks like from here: never the cause while there is another one."""
+
+from kfjob.observe.diagnose.rule import Role, Rule
+
+RULES = (
+    Rule(
+        id="nccl-timeout",
+        title="a collective timed out",
+        cause="a rank did not come to it within the time: it failed, hangs, or called another one. Alone, without a fault "
+        "anywhere "
+        "else, it means a network that drops packets, or ranks that took different paths",
+        remedy="look for the rank that is *not* in the list of those that timed out; `TORCH_NCCL_TRACE_BUFFER_SIZE=2000` and "
+        "`TORCH_DISTRIBUTED_DEBUG=DETAIL` record where each one was",
+        markers=("collective operation timeout", "NCCL operation timed out", "Timed out waiting", "imed out"),
+        pattern=r"[Ww]atchdog caught collective operation timeout|NCCL operation timed out"
+        r"|Timed out waiting \d+ms for (?:recv|send) operation|barrier timed out",
+        role=Role.CONSEQUENCE,
+    ),
+    Rule(
+        id="peer-closed",
+        title="the connection to a peer was lost",
+        cause="the process at the other end has ended",
+        remedy="look for the process that ended first: its pod's log and state",
+        markers=(
+            "Connection closed by peer",
+            "Connection reset by peer",
+            "Socket closed",
+            "remote process exited",
+            "Broken pipe",
+            "ncclRemoteError",
+            "Connect timeout",
+            "peer closed",
+            "onnection refused",
+            "connectFullMesh failed",
+        ),
+        pattern=r"Connection (?:closed|reset) by peer|Socket closed|remote process exited|Broken pipe|ncclRemoteError"
+        r"|Connect timeout|peer closed connection|connectFullMesh failed|DistNetworkError: .*Connection refused",
+        role=Role.CONSEQUENCE,
+    ),
+    Rule(
+        id="store-lost",
+        title="the connection to the store was lost",
+        cause="the process that holds the store (an agent, or rank 0) has ended",
+        remedy="look at the pod that holds it: the rendezvous endpoint, or master_addr",
+        markers=(
+            "Connection was likely closed",
+            "sendBytes failed",
+            "recvVector failed",
+            "recvValue",
+            "RendezvousConnectionError",
+            "RendezvousStateError",
+            "DistNetworkError: ",
+            "NCCL communicator was aborted",
+        ),
+        pattern=r"Connection was likely closed|(?:sendBytes|recvVector|recvValue\w*|recvBytes) failed on"
+        r"|Rendezvous(?:Connection|State)Error|DistNetworkError: |NCCL communicator was aborted",
+        role=Role.CONSEQUENCE,
+    ),
+    Rule(
+        id="store-wait-timeout",
+        title="a process waited for a peer that never came",
+        cause="the process group needs every rank; one did not start, or was given another address or round",
+        remedy="look for the rank that is missing: a pod without this error, or without any line",
+        markers=("wait timeout after", "Timed out after", "Socket Timeout", "store->get(", "waitForInput"),
+        pattern=r"wait timeout after \d+ms, keys|Timed out after \d+ seconds waiting for (?:clients|workers)|Socket Timeout"
+        r"|store->get\(|waitForInput: ",
+        role=Role.CONSEQUENCE,
+    ),
+)

@@ -1,0 +1,55 @@
+"""Jobs as events, and their diagnosis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from kfjob.events import Event, LogLine
+from kfjob.observe.config import ObserveConfig
+from kfjob.observe.diagnose.answer import diagnose
+from kfjob.observe.diagnose.diagnosis import Diagnosis
+from kfjob.observe.diagnose.symptoms import Symptoms
+from kfjob.observe.view import JobView, reduce
+
+RECORDED = Path(__file__).parents[2] / "data" / "agent-logs"
+SECOND = 1_000_000_000
+START = 1_795_000_000 * SECOND
+
+
+def examine(events: Iterable[Event], config: ObserveConfig | None = None) -> tuple[Diagnosis, Symptoms]:
+    view, symptoms = JobView(config=config or ObserveConfig()), Symptoms()
+    for event in events:
+        view = reduce(view, event)
+        symptoms.feed(event, view)
+    return diagnose(symptoms, view, job="a"), symptoms
+
+
+def recorded(case: str) -> Iterable[Event]:
+    for path in sorted((RECORDED / case).glob("*.log")):
+        for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            yield LogLine(pod=path.stem, text=text)
+
+
+def line(text: str, second: float = 0, pod: str = "a-worker-0", container: str = "c") -> LogLine:
+    return LogLine(pod=pod, text=text, time=START + int(second * SECOND), container_id=container)
+
+
+def lines(text: str, second: float = 0, pod: str = "a-worker-0", container: str = "c") -> list[LogLine]:
+    return [line(one, second, pod, container) for one in text.strip("\n").splitlines()]
+
+
+def block(rank: int, second: float, pod: str, *, world: int = 2, addr: str = "a-worker-0", port: int = 1234) -> list[LogLine]:
+    """A rendezvous that has come about."""
+    lead = "I1121 06:37:49.644000 1 torch/distributed/elastic/agent/server/api.py:552]"
+    fields = (
+        f"restart_count=0 master_addr={addr} master_port={port} group_rank={rank} group_world_size={world} local_ranks=[0] "
+        f"role_ranks=[{rank}] global_ranks=[{rank}] role_world_sizes=[{world}] global_world_sizes=[{world}]"
+    )
+    texts = ["[default] Rendezvous complete for workers. Result:", *(f"  {field}" for field in fields.split(" "))]
+    return [line(f"{lead} {text}", second, pod) for text in texts]
+
+
+def progress(step: int, second: float, pod: str = "a-worker-0", loss: float = 2.0) -> LogLine:
+    text = f"2026-11-21 06:37:50 I [train.py:102] Batch {step} Loss: {loss:.5f}, Speed: 8.00 samples/sec, lr: 0.000100"
+    return line(text, second, pod)

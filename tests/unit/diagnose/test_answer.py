@@ -1,0 +1,353 @@
+"""Which fault was first, what followed from it, and what was overcome."""
+
+from __future__ import annotations
+
+import pytest
+
+from kfjob.events import Event, JobChanged, JobPhase, LogGap, PodChanged, PodPhase, Tick
+from kfjob.observe.config import ObserveConfig
+from kfjob.observe.diagnose.rule import Severity
+from kfjob.observe.diagnose.symptoms import EPISODES, KINDS
+from tests.unit.diagnose.cases import SECOND, START, block, examine, line, lines, progress
+
+A, B = "a-worker-0", "a-worker-1"
+CLOSED = "[rank0]: RuntimeError: [pair.cc:561] Connection closed by peer [10.0.0.2]:54475."
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB."
+FAILED = JobChanged(phase=JobPhase.FAILED, reason="PyTorchJobFailed")
+BOOM = """
+Traceback (most recent call last):
+  File "/workspace/train.py", line 9, in <module>
+    main()
+  File "/opt/venv/lib/python3.11/site-packages/torch/nn/modules/module.py", line 1, in forward
+    raise KeyError("x")
+KeyError: 'x'
+"""
+
+
+def trained(second: float = 0) -> list[Event]:
+    return [*block(0, second, A), *block(1, second, B), progress(1, second + 1), progress(2, second + 2)]
+
+
+def test_a_cause_comes_before_its_consequences_even_if_they_were_printed_first():
+    events = [*trained(), line(CLOSED, 10, A), line(f"[rank1]: {OOM}", 10.5, B), FAILED]
+    diagnosis, _ = examine(events)
+    assert diagnosis.first
+    assert (diagnosis.first.rule, diagnosis.first.pod, diagnosis.first.rank) == ("cuda-oom", B, 1)
+    assert "2.50 GiB" in diagnosis.first.cause
+    assert [(one.rule, one.pods) for one in diagnosis.followed] == [("peer-closed", (A,))]
+
+
+def test_of_two_causes_the_earlier_is_first_in_whatever_order_the_logs_are_read():
+    first, second = line(OOM, 5, B), line("OSError: [Errno 28] No space left on device", 6, A)
+    for one, other in ((first, second), (second, first)):
+        diagnosis, _ = examine([one, other, FAILED])
+        assert diagnosis.first
+        assert diagnosis.first.rule == "cuda-oom"
+        assert [one.rule for one in diagnosis.others] == ["disk-full"]
+
+
+def test_consequences_alone_are_told_by_the_first_of_them():
+    diagnosis, _ = examine([*trained(), line(CLOSED, 10, A), progress(3, 12, B), FAILED])
+    assert diagnosis.first
+    assert diagnosis.first.rule == "peer-closed"
+
+
+def test_a_pod_that_fell_silent_explains_what_the_others_lost():
+    diagnosis, _ = examine([*trained(), line(CLOSED.replace("rank0", "rank1"), 10, B), FAILED])
+    assert diagnosis.first
+    assert (diagnosis.first.rule, diagnosis.first.pod) == ("peer-lost", A)
+    assert "Batch 2" in diagnosis.first.evidence[0]
+
+
+def test_a_known_end_is_better_than_silence():
+    killed = PodChanged(
+        pod=A, phase=PodPhase.FAILED, reason="OOMKilled", exit_code=137, container_id="c", time=START + 30 * SECOND
+    )
+    diagnosis, _ = examine([*trained(), line(CLOSED.replace("rank0", "rank1"), 10, B), killed, FAILED])
+    assert diagnosis.first
+    assert (diagnosis.first.rule, diagnosis.first.pod) == ("out-of-memory", A)
+    assert diagnosis.first.time == START + 2 * SECOND  # of its last line: the report comes later
+
+
+def test_an_exception_that_no_rule_knows_is_told_with_its_place():
+    diagnosis, _ = examine([*lines(BOOM, 3), FAILED])
+    assert diagnosis.first
+    assert diagnosis.first.title == "the program ended with `KeyError: 'x'`"
+    assert "/workspace/train.py:9" in diagnosis.first.cause
+    assert diagnosis.first.evidence == ('  File "/workspace/train.py", line 9, in <module>', "    main()", "KeyError: 'x'")
+
+
+def test_a_killed_process_comes_before_the_unknown_exceptions_that_follow():
+    killed = (
+        "E1121 07:10:17.9 1 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: -9) local_rank: 0 (pid: 1)"
+    )
+    diagnosis, _ = examine([*trained(), line(killed, 5, B), *lines(BOOM, 6, A), FAILED])
+    assert diagnosis.first
+    assert diagnosis.first.rule == "worker-killed"
+
+
+def test_what_a_later_round_has_mended_is_overcome():
+    events = [*trained(), line(OOM, 10, B), line(CLOSED, 10, A), *trained(20)]
+    diagnosis, _ = examine(events)
+    assert diagnosis.healthy
+    assert {one.rule for one in diagnosis.recovered} == {"cuda-oom", "peer-closed"}
+
+
+def test_a_later_round_that_never_trained_has_mended_nothing():
+    diagnosis, _ = examine([*trained(), line(OOM, 10, B), *block(0, 20, A), *block(1, 20, B)])
+    assert diagnosis.first
+    assert diagnosis.first.rule == "cuda-oom"
+
+
+def test_the_same_fault_again_is_told_where_it_was_not_overcome():
+    diagnosis, _ = examine([*trained(), line(OOM, 10, B), *trained(20), line(OOM, 30, B), line(OOM, 31, B), FAILED])
+    assert diagnosis.first
+    assert (diagnosis.first.time, diagnosis.first.count) == (START + 30 * SECOND, 3)
+
+
+def test_a_long_time_of_progress_means_that_an_error_was_handled():
+    handled = [*lines(BOOM, 3), *(progress(step, 4 + step) for step in range(1, 80))]
+    diagnosis, _ = examine(handled)
+    assert diagnosis.healthy
+    assert [one.rule for one in diagnosis.recovered] == ["exception"]
+
+
+def test_a_job_that_succeeded_has_overcome_everything_but_what_lasts():
+    order = "UserWarning: Forward order differs from that of the first iteration on rank 3. Collectives are unchecked"
+    diagnosis, _ = examine([line(OOM, 1), line(order, 2), JobChanged(phase=JobPhase.SUCCEEDED)])
+    assert diagnosis.first
+    assert diagnosis.first.title == "the forward order differs from that of the first iteration on rank 3"
+    assert [one.rule for one in diagnosis.recovered] == ["cuda-oom"]
+
+
+SOCKET = (
+    "[W1121 06:37:49.6 socket.cpp:764] [c10d] The client socket has failed to connect to [localhost]:12345 "
+    "(errno: 101 - Network is unreachable)."
+)
+UNRESOLVED = (
+    "[W1121 06:45:03.6 socket.cpp:764] [c10d] The IPv6 network addresses of (x, 29400) cannot be retrieved (gai error: -2 - x)."
+)
+
+
+@pytest.mark.parametrize("text", [SOCKET, UNRESOLVED])
+def test_a_failed_connection_is_noise_once_the_agents_have_met(text: str):
+    diagnosis, _ = examine([line(text, 1), *block(0, 2, A), progress(1, 3)])
+    assert diagnosis.healthy
+    assert not diagnosis.warnings
+    assert diagnosis.harmless[0].severity is Severity.HARMLESS
+
+
+def test_a_failed_connection_is_noise_where_training_goes_on_without_an_agent():
+    diagnosis, _ = examine([line(SOCKET, 1), line("GPU_Count: 4", 2), progress(1, 3)])
+    assert diagnosis.healthy
+    assert not diagnosis.warnings
+
+
+def test_a_failed_connection_of_an_agent_that_still_waits_is_a_warning():
+    running: list[Event] = [
+        JobChanged(phase=JobPhase.RUNNING, created=START, started=START),
+        PodChanged(pod=A, phase=PodPhase.RUNNING, container_id="c"),
+    ]
+    diagnosis, _ = examine([*running, line(UNRESOLVED, 1), Tick(time=START + 5 * SECOND)])
+    assert diagnosis.healthy
+    assert [one.rule for one in diagnosis.warnings] == ["rendezvous-unresolvable"]
+    assert "`nc -zv x 29400`" in diagnosis.warnings[0].remedy
+
+
+def test_what_peers_lose_after_the_work_is_done_means_nothing():
+    done = "I1121 06:20:54.3 1 torch/distributed/elastic/agent/server/api.py:931] [default] worker group successfully finished."
+    lost = "torch.distributed.DistNetworkError: Failed to recv, got 0 bytes. Connection was likely closed."
+    diagnosis, _ = examine([*trained(), line(done, 5, B), line(lost, 6, B)])
+    assert diagnosis.healthy
+    assert not diagnosis.warnings
+
+
+def test_rank_0_that_left_early_explains_what_the_others_lost():
+    done = "I1121 06:20:54.3 1 torch/distributed/elastic/agent/server/api.py:931] [default] worker group successfully finished."
+    diagnosis, _ = examine([*trained(), line(done, 5, A), line(CLOSED.replace("rank0", "rank1"), 6, B), FAILED])
+    assert diagnosis.first
+    assert (diagnosis.first.rule, diagnosis.first.pod) == ("rank0-left-early", A)
+
+
+def test_a_pod_that_waited_and_then_started_was_no_fault():
+    waits = PodChanged(
+        pod=A, phase=PodPhase.PENDING, reason="Unschedulable", message="0/1 nodes are available: 1 Insufficient cpu."
+    )
+    diagnosis, _ = examine([waits])
+    assert diagnosis.first
+    assert diagnosis.first.title == "no node has enough cpu free"
+    diagnosis, _ = examine([waits, PodChanged(pod=A, phase=PodPhase.RUNNING, ready=True)])
+    assert diagnosis.healthy
+    assert not diagnosis.recovered
+
+
+def test_a_pod_that_never_came_explains_a_rendezvous_that_timed_out():
+    pull = PodChanged(
+        pod=B, phase=PodPhase.PENDING, reason="ErrImagePull", message="r/a:1: not found", time=START + 900 * SECOND
+    )
+    timeout = line("torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError", 600, A)
+    diagnosis, _ = examine([timeout, pull, FAILED])
+    assert diagnosis.first
+    assert (diagnosis.first.rule, diagnosis.first.pod) == ("image-not-found", B)
+
+
+def test_the_container_before_a_restart_holds_the_cause():
+    loop = PodChanged(
+        pod=A,
+        phase=PodPhase.RUNNING,
+        reason="CrashLoopBackOff",
+        restarts=1,
+        exit_code=1,
+        container_id="c2",
+        time=START + 20 * SECOND,
+    )
+    events: list[Event] = [
+        line("ModuleNotFoundError: No module named 'flash_attn'", 1),
+        JobChanged(phase=JobPhase.RUNNING),
+        loop,
+    ]
+    diagnosis, _ = examine([*events, line("starts", 15, A, "c2")])
+    assert diagnosis.first
+    assert (diagnosis.first.rule, diagnosis.first.previous) == ("module-not-found", True)
+    assert diagnosis.first.title == "module `flash_attn` is not in the image"
+    assert [one.rule for one in diagnosis.followed] == ["crash-loop"]
+
+
+def test_a_chain_of_exceptions_is_told_by_its_end_if_only_handling_failed():
+    chain = f"""{BOOM}
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "/workspace/train.py", line 12, in <module>
+    cleanup()
+ZeroDivisionError: division by zero
+"""
+    diagnosis, _ = examine([*lines(chain, 3), FAILED])
+    assert diagnosis.first
+    assert diagnosis.first.title == "the program ended with `ZeroDivisionError: division by zero`"
+    assert not diagnosis.others
+
+
+def test_a_thread_that_dies_is_a_warning():
+    diagnosis, _ = examine(lines("Exception in thread Thread-1 (reader):" + BOOM, 3))
+    assert diagnosis.healthy
+    assert [one.rule for one in diagnosis.warnings] == ["thread-died"]
+
+
+def test_an_exception_that_was_ignored_is_nothing():
+    diagnosis, _ = examine(lines("Exception ignored in: <function f at 0x1>" + BOOM, 3))
+    assert diagnosis.healthy
+    assert not diagnosis.warnings
+
+
+def test_tracebacks_of_ranks_that_print_at_once_are_told_apart():
+    both = """
+[rank0]: Traceback (most recent call last):
+[rank1]: Traceback (most recent call last):
+[rank0]:   File "/w/a.py", line 1, in f
+[rank1]:   File "/w/b.py", line 2, in g
+[rank0]:     f()
+Batch 3 printed by somebody
+[rank1]:     g()
+[rank1]: KeyError: 'b'
+[rank0]: ValueError: a
+"""
+    diagnosis, _ = examine([*lines(both, 1), FAILED])
+    told = [one for one in (diagnosis.first, *diagnosis.others) if one]
+    assert [(one.rank, one.title.split("`")[1], one.cause.rpartition(" ")[2]) for one in told] == [
+        (1, "KeyError: 'b'", "/w/b.py:2"),
+        (0, "ValueError: a", "/w/a.py:1"),
+    ]
+
+
+def test_program_text_in_a_traceback_is_no_symptom():
+    text = BOOM.replace("main()", 'raise SystemError("CUDA out of memory")')
+    diagnosis, _ = examine([*lines(text, 3), FAILED])
+    assert diagnosis.first
+    assert diagnosis.first.rule == "exception"
+
+
+def test_memory_does_not_grow_with_the_log():
+    events: list[Event] = []
+    for second in range(200):
+        events += [*block(0, second, A), line(OOM, second), *lines(BOOM.replace("'x'", f"'{second}'"), second)]
+    _, symptoms = examine(events)
+    tracks = symptoms.pods[A].tracks
+    assert len(tracks) == KINDS
+    assert tracks["cuda-oom", ""].count == 200
+    assert max(len(track.sightings) for track in tracks.values()) <= EPISODES
+
+
+def test_nothing_at_all_is_nothing_wrong():
+    diagnosis, _ = examine([LogGap(pod=A)])
+    assert diagnosis.healthy
+    assert not diagnosis.failed
+
+
+def test_nan_and_a_loss_that_never_changes():
+    diagnosis, _ = examine([progress(1, 1), progress(2, 2, loss=float("nan"))])
+    assert diagnosis.first
+    assert diagnosis.first.title == "the loss is nan"
+    diagnosis, _ = examine([progress(step, step) for step in range(1, 30)])
+    assert [one.rule for one in diagnosis.warnings] == ["loss-constant"]
+    diagnosis, _ = examine([progress(step, step, loss=3 - step / 100) for step in range(1, 30)])
+    assert diagnosis.healthy
+    assert not diagnosis.warnings
+
+
+@pytest.mark.parametrize(("reason", "rule"), [("", "operator-absent"), ("PyTorchJobCreated", "no-pods")])
+def test_a_job_that_nobody_acts_on(reason: str, rule: str):
+    job = JobChanged(phase=JobPhase.PENDING, reason=reason, created=START)
+    diagnosis, _ = examine([job, Tick(time=START + 5 * SECOND)])
+    assert diagnosis.healthy
+    diagnosis, _ = examine([job, Tick(time=START + 60 * SECOND)])
+    assert diagnosis.first
+    assert diagnosis.first.rule == rule
+
+
+def test_a_job_that_is_silent_for_too_long():
+    events: list[Event] = [JobChanged(phase=JobPhase.RUNNING, created=START, started=START), *trained()]
+    diagnosis, _ = examine([*events, Tick(time=START + 700 * SECOND)])
+    assert [one.rule for one in diagnosis.warnings] == ["stalled"]
+    assert diagnosis.warnings[0].title == "no progress for 698 s"
+
+
+def test_an_agent_that_waits_and_says_nothing():
+    launch = """
+I1121 06:37:49.6 1 torch/distributed/launcher/api.py:257] Starting elastic_operator with launch configs:
+I1121 06:37:49.6 1 torch/distributed/launcher/api.py:257]   min_nodes        : 2
+I1121 06:37:49.6 1 torch/distributed/launcher/api.py:257]   rdzv_endpoint    : a-worker-0:2379
+"""
+    running: list[Event] = [
+        JobChanged(phase=JobPhase.RUNNING, created=START, started=START),
+        PodChanged(pod=A, phase=PodPhase.RUNNING, container_id="c"),
+    ]
+    diagnosis, _ = examine([*running, *lines(launch), Tick(time=START + 300 * SECOND)])
+    assert [one.rule for one in diagnosis.warnings] == ["rendezvous-silent"]
+    diagnosis, _ = examine([*running, *lines(launch), *block(0, 2, A), Tick(time=START + 300 * SECOND)])
+    assert not diagnosis.warnings
+
+
+IMPORT = (
+    "/x/torch/distributed/_shard/checkpoint/__init__.py:8: DeprecationWarning: `torch.distributed._shard.checkpoint` will be"
+)
+
+
+def test_import_lines_are_compared_with_the_number_of_processes():
+    config = ObserveConfig(processes_per_node=4)
+    diagnosis, _ = examine([line(IMPORT, second) for second in range(4)], config)
+    assert not diagnosis.warnings
+    diagnosis, _ = examine([line(IMPORT, second) for second in range(3)], config)
+    assert [one.title for one in diagnosis.warnings] == [f"pod `{A}` printed its import lines 3 times for 4 processes"]
+    assert "1 of them did not get that far" in diagnosis.warnings[0].cause
+
+
+def test_how_containers_end_when_the_job_is_stopped_is_no_fault():
+    ended = [PodChanged(pod=pod, phase=PodPhase.FAILED, exit_code=code) for pod, code in ((A, 143), (B, 1))]
+    diagnosis, _ = examine([*trained(), *ended, JobChanged(phase=JobPhase.STOPPED)])
+    assert diagnosis.healthy
+    diagnosis, _ = examine([*trained(), *ended, FAILED])
+    assert diagnosis.first
+    diagnosis, _ = examine([line(OOM, 1), *ended, JobChanged(phase=JobPhase.STOPPED)])
+    assert diagnosis.first
+    assert diagnosis.first.rule == "cuda-oom"

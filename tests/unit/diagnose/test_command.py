@@ -1,0 +1,106 @@
+"""The command, on a scripted cluster and on folders of saved logs."""
+
+from __future__ import annotations
+
+import json
+
+from kfjob.events import JobPhase, PodPhase
+from tests.unit.api import script
+from tests.unit.diagnose.cases import RECORDED
+
+
+def test_the_first_cause_its_place_and_the_remedy(fake, kfjob):
+    fake.play("train", *script.FAILED, spec=script.SPEC)
+    assert kfjob("diagnose", "train") == 0
+    assert kfjob.err == ""
+    assert kfjob.out == (
+        "train: Failed: 1 Worker replica(s) failed (1 lines of 2 pods read)\n"
+        "\n"
+        "error: module `flash_attn` is not in the image [module-not-found]\n"
+        "  --> pod `train-worker-0`, line 1, 2026-11-18 11:06:46Z\n"
+        "    | ModuleNotFoundError: No module named 'flash_attn'\n"
+        "  cause: Python cannot import `flash_attn`\n"
+        "hint: add it to the image (`pip install` in the Dockerfile, then `kfjob push-image --build`); if it is your own code, "
+        "set `PYTHONPATH` or the working directory\n"
+        "\n"
+        "what followed from it:\n"
+        "     1 × the container ended with exit code 1 [pod-failed] in `train-worker-0`\n"
+    )
+
+
+def test_as_json(fake, kfjob):
+    fake.play("train", *script.FAILED, spec=script.SPEC)
+    assert kfjob("diagnose", "train", "-o", "json") == 0
+    said = json.loads(kfjob.out)
+    assert (said["job"], said["failed"], said["healthy"]) == ("train", True, False)
+    assert (said["first"]["rule"], said["first"]["line"], said["first"]["pods"]) == ("module-not-found", 1, ["train-worker-0"])
+    assert [one["rule"] for one in said["followed"]] == ["pod-failed"]
+
+
+def test_a_healthy_job(fake, kfjob):
+    fake.play("train", *script.SUCCEEDED, spec=script.SPEC)
+    assert kfjob("diagnose", "train") == 0
+    assert kfjob.out.endswith("read)\n\nnothing wrong was found\n")
+    assert kfjob("diagnose", "train", "--warnings") == 0
+    assert kfjob.out == "no warnings\n"
+
+
+def test_a_failure_that_nothing_explains_is_exit_code_1(fake, kfjob):
+    fake.play("train", *script.STARTING, script.job(JobPhase.FAILED, message="it failed"))
+    assert kfjob("diagnose", "train") == 1
+    assert "no cause was found" in kfjob.out
+    assert kfjob.err.startswith("error: the cause of `train`'s failure is not known\n  cause: Failed: it failed\nhint: ")
+
+
+def test_a_folder_of_logs(fake, kfjob):
+    assert kfjob("diagnose", "--from", str(RECORDED / "2.15.0-c10d-store-host-dies")) == 0
+    assert "error: pod `fsdp-master-0`, which holds the rendezvous, fell silent [store-host-lost]" in kfjob.out
+    assert kfjob("diagnose", "--from", str(RECORDED / "2.15.0-c10d-tee-logdir"), "--warnings") == 0
+    head, row = kfjob.out.splitlines()
+    assert head.split() == ["COUNT", "PODS", "RANKS", "KNOWN", "AS", "WARNING"]
+    assert row.split()[:2] == ["2", "2"]
+    assert "harmless (omp-banner)" in row
+
+
+def test_warnings_as_json(fake, kfjob):
+    fake.play("train", *script.TRAINING, script.line(1, "/x.py:3: UserWarning: y", 40), spec=script.SPEC)
+    assert kfjob("diagnose", "train", "--warnings", "-o", "json") == 0
+    assert json.loads(kfjob.out) == [
+        {
+            "text": "/x.py:3: UserWarning: y",
+            "rule": "",
+            "harmless": False,
+            "count": 1,
+            "pods": ["train-worker-1"],
+            "ranks": [0],
+        }
+    ]
+
+
+def test_a_followed_job_that_fails_is_diagnosed_by_itself(fake, kfjob):
+    fake.play("train", *script.FAILED, spec=script.SPEC)
+    assert kfjob("watch", "train") == 100
+    assert "\nerror: module `flash_attn` is not in the image [module-not-found]\n" in kfjob.err
+    assert "what followed from it:" in kfjob.err
+    assert kfjob("watch", "train", "-o", "json") == 100
+    assert json.loads(kfjob.out.splitlines()[-1])["diagnosis"]["first"]["rule"] == "module-not-found"
+
+
+def test_a_followed_job_that_succeeds_says_nothing_of_it(fake, kfjob):
+    fake.play("train", *script.SUCCEEDED, spec=script.SPEC)
+    assert kfjob("watch", "train") == 0
+    assert "hint:" not in kfjob.err
+
+
+def test_an_unknown_job_and_no_job(fake, kfjob):
+    assert kfjob("diagnose", "nope") == 3
+    assert kfjob("diagnose") == 2
+
+
+def test_a_run_answers_too(fake):
+    from kfjob import attach
+
+    fake.play("train", *script.STARTING, script.pod(1, PodPhase.PENDING, reason="ErrImagePull", message="r/a:1: not found"))
+    diagnosis = attach("train").diagnose()
+    assert diagnosis.first
+    assert (diagnosis.first.rule, diagnosis.first.pod) == ("image-not-found", "train-worker-1")

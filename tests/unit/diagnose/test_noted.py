@@ -1,0 +1,47 @@
+"""`--warnings`: every distinct warning, counted."""
+
+from __future__ import annotations
+
+from kfjob.observe.diagnose.noted import DISTINCT, Notebook
+from tests.unit.diagnose.cases import block, examine, line, recorded
+
+A, B = "a-worker-0", "a-worker-1"
+
+
+def table(events):
+    _, symptoms = examine(events)
+    return [(one.text, one.count, sorted(one.pods), sorted(one.ranks), one.harmless) for one in symptoms.notebook.all()]
+
+
+def test_equal_warnings_are_one_whatever_their_time_rank_and_numbers():
+    events = [
+        *block(0, 1, A),
+        line("[rank0]:[W1121 06:37:49.6 ProcessGroupNCCL.cpp:10] Warning: slow by 12 ms (function f)", 1, A),
+        line("[rank1]:[W1121 06:37:51.7 ProcessGroupNCCL.cpp:10] Warning: slow by 3.5 ms (function f)", 2, B),
+        line("/x/y.py:12: UserWarning: lr is high", 3, A),
+        line("  warnings.warn(", 3, A),
+    ]
+    assert table(events) == [
+        ("Warning: slow by 12 ms (function f)", 2, [A, B], [0, 1], False),
+        ("/x/y.py:12: UserWarning: lr is high", 1, [A], [0], False),
+    ]
+
+
+def test_a_local_rank_is_told_as_the_global_one():
+    many = block(1, 1, B)
+    many = [line(one.text.replace("global_ranks=[1]", "global_ranks=[8, 9, 10]"), 1, B) for one in many]
+    assert table([*many, line("[default2]:UserWarning: x", 2, B)]) == [("UserWarning: x", 1, [B], [10], False)]
+
+
+def test_known_noise_is_marked_and_comes_last():
+    ((text, count, pods, _, harmless),) = table(recorded("2.15.0-c10d-tee-logdir"))
+    assert text.startswith("Setting OMP_NUM_THREADS")
+    assert (count, pods, harmless) == (2, ["fsdp-master-0", "fsdp-worker-0"], True)
+
+
+def test_memory_is_bounded():
+    notebook = Notebook()
+    for number in range(DISTINCT + 7):
+        name = "".join(chr(97 + int(digit)) for digit in str(number))
+        notebook.note(f"UserWarning: {name}", pod="p", rank=None, rule="", harmless=False)
+    assert (len(notebook.all()), notebook.uncounted) == (DISTINCT, 7)

@@ -1,0 +1,97 @@
+"""Real logs of real agents: what failed is named, what trained has no error."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kfjob.observe.diagnose.diagnosis import Diagnosis
+from kfjob.observe.diagnose.rule import Severity
+from tests.unit.diagnose.cases import RECORDED, examine, recorded
+
+FAILED = {  # rule, pod, line
+    "2.15.0-c10d-elastic-kill-rank0-rejoin": ("peer-lost", "fsdp-master-0", 44),
+    "2.15.0-c10d-endpoint-noroute-rt10": ("rendezvous-no-route", "fsdp-worker-10", 21),
+    "2.15.0-c10d-endpoint-refused-rt10": ("rendezvous-refused", "fsdp-worker-0", 21),
+    "2.15.0-c10d-endpoint-unresolvable-rt10": ("rendezvous-unresolvable", "fsdp-worker-0", 21),
+    "2.15.0-c10d-gloo-bogus-ifname": ("gloo-no-interface", "fsdp-master-0", 64),
+    "2.15.0-c10d-loglevel-info-lower": ("loglevel-lower-case", "fsdp-master-0", 23),
+    "2.15.0-c10d-nccl-nogpu": ("no-gpu", "fsdp-master-0", 66),
+    "2.15.0-c10d-store-host-dies": ("store-host-lost", "fsdp-master-0", 44),
+    "2.15.0-c10d-too-few-nodes-jt15": ("too-few-nodes", "fsdp-worker-0", 63),
+    "2.15.0-c10d-worker-exception-norestart": ("exception", "fsdp-worker-0", 51),
+    "2.15.0-etcd-no-python-etcd": ("python-etcd-missing", "fsdp-master-0", 55),
+    "2.15.0-etcd-rerun-same-id": ("stale-rendezvous-id", "fsdp-master-0-rerun", 26),
+    "2.15.0-etcd-server-without-v2": ("etcd-v2-off", "fsdp-worker-10", 63),
+}
+CASES = sorted(case["case"] for case in json.loads((RECORDED / "expected.json").read_text()))
+TRAINED = [case for case in CASES if case not in FAILED]
+
+
+def every_finding(diagnosis: Diagnosis):
+    first = (diagnosis.first,) if diagnosis.first else ()
+    return (*first, *diagnosis.others, *diagnosis.followed, *diagnosis.warnings)
+
+
+@pytest.mark.parametrize("case", TRAINED)
+def test_what_trained_has_no_error_and_no_warning(case: str):
+    diagnosis, _ = examine(recorded(case))
+    assert diagnosis.healthy
+    assert not every_finding(diagnosis)
+
+
+@pytest.mark.parametrize("case", TRAINED)
+def test_the_failures_that_were_overcome_are_told_as_such(case: str):
+    diagnosis, _ = examine(recorded(case))
+    killed = case in {"2.15.0-c10d-kill9-worker-rank0", "2.15.0-c10d-elastic-kill-rank0-rejoin-OPTOUT"}
+    assert bool(diagnosis.recovered) is killed
+    assert all(finding.severity is Severity.HARMLESS for finding in diagnosis.harmless)
+
+
+@pytest.mark.parametrize("case", sorted(FAILED))
+def test_the_first_cause_and_its_place(case: str):
+    diagnosis, _ = examine(recorded(case))
+    assert diagnosis.first
+    assert (diagnosis.first.rule, diagnosis.first.pod, diagnosis.first.line) == FAILED[case]
+
+
+@pytest.mark.parametrize("case", sorted(FAILED))
+def test_the_place_holds_the_line_that_is_quoted(case: str):
+    diagnosis, _ = examine(recorded(case))
+    assert diagnosis.first
+    path = RECORDED / case / f"{diagnosis.first.pod}.log"
+    assert diagnosis.first.line
+    line = path.read_text(errors="replace").splitlines()[diagnosis.first.line - 1]
+    assert diagnosis.first.evidence[-1] == line.strip()[:400]
+
+
+def test_the_peer_of_a_worker_that_failed_only_followed():
+    diagnosis, _ = examine(recorded("2.15.0-c10d-worker-exception-norestart"))
+    assert diagnosis.first
+    assert diagnosis.first.title == "the program ended with `RuntimeError: boom`"
+    assert (diagnosis.first.rank, diagnosis.first.pods) == (1, ("fsdp-worker-0",))
+    assert "/workspace/train.py:19" in diagnosis.first.cause
+    peers = {finding.rule: finding.pods for finding in diagnosis.followed}
+    assert peers["peer-closed"] == ("fsdp-master-0",)
+    assert not diagnosis.others
+
+
+def test_torchruns_summary_tells_when_a_line_without_a_time_was_printed():
+    diagnosis, _ = examine(recorded("2.15.0-c10d-worker-exception-norestart"))
+    assert diagnosis.first
+    assert diagnosis.first.time == 1795242772 * 10**9  # 2026-11-21 06:32:52
+
+
+def test_why_a_job_did_not_survive_the_loss_of_rank_0():
+    diagnosis, _ = examine(recorded("2.15.0-c10d-elastic-kill-rank0-rejoin"))
+    (stale,) = diagnosis.others
+    assert stale.rule == "stale-store"
+    assert "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1" in stale.remedy
+
+
+def test_both_of_two_equal_failures_are_one_finding():
+    diagnosis, _ = examine(recorded("2.15.0-c10d-gloo-bogus-ifname"))
+    assert diagnosis.first
+    assert diagnosis.first.pods == ("fsdp-master-0", "fsdp-worker-0")
+    assert diagnosis.first.title == "gloo finds no address for the interface `eth9`"

@@ -1,0 +1,11 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from kfjob.observe.diagnose.reference import page
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "diagnose.md"
+
+
+def test_the_reference_is_made_from_the_rules():
+    assert DOCUMENT.read_text() == page(), "run: python -m kfjob.observe.diagnose.reference > docs/reference/diagnose.md"

@@ -1,0 +1,109 @@
+"""Every rule knows its text, and no rule knows another's."""
+
+from __future__ import annotations
+
+import re
+import string
+
+import pytest
+
+from kfjob.events import Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
+from kfjob.observe.diagnose.rule import NOT_SAID, Role, Rule, Severity, Subject
+from kfjob.observe.diagnose.rules import BY_ID, OF, RULES, suspicious
+from kfjob.observe.diagnose.symptoms import pod_text
+from tests.unit.diagnose.cases import START, examine
+from tests.unit.diagnose.texts import JOBS, LINES, PODS
+
+
+def first_match(subject: Subject, text: str) -> Rule | None:
+    return next((rule for rule in OF[subject] if rule.search(text) is not None), None)
+
+
+@pytest.mark.parametrize(("rule", "text"), [(one.rule, one.text) for one in LINES])
+def test_a_line_is_known_by_its_rule_and_passes_the_coarse_sieve(rule: str, text: str):
+    found = first_match(Subject.LOG, text)
+    assert found
+    assert found.id == rule
+    assert suspicious(text)
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"), [(one.rule, one.text) for one in LINES if BY_ID[one.rule].severity is Severity.ERROR]
+)
+def test_a_job_that_failed_with_this_line_is_diagnosed_so(rule: str, text: str):
+    events: list[Event] = [
+        PodChanged(pod="a-worker-0", phase=PodPhase.RUNNING, container_id="c", time=START),
+        LogLine(pod="a-worker-0", text=text, time=START, container_id="c"),
+        PodChanged(pod="a-worker-0", phase=PodPhase.FAILED, container_id="c", exit_code=1, reason="Error", time=START + 9),
+        JobChanged(phase=JobPhase.FAILED, time=START + 10),
+    ]
+    diagnosis, _ = examine(events)
+    assert diagnosis.first
+    assert (diagnosis.first.rule, diagnosis.first.line, diagnosis.first.evidence) == (rule, 1, (text.strip(),))
+    assert NOT_SAID not in diagnosis.first.title
+
+
+@pytest.mark.parametrize(("rule", "state"), [(rule, state) for rule, state, _ in PODS])
+def test_a_pods_state_is_known_by_its_rule(rule: str, state: PodChanged):
+    found = first_match(Subject.POD, pod_text(state))
+    assert found
+    assert found.id == rule
+    diagnosis, _ = examine([state])
+    assert diagnosis.first
+    assert diagnosis.first.rule == rule
+    assert diagnosis.first.evidence[0]
+
+
+@pytest.mark.parametrize(("rule", "state"), [(rule, state) for rule, state, _ in JOBS])
+def test_a_jobs_state_is_known_by_its_rule(rule: str, state: JobChanged):
+    diagnosis, _ = examine([state])
+    assert [one.rule for one in (diagnosis.first, *diagnosis.warnings) if one] == [rule]
+
+
+@pytest.mark.parametrize("state", [
+    PodChanged(pod="p", phase=PodPhase.PENDING, reason="ContainerCreating"),
+    PodChanged(pod="p", phase=PodPhase.RUNNING, ready=True),
+    PodChanged(pod="p", phase=PodPhase.SUCCEEDED, reason="Completed", exit_code=0),
+    PodChanged(pod="p", phase=PodPhase.PENDING, reason="PodInitializing"),
+])  # fmt: skip
+def test_a_healthy_state_is_known_by_none(state: PodChanged):
+    assert first_match(Subject.POD, pod_text(state)) is None
+
+
+def test_every_rule_about_texts_has_a_text_here():
+    told = {one.rule for one in LINES} | {rule for rule, _, _ in PODS} | {rule for rule, _, _ in JOBS}
+    assert told == {rule.id for rule in RULES if rule.subject in {Subject.LOG, Subject.POD, Subject.JOB}}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_a_rule_is_well_made(rule: Rule):
+    texts = (rule.title, rule.cause, rule.remedy)
+    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", rule.id)
+    assert rule.title
+    assert not rule.title.endswith(".")
+    assert rule.cause
+    assert rule.remedy or rule.severity is Severity.HARMLESS or rule.role is Role.CONSEQUENCE
+    named = {name for text in texts for _, name, _, _ in string.Formatter().parse(text) if name}
+    if rule.subject in {Subject.LOG, Subject.POD, Subject.JOB}:
+        assert rule.markers
+        assert named <= {name.rstrip("0123456789") for name in rule.regex.groupindex} | {"pod", "job"}
+
+
+def test_ids_are_unique():
+    assert len(BY_ID) == len(RULES)
+
+
+def test_there_are_enough_failures():
+    assert sum(1 for rule in RULES if rule.severity is not Severity.HARMLESS and rule.role in {Role.CAUSE, Role.SUSPECT}) >= 40
+
+
+@pytest.mark.parametrize("text", [
+    "2026-11-21 06:37:50 I [train.py:102] Batch 7 Loss: 2.00000, Speed: 8.00 samples/sec, lr: 0.000100",
+    "{'loss': 2.3, 'grad_norm': 1.2, 'learning_rate': 5e-05, 'epoch': 0.1}",
+    "Validation error: 0.12",
+    "loading tokenizer, vocabulary of 32000 tokens",
+    "Using bfloat16 for the parameters",
+    "GPU_Count: 4",
+])  # fmt: skip
+def test_ordinary_lines_are_known_by_none(text: str):
+    assert first_match(Subject.LOG, text) is None
