@@ -79,3 +79,46 @@ def test_fewest_ranks_decide():
     assert not [p for p in findings({**elastic, "elastic": {"min": 4, "max": 8}}) if p.rule == "gpu-memory"]
     alone = {**elastic, "elastic": {"min": 1, "max": 8}, "processes_per_node": 1}
     assert [p for p in findings(alone) if p.rule == "gpu-memory"]
+
+
+def test_as_few_more_nodes_as_are_enough():
+    setup = replace(
+        SETUP, shape=PRESETS["llama-3-70b"], micro_batch_size=1, sequence_length=1024, activation_checkpointing=True
+    )
+    room = 40 * GIB - RESERVED
+    nodes = int(advice(setup, room).partition("`nodes: ")[2].partition("`")[0])
+    needed = [estimate(replace(setup, world_size=8 * many)).peak for many in (nodes - 1, nodes)]
+    assert needed[0] > room >= needed[1]
+
+
+def test_ddp_keeps_its_global_batch_in_smaller_parts():
+    setup = replace(SETUP, scheme="ddp", micro_batch_size=4, accumulation=3, activation_checkpointing=True)
+    room = estimate(replace(setup, micro_batch_size=1)).peak
+    assert "`micro_batch_size: 1` and `gradient_accumulation_steps: 12`" in advice(setup, room)
+
+
+def test_fsdp_is_told_what_its_accumulation_costs():
+    setup = replace(SETUP, accumulation=8, micro_batch_size=1, activation_checkpointing=True)
+    said = advice(setup, estimate(replace(setup, accumulation=1)).peak)
+    assert said.startswith("it would fit with `gradient_accumulation_steps: 1` (a smaller global batch) (")
+
+
+def test_the_allowance_counts_and_what_just_fits_fits():
+    spec = cases.llama(sequence_length=1024, activation_checkpointing=True)
+    peak = estimate(replace(SETUP, world_size=16, micro_batch_size=1, sequence_length=1024, activation_checkpointing=True)).peak
+
+    def found(memory):
+        job = {**spec, "resources": {"gpus": 8, "gpu_memory": str(memory)}}
+        return [p for p in findings(job) if p.rule == "gpu-memory"]
+
+    assert found(peak + RESERVED) == []
+    assert found(peak + RESERVED - 1)
+
+
+def test_every_process_of_a_pod_counts():
+    def found(processes):
+        job = {**cases.train(), "processes_per_node": processes, "resources": {"memory": "6Gi"}}
+        return [p.title for p in findings(job) if p.rule == "host-memory"]
+
+    assert found(2) == []
+    assert found(8)[0].startswith("8 processes need about 12.")

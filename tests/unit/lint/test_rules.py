@@ -80,3 +80,26 @@ def test_every_rule_says_why():
     for rule in RULES:
         assert rule.title
         assert len(rule.why) > 20, rule.id
+
+
+def test_an_elastic_job_hears_of_its_other_flags_once():
+    found = findings({**cases.ELASTIC, "command": "torchrun --nnodes=2 --rdzv-id=7 train.py"})
+    assert [(p.rule, p.title.split("`")[1]) for p in found] == [
+        ("elastic-cancelled", "--nnodes=2"),
+        ("torchrun-flags", "--rdzv-id=7"),
+    ]
+
+
+def test_a_number_of_lanes_that_serves_is_named():
+    (found,) = findings({**cases.train(lanes=6), "nodes": 4})
+    assert found.hint == "`lanes: 12` serves"
+
+
+def test_an_etcd_image_of_any_name_is_no_failure():
+    for tag in ("latest", "v3", "3.x", "main.5"):
+        context = Context(backend="kubernetes", launch="l", etcd_image=f"etcd:{tag}")
+        assert findings({"rendezvous": "etcd"}, context) == []
+
+
+def test_all_that_a_node_has_may_be_asked_for():
+    assert findings({"instance": "g5.xlarge", "resources": {"cpu": 4, "memory": "16Gi"}, "nodes": 1}) == []
