@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 
 class KfjobError(Exception):
@@ -65,6 +66,8 @@ class Problem:
     column: int | None = None
     detail: str | None = None
     hint: str | None = None
+    severity: Literal["error", "warning"] = "error"
+    rule: str = ""  # of lint, which found it
 
     def where(self) -> str | None:
         """`file:line:column (path)`, as far as known."""
@@ -75,7 +78,7 @@ class Problem:
 
     def lines(self) -> list[str]:
         """The problem as a user reads it."""
-        parts = [f"error: {self.title}"]
+        parts = [f"{self.severity}: {self.title}{f' [{self.rule}]' if self.rule else ''}"]
         if where := self.where():
             parts.append(f"  --> {where}")
         if self.detail:

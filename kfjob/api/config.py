@@ -24,6 +24,7 @@ class Settings:
     namespace: str | None = None
     state: Path
     etcd_image: str | None = None  # of a job's own etcd
+    strict: bool = False  # what lint warns of is an error
 
 
 def load_settings(*, environ: Mapping[str, str], folder: Path, **flags: str | None) -> Settings:
@@ -39,7 +40,7 @@ def load_settings(*, environ: Mapping[str, str], folder: Path, **flags: str | No
     if backend not in (None, "kubernetes", "local"):
         raise SpecError([Problem(title=f"unknown backend `{backend}`", hint="`kubernetes` or `local`")])
     state = Path(said.pop("state", None) or _state_home(environ)).expanduser().absolute()
-    return Settings(state=state, **said)
+    return Settings(state=state, strict=_truth(said.pop("strict", False)), **said)
 
 
 _NAMES = tuple(field.name for field in fields(Settings))
@@ -77,9 +78,15 @@ def _read_file(file: Path, table: tuple[str, ...] = ()) -> dict[str, Any]:
             close = difflib.get_close_matches(name, _NAMES, n=1)
             hint = f"did you mean `{close[0]}`?" if close else f"known: {', '.join(_NAMES)}"
             raise SpecError([Problem(title=f"unknown setting `{name}`", file=str(file), hint=hint)])
-        if not isinstance(value, str):
+        if not isinstance(value, str) and not (name == "strict" and isinstance(value, bool)):
             raise SpecError([Problem(title=f"setting `{name}` must be text", file=str(file))])
     return said
+
+
+def _truth(said: str | bool) -> bool:  # noqa: FBT001 - what a file or a variable says
+    if str(said).lower() not in ("", "0", "1", "false", "true", "no", "yes"):
+        raise SpecError([Problem(title=f"setting `strict` must be true or false, not `{said}`")])
+    return str(said).lower() in ("1", "true", "yes")
 
 
 def _user_file(environ: Mapping[str, str]) -> Path:

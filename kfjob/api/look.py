@@ -43,12 +43,12 @@ def config_of_spec(spec: JobSpec) -> ObserveConfig:
     """What observation needs of a spec."""
     processes = spec.processes_per_node
     return ObserveConfig(
-        workers=names.worker_names(spec.name, spec.nodes),
+        workers=names.pod_names(spec.name, spec.nodes, master=spec.has_master),
         rendezvous=spec.rendezvous.backend,
         processes_per_node=processes if isinstance(processes, int) else None,
         expected_steps=spec.train.max_steps if spec.train else None,
         trainer="kfjob" if spec.train else "",
-        loglevel=spec.env.get("LOGLEVEL", "INFO"),
+        loglevel=loglevel if isinstance(loglevel := spec.env.get("LOGLEVEL", "INFO"), str) else "INFO",
     )
 
 

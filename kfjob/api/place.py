@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING, cast
 
 from kfjob.api import context
 from kfjob.api.config import Settings
 from kfjob.backends.base import Backend
-from kfjob.errors import NotFound, Unreachable
+from kfjob.errors import NotFound, Unreachable, UsageError
 from kfjob.events import JobSnapshot
 from kfjob.plan import BackendName
+
+if TYPE_CHECKING:
+    from kfjob.backends.kubernetes.backend import KubernetesBackend
 
 Notice = Callable[[str], None]
 
@@ -42,6 +46,17 @@ def place(settings: Settings, *, notice: Notice) -> Place:
     """The place that the settings lead to."""
     name = context.choose_backend(settings, notice=notice)
     return Place(settings, name, context.namespace(settings, name))
+
+
+def cluster_of(at: Place) -> KubernetesBackend:
+    """The cluster, for what only a cluster can do.
+
+    Raises:
+        UsageError: jobs run on this machine.
+    """
+    if at.name != "kubernetes":
+        raise UsageError("this needs a cluster, and jobs run on this machine", hint="use `--backend kubernetes`")
+    return cast("KubernetesBackend", at.backend)  # by its name
 
 
 def place_of(job: str, settings: Settings, *, notice: Notice) -> Place:

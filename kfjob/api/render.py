@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import yaml
 
 from kfjob.api import context
 from kfjob.api.config import Settings
+from kfjob.api.lint import linted
 from kfjob.api.place import Notice
-from kfjob.compile.pytorchjob import manifests
+from kfjob.compile.pytorchjob import Manifest, check_overrides, manifests
 from kfjob.errors import SpecError
 from kfjob.plan import BackendName, Context, JobPlan, resolve
 from kfjob.spec.job import JobSpec
@@ -22,24 +24,31 @@ def plan_of(loaded: Loaded, *, settings: Settings, notice: Notice) -> JobPlan:
     """Decide everything for the backend that the settings lead to.
 
     Raises:
-        SpecError: every problem, with its place in the text.
+        SpecError: every problem, with its place in the text; then every finding of lint that is an error.
     """
     backend: BackendName = context.choose_backend(settings, notice=notice)
-    return resolve_at(loaded.spec, loaded.positions, context.plan_context(settings, backend))
+    plan = resolve_at(loaded.spec, loaded.positions, context.plan_context(settings, backend))
+    return linted(loaded, plan, settings=settings, notice=notice)
 
 
 def resolve_at(spec: JobSpec, positions: Positions, into: Context) -> JobPlan:
     """`resolve`, with the problems put to their place in the text."""
     try:
-        return resolve(spec, into)
+        plan = resolve(spec, into)
+        check_overrides(plan)
     except SpecError as err:
         raise SpecError(positions.locate_all(err.problems)) from None
+    return plan
 
 
-def render(loaded: Loaded, *, settings: Settings, form: str) -> str:
+def render(loaded: Loaded, *, settings: Settings, form: str, notice: Notice) -> str:
     """All objects of the job on Kubernetes, as YAML documents or one JSON list."""
     plan = resolve_at(loaded.spec, loaded.positions, context.plan_context(settings, "kubernetes"))
-    objects = manifests(plan)
+    return as_text(manifests(linted(loaded, plan, settings=settings, notice=notice)), form)
+
+
+def as_text(objects: Sequence[Manifest], form: str) -> str:
+    """YAML documents, or one JSON list."""
     if form == "json":
-        return json.dumps(objects, indent=2) + "\n"
+        return json.dumps(list(objects), indent=2) + "\n"
     return str(yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True))

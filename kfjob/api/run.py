@@ -14,6 +14,7 @@ from kfjob.api import stop as stopping
 from kfjob.api import wait as waiting
 from kfjob.api.config import Settings, settings_here
 from kfjob.api.context import plan_context
+from kfjob.api.lint import linted
 from kfjob.api.place import Notice, Place, place, place_of
 from kfjob.api.render import resolve_at
 from kfjob.backends import folder
@@ -145,9 +146,10 @@ def submit(
     context: str | None = None,
     namespace: str | None = None,
     settings: Settings | None = None,
+    strict: bool = False,
     notice: Notice = _silent,
 ) -> Run:
-    """Start a job; `spec` is a JobSpec or the file of one.
+    """Start a job; `spec` is a JobSpec or the file of one. `notice` is told what lint warns of; with `strict` it is an error.
 
     Raises:
         SpecError: every problem of the spec.
@@ -155,7 +157,7 @@ def submit(
     """
     where = settings or settings_here(backend=backend, context=context, namespace=namespace)
     loaded = Loaded(spec, Positions()) if isinstance(spec, JobSpec) else _read(Path(spec))
-    return submit_loaded(loaded, settings=where, notice=notice)
+    return submit_loaded(loaded, settings=replace(where, strict=where.strict or strict), notice=notice)
 
 
 def submit_loaded(loaded: Loaded, *, settings: Settings, notice: Notice = _silent) -> Run:
@@ -227,4 +229,4 @@ def _read(file: Path) -> Loaded:
 def _plan(loaded: Loaded, settings: Settings, notice: Notice) -> tuple[Place, JobPlan]:
     at = place(settings, notice=notice)
     plan = resolve_at(loaded.spec, loaded.positions, plan_context(settings, at.name))
-    return replace(at, namespace=plan.namespace), plan
+    return replace(at, namespace=plan.namespace), linted(loaded, plan, settings=settings, notice=notice)

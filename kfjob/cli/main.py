@@ -14,10 +14,13 @@ from kfjob.errors import KfjobError
 INTERRUPTED = 130
 
 COMMANDS = {
+    "init": ("kfjob.cli.init", "Write a first spec."),
     "submit": ("kfjob.cli.submit", "Start a job, here or on a cluster."),
     "apply": ("kfjob.cli.submit", "Change a live job where that is possible in place."),
     "render": ("kfjob.cli.submit", "Print the objects that submit would create."),
     "validate": ("kfjob.cli.submit", "Check a spec and name every problem."),
+    "explain": ("kfjob.cli.spec_commands", "Show every value of a job, where it comes from, and why."),
+    "diff": ("kfjob.cli.spec_commands", "Show what a spec would change at the live job."),
     "list": ("kfjob.cli.look", "List the jobs of a namespace."),
     "status": ("kfjob.cli.look", "Show a job, its pods, its progress and its master."),
     "logs": ("kfjob.cli.look", "Print the logs of a job's pods."),
@@ -27,7 +30,13 @@ COMMANDS = {
     "wait": ("kfjob.cli.follow", "Wait until a job has ended; the exit code tells how."),
     "stop": ("kfjob.cli.lifecycle", "End a job and free its name; its logs are archived first."),
     "relaunch": ("kfjob.cli.lifecycle", "Stop a job and submit its recorded spec anew."),
+    "import": ("kfjob.cli.convert", "Make a spec of a PyTorchJob, an Accelerate config or a torchrun command."),
+    "export": ("kfjob.cli.convert", "Make another tool's file of a spec."),
+    "instances": ("kfjob.cli.spec_commands", "List the instance types that are known."),
+    "schema": ("kfjob.cli.spec_commands", "Print the JSON Schema of a spec, for editors."),
 }
+_FUNCTIONS = {"list": "list_jobs", "import": "import_spec", "export": "export_spec"}
+"""The functions of the commands whose name means something else in Python, or too little."""
 
 
 class LazyGroup(click.Group):
@@ -42,7 +51,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = import_module(COMMANDS[cmd_name][0])
-        command: click.Command = getattr(module, cmd_name if cmd_name != "list" else "list_jobs")
+        command: click.Command = getattr(module, _FUNCTIONS.get(cmd_name, cmd_name))
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature

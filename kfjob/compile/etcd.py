@@ -78,4 +78,4 @@ def _pod(plan: JobPlan, name: str) -> dict[str, Any]:
 def wait_container(plan: JobPlan) -> dict[str, Any]:
     """The workers' first step: wait until etcd answers, with nothing but the Python of the job's own image."""
     url = f"http://{plan.rendezvous.host}:{plan.rendezvous.port}/health"
-    return {"name": "wait-for-etcd", "image": plan.image, "command": ["python3", "-c", _WAIT, url, str(WAIT_SECONDS)]}
+    return {"name": names.ETCD_WAIT, "image": plan.image, "command": ["python3", "-c", _WAIT, url, str(WAIT_SECONDS)]}

@@ -6,17 +6,18 @@ Keys stand in the order in which people read them. Empty lists are never rendere
 
 from __future__ import annotations
 
+import json
+from types import SimpleNamespace
 from typing import Any
 
-from kfjob.compile import etcd
-from kfjob.events import TRAINING_CONTAINER
+from kfjob.compile import etcd, pod
+from kfjob.compile.merge import merged
+from kfjob.errors import Problem, SpecError
 from kfjob.plan import JobPlan
-from kfjob.spec import names
-from kfjob.spec.job import SPEC_VERSION, Volume
+from kfjob.spec import kubernetes, names
+from kfjob.spec.job import SPEC_VERSION
 
 Manifest = dict[str, Any]
-
-SHARED_MEMORY = "kfjob-shared-memory"
 
 
 def manifests(plan: JobPlan, *, owner_uid: str | None = None) -> list[Manifest]:
@@ -31,41 +32,113 @@ def manifests(plan: JobPlan, *, owner_uid: str | None = None) -> list[Manifest]:
 
 
 def pytorchjob(plan: JobPlan) -> Manifest:
-    """The PyTorchJob: workers only, each with an elastic agent, which the operator tells of the rendezvous."""
-    return {
+    """The PyTorchJob, with the spec's overrides merged in last."""
+    job = {
         "apiVersion": f"{names.API_GROUP}/{names.API_VERSION}",
         "kind": names.KIND,
         "metadata": {
             "name": plan.name,
             "namespace": plan.namespace,
-            "labels": {**dict(plan.labels), **own_labels(plan), names.LABEL_SPEC_HASH: plan.spec_hash},
-            "annotations": {
-                **dict(plan.annotations),
-                names.ANNOTATION_SPEC_VERSION: str(SPEC_VERSION),
-                names.ANNOTATION_SPEC: plan.spec_json,
-            },
+            "labels": _labels(plan),
+            "annotations": _annotations(plan),
         },
         "spec": {
             "nprocPerNode": plan.processes_per_node,
-            "runPolicy": {"cleanPodPolicy": "None"},
-            "elasticPolicy": _elastic_policy(plan),
-            "pytorchReplicaSpecs": {
-                "Worker": {"replicas": plan.nodes, "restartPolicy": plan.restarts.policy, "template": _pod_template(plan)}
-            },
+            "runPolicy": _run_policy(plan),
+            **({"elasticPolicy": _elastic_policy(plan)} if plan.is_dynamic else {}),
+            "pytorchReplicaSpecs": _replicas(plan),
         },
     }
+    result: Manifest = merged(job, plan.overrides)
+    return result
 
 
-def own_labels(plan: JobPlan) -> dict[str, str]:
-    """The labels that everything of one launch carries."""
-    return {names.LABEL_MANAGED_BY: names.FIELD_MANAGER, names.LABEL_LAUNCH: plan.launch}
+def check_overrides(plan: JobPlan) -> None:
+    """What the spec overrides has been checked by itself; this is whether the result is still a PyTorchJob.
+
+    Raises:
+        SpecError: every fault, put to `overrides`.
+    """
+    if not plan.overrides:
+        return
+    found = kubernetes.faults(pytorchjob(plan).get("spec"))
+    problems = [
+        Problem(title=f"`{'.'.join(['spec', *map(str, path)])}` {message}, after `overrides` were merged", path="overrides")
+        for path, message in found
+    ]
+    if problems:
+        raise SpecError(problems)
+
+
+def typed(plan: JobPlan) -> Any:
+    """The PyTorchJob as a `KubeflowOrgV1PyTorchJob`, for people who use the kubeflow-training SDK."""
+    from kubeflow.training.api_client import ApiClient
+
+    job = pytorchjob(plan)
+    elastic = job["spec"].get("elasticPolicy", {})
+    metrics = elastic.pop("metrics", None)  # their type is named in the SDK (1.9.4), but not in it
+    found = ApiClient().deserialize(SimpleNamespace(data=json.dumps(job)), "KubeflowOrgV1PyTorchJob")
+    if metrics:
+        found.spec.elastic_policy.metrics = metrics
+    return found
+
+
+def _labels(plan: JobPlan) -> dict[str, str]:
+    labels = {**dict(plan.labels), **pod.own_labels(plan), names.LABEL_SPEC_HASH: plan.spec_hash}
+    if plan.scheduling.queue:
+        labels[names.KUEUE_QUEUE] = plan.scheduling.queue
+    if plan.scheduling.queue_priority:
+        labels[names.KUEUE_PRIORITY] = plan.scheduling.queue_priority
+    return labels
+
+
+def _annotations(plan: JobPlan) -> dict[str, str]:
+    annotations = dict(plan.annotations)
+    if hyperpod := plan.scheduling.hyperpod:
+        annotations[names.HYPERPOD_AUTO_RESUME] = str(hyperpod.auto_resume).lower()
+        annotations[names.HYPERPOD_RETRIES] = str(hyperpod.max_retries)
+    return annotations | {names.ANNOTATION_SPEC_VERSION: str(SPEC_VERSION), names.ANNOTATION_SPEC: plan.spec_json}
+
+
+def _run_policy(plan: JobPlan) -> Manifest:
+    run, policy = plan.run, {"cleanPodPolicy": plan.run.clean_pods}
+    said = {
+        "activeDeadlineSeconds": run.deadline,
+        "backoffLimit": run.backoff_limit,
+        "ttlSecondsAfterFinished": run.ttl,
+        "suspend": run.suspend or None,
+        "schedulingPolicy": _gang(plan),
+    }
+    return policy | {key: value for key, value in said.items() if value is not None}
+
+
+def _gang(plan: JobPlan) -> Manifest | None:
+    if (gang := plan.scheduling.gang) is None:
+        return None
+    said = {
+        "minAvailable": gang.min_available or plan.nodes,
+        "queue": gang.queue,
+        "priorityClass": gang.priority_class,
+        "scheduleTimeoutSeconds": gang.timeout,
+    }
+    return {key: value for key, value in said.items() if value is not None}
+
+
+def _replicas(plan: JobPlan) -> Manifest:
+    workers = plan.nodes - plan.has_master
+    counts = {"Master": int(plan.has_master), "Worker": workers}
+    return {
+        kind: {"replicas": count, "restartPolicy": plan.restarts.policy, "template": pod.template(plan)}
+        for kind, count in counts.items()
+        if count
+    }
 
 
 def _elastic_policy(plan: JobPlan) -> Manifest:
     rendezvous = plan.rendezvous
     policy: Manifest = {
-        "minReplicas": plan.nodes,
-        "maxReplicas": plan.nodes,
+        "minReplicas": plan.min_nodes,
+        "maxReplicas": plan.max_nodes,
         "rdzvBackend": rendezvous.backend,
         "rdzvHost": rendezvous.host,
         "rdzvPort": rendezvous.port,
@@ -74,61 +147,6 @@ def _elastic_policy(plan: JobPlan) -> Manifest:
     }
     if rendezvous.conf:
         policy["rdzvConf"] = [{"key": key, "value": value} for key, value in rendezvous.conf]
+    if plan.metrics:
+        policy["metrics"] = [dict(metric) for metric in plan.metrics]
     return policy
-
-
-def _pod_template(plan: JobPlan) -> Manifest:
-    spec: Manifest = {}
-    if plan.service_account:
-        spec["serviceAccountName"] = plan.service_account
-    if plan.image_pull_secrets:
-        spec["imagePullSecrets"] = [{"name": secret} for secret in plan.image_pull_secrets]
-    spec["terminationGracePeriodSeconds"] = plan.grace_seconds
-    if plan.own_etcd_image:
-        spec["initContainers"] = [etcd.wait_container(plan)]
-    spec["containers"] = [_training_container(plan)]
-    spec["volumes"] = [{"name": SHARED_MEMORY, "emptyDir": {"medium": "Memory"}}, *map(_volume, plan.volumes)]
-    metadata: Manifest = {"labels": {**dict(plan.labels), **own_labels(plan)}}
-    if plan.annotations:
-        metadata["annotations"] = dict(plan.annotations)
-    return {"metadata": metadata, "spec": spec}
-
-
-def _training_container(plan: JobPlan) -> Manifest:
-    container: Manifest = {"name": TRAINING_CONTAINER, "image": plan.image}
-    if plan.image_pull_policy:
-        container["imagePullPolicy"] = plan.image_pull_policy
-    container["command"] = list(plan.command)
-    container["env"] = [{"name": name, "value": value} for name, value in plan.env]
-    if amounts := _amounts(plan):
-        container["resources"] = {"requests": amounts, "limits": dict(amounts)}
-    mounts: list[Manifest] = [{"name": SHARED_MEMORY, "mountPath": "/dev/shm"}]  # noqa: S108 - the pod's shared memory, which NCCL and data loaders need
-    mounts += [{"name": v.name, "mountPath": v.mount_path, **({"readOnly": True} if v.read_only else {})} for v in plan.volumes]
-    container["volumeMounts"] = mounts
-    return container
-
-
-def _amounts(plan: JobPlan) -> dict[str, str]:
-    wanted = plan.resources
-    amounts = {
-        "cpu": wanted.cpu,
-        "memory": wanted.memory,
-        "nvidia.com/gpu": str(wanted.gpus) if wanted.gpus else None,
-        "vpc.amazonaws.com/efa": str(wanted.efa) if wanted.efa else None,
-    }
-    return {name: amount for name, amount in amounts.items() if amount}
-
-
-def _volume(volume: Volume) -> Manifest:
-    source: Manifest
-    if volume.pvc:
-        source = {"persistentVolumeClaim": {"claimName": volume.pvc, **({"readOnly": True} if volume.read_only else {})}}
-    elif volume.host_path:
-        source = {"hostPath": {"path": volume.host_path}}
-    elif volume.config_map:
-        source = {"configMap": {"name": volume.config_map}}
-    elif volume.secret:
-        source = {"secret": {"secretName": volume.secret}}
-    else:
-        source = {"emptyDir": {}}
-    return {"name": volume.name, **source}

@@ -6,6 +6,7 @@ so that the same command line runs in both places. A torchrun flag on the comman
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -13,21 +14,41 @@ from kfjob.plan import JobPlan
 from kfjob.spec import names
 
 
-def operator_environment(plan: JobPlan) -> dict[str, str]:
-    """What the operator adds to every worker, after the plan's own variables, which it overrides.
+def operator_environment(plan: JobPlan, index: int = 0) -> dict[str, str]:
+    """What the operator adds to the pod of node rank `index`, after the plan's own variables, which it overrides.
 
-    Mirrors operator v1.9.3, pkg/controller.v1/pytorch: envvar.go (PYTHONUNBUFFERED, PET_NPROC_PER_NODE), elastic.go (the rest).
+    Mirrors operator v1.9.3, pkg/controller.v1/pytorch: envvar.go, master.go, elastic.go.
     """
+    env = {"PYTHONUNBUFFERED": "1", "PET_NPROC_PER_NODE": plan.processes_per_node}
+    if plan.has_master:
+        env |= _of_the_master(plan, index)
+    if not plan.is_dynamic:
+        return env | {"PET_NNODES": str(plan.nodes)}
     rendezvous = plan.rendezvous
-    return {
-        "PYTHONUNBUFFERED": "1",
-        "PET_NPROC_PER_NODE": plan.processes_per_node,
+    env |= {
         "PET_RDZV_ENDPOINT": f"{rendezvous.host}:{rendezvous.port}",
         "PET_RDZV_BACKEND": rendezvous.backend,
-        "PET_NNODES": f"{plan.nodes}:{plan.nodes}",
+        "PET_NNODES": f"{plan.min_nodes}:{plan.max_nodes}",
         "PET_MAX_RESTARTS": str(plan.restarts.max),
         "PET_RDZV_ID": rendezvous.id,
-        "PET_RDZV_CONF": ",".join(f"{key}={value}" for key, value in rendezvous.conf),
+    }
+    if rendezvous.conf:
+        env["PET_RDZV_CONF"] = ",".join(f"{key}={value}" for key, value in rendezvous.conf)
+    return env
+
+
+def _of_the_master(plan: JobPlan, index: int) -> dict[str, str]:
+    processes = int(plan.processes_per_node) if plan.processes_per_node.isdecimal() else 1
+    master = names.pod_name(plan.name, "master", 0)
+    port = str(plan.rendezvous.port if not plan.rendezvous.backend.startswith("etcd") else names.RENDEZVOUS_PORT)
+    return {
+        "MASTER_ADDR": master,
+        "PET_MASTER_ADDR": master,
+        "MASTER_PORT": port,
+        "PET_MASTER_PORT": port,
+        "WORLD_SIZE": str(plan.nodes * processes),
+        "RANK": str(index),
+        "PET_NODE_RANK": str(index),
     }
 
 
@@ -51,17 +72,49 @@ class Agent:
 
 
 def local_agent(plan: JobPlan, index: int, placement: Placement) -> Agent:
-    """The agent that stands for worker `index`."""
-    name = names.pod_name(plan.name, "worker", index)
-    env = dict(plan.env) | operator_environment(plan)
-    env["PET_RDZV_ENDPOINT"] = placement.endpoint
-    env["PET_LOCAL_ADDR"] = placement.addresses[index]
-    if plan.rendezvous.backend == "c10d":  # every agent would find that a loopback endpoint is its own, and race for the store
-        env["PET_RDZV_CONF"] += f",is_host={'true' if index == 0 else 'false'}"
+    """The agent that stands for the pod of node rank `index`."""
+    name = plan.pods[index]
+    here = operator_environment(plan, index) | _place(plan, index, placement)
+    fields = {key: _field(plan, index, source.field, placement) for key, source in plan.env_from if source.field}
+    env = fields | dict(plan.env) | here
     env.setdefault("GLOO_SOCKET_IFNAME", placement.interface)
     env["HOSTNAME"] = name
-    mapped = {key: _on_this_machine(value, placement.folders) for key, value in env.items()}
-    return Agent(name=name, argv=tuple(_on_this_machine(word, placement.folders) for word in plan.command), env=mapped)
+    env = {key: _on_this_machine(_expanded(value, env), placement.folders) for key, value in env.items()}
+    words = (_expanded(word, env) for word in plan.command)
+    return Agent(name=name, argv=tuple(_on_this_machine(word, placement.folders) for word in words), env=env)
+
+
+def _place(plan: JobPlan, index: int, placement: Placement) -> dict[str, str]:
+    """What differs on this machine from what the operator would say: addresses and ports."""
+    env = {"PET_LOCAL_ADDR": placement.addresses[index]}
+    host, _, port = placement.endpoint.rpartition(":")
+    if plan.is_dynamic:
+        env["PET_RDZV_ENDPOINT"] = placement.endpoint
+    if plan.has_master:
+        own = {"MASTER_ADDR": placement.addresses[0], "MASTER_PORT": port if host == placement.addresses[0] else "29500"}
+        env |= own | {f"PET_{key}": value for key, value in own.items()}
+    if plan.rendezvous.backend == "c10d":  # every agent would find that a loopback endpoint is its own, and race for the store
+        is_host = f"is_host={'true' if index == 0 else 'false'}"
+        env["PET_RDZV_CONF"] = ",".join([*(f"{key}={value}" for key, value in plan.rendezvous.conf), is_host])
+    return env
+
+
+def _field(plan: JobPlan, index: int, field: str, placement: Placement) -> str:
+    """What stands in a field of the pod that this agent stands for."""
+    address = placement.addresses[index]
+    known = {"metadata.name": plan.pods[index], "metadata.namespace": plan.namespace}
+    return known.get(field, address if field.endswith("IP") else "")
+
+
+def _expanded(text: str, env: Mapping[str, str]) -> str:
+    """`$(NAME)` replaced as the kubelet does: only by variables that are there, and `$$` is a dollar sign.
+
+    Mirrors Kubernetes v1.34, third_party/forked/golang/expansion/expand.go.
+    """
+    return _REFERENCE.sub(lambda found: "$" if found[0] == "$$" else env.get(found[1], found[0]), text)
+
+
+_REFERENCE = re.compile(r"\$\$|\$\(([^()]*)\)")
 
 
 def _on_this_machine(word: str, folders: Mapping[str, str]) -> str:

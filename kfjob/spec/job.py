@@ -5,66 +5,34 @@ A field that is left out is None or empty here and is decided in `kfjob.plan`, w
 
 from __future__ import annotations
 
-import re
-import shlex
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
-from kfjob.spec import names
+from kfjob.spec import instances, kubernetes, names
+from kfjob.spec.fields import (
+    ENV_NAME,
+    EnvValue,
+    Label,
+    LabelValue,
+    MetadataKey,
+    Model,
+    ObjectName,
+    Quantity,
+    SecretRef,
+    Words,
+    fault,
+    first_twice,
+)
+from kfjob.spec.pod import EnvEntry, EnvFrom, Pod, Resources
+from kfjob.spec.rendezvous import Elastic, Launcher, Rendezvous, RendezvousField, Torchrun
+from kfjob.spec.scheduling import Restarts, Run, Scheduling
 from kfjob.spec.train import TrainSpec
+from kfjob.spec.volumes import Volume
+
+__all__ = ["SPEC_VERSION", "JobSpec", "Rendezvous", "Resources", "Restarts", "Volume"]
 
 SPEC_VERSION = 1
-
-QUANTITY = re.compile(r"\d+(\.\d+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?")
-ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
-
-
-def fault(kind: str, message: str, **context: Any) -> PydanticCustomError:
-    """An error in our words; `path` in the context moves it to another field, `hint` says what to do."""
-    return PydanticCustomError(kind, message.replace("{", "{{").replace("}", "}}"), context)
-
-
-def _quantity(value: object) -> object:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return value
-    text = str(value)
-    if not QUANTITY.fullmatch(text):
-        raise fault("quantity", f"`{text}` is not a Kubernetes quantity", hint="write for example `2`, `500m`, `16Gi`")
-    return text
-
-
-Quantity = Annotated[str, BeforeValidator(_quantity)]
-
-
-def _env_value(value: object) -> object:
-    if isinstance(value, bool):
-        raise fault(
-            "env_bool",
-            f"an environment variable is text, and `{value}` could be meant in two ways",
-            hint='put it in quotes: "true"',
-        )
-    return str(value) if isinstance(value, int | float) else value
-
-
-EnvValue = Annotated[str, BeforeValidator(_env_value)]
-
-
-def _words(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    try:
-        return shlex.split(value)
-    except ValueError as err:
-        raise fault("command_quotes", f"the command cannot be split into words: {str(err).lower()}") from err
-
-
-Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
 
 
 def _processes(value: object) -> object:
@@ -77,120 +45,83 @@ def _processes(value: object) -> object:
     raise fault("processes_per_node", f"`processes_per_node` is a number from 1 up, `auto`, `gpu` or `cpu`, not `{value}`")
 
 
-class Resources(_Model):
-    """What one pod asks for. Requests equal limits, so that the pod is not the first to be evicted."""
+class Lint(Model):
+    """What the lint rules are told."""
 
-    cpu: Quantity | None = Field(default=None, description="CPU cores, for example `8` or `500m`")
-    memory: Quantity | None = Field(default=None, description="memory, for example `64Gi`")
-    gpus: int = Field(default=0, ge=0, le=64, description="GPUs (nvidia.com/gpu)")
-    efa: int = Field(default=0, ge=0, le=64, description="Elastic Fabric Adapters (vpc.amazonaws.com/efa)")
+    ignore: tuple[str, ...] = Field(default=(), description="ids of rules that are not to be reported")
 
 
-class Rendezvous(_Model):
-    """How the agents find each other."""
-
-    backend: Literal["c10d", "etcd", "etcd-v2"] = Field(default="c10d", description="torch's rendezvous backend")
-    endpoint: str | None = Field(
-        default=None, description="`host:port` of a shared etcd; left out, an etcd job gets its own (and c10d uses worker 0)"
-    )
-    conf: dict[str, EnvValue] = Field(default_factory=dict, description="torch's rdzv_conf, for example `join_timeout: 600`")
-
-    @field_validator("endpoint")
-    @classmethod
-    def _host_and_port(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value is None:
-            return None
-        host, colon, port = value.rpartition(":")
-        if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:  # noqa: PLR2004 - the range of a port
-            raise fault("endpoint", f"`{value}` is not `host:port`", hint="for example `etcd.default:2379`")
-        if info.data.get("backend") == "c10d":
-            raise fault(
-                "endpoint_c10d",
-                "a c10d rendezvous meets at worker 0, it has no `endpoint` of its own",
-                hint="remove `endpoint`, or set `backend: etcd`",
-            )
-        return value
-
-
-def _rendezvous(value: object) -> object:
-    return {"backend": value} if isinstance(value, str) else value
-
-
-class Restarts(_Model):
-    """What happens when something dies."""
-
-    max: int = Field(
-        default=3, ge=0, description="how often torchrun restarts the training processes before the agent gives up"
-    )
-    policy: Literal["Never", "OnFailure", "Always"] = Field(
-        default="Never",
-        description="what the kubelet does when an agent itself exits: with `Never` the job has failed and pods and logs stay",
-    )
-
-
-class Volume(_Model):
-    """Storage that every pod sees under the same path. Exactly one of the kinds."""
-
-    name: str = Field(description="a DNS-1123 label")
-    mount_path: str = Field(description="absolute path in the pod")
-    read_only: bool = False
-    pvc: str | None = Field(default=None, description="a PersistentVolumeClaim; on this machine a folder of that name")
-    host_path: str | None = Field(default=None, description="a folder of the node; on this machine that very folder")
-    empty_dir: bool = Field(default=False, description="an empty folder for each pod, gone with it")
-    config_map: str | None = None
-    secret: str | None = None
-
-    @field_validator("name")
-    @classmethod
-    def _label(cls, value: str) -> str:
-        if not names.DNS_1123.fullmatch(value) or len(value) > names.MAX_LABEL:
-            raise fault("volume_name", f"volume name `{value}` is not a DNS-1123 label (lower-case letters, digits and `-`)")
-        return value
-
-    @field_validator("mount_path", "host_path")
-    @classmethod
-    def _absolute(cls, value: str | None) -> str | None:
-        if value is not None and not value.startswith("/"):
-            raise fault("absolute_path", f"`{value}` is not an absolute path")
-        return value.rstrip("/") or "/" if value else value
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> Self:
-        kinds = [self.pvc, self.host_path, self.empty_dir or None, self.config_map, self.secret]
-        if sum(kind is not None for kind in kinds) != 1:
-            raise fault(
-                "volume_kind",
-                f"volume `{self.name}` needs exactly one of `pvc`, `host_path`, `empty_dir`, `config_map`, `secret`",
-            )
-        return self
-
-
-class JobSpec(_Model):
+class JobSpec(Model):
     """One training job. Compiles to a PyTorchJob, or runs on this machine."""
 
     version: Literal[1] = Field(default=1, description="of this schema")
     name: str = Field(description="of the job, a DNS-1035 label; pods are named `<name>-worker-<i>`")
-    namespace: str | None = Field(default=None, description="left out: the one of the kubeconfig's context")
+    project: LabelValue | None = Field(default=None, description="what the job belongs to; a label of it and its pods")
+    experiment: LabelValue | None = Field(default=None, description="what the job is compared with; a label of it and its pods")
+    namespace: Label | None = Field(default=None, description="left out: the one of the kubeconfig's context")
     image: str | None = Field(default=None, description="of the pods; not used on this machine")
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
-    image_pull_secrets: tuple[str, ...] = ()
-    nodes: int = Field(default=1, ge=1, le=4096, description="pods, each with one elastic agent")
+    image_pull_secrets: tuple[ObjectName, ...] = ()
+    nodes: int = Field(default=1, ge=1, le=4096, description="pods, each with one agent; of an elastic job, at the start")
     processes_per_node: Annotated[int | str | None, BeforeValidator(_processes)] = Field(
         default=None,
         description="training processes that each agent starts: a number, `auto`, `gpu` or `cpu`; unset: one a GPU, or one",
     )
+    instance: str | None = Field(
+        default=None, description="instance type of the nodes: gives GPUs, EFA, network variables, node selector, tolerations"
+    )
+    network_profile: instances.Profile = Field(
+        default="auto", description="FI_* and NCCL variables for the image's libfabric: `older` is before 1.18, `current` after"
+    )
     resources: Resources = Resources()
-    rendezvous: Annotated[Rendezvous, BeforeValidator(_rendezvous)] = Rendezvous()
-    env: dict[str, EnvValue] = Field(default_factory=dict, description="environment of the training container, plain values")
+    launcher: Launcher | None = Field(
+        default=None,
+        description="what starts the processes on each node; `command` is then the program and its arguments alone. "
+        "Left out: `command` is run as it is, and `train` with torchrun",
+    )
+    torchrun: Torchrun = Torchrun()
+    elastic: Elastic | None = None
+    rendezvous: RendezvousField = Rendezvous()
+    master: bool | None = Field(
+        default=None, description="a Master and Workers instead of Workers only; left out: where the launcher needs one"
+    )
+    env: dict[str, EnvEntry] = Field(
+        default_factory=dict,
+        description="environment of the training container: texts, or `{secret: NAME, key: KEY}` and the like",
+    )
+    hub_token: SecretRef | None = Field(default=None, description="HF_TOKEN, from a secret: `SECRET/KEY`")
+    wandb_key: SecretRef | None = Field(default=None, description="WANDB_API_KEY, from a secret: `SECRET/KEY`")
     volumes: tuple[Volume, ...] = ()
+    shared_memory: Quantity | None = Field(
+        default=None,
+        description="size of /dev/shm; left out, half of the pod's memory; 0: what the container runtime gives",
+    )
     restarts: Restarts = Restarts()
-    service_account: str | None = None
-    labels: dict[str, EnvValue] = Field(default_factory=dict, description="put on the job and its pods")
-    annotations: dict[str, EnvValue] = Field(default_factory=dict, description="put on the job and its pods")
+    run: Run = Run()
+    scheduling: Scheduling = Scheduling()
+    service_account: ObjectName | None = None
+    pod: Pod = Pod()
+    labels: dict[MetadataKey, LabelValue] = Field(default_factory=dict, description="put on the job and its pods")
+    annotations: dict[MetadataKey, EnvValue] = Field(default_factory=dict, description="put on the job and its pods")
+    overrides: dict[str, Any] = Field(
+        default_factory=dict,
+        description="merged into the PyTorchJob last: mappings deep, lists of mappings with a `name` by it, other lists whole",
+    )
+    lint: Lint = Lint()
     command: Words | None = Field(
         default=None, description="what the container runs, words or one line, for example `torchrun train.py`"
     )
     train: TrainSpec | None = Field(default=None, description="arguments of kfjob's own trainer, instead of `command`")
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether agents come and go through torch's elastic rendezvous; else a master's address is given to all."""
+        return self.launcher in (None, "torchrun") and self.rendezvous.backend != "static"
+
+    @property
+    def has_master(self) -> bool:
+        """Whether the first pod is a Master."""
+        return not self.is_dynamic if self.master is None else self.master
 
     @field_validator("name")
     @classmethod
@@ -199,11 +130,20 @@ class JobSpec(_Model):
             raise fault("job_name", f"job name `{value}` is not a DNS-1035 label: {why}", hint="for example `llama3-8b`")
         return value
 
-    @field_validator("namespace")
+    @field_validator("instance")
     @classmethod
-    def _dns_1123(cls, value: str | None) -> str | None:
-        if value is not None and (not names.DNS_1123.fullmatch(value) or len(value) > names.MAX_LABEL):
-            raise fault("namespace", f"namespace `{value}` is not a DNS-1123 label (lower-case letters, digits and `-`)")
+    def _known_instance(cls, value: str | None) -> str | None:
+        if value is None or instances.find(value):
+            return value
+        close = instances.near(value)
+        hint = f"did you mean `{close}`?" if close else "`kfjob instances` lists them; say what it has with `resources`"
+        raise fault("instance", f"instance type `{value}` is not in the catalogue", hint=hint)
+
+    @field_validator("elastic")
+    @classmethod
+    def _elastic_with_torchrun(cls, value: Elastic | None, info: ValidationInfo) -> Elastic | None:
+        if value and (launcher := info.data.get("launcher")) not in (None, "torchrun"):
+            raise fault("elastic_launcher", f"launcher `{launcher}` cannot run an elastic job", hint="use `launcher: torchrun`")
         return value
 
     @field_validator("rendezvous")
@@ -212,7 +152,8 @@ class JobSpec(_Model):
         name, nodes = info.data.get("name"), info.data.get("nodes")
         if name is None or nodes is None:
             return value
-        longest = names.longest_derived(name, nodes, own_etcd=value.backend != "c10d" and value.endpoint is None)
+        most = max(nodes, elastic.max) if (elastic := info.data.get("elastic")) else nodes
+        longest = names.longest_derived(name, most, own_etcd=value.has_own_etcd)
         if (over := len(longest) - names.MAX_LABEL) > 0:
             raise fault(
                 "derived_name",
@@ -220,22 +161,71 @@ class JobSpec(_Model):
                 path="name",
                 detail=f"service `…{longest[len(name) :]}` would have {names.MAX_LABEL + over} characters, "
                 f"the limit is {names.MAX_LABEL}",
-                hint=f"use at most {len(name) - over} characters for {nodes} workers",
+                hint=f"use at most {len(name) - over} characters for {most} workers",
+            )
+        return value
+
+    @field_validator("rendezvous")
+    @classmethod
+    def _for_the_launcher(cls, value: Rendezvous, info: ValidationInfo) -> Rendezvous:
+        launcher = info.data.get("launcher")
+        if value.is_etcd and launcher not in (None, "torchrun"):
+            hint = "remove `rendezvous`, or use `launcher: torchrun`"
+            raise fault("rendezvous_launcher", f"launcher `{launcher}` cannot meet in an etcd", path="rendezvous", hint=hint)
+        if value.backend == "static" and info.data.get("elastic"):
+            hint = "use `c10d`, `etcd` or `etcd-v2`"
+            raise fault("elastic_static", "an elastic job cannot have a static rendezvous", path="rendezvous", hint=hint)
+        return value
+
+    @field_validator("master")
+    @classmethod
+    def _master_where_it_must_be(cls, value: bool | None, info: ValidationInfo) -> bool | None:  # noqa: FBT001 - a validator's form
+        if value is None or "rendezvous" not in info.data or "nodes" not in info.data:
+            return value
+        dynamic = info.data.get("launcher") in (None, "torchrun") and info.data["rendezvous"].backend != "static"
+        if not value and not dynamic:
+            raise fault("no_master", "without a Master the operator tells nobody its address", hint="remove `master: false`")
+        if value and dynamic and info.data["nodes"] == 1:
+            raise fault(
+                "lone_master", "the operator wants a Worker beside a Master", hint="remove `master: true`, or use `nodes: 2`"
+            )
+        if value and (elastic := info.data.get("elastic")) and elastic.metrics:
+            raise fault(
+                "scaled_master", "an autoscaler counts Workers only, and this job has a Master", hint="remove `master: true`"
             )
         return value
 
     @field_validator("env")
     @classmethod
-    def _env_names(cls, value: dict[str, str]) -> dict[str, str]:
+    def _env_names(cls, value: dict[str, str | EnvFrom]) -> dict[str, str | EnvFrom]:
         for name in value:
             if not ENV_NAME.fullmatch(name):
                 raise fault("env_name", f"`{name}` is not the name of an environment variable", path=f"env.{name}")
         return value
 
+    @field_validator("image_pull_secrets")
+    @classmethod
+    def _no_secret_twice(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if (index := first_twice(value)) is not None:
+            raise fault("secret_twice", f"`{value[index]}` stands twice", path=f"image_pull_secrets.{index}")
+        return value
+
+    @field_validator("hub_token", "wandb_key")
+    @classmethod
+    def _said_once(cls, value: Any, info: ValidationInfo) -> Any:
+        name = SECRET_VARIABLES[str(info.field_name)]
+        if value is not None and name in info.data.get("env", {}):
+            raise fault("token_twice", f"`{info.field_name}` is `{name}`, and `env` has it too")
+        return value
+
     @field_validator("volumes")
     @classmethod
-    def _distinct(cls, value: tuple[Volume, ...]) -> tuple[Volume, ...]:
+    def _distinct(cls, value: tuple[Volume, ...], info: ValidationInfo) -> tuple[Volume, ...]:
+        rendezvous = info.data.get("rendezvous")
+        ours = (names.SHARED_MEMORY_VOLUME, *([names.TLS_VOLUME] if rendezvous and rendezvous.tls else []))
         for index, volume in enumerate(value):
+            if volume.name in ours:
+                raise fault("volume_ours", f"kfjob itself adds a volume `{volume.name}`", path=f"volumes.{index}.name")
             for other in value[:index]:
                 if volume.name == other.name:
                     raise fault("volume_twice", f"two volumes are named `{volume.name}`", path=f"volumes.{index}.name")
@@ -243,6 +233,14 @@ class JobSpec(_Model):
                     raise fault(
                         "mount_twice", f"two volumes are mounted at `{volume.mount_path}`", path=f"volumes.{index}.mount_path"
                     )
+        return value
+
+    @field_validator("overrides")
+    @classmethod
+    def _parts_of_a_job(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for path, message in kubernetes.override_faults(value):
+            where = ".".join(["overrides", *map(str, path)])
+            raise fault("overrides", f"`{where}` {message}", path=where)
         return value
 
     @field_validator("train")
@@ -258,3 +256,7 @@ class JobSpec(_Model):
                 "nothing_to_run", "the job has nothing to run", path="", hint="add `train:` for kfjob's trainer, or `command:`"
             )
         return value
+
+
+SECRET_VARIABLES = {"hub_token": "HF_TOKEN", "wandb_key": "WANDB_API_KEY"}
+"""The variables that are taken from a secret, by the field that names it."""

@@ -10,7 +10,10 @@ import re
 
 DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 DNS_1123 = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+DNS_1123_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 MAX_LABEL = 63
+MAX_NAME = 253
 
 API_GROUP = "kubeflow.org"
 API_VERSION = "v1"
@@ -26,10 +29,26 @@ LABEL_LAUNCH = "kfjob.dev/launch"
 LABEL_SPEC_HASH = "kfjob.dev/spec-hash"
 ANNOTATION_SPEC = "kfjob.dev/spec"
 ANNOTATION_SPEC_VERSION = "kfjob.dev/spec-version"
+LABEL_PROJECT = "kfjob.dev/project"
+LABEL_EXPERIMENT = "kfjob.dev/experiment"
 FIELD_MANAGER = "kfjob"
 
+KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
+KUEUE_PRIORITY = "kueue.x-k8s.io/priority-class"
+HYPERPOD_AUTO_RESUME = "sagemaker.amazonaws.com/enable-job-auto-resume"
+HYPERPOD_RETRIES = "sagemaker.amazonaws.com/job-max-retry-count"
+HYPERPOD_HEALTH = "sagemaker.amazonaws.com/node-health-status"
+ISTIO_INJECT = "sidecar.istio.io/inject"
+
+TRAINING = "pytorch"
+"""The container that the operator looks for (its webhook asks for one of this name)."""
+SHARED_MEMORY_VOLUME = "kfjob-shared-memory"
+TLS_VOLUME = "kfjob-etcd-tls"
+ETCD_WAIT = "wait-for-etcd"
 RENDEZVOUS_PORT = 23456
 """The operator's default for the port named pytorchjob-port (operator v1.9.3, pytorch_defaults.go)."""
+RENDEZVOUS_PORT_NAME = "pytorchjob-port"
+"""The operator reads the Master's port from the container port of this name (v1.9.3, pytorch_types.go)."""
 ETCD_PORT = 2379
 
 
@@ -38,9 +57,10 @@ def pod_name(job: str, replica_type: str, index: int) -> str:
     return f"{job}-{replica_type.lower()}-{index}"
 
 
-def worker_names(job: str, nodes: int) -> tuple[str, ...]:
-    """The pods of a job whose agents are all workers, in the order of their index."""
-    return tuple(pod_name(job, "worker", index) for index in range(nodes))
+def pod_names(job: str, nodes: int, *, master: bool = False) -> tuple[str, ...]:
+    """The pods of a job in the order of their node rank: a master, if there is one, and then the workers by their index."""
+    first = (pod_name(job, "master", 0),) if master else ()
+    return first + tuple(pod_name(job, "worker", index) for index in range(nodes - len(first)))
 
 
 def etcd_name(job: str) -> str:

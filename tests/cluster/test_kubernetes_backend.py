@@ -160,11 +160,12 @@ def test_an_operator_that_is_not_installed(space: Space, name: str):
 
 
 def test_workers_are_added_in_place_and_other_changes_need_a_relaunch(space: Space, backend: KubernetesBackend, name: str):
-    ref = backend.submit(space.plan(name, OBEDIENT, launch="first"))
-    assert backend.apply(space.plan(name, OBEDIENT, launch="second", nodes=2)) == ref
+    elastic = {"elastic": {"min": 1, "max": 2}}
+    ref = backend.submit(space.plan(name, OBEDIENT, launch="first", **elastic))
+    assert backend.apply(space.plan(name, OBEDIENT, launch="second", nodes=2, **elastic)) == ref
     until(lambda: len(backend.get(name, namespace=space.name).pods) == 2)
     with pytest.raises(Refused) as caught:
-        backend.apply(space.plan(name, OBEDIENT, launch="third", nodes=2, env={"COLOUR": "blue"}))
+        backend.apply(space.plan(name, OBEDIENT, launch="third", nodes=2, env={"COLOUR": "blue"}, **elastic))
     assert "containers[pytorch].env[COLOUR]" in (caught.value.cause or "")
     assert f"kfjob relaunch {name}" in str(caught.value)
     live = backend.get(name, namespace=space.name)

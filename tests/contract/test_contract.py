@@ -243,13 +243,13 @@ def test_agents_meet_and_rank_0_prints(side: Side, name: str):
     ref = side.backend.submit(plan)
     _, snapshot = end_of(side, ref)
     assert snapshot.job.phase is JobPhase.SUCCEEDED
-    logs = [list(side.again.logs(ref, pod, LogRange(follow=True))) for pod in plan.workers]
+    logs = [list(side.again.logs(ref, pod, LogRange(follow=True))) for pod in plan.pods]
     lines = [line for log in logs for line in log if isinstance(line, LogLine)]
     printed = [line.pod for line in lines if line.text == "world 2"]
     assert [line.pod for line in lines if line.text.endswith("  group_rank=0")] == printed
     assert len(printed) == 1
 
-    config = ObserveConfig(workers=plan.workers, rendezvous=plan.rendezvous.backend)
+    config = ObserveConfig(workers=plan.pods, rendezvous=plan.rendezvous.backend)
     silent = [line for line in lines if "Loss" not in line.text]
     for said, kind in ((lines, EvidenceKind.PROGRESS), (silent, EvidenceKind.GROUP_RANK)):
         master = fold(JobView(config=config), [snapshot.job, *snapshot.pods, *said]).master

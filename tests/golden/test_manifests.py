@@ -2,14 +2,13 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
-from kfjob.compile.pytorchjob import manifests
-from kfjob.plan import Context, resolve
+from kfjob.compile.pytorchjob import manifests, pytorchjob, typed
+from kfjob.plan import Context, JobPlan, resolve
 from kfjob.spec.source import load
 
 HERE = Path(__file__).parent
@@ -17,8 +16,12 @@ SPECS = sorted((HERE / "specs").glob("*.yaml"))
 CONTEXT = Context(backend="kubernetes", launch="20261121-083000-gold", namespace="default")
 
 
+def planned(spec: Path) -> JobPlan:
+    return resolve(load(spec.read_text(encoding="utf-8"), file=spec.name).spec, CONTEXT)
+
+
 def compiled(spec: Path) -> list[dict[str, Any]]:
-    return manifests(resolve(load(spec.read_text(encoding="utf-8"), file=spec.name).spec, CONTEXT))
+    return manifests(planned(spec))
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda p: p.stem)
@@ -40,10 +43,8 @@ def test_compiling_twice_gives_the_same_bytes(spec):
 def test_round_trip_through_the_kubeflow_training_models_loses_nothing(spec):
     from kubeflow.training.api_client import ApiClient
 
-    job = compiled(spec)[0]
-    client = ApiClient()
-    typed = client.deserialize(SimpleNamespace(data=json.dumps(job)), "KubeflowOrgV1PyTorchJob")
-    assert client.sanitize_for_serialization(typed) == job
+    plan = planned(spec)
+    assert ApiClient().sanitize_for_serialization(typed(plan)) == pytorchjob(plan)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -10,6 +10,7 @@ import signal
 import sys
 import traceback
 import warnings
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from kfjob.trainer.data.sources import open_data
 from kfjob.trainer.data.stream import SampleStream
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.evaluate import evaluate
+from kfjob.trainer.loss import token_loss
 from kfjob.trainer.model import build_model
 from kfjob.trainer.optim import make_optimizer
 from kfjob.trainer.strategies import make_strategy
@@ -100,6 +102,75 @@ def local_elements(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
         "optimizer": sum(local(value) for value in state),
         "dtypes": sorted({str(tensor.dtype) for tensor in [*model.parameters(), *state]}),
     }
+
+
+def measured_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, int]:
+    """Bytes that this rank holds: parameters, gradients, optimiser state, what a forward pass keeps for the backward one."""
+    parsed = TrainSpec(**spec)
+    strategy = make_strategy(parsed, ranks)
+    model = build_model(parsed, strategy, ranks.device)
+    optimizer = make_optimizer(model, parsed)
+    inputs = torch.zeros(parsed.micro_batch_size, parsed.sequence_length, dtype=torch.long)
+    kept: list[torch.Tensor] = []
+    whole_gradients: list[torch.Tensor] = []
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.numel() % inputs.numel() == 0:  # weights are not: the test's shapes see to it
+            kept.append(tensor)
+        return tensor
+
+    last = parsed.gradient_accumulation_steps - 1
+    for number in range(last + 1):
+        kept.clear()
+        with strategy.forward_backward(model, last=number == last):
+            with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), strategy.autocast():
+                loss = token_loss(model, inputs, inputs)
+            activations = _nbytes(kept)
+            torch.autograd.backward(loss)
+        if number < last and parsed.strategy == "fsdp":
+            whole_gradients = _whole_gradients(model)
+    gradients = max(_nbytes(whole_gradients), _nbytes([parameter.grad for parameter in model.parameters()]))
+    measured = {"gradients": gradients, "activations": activations}
+    optimizer.step()
+    state = [value for values in optimizer.state.values() for value in values.values()]
+    return measured | {"parameters": _nbytes(list(model.parameters())), "optimizer": _nbytes(state)}
+
+
+def measured_peak(ranks: Ranks, *, spec: dict[str, Any]) -> int:
+    """Most bytes at once, from before the model is built to after the second step, by the allocator's own account."""
+    parsed = TrainSpec(**spec)
+    inputs = torch.zeros(parsed.micro_batch_size, parsed.sequence_length, dtype=torch.long)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
+        strategy = make_strategy(parsed, ranks)
+        model = build_model(parsed, strategy, ranks.device)
+        optimizer = make_optimizer(model, parsed)
+        for _ in range(2):
+            last = parsed.gradient_accumulation_steps - 1
+            for number in range(last + 1):
+                with strategy.forward_backward(model, last=number == last):
+                    with strategy.autocast():
+                        loss = token_loss(model, inputs, inputs)
+                    torch.autograd.backward(loss)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+    assert profiler.profiler is not None
+    assert profiler.profiler.kineto_results is not None
+    events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
+    changes: list[int] = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
+    return max(accumulate(changes))
+
+
+def _whole_gradients(model: Any) -> list[torch.Tensor]:
+    """What FSDP2 keeps of micro-batches that are not exchanged; it has no public way to them."""
+    groups = [unit._get_fsdp_state()._fsdp_param_group for unit in model.modules() if hasattr(unit, "_get_fsdp_state")]
+    return [p._unsharded_param.grad for group in groups if group for p in group.fsdp_params]
+
+
+def _nbytes(tensors: list[Any]) -> int:
+    """Bytes of the memory behind `tensors`, each part once."""
+    local = [tensor.to_local() if hasattr(tensor, "to_local") else tensor for tensor in tensors]
+    return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in local}.values())
 
 
 def evaluated(ranks: Ranks, *, spec: dict[str, Any]) -> list[float]:

@@ -17,7 +17,7 @@ def spec(**more) -> JobSpec:
 
 def test_every_default_is_written_down_with_its_origin():
     made = {d.path: d for d in resolve(spec(nodes=2), KUBERNETES).decisions}
-    assert made["namespace"].origin == "context"
+    assert made["namespace"].origin == "cluster"
     assert made["env.LOGLEVEL"].value == "INFO"
     assert made["processes_per_node"].value == "1"
     assert made["rendezvous.endpoint"].value == "train-worker-0:23456"

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kfjob.errors import Problem, SpecError
+from kfjob.spec.migrate import migrate
 from kfjob.spec.source import load, parse
 
 GOOD = "name: train\nimage: a:1\ncommand: torchrun train.py\n"
@@ -59,11 +62,71 @@ def test_json_is_yaml():
 
 
 @pytest.mark.parametrize(
-    "text", ["[" * 5000, "a: b: c", "\t- x", "a: !!python/object:os.system {}", "\x00", "%YAML 9.9\n---\na: 1", "a: *b"]
+    "text", ["a: b: c", "\t- x", "a: !!python/object:os.system {}", "\x00", "%YAML 9.9\n---\na: 1", "a: *b"]
 )
 def test_what_is_no_yaml_gives_one_clear_problem(text):
     (problem,) = problems(text)
     assert problem.title == "this is not valid YAML"
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, "{a: " * 50_000, "- " * 100_000, GOOD + "overrides: " + "{a: " * 200 + "1" + "}" * 200]
+)
+def test_what_is_nested_too_deeply_does_not_crash_the_process(text):
+    (problem,) = problems(text)
+    assert problem.title == "this is nested too deeply"
+    assert problem.line
+
+
+NINE = ",".join("*{0}" for _ in range(9))
+
+
+@pytest.mark.parametrize(
+    ("first", "next_one"),
+    [("a: &a [x]\n", "{1}: &{1} [" + NINE + "]\n"), ("a: &a {{k: 1}}\n", "{1}: &{1} {{<<: [" + NINE + "]}}\n")],
+)
+def test_a_few_aliases_cannot_fill_the_memory(first, next_one):
+    bomb = first.format() + "".join(next_one.format(*pair) for pair in itertools.pairwise("abcdefghijkl"))
+    (problem,) = problems(bomb)
+    assert problem.title == "the aliases of this file make it too large"
+
+
+def test_names_in_braces_become_their_values_typed_again():
+    text = GOOD + "nodes: ${NODES}\nenv: {A: '${NODES}', B: '${HOST:-here}', C: '$NODES ${HOSTNAME}', D: '$${NODES}'}\n"
+    spec = load(text, variables={"NODES": "4"}).spec
+    assert spec.nodes == 4
+    assert spec.env == {"A": "4", "B": "here", "C": "$NODES ${HOSTNAME}", "D": "${NODES}"}
+
+
+@given(st.text(min_size=1).filter(str.isprintable))
+def test_a_value_never_changes_the_structure_around_it(value):
+    spec = load(GOOD + "env:\n  A: '${VALUE}'\n  B: b\n", variables={"VALUE": value}).spec
+    assert spec.env == {"A": value, "B": "b"}
+
+
+def test_all_names_without_a_value_are_one_error_with_all_places():
+    with pytest.raises(SpecError) as caught:
+        load(GOOD + "nodes: ${N}\nenv: {A: '${N}', B: '${EMPTY}'}\n", file="t.yaml", variables={"EMPTY": ""})
+    first, second = caught.value.problems
+    assert (first.title, first.where(), first.detail) == (
+        "`${N}` has no value: nobody gave it",
+        "t.yaml:4:8 (nodes)",
+        "also at 5:10",
+    )
+    assert second.title == "`${EMPTY}` has no value: it was given, but is empty"
+
+
+def test_a_newer_schema_is_refused_with_what_is_needed():
+    (problem,) = problems("version: 7\n" + GOOD)
+    assert problem.title == "this spec is of schema version 7, and this kfjob knows versions up to 1"
+    assert (problem.line, problem.column) == (1, 10)
+
+
+def test_older_schemas_are_brought_up_to_date_step_by_step():
+    steps = {1: lambda data: {**data, "name": data["title"]}, 2: lambda data: {k: v for k, v in data.items() if k != "title"}}
+    assert migrate({"version": 1, "title": "a"}, current=3, steps=steps) == {"version": 3, "name": "a"}
+    with pytest.raises(SpecError, match="there is no schema version 0"):
+        migrate({"version": 0}, current=3, steps=steps)
 
 
 json_values = st.recursive(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
@@ -15,11 +15,11 @@ from kfjob.backends.kubernetes.client import Backoff, Client
 from kfjob.backends.kubernetes.connect import connect
 from kfjob.backends.kubernetes.errors import Broken, Conflict
 from kfjob.backends.kubernetes.logs import PodLog
-from kfjob.backends.kubernetes.objects import Object, owner, snapshot
+from kfjob.backends.kubernetes.objects import Object, owned, owner, snapshot
 from kfjob.backends.kubernetes.requests import Selection
 from kfjob.backends.kubernetes.watch import Change, Feed, JobState, joined
 from kfjob.compile.pytorchjob import manifests
-from kfjob.errors import BackendError, KfjobError, NotFound, Unreachable, WaitTimeout
+from kfjob.errors import AlreadyExists, BackendError, KfjobError, NotFound, Unreachable, WaitTimeout
 from kfjob.events import JobChanged, JobSnapshot, LogGap, LogLine, PodChanged
 from kfjob.plan import BackendName, JobPlan
 from kfjob.spec import names
@@ -63,6 +63,42 @@ class KubernetesBackend:
         """Change the live job by a server-side apply, where that is possible in place."""
         live = self._client.call(requests.get(names.PLURAL, plan.namespace, plan.name))
         return _ref(self._client.call(requests.apply(changes.in_place(plan, live))))
+
+    def create(self, objects: Sequence[Object]) -> tuple[JobRef, list[Object]]:
+        """Create objects that somebody wrote: the PyTorchJob first, then the others, which it will own.
+
+        Returns the job, and those of the others that are there already; they are left alone, and not owned.
+        """
+        job, others = _job_first(objects)
+        ref = _ref(self._client.call(requests.create(job)))
+        there = []
+        try:
+            for one in others:
+                try:
+                    self._client.call(requests.create(owned(one, ref.name, ref.uid)))
+                except AlreadyExists:
+                    there.append(one)
+        except BaseException:
+            with contextlib.suppress(KfjobError):  # the first failure is the one to report
+                self._client.call(requests.delete_job(ref.namespace, ref.name, ref.uid))
+            raise
+        return ref, there
+
+    def dry_run(self, objects: Sequence[Object]) -> list[Object]:
+        """What the API server would make of `objects`, after its webhooks and checks; nothing is created."""
+        return [self._client.call(requests.create(one, dry_run=True)) for one in objects]
+
+    def diff(self, plan: JobPlan) -> list[changes.Change]:
+        """What the plan would change at the live job, as the API server sees it; nothing is changed.
+
+        Raises:
+            NotFound: there is no such job.
+            Refused: the job is not kfjob's, or the server would not take the change.
+        """
+        live = self._client.call(requests.get(names.PLURAL, plan.namespace, plan.name))
+        wanted = changes.for_live(plan, live)
+        version = str(live["metadata"]["resourceVersion"])
+        return changes.differences(live, self._client.call(requests.dry_replace(wanted, resource_version=version)))
 
     def get(self, name: str, *, namespace: str) -> JobSnapshot:
         """The job and its pods as they are now."""
@@ -162,6 +198,11 @@ def _listed_then_joined(jobs: Feed, pods: Feed) -> Generator[Change]:
     yield jobs.list()
     yield pods.list()
     yield from joined([jobs, pods])
+
+
+def _job_first(objects: Sequence[Object]) -> tuple[Object, list[Object]]:
+    (job,) = (one for one in objects if one["kind"] == names.KIND)
+    return job, [one for one in objects if one is not job]
 
 
 def _ref(job: Object) -> JobRef:

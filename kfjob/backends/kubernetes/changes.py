@@ -1,13 +1,14 @@
 """Whether a live job can become what a plan says, without a relaunch. Pure.
 
 The operator hands a changed pod template, environment or restart policy to new pods only (v1.9.3), so that one job would run
-two versions of itself. Only the number of workers can be changed in place.
+two versions of itself. What can be changed in place is the number of workers of an elastic job, within its limits, and the run
+policy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kfjob.backends.kubernetes.objects import Object
@@ -16,12 +17,18 @@ from kfjob.errors import Refused
 from kfjob.plan import JobPlan
 from kfjob.spec import names
 
-IN_PLACE = (
-    "spec.pytorchReplicaSpecs.Worker.replicas",
-    "spec.elasticPolicy.minReplicas",
-    "spec.elasticPolicy.maxReplicas",
-    "spec.runPolicy",
-)
+IN_PLACE = ("spec.pytorchReplicaSpecs.Worker.replicas", "spec.runPolicy")
+"""The limits of an elastic job are not among them: running agents keep the ones they were started with (PET_NNODES)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One path of a job's spec at which the live value is not the wanted one. None: it is not there."""
+
+    path: str
+    live: Any
+    wanted: Any
+    in_place: bool  # else it takes a relaunch
 
 
 def in_place(plan: JobPlan, live: Object) -> Object:
@@ -30,33 +37,46 @@ def in_place(plan: JobPlan, live: Object) -> Object:
     Raises:
         Refused: the change needs a relaunch; or the job is not kfjob's.
     """
-    metadata = live["metadata"]
-    launch = (metadata.get("labels") or {}).get(names.LABEL_LAUNCH)
-    if not launch:
-        hint = "change it with the tool that made it"
-        raise Refused(f"job `{plan.name}` was not submitted by kfjob", hint=hint)
-    elastic = live["spec"].get("elasticPolicy") or {}
-    rendezvous = replace(plan.rendezvous, id=elastic.get("rdzvId", plan.rendezvous.id))
-    wanted = pytorchjob(replace(plan, launch=launch, rendezvous=rendezvous))
-    paths = [path for path in changed_paths(live["spec"], wanted["spec"], "spec") if not path.startswith(IN_PLACE)]
+    wanted = for_live(plan, live)
+    paths = [change.path for change in differences(live, wanted) if not change.in_place]
     if paths:
         shown = "\n".join(paths[:10]) + (f"\nand {len(paths) - 10} more" if len(paths) > 10 else "")  # noqa: PLR2004
         hint = f"`kfjob relaunch {plan.name}` stops the job and starts it with the new spec"
         raise Refused(f"job `{plan.name}` cannot be changed so while it exists: it needs a relaunch", cause=shown, hint=hint)
     # with the uid in it, an apply cannot create a job where this one has gone meanwhile
-    return {**wanted, "metadata": {**wanted["metadata"], "uid": metadata["uid"]}}
+    return {**wanted, "metadata": {**wanted["metadata"], "uid": live["metadata"]["uid"]}}
 
 
-def changed_paths(live: Any, wanted: Any, path: str = "") -> Iterator[str]:
+def for_live(plan: JobPlan, live: Object) -> Object:
+    """The manifest of the plan as one of the live launch.
+
+    Raises:
+        Refused: the live job is not kfjob's.
+    """
+    launch = (live["metadata"].get("labels") or {}).get(names.LABEL_LAUNCH)
+    if not launch:
+        hint = "change it with the tool that made it"
+        raise Refused(f"job `{plan.name}` was not submitted by kfjob", hint=hint)
+    elastic = live["spec"].get("elasticPolicy") or {}
+    rendezvous = replace(plan.rendezvous, id=elastic.get("rdzvId", plan.rendezvous.id))
+    return pytorchjob(replace(plan, launch=launch, rendezvous=rendezvous))
+
+
+def differences(live: Object, wanted: Object) -> list[Change]:
+    """What makes the spec of a live job another one."""
+    return list(_changes(live["spec"], wanted["spec"], "spec"))
+
+
+def _changes(live: Any, wanted: Any, path: str) -> Iterator[Change]:
     """Every path at which two values differ; lists of named things are compared by name."""
     if isinstance(live, dict) and isinstance(wanted, dict):
         for key in dict.fromkeys([*wanted, *live]):
-            yield from changed_paths(live.get(key), wanted.get(key), f"{path}.{key}")
+            yield from _changes(live.get(key), wanted.get(key), f"{path}.{key}")
     elif (old := _by_name(live)) is not None and (new := _by_name(wanted)) is not None:
         for name in dict.fromkeys([*new, *old]):
-            yield from changed_paths(old.get(name), new.get(name), f"{path}[{name}]")
+            yield from _changes(old.get(name), new.get(name), f"{path}[{name}]")
     elif live != wanted:
-        yield path
+        yield Change(path=path, live=live, wanted=wanted, in_place=path.startswith(IN_PLACE))
 
 
 def _by_name(value: Any) -> dict[str, Any] | None:

@@ -88,6 +88,13 @@ def owner(thing: Object) -> str:
     return next((one.get("uid", "") for one in references if one.get("kind") == names.KIND), "")
 
 
+def owned(thing: Object, job: str, uid: str) -> Object:
+    """`thing` as a part of that PyTorchJob, which goes when the job goes."""
+    kind = {"apiVersion": f"{names.API_GROUP}/{names.API_VERSION}", "kind": names.KIND}
+    reference = {**kind, "name": job, "uid": uid, "controller": False, "blockOwnerDeletion": True}
+    return {**thing, "metadata": {**thing["metadata"], "ownerReferences": [reference]}}
+
+
 def will_have(job: Object, pod: str) -> bool:
     """Whether the operator will make a pod of that name for the job, or has made it."""
     replicas = (job.get("spec") or {}).get("pytorchReplicaSpecs") or {}

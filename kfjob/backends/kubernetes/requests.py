@@ -27,8 +27,8 @@ class Request:
 
     method: str
     path: str
-    verb: str  # create | get | list | watch | patch | delete
-    resource: str  # pytorchjobs | pods | services
+    verb: str  # create | get | list | watch | update | patch | delete
+    resource: str  # pytorchjobs | pods | services | …
     namespace: str
     name: str = ""
     subresource: str = ""
@@ -82,22 +82,32 @@ def get(resource: str, namespace: str, name: str) -> Request:
     return _request("GET", "get", resource, namespace, name=name)
 
 
-def create(manifest: Mapping[str, Any]) -> Request:
-    """A new object. Fields that the cluster does not know are refused, not dropped: an old operator would ignore them."""
-    resource = _RESOURCES[manifest["kind"]]
+def create(manifest: Mapping[str, Any], *, dry_run: bool = False) -> Request:
+    """A new object. Fields that the cluster does not know are refused, not dropped: an old operator would ignore them.
+
+    `dry_run`: the server goes through all of it (webhooks, quotas, the schema) and then keeps nothing.
+    """
+    resource = RESOURCES[manifest["kind"]]
     metadata = manifest["metadata"]
-    query = (("fieldManager", names.FIELD_MANAGER), ("fieldValidation", "Strict"))
-    # a create has its object's name in the body, not in the path
-    return replace(
-        _request("POST", "create", resource, metadata["namespace"], query=query, body=manifest), name=metadata["name"]
-    )
+    query = (("fieldManager", names.FIELD_MANAGER), ("fieldValidation", "Strict"), *_DRY_RUN[dry_run])
+    group = _group(manifest["apiVersion"])
+    made = _request("POST", "create", resource, metadata["namespace"], group=group, query=query, body=manifest)
+    return replace(made, name=metadata["name"])  # a create has its object's name in the body, not in the path
+
+
+def dry_replace(manifest: Mapping[str, Any], *, resource_version: str) -> Request:
+    """What the server would make of a job if `manifest` took its place; it keeps nothing."""
+    metadata = manifest["metadata"]
+    query = (("fieldManager", names.FIELD_MANAGER), ("fieldValidation", "Strict"), *_DRY_RUN[True])
+    body = {**manifest, "metadata": {**metadata, "resourceVersion": resource_version}}
+    return _request("PUT", "update", names.PLURAL, metadata["namespace"], name=metadata["name"], query=query, body=body)
 
 
 def apply(manifest: Mapping[str, Any]) -> Request:
     """A server-side apply."""
     metadata = manifest["metadata"]
     query = (("fieldManager", names.FIELD_MANAGER), ("force", "true"), ("fieldValidation", "Strict"))
-    resource = _RESOURCES[manifest["kind"]]
+    resource = RESOURCES[manifest["kind"]]
     return _request(
         "PATCH",
         "patch",
@@ -139,13 +149,39 @@ def pod_log(
     return _request("GET", "get", "pods", namespace, name=pod, subresource="log", query=tuple(query))
 
 
-_RESOURCES = {names.KIND: names.PLURAL, "Pod": "pods", "Service": "services"}
+RESOURCES = {
+    names.KIND: names.PLURAL,
+    "ConfigMap": "configmaps",
+    "Deployment": "deployments",
+    "HorizontalPodAutoscaler": "horizontalpodautoscalers",
+    "PersistentVolumeClaim": "persistentvolumeclaims",
+    "Pod": "pods",
+    "PodDisruptionBudget": "poddisruptionbudgets",
+    "Secret": "secrets",
+    "Service": "services",
+    "ServiceAccount": "serviceaccounts",
+    "StatefulSet": "statefulsets",
+}
+"""What can be created: the kinds that come with a training job, all of them with a namespace."""
+_DRY_RUN: dict[bool, Query] = {False: (), True: (("dryRun", "All"),)}
+
+
+def _group(api_version: str) -> str:
+    return f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
 
 
 def _request(
-    method: str, verb: str, resource: str, namespace: str, *, name: str = "", subresource: str = "", **more: Any
+    method: str,
+    verb: str,
+    resource: str,
+    namespace: str,
+    *,
+    name: str = "",
+    subresource: str = "",
+    group: str | None = None,
+    **more: Any,
 ) -> Request:
-    group = f"/apis/{names.API_GROUP}/{names.API_VERSION}" if resource == names.PLURAL else "/api/v1"
+    group = group or (f"/apis/{names.API_GROUP}/{names.API_VERSION}" if resource == names.PLURAL else "/api/v1")
     parts = (group, "namespaces", quote(namespace, safe=""), resource, quote(name, safe=""), subresource)
     path = "/".join(part for part in parts if part)
     return Request(

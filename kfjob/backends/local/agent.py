@@ -20,6 +20,10 @@ START_ERROR = 128
 """Exit code of a container that could not be started, as containerd reports it."""
 
 
+RETRYABLE = 128
+"""The first exit code that the operator's policy ExitCode takes for passing (v1.9.3, pkg/util/train/train_util.go)."""
+
+
 class Backoff:
     """How long to wait before the next restart: not at all, then 10 s doubling to 300 s, anew after a long quiet time.
 
@@ -90,7 +94,8 @@ class Agent:
             self._child.kill()
 
     def _comes_again(self, code: int) -> bool:
-        return self._launch.restart_policy == "Always" or (self._launch.restart_policy == "OnFailure" and code != 0)
+        policy = self._launch.restart_policy
+        return policy == "Always" or (policy == "OnFailure" and code != 0) or (policy == "ExitCode" and code >= RETRYABLE)
 
     async def _container(self, report: Callable[[], None]) -> int:
         """One life of the agent; its exit code, as a container's."""

@@ -24,7 +24,7 @@ _TAKE_OVER_SECONDS = 60
 
 def fill(staged: Path, plan: JobPlan, launch_order: order.LaunchOrder, addresses: tuple[str, ...]) -> int:
     """Write all that a launch folder holds before the job runs; a file descriptor that holds its lock."""
-    pods = [*plan.workers, *([launch_order.etcd.pod] if launch_order.etcd else [])]
+    pods = [*plan.pods, *([launch_order.etcd.pod] if launch_order.etcd else [])]
     for name in (folder.RUN, *pods):
         folder.make_private(staged / name)
     order.write(staged, launch_order)
@@ -95,7 +95,7 @@ def _snapshot(plan: JobPlan, uid: str, addresses: tuple[str, ...]) -> JobSnapsho
             created=now,
             time=now,
         )
-        for index, (pod, address) in enumerate(zip(plan.workers, addresses, strict=True))
+        for index, (pod, address) in enumerate(zip(plan.pods, addresses, strict=True))
     )
     return JobSnapshot(
         name=plan.name,

@@ -41,7 +41,7 @@ class LaunchOrder:
     uid: str  # of the job
     agents: tuple[AgentOrder, ...]
     etcd: EtcdOrder | None
-    restart_policy: str  # Never | OnFailure | Always
+    restart_policy: str  # Never | OnFailure | Always | ExitCode
     backoff_seconds: float  # before the second restart; doubles from there
     grace_seconds: float  # between SIGTERM and SIGKILL
 

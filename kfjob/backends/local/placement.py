@@ -27,7 +27,7 @@ def place(
     endpoint = _endpoint(plan, addresses[0], own_etcd)
     interface = machine.loopback_interface()
     agents = []
-    for index, pod in enumerate(plan.workers):
+    for index, pod in enumerate(plan.pods):
         folders = _folders(plan, pod, launch, volumes)
         placement = Placement(addresses=addresses, endpoint=endpoint, interface=interface, folders=folders)
         agents.append(_ready(plan, index, local_agent(plan, index, placement)))
@@ -44,14 +44,14 @@ def place(
 
 def _addresses(plan: JobPlan) -> tuple[str, ...]:
     """Addresses that sort as the pods' names do: torch ranks agents by address, as text; on a cluster by the pod's name."""
-    by_name = dict(zip(sorted(plan.workers), sorted(machine.loopback_addresses(plan.nodes)), strict=True))
-    return tuple(by_name[pod] for pod in plan.workers)
+    by_name = dict(zip(sorted(plan.pods), sorted(machine.loopback_addresses(plan.nodes)), strict=True))
+    return tuple(by_name[pod] for pod in plan.pods)
 
 
 def _endpoint(plan: JobPlan, first: str, own_etcd: EtcdOrder | None) -> str:
     if own_etcd:
         return f"127.0.0.1:{own_etcd.port}"
-    if plan.rendezvous.backend == "c10d":
+    if plan.rendezvous.backend in ("c10d", "static"):
         return f"{first}:{machine.free_port()}"
     return f"{plan.rendezvous.host}:{plan.rendezvous.port}"
 
@@ -62,8 +62,8 @@ def _folders(plan: JobPlan, pod: str, launch: Path, volumes: Path) -> dict[str, 
     for volume in plan.volumes:
         if volume.host_path is not None:
             place = Path(volume.host_path)
-        elif volume.pvc is not None:
-            place = volumes / volume.pvc
+        elif volume.claim is not None:
+            place = volumes / volume.claim
         else:
             place = launch / folder.RUN / "empty" / pod / volume.name
         folders[volume.mount_path] = str(place)
@@ -77,10 +77,10 @@ def make_volumes(plan: JobPlan, staged: Path, volumes: Path) -> None:
         Refused: a `host_path` is not there.
     """
     for volume in plan.volumes:
-        if volume.pvc is not None:
-            folder.make_private(volumes / volume.pvc)
+        if volume.claim is not None:
+            folder.make_private(volumes / volume.claim)
         elif volume.empty_dir:
-            for pod in plan.workers:
+            for pod in plan.pods:
                 folder.make_private(staged / folder.RUN / "empty" / pod / volume.name)
         elif volume.host_path is not None and not Path(volume.host_path).exists():
             raise Refused(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kfjob.backends.kubernetes.changes import changed_paths, in_place
+from kfjob.backends.kubernetes.changes import differences, in_place
 from kfjob.compile.pytorchjob import pytorchjob
 from kfjob.errors import Refused
 from kfjob.plan import Context, JobPlan, resolve
@@ -22,14 +22,17 @@ def live(**spec: Any) -> dict[str, Any]:
     return made
 
 
-def test_the_number_of_workers_can_change():
-    wanted = in_place(plan(nodes=3), live())
+ELASTIC = {"min": 1, "max": 4}
+
+
+def test_the_number_of_workers_of_an_elastic_job_can_change():
+    wanted = in_place(plan(nodes=3, elastic=ELASTIC), live(elastic=ELASTIC))
     assert wanted["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 3
-    assert wanted["spec"]["elasticPolicy"]["maxReplicas"] == 3
+    assert wanted["spec"]["elasticPolicy"]["maxReplicas"] == 4
 
 
 def test_the_live_launch_is_kept():
-    wanted = in_place(plan(nodes=3), live())
+    wanted = in_place(plan(nodes=3, elastic=ELASTIC), live(elastic=ELASTIC))
     worker = wanted["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
     assert wanted["metadata"]["labels"]["kfjob.dev/launch"] == "1"
     assert worker["metadata"]["labels"]["kfjob.dev/launch"] == "1"
@@ -40,6 +43,7 @@ def test_the_live_launch_is_kept():
 @pytest.mark.parametrize(
     ("change", "path"),
     [
+        ({"nodes": 3}, "spec.elasticPolicy.maxReplicas"),
         ({"image": "i:2"}, "spec.pytorchReplicaSpecs.Worker.template.spec.containers[pytorch].image"),
         ({"env": {"A": "2"}}, "spec.pytorchReplicaSpecs.Worker.template.spec.containers[pytorch].env[A].value"),
         ({"env": {}}, "spec.pytorchReplicaSpecs.Worker.template.spec.containers[pytorch].env[A]"),
@@ -70,5 +74,8 @@ def test_a_job_of_someone_else_is_left_alone():
 
 
 def test_lists_of_other_things_are_compared_as_a_whole():
-    assert list(changed_paths({"a": [1, 2]}, {"a": [1, 3]}, "x")) == ["x.a"]
-    assert list(changed_paths({"a": []}, {}, "x")) == ["x.a"]
+    def paths(live: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
+        return [change.path for change in differences({"spec": live}, {"spec": wanted})]
+
+    assert paths({"a": [1, 2]}, {"a": [1, 3]}) == ["spec.a"]
+    assert paths({"a": []}, {}) == ["spec.a"]

@@ -13,7 +13,9 @@ from kfjob.backends.kubernetes.fake import FakeStream, FakeTransport, refused, r
 from kfjob.errors import BackendError, KfjobError, NotFound, Unreachable
 
 GET = requests.get("pods", "ml", "p")
-CREATE = requests.create({"kind": "PyTorchJob", "metadata": {"name": "llama", "namespace": "ml"}})
+CREATE = requests.create(
+    {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "llama", "namespace": "ml"}}
+)
 DELETE = requests.delete_job("ml", "llama", "u")
 REFUSED = Broken("connection refused", sent=False)
 RESET = Broken("connection reset", sent=True)

@@ -16,7 +16,7 @@ from kfjob.backends.kubernetes import requests
 from kfjob.backends.kubernetes.errors import Broken, Conflict, Expired, broken, is_passing, refusal, unreachable
 from kfjob.errors import AlreadyExists, BackendError, Forbidden, KfjobError, NotFound, Refused
 
-JOB = {"kind": "PyTorchJob", "metadata": {"name": "llama", "namespace": "ml"}}
+JOB = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "llama", "namespace": "ml"}}
 CREATE = requests.create(JOB)
 GET = requests.get("pytorchjobs", "ml", "llama")
 LOG = requests.pod_log("ml", "llama-worker-0", container="pytorch")

@@ -3,7 +3,7 @@ from __future__ import annotations
 from kfjob.backends.kubernetes import requests
 
 SECOND = 1_000_000_000
-MANIFEST = {"kind": "PyTorchJob", "metadata": {"name": "llama", "namespace": "ml"}}
+MANIFEST = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "llama", "namespace": "ml"}}
 
 
 def test_a_create_is_strict_and_not_repeatable():
@@ -15,7 +15,7 @@ def test_a_create_is_strict_and_not_repeatable():
 
 
 def test_what_belongs_to_a_job_is_created_in_its_own_group():
-    pod = requests.create({"kind": "Pod", "metadata": {"name": "llama-etcd", "namespace": "ml"}})
+    pod = requests.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "llama-etcd", "namespace": "ml"}})
     assert (pod.path, pod.resource) == ("/api/v1/namespaces/ml/pods", "pods")
 
 

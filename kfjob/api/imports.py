@@ -1,0 +1,166 @@
+"""Other tools' files to specs: what no field is for goes to `overrides`, and what the spec says otherwise is told.
+
+A PyTorchJob is imported by doing it backwards: what the converter made is compiled, and compared with the original.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from kfjob.api.compared import MISSING, Gap, gaps, normal, override, shown
+from kfjob.compile import template
+from kfjob.compile.pytorchjob import pytorchjob
+from kfjob.convert.imported import Imported, Note
+from kfjob.convert.pytorchjob import from_pytorchjob
+from kfjob.errors import Problem, SpecError
+from kfjob.plan import Context, resolve
+from kfjob.spec import names
+from kfjob.spec.job import JobSpec
+from kfjob.spec.source import problems_of
+
+Object = dict[str, Any]
+
+_NEVER_LEFT_OUT = ("version", "name", "image", "overrides")
+
+
+def import_pytorchjob(text: str, *, file: str | None = None) -> Imported:
+    """The spec of the PyTorchJob in a manifest, which may hold other objects too.
+
+    Raises:
+        SpecError: it is no manifest, it holds no PyTorchJob or several, or a spec cannot be made of it.
+    """
+    objects = list(_listed(template.parse(text, file=file)))
+    jobs = [one for one in objects if one["kind"] == names.KIND]
+    if len(jobs) != 1:
+        raise SpecError([Problem(title=f"this holds {len(jobs)} {names.KIND}s, one is wanted", file=file)])
+    (job,) = jobs
+    if fault := _not_a_job(job):
+        raise SpecError([Problem(title=f"this {names.KIND} {fault}", file=file)])
+    others = [one for one in objects if one is not job]
+    etcd = [one for one in others if _is_own_etcd(one, job)]
+    ours = (job["metadata"].get("labels") or {}).get(names.LABEL_MANAGED_BY) == names.FIELD_MANAGER
+    recorded = _recorded(job)
+    found = recorded or from_pytorchjob(job, own_etcd=bool(etcd), exact=ours)
+    why = "not a part of the spec: it has to be there before the job starts"
+    notes = [Note(what=f"{one['kind']} {one['metadata']['name']}", why=why) for one in others if one not in etcd]
+    found = _completed(found, normal(job), exact=ours)
+    return _told(found if recorded else replace(found, spec=_without_defaults(found.spec)), normal(job), notes)
+
+
+def checked(found: Imported, *, image: str | None = None) -> Imported:
+    """The same with the image that was named, once its spec was checked.
+
+    Raises:
+        SpecError: what came out is not a spec; every problem.
+    """
+    if image:
+        found = replace(found, spec={"name": found.spec["name"], "image": image} | found.spec)
+    _validated(found.spec)
+    return found
+
+
+def _listed(objects: Sequence[Object]) -> Iterator[Object]:
+    for one in objects:
+        if one["kind"].endswith("List") and isinstance(one.get("items"), list):
+            yield from one["items"]
+        else:
+            yield one
+
+
+def _not_a_job(job: Object) -> str | None:
+    replicas = (job.get("spec") or {}).get("pytorchReplicaSpecs") if isinstance(job.get("spec"), dict) else None
+    if not isinstance(replicas, dict) or not replicas or set(replicas) - {"Master", "Worker"}:
+        return "has no `spec.pytorchReplicaSpecs` with a Worker or a Master"
+    return None
+
+
+def _is_own_etcd(one: Object, job: Object) -> bool:
+    labels = one["metadata"].get("labels") or {}
+    ours = labels.get(names.LABEL_MANAGED_BY) == names.FIELD_MANAGER
+    return ours and one["metadata"]["name"] == names.etcd_name(job["metadata"]["name"])
+
+
+def _recorded(job: Object) -> Imported | None:
+    """The spec that kfjob put into the job when it was submitted."""
+    said = (job["metadata"].get("annotations") or {}).get(names.ANNOTATION_SPEC)
+    if said is None:
+        return None
+    try:
+        spec = JobSpec.model_validate_json(said)
+    except ValidationError:  # of another version, or changed by hand
+        return None
+    found: Object = json.loads(spec.model_dump_json(exclude_defaults=True))
+    where = {"namespace": job["metadata"]["namespace"]} if "namespace" in job["metadata"] else {}
+    return Imported(spec=found | where)
+
+
+def _completed(found: Imported, original: Object, *, exact: bool) -> Imported:
+    """With overrides for what is missing or other. A command that was not there would hide the image's own: it is removed."""
+    overrides: Object = deepcopy(found.spec.get("overrides") or {})
+    removed = ("command", "terminationGracePeriodSeconds") if exact else ("command",)
+    for gap in gaps(original, _made(found.spec)):
+        if gap.original is not MISSING or gap.path[-1] in removed:
+            override(overrides, gap.path, None if gap.original is MISSING else gap.original)
+    return replace(found, spec=found.spec | {"overrides": overrides}) if overrides else found
+
+
+def _told(found: Imported, original: Object, notes: list[Note]) -> Imported:
+    """With a note for what kfjob adds or cannot say."""
+    left = [_note(gap) for gap in gaps(original, _made(found.spec))]
+    return replace(found, notes=(*found.notes, *notes, *left))
+
+
+def _note(gap: Gap) -> Note:
+    path = shown(gap.path)
+    if gap.original is MISSING:
+        return Note(what=path, why=f"added by kfjob: {json.dumps(gap.made)}")
+    return Note(what=f"{path}: {json.dumps(gap.original)}", why="cannot be said in a spec, and is left out")
+
+
+def _validated(spec: Mapping[str, Any]) -> JobSpec:
+    try:
+        return JobSpec.model_validate(spec)
+    except ValidationError as err:
+        raise SpecError(problems_of(err)) from None
+
+
+def _made(spec: Mapping[str, Any]) -> Object:
+    """What the spec compiles to, in the form that originals are compared in."""
+    return normal(pytorchjob(resolve(_validated(spec), Context(backend="kubernetes", launch="import"))))
+
+
+def _without_defaults(spec: Object) -> Object:
+    """The spec without what kfjob would decide in the same way."""
+    whole = _made(spec)
+    for path in _paths(spec):
+        shorter = _without(spec, path)
+        try:
+            if _made(shorter) == whole:
+                spec = shorter
+        except SpecError:  # it is needed
+            continue
+    return spec
+
+
+def _paths(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The mappings' keys, a whole mapping before what is in it."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if (path or key not in _NEVER_LEFT_OUT) and path[:1] not in (("train",), ("overrides",)):
+                yield (*path, key)
+                yield from _paths(inner, (*path, key))
+
+
+def _without(spec: Object, path: tuple[str, ...]) -> Object:
+    key, *inner = path
+    if key not in spec:
+        return spec
+    if not inner:
+        return {name: value for name, value in spec.items() if name != key}
+    return {**spec, key: _without(spec[key], tuple(inner))}

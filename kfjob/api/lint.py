@@ -1,0 +1,29 @@
+"""Run the lint rules where a spec is read, and say or refuse what they find."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kfjob.api.config import Settings
+from kfjob.api.place import Notice
+from kfjob.errors import SpecError
+from kfjob.lint.check import lint
+from kfjob.plan import JobPlan
+from kfjob.spec.source import Loaded
+
+
+def linted(loaded: Loaded, plan: JobPlan, *, settings: Settings, notice: Notice) -> JobPlan:
+    """The plan, after `notice` was told every warning.
+
+    Raises:
+        SpecError: a rule found an error, or anything at all and the settings are strict.
+    """
+    found = loaded.positions.locate_all(lint(loaded.spec, plan))
+    problems = sorted(found, key=lambda p: (p.severity != "error", p.line or 0, p.column or 0))
+    if settings.strict:
+        problems = [replace(problem, severity="error") for problem in problems]
+    if any(problem.severity == "error" for problem in problems):
+        raise SpecError(problems)
+    for problem in problems:
+        notice("\n".join(problem.lines()))
+    return plan

@@ -1,0 +1,180 @@
+"""JobPlan -> the template of a pod."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kfjob.compile import etcd
+from kfjob.events import TRAINING_CONTAINER
+from kfjob.plan import JobPlan
+from kfjob.spec import names
+from kfjob.spec.pod import EnvFrom
+from kfjob.spec.scheduling import Toleration
+from kfjob.spec.volumes import Volume
+
+Manifest = dict[str, Any]
+
+
+def own_labels(plan: JobPlan) -> dict[str, str]:
+    """The labels that everything of one launch carries."""
+    return {names.LABEL_MANAGED_BY: names.FIELD_MANAGER, names.LABEL_LAUNCH: plan.launch}
+
+
+def template(plan: JobPlan) -> Manifest:
+    """The pod of every replica."""
+    metadata: Manifest = {"labels": {**dict(plan.labels), **own_labels(plan)}}
+    annotations = dict(plan.annotations)
+    if not plan.scheduling.istio_sidecar:
+        metadata["labels"][names.ISTIO_INJECT] = "false"
+    if annotations:
+        metadata["annotations"] = annotations
+    return {"metadata": metadata, "spec": _spec(plan)}
+
+
+def _spec(plan: JobPlan) -> Manifest:
+    spec: Manifest = {}
+    if plan.service_account:
+        spec["serviceAccountName"] = plan.service_account
+    if plan.image_pull_secrets:
+        spec["imagePullSecrets"] = [{"name": secret} for secret in plan.image_pull_secrets]
+    spec |= _placement(plan)
+    if plan.pod.host_network:
+        spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
+    if plan.pod.host_ipc:
+        spec["hostIPC"] = True
+    if plan.pod.security_context:
+        spec["securityContext"] = dict(plan.pod.security_context)
+    spec["terminationGracePeriodSeconds"] = plan.grace_seconds
+    before = [etcd.wait_container(plan)] if plan.own_etcd_image else []
+    before += [dict(container) for container in plan.pod.init_containers]
+    before += [dict(container) | {"restartPolicy": "Always"} for container in plan.pod.sidecars]
+    if before:
+        spec["initContainers"] = before
+    spec["containers"] = [_training_container(plan)]
+    if volumes := [*_shared_memory(plan), *map(_volume, plan.volumes)]:
+        spec["volumes"] = volumes
+    return spec
+
+
+def _placement(plan: JobPlan) -> Manifest:
+    wanted = plan.scheduling
+    spec: Manifest = {
+        "schedulerName": wanted.scheduler,
+        "priorityClassName": wanted.priority_class,
+        "nodeSelector": _node_selector(plan),
+        "affinity": dict(wanted.affinity),
+        "tolerations": [_toleration(toleration) for toleration in wanted.tolerations],
+        "topologySpreadConstraints": [dict(constraint) for constraint in wanted.spread],
+    }
+    return {key: value for key, value in spec.items() if value}
+
+
+def _node_selector(plan: JobPlan) -> dict[str, str]:
+    healthy = {names.HYPERPOD_HEALTH: "Schedulable"} if plan.scheduling.hyperpod else {}
+    return healthy | plan.scheduling.node_selector
+
+
+def _toleration(toleration: Toleration) -> Manifest:
+    found = {
+        "key": toleration.key,
+        "operator": toleration.operator,
+        "value": toleration.value,
+        "effect": toleration.effect,
+        "tolerationSeconds": toleration.seconds,
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _training_container(plan: JobPlan) -> Manifest:
+    container: Manifest = {"name": TRAINING_CONTAINER, "image": plan.image}
+    if plan.image_pull_policy:
+        container["imagePullPolicy"] = plan.image_pull_policy
+    container["command"] = list(plan.command)
+    if plan.pod.working_dir:
+        container["workingDir"] = plan.pod.working_dir
+    if ports := _ports(plan):
+        container["ports"] = ports
+    if env := [*_env_from(plan), *({"name": name, "value": value} for name, value in plan.env)]:
+        container["env"] = env
+    if resources := _resources(plan):
+        container["resources"] = resources
+    if plan.pod.container_security_context:
+        container["securityContext"] = dict(plan.pod.container_security_context)
+    if mounts := [*_shared_memory_mount(plan), *map(_mount, plan.volumes)]:
+        container["volumeMounts"] = mounts
+    return container
+
+
+def _ports(plan: JobPlan) -> list[Manifest]:
+    ports: list[Manifest] = []
+    if plan.has_master and plan.rendezvous.port != names.RENDEZVOUS_PORT and plan.rendezvous.backend in ("static", "c10d"):
+        ports.append({"name": names.RENDEZVOUS_PORT_NAME, "containerPort": plan.rendezvous.port})
+    ports += [{**({"name": port.name} if port.name else {}), "containerPort": port.port} for port in plan.pod.ports]
+    return ports
+
+
+def _env_from(plan: JobPlan) -> list[Manifest]:
+    """First, so that plain values may refer to them as `$(NAME)`."""
+    return [{"name": name, "valueFrom": _source(source)} for name, source in plan.env_from]
+
+
+def _source(source: EnvFrom) -> Manifest:
+    if source.field is not None:
+        return {"fieldRef": {"fieldPath": source.field}}
+    kind = "secretKeyRef" if source.secret else "configMapKeyRef"
+    reference: Manifest = {"name": source.secret or source.config_map, "key": source.key}
+    return {kind: reference | ({"optional": True} if source.optional else {})}
+
+
+def _resources(plan: JobPlan) -> Manifest:
+    amounts = _amounts(plan)
+    requests, limits = amounts | plan.resources.requests, amounts | plan.resources.limits
+    found = {"requests": requests, "limits": limits}
+    return {name: value for name, value in found.items() if value}
+
+
+def _amounts(plan: JobPlan) -> dict[str, str]:
+    wanted = plan.resources
+    amounts = {
+        "cpu": wanted.cpu,
+        "memory": wanted.memory,
+        "nvidia.com/gpu": str(wanted.gpus) if wanted.gpus else None,
+        "aws.amazon.com/neuron": str(wanted.neuron) if wanted.neuron else None,
+        "vpc.amazonaws.com/efa": str(wanted.efa) if wanted.efa else None,
+    }
+    amounts |= {f"hugepages-{size}": amount for size, amount in wanted.huge_pages.items()}
+    return {name: amount for name, amount in amounts.items() if amount}
+
+
+def _shared_memory(plan: JobPlan) -> list[Manifest]:
+    if plan.shared_memory is None:
+        return []
+    limit = {"sizeLimit": plan.shared_memory} if plan.shared_memory else {}
+    return [{"name": names.SHARED_MEMORY_VOLUME, "emptyDir": {"medium": "Memory"} | limit}]
+
+
+def _shared_memory_mount(plan: JobPlan) -> list[Manifest]:
+    return [] if plan.shared_memory is None else [{"name": names.SHARED_MEMORY_VOLUME, "mountPath": "/dev/shm"}]  # noqa: S108 - the pod's own
+
+
+def _mount(volume: Volume) -> Manifest:
+    mount: Manifest = {"name": volume.name, "mountPath": volume.mount_path}
+    if volume.sub_path:
+        mount["subPath"] = volume.sub_path
+    return mount | ({"readOnly": True} if volume.read_only else {})
+
+
+def _volume(volume: Volume) -> Manifest:
+    source: Manifest
+    if volume.claim:
+        source = {"persistentVolumeClaim": {"claimName": volume.claim, **({"readOnly": True} if volume.read_only else {})}}
+    elif volume.host_path:
+        source = {"hostPath": {"path": volume.host_path}}
+    elif volume.config_map:
+        source = {"configMap": {"name": volume.config_map}}
+    elif volume.secret:
+        source = {"secret": {"secretName": volume.secret}}
+    else:
+        size = {"sizeLimit": volume.size} if volume.size else {}
+        source = {"emptyDir": ({"medium": "Memory"} if volume.in_memory else {}) | size}
+    return {"name": volume.name, **source}

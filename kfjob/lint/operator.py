@@ -1,0 +1,126 @@
+"""Rules about images and about what the training operator really does with a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kfjob.events import TRAINING_CONTAINER
+from kfjob.lint.job import Job
+from kfjob.lint.rules import Finding, rule
+
+_TORCHRUN_SHUTDOWN = 30
+"""Seconds that torchrun gives its processes after SIGTERM (torch `--shutdown-timeout`)."""
+
+
+@rule("latest-image", "warning")
+def latest_image(job: Job) -> Iterator[Finding]:
+    """Images have a version.
+
+    `latest`, which no tag means too, is another image tomorrow: a pod that is replaced in the middle of a run may differ from
+    its neighbours, and a relaunch from what was tested.
+    """
+    containers = [c for pod in job.pods for key in ("initContainers", "containers") for c in pod.get(key) or ()]
+    for image in dict.fromkeys(container.get("image", "") for container in containers):
+        name, _, tag = image.partition("@")[0].rpartition("/")[2].partition(":")
+        if name and "@" not in image and tag in ("", "latest"):
+            path = "image" if image == job.plan.image else "pod" if job.spec.pod.init_containers else "overrides"
+            shown = "is `latest`" if tag else "has no tag, which means `latest`"
+            hint = "name a version or a digest; `kfjob push-image` prints one"
+            yield Finding(path=path, message=f"image `{image}` {shown}", hint=hint)
+
+
+@rule("readiness-gates-rendezvous", "warning")
+def readiness_gates_rendezvous(job: Job) -> Iterator[Finding]:
+    """No readinessProbe on the training container.
+
+    Each pod's name is a headless Service without `publishNotReadyAddresses`: until the probe succeeds, the others cannot
+    resolve the name of worker 0, and if the probe waits for training, none of them ever will.
+    """
+    if any("readinessProbe" in container for container in job.training):
+        hint = "remove it, or use a startupProbe that does not wait for the other pods"
+        yield Finding(path="overrides", message="the readinessProbe keeps the pod's name from being resolved", hint=hint)
+
+
+@rule("unreliable-policy", "warning")
+def unreliable_policy(job: Job) -> Iterator[Finding]:
+    """The operator's deadline and back-off limit.
+
+    `activeDeadlineSeconds` is looked at only when another event of the job happens to arrive, `backoffLimit` counts the
+    restarts of running pods only. When either acts it deletes all pods whatever `cleanPodPolicy` says, and their logs with
+    them.
+    """
+    policy = job.manifest["spec"].get("runPolicy") or {}
+    for key, field, better in (
+        (
+            "activeDeadlineSeconds",
+            "run.deadline",
+            "`kfjob wait --timeout` and `kfjob stop` end a job in time, and keep its logs",
+        ),
+        ("backoffLimit", "run.backoff_limit", "`restarts.max` limits the restarts that torchrun makes, and the pods stay"),
+    ):
+        if policy.get(key) is not None:
+            yield Finding(path=field, message=f"the operator's `{key}` acts late or never, and deletes the logs", hint=better)
+
+
+@rule("exit-code-policy", "warning")
+def exit_code_policy(job: Job) -> Iterator[Finding]:
+    """Policy `ExitCode` does not restart what torchrun runs.
+
+    The operator takes exit codes below 128 for permanent, and torchrun returns 1 whatever its processes returned.
+    """
+    if job.plan.restarts.policy == "ExitCode" and job.plan.launcher in ("torchrun", "launch"):
+        yield Finding(
+            path="restarts.policy",
+            message="torchrun always returns 1, which `ExitCode` takes for permanent",
+            hint="use `restarts.max` for the processes, and `OnFailure` for agents that are lost",
+        )
+
+
+@rule("short-grace", "warning")
+def short_grace(job: Job) -> Iterator[Finding]:
+    """More time to end than torchrun takes.
+
+    torchrun passes SIGTERM on and kills its processes after 30 seconds. If the pod is killed in the same moment, a checkpoint
+    that is being written is lost and the agent cannot say why it ended.
+    """
+    wanted = _TORCHRUN_SHUTDOWN if job.spec.torchrun.shutdown_timeout is None else job.spec.torchrun.shutdown_timeout
+    for pod in job.pods:
+        grace = pod.get("terminationGracePeriodSeconds", 30)
+        if job.plan.launcher == "torchrun" and grace <= wanted:
+            message = f"pods have {grace} s to end, and torchrun gives its processes {wanted} s"
+            yield Finding(path="pod.grace", message=message, hint=f"set `pod.grace: {wanted + 30}`")
+            return
+
+
+@rule("istio-sidecar", "warning")
+def istio_sidecar(job: Job) -> Iterator[Finding]:
+    """No proxy beside a job that should end.
+
+    The proxy does not end with the training container, so that the pod is never Succeeded, and it takes the ports that NCCL and
+    gloo open among themselves through its rules.
+    """
+    if job.plan.scheduling.istio_sidecar:
+        yield Finding(path="scheduling.istio_sidecar", message="the pods will not end by themselves", hint="remove it")
+
+
+@rule("gang-size", "error")
+def gang_size(job: Job) -> Iterator[Finding]:
+    """A gang is at most as many pods as the job has.
+
+    The scheduler waits for `min_available` pods before it starts the first.
+    """
+    gang = job.plan.scheduling.gang
+    if gang and gang.min_available and gang.min_available > job.plan.nodes:
+        message = f"the gang waits for {gang.min_available} pods, and the job has {job.plan.nodes}"
+        yield Finding(path="scheduling.gang.min_available", message=message, hint="leave it out: all pods of the job")
+
+
+@rule("container-name", "error")
+def container_name(job: Job) -> Iterator[Finding]:
+    """The training container keeps its name.
+
+    The operator's webhook refuses a job without a container named `pytorch`, and gives its variables to that one.
+    """
+    if not all(any(c.get("name") == TRAINING_CONTAINER for c in pod.get("containers") or ()) for pod in job.pods):
+        message = f"after `overrides` a pod has no container named `{TRAINING_CONTAINER}`"
+        yield Finding(path="overrides", message=message, hint="containers are merged by their name")

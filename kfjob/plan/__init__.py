@@ -1,0 +1,26 @@
+"""The plan of a job: every default decided once, with the reason and where it came from."""
+
+from kfjob.plan.resolve import resolve, spec_hash
+from kfjob.plan.values import (
+    DEFAULT_ETCD_IMAGE,
+    GRACE_SECONDS,
+    BackendName,
+    Context,
+    Decision,
+    JobPlan,
+    Origin,
+    RendezvousPlan,
+)
+
+__all__ = [
+    "DEFAULT_ETCD_IMAGE",
+    "GRACE_SECONDS",
+    "BackendName",
+    "Context",
+    "Decision",
+    "JobPlan",
+    "Origin",
+    "RendezvousPlan",
+    "resolve",
+    "spec_hash",
+]

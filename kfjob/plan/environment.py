@@ -1,0 +1,70 @@
+"""The environment of the training container, less what the operator will add."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kfjob.plan.values import Decisions
+from kfjob.spec import instances
+from kfjob.spec.instances import Instance
+from kfjob.spec.job import SECRET_VARIABLES, JobSpec
+from kfjob.spec.pod import EnvFrom, Resources
+from kfjob.spec.rendezvous import Torchrun
+
+_DEFAULTS = {"LOGLEVEL": ("INFO", "torch hides the agents' lines without it, and `kfjob master` reads them")}
+_DYNAMIC = {
+    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": (
+        "1",
+        "with a shared store a job does not survive a change of rank 0 (torch 2.6 and up)",
+    ),
+}
+_LOCAL_ADDR = {"pod-ip": "status.podIP", "pod-name": "metadata.name"}
+
+
+def plain(spec: JobSpec, instance: Instance | None, resources: Resources, decisions: Decisions) -> tuple[tuple[str, str], ...]:
+    """The spec's own variables, after those without which the agents cannot be understood or do not survive."""
+    env = {}
+    for name, (value, reason) in (_DEFAULTS | (_DYNAMIC if spec.is_dynamic else {})).items():
+        env[name] = _decide(spec, name, value, reason, decisions)
+    if instance:
+        network = instances.network_environment(instance, resources.efa, spec.network_profile)
+        for name, (value, reason) in network.items():
+            env[name] = _decide(spec, name, value, f"{instance.name}: {reason}", decisions, from_instance=True)
+    env |= _torchrun(spec, decisions)
+    env |= {name: said for name, said in spec.env.items() if isinstance(said, str)}
+    elsewhere = {name for name, _ in from_elsewhere(spec)}
+    return tuple((name, value) for name, value in env.items() if name not in elsewhere)
+
+
+def from_elsewhere(spec: JobSpec) -> tuple[tuple[str, EnvFrom], ...]:
+    """The variables whose value stands in a secret, in a config map, or in the pod itself."""
+    found = {name: said for name, said in spec.env.items() if isinstance(said, EnvFrom)}
+    keys = {SECRET_VARIABLES[field]: getattr(spec, field) for field in SECRET_VARIABLES}
+    keys |= {"KFJOB_ETCD_USER": spec.rendezvous.user, "KFJOB_ETCD_PASSWORD": spec.rendezvous.password}
+    found |= {name: EnvFrom(secret=key.secret, key=key.key) for name, key in keys.items() if key is not None}
+    if field := _LOCAL_ADDR.get(spec.rendezvous.local_addr or ""):
+        found["PET_LOCAL_ADDR"] = EnvFrom(field=field)
+    return tuple(found.items())
+
+
+def _decide(spec: JobSpec, name: str, value: str, reason: str, decisions: Decisions, *, from_instance: bool = False) -> str:
+    said = spec.env.get(name)
+    shown = said if said is None or isinstance(said, str) else "from elsewhere"
+    return decisions.take(f"env.{name}", shown, value, reason, origin="instance" if from_instance else "default")
+
+
+def _torchrun(spec: JobSpec, decisions: Decisions) -> Mapping[str, str]:
+    """The options of torchrun as the variables that it reads (torch/distributed/run.py: `PET_` and the option's name)."""
+    env = {}
+    for name in Torchrun.model_fields:
+        if (value := getattr(spec.torchrun, name)) is not None:
+            env[f"PET_{name.upper()}"] = f"{value:g}" if isinstance(value, float) else str(value)
+    if spec.rendezvous.local_addr and spec.rendezvous.local_addr not in _LOCAL_ADDR:
+        env["PET_LOCAL_ADDR"] = spec.rendezvous.local_addr
+    if not spec.is_dynamic and spec.launcher in (None, "torchrun", "launch"):
+        env["PET_MAX_RESTARTS"] = str(spec.restarts.max)  # the operator passes it on with an elasticPolicy only
+        if spec.rendezvous.conf:
+            env["PET_RDZV_CONF"] = ",".join(f"{key}={value}" for key, value in sorted(spec.rendezvous.conf.items()))
+    for name, value in env.items():
+        decisions.take(f"env.{name}", value, value, "")
+    return env

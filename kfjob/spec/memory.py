@@ -1,0 +1,263 @@
+"""How much memory one rank needs, in bytes: the one formula that the plan's "will it fit?" and the trainer read. Pure.
+
+What is held for the whole run follows the ZeRO paper (Rajbhandari et al. 2020, section 3.1: parameters, gradients and optimiser
+state, each whole or divided by the ranks that share it) with the types that this trainer keeps: fp32 parameters, gradients and
+AdamW moments whatever the precision of the arithmetic. DeepSpeed keeps bf16 or fp16 copies and an fp32 master of its own.
+
+What a forward pass keeps was counted tensor by tensor in transformers' llama, mistral, qwen2 and gpt_neox blocks with attention
+that never writes its scores down (flash attention, as torch chooses it without a mask).
+
+tests/trainer/test_memory.py measures all of it on processes of this trainer, the peak of a step too; DeepSpeed and offloading
+are from the paper and the code alone. Not known to the formula: fragmentation, workspaces of libraries and the CUDA context,
+for which `RESERVED` stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal, get_args
+
+from kfjob.spec.models import ModelShape, embedding_parameters, parameter_count
+from kfjob.spec.train import TrainSpec, shape_of
+
+Scheme = Literal["none", "ddp", "full", "shard_grad_op", "hybrid", "zero-0", "zero-1", "zero-2", "zero-3"]
+"""Who holds what: a single process, DDP, FSDP2's three ways, the stages of DeepSpeed."""
+Arithmetic = Literal["fp32", "bf16", "fp16"]
+Optimizer = Literal["adamw", "momentum", "sgd"]
+
+GIB = 2**30
+FP32 = 4
+
+RESERVED = 2 * GIB
+"""Allowance on every GPU for what no formula knows: CUDA context, cuBLAS workspace, NCCL's channels, fragmentation."""
+HOST_PROCESS = 3 * GIB // 2
+"""Allowance on the host for each training process: torch and its CUDA libraries, transformers, a data loader's buffers."""
+
+_STATES: Mapping[Optimizer, int] = MappingProxyType({"adamw": 2, "momentum": 1, "sgd": 0})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """All that memory depends on."""
+
+    shape: ModelShape
+    scheme: Scheme
+    precision: Arithmetic
+    world_size: int
+    local_world_size: int
+    micro_batch_size: int
+    sequence_length: int
+    accumulation: int = 1
+    activation_checkpointing: bool = False
+    optimizer: Optimizer = "adamw"
+    cpu_offload: bool = False
+    """Parameters, gradients and optimiser state live on the host and visit the GPU."""
+
+    @property
+    def tokens(self) -> int:
+        """Of one micro-batch."""
+        return self.micro_batch_size * self.sequence_length
+
+    @property
+    def compute_bytes(self) -> int:
+        """Of one number in a matrix product."""
+        return FP32 if self.precision == "fp32" else 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """Bytes of one rank, at the moment of the step when each is largest."""
+
+    parameters: int
+    gradients: int
+    optimizer: int
+    copies: int
+    """Parameters in the form the arithmetic needs: gathered units (FSDP, ZeRO-3), bf16 casts (autocast)."""
+    activations: int
+    logits: int
+    """With their gradient and the fp32 copies that the loss makes."""
+    buffers: int
+    """What collectives read from and write to."""
+    host: int
+    """On the machine, for each process."""
+    peak: int
+    """On the device, at once: a backward pass frees logits and activations while it makes gradients."""
+
+    def rows(self) -> tuple[tuple[str, int], ...]:
+        """(what, bytes), as people read them."""
+        return (
+            ("parameters", self.parameters),
+            ("gradients", self.gradients),
+            ("optimiser state", self.optimizer),
+            ("copies for arithmetic", self.copies),
+            ("activations", self.activations),
+            ("logits and their gradient", self.logits),
+            ("buffers of collectives", self.buffers),
+        )
+
+
+def setup_of(spec: TrainSpec, *, world_size: int, local_world_size: int) -> Setup | None:
+    """What `spec` needs on so many ranks; None where only a folder's config.json knows the model."""
+    shape = shape_of(spec)
+    scheme = spec.sharding if spec.strategy == "fsdp" else spec.strategy
+    if shape is None or scheme not in get_args(Scheme) or spec.precision not in get_args(Arithmetic):
+        return None
+    return Setup(
+        shape=shape,
+        scheme=scheme,
+        precision=spec.precision,
+        world_size=world_size,
+        local_world_size=local_world_size,
+        micro_batch_size=spec.micro_batch_size,
+        sequence_length=spec.sequence_length,
+        accumulation=spec.gradient_accumulation_steps,
+        activation_checkpointing=spec.activation_checkpointing,
+    )
+
+
+def estimate(setup: Setup) -> Estimate:
+    """Every part, for the rank that holds most."""
+    held, copies, buffers = _held(setup), _copies(setup), _buffers(setup)
+    kept, again = _activations(setup)
+    logits = 3 * FP32 * setup.tokens * setup.shape.vocab_size
+    on_device = _Held(0, 0, 0) if setup.cpu_offload else held
+    standing = on_device.parameters + on_device.optimizer + copies
+    forward, backward = kept + max(logits, again), on_device.gradients + buffers
+    lasting = setup.scheme not in ("none", "full", "shard_grad_op", "hybrid") or setup.accumulation > 1
+    return Estimate(
+        parameters=on_device.parameters,
+        gradients=on_device.gradients,
+        optimizer=on_device.optimizer,
+        copies=copies,
+        activations=kept + again,
+        logits=logits,
+        buffers=buffers,
+        host=HOST_PROCESS + _largest_unit(setup.shape) * FP32 + (held.total if setup.cpu_offload else 0),
+        peak=standing + (forward + backward if lasting else max(forward + buffers, again + backward)),
+    )
+
+
+@dataclass(frozen=True)
+class _Held:
+    """Bytes that stay from step to step."""
+
+    parameters: int
+    gradients: int
+    optimizer: int
+
+    @property
+    def total(self) -> int:
+        return self.parameters + self.gradients + self.optimizer
+
+
+def _held(setup: Setup) -> _Held:
+    """Parameters, gradients, optimiser state.
+
+    FSDP2 keeps the gradients of micro-batches that are not exchanged whole, in fp32 (torch `_fsdp_param_group.py` post_backward
+    with `reduce_grads` false), and shards replace them one by one.
+    DeepSpeed (ZeRO paper, section 3.1, K = 12): 2 + 2 bytes and 12 for master, moments.
+    """
+    count, ranks = parameter_count(setup.shape), setup.world_size
+    states = _STATES[setup.optimizer] * FP32
+    if setup.scheme in ("none", "ddp"):
+        return _Held(count * FP32, count * FP32, count * states)
+    if setup.scheme in ("full", "shard_grad_op", "hybrid"):
+        sharers = setup.local_world_size if setup.scheme == "hybrid" else ranks
+        gradients = count * FP32 if setup.accumulation > 1 else _share(count * FP32, sharers)
+        return _Held(_share(count * FP32, sharers), gradients, _share(count * states, sharers))
+    stage = int(setup.scheme[-1])
+    master = FP32 if stage or setup.precision != "fp32" else 0
+    return _Held(
+        _share(count * setup.compute_bytes, ranks if stage >= 3 else 1),  # noqa: PLR2004 - the stage
+        _share(count * setup.compute_bytes, ranks if stage >= 2 else 1),  # noqa: PLR2004 - the stage
+        _share(count * (states + master), ranks if stage >= 1 else 1),
+    )
+
+
+def _copies(setup: Setup) -> int:
+    """Parameters in the form the arithmetic needs.
+
+    Autocast keeps a cast of every matrix from its forward to its backward pass. FSDP and ZeRO-3 gather the unit that computes
+    and the one after it; the root unit (tied embeddings, last norm) stays gathered, and with `shard_grad_op` every unit does.
+    """
+    shape, width = setup.shape, setup.compute_bytes
+    if setup.scheme in ("none", "ddp"):
+        return 0 if setup.precision == "fp32" else (parameter_count(shape) - _lookup(shape)) * width
+    if setup.scheme in ("zero-0", "zero-1", "zero-2"):
+        return 0
+    if setup.scheme == "shard_grad_op":
+        return parameter_count(shape) * width
+    if shape.tie_word_embeddings:
+        return (embedding_parameters(shape) + 2 * layer_parameters(shape)) * width
+    return (_largest_unit(shape) + layer_parameters(shape)) * width
+
+
+_BUCKET = 500_000_000
+"""Elements of DeepSpeed's `allgather_bucket_size` and of its `reduce_bucket_size`."""
+
+
+def _buffers(setup: Setup) -> int:
+    """What collectives work on: FSDP copies a unit's gathered shards, its gradient and the fp32 input of the reduction."""
+    count, width = parameter_count(setup.shape), setup.compute_bytes
+    if setup.world_size == 1 or setup.scheme in ("none", "ddp"):
+        return 0  # DDP's buckets are the gradients themselves (gradient_as_bucket_view)
+    if setup.scheme in ("zero-0", "zero-1", "zero-2"):
+        return min(count, 2 * _BUCKET) * width
+    return _largest_unit(setup.shape) * (2 * width + FP32)
+
+
+_KEPT: Mapping[tuple[str, str], tuple[int, int]] = MappingProxyType(
+    {
+        # norms' input, what is normed and their output, q, attention's output
+        ("llama", "fp32"): (32, 12),
+        ("llama", "cast"): (20, 8),
+        ("llama", "autocast"): (30, 10),  # the stream stays fp32, and every matrix product keeps a cast of its own
+        # both norms' input and outputs, fused q, k and v, the rotated q and k, attention's output twice
+        ("gpt_neox", "fp32"): (40, 8),
+        ("gpt_neox", "cast"): (20, 4),
+        ("gpt_neox", "autocast"): (22, 6),
+    }
+)
+"""Bytes that (a layer, the last norm) keeps for each number of the residual stream."""
+
+
+def _activations(setup: Setup) -> tuple[int, int]:
+    """What the forward passes of all layers keep for the backward pass, and what is computed again in it, a layer at a time."""
+    shape, width = setup.shape, setup.compute_bytes
+    form = "fp32" if width == FP32 else "autocast" if setup.scheme in ("none", "ddp") else "cast"
+    neox = shape.architecture == "gpt_neox"
+    stream, norm = _KEPT["gpt_neox" if neox else "llama", form]
+    layer = stream * shape.hidden_size + FP32 * shape.num_attention_heads  # the logarithms of the softmaxes' sums
+    # llama: k and v, then gate, its SiLU, up, their product. gpt_neox: GELU before and after.
+    layer += 2 * width * shape.intermediate_size if neox else 4 * width * shape.intermediate_size
+    # Within a window attention takes a mask, and transformers then repeats k and v for every head (sdpa_attention.py).
+    masked = bool(shape.sliding_window and setup.sequence_length > shape.sliding_window)
+    heads = shape.num_attention_heads if masked else shape.key_value_heads
+    layer += 0 if neox else 2 * width * heads * shape.head_dim
+    layer += width * setup.sequence_length if masked else 0
+    kept = shape.hidden_size * (2 if form == "cast" else FP32) if setup.activation_checkpointing else layer
+    again = layer if setup.activation_checkpointing else 0
+    return setup.tokens * (shape.num_hidden_layers * kept + norm * shape.hidden_size), setup.tokens * again
+
+
+def layer_parameters(shape: ModelShape) -> int:
+    """Parameters of one decoder layer."""
+    norms = shape.hidden_size * (2 if shape.architecture == "gpt_neox" else 1)
+    ends = embedding_parameters(shape) * (1 if shape.tie_word_embeddings else 2) + norms
+    return (parameter_count(shape) - ends) // shape.num_hidden_layers
+
+
+def _largest_unit(shape: ModelShape) -> int:
+    """Parameters of the largest part that is gathered at once (trainer/model.py, wrap_units)."""
+    return max(layer_parameters(shape), embedding_parameters(shape))
+
+
+def _lookup(shape: ModelShape) -> int:
+    """Parameters that are looked up and never multiplied: an embedding that is not the head too."""
+    return 0 if shape.tie_word_embeddings else embedding_parameters(shape)
+
+
+def _share(amount: int, ranks: int) -> int:
+    return -(-amount // ranks)

@@ -1,0 +1,103 @@
+"""What pydantic found, in our words."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any, get_args
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from kfjob.errors import Problem
+from kfjob.spec.job import JobSpec
+from kfjob.spec.yaml_text import Path, Positions, join, parse_path
+
+
+def kind_of(value: object) -> str:
+    """What a value is, for a message."""
+    names = {
+        bool: "yes-or-no value",
+        int: "number",
+        float: "number",
+        str: "text",
+        list: "list",
+        dict: "mapping",
+        type(None): "nothing",
+    }
+    return names.get(type(value), type(value).__name__)
+
+
+_UNION_TAGS = {"str", "ModelShape", "env:text", "env:source"}  # pydantic names the branch of a union, which stands in no file
+
+
+def problem_of(detail: ErrorDetails, positions: Positions) -> Problem:
+    """One fault, with its place."""
+    path = tuple(part for part in detail["loc"] if part not in _UNION_TAGS)
+    context = detail.get("ctx", {})
+    if "path" in context:
+        path = parse_path(context["path"])
+    name = join(path)
+    if detail["type"] == "extra_forbidden":
+        known = sorted(_fields_at(JobSpec, path[:-1]))
+        close = difflib.get_close_matches(str(path[-1]), known, n=1)
+        hint = f"did you mean `{close[0]}`?" if close else f"known here: {', '.join(known)}"
+        return positions.locate(Problem(title=f"unknown field `{path[-1]}`", path=name, hint=hint), path, at_key=True)
+    if detail["type"] == "missing":
+        return positions.locate(Problem(title=f"`{name}` is missing", path=name), path)
+    title = _title(detail, name)
+    return positions.locate(Problem(title=title, path=name, detail=context.get("detail"), hint=context.get("hint")), path)
+
+
+_WANTED = {
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "string_type": "text",
+    "tuple_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+}
+_LIMITS = {
+    "greater_than_equal": "at least",
+    "greater_than": "more than",
+    "less_than_equal": "at most",
+    "less_than": "less than",
+}
+
+
+def _title(detail: ErrorDetails, name: str) -> str:
+    kind, given, context = detail["type"], detail["input"], detail.get("ctx", {})
+    shown = f"`{given}`" if isinstance(given, str | int | float) else "empty" if given is None else f"a {kind_of(given)}"
+    if kind in _WANTED:
+        return f"`{name}` must be {_WANTED[kind]}, not {shown}"
+    if kind in _LIMITS:
+        return f"`{name}` must be {_LIMITS[kind]} {next(iter(context.values()))}, not {shown}"
+    if kind == "literal_error":
+        return f"`{name}` must be one of {context['expected'].replace(chr(39), '`')}, not {shown}"
+    return detail["msg"].removeprefix("Value error, ")
+
+
+def _fields_at(model: type[BaseModel], path: Path) -> set[str]:
+    """The names of the fields that a mapping at `path` may have."""
+    current: type[BaseModel] | None = model
+    for part in path:
+        if isinstance(part, int) or current is None:
+            continue
+        info = current.model_fields.get(part)
+        current = _model_in(info) if info else None
+    return set(current.model_fields) if current else set()
+
+
+def _model_in(info: FieldInfo) -> type[BaseModel] | None:
+    candidates: list[Any] = [info.annotation]
+    while candidates:
+        candidate = candidates.pop()
+        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+            return candidate
+        candidates += get_args(candidate)
+    return None

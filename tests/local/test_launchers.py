@@ -1,0 +1,107 @@
+"""Every launcher really run: two nodes on this machine, and the environment that it gives its processes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kfjob.backends.base import LogRange
+from kfjob.errors import SpecError
+from kfjob.events import JobPhase, LogLine
+from tests.local.conftest import Here
+
+SHOW = """
+import json, os, sys
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+total = torch.ones(1)
+dist.all_reduce(total)
+names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+said = {name: os.environ.get(name) for name in names} | {"sum": int(total.item()), "argv": sys.argv[1:]}
+sys.stdout.write(json.dumps(said) + "\\n")
+dist.destroy_process_group()
+"""
+SPAWN = """
+import json, os, sys
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+EACH = 2
+
+def work(local_rank, node_rank, nodes):
+    rank = node_rank * EACH + local_rank
+    dist.init_process_group("gloo", rank=rank, world_size=nodes * EACH)
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    said = {"RANK": str(rank), "WORLD_SIZE": str(nodes * EACH), "sum": int(total.item()), "argv": sys.argv[1:]}
+    sys.stdout.write(json.dumps(said) + "\\n")
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    mp.spawn(work, args=(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])), nprocs=EACH)
+"""
+
+
+def told(here: Here, tmp_path: Path, code: str, **spec: Any) -> dict[str, list[dict[str, Any]]]:
+    """What the processes of each pod said of themselves."""
+    path = tmp_path / "program.py"
+    path.write_text(code)
+    plan = here.plan(command=[str(path), "--flag", "two words"], nodes=2, **spec)
+    ref = here.backend.submit(plan)
+    phase = here.end(ref).job.phase
+    logs = {
+        pod: [line.text for line in here.backend.logs(ref, pod, LogRange()) if isinstance(line, LogLine)] for pod in plan.pods
+    }
+    assert phase is JobPhase.SUCCEEDED, logs
+    return {pod: [json.loads(text) for text in texts if text.startswith('{"')] for pod, texts in logs.items()}
+
+
+@pytest.mark.local
+@pytest.mark.trainer
+@pytest.mark.parametrize(
+    ("launcher", "rendezvous"),
+    [("torchrun", "static"), ("torchrun", "c10d"), ("launch", None), ("accelerate", None), ("deepspeed", None)],
+)
+def test_four_processes_of_two_nodes_find_each_other(here: Here, tmp_path: Path, launcher: str, rendezvous: str | None):
+    more = {"rendezvous": rendezvous} if rendezvous else {}
+    said = told(here, tmp_path, SHOW, launcher=launcher, processes_per_node=2, **more)
+    every = [process for processes in said.values() for process in processes]
+    assert sorted(process["RANK"] for process in every) == ["0", "1", "2", "3"]
+    assert sorted(process["LOCAL_RANK"] for process in every) == ["0", "0", "1", "1"]
+    assert {process["WORLD_SIZE"] for process in every} == {"4"}
+    assert {process["sum"] for process in every} == {4}
+    assert all(process["argv"][-2:] == ["--flag", "two words"] for process in every)
+    assert len({(process["MASTER_ADDR"], process["MASTER_PORT"]) for process in every}) == 1
+    if rendezvous != "c10d":
+        assert list(said) == ["job-master-0", "job-worker-0"]
+        assert sorted(process["RANK"] for process in said["job-master-0"]) == ["0", "1"]
+
+
+@pytest.mark.local
+@pytest.mark.trainer
+def test_python_starts_one_process_a_node(here: Here, tmp_path: Path):
+    said = told(here, tmp_path, SHOW, launcher="python")
+    (first,), (second,) = said["job-master-0"], said["job-worker-0"]
+    assert (first["RANK"], second["RANK"]) == ("0", "1")
+    assert {first["WORLD_SIZE"], second["WORLD_SIZE"]} == {"2"}
+    assert (first["sum"], first["argv"]) == (2, ["--flag", "two words"])
+
+
+@pytest.mark.local
+@pytest.mark.trainer
+def test_a_program_that_spawns_its_own_processes(here: Here, tmp_path: Path):
+    said = told(here, tmp_path, SPAWN, launcher="python")
+    assert sorted(process["RANK"] for processes in said.values() for process in processes) == ["0", "1", "2", "3"]
+    assert {process["sum"] for processes in said.values() for process in processes} == {4}
+
+
+@pytest.mark.parametrize("launcher", ["accelerate", "deepspeed"])
+def test_a_launcher_that_counts_is_told_the_number(here: Here, launcher: str):
+    with pytest.raises(SpecError, match="must be told the number of processes"):
+        here.plan(command=["x.py"], launcher=launcher, processes_per_node="auto")

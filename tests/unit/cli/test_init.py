@@ -1,0 +1,83 @@
+"""init writes a spec that is valid as it stands, with a schema beside it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kfjob.api.init import Answers, spec_text
+from kfjob.spec.source import load
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        Answers(name="a"),
+        Answers(name="a", image="1.dkr.ecr.eu-west-1.amazonaws.com/fsdp:pytorch2.2", nodes=8, instance="p4d.24xlarge"),
+        Answers(name="on", image="yes", gpus=4, rendezvous="etcd", claim="fsx"),
+        Answers(name="n", command='torchrun train.py --x "a: b # c" -- \'q"\' 1 true'),
+        Answers(name="a", model="/models/llama: 3", data="/d/#x"),
+    ],
+    ids=range(5),
+)
+def test_what_it_writes_says_what_was_answered(answers):
+    spec = load(spec_text(answers)).spec
+    assert (spec.name, spec.image or "", spec.nodes, spec.instance or "") == (
+        answers.name,
+        answers.image,
+        answers.nodes,
+        answers.instance,
+    )
+    assert spec.resources.gpus == (answers.gpus or 0)
+    assert spec.rendezvous.backend == answers.rendezvous
+    if answers.command:
+        assert spec.command == ("torchrun", "train.py", "--x", "a: b # c", "--", 'q"', "1", "true")
+    else:
+        assert spec.train is not None
+        assert (spec.train.model, spec.train.data) == (answers.model, answers.data)
+
+
+def test_it_writes_a_file_and_the_schema(kfjob, here):
+    assert kfjob("init", "--name", "demo", "--image", "a:1", "--instance", "g5.12xlarge") == 0
+    assert kfjob.out == "job.yaml\n"
+    text = (here / "job.yaml").read_text()
+    assert text.startswith("# yaml-language-server: $schema=kfjob.schema.json\n")
+    assert "properties" in json.loads((here / "kfjob.schema.json").read_text())
+    assert kfjob("validate", "job.yaml") == 0
+    assert kfjob("init", "--name", "other") == 1
+    assert "`job.yaml` is there already" in kfjob.err
+    assert (here / "job.yaml").read_text() == text
+    assert kfjob("init", "--name", "other", "--force") == 0
+    assert "name: other" in (here / "job.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "why"),
+    [
+        ((), 2, "a job needs a name"),
+        (("--name", "Bad"), 2, "not a DNS-1035 label"),
+        (("--name", "a", "--instance", "p4d.24xlarg"), 2, "did you mean `p4d.24xlarge`"),
+        (("--name", "a", "--command", "x 'y"), 2, "cannot be split"),
+        (("no/such/job.yaml", "--name", "a"), 3, "cannot be written"),
+    ],
+)
+def test_what_cannot_be_a_job_is_not_written(kfjob, here, argv, code, why):
+    assert kfjob("init", *argv) == code
+    assert why in kfjob.err
+    assert not (here / "job.yaml").exists()
+
+
+def test_at_a_terminal_it_asks(kfjob, here, monkeypatch):
+    import io
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr("sys.stdin", Terminal("chat\n\n2\n\n4\nfsx\ntorchrun t.py\n"))
+    assert kfjob("init") == 0
+    spec = load((here / "job.yaml").read_text()).spec
+    assert (spec.name, spec.nodes, spec.resources.gpus, spec.volumes[0].pvc) == ("chat", 2, 4, "fsx")
+    assert spec.command == ("torchrun", "t.py")
+    assert kfjob.out == "job.yaml\n"

@@ -1,0 +1,206 @@
+"""explain, diff, schema, instances."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+
+from kfjob.api import instances
+from kfjob.api.schema import schema
+from kfjob.errors import Forbidden
+from kfjob.spec.instances import Instance, catalogue
+from tests.unit.cli.json_schema import accepts
+
+ROOT = Path(__file__).resolve().parents[3]
+SPEC = """\
+name: train
+image: a:1
+nodes: 2
+instance: p4d.24xlarge
+env: {NCCL_DEBUG: INFO}
+command: torchrun train.py
+"""
+
+
+@pytest.fixture
+def spec(here):
+    (here / "job.yaml").write_text(SPEC)
+    return "job.yaml"
+
+
+def explained(kfjob, *argv: str) -> dict[str, dict[str, Any]]:
+    assert kfjob("explain", *argv, "-o", "json") == 0
+    return {value["path"]: value for value in json.loads(kfjob.out)}
+
+
+def test_explain_says_where_every_value_comes_from(kfjob, spec):
+    values = explained(kfjob, spec, "--set", "env.NCCL_DEBUG=WARN", "-n", "team")
+    assert values["nodes"] == {"path": "nodes", "value": "2", "origin": "spec", "reason": "", "place": "job.yaml:3:8"}
+    assert values["env.NCCL_DEBUG"]["place"] == "--set env.NCCL_DEBUG=WARN"
+    assert (values["resources.gpus"]["value"], values["resources.gpus"]["origin"]) == ("8", "instance")
+    assert (values["namespace"]["value"], values["namespace"]["origin"]) == ("team", "cluster")
+    assert values["env.LOGLEVEL"]["origin"] == "default"
+    assert "torch hides" in values["env.LOGLEVEL"]["reason"]
+    assert values["restarts.policy"]["origin"] == "default"
+    assert values["command"]["value"] == "torchrun train.py"
+
+
+def test_explain_has_every_decision_of_the_plan(kfjob, spec):
+    from kfjob.plan import Context, resolve
+    from kfjob.spec.source import load
+
+    decisions = resolve(load(SPEC).spec, Context(backend="kubernetes", launch="l")).decisions
+    values = explained(kfjob, spec)
+    assert {one.path for one in decisions} <= set(values)
+    assert all(one.reason == values[one.path]["reason"] for one in decisions)
+
+
+def test_explain_is_a_table_for_people(kfjob, spec):
+    assert kfjob("explain", spec) == 0
+    (row,) = [line for line in kfjob.out.splitlines() if line.startswith("processes_per_node")]
+    assert row.split(maxsplit=3)[1:] == ["8", "default", "one process for each GPU"]
+
+
+def test_the_operators_environment_of_each_pod(kfjob, here):
+    (here / "job.yaml").write_text(SPEC + "launcher: accelerate\n")
+    assert kfjob("explain", "job.yaml", "--operator-env", "--node-rank", "1", "-o", "json") == 0
+    env = json.loads(kfjob.out)
+    assert (env["RANK"], env["MASTER_ADDR"], env["WORLD_SIZE"]) == ("1", "train-master-0", "16")
+    assert kfjob("explain", "job.yaml", "--operator-env") == 0
+    assert kfjob.out.startswith("NAME")
+    assert "VALUE IN train-master-0" in kfjob.out
+    assert kfjob("explain", "job.yaml", "--operator-env", "--node-rank", "2") == 3
+    assert "the ranks are 0 to 1" in kfjob.err
+
+
+def test_diff_labels_every_change(cluster, kfjob, spec):
+    assert kfjob("submit", spec) == 0
+    assert kfjob("diff", spec) == 0
+    assert kfjob.out == ""
+    assert "`train` is what the spec says" in kfjob.err
+
+    assert kfjob("diff", spec, "--set", "nodes=3", "--set", "image=a:2", "-o", "json") == 0
+    changes = {one["path"].rpartition(".")[2]: one for one in json.loads(kfjob.out)["changes"]}
+    assert changes["replicas"]["in_place"]
+    assert (changes["replicas"]["live"], changes["replicas"]["wanted"]) == (2, 3)
+    assert not changes["image"]["in_place"]
+
+    assert kfjob("diff", spec, "--set", "run.ttl=60") == 0
+    assert kfjob.out == "spec.runPolicy.ttlSecondsAfterFinished  (in place)\n  - (not there)\n  + 60\n"
+    assert "kfjob apply" in kfjob.err
+    assert kfjob("diff", spec, "--set", "restarts.policy=Always") == 0
+    assert "(needs relaunch)\n  - Never\n  + Always\n" in kfjob.out
+    assert all(dry for method, *_, dry in cluster.asked if method == "PUT")
+
+
+def test_diff_without_a_job_or_with_a_refusal(cluster, kfjob, spec):
+    assert kfjob("diff", spec) == 3
+    assert "there is no job `train`" in kfjob.err
+    assert kfjob("submit", spec) == 0
+    cluster.refusal = "Worker is forbidden"
+    assert kfjob("diff", spec) == 1
+    assert "Worker is forbidden" in kfjob.err
+    assert kfjob("diff", spec, "--backend", "local") == 2
+
+
+@pytest.mark.parametrize("file", sorted([*(ROOT / "tests/golden/specs").glob("*.yaml"), *(ROOT / "examples").glob("*.yaml")]))
+def test_the_schema_takes_every_valid_spec(file):
+    made = schema()
+    data = yaml.safe_load(file.read_text())
+    assert accepts(data, made, made)
+    assert not accepts({**data, "nproc": 1}, made, made)
+    assert not accepts({**data, "nodes": "many"}, made, made)
+
+
+def test_the_schema_takes_the_short_forms():
+    made = schema()
+    base = {"name": "a", "command": "torchrun t.py"}
+    for more in (
+        {"rendezvous": "etcd"},
+        {"hub_token": "hf/token"},
+        {"resources": {"cpu": 4}},
+        {"run": {"deadline": "1d12h"}},
+        {"command": ["a"]},
+        {"env": {"A": 1, "B": {"secret": "s", "key": "k"}}},
+    ):
+        assert accepts(base | more, made, made), more
+    assert not accepts(base | {"rendezvous": "zookeeper"}, made, made)
+
+
+def test_schema_prints_it(kfjob):
+    assert kfjob("schema") == 0
+    assert json.loads(kfjob.out)["$schema"].startswith("https://json-schema.org/")
+
+
+def test_instances_lists_the_catalogue(kfjob):
+    assert kfjob("instances", "p4d.", "-o", "json") == 0
+    assert [(one["name"], one["gpus"], one["efa"]) for one in json.loads(kfjob.out)] == [("p4d.24xlarge", 8, 4)]
+    assert kfjob("instances") == 0
+    assert len(kfjob.out.splitlines()) == len(catalogue()) + 1
+
+
+class StubEc2:
+    """Stands in for EC2, which cannot be asked here: says of each type what the catalogue says, but for `other`."""
+
+    meta = SimpleNamespace(region_name="eu-test-1")
+
+    def __init__(self, other: dict[str, dict[str, int]], lacks: set[str] | None = None, error: Exception | None = None) -> None:
+        self.other, self.lacks, self.error = other, lacks or set(), error
+
+    def get_paginator(self, name: str) -> StubEc2:
+        assert name == "describe_instance_types"
+        return self
+
+    def paginate(self, *, Filters: list[dict[str, Any]]):  # noqa: N803 - boto3's name
+        if self.error:
+            raise self.error
+        (wanted,) = Filters
+        assert wanted["Name"] == "instance-type"
+        assert len(wanted["Values"]) <= 200
+        yield {"InstanceTypes": [self.row(catalogue()[name]) for name in wanted["Values"] if name not in self.lacks]}
+
+    def row(self, known: Instance) -> dict[str, Any]:
+        said = {field: getattr(known, field) for field in instances.COMPARED} | self.other.get(known.name, {})
+        row: dict[str, Any] = {
+            "InstanceType": known.name,
+            "VCpuInfo": {"DefaultVCpus": said["vcpus"]},
+            "MemoryInfo": {"SizeInMiB": said["memory"] * 1024},
+            "NetworkInfo": {"EfaInfo": {"MaximumEfaInterfaces": said["efa"]}} if said["efa"] else {},
+        }
+        if said["gpus"]:
+            memory = {"SizeInMiB": said["gpu_memory"] * 1024}
+            row["GpuInfo"] = {"Gpus": [{"Count": said["gpus"], "Manufacturer": "NVIDIA", "MemoryInfo": memory}]}
+        if said["neuron"]:
+            device = {"Count": said["neuron"], "MemoryInfo": {"SizeInMiB": said["gpu_memory"] * 1024}}
+            row["NeuronInfo"] = {"NeuronDevices": [device]}
+        return row
+
+
+def test_refresh_says_what_differs(kfjob, monkeypatch):
+    stub = StubEc2({"p5.48xlarge": {"efa": 16}}, lacks={"p4d.24xlarge"})
+    monkeypatch.setattr(instances, "_client", lambda _: stub)
+    assert kfjob("instances", "--refresh") == 0
+    assert kfjob.out.splitlines()[1].split() == ["p5.48xlarge", "efa", "32", "16"]
+    assert "1 numbers differ; not there: p4d.24xlarge" in kfjob.err
+    assert kfjob("instances", "--refresh", "-o", "json") == 0
+    said = json.loads(kfjob.out)
+    assert said["differences"] == [{"name": "p5.48xlarge", "field": "efa", "here": 32, "ec2": 16}]
+    assert said["region"] == "eu-test-1"
+
+
+def test_refresh_without_rights_or_region(kfjob, monkeypatch):
+    from botocore.exceptions import ClientError
+
+    denied = ClientError({"Error": {"Code": "UnauthorizedOperation", "Message": "no"}}, "DescribeInstanceTypes")
+    with pytest.raises(Forbidden, match="EC2 does not say"):
+        instances.compare(client=StubEc2({}, error=denied))
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "none")
+    assert kfjob("instances", "--refresh") == 5
+    assert "no AWS region is configured" in kfjob.err

@@ -1,0 +1,187 @@
+"""PyTorchJobs to specs: lossless for what kfjob renders, and nothing of what others write is dropped without a word."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kfjob.api.compared import MISSING, gaps, normal
+from kfjob.api.imports import import_pytorchjob
+from kfjob.compile.pytorchjob import manifests, pytorchjob
+from kfjob.errors import SpecError
+from kfjob.plan import Context, resolve
+from kfjob.spec import names
+from kfjob.spec.job import JobSpec
+from kfjob.spec.source import load
+
+GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "specs"
+CONTEXT = Context(backend="kubernetes", launch="l1", namespace="team")
+
+
+def compiled(spec: JobSpec):
+    return pytorchjob(resolve(spec, CONTEXT))
+
+
+@pytest.mark.parametrize("file", sorted(GOLDEN.glob("*.yaml")), ids=lambda file: file.stem)
+def test_what_kfjob_renders_comes_back(file):
+    spec = load(file.read_text()).spec
+    rendered = manifests(resolve(spec, CONTEXT))
+    found = import_pytorchjob(yaml.safe_dump_all(rendered))
+    assert JobSpec.model_validate(found.spec) == spec.model_copy(update={"namespace": spec.namespace or "team"})
+    assert found.notes == ()
+
+
+@pytest.mark.parametrize("file", sorted(GOLDEN.glob("*.yaml")), ids=lambda file: file.stem)
+def test_it_comes_back_without_the_record_of_the_spec_too(file):
+    rendered = manifests(resolve(load(file.read_text()).spec, CONTEXT))
+    del rendered[0]["metadata"]["annotations"][names.ANNOTATION_SPEC]
+    found = import_pytorchjob(yaml.safe_dump_all(rendered))
+    again = manifests(resolve(JobSpec.model_validate(found.spec), CONTEXT))
+    assert list(gaps(normal(rendered[0]), normal(again[0]))) == []
+    assert len(again) == len(rendered)
+    assert {note.what.partition(":")[0] for note in found.notes} <= {
+        "spec.elasticPolicy.rdzvId",
+        "spec.runPolicy.schedulingPolicy",
+    }
+
+
+REFERENCE_FLOW = """
+apiVersion: v1
+kind: Service
+metadata: {name: etcd}
+spec: {ports: [{port: 2379}], selector: {app: etcd}}
+---
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: fsdp, labels: {team: research}, creationTimestamp: null}
+spec:
+  elasticPolicy:
+    rdzvBackend: etcd
+    rdzvHost: etcd
+    rdzvPort: 2379
+    minReplicas: 1
+    maxReplicas: 64
+    maxRestarts: 100
+    metrics:
+    - {type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 90}}}
+  pytorchReplicaSpecs:
+    Worker:
+      replicas: 2
+      restartPolicy: OnFailure
+      template:
+        metadata: {labels: {app: fsdp}}
+        spec:
+          volumes:
+          - {name: shmem, hostPath: {path: /dev/shm}}
+          - {name: nfs, nfs: {server: a.b, path: /x}}
+          nodeSelector: {node.kubernetes.io/instance-type: p4d.24xlarge}
+          containers:
+          - name: pytorch
+            image: 1.dkr.ecr.eu-west-1.amazonaws.com/fsdp:pytorch2.2
+            imagePullPolicy: Always
+            resources:
+              requests: {nvidia.com/gpu: 8, vpc.amazonaws.com/efa: 4}
+              limits: {nvidia.com/gpu: 8, vpc.amazonaws.com/efa: 4}
+            env:
+            - {name: LOGLEVEL, value: DEBUG}
+            - {name: FI_PROVIDER, value: efa}
+            - {name: NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
+            - {name: CPUS, valueFrom: {resourceFieldRef: {resource: limits.cpu}}}
+            command: [torchrun]
+            args: [--nproc_per_node=8, --nnodes=2, train.py, --max_steps, "100"]
+            lifecycle: {preStop: {exec: {command: [sleep, "1"]}}}
+            volumeMounts:
+            - {name: shmem, mountPath: /dev/shm}
+            - {name: nfs, mountPath: /data}
+          - {name: tail, image: busybox}
+status: {conditions: []}
+"""
+
+
+def test_the_reference_flows_manifest():
+    found = import_pytorchjob(REFERENCE_FLOW)
+    spec = found.spec
+    assert spec["rendezvous"] == {"backend": "etcd", "endpoint": "etcd:2379"}
+    assert (spec["nodes"], spec["elastic"]["min"], spec["elastic"]["max"], spec["restarts"]) == (
+        2,
+        1,
+        64,
+        {"policy": "OnFailure", "max": 100},
+    )
+    assert spec["resources"] == {"gpus": 8, "efa": 4}
+    assert spec["processes_per_node"] == "auto"
+    assert spec["command"][:3] == ["torchrun", "--nproc_per_node=8", "--nnodes=2"]
+    assert spec["env"] == {"LOGLEVEL": "DEBUG", "FI_PROVIDER": "efa", "NODE": {"field": "spec.nodeName"}}
+    worker = spec["overrides"]["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    assert [one["name"] for one in worker["spec"]["containers"]] == ["pytorch", "tail"]
+    assert {one["name"] for one in worker["spec"]["volumes"]} == {"nfs"}
+
+    (original,) = [one for one in yaml.safe_load_all(REFERENCE_FLOW) if one["kind"] == "PyTorchJob"]
+    left = list(gaps(normal(original), normal(compiled(JobSpec.model_validate(spec)))))
+    assert {gap.original for gap in left} == {MISSING}  # nothing of the original is lost
+    said = [str(note) for note in found.notes]
+    assert any(text.startswith("`Service etcd`: not a part of the spec") for text in said)
+    added = {note.what for note in found.notes if note.why.startswith("added by kfjob")}
+    assert len(added) == len(left)
+
+
+def job(**spec) -> str:
+    container = {"name": "pytorch", "image": "a:1", "command": ["torchrun", "t.py"]}
+    worker = {"replicas": 2, "template": {"spec": {"containers": [container]}}}
+    body = {"pytorchReplicaSpecs": {"Worker": worker}, **spec}
+    return yaml.safe_dump({"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "x"}, "spec": body})
+
+
+def test_a_master_of_its_own_kind_is_kept():
+    data = yaml.safe_load(job())
+    replicas = data["spec"]["pytorchReplicaSpecs"]
+    replicas["Master"] = yaml.safe_load(yaml.safe_dump(replicas["Worker"])) | {"replicas": 1}
+    replicas["Master"]["template"]["spec"]["nodeSelector"] = {"role": "master"}
+    found = import_pytorchjob(yaml.safe_dump(data))
+    assert found.spec["rendezvous"] == {"backend": "static"}
+    assert found.spec["nodes"] == 3
+    made = compiled(JobSpec.model_validate(found.spec))["spec"]["pytorchReplicaSpecs"]
+    assert made["Master"]["template"]["spec"]["nodeSelector"] == {"role": "master"}
+    assert "nodeSelector" not in made["Worker"]["template"]["spec"]
+
+
+def test_an_images_own_entry_point_is_kept():
+    data = yaml.safe_load(job())
+    container = data["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+    container["args"] = ["--steps=1"]
+    del container["command"]
+    made = compiled(JobSpec.model_validate(import_pytorchjob(yaml.safe_dump(data)).spec))
+    (kept,) = made["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    assert kept["args"] == ["--steps=1"]
+    assert "command" not in kept
+
+
+def test_a_job_that_meets_nowhere_is_told():
+    found = import_pytorchjob(job())
+    assert "spec.elasticPolicy is missing" in [note.what for note in found.notes]
+    assert "rendezvous" not in found.spec
+
+
+def test_a_change_by_hand_is_kept_beside_the_record():
+    rendered = compiled(load((GOLDEN / "smallest.yaml").read_text()).spec)
+    rendered["spec"]["runPolicy"]["ttlSecondsAfterFinished"] = 7
+    found = import_pytorchjob(yaml.safe_dump(rendered))
+    assert found.spec["overrides"] == {"spec": {"runPolicy": {"ttlSecondsAfterFinished": 7}}}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a: [", "not valid YAML"),
+        ("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", "this holds 0 PyTorchJobs"),
+        (job() + "---\n" + job(), "this holds 2 PyTorchJobs"),
+        (job(pytorchReplicaSpecs={}), "has no `spec.pytorchReplicaSpecs`"),
+        (job(pytorchReplicaSpecs={"Worker": {"replicas": 0}}), "nodes"),
+    ],
+)
+def test_what_is_no_job_is_an_error(text, why):
+    with pytest.raises(SpecError) as raised:
+        import_pytorchjob(text)
+    assert why in str(raised.value)

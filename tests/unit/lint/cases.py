@@ -1,0 +1,368 @@
+"""For each rule, specs that it speaks up about and specs that are like them and that it lets be. Each is put over BASE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+BASE: dict[str, Any] = {"name": "job", "image": "registry.example/train:1", "nodes": 2, "command": "torchrun train.py"}
+TRAIN: dict[str, Any] = {
+    "command": None,
+    "train": {"model": "micro-llama", "data": "/data/text", "max_steps": 1, "sequence_length": 64},
+}
+LLAMA = {"model": "llama-3-8b", "data": "/data/text", "max_steps": 1, "sequence_length": 8192}
+ELASTIC = {"elastic": {"min": 2, "max": 4}}
+CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}
+
+
+def train(**fields):
+    return {"command": None, "train": {**TRAIN["train"], **fields}}
+
+
+def llama(**fields):
+    return {"command": None, "train": {**LLAMA, **fields}}
+
+
+def over(**pod):
+    """Something put over the pods of the workers."""
+    return {"overrides": {"spec": {"pytorchReplicaSpecs": {"Worker": {"template": {"spec": pod}}}}}}
+
+
+def volume(kind, **more):
+    return {"volumes": [{"name": "work", "mount_path": "/work", **kind, **more}]}
+
+
+HOST_NETWORK = {"pod": {"host_network": True}}
+BY_POD_NAME = {"rendezvous": {"local_addr": "pod-name"}}
+PVC = volume({"pvc": "work"})
+FAKE_TOKEN = "hf_" + "a" * 34
+
+# id: ([(spec, path of the finding, part of what is said)], [specs without a finding])
+CASES: dict[str, tuple[list[Any], list[Any]]] = {
+    "elastic-bounds": (
+        [
+            ({"elastic": {"min": 4, "max": 2}}, "elastic.min", "at least 4 and at most 2"),
+            ({"nodes": 1, **ELASTIC}, "nodes", "1 nodes, and the job may have 2 to 4"),
+            ({"nodes": 5, **ELASTIC}, "nodes", "5 nodes"),
+            ({"overrides": {"spec": {"elasticPolicy": {"minReplicas": 3}}}}, "elastic.min", "at least 3 and at most 2"),
+        ],
+        [ELASTIC, {"nodes": 4, **ELASTIC}, {}, {"nodes": 3, "master": True}, {"launcher": "accelerate"}],
+    ),
+    "elastic-cancelled": (
+        [
+            ({**ELASTIC, "command": "torchrun --nnodes=2 train.py"}, "command", "`--nnodes=2` cancels"),
+            ({**ELASTIC, "command": "torchrun --nnodes 2 train.py"}, "command", "`--nnodes=2` cancels"),
+            ({**ELASTIC, "command": ["sh", "-c", "torchrun --standalone train.py"]}, "command", "`--standalone` cancels"),
+        ],
+        [
+            {**ELASTIC, "command": "torchrun train.py --nnodes=2"},
+            {**ELASTIC, "command": "torchrun --nnodes=2:4 train.py"},
+            {"command": "torchrun --nnodes=2 train.py"},
+        ],
+    ),
+    "cpu-metric": (
+        [({"elastic": {"min": 1, "max": 4, "metrics": [CPU]}}, "elastic.metrics.0", "use of cpu, and the pods request none")],
+        [{"elastic": {"min": 1, "max": 4, "metrics": [CPU]}, "resources": {"cpu": 2}}, ELASTIC],
+    ),
+    "worker-order": (
+        [
+            (
+                {"nodes": 12, "command": ["sh", "-c", "RANK=${HOSTNAME##*-} torchrun train.py"]},
+                "command",
+                "with 12 pods it is not the rank",
+            )
+        ],
+        [
+            {"nodes": 10, "command": ["sh", "-c", "RANK=${HOSTNAME##*-} torchrun train.py"]},
+            {"nodes": 12, "command": ["sh", "-c", "echo $HOSTNAME; torchrun train.py"]},
+            {"nodes": 12, "launcher": "python", "command": ["train.py", "${HOSTNAME##*-}"]},
+        ],
+    ),
+    "torchrun-flags": (
+        [
+            ({"command": "torchrun --rdzv-id=7 train.py"}, "command", "`--rdzv-id=7` in the command beats `rendezvous.id`"),
+            ({"command": "python -m torch.distributed.run --rdzv_backend etcd train.py"}, "command", "rendezvous.backend"),
+            ({"command": "/opt/bin/torchrun --nproc_per_node=8 train.py"}, "command", "beats `processes_per_node`"),
+            ({"command": ["bash", "-c", "cd /src && torchrun --nnodes=8 -m train"]}, "command", "beats `nodes`"),
+        ],
+        [
+            {"command": "torchrun --nproc-per-node=1 --nnodes 2 train.py"},
+            {"command": "torchrun --tee=3 -m train --rdzv-id=7"},
+            {"command": "torchrun --no-python run.sh --nnodes=8"},
+            {"command": "python train.py --nnodes=8"},
+            TRAIN,
+        ],
+    ),
+    "loglevel-unknown": (
+        [
+            ({"env": {"LOGLEVEL": "info"}}, "env.LOGLEVEL", "torchrun ends at once"),
+            ({"env": {"LOGLEVEL": "20"}}, "env.LOGLEVEL", "torchrun ends at once"),
+        ],
+        [{}, {"env": {"LOGLEVEL": "DEBUG"}}, {"env": {"LOGLEVEL": "WARNING"}}],
+    ),
+    "loglevel-hides-agent": (
+        [({"env": {"LOGLEVEL": "WARNING"}}, "env.LOGLEVEL", "the agents do not say who they are")],
+        [{}, {"env": {"LOGLEVEL": "DEBUG"}}, {"env": {"LOGLEVEL": "info"}}],
+    ),
+    "shared-store": (
+        [({"env": {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "0"}}, "env.TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "will not survive")],
+        [{}, {"env": {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "0"}, "restarts": {"max": 0}}],
+    ),
+    "etcd-version": (
+        [({"rendezvous": {"backend": "etcd", "endpoint": "etcd.infra:2379"}}, "rendezvous.endpoint", "`etcd.infra` a 3.4?")],
+        [{}, {"rendezvous": "etcd"}, {"rendezvous": {"backend": "etcd-v2", "endpoint": "etcd.infra:2379"}}],
+    ),
+    "rendezvous-id-reused": (
+        [
+            (
+                {"rendezvous": {"backend": "etcd-v2", "endpoint": "etcd.infra:2379", "id": "mine"}},
+                "rendezvous.id",
+                "under `mine`",
+            )
+        ],
+        [{"rendezvous": {"id": "mine"}}, {"rendezvous": {"backend": "etcd", "id": "mine"}}],
+    ),
+    "host-network": (
+        [
+            ({**HOST_NETWORK, **BY_POD_NAME}, "pod.host_network", "collide at port 23456"),
+            ({**HOST_NETWORK, "resources": {"gpus": 8}}, "pod.host_network", "their nodes' names, which decide on rank 0"),
+            ({**over(hostNetwork=True), "nodes": 1}, "overrides", "cannot resolve"),
+        ],
+        [{}, {**HOST_NETWORK, "nodes": 1}, {**HOST_NETWORK, **BY_POD_NAME, "resources": {"gpus": 8}}],
+    ),
+    "more-than-the-instance": (
+        [
+            ({"instance": "p4d.24xlarge", "resources": {"efa": 8}}, "resources.efa", "8 EFA adapters in a pod, and p4d"),
+            ({"instance": "g5.xlarge", "resources": {"gpus": 4}}, "resources.gpus", "4 GPUs in a pod, and g5.xlarge has 1"),
+            ({"instance": "g5.xlarge", "resources": {"efa": 1}}, "resources.efa", "has none"),
+            ({"instance": "g5.xlarge", "resources": {"cpu": 16}}, "resources.cpu", "16 cores in a pod"),
+            ({"instance": "g5.xlarge", "resources": {"memory": "64Gi"}}, "resources.memory", "64Gi in a pod"),
+        ],
+        [
+            {"instance": "p4d.24xlarge", "resources": {"efa": 4, "cpu": 90, "memory": "1000Gi"}},
+            {"instance": "ml.p5.48xlarge"},
+            {"resources": {"gpus": 64, "efa": 64}},
+        ],
+    ),
+    "processes-and-gpus": (
+        [
+            ({"resources": {"gpus": 1}, "processes_per_node": 2}, "processes_per_node", "2 processes on each node, and 1 GPU"),
+            ({"processes_per_node": "gpu"}, "processes_per_node", "no GPU is asked for"),
+        ],
+        [
+            {"resources": {"gpus": 2}, "processes_per_node": 2},
+            {"resources": {"gpus": 2}, "processes_per_node": "gpu"},
+            {"processes_per_node": 4},
+        ],
+    ),
+    "idle-gpus": (
+        [({"instance": "p4d.24xlarge", "processes_per_node": 1}, "processes_per_node", "8 GPUs in each pod, and 1 process ")],
+        [
+            {"instance": "p4d.24xlarge"},
+            {"processes_per_node": 1},
+            {"instance": "p4d.24xlarge", "launcher": "python", "command": "train.py"},
+        ],
+    ),
+    "network-variables": (
+        [
+            ({"instance": "p5.48xlarge", "env": {"FI_PROVIDER": "efa"}}, "env.FI_PROVIDER", "is for p4d"),
+            ({"instance": "g5.12xlarge", "env": {"FI_PROVIDER": "efa"}}, "env.FI_PROVIDER", "ask for no adapter"),
+            ({"env": {"FI_PROVIDER": "efa"}}, "env.FI_PROVIDER", "ask for no adapter"),
+        ],
+        [
+            {"instance": "p4d.24xlarge", "env": {"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1"}},
+            {"instance": "p5.48xlarge", "env": {"FI_PROVIDER": "efa"}, "network_profile": "older"},
+            {"instance": "p5.48xlarge", "env": {"FI_EFA_USE_HUGE_PAGE": "0"}},
+            {"env": {"FI_PROVIDER": "efa"}, "resources": {"gpus": 8, "efa": 4}},
+        ],
+    ),
+    "precision-of-the-card": (
+        [
+            ({**train(precision="bf16"), "instance": "g4dn.xlarge"}, "train.precision", "the T4 of g4dn.xlarge has no bf16"),
+            ({"command": "torchrun train.py --bf16=1", "instance": "p3.8xlarge"}, "command", "`--bf16=1`, and the V100"),
+            ({"command": "torchrun train.py --precision=bf16-true", "instance": "p3.8xlarge"}, "command", "has no bf16"),
+        ],
+        [
+            {**train(precision="bf16"), "instance": "g5.xlarge"},
+            {**train(precision="fp32"), "instance": "g4dn.xlarge"},
+            {"command": "torchrun train.py --bf16=0 --precision=fp16", "instance": "p3.8xlarge"},
+            train(precision="bf16"),
+        ],
+    ),
+    "shared-memory": (
+        [
+            ({"shared_memory": 0, "processes_per_node": 4}, "shared_memory", "64 MiB of shared memory"),
+            ({"shared_memory": 0, "resources": {"gpus": 1}}, "shared_memory", "64 MiB of shared memory"),
+        ],
+        [
+            {"processes_per_node": 4},
+            {"shared_memory": 0},
+            {
+                "shared_memory": 0,
+                "processes_per_node": 4,
+                "volumes": [{"name": "shm", "mount_path": "/dev/shm", "empty_dir": True, "in_memory": True}],
+            },
+        ],
+    ),
+    "shared-memory-size": (
+        [({"shared_memory": "64Gi", "resources": {"memory": "32Gi"}}, "shared_memory", "64Gi of shared memory")],
+        [{"resources": {"memory": "32Gi"}}, {"shared_memory": "64Gi"}],
+    ),
+    "gpu-memory": (
+        [
+            (
+                {**llama(), "instance": "p4d.24xlarge", "nodes": 1},
+                "train.model",
+                "on each GPU, and a GPU of p4d.24xlarge has 40.0 GiB",
+            ),
+            ({**llama(strategy="ddp"), "instance": "p5.48xlarge"}, "train.model", "and a GPU of p5.48xlarge has 80.0 GiB"),
+            ({**llama(), "resources": {"gpus": 8, "gpu_memory": "48Gi"}}, "train.model", "and one has 48.0 GiB"),
+        ],
+        [
+            {**llama(activation_checkpointing=True, sequence_length=2048), "instance": "p5.48xlarge"},
+            {**llama(model="./weights"), "instance": "g5.xlarge"},
+            {**llama(), "resources": {"gpus": 8, "gpu_memory": "141Gi"}},
+            llama(),
+            {**train(), "instance": "g4dn.xlarge"},
+        ],
+    ),
+    "host-memory": (
+        [
+            ({**train(), "resources": {"memory": "512Mi"}}, "resources.memory", "and a pod has 512Mi"),
+            ({**llama(), "resources": {"memory": "16Gi"}}, "resources.memory", "the process needs about"),
+        ],
+        [{**train(), "resources": {"memory": "8Gi"}}, train(), {"resources": {"memory": "512Mi"}}],
+    ),
+    "checkpoint-storage": (
+        [
+            (train(checkpoint_dir="/ckpt"), "train.checkpoint_dir", "in each pod's own file system"),
+            (
+                {**train(checkpoint_dir="/work/c"), **volume({"host_path": "/mnt"})},
+                "train.checkpoint_dir",
+                "a folder of each node",
+            ),
+            (
+                {**train(checkpoint_dir="/work/c"), **volume({"empty_dir": True}), "nodes": 1},
+                "train.checkpoint_dir",
+                "empty_dir",
+            ),
+            ({"command": "torchrun train.py --checkpoint_dir /ckpt"}, "command", "folder `/ckpt` is in each pod's own"),
+        ],
+        [
+            {**train(checkpoint_dir="/work/c"), **PVC},
+            {**train(checkpoint_dir="/work/c"), **volume({"fsx": "lustre"})},
+            {**train(checkpoint_dir="/work/c"), **volume({"host_path": "/mnt"}), "nodes": 1},
+            {"command": "torchrun train.py --checkpoint_dir=/work/c", **PVC},
+            {"command": "torchrun train.py --checkpoint_dir=relative"},
+            {**train(checkpoint_dir="/ckpt"), **over(volumes=[{"name": "x", "emptyDir": {}}])},
+            TRAIN,
+        ],
+    ),
+    "checkpoint-read-only": (
+        [
+            ({**train(checkpoint_dir="/work/c"), **volume({"pvc": "w"}, read_only=True)}, "train.checkpoint_dir", "read-only"),
+            ({**train(checkpoint_dir="/work/c"), **volume({"config_map": "w"})}, "train.checkpoint_dir", "a config map"),
+        ],
+        [{**train(checkpoint_dir="/work/c"), **PVC}, {**TRAIN, **volume({"config_map": "w"})}],
+    ),
+    "resume-elsewhere": (
+        [
+            (train(checkpoint_dir="/work/b", resume="/work/a"), "train.resume", "written to `/work/b`"),
+            (train(resume="/work/a"), "train.resume", "written nowhere"),
+            (
+                {"command": "torchrun train.py --checkpoint_dir=/work/b --resume_from_checkpoint=/work/a"},
+                "command",
+                "resumes from `/work/a`",
+            ),
+        ],
+        [
+            train(checkpoint_dir="/work/a"),
+            train(checkpoint_dir="/work/a", resume="/work/a/step-000100"),
+            train(resume="none"),
+            {"command": "torchrun train.py --checkpoint_dir=/work/a --resume_from_checkpoint=/work/a"},
+        ],
+    ),
+    "single-process": (
+        [(train(strategy="none"), "train.strategy", "the job has 2")],
+        [{**train(strategy="none"), "nodes": 1}, train(strategy="ddp")],
+    ),
+    "lanes": (
+        [
+            (train(lanes=7), "train.lanes", "7 lanes cannot be divided among 2 ranks"),
+            ({**train(), **ELASTIC}, "train.lanes", "among 3 ranks"),
+        ],
+        [train(lanes=8), {**train(lanes=12), **ELASTIC}],
+    ),
+    "rate-never-falls": (
+        [(train(lr=1e-4, min_lr=1e-4), "train.min_lr", "the cosine schedule never falls")],
+        [train(lr=1e-4), train(lr=1e-4, min_lr=1e-4, schedule="constant")],
+    ),
+    "secret-in-text": (
+        [
+            ({"env": {"HF_TOKEN": FAKE_TOKEN}}, "env.HF_TOKEN", "a Hugging Face token"),
+            ({"env": {"WANDB_API_KEY": "0123456789abcdef"}}, "env.WANDB_API_KEY", "by the variable's name"),
+            ({"env": {"DATABASE": "postgres://me:hunter22@db/x"}}, "env.DATABASE", "a password in an address"),
+            ({"command": ["torchrun", "train.py", f"--token={FAKE_TOKEN}"]}, "command", "a Hugging Face token"),
+            ({"annotations": {"note": "AKIA" + "A" * 16}}, "annotations.note", "an AWS access key"),
+            (
+                over(containers=[{"name": "pytorch", "env": [{"name": "DB_PASSWORD", "value": "hunter22"}]}]),
+                "overrides.spec.pytorchReplicaSpecs.Worker.template.spec.containers.0.env.0.value",
+                "by the variable's name",
+            ),
+        ],
+        [
+            {"env": {"TOKENIZERS_PARALLELISM": "false", "TOKENIZER": "EleutherAI/gpt-neox-20b", "MAX_TOKEN": "2048"}},
+            {"env": {"HF_TOKEN": {"secret": "hub", "key": "token"}}},
+            {"env": {"HF_TOKEN_PATH": "/run/secrets/hub/token", "API_KEY": "$(FROM_ELSEWHERE)"}},
+            {"hub_token": "hub/token"},
+        ],
+    ),
+    "latest-image": (
+        [
+            ({"image": "train"}, "image", "has no tag, which means `latest`"),
+            ({"image": "registry.example:5000/train:latest"}, "image", "is `latest`"),
+            ({"image": "registry.example:5000/train"}, "image", "has no tag"),
+            ({"pod": {"init_containers": [{"name": "fetch", "image": "busybox"}]}}, "pod", "`busybox` has no tag"),
+        ],
+        [{}, {"image": "registry.example:5000/train:1"}, {"image": "train@sha256:" + "0" * 64}],
+    ),
+    "readiness-gates-rendezvous": (
+        [(over(containers=[{"name": "pytorch", "readinessProbe": {"tcpSocket": {"port": 1}}}]), "overrides", "readinessProbe")],
+        [{}, over(containers=[{"name": "pytorch", "startupProbe": {"tcpSocket": {"port": 1}}}])],
+    ),
+    "unreliable-policy": (
+        [
+            ({"run": {"deadline": "1h"}}, "run.deadline", "`activeDeadlineSeconds` acts late"),
+            ({"run": {"backoff_limit": 3}}, "run.backoff_limit", "`backoffLimit` acts late"),
+        ],
+        [{}, {"run": {"ttl": "1d"}}],
+    ),
+    "exit-code-policy": (
+        [({"restarts": {"policy": "ExitCode"}}, "restarts.policy", "torchrun always returns 1")],
+        [{"restarts": {"policy": "OnFailure"}}, {"restarts": {"policy": "ExitCode"}, "launcher": "python", "command": "a.py"}],
+    ),
+    "short-grace": (
+        [
+            ({"pod": {"grace": 30}}, "pod.grace", "pods have 30 s to end, and torchrun gives its processes 30 s"),
+            ({"torchrun": {"shutdown_timeout": 100}}, "pod.grace", "gives its processes 100 s"),
+        ],
+        [{}, {"pod": {"grace": 10}, "torchrun": {"shutdown_timeout": 5}}],
+    ),
+    "istio-sidecar": (
+        [({"scheduling": {"istio_sidecar": True}}, "scheduling.istio_sidecar", "will not end by themselves")],
+        [{}],
+    ),
+    "gang-size": (
+        [
+            (
+                {"scheduling": {"gang": {"scheduler": "volcano", "min_available": 3}}},
+                "scheduling.gang.min_available",
+                "waits for 3 pods, and the job has 2",
+            )
+        ],
+        [{"scheduling": {"gang": {"scheduler": "volcano", "min_available": 2}}}, {}],
+    ),
+    "container-name": (
+        [(over(containers=None), "overrides", "no container named `pytorch`")],
+        [{}, over(containers=[{"name": "more", "image": "a:1"}])],
+    ),
+}

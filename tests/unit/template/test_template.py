@@ -1,0 +1,173 @@
+"""Manifest templates: what is replaced, what survives, and that no value gets out of its place."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfjob.compile.template import render
+from kfjob.errors import SpecError
+
+HEAD = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n"
+
+
+def data(template: str, keep: tuple[str, ...] = (), **values: str):
+    """The one object's `data`, for a template that is written as its body."""
+    (found,) = render(HEAD + template, values=values, keep=keep).objects
+    return found["data"]
+
+
+def problems(template: str, **values: str):
+    with pytest.raises(SpecError) as raised:
+        render(template, values=values, file="t.yaml")
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("${N}", 8),
+        ("'${N}'", "8"),
+        ('"${N}"', "8"),
+        ("n${N}", "n8"),
+        ("$N", 8),
+        ("${TEXT}", "a b"),
+        ("${N:-4}", 8),
+        ("${OTHER:-4}", 4),
+        ("${EMPTY:-4}", 4),
+        ("'${OTHER:-}'", ""),
+        ("${OTHER:-}", ""),
+        ("${OTHER:-$N}/x", "8/x"),
+        ("${OTHER-d}", "d"),
+        ("${REGISTRY}fsdp:${TAG:-pytorch2.2}", "1.dkr.ecr.eu-west-1.amazonaws.com/fsdp:pytorch2.2"),
+        ("{a: ${N}, b: [${TEXT}, $N]}", {"a": 8, "b": ["a b", 8]}),
+        ("${YES}", "yes"),
+        ("${TRUE}", True),
+        ("${NULL}", "null"),
+        ("${ACCOUNT}", "012345678901"),
+        ("${FLOAT}", 0.5),
+    ],
+)
+def test_names_with_a_value_are_replaced(written, value):
+    values = {"N": "8", "TEXT": "a b", "EMPTY": "", "REGISTRY": "1.dkr.ecr.eu-west-1.amazonaws.com/", "YES": "yes"}
+    values |= {"TRUE": "true", "NULL": "null", "ACCOUNT": "012345678901", "FLOAT": "0.5"}
+    (found,) = render(HEAD + f"data: {written}\n", values=values).objects
+    assert found["data"] == value
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torchrun --node-rank=$RANK --rdzv-endpoint=${MASTER_ADDR}:${MASTER_PORT:-29500}",
+        "$HOSTNAME ${HOSTNAME} $PET_NNODES ${PET_NNODES}",
+        "x=$(nproc) y=`date` z=$((1+1))",
+        r"\$N \${N} \\$N",
+        "$$ $$N $${N} $1 ${1} ${N:1} ${N%x} ${#N} ${N[0]} $ $- $?",
+        "$(N) $$(N)",
+        "$MY_OWN ${KEPT} $KEPT",
+    ],
+)
+def test_what_is_the_pods_survives(line):
+    assert data(f"data: |-\n  {line}\n", keep=("KEPT",), N="8", KEPT="no") == line
+
+
+def test_names_that_are_left_and_mean_nothing_by_themselves_are_told():
+    template = HEAD + "data: $NUM_NODE $RANK $KEPT $N # $COMMENT\n"
+    assert render(template, values={"N": "1"}, keep=["KEPT"]).left == ("NUM_NODE",)
+
+
+def test_names_without_a_value_are_one_error_with_every_place():
+    template = HEAD + "data:\n  a: ${ONE} ${TWO}\n  # b: ${COMMENTED}\n  c: ${EMPTY}\n  d: x${ONE}\n  ${KEY}: 1\n"
+    assert problems(template, EMPTY="").lines() == [
+        "error: `${ONE}` has no value: nobody gave it",
+        "  --> t.yaml:5:6",
+        "  also at 8:7",
+        "hint: give it in the env file or with `--var ONE=…`; `--keep ONE` leaves it for the pod",
+        "",
+        "error: `${TWO}` has no value: nobody gave it",
+        "  --> t.yaml:5:13",
+        "hint: give it in the env file or with `--var TWO=…`; `--keep TWO` leaves it for the pod",
+        "",
+        "error: `${EMPTY}` has no value: it was given, but is empty",
+        "  --> t.yaml:7:6",
+        "hint: give it in the env file or with `--var EMPTY=…`; `--keep EMPTY` leaves it for the pod",
+        "",
+        "error: `${KEY}` has no value: nobody gave it",
+        "  --> t.yaml:9:3",
+        "hint: give it in the env file or with `--var KEY=…`; `--keep KEY` leaves it for the pod",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("template", "where", "why"),
+    [
+        (HEAD + "data: ${A:-${B}}\n", "t.yaml:4:7", "a default with another name in braces"),
+        (HEAD + "data: [1\n", "t.yaml:5", "this is not valid YAML"),
+        (HEAD + "data: {${A}: 1, a: 2}\n", "t.yaml:4", "`a` stands twice"),
+        (HEAD + "data: &x [*x]\n", "t.yaml:4", "an alias may not hold itself"),
+        (HEAD + "---\n- 1\n", "t.yaml:5", "not a Kubernetes object"),
+        ("apiVersion: v1\nkind: Pod\nmetadata: {}\n", "t.yaml:1", "has no `metadata.name`"),
+        (HEAD + "data: " + "[" * 3000, "t.yaml", "this is not valid YAML"),
+    ],
+)
+def test_faults_of_a_template_have_a_place(template, where, why):
+    said = str(problems(template, A="a"))
+    assert f"--> {where}" in said
+    assert why in said
+
+
+def test_aliases_cannot_fill_the_memory():
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
+    assert "too large" in str(problems("\n".join(lines)))
+
+
+def test_yaml_is_read_as_kubectl_reads_it():
+    written = "data: {a: 2026-01-01, b: 12:30:45, c: on, d: ~, e: 1e3, f: &x {k: v}, g: *x, 1: y}\n"
+    assert data(written) == {
+        "a": "2026-01-01",
+        "b": "12:30:45",
+        "c": True,
+        "d": None,
+        "e": "1e3",
+        "f": {"k": "v"},
+        "g": {"k": "v"},
+        "1": "y",
+    }
+
+
+EVERYWHERE = (
+    "data:\n  plain: a${V}b\n  whole: ${V}\n  single: 'a ${V} b'\n  double: \"a ${V} b\"\n  flow: [1, ${V}, {k: $V}]\n"
+    "  block: |\n    a $V\n    b ${V}\n  folded: >-\n    a ${V}\n    b\n  default: ${OTHER:-x$V}\n  ${V}key: 1\n"
+)
+
+
+def shape(value):
+    if isinstance(value, dict):
+        return [shape(one) for one in value.values()]
+    return [shape(one) for one in value] if isinstance(value, list) else None
+
+
+@given(
+    st.text(min_size=1)
+    | st.sampled_from(["a: b", "x # y", "'", '"', "]", "}", "\n- z", "&a", "*a", "!!python/x", "---\n", "${V}"])
+)
+def test_no_value_changes_the_structure_around_it(value):
+    plain = data(EVERYWHERE, V="word")
+    made = data(EVERYWHERE, V=value)
+    assert shape(made) == shape(plain)
+    assert made["double"] == f"a {value} b"
+    assert made["plain"] == f"a{value}b"
+    assert made["block"] == f"a {value}\nb {value}\n"
+    assert made["default"] == f"x{value}"
+    assert made["whole"] == value or isinstance(made["whole"], int | float | bool)
+    assert list(made)[-1] == f"{value}key"
+
+
+@given(st.text(alphabet="$ab{}:-\\()N\n '\"[]#"), st.text(min_size=1))
+def test_any_text_is_rendered_or_refused_in_our_words(text, value):
+    with suppress(SpecError):
+        render(HEAD + "data: " + text, values={"N": value, "a": value})
