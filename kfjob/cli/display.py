@@ -216,15 +216,16 @@ def summary(run: Run, view: JobView, diagnosis: Diagnosis) -> list[str]:
     if diagnosis.first:
         lines += ["", *first_cause(diagnosis)]
     if view.phase is JobPhase.FAILED:
-        lines += last_words(run, view)
+        lines += last_words(run, view, diagnosis)
     return lines
 
 
-def last_words(run: Run, view: JobView) -> list[str]:
+def last_words(run: Run, view: JobView, diagnosis: Diagnosis) -> list[str]:
     """The end of the log of the pod that failed first."""
     if not view.troubles:
         return []
-    trouble = view.troubles[0]
+    guilty = diagnosis.first.pod if diagnosis.first else ""
+    trouble = next((one for one in view.troubles if one.pod == guilty), view.troubles[0])
     lines: list[str] = []
     with suppress(KfjobError):
         lines = [line.text for line in run.logs(trouble.pod, LogRange(tail=LAST_WORDS)) if isinstance(line, LogLine)]
