@@ -145,18 +145,19 @@ def test_ranks_that_call_different_collectives(here: Here, tmp_path: Path):
 @pytest.mark.local
 def test_a_pod_that_was_killed_is_named_and_not_the_one_that_lost_it(here: Here, tmp_path: Path):
     """No torch: what gloo prints when its peer is gone."""
-    code = (
-        "import os, pathlib, signal, time\n"
-        f"met = pathlib.Path({str(tmp_path)!r})\n"
-        "index = os.environ['HOSTNAME'][-1]\n"
-        "(met / index).touch()\n"
-        "while len(list(met.iterdir())) < 2:\n    time.sleep(0.01)\n"
-        "if index == '1':\n    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "print('RuntimeError: [pair.cc:561] Connection closed by peer [127.0.0.2]:5', flush=True)\n"
-        "raise SystemExit(1)\n"
-    )
-    (tmp_path / "met").mkdir()
-    code = code.replace(str(tmp_path), str(tmp_path / "met"))
+    code = f"""
+import os, pathlib, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the job has failed when the other is dead, and this one still has to say so
+met = pathlib.Path({str(tmp_path)!r}, "pid")
+if os.environ["HOSTNAME"].endswith("1"):
+    met.with_suffix(".new").write_text(str(os.getpid()))
+    met.with_suffix(".new").rename(met)
+    os.kill(os.getpid(), signal.SIGKILL)
+while not met.exists() or pathlib.Path("/proc", met.read_text()).exists():
+    time.sleep(0.01)
+print("RuntimeError: [pair.cc:561] Connection closed by peer [127.0.0.2]:5", flush=True)
+raise SystemExit(1)
+"""
     diagnosis = ended(here, code, nodes=2).diagnosis
     assert diagnosis.first
     assert (diagnosis.first.rule, diagnosis.first.pod) == ("pod-killed", "job-worker-1")
