@@ -57,7 +57,7 @@ rootfs() { # prints the path of a Debian file system with Python, as a tar
   tree=$CACHE/rootfs-$(release).tar
   if [ ! -s "$tree" ]; then
     say "making a Debian $(release) file system with Python (once, about a minute)"
-    mmdebstrap --quiet --variant=minbase --include=python3,python3-pip,ca-certificates,procps "$(release)" "$tree.new" >&2
+    mmdebstrap --quiet --format=tar --variant=minbase --include=python3,python3-pip,ca-certificates,procps "$(release)" "$tree.new" >&2
     mv "$tree.new" "$tree"
   fi
   echo "$tree"
