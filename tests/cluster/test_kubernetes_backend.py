@@ -68,7 +68,8 @@ def test_a_job_with_its_own_etcd_comes_and_goes_as_one(space: Space, backend: Ku
 
 
 def test_a_job_whose_etcd_cannot_be_made_is_not_left_behind(space: Space, backend: KubernetesBackend, name: str):
-    taken = {"metadata": {"name": f"{name}-etcd", "namespace": space.name}, "kind": "Service", "spec": {"ports": [{"port": 1}]}}
+    metadata = {"name": f"{name}-etcd", "namespace": space.name}
+    taken = {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": [{"port": 1}]}}
     space.client.call(requests.create(taken))
     with pytest.raises(AlreadyExists, match=f"there is a service `{name}-etcd`"):
         backend.submit(space.plan(name, OBEDIENT, rendezvous="etcd"))
