@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kfjob.api import context
@@ -13,6 +13,7 @@ from kfjob.api.place import Notice
 from kfjob.api.render import resolve_at
 from kfjob.compile.torchrun import operator_environment
 from kfjob.errors import NotFound, Problem
+from kfjob.lint.secrets import looks_like
 from kfjob.plan import JobPlan
 from kfjob.spec.job import JobSpec
 from kfjob.spec.source import Loaded, Positions
@@ -61,7 +62,14 @@ def explain(loaded: Loaded, *, settings: Settings, notice: Notice) -> Explanatio
         found[one.path] = Value(path=one.path, value=one.value, origin=one.origin, reason=one.reason, place=place)
     order = {name: index for index, name in enumerate(JobSpec.model_fields)}
     values = sorted(found.values(), key=lambda value: order.get(value.path.partition(".")[0], len(order)))
-    return Explanation(plan=plan, values=tuple(values))
+    return Explanation(plan=plan, values=tuple(map(_without_secret, values)))
+
+
+def _without_secret(value: Value) -> Value:
+    """What looks like a secret is not shown: terminals are shared, and their output is kept."""
+    _, _, name = value.path.rpartition("env.")
+    what = looks_like(value.value, name)
+    return replace(value, value=f"(not shown: this looks like {what})") if what else value
 
 
 def _written(spec: JobSpec, positions: Positions) -> Iterator[Value]:

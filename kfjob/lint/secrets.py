@@ -33,12 +33,19 @@ def secret_in_text(job: Job) -> Iterator[Finding]:
     """
     seen = set()
     for path, text, name in _texts(job):
-        what = next((what for what, pattern in _TOKENS if pattern.search(text)), None)
-        if what is None and _NAMES.search(name) and len(text) >= _SHORTEST and not text.startswith(("/", "$(", "${")):
-            what = "a secret, by the variable's name"
+        what = looks_like(text, name)
         if what and path not in seen:
             seen.add(path)
             yield Finding(path=path, message=f"this looks like {what}, in plain text", hint=_hint(path, name))
+
+
+def looks_like(text: str, name: str = "") -> str | None:
+    """Which kind of secret the text seems to be, by its shape or by the `name` of the variable that holds it."""
+    if what := next((what for what, pattern in _TOKENS if pattern.search(text)), None):
+        return what
+    if _NAMES.search(name) and len(text) >= _SHORTEST and not text.startswith(("/", "$(", "${")):
+        return "a secret, by the variable's name"
+    return None
 
 
 def _hint(path: str, name: str) -> str:

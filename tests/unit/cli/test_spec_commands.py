@@ -60,6 +60,16 @@ def test_explain_has_every_decision_of_the_plan(kfjob, spec):
     assert all(one.reason == values[one.path]["reason"] for one in decisions)
 
 
+def test_explain_shows_no_secret(kfjob, spec, here):
+    token = "hf_" + "x" * 34
+    (here / "job.yaml").write_text(SPEC.replace("env: {", f"env: {{HF_TOKEN: {token}, DB_PASSWORD: tomato-soup, "))
+    for form in ("json", "table"):
+        assert kfjob("explain", spec, "-o", form) == 0
+        assert token not in kfjob.out
+        assert "tomato-soup" not in kfjob.out
+        assert "this looks like a Hugging Face token" in kfjob.out
+
+
 def test_explain_is_a_table_for_people(kfjob, spec):
     assert kfjob("explain", spec) == 0
     (row,) = [line for line in kfjob.out.splitlines() if line.startswith("processes_per_node")]
