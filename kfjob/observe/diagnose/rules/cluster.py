@@ -234,7 +234,7 @@ RULES = (
     Rule(
         id="deadline",
         title="the job was ended by its deadline",
-        cause="it was active longer than `run_policy.deadline` allows; the operator deletes its pods and their logs",
+        cause="it was active longer than `run.deadline` allows; the operator deletes its pods and their logs",
         remedy="raise the deadline, or resume from the last checkpoint with `kfjob relaunch`",
         subject=Subject.JOB,
         markers=("deadline", "Deadline"),
@@ -244,7 +244,7 @@ RULES = (
     Rule(
         id="backoff-limit",
         title="the job failed too often",
-        cause="its pods were restarted as often as `run_policy.backoff_limit` allows; the operator deletes them and their logs",
+        cause="its pods were restarted as often as `run.backoff_limit` allows; the operator deletes them and their logs",
         remedy="what ended the pods is the cause: `kfjob submit --follow` keeps their logs",
         subject=Subject.JOB,
         markers=("backoff limit", "BackoffLimit"),

@@ -94,7 +94,7 @@ RULES = (
         id="permission-denied",
         title="the program may not use `{path}`",
         cause="the container's user has no right to it",
-        remedy="set the volume's group (`security.fs_group`), or the user the container runs as",
+        remedy="set the volume's group (`fsGroup` in `pod.security_context`), or the user the container runs as",
         markers=("Permission denied", "Read-only file system"),
         pattern=r"\[Errno (?:13|30)\] (?:Permission denied|Read-only file system): '(?P<path>[^']*)'",
     ),
