@@ -43,7 +43,9 @@ def test_an_unknown_job_is_exit_code_3(space, tmp_path):
 
 def test_what_the_api_server_refuses_is_told_in_its_words(space, tmp_path):
     job = str(tmp_path / "job.yaml")
-    done = kfjob(space, tmp_path, "submit", job, "--set", "resources={cpu: 2}", "--set", "labels={bad label: x}")
+    manager = "overrides={spec: {runPolicy: {managedBy: example.com/nobody}}}"  # the operator's webhook knows two
+    done = kfjob(space, tmp_path, "submit", job, "--set", manager)
     assert done.returncode == 1, done.stderr
-    assert "bad label" in done.stderr
+    assert "managedBy" in done.stderr
+    assert "example.com/nobody" in done.stderr
     assert kfjob(space, tmp_path, "list").stdout.count("train") == 0
