@@ -5,15 +5,15 @@ All but JSON goes to stderr.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from kfjob.backends.base import LogRange
 from kfjob.cli import text
 from kfjob.cli.diagnose import diagnosis_json, first_cause
+from kfjob.cli.options import print_json
 from kfjob.errors import KfjobError
 from kfjob.events import JobPhase, LogLine
 from kfjob.observe.diagnose.answer import diagnose
@@ -102,16 +102,16 @@ class JsonDisplay(Display):
 
     def say(self, when: int | None, who: str, what: str) -> None:
         """Something happened."""
-        _print_json({"kind": "news", "time": when, "of": who, "text": what})
+        print_json({"kind": "news", "time": when, "of": who, "text": what})
 
     def progressed(self, view: JobView, now: float) -> None:  # noqa: ARG002 - machines get every step
         """A new step was reported."""
-        _print_json({"kind": "progress"} | text.training_json(view.training) | {"total": view.total, "eta": view.eta})
+        print_json({"kind": "progress"} | text.training_json(view.training) | {"total": view.total, "eta": view.eta})
 
     def summary(self, view: JobView) -> None:
         """The whole view."""
         diagnosed = {"diagnosis": diagnosis_json(self.diagnosis(view))}
-        _print_json({"kind": "end"} | self.run.describe() | text.view_json(view) | diagnosed)
+        print_json({"kind": "end"} | self.run.describe() | text.view_json(view) | diagnosed)
 
 
 class LiveDisplay(Display):
@@ -230,8 +230,3 @@ def last_words(run: Run, view: JobView, diagnosis: Diagnosis) -> list[str]:
     with suppress(KfjobError):
         lines = [line.text for line in run.logs(trouble.pod, LogRange(tail=LAST_WORDS)) if isinstance(line, LogLine)]
     return ["", f"the last lines of `{trouble.pod}` ({trouble.reason}):", *(f"  {line}" for line in lines)]
-
-
-def _print_json(value: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(value) + "\n")
-    sys.stdout.flush()

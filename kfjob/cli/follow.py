@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -49,12 +48,6 @@ def exit_code(phase: JobPhase | None) -> int:
 
     ends = {JobPhase.SUCCEEDED: 0, JobPhase.FAILED: JobFailed.exit_code, JobPhase.STOPPED: JobStopped.exit_code}
     return ends.get(phase, JobUnfinished.exit_code) if phase else JobUnfinished.exit_code
-
-
-def print_json(value: dict[str, Any]) -> None:
-    """One value, one line."""
-    sys.stdout.write(json.dumps(value) + "\n")
-    sys.stdout.flush()
 
 
 def follow(run: Run, form: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -59,6 +60,12 @@ def output(*formats: str) -> Callable[[Command], Command]:
 from_option: Callable[[Command], Command] = click.option(
     "--from", "folder", metavar="DIR", help="Read a folder of saved logs instead of asking a backend."
 )
+
+
+def print_json(value: dict[str, Any]) -> None:
+    """One value, one line."""
+    sys.stdout.write(json.dumps(value) + "\n")
+    sys.stdout.flush()
 
 
 def notice(text: str) -> None:

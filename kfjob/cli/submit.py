@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kfjob.cli.options import Settings, Source, notice, output, read_spec, spec_or_template, strict, where
+from kfjob.cli.options import Settings, Source, notice, output, print_json, read_spec, spec_or_template, strict, where
 from kfjob.cli.options import spec as spec_option
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def submit(*, source: Source, follow: bool, dry_run: str | None, output: str, se
         return _dry_run(source, dry_run, output, settings)
     run = _submitted(source, settings)
     if output == "json":
-        following.print_json(run.describe())
+        print_json(run.describe())
     else:
         click.echo(run.name)
     if not follow:
@@ -53,7 +53,6 @@ def _submitted(source: Source, settings: Settings) -> Run:
 
 def _dry_run(source: Source, how: Any, output: str, settings: Settings) -> int:
     from kfjob.api import dry_run
-    from kfjob.cli.follow import print_json
 
     if source.template:
         objects = _objects(source, settings)
