@@ -50,13 +50,9 @@ class KubernetesBackend:
     def submit(self, plan: JobPlan) -> JobRef:
         """Create the job and then what belongs to it; if that fails, the job is deleted again."""
         ref = _ref(self._created(plan))
-        try:
+        with self._whole_or_gone(ref):
             for manifest in manifests(plan, owner_uid=ref.uid)[1:]:
                 self._client.call(requests.create(manifest))
-        except BaseException:
-            with contextlib.suppress(KfjobError):  # the first failure is the one to report
-                self._client.call(requests.delete_job(ref.namespace, ref.name, ref.uid))
-            raise
         return ref
 
     def apply(self, plan: JobPlan) -> JobRef:
@@ -72,16 +68,12 @@ class KubernetesBackend:
         job, others = _job_first(objects)
         ref = _ref(self._client.call(requests.create(job)))
         there = []
-        try:
+        with self._whole_or_gone(ref):
             for one in others:
                 try:
                     self._client.call(requests.create(owned(one, ref.name, ref.uid)))
                 except AlreadyExists:
                     there.append(one)
-        except BaseException:
-            with contextlib.suppress(KfjobError):  # the first failure is the one to report
-                self._client.call(requests.delete_job(ref.namespace, ref.name, ref.uid))
-            raise
         return ref, there
 
     def dry_run(self, objects: Sequence[Object]) -> list[Object]:
@@ -154,6 +146,16 @@ class KubernetesBackend:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+    @contextlib.contextmanager
+    def _whole_or_gone(self, ref: JobRef) -> Iterator[None]:
+        """Delete the job again if what belongs to it cannot be made."""
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(KfjobError):  # the first failure is the one to report
+                self._client.call(requests.delete_job(ref.namespace, ref.name, ref.uid))
+            raise
 
     def _created(self, plan: JobPlan) -> Object:
         """The job that was created. If the answer to the request is lost, the job itself tells whether it was carried out."""
