@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import Any
 
 from kfjob.api.archive import Reader
 from kfjob.backends.base import JobRef, LogRange
@@ -35,8 +37,23 @@ def config_of_snapshot(snapshot: JobSnapshot) -> ObserveConfig:
     """What observation needs of a job that is there; of one that kfjob did not submit, its pods are all that is known."""
     if snapshot.spec:
         return config_of_spec(JobSpec.model_validate_json(snapshot.spec))
+    if snapshot.manifest:
+        return config_of_job(next(one for one in json.loads(snapshot.manifest) if one["kind"] == names.KIND))
     pods = sorted(snapshot.pods, key=lambda pod: (pod.replica_type != "Master", pod.replica_index))
     return ObserveConfig(workers=tuple(pod.pod for pod in pods))
+
+
+def config_of_job(job: Mapping[str, Any]) -> ObserveConfig:
+    """What observation needs of a PyTorchJob that was never a spec."""
+    spec = job.get("spec") or {}
+    replicas = spec.get("pytorchReplicaSpecs") or {}
+    pods = [
+        names.pod_name(job["metadata"]["name"], kind, index)
+        for kind in ("Master", "Worker")
+        if kind in replicas
+        for index in range((replicas[kind] or {}).get("replicas", 1))
+    ]
+    return ObserveConfig(workers=tuple(pods), rendezvous=(spec.get("elasticPolicy") or {}).get("rdzvBackend") or "")
 
 
 def config_of_spec(spec: JobSpec) -> ObserveConfig:

@@ -131,8 +131,8 @@ class Run:
 
     def relaunch(self, *, timeout: float = stopping.STOP_TIMEOUT) -> Run:
         """Stop the job and submit the recorded spec again."""
-        plan, ref = relaunching.relaunch(self.place, self.name, timeout=timeout)
-        return Run(self.place, ref, look.config_of_plan(plan))
+        ref, config = relaunching.relaunch(self.place, self.name, timeout=timeout)
+        return Run(self.place, ref, config)
 
     @property
     def _reader(self) -> archive.Reader:

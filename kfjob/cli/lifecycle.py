@@ -28,16 +28,14 @@ def stop(*, job: str, timeout: float, no_archive: bool, settings: Settings) -> N
 @click.option("--timeout", default=300.0, show_default=True, metavar="SECONDS", help="How long its pods may take to go.")
 @where
 def relaunch(*, job: str, follow: bool, timeout: float, settings: Settings) -> int:
-    """Stop a job and submit its recorded spec again, with a new launch id and the same checkpoint folder."""
-    from kfjob.api.look import config_of_plan
+    """Stop a job and submit what is recorded of it again, with a new launch id and the same checkpoint folder."""
     from kfjob.api.place import place_of
     from kfjob.api.relaunch import relaunch as again
     from kfjob.api.run import Run
     from kfjob.cli import follow as following
 
     at = place_of(job, settings, notice=notice)
-    plan, ref = again(at, job, timeout=timeout)
-    run = Run(at, ref, config_of_plan(plan))
+    run = Run(at, *again(at, job, timeout=timeout))
     click.echo(run.name)
     click.echo(f"relaunched `{run.name}` (launch {run.launch})", err=True)
     return following.follow(run, "auto") if follow else 0

@@ -194,7 +194,7 @@ def test_relaunch_of_a_stopped_job_takes_the_spec_from_the_archive(fake, kfjob):
 def test_relaunch_of_a_foreign_job_stops_nothing(fake, kfjob):
     fake.play("train", *script.TRAINING)
     assert kfjob("relaunch", "train") == 2
-    assert "was not submitted by kfjob" in kfjob.err
+    assert "kfjob did not submit it" in kfjob.err
     assert fake.calls == []
 
 
