@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import ClassVar, Self
 
 from kfjob.backends.base import JobRef, LogRange
-from kfjob.backends.kubernetes import changes, requests
+from kfjob.backends.kubernetes import changes, ownership, requests
 from kfjob.backends.kubernetes.client import Backoff, Client
 from kfjob.backends.kubernetes.connect import connect
 from kfjob.backends.kubernetes.errors import Broken, Conflict
@@ -23,6 +23,8 @@ from kfjob.errors import AlreadyExists, BackendError, KfjobError, NotFound, Unre
 from kfjob.events import JobChanged, JobSnapshot, LogGap, LogLine, PodChanged
 from kfjob.plan import BackendName, JobPlan
 from kfjob.spec import names
+
+TAKE_OVER_ATTEMPTS = 5
 
 
 class KubernetesBackend:
@@ -57,8 +59,17 @@ class KubernetesBackend:
 
     def apply(self, plan: JobPlan) -> JobRef:
         """Change the live job by a server-side apply, where that is possible in place."""
-        live = self._client.call(requests.get(names.PLURAL, plan.namespace, plan.name))
-        return _ref(self._client.call(requests.apply(changes.in_place(plan, live))))
+        for attempt in range(1, TAKE_OVER_ATTEMPTS + 1):
+            live = self._client.call(requests.get(names.PLURAL, plan.namespace, plan.name))
+            wanted = changes.in_place(plan, live)
+            try:
+                if operations := ownership.taking_over(live):
+                    self._client.call(requests.patch(names.PLURAL, plan.namespace, plan.name, operations))
+                break
+            except Conflict:  # the operator has written its status in between
+                if attempt == TAKE_OVER_ATTEMPTS:
+                    raise
+        return _ref(self._client.call(requests.apply(wanted)))
 
     def create(self, objects: Sequence[Object]) -> tuple[JobRef, list[Object]]:
         """Create objects that somebody wrote: the PyTorchJob first, then the others, which it will own.
@@ -90,7 +101,9 @@ class KubernetesBackend:
         live = self._client.call(requests.get(names.PLURAL, plan.namespace, plan.name))
         wanted = changes.for_live(plan, live)
         version = str(live["metadata"]["resourceVersion"])
-        return changes.differences(live, self._client.call(requests.dry_replace(wanted, resource_version=version)))
+        found = changes.differences(live, self._client.call(requests.dry_replace(wanted, resource_version=version)))
+        etcd = changes.etcd_change(plan, self._etcd_of(plan)) if plan.own_etcd_image else None
+        return [*found, etcd] if etcd else found
 
     def get(self, name: str, *, namespace: str) -> JobSnapshot:
         """The job and its pods as they are now."""
@@ -169,6 +182,12 @@ class KubernetesBackend:
                 if _ref(job).launch == plan.launch:
                     return job
             raise
+
+    def _etcd_of(self, plan: JobPlan) -> Object | None:
+        try:
+            return self._client.call(requests.get("pods", plan.namespace, names.etcd_name(plan.name)))
+        except NotFound:
+            return None
 
     def _is_gone(self, ref: JobRef) -> bool:
         """Whether nothing is left of a job that is being deleted; the cheapest question first."""
