@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +39,14 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def etcd(space: Space, certificates: Path) -> Iterator[str]:
+def etcd(space: Space, certificates: Path) -> str:
     """The endpoint of an etcd that nobody may use without a certificate."""
     secret = {part: base64.b64encode((certificates / part).read_bytes()).decode() for part in FILES}
     metadata = {"name": "etcd-client", "namespace": space.name}
     made = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": secret}
     for one in (made, server(space), service(space)):
         space.client.call(requests.create(one))
-    yield f"{HOST}:2379"
+    return f"{HOST}:2379"
 
 
 def server(space: Space) -> dict[str, Any]:
