@@ -255,6 +255,9 @@ class JobSpec(Model):
             raise fault(
                 "nothing_to_run", "the job has nothing to run", path="", hint="add `train:` for kfjob's trainer, or `command:`"
             )
+        folder = value.checkpoint_dir if value else None
+        if folder and (why := names.path_fault(folder)):
+            raise fault("checkpoint_folder", f"this folder cannot be made: {why}", path="train.checkpoint_dir")
         return value
 
 
