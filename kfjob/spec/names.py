@@ -15,7 +15,7 @@ LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 MAX_LABEL = 63
 MAX_NAME = 253
 MAX_PATH = 4096 - 1 - 256
-"""Linux takes paths of 4096 bytes with the zero at their end (limits.h); what a trainer makes in a folder needs some of them."""
+"""Linux takes paths of 4096 bytes with the zero at their end (limits.h); what is made in a folder needs some of them."""
 MAX_PATH_PART = 255
 
 API_GROUP = "kubeflow.org"
@@ -81,7 +81,7 @@ def longest_derived(job: str, nodes: int, *, own_etcd: bool) -> str:
 
 
 def path_fault(path: str) -> str | None:
-    """What keeps a folder of this name, and the files that a job makes in it, from being made on Linux; None if nothing does."""
+    """What keeps a folder of this name, and files in it, from being made on Linux; None if nothing does."""
     if "\0" in path:
         return "it holds a zero byte"
     if (size := len(path.encode())) > MAX_PATH:
