@@ -13,7 +13,7 @@ from kfjob.api.archive import Reader
 from kfjob.backends.base import JobRef, LogRange
 from kfjob.errors import NotFound, WaitTimeout
 from kfjob.events import JobSnapshot, LogGap, LogLine, PodChanged, PodPhase, Tick
-from kfjob.observe.config import ObserveConfig
+from kfjob.observe.config import Limits, ObserveConfig
 from kfjob.observe.master import Confidence, Master, NoMaster
 from kfjob.observe.view import JobView, fold
 from kfjob.plan import JobPlan
@@ -65,6 +65,7 @@ def config_of_spec(spec: JobSpec) -> ObserveConfig:
         processes_per_node=processes if isinstance(processes, int) else None,
         expected_steps=spec.train.max_steps if spec.train else None,
         trainer="kfjob" if spec.train else "",
+        limits=Limits(**spec.watchdog.model_dump()),
         loglevel=loglevel if isinstance(loglevel := spec.env.get("LOGLEVEL", "INFO"), str) else "INFO",
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kfjob.api import archive, look
+from kfjob.api import archive, look, watchdog
 from kfjob.api import follow as following
 from kfjob.api import relaunch as relaunching
 from kfjob.api import stop as stopping
@@ -109,21 +109,27 @@ class Run:
         return self._reader.logs(self.ref, pod, wanted or LogRange())
 
     def follow(self) -> Iterator[tuple[JobView, Event]]:
-        """Every event with the view after it, until the job has ended. Leaving the loop lets the job go on."""
+        """Every event with the view after it, until the job has ended. Leaving the loop lets the job go on.
+
+        Raises:
+            JobStopped: the job went over a limit of its `watchdog`, and was stopped.
+        """
         view = JobView(config=self.config)
         for event in following.events(self.place.backend, self.ref):
             view = reduce(view, event)
             yield view, event
+            watchdog.enforce(self.place, self.name, view)
 
     def wait(self, *, timeout: float | None = None) -> JobPhase:
         """Wait for the end; how it ended.
 
         Raises:
             WaitTimeout: it goes on after `timeout` seconds.
+            JobStopped: it went over a limit of its `watchdog`, and was stopped.
         """
         if self.kept:
             return self.kept.snapshot().job.phase
-        return waiting.wait(self.place.backend, self.ref, timeout=timeout)
+        return waiting.wait(self.place, self.ref, self.config, timeout=timeout)
 
     def stop(self, *, timeout: float = stopping.STOP_TIMEOUT) -> Path | None:
         """End the job and free its name; the folder of its archive."""

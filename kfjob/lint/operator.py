@@ -47,18 +47,20 @@ def unreliable_policy(job: Job) -> Iterator[Finding]:
 
     `activeDeadlineSeconds` is looked at only when another event of the job happens to arrive, `backoffLimit` counts the
     restarts of running pods only. When either acts it deletes all pods whatever `cleanPodPolicy` says, and their logs with
-    them.
+    them. A limit of `watchdog` is enforced by whoever follows the job or waits for it, who archives the logs first.
     """
+    watchdog = job.spec.watchdog
     policy = job.manifest["spec"].get("runPolicy") or {}
-    for key, field, better in (
+    for key, field, guarded, better in (
         (
             "activeDeadlineSeconds",
             "run.deadline",
-            "`kfjob wait --timeout` and `kfjob stop` end a job in time, and keep its logs",
+            watchdog.deadline,
+            "say `watchdog: {deadline: …}`, a little less, and let `kfjob wait` wait for the job",
         ),
-        ("backoffLimit", "run.backoff_limit", "`restarts.max` limits the restarts that torchrun makes, and the pods stay"),
+        ("backoffLimit", "run.backoff_limit", watchdog.crashes, "say `watchdog: {crashes: …}`, and let `kfjob wait` wait"),
     ):
-        if policy.get(key) is not None:
+        if policy.get(key) is not None and guarded is None:
             yield Finding(path=field, message=f"the operator's `{key}` acts late or never, and deletes the logs", hint=better)
 
 

@@ -29,6 +29,7 @@ from kfjob.spec.rendezvous import Elastic, Launcher, Rendezvous, RendezvousField
 from kfjob.spec.scheduling import Restarts, Run, Scheduling
 from kfjob.spec.train import TrainSpec
 from kfjob.spec.volumes import Volume
+from kfjob.spec.watchdog import Watchdog
 
 __all__ = ["SPEC_VERSION", "JobSpec", "Rendezvous", "Resources", "Restarts", "Volume"]
 
@@ -98,6 +99,7 @@ class JobSpec(Model):
     )
     restarts: Restarts = Restarts()
     run: Run = Run()
+    watchdog: Watchdog = Watchdog()
     scheduling: Scheduling = Scheduling()
     service_account: ObjectName | None = None
     pod: Pod = Pod()
