@@ -28,7 +28,7 @@ def markdown() -> str:
 
 
 def _section(name: str) -> Iterator[str]:
-    with click.Context(kfjob, info_name="kfjob", **kfjob.context_settings | _WIDTH) as top:
+    with click.Context(kfjob, info_name="kfjob", **{**kfjob.context_settings, **_WIDTH}) as top:
         command = kfjob.get_command(top, name)
         assert command is not None  # noqa: S101 - the table of commands names it
         yield from _shown(command, click.Context(command, info_name=name, parent=top, **_WIDTH), f"kfjob {name}")

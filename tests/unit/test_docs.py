@@ -51,7 +51,7 @@ def test_the_command_line_is_one(page: str, line: str):
     if name.startswith("-"):
         return
     assert name in COMMANDS, f"{page}: `{line}`"
-    with click.Context(kfjob, info_name="kfjob") as top:
+    with click.Context(kfjob, info_name="kfjob", **kfjob.context_settings) as top:
         command = kfjob.get_command(top, name)
         assert command is not None
         try:
