@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -25,6 +26,9 @@ from kfjob.image.registry.secrets import Login, LoginSource, Secret, anonymous
 from kfjob.image.registry.transport import Patience
 
 USER, PASSWORD = "AWS", "a-password-that-must-never-be-seen"
+_HASHED = "$2b$04$i2yioWjfCvz6d8LBptpWl.JFCV4r43VyNOAq7mEVYMNtEosYCl93C"  # of the password, by bcrypt
+NEXT_PASSWORD = "the-next-password"  # noqa: S105 - of a test's registry
+_NEXT_HASHED = "$2b$04$BO/bv80o24AwI74MYoY/YuELppP72Dk3iEdxe5sUqpq6ExG.2cLE2"
 HURRIED = Patience(tries=4, first_pause=0.01, connect=5, read=20)
 
 
@@ -51,12 +55,16 @@ class RealRegistry:
     def get(self, path: str, accept: str = "*/*") -> bytes:
         """By other code than kfjob's."""
         url = f"{'https' if self.ca else 'http'}://{self.host}/v2/{path}"
-        request = urllib.request.Request(url, headers={"Accept": accept})
+        request = urllib.request.Request(url, headers={"Accept": accept})  # noqa: S310 - http or https
         context = ssl.create_default_context(cafile=self.ca) if self.ca else None
         if self.ca:
             request.add_header("Authorization", f"Basic {b64encode(f'{USER}:{PASSWORD}'.encode()).decode()}")
-        with urllib.request.urlopen(request, timeout=20, context=context) as answer:
+        with urllib.request.urlopen(request, timeout=20, context=context) as answer:  # noqa: S310
             return bytes(answer.read())
+
+    def change_password(self) -> None:
+        """To NEXT_PASSWORD, at once."""
+        (self.folder / "htpasswd").write_text(f"{USER}:{_NEXT_HASHED}\n")
 
     def checked_blob(self, repository: str, digest: str) -> bytes:
         body = self.get(f"{repository}/blobs/{digest}")
@@ -75,10 +83,10 @@ def free_port() -> int:
 
 
 @contextmanager
-def real_registry(folder: Path, *, tls: bool = False) -> Iterator[RealRegistry]:
+def real_registry(folder: Path, *, tls: bool = False, auth: dict[str, Any] | None = None) -> Iterator[RealRegistry]:
     assert shutil.which("docker-registry"), "the tests of images need a registry\nhint: apt-get install docker-registry"
     port = free_port()
-    config = {
+    config: dict[str, Any] = {
         "version": "0.1",
         "log": {"level": "warn"},
         "storage": {"filesystem": {"rootdirectory": str(folder / "data")}, "delete": {"enabled": True}},
@@ -87,8 +95,10 @@ def real_registry(folder: Path, *, tls: bool = False) -> Iterator[RealRegistry]:
     ca = None
     if tls:
         ca = _certificate(folder)
-        config["http"]["tls"] = {"certificate": str(folder / "cert.pem"), "key": str(folder / "key.pem")}  # type: ignore[index]
+        config["http"]["tls"] = {"certificate": str(folder / "cert.pem"), "key": str(folder / "key.pem")}
         config["auth"] = {"htpasswd": {"realm": "test", "path": str(_htpasswd(folder))}}
+    if auth:
+        config["auth"] = auth
     (folder / "config.yml").write_text(yaml.safe_dump(config))
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(["docker-registry", "serve", str(folder / "config.yml")], stdout=log, stderr=log)
@@ -114,16 +124,22 @@ def _wait(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
 def _certificate(folder: Path) -> Path:
     names = "subjectAltName=IP:127.0.0.1,DNS:localhost"
     argv = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
-    argv += ["-subj", "/CN=test registry", "-addext", names, "-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
+    argv += [
+        "-subj",
+        "/CN=test registry",
+        "-addext",
+        names,
+        "-keyout",
+        str(folder / "key.pem"),
+        "-out",
+        str(folder / "cert.pem"),
+    ]
     subprocess.run(argv, check=True, capture_output=True)
     return folder / "cert.pem"
 
 
 def _htpasswd(folder: Path) -> Path:
-    import bcrypt
-
-    hashed = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(4)).decode()
-    (folder / "htpasswd").write_text(f"{USER}:{hashed}\n")
+    (folder / "htpasswd").write_text(f"{USER}:{_HASHED}\n")
     return folder / "htpasswd"
 
 

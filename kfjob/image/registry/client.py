@@ -199,15 +199,14 @@ class Registry:
         ours = _same_place(call.url, self.endpoint.url)  # an address that the registry gave may be anywhere
         answer = self._once(call, call.url, self._authorization.headers(call.scopes) if ours else {})
         if answer.status == _UNAUTHORIZED and ours:
-            answer.drain_conn()
-            if self._authorization.answer(answer.headers, call.scopes):
-                answer = self._once(call, call.url, self._authorization.headers(call.scopes))
+            refusal = answered(call.asked, answer.status, _whole(answer))
+            if not self._authorization.answer(answer.headers, call.scopes):
+                raise refusal
+            answer = self._once(call, call.url, self._authorization.headers(call.scopes))
         answer = self._redirected(call, answer)
-        if answer.status < _ERROR or answer.status in call.expected:
-            return answer
-        body = answer.read(_LARGEST_DOCUMENT) if call.stream else answer.data
-        answer.release_conn()
-        raise answered(call.asked, answer.status, body)
+        if answer.status >= _ERROR and answer.status not in call.expected:
+            raise answered(call.asked, answer.status, _whole(answer))
+        return answer
 
     def _redirected(self, call: Call, answer: Answer) -> Answer:
         url = call.url
@@ -223,6 +222,13 @@ class Registry:
     def _once(self, call: Call, url: str, authorization: Mapping[str, str]) -> Answer:
         headers = {"User-Agent": "kfjob", **call.headers, **authorization}
         return self._transport.once(call.asked, call.method, url, headers, call.body, stream=call.stream)
+
+
+def _whole(answer: Answer) -> bytes:
+    """The body of an error; its connection is free again."""
+    body = answer.data
+    answer.release_conn()
+    return body
 
 
 def _check(body: bytes, promised: str, asked: Asked) -> None:

@@ -77,7 +77,7 @@ def _login(entry: Mapping[str, Any], where: str) -> Login | None:
     user, password = entry.get("username") or "", entry.get("password") or ""
     if said := entry.get("auth"):
         try:
-            user, _, password = base64.b64decode(said).decode().partition(":")
+            user, _, password = base64.b64decode(said, validate=True).decode().partition(":")
         except (ValueError, TypeError):
             raise UsageError("a stored login cannot be read", where=where, cause="its `auth` is not base64") from None
     return Login(user=user, password=Secret(password.rstrip("\0"))) if user else None
