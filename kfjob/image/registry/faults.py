@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,7 +87,7 @@ def _one(error: dict[str, Any]) -> str:
 
 
 def _first_line(err: Exception) -> str:
-    """The reason without the object's address and the URL that urllib3 puts before it."""
-    text = str(getattr(err, "reason", None) or err).splitlines()[0] if str(err) else type(err).__name__
-    text = text.partition("object at 0x")[2].partition(": ")[2] or text
+    """The reason, without what urllib3 puts before it: the connection as an object, and the URL."""
+    text = str(getattr(err, "reason", None) or err).partition("\n")[0] or type(err).__name__
+    text = re.sub(r"^<?\w+(\.\w+)*(\(.*?\)| object at 0x\w+)>?: ", "", text)
     return text.partition("?")[0]
