@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from kfjob.api.place import Notice
 from kfjob.errors import UsageError
@@ -14,7 +15,7 @@ from kfjob.image.copies import Place, Sent, bring
 from kfjob.image.folder import read_folder, secrets_warning
 from kfjob.image.layers import Layer, packed
 from kfjob.image.onto import Images, Rewritten, put_onto, read_images
-from kfjob.image.references import ImageRef, parse
+from kfjob.image.references import DOCKER_HUB, ImageRef, parse
 from kfjob.image.registry.transport import PATIENT, Patience
 from kfjob.image.registry.uploads import Progress, silent
 
@@ -30,7 +31,23 @@ class CodePushed:
     layer_size: int  # bytes, compressed
     sent: Sent
     is_new: bool  # False: the registry had it already, and nothing was sent
-    platforms: tuple[str, ...] = field(default=())
+    platforms: tuple[str, ...]
+
+    def describe(self) -> dict[str, Any]:
+        """For machines."""
+        return {
+            "image": str(self.ref),
+            "digest": self.ref.digest,
+            "tag": self.ref.tag,
+            "registry": self.ref.registry,
+            "repository": self.ref.repository,
+            "pushed": self.is_new,
+            "files": self.files,
+            "layer_bytes": self.layer_size,
+            "bytes_sent": self.sent.uploaded + self.sent.copied,
+            "bytes_there": self.sent.there + self.sent.mounted,
+            "platforms": list(self.platforms),
+        }
 
 
 def push_code(
@@ -48,8 +65,8 @@ def push_code(
 ) -> CodePushed:
     """Put the folder `code` onto the image `onto`, as its working directory or at `workdir`, which it then becomes.
 
-    `to` is the repository, and if wanted the tag, of the new image: unset, the base's repository and a tag made of the
-    content. Code that was put on before in this way is replaced. `platforms` (`linux/amd64`) leaves others out.
+    `to` is the repository, and if wanted the tag, of the new image: without a host in the base's registry; unset, the
+    base's repository and a tag made of the content. Code that was put on before in this way is replaced. `platforms` (`linux/amd64`) leaves others out.
 
     Raises:
         UsageError: a name is not one of an image; the image says no working directory and neither do you.
@@ -57,9 +74,8 @@ def push_code(
         Refused: a link leads out of the folder, a file changes while it is read.
         Forbidden, Unreachable: the registry says no, or nothing. The tag is written last, so nothing half-done has a name.
     """
-    base_ref, wanted = parse(onto), parse(to) if to else None
-    if wanted and wanted.digest:
-        raise UsageError(f"`{to}` names a digest, and an image to be made has none yet", hint="REPOSITORY or REPOSITORY:TAG")
+    base_ref = parse(onto)
+    wanted = _target(to, base_ref) if to else None
     folder = read_folder(code)
     if warning := secrets_warning(folder):
         notice(warning)
@@ -99,6 +115,15 @@ def _places(base: Images, workdir: str | None) -> Iterator[str]:
         if not into:
             raise UsageError("the image has no working directory to put code into", hint="`--workdir /workspace` names one")
         yield into
+
+
+def _target(to: str, base: ImageRef) -> ImageRef:
+    wanted = parse(to)
+    if wanted.digest:
+        raise UsageError(f"`{to}` names a digest, and an image to be made has none yet", hint="REPOSITORY or REPOSITORY:TAG")
+    if wanted.registry == DOCKER_HUB and not to.startswith(f"{DOCKER_HUB}/"):
+        return parse(f"{base.registry}/{to}")
+    return wanted
 
 
 def _tag(image: Rewritten) -> str:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kfjob.cli.options import notice, output, print_json, read_text
+from kfjob.cli.push_code import code_options, push_code
 
 if TYPE_CHECKING:
+    from kfjob.api.push_code import CodePushed
     from kfjob.api.push_image import Listener, Outcome
     from kfjob.spec.image import ImageSpec
 
@@ -60,15 +62,22 @@ aws_options = _with(*_AWS_OPTIONS)
 @build_options
 @aws_options
 @_with(*_REPOSITORY_OPTIONS)
+@code_options
 @click.option("--pin", metavar="SPEC", help="Write the image, with its digest, into this spec.")
 @click.option("-q", "--quiet", is_flag=True, help="Do not show the builder's output.")
 @output("name", "json")
 @click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks.")
-def push_image(*, pin: str | None, quiet: bool, output: str, **said: Any) -> None:
+def push_image(
+    *, pin: str | None, quiet: bool, output: str, code: str | None, onto: str | None, workdir: str | None, **said: Any
+) -> None:
     """Build the image of FOLDER, push it unless the registry has it, and print its name with its digest."""
     if pin:
         read_text(pin, "spec")  # before anything is built
-    outcome = build_and_push(image_spec(said), quiet=quiet)
+    outcome: Outcome | CodePushed
+    if code or onto or workdir:
+        outcome = push_code(code=code, onto=onto, workdir=workdir, said=said)
+    else:
+        outcome = build_and_push(image_spec(said), quiet=quiet)
     if pin:
         _pin(Path(pin), str(outcome.ref))
     if output == "json":

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from kfjob.api.push_code import CodePushed, push_code
+from kfjob.cli.main import run
 from kfjob.errors import Forbidden, KfjobError, NotFound, Refused, Unreachable, UsageError
 from kfjob.image.copies import Sent
 from kfjob.image.onto import BASE_DIGEST, BASE_NAME, CODE_LABEL
@@ -252,6 +253,27 @@ def test_what_cannot_be_done_is_said_and_leaves_no_tag(
     (src / "out").symlink_to("/etc")
     with pytest.raises(Refused, match="leads out"):
         push_code(src, base)
+
+
+def test_the_command(plain: RealRegistry, person: Path, src: Path, repository: str, capsys):
+    with plain.open() as registry:
+        push_image(registry, repository, "base", "oci")
+    base, spec = f"{plain.host}/{repository}:base", person / "job.yaml"
+    spec.write_text("name: a\nimage: old  # soon another\ncommand: c\n")
+    assert run(["push-image", "--code", str(src), "--onto", base, "--to", f"{repository}-b", "--pin", str(spec)]) == 0
+    out, err = capsys.readouterr()
+    found = push_code(src, base, to=f"{plain.host}/{repository}-b")
+    assert out == f"{found.ref}\n"
+    assert "pushed 2 files" in err
+    assert spec.read_text() == f"name: a\nimage: {found.ref}  # soon another\ncommand: c\n"
+    argv = ["push-image", "--code", str(src), "--onto", base, "--to", f"{repository}-b", "-o", "json"]
+    assert run(argv) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["image"], said["pushed"], said["files"], said["bytes_sent"]) == (str(found.ref), False, 2, 0)
+    assert run(["push-image", "--code", str(src), "--onto", base, "--tag", "v7"]) == 0
+    assert capsys.readouterr().out == f"{plain.host}/{repository}:v7@{found.ref.digest}\n"
+    for wrong in (["--code", str(src)], ["--onto", base], [*argv[1:5], "--target", "x"], ["--workdir", "/a"]):
+        assert run(["push-image", *wrong]) == 2
 
 
 def test_secrets_are_warned_about(plain: RealRegistry, person: Path, src: Path, repository: str):
