@@ -65,8 +65,9 @@ def push_code(
 ) -> CodePushed:
     """Put the folder `code` onto the image `onto`, as its working directory or at `workdir`, which it then becomes.
 
-    `to` is the repository, and if wanted the tag, of the new image: without a host in the base's registry; unset, the
-    base's repository and a tag made of the content. Code that was put on before in this way is replaced. `platforms` (`linux/amd64`) leaves others out.
+    `to` is the repository, and if wanted the tag, of the new image: without a host in the base's registry; unset, the base's
+    repository and a tag made of the content. Code that was put on before in this way is replaced. `platforms`
+    (`linux/amd64`) leaves others out.
 
     Raises:
         UsageError: a name is not one of an image; the image says no working directory and neither do you.

@@ -88,12 +88,10 @@ def test_an_image_that_is_not_there_is_refused_with_the_tag_that_is_near(registr
         ([], {}, True),  # nodes may not be listed: nobody knows
         (["arm64"], {}, False),
         (["arm64"], {"instance": "p4d.24xlarge"}, True),  # what the spec asks for counts, not what happens to be there
-        (["amd64"], {"node_selector": {"kubernetes.io/arch": "arm64"}}, False),
+        (["amd64"], {"scheduling": {"node_selector": {"kubernetes.io/arch": "arm64"}}}, False),
     ],
 )
-def test_the_processor_of_the_nodes(
-    registry: RealRegistry, tmp_path: Path, nodes: list[str], spec: dict[str, Any], taken: bool
-):
+def test_the_processor_of_the_nodes(registry: RealRegistry, tmp_path: Path, nodes, spec, taken):
     with registry.open() as opened:
         push_image(opened, "one", "v1", "oci")
         push_image(opened, "both", "v1", "oci-index")
