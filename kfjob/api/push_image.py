@@ -98,8 +98,8 @@ def build_and_push(spec: ImageSpec, listener: Listener | None = None) -> Outcome
     for name, value in spec.build_args.items():
         if looks_like(value, name):
             told.notice(f"warning: build argument `{name}` stays in the image's history: `--secret id=…,src=FILE` does not")
-    content = _content(wanted, told.notice)
     ref, place = _target(spec)
+    content = _content(wanted, told.notice)
     ref = ref.tagged(_tag(spec, ref, content))
     with _pushing_to(ref, spec.profile) as registry:
         if found := _there(registry, ref, content, rebuild=spec.no_cache):

@@ -77,6 +77,8 @@ def run(engine: Engine, argv: Sequence[str], *, show: Show, environment: Mapping
         raise failure(engine.name, list(last), child.returncode)
 
 
+_OF_A_COMMAND = re.compile(r'while running runtime|non-zero code|did not complete successfully|building at STEP "RUN')
+"""A RUN that failed. Its words may be about anything; only that a disk is full is the same for all."""
 _Symptom = tuple[str, type[KfjobError], str, str]
 _SYMPTOMS: tuple[
     _Symptom, ...
@@ -103,6 +105,7 @@ _SYMPTOMS: tuple[
         (
             r"dockerfile parse error|unknown instruction|Unknown flag|no build stage in current context|is neither an image nor"
             r"|failed to parse stage name|invalid reference format|target stage .* (could not be found|not found)"
+            r"|was not found in the provided Dockerfile"
             r"|base name \(.*\) should not be blank"
         ),
         Refused,
@@ -142,12 +145,10 @@ _SYMPTOMS: tuple[
 def failure(engine: str, lines: Sequence[str], code: int) -> KfjobError:
     """What an engine's last lines mean."""
     said = [line for line in lines if line.strip()]
-    cause = "\n".join(said[-_SHOWN_LINES:]) or f"`{engine}` ended with status {code}"
     errors = "\n".join(said[-_SHOWN_LINES:])
-    if not re.search(r"while running runtime|non-zero code|did not complete successfully", errors):  # a RUN's words are its own
-        for pattern, kind, title, hint in _SYMPTOMS:
-            if re.search(pattern, errors, re.IGNORECASE):
-                return kind(title.format(engine=engine), cause=cause, hint=hint.format(engine=engine) or None)
-    elif re.search(_SYMPTOMS[0][0], errors, re.IGNORECASE):
-        return BackendError(_SYMPTOMS[0][2], cause=cause, hint=_SYMPTOMS[0][3].format(engine=engine))
+    cause = errors or f"`{engine}` ended with status {code}"
+    known = _SYMPTOMS[:1] if _OF_A_COMMAND.search(errors) else _SYMPTOMS
+    for pattern, kind, title, hint in known:
+        if re.search(pattern, errors, re.IGNORECASE):
+            return kind(title.format(engine=engine), cause=cause, hint=hint.format(engine=engine) or None)
     return Refused(f"the build failed (`{engine}` ended with status {code})", cause=cause, hint="nothing was pushed")

@@ -62,6 +62,13 @@ class Authorization:
         changed, self._basic = new != self._basic, new
         return changed
 
+    def renew(self) -> bool:
+        """Ask for another login, where a registry has no challenge for one that has ended; whether it is another."""
+        login = self._login() if self._basic else None
+        changed = login is not None and _basic(login) != self._basic
+        self._basic = _basic(login) if login else self._basic
+        return changed
+
     def _token(self, said: dict[str, str], scopes: Scopes) -> tuple[Secret, float]:
         realm, login = urljoin(self._transport.endpoint.url, said.get("realm", "")), self._login()
         if login and urlsplit(realm).scheme == "http" and urlsplit(self._transport.endpoint.url).scheme == "https":

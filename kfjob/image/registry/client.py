@@ -19,7 +19,9 @@ from kfjob.image.registry.faults import Asked, Broken, answered
 from kfjob.image.registry.secrets import LoginSource, anonymous
 from kfjob.image.registry.transport import PATIENT, Answer, Patience, Transport
 
-_PARTIAL, _REDIRECTS, _ERROR, _UNAUTHORIZED, _NOT_FOUND = 206, range(300, 400), 400, 401, 404
+_PARTIAL, _REDIRECTS, _ERROR, _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND = 206, range(300, 400), 400, 401, 403, 404
+_ENDED = b"authorization token has expired"
+"""How ECR says that a login has come to its end: with 403, and no challenge."""
 ABSENT = (_NOT_FOUND,)
 _MOST_REDIRECTS = 5
 _LARGEST_DOCUMENT = 4 * 1024 * 1024  # the specification's limit for a manifest
@@ -202,6 +204,8 @@ class Registry:
             refusal = answered(call.asked, answer.status, _whole(answer))
             if not self._authorization.answer(answer.headers, call.scopes):
                 raise refusal
+            answer = self._once(call, call.url, self._authorization.headers(call.scopes))
+        if answer.status == _FORBIDDEN and ours and not call.stream and _ENDED in answer.data and self._authorization.renew():
             answer = self._once(call, call.url, self._authorization.headers(call.scopes))
         answer = self._redirected(call, answer)
         if answer.status >= _ERROR and answer.status not in call.expected:
