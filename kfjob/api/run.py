@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kfjob.api import archive, look, watchdog
+from kfjob.api import archive, look, pull_secret, watchdog
 from kfjob.api import follow as following
 from kfjob.api import relaunch as relaunching
 from kfjob.api import stop as stopping
 from kfjob.api import wait as waiting
+from kfjob.api.code import Code, with_code
 from kfjob.api.config import Settings, settings_here
 from kfjob.api.context import plan_context
+from kfjob.api.image_check import check_image
 from kfjob.api.lint import linted
 from kfjob.api.place import Notice, Place, place, place_of
 from kfjob.api.render import resolve_at
@@ -135,9 +137,10 @@ class Run:
         """End the job and free its name; the folder of its archive."""
         return stopping.stop(self.place, self.name, timeout=timeout)
 
-    def relaunch(self, *, timeout: float = stopping.STOP_TIMEOUT) -> Run:
-        """Stop the job and submit the recorded spec again."""
-        ref, config = relaunching.relaunch(self.place, self.name, timeout=timeout)
+    def relaunch(self, *, timeout: float = stopping.STOP_TIMEOUT, code: str | Path | None = None) -> Run:
+        """Stop the job and submit what is recorded of it again, with the folder `code` put onto its image if one is named."""
+        put = Code(folder=Path(code)) if code else None
+        ref, config = relaunching.relaunch(self.place, self.name, timeout=timeout, code=put)
         return Run(self.place, ref, config)
 
     @property
@@ -153,9 +156,12 @@ def submit(
     namespace: str | None = None,
     settings: Settings | None = None,
     strict: bool = False,
+    code: str | Path | None = None,
     notice: Notice = _silent,
 ) -> Run:
     """Start a job; `spec` is a JobSpec or the file of one. `notice` is told what lint warns of; with `strict` it is an error.
+
+    `code` is a folder that is put onto the spec's image; the job runs the image that comes of it.
 
     Raises:
         SpecError: every problem of the spec.
@@ -163,12 +169,18 @@ def submit(
     """
     where = settings or settings_here(backend=backend, context=context, namespace=namespace)
     loaded = Loaded(spec, Positions()) if isinstance(spec, JobSpec) else _read(Path(spec))
-    return submit_loaded(loaded, settings=replace(where, strict=where.strict or strict), notice=notice)
+    put = Code(folder=Path(code)) if code else None
+    return submit_loaded(loaded, settings=replace(where, strict=where.strict or strict), code=put, notice=notice)
 
 
-def submit_loaded(loaded: Loaded, *, settings: Settings, notice: Notice = _silent) -> Run:
+def submit_loaded(loaded: Loaded, *, settings: Settings, code: Code | None = None, notice: Notice = _silent) -> Run:
     """`submit` for a spec that was read from a text, so that problems can be put to their place in it."""
     at, plan = _plan(loaded, settings, notice)
+    if code:
+        spec = with_code(loaded.spec, plan, code, at, notice=notice)
+        at, plan = _plan(Loaded(spec, loaded.positions), settings, _silent)
+    check_image(at, plan, notice=notice)
+    pull_secret.keep(at, plan)
     return Run(at, at.backend.submit(plan), look.config_of_plan(plan))
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
+from kfjob.errors import UsageError
 from kfjob.events import TRAINING_CONTAINER
+from kfjob.image.references import parse
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Finding, rule
 
@@ -19,14 +22,31 @@ def latest_image(job: Job) -> Iterator[Finding]:
     `latest`, which no tag means too, is another image tomorrow: a pod that is replaced in the middle of a run may differ from
     its neighbours, and a relaunch from what was tested.
     """
+    for path, image in _images(job):
+        with suppress(UsageError):
+            if (ref := parse(image)).is_latest:
+                shown = "is `latest`" if ref.tag else "has no tag, which means `latest`"
+                hint = "name a version or a digest; `kfjob push-image` prints one"
+                yield Finding(path=path, message=f"image `{image}` {shown}", hint=hint)
+
+
+@rule("image-name", "error")
+def image_name(job: Job) -> Iterator[Finding]:
+    """Names of images can be read.
+
+    The kubelet leaves a pod in InvalidImageName for as long as it lives, and the job shows as Created.
+    """
+    for path, image in _images(job):
+        try:
+            parse(image)
+        except UsageError as err:
+            yield Finding(path=path, message=err.title, detail=err.cause, hint=err.hint)
+
+
+def _images(job: Job) -> Iterator[tuple[str, str]]:
     containers = [c for pod in job.pods for key in ("initContainers", "containers") for c in pod.get(key) or ()]
-    for image in dict.fromkeys(container.get("image", "") for container in containers):
-        name, _, tag = image.partition("@")[0].rpartition("/")[2].partition(":")
-        if name and "@" not in image and tag in ("", "latest"):
-            path = "image" if image == job.plan.image else "pod" if job.spec.pod.init_containers else "overrides"
-            shown = "is `latest`" if tag else "has no tag, which means `latest`"
-            hint = "name a version or a digest; `kfjob push-image` prints one"
-            yield Finding(path=path, message=f"image `{image}` {shown}", hint=hint)
+    for image in dict.fromkeys(container["image"] for container in containers if container.get("image")):
+        yield "image" if image == job.plan.image else "pod" if job.spec.pod.init_containers else "overrides", image
 
 
 @rule("readiness-gates-rendezvous", "warning")

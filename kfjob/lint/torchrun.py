@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 
+from kfjob.errors import UsageError
+from kfjob.image.references import parse
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Finding, rule
 
@@ -141,7 +143,10 @@ def etcd_version(job: Job) -> Iterator[Finding]:
 
 
 def _minor(image: str) -> tuple[int, int] | None:
-    parts = image.partition("@")[0].rpartition(":")[2].removeprefix("v").split(".")
+    try:
+        parts = parse(image).tag.removeprefix("v").split(".")
+    except UsageError:  # `image-name` says so
+        return None
     return (int(parts[0]), int(parts[1])) if len(parts) > 1 and parts[0].isdecimal() and parts[1].isdecimal() else None
 
 

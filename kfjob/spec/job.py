@@ -63,6 +63,11 @@ class JobSpec(Model):
     image: str | None = Field(default=None, description="of the pods; not used on this machine")
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
     image_pull_secrets: tuple[ObjectName, ...] = ()
+    make_pull_secret: bool = Field(
+        default=False,
+        description="keep a pull secret for the image's registry in the namespace, with the login of whoever submits, renewed "
+        "at every submit and relaunch",
+    )
     nodes: int = Field(default=1, ge=1, le=4096, description="pods, each with one agent; of an elastic job, at the start")
     processes_per_node: Annotated[int | str | None, BeforeValidator(_processes)] = Field(
         default=None,

@@ -72,6 +72,11 @@ def etcd_name(job: str) -> str:
     return f"{job}-etcd"
 
 
+def pull_secret(registry: str) -> str:
+    """The pull secret that kfjob keeps for a registry: one in each namespace, for all jobs there."""
+    return f"kfjob-pull-{re.sub(r'[^a-z0-9.-]+', '-', registry.lower()).strip('-')}"
+
+
 def longest_derived(job: str, nodes: int, *, own_etcd: bool) -> str:
     """The longest name that Kubernetes will be asked to take for this job."""
     names = [pod_name(job, "worker", max(nodes - 1, 0))]

@@ -19,7 +19,7 @@ from kfjob.backends.kubernetes.objects import Object, owned, owner, snapshot
 from kfjob.backends.kubernetes.requests import Selection
 from kfjob.backends.kubernetes.watch import Change, Feed, JobState, joined
 from kfjob.compile.pytorchjob import manifests
-from kfjob.errors import AlreadyExists, BackendError, KfjobError, NotFound, Unreachable, WaitTimeout
+from kfjob.errors import AlreadyExists, BackendError, Forbidden, KfjobError, NotFound, Unreachable, WaitTimeout
 from kfjob.events import JobChanged, JobSnapshot, LogGap, LogLine, PodChanged
 from kfjob.plan import BackendName, JobPlan
 from kfjob.spec import names
@@ -86,6 +86,18 @@ class KubernetesBackend:
                 except AlreadyExists:
                     there.append(one)
         return ref, there
+
+    def keep(self, manifest: Object) -> None:
+        """Make an object what `manifest` says, whether it is there or not."""
+        self._client.call(requests.apply(manifest))
+
+    def architectures(self) -> frozenset[str]:
+        """Of the nodes' processors (`amd64`, `arm64`); none where nodes may not be listed."""
+        try:
+            nodes = self._client.call(requests.nodes()).get("items") or ()
+        except Forbidden:
+            return frozenset()
+        return frozenset(architecture for node in nodes if (architecture := node["status"]["nodeInfo"].get("architecture")))
 
     def dry_run(self, objects: Sequence[Object]) -> list[Object]:
         """What the API server would make of `objects`, after its webhooks and checks; nothing is created."""

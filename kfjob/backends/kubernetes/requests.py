@@ -83,6 +83,11 @@ def get(resource: str, namespace: str, name: str) -> Request:
     return _request("GET", "get", resource, namespace, name=name)
 
 
+def nodes() -> Request:
+    """All nodes."""
+    return Request(method="GET", path="/api/v1/nodes", verb="list", resource="nodes", namespace="")
+
+
 def create(manifest: Mapping[str, Any], *, dry_run: bool = False) -> Request:
     """A new object. Fields that the cluster does not know are refused, not dropped: an old operator would ignore them.
 
