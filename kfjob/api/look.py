@@ -47,6 +47,7 @@ def config_of_spec(spec: JobSpec) -> ObserveConfig:
         rendezvous=spec.rendezvous.backend,
         processes_per_node=processes if isinstance(processes, int) else None,
         expected_steps=spec.train.max_steps if spec.train else None,
+        progress_pattern=spec.progress,
         trainer="kfjob" if spec.train else "",
         loglevel=loglevel if isinstance(loglevel := spec.env.get("LOGLEVEL", "INFO"), str) else "INFO",
     )
