@@ -6,11 +6,21 @@ to what the docstrings here promise.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from kfjob.events import TRAINING_CONTAINER, JobChanged, JobSnapshot, LogGap, LogLine, PodChanged
+from kfjob.events import (
+    TRAINING_CONTAINER,
+    JobChanged,
+    JobSnapshot,
+    KubernetesEvent,
+    LogGap,
+    LogLine,
+    PodChanged,
+    WorkloadStatus,
+)
 from kfjob.plan import BackendName, JobPlan
 
 
@@ -72,6 +82,15 @@ class Backend(Protocol):
         """The present state of job and pods, then every change.
 
         Ends after the job has ended or is gone (then with a last `Stopped`).
+        """
+
+    def events(self, ref: JobRef) -> builtins.list[KubernetesEvent | WorkloadStatus]:
+        """What the cluster has written down of this very job, its pods and its claims, oldest first; and its place in a queue.
+
+        Empty where nothing is written down (this machine) or we may not read it: nothing depends on it but explanations.
+
+        Raises:
+            NotFound: there is no such job.
         """
 
     def logs(self, ref: JobRef, pod: str, wanted: LogRange) -> Iterator[LogLine | LogGap]:

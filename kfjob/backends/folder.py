@@ -3,6 +3,7 @@
     <root>/<namespace>/<job>/<launch>/
         spec.json                       the submitted spec, if kfjob submitted it
         status.json                     the JobSnapshot, replaced as a whole by rename
+        events.json                     what the cluster's controllers wrote down of it, oldest first
         <pod>/<container>.log           lines as `kubectl logs --timestamps` prints them
         <pod>/<container>.previous.log  of the container before the last restart
         .run/                           what only a job that runs on this machine needs
@@ -14,16 +15,27 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from kfjob.errors import BackendError, NotFound
-from kfjob.events import TRAINING_CONTAINER, JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
+from kfjob.events import (
+    TRAINING_CONTAINER,
+    JobChanged,
+    JobPhase,
+    JobSnapshot,
+    KubernetesEvent,
+    PodChanged,
+    PodPhase,
+    WorkloadStatus,
+)
 
 RUN = ".run"
 SPEC = "spec.json"
 STATUS = "status.json"
+EVENTS = "events.json"
 
 _T = TypeVar("_T")
 
@@ -78,6 +90,25 @@ def read_snapshot(folder: Path) -> JobSnapshot:
         raise NotFound(f"`{folder}` holds no {STATUS}") from err
     except (OSError, ValueError, LookupError, TypeError) as err:
         raise BackendError(f"`{folder / STATUS}` cannot be read", cause=f"{type(err).__name__}: {err}") from err
+
+
+def write_events(folder: Path, events: Sequence[KubernetesEvent | WorkloadStatus]) -> None:
+    """Replace what the folder has of the cluster's events."""
+    kinds = {KubernetesEvent: "event", WorkloadStatus: "workload"}
+    _replace_file(folder / EVENTS, json.dumps([{"is": kinds[type(one)]} | asdict(one) for one in events], indent=1))
+
+
+def read_events(folder: Path) -> list[KubernetesEvent | WorkloadStatus]:
+    """The cluster's events, none if none were kept.
+
+    Raises:
+        BackendError: what the folder says cannot be understood.
+    """
+    try:
+        data = json.loads(_text(folder / EVENTS) or "[]")
+        return [_known(WorkloadStatus, one) if one["is"] == "workload" else _known(KubernetesEvent, one) for one in data]
+    except (OSError, ValueError, LookupError, TypeError) as err:
+        raise BackendError(f"`{folder / EVENTS}` cannot be read", cause=f"{type(err).__name__}: {err}") from err
 
 
 def log_path(folder: Path, pod: str, container: str = TRAINING_CONTAINER, *, previous: bool = False) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import time
 from collections.abc import Generator, Iterator, Sequence
@@ -10,7 +11,7 @@ from types import TracebackType
 from typing import ClassVar, Self
 
 from kfjob.backends.base import JobRef, LogRange
-from kfjob.backends.kubernetes import changes, requests
+from kfjob.backends.kubernetes import changes, recorded, requests
 from kfjob.backends.kubernetes.client import Backoff, Client
 from kfjob.backends.kubernetes.connect import connect
 from kfjob.backends.kubernetes.errors import Broken, Conflict
@@ -20,7 +21,7 @@ from kfjob.backends.kubernetes.requests import Selection
 from kfjob.backends.kubernetes.watch import Change, Feed, JobState, joined
 from kfjob.compile.pytorchjob import manifests
 from kfjob.errors import AlreadyExists, BackendError, KfjobError, NotFound, Unreachable, WaitTimeout
-from kfjob.events import JobChanged, JobSnapshot, LogGap, LogLine, PodChanged
+from kfjob.events import JobChanged, JobSnapshot, KubernetesEvent, LogGap, LogLine, PodChanged, WorkloadStatus
 from kfjob.plan import BackendName, JobPlan
 from kfjob.spec import names
 
@@ -117,6 +118,13 @@ class KubernetesBackend:
                         yield event
                         return
                     yield event
+
+    def events(self, ref: JobRef) -> builtins.list[KubernetesEvent | WorkloadStatus]:
+        """What the cluster's controllers wrote down of this very job, its pods and its claims, oldest first."""
+        job = self._client.call(requests.get(names.PLURAL, ref.namespace, ref.name))
+        if job["metadata"]["uid"] != ref.uid:
+            raise NotFound(f"job `{ref.name}` is gone, another one has its name")
+        return recorded.read(self._client, job)
 
     def logs(self, ref: JobRef, pod: str, wanted: LogRange) -> Iterator[LogLine | LogGap]:
         """Lines of one pod's container, oldest first."""

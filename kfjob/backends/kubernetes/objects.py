@@ -125,6 +125,8 @@ def pod_changed(pod: Object, *, now: int) -> PodChanged:
         restarts=training.get("restartCount", 0),
         container_id=training.get("containerID") or state.get("containerID") or "",
         exit_code=ended.get("exitCode"),
+        last_reason=ended.get("reason") or "",
+        last_ended=parse_time(ended.get("finishedAt")),
         reason=reason,
         message=message,
         created=parse_time(metadata.get("creationTimestamp")),
