@@ -20,7 +20,7 @@ from kfjob.api.render import resolve_at
 from kfjob.backends import folder
 from kfjob.backends.base import JobRef, LogRange
 from kfjob.errors import NotFound
-from kfjob.events import Event, JobPhase, JobSnapshot, LogGap, LogLine
+from kfjob.events import Event, JobPhase, JobSnapshot, KubernetesEvent, LogGap, LogLine, WorkloadStatus
 from kfjob.observe.config import ObserveConfig
 from kfjob.observe.diagnose.diagnosis import Diagnosis
 from kfjob.observe.master import Master
@@ -107,6 +107,14 @@ class Run:
     def logs(self, pod: str, wanted: LogRange | None = None) -> Iterator[LogLine | LogGap]:
         """Lines of one pod's log; all that is there now, if nothing else is wanted."""
         return self._reader.logs(self.ref, pod, wanted or LogRange())
+
+    def events(self) -> list[KubernetesEvent | WorkloadStatus]:
+        """What the cluster's controllers wrote down of the job, oldest first; the cluster forgets it after an hour.
+
+        Raises:
+            NotFound: the job is gone.
+        """
+        return self._reader.events(self.ref)
 
     def follow(self) -> Iterator[tuple[JobView, Event]]:
         """Every event with the view after it, until the job has ended. Leaving the loop lets the job go on."""
