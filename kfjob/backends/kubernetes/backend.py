@@ -15,6 +15,7 @@ from kfjob.backends.kubernetes import changes, recorded, requests
 from kfjob.backends.kubernetes.client import Backoff, Client
 from kfjob.backends.kubernetes.connect import connect
 from kfjob.backends.kubernetes.errors import Broken, Conflict
+from kfjob.backends.kubernetes.inventory import Inventory
 from kfjob.backends.kubernetes.logs import PodLog
 from kfjob.backends.kubernetes.objects import Object, owned, owner, snapshot
 from kfjob.backends.kubernetes.requests import Selection
@@ -47,6 +48,10 @@ class KubernetesBackend:
         """
         connection = connect(context=context, kubeconfig=kubeconfig)
         return cls(connection.client, namespace=namespace or connection.namespace)
+
+    def inventory(self, namespace: str) -> Inventory:
+        """What the cluster is and has, seen from a namespace of jobs."""
+        return Inventory(self._client, namespace)
 
     def submit(self, plan: JobPlan) -> JobRef:
         """Create the job and then what belongs to it; if that fails, the job is deleted again."""
