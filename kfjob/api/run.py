@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kfjob.api import archive, look
+from kfjob.api import archive, look, recorded
 from kfjob.api import follow as following
 from kfjob.api import relaunch as relaunching
 from kfjob.api import stop as stopping
@@ -19,13 +20,13 @@ from kfjob.api.place import Notice, Place, place, place_of
 from kfjob.api.render import resolve_at
 from kfjob.backends import folder
 from kfjob.backends.base import JobRef, LogRange
-from kfjob.errors import NotFound
+from kfjob.errors import KfjobError, NotFound
 from kfjob.events import Event, JobPhase, JobSnapshot, KubernetesEvent, LogGap, LogLine, WorkloadStatus
 from kfjob.observe.config import ObserveConfig
 from kfjob.observe.diagnose.diagnosis import Diagnosis
 from kfjob.observe.master import Master
 from kfjob.observe.training import Training
-from kfjob.observe.view import JobView, reduce
+from kfjob.observe.view import JobView, fold, reduce
 from kfjob.plan import JobPlan
 from kfjob.spec.job import JobSpec
 from kfjob.spec.source import Loaded, Positions, load
@@ -81,9 +82,12 @@ class Run:
         """
         return self.kept.snapshot() if self.kept else self.place.get(self.name)
 
-    def view(self) -> JobView:
-        """All that can be known now from the job's state and its logs."""
-        return look.look(self._reader, self.ref, self.snapshot(), self.config)
+    def view(self, *, recorded: bool = False) -> JobView:
+        """All that can be known now from the job's state and its logs; with `recorded` from the cluster's events too."""
+        view = look.look(self._reader, self.ref, self.snapshot(), self.config)
+        with suppress(KfjobError):  # they only explain
+            view = fold(view, self.events() if recorded else ())
+        return view
 
     def master(self, *, wait: float = 0.0) -> Master:
         """The pod that prints progress, and how we know; wait up to so many seconds for evidence.
@@ -119,9 +123,10 @@ class Run:
     def follow(self) -> Iterator[tuple[JobView, Event]]:
         """Every event with the view after it, until the job has ended. Leaving the loop lets the job go on."""
         view = JobView(config=self.config)
-        for event in following.events(self.place.backend, self.ref):
-            view = reduce(view, event)
-            yield view, event
+        with recorded.joined(following.events(self.place.backend, self.ref), self.place.backend, self.ref) as events:
+            for event in events:
+                view = reduce(view, event)
+                yield view, event
 
     def wait(self, *, timeout: float | None = None) -> JobPhase:
         """Wait for the end; how it ended.

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from kfjob.events import Event, JobChanged, JobPhase, KubernetesEvent, LogGap, LogLine, PodChanged, PodPhase, WorkloadStatus
+from kfjob.events import Event, JobChanged, JobPhase, KubernetesEvent, LogGap, LogLine, PodChanged, WorkloadStatus
 from kfjob.observe import milestones
 from kfjob.observe.agent_log import AgentLog
 from kfjob.observe.config import ObserveConfig
@@ -22,14 +22,12 @@ from kfjob.observe.progress import Reading, reader
 from kfjob.observe.rendezvous import AgentEvent, Happening, Heard, RendezvousResult
 from kfjob.observe.rounds import Member, Round, joined
 from kfjob.observe.training import Training
+from kfjob.observe.troubles import Trouble, is_news, queue_text, troubles, unmade, with_event
 
 KEPT_NEWS = 50
-KEPT_EVENTS = 100
-"""Of the cluster's events that tell different things, the newest."""
 SILENT = 60 * SECOND
 """A printer that is silent for so long can be followed by another one whose rank is not known."""
 
-_HARMLESS_REASONS = frozenset({"", "ContainerCreating", "PodInitializing", "Completed"})
 _TOLD = {
     Happening.WORKER_FAILED,
     Happening.RESTARTING,
@@ -48,16 +46,6 @@ class News:
     pod: str
     kind: str
     text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """A pod that waits or has failed, and Kubernetes' word for why."""
-
-    pod: str
-    reason: str
-    message: str
-    restarts: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,15 +111,7 @@ class JobView:
     @property
     def troubles(self) -> tuple[Trouble, ...]:
         """Pods that crash, wait for something, or have failed: also where the job's own phase says Running."""
-        found = []
-        for pod in self.pods.values():
-            state = pod.state
-            if state is None or state.phase in {PodPhase.SUCCEEDED, PodPhase.DELETED}:
-                continue
-            if state.reason not in _HARMLESS_REASONS or state.phase is PodPhase.FAILED:
-                reason = state.reason or (f"exit code {state.exit_code}" if state.exit_code is not None else str(state.phase))
-                found.append(Trouble(pod.name, reason, state.message, state.restarts))
-        return tuple(found)
+        return troubles(self.pods.values(), self.recorded)
 
     @property
     def headline(self) -> str:
@@ -141,6 +121,8 @@ class JobView:
             first, more = self.troubles[0], len(self.troubles) - 1
             others = f" and {more} more" if more else ""
             return f"{phase}, but `{first.pod}`{others}: {first.reason}" + (f" ({first.message})" if first.message else "")
+        if self.running and not self.pods and (why := unmade(self.workload, self.recorded)):
+            return f"{phase}, no pods: {why}"
         if self.stalled:
             return f"{phase}, but no progress for {self.silence:.0f} s"
         why = self.job.message or self.job.reason if self.job and self.phase is JobPhase.FAILED else ""
@@ -198,15 +180,9 @@ def _pod(view: JobView, event: PodChanged) -> JobView:
 
 
 def _recorded(view: JobView, event: KubernetesEvent) -> JobView:
-    """One of the cluster's events; the same one again takes the place of what it said before."""
-    known = {(one.uid or one): one for one in view.recorded}
-    fresh = (event.uid or event) not in known
-    known[event.uid or event] = event
-    kept = sorted(known.values(), key=lambda one: one.time or 0)[-KEPT_EVENTS:]
-    view = _timed(replace(view, recorded=tuple(kept)), event.time)
-    if not (fresh and event.warning):
-        return view
-    return _with_news(view, News(event.time, event.name, "event", f"{event.reason}: {event.message}"))
+    news = is_news(view.recorded, event, view.pods.get(event.name))
+    view = _timed(replace(view, recorded=with_event(view.recorded, event)), event.time)
+    return _with_news(view, News(event.time, event.name, "event", f"{event.reason}: {event.message}")) if news else view
 
 
 def _queued(view: JobView, event: WorkloadStatus) -> JobView:
@@ -214,14 +190,6 @@ def _queued(view: JobView, event: WorkloadStatus) -> JobView:
     if before and (before.admitted, before.message) == (event.admitted, event.message):
         return view
     return _with_news(view, News(event.time, event.name, "queue", queue_text(event)))
-
-
-def queue_text(status: WorkloadStatus) -> str:
-    """A job's place in a queue, in a few words."""
-    if status.admitted:
-        return f"admitted by `{status.cluster_queue or status.queue}`"
-    why = " ".join(part for part in (status.reason, status.message) if part)
-    return f"waits in queue `{status.queue}`" + (f": {why}" if why else "")
 
 
 def _line(view: JobView, event: LogLine) -> JobView:
