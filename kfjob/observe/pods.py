@@ -149,7 +149,7 @@ _CHUNK = 32
 
 
 class Pods(Mapping[str, PodView]):
-    """The pods of a job by name, as a value: with one pod changed it is another one, and that costs the same for 2 and for 1000.
+    """The pods of a job by name, as a value: with one pod changed it is another one, which costs the same for 2 and for 1000.
 
     A dict would be copied as a whole for every log line. Pods stay in the order in which they were first heard of.
     """
