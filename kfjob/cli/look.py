@@ -57,7 +57,7 @@ def status(*, job: str | None, folder: str | None, output: str, settings: Settin
     from kfjob.cli import text
 
     run = open_run(job, folder, settings)
-    view = run.view()
+    view = run.view(recorded=True)
     if output == "json":
         click.echo(json.dumps(run.describe() | text.view_json(view), indent=2))
     else:
