@@ -32,6 +32,8 @@ COMMANDS = {
     "relaunch": ("kfjob.cli.lifecycle", "Stop a job and submit its recorded spec anew."),
     "import": ("kfjob.cli.convert", "Make a spec of a PyTorchJob, an Accelerate config or a torchrun command."),
     "export": ("kfjob.cli.convert", "Make another tool's file of a spec."),
+    "doctor": ("kfjob.cli.doctor", "Say what is missing here and in the cluster, and what mends it."),
+    "preflight": ("kfjob.cli.preflight", "Check all that a job needs before it starts; --run tries the network."),
     "instances": ("kfjob.cli.spec_commands", "List the instance types that are known."),
     "schema": ("kfjob.cli.spec_commands", "Print the JSON Schema of a spec, for editors."),
 }

@@ -1,6 +1,6 @@
 """What a cluster is and has, read for `doctor` and `preflight`: nothing here belongs to a job.
 
-Whoever asks may lack the right to see a thing (nodes and CRDs are the administrators'): `Forbidden` is an answer like any other.
+Who asks may lack the right to see a thing (nodes and CRDs are the administrators'): `Forbidden` is an answer like any other.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Inventory:
         except NotFound:
             return None
 
-    def list(self, group: str, resource: str, *, namespaced: bool = True, labels: str = "") -> list[Object]:
+    def all(self, group: str, resource: str, *, namespaced: bool = True, labels: str = "") -> list[Object]:
         """All objects of a kind.
 
         Raises:
