@@ -154,6 +154,8 @@ class Archived:
         path = known
         if wanted.container != TRAINING_CONTAINER or wanted.previous:
             path = folder.log_path(self.place, pod, wanted.container, previous=wanted.previous)
+            if known.parent == self.place and wanted.previous and wanted.container == TRAINING_CONTAINER:
+                path = folder.flat_previous(self.place, pod)
         container_id = "" if wanted.previous else self._containers.get(pod, "")
         try:
             for time, text in log_file.read(path, wanted):

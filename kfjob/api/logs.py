@@ -161,7 +161,7 @@ class _MasterLog:
         self._asked = time.monotonic()
         self._pause = min(max(self._pause * 2, 2.0), MOST_SECONDS)
         try:
-            answer = self._run.master().pod
+            answer = self._run.master(fresh=True).pod
         except Unanswered as err:
             if not self._printer and self._pause <= 2.0:  # noqa: PLR2004 - the first time
                 self._notice(f"waiting for the pod that prints progress: {err.title}")

@@ -33,6 +33,12 @@ class Place:
         """Opened when it is first needed."""
         return context.open_backend(self.settings, self.name)
 
+    @property
+    def kubeconfig(self) -> str:
+        """The name of the kubeconfig's context that is in force; "" where there is none."""
+        found = context.find_kubeconfig_here(self.settings.context)
+        return found.context if found else ""
+
     def get(self, job: str) -> JobSnapshot:
         """The job as it is now.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kfjob.api import archive, look, recorded
+from kfjob.api import archive, look, printer, recorded, remembered
 from kfjob.api import follow as following
 from kfjob.api import relaunch as relaunching
 from kfjob.api import stop as stopping
@@ -84,19 +85,53 @@ class Run:
 
     def view(self, *, recorded: bool = False) -> JobView:
         """All that can be known now from the job's state and its logs; with `recorded` from the cluster's events too."""
-        view = look.look(self._reader, self.ref, self.snapshot(), self.config)
+        view = look.look(self._reader, self.ref, self.snapshot(), self.config, previous=self.kept is not None)
         with suppress(KfjobError):  # they only explain
             view = fold(view, self.events() if recorded else ())
         return view
 
-    def master(self, *, wait: float = 0.0) -> Master:
+    def master(self, *, wait: float = 0.0, fresh: bool = False) -> Master:
         """The pod that prints progress, and how we know; wait up to so many seconds for evidence.
+
+        What was confirmed a moment ago is told again while pods and containers are the same, unless it must be `fresh`.
 
         Raises:
             Unanswered: there is no evidence.
             WaitTimeout: there is none after `wait` seconds.
         """
-        return look.find_master(self.view, self.name, timeout=wait)
+        if self.kept:
+            return look.find_master(self.view, self.name, timeout=wait)
+        known = None if fresh else remembered.recall(self.place, self.name)
+        if known and known.uid == self.ref.uid:
+            return known.master
+        seen: list[JobSnapshot] = []
+        answer = look.find_master(lambda: self._likely(seen), self.name, timeout=wait)
+        remembered.remember(self.place, seen[-1], answer, self.config)
+        return answer
+
+    def masters(self, *, every: float = 2.0) -> Iterator[Master]:
+        """Who prints progress, told anew whenever it is another pod or is better known, until the job has ended.
+
+        It is asked every so many seconds.
+        """
+        told = None
+        while True:
+            seen: list[JobSnapshot] = []
+            try:
+                answer = self.view().master if self.kept else self._likely(seen).master
+            except NotFound:
+                return
+            if isinstance(answer, Master) and (answer.pod, answer.confidence) != told:
+                told = (answer.pod, answer.confidence)
+                yield answer
+            if self.kept or seen[-1].job.phase.ended:
+                return
+            time.sleep(every)
+
+    def _likely(self, seen: list[JobSnapshot]) -> JobView:
+        """As much of the view as tells who prints; the snapshot it began with is put into `seen`."""
+        seen.append(self.snapshot())
+        return printer.find(self._reader, self.ref, seen[-1], self.config)
 
     def progress(self) -> Training:
         """How far training is: step, loss, speed and the curve so far."""

@@ -45,6 +45,7 @@ class LogRange:
     since: int | None = None  # lines taken up at this time or later (nanoseconds since the epoch)
     previous: bool = False  # of the container before the last restart
     follow: bool = False  # go on until the pod has ended, across restarts of the container; wait for a pod that is pending
+    state: PodChanged | None = None  # of the pod, as it was told a moment ago: saves a backend from asking again
 
 
 class Backend(Protocol):

@@ -66,6 +66,13 @@ class FakeBackend:
         """As the protocol says."""
         return self._job(name, namespace).snapshot
 
+    def pods(self, name: str, *, namespace: str) -> tuple[str, tuple[PodChanged, ...]]:
+        """As the Kubernetes backend's."""
+        if (namespace, name) not in self.jobs:
+            return "", ()
+        snapshot = self.get(name, namespace=namespace)
+        return snapshot.uid, snapshot.pods
+
     def list(self, *, namespace: str) -> list[JobSnapshot]:
         """As the protocol says."""
         return [job.snapshot for (place, _), job in self.jobs.items() if place == namespace]

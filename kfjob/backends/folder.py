@@ -70,8 +70,8 @@ def write_snapshot(folder: Path, snapshot: JobSnapshot) -> None:
     """Replace what the folder says of the job; a reader sees the old or the new."""
     spec = folder / SPEC
     if snapshot.spec is not None and not spec.exists():
-        _replace_file(spec, snapshot.spec)
-    _replace_file(folder / STATUS, json.dumps(asdict(replace(snapshot, spec=None)), indent=1))
+        replace_file(spec, snapshot.spec)
+    replace_file(folder / STATUS, json.dumps(asdict(replace(snapshot, spec=None)), indent=1))
 
 
 def read_snapshot(folder: Path) -> JobSnapshot:
@@ -95,7 +95,7 @@ def read_snapshot(folder: Path) -> JobSnapshot:
 def write_events(folder: Path, events: Sequence[KubernetesEvent | WorkloadStatus]) -> None:
     """Replace what the folder has of the cluster's events."""
     kinds = {KubernetesEvent: "event", WorkloadStatus: "workload"}
-    _replace_file(folder / EVENTS, json.dumps([{"is": kinds[type(one)]} | asdict(one) for one in events], indent=1))
+    replace_file(folder / EVENTS, json.dumps([{"is": kinds[type(one)]} | asdict(one) for one in events], indent=1))
 
 
 def read_events(folder: Path) -> list[KubernetesEvent | WorkloadStatus]:
@@ -122,6 +122,11 @@ def flat_logs(folder: Path) -> dict[str, Path]:
     return {file.name.removesuffix(".log"): file for file in files}
 
 
+def flat_previous(folder: Path, pod: str) -> Path:
+    """In such a folder, what `kubectl logs --previous` has given."""
+    return folder / f"{pod}.previous.log"
+
+
 def _known(kind: type[_T], data: dict[str, Any]) -> _T:
     names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
     return kind(**{name: value for name, value in data.items() if name in names})
@@ -134,7 +139,8 @@ def _text(file: Path) -> str | None:
         return None
 
 
-def _replace_file(file: Path, text: str) -> None:
+def replace_file(file: Path, text: str) -> None:
+    """Write a file anew; a reader sees the old or the new."""
     staged = file.with_name(f".{file.name}.{os.getpid()}")
     staged.write_text(text, encoding="utf-8")
     staged.replace(file)

@@ -1,4 +1,4 @@
-"""list, status, master: the commands that look at a job."""
+"""list, status: the commands that look at a job."""
 
 from __future__ import annotations
 
@@ -62,25 +62,3 @@ def status(*, job: str | None, folder: str | None, output: str, settings: Settin
         click.echo(json.dumps(run.describe() | text.view_json(view), indent=2))
     else:
         click.echo(text.status_text(view, name=run.name, now=time.time_ns()))
-
-
-@click.command()
-@click.argument("job", required=False)
-@from_option
-@click.option("--wait", default=0.0, metavar="SECONDS", help="Wait for evidence up to so long.")
-@output("text", "name", "json")
-@where
-def master(*, job: str | None, folder: str | None, wait: float, output: str, settings: Settings) -> None:
-    """Name the pod that prints the training progress, and how we know.
-
-    `kubectl logs -f $(kfjob master JOB -o name)` follows it.
-    """
-    from kfjob.cli import text
-
-    answer = open_run(job, folder, settings).master(wait=wait)
-    if output == "name":
-        click.echo(answer.pod)
-    elif output == "json":
-        click.echo(json.dumps(text.master_json(answer), indent=2))
-    else:
-        click.echo("\n".join(answer.explain()))

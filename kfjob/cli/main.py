@@ -24,7 +24,7 @@ COMMANDS = {
     "list": ("kfjob.cli.look", "List the jobs of a namespace."),
     "status": ("kfjob.cli.look", "Show a job, its pods, its progress and its master."),
     "logs": ("kfjob.cli.logs", "Print the logs of a job's pods."),
-    "master": ("kfjob.cli.look", "Name the pod that prints the training progress."),
+    "master": ("kfjob.cli.master", "Name the pod that prints the training progress."),
     "diagnose": ("kfjob.cli.diagnose", "Say what went wrong first, and what to do about it."),
     "watch": ("kfjob.cli.follow", "Follow a job: progress, pods and what happens to it."),
     "wait": ("kfjob.cli.follow", "Wait until a job has ended; the exit code tells how."),

@@ -17,7 +17,7 @@ from kfjob.backends.kubernetes.connect import connect
 from kfjob.backends.kubernetes.errors import Broken, Conflict
 from kfjob.backends.kubernetes.inventory import Inventory
 from kfjob.backends.kubernetes.logs import PodLog
-from kfjob.backends.kubernetes.objects import Object, owned, owner, snapshot
+from kfjob.backends.kubernetes.objects import Object, own_pods, owned, owner, snapshot
 from kfjob.backends.kubernetes.requests import Selection
 from kfjob.backends.kubernetes.watch import Change, Feed, JobState, joined
 from kfjob.compile.pytorchjob import manifests
@@ -103,6 +103,12 @@ class KubernetesBackend:
         job = self._client.call(requests.get(names.PLURAL, namespace, name))
         pods = self._client.call(requests.of_job("pods", namespace, name).listing())
         return snapshot(job, pods.get("items"), now=time.time_ns())
+
+    def pods(self, name: str, *, namespace: str) -> tuple[str, tuple[PodChanged, ...]]:
+        """The uid of the job of that name as its pods tell it, and these pods, by one question; ("", ()) if there are none."""
+        found = self._client.call(requests.of_job("pods", namespace, name).listing()).get("items") or []
+        uid = next((uid for pod in found if (uid := owner(pod))), "")
+        return uid, own_pods(found, uid, now=time.time_ns())
 
     def list(self, *, namespace: str) -> list[JobSnapshot]:
         """All PyTorchJobs of a namespace, also those that kfjob did not submit, oldest first."""

@@ -6,6 +6,7 @@ that an older or newer server leaves out are taken as absent, never as an error.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -36,18 +37,23 @@ def snapshot(job: Object, pods: list[Object] | None = None, *, now: int) -> JobS
     """A job, and those of `pods` that are its own."""
     metadata = job["metadata"]
     labels = metadata.get("labels") or {}
-    own = [pod_changed(pod, now=now) for pod in pods or () if owner(pod) == metadata["uid"]]
     return JobSnapshot(
         name=metadata["name"],
         namespace=metadata["namespace"],
         job=job_changed(job, now=now),
-        pods=tuple(sorted(own, key=lambda pod: (pod.replica_type, pod.replica_index, pod.pod))),
+        pods=own_pods(pods or (), metadata["uid"], now=now),
         uid=metadata["uid"],
         launch=labels.get(names.LABEL_LAUNCH, ""),
         image=_image(job),
         spec=(metadata.get("annotations") or {}).get(names.ANNOTATION_SPEC),
         labels=dict(labels),
     )
+
+
+def own_pods(pods: Iterable[Object], uid: str, *, now: int) -> tuple[PodChanged, ...]:
+    """Those of the job with that uid, in their order."""
+    own = [pod_changed(pod, now=now) for pod in pods if owner(pod) == uid]
+    return tuple(sorted(own, key=lambda pod: (pod.replica_type, pod.replica_index, pod.pod)))
 
 
 def job_changed(job: Object, *, now: int) -> JobChanged:

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from kfjob.api import logs
 from kfjob.api.choice import LAST, Choice, ranks
+from kfjob.api.config import Settings
 from kfjob.api.funnel import Funnel
+from kfjob.api.place import Place
+from kfjob.api.run import Run
 from kfjob.backends.base import JobRef, LogRange
 from kfjob.backends.fake import FakeBackend
 from kfjob.errors import UsageError
 from kfjob.events import Event, JobChanged, JobPhase, LogGap, LogLine, PodChanged, PodPhase
+from kfjob.observe.config import ObserveConfig
 from tests.unit.api import script
 
 
@@ -170,15 +176,8 @@ def test_more_pods_than_are_read_at_once_are_merged_the_same_way(fake, monkeypat
     ]
 
 
-def logs_run(fake: FakeBackend, ref: JobRef):
-    from pathlib import Path
-
-    from kfjob.api.config import Settings
-    from kfjob.api.place import Place
-    from kfjob.api.run import Run
-    from kfjob.observe.config import ObserveConfig
-
-    place = Place(Settings(state=Path("unused")), "kubernetes", "default")
+def logs_run(fake: FakeBackend, ref: JobRef) -> Run:
+    place = Place(Settings(state=Path(os.devnull)), "kubernetes", "default")
     place.__dict__["backend"] = fake
     return Run(place, ref, ObserveConfig(workers=("train-worker-0", "train-worker-1"), rendezvous="etcd"))
 
