@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from kfjob.api.doctor.findings import Checks, Finding, fail, ok, warn
@@ -111,15 +111,23 @@ def rights(cluster: Inventory) -> Iterator[Finding]:
     """Every verb that kfjob uses, asked one by one."""
     missing = cluster.missing((*NEEDED, *USEFUL))
     grant = GRANT.format(namespace=cluster.namespace)
-    needed = [str(right) for right in missing if right in NEEDED]
-    useful = [str(right) for right in missing if right in USEFUL]
+    needed = _grouped(right for right in missing if right in NEEDED)
+    useful = _grouped(right for right in missing if right in USEFUL)
     if needed:
-        yield fail("rights", f"not allowed in `{cluster.namespace}`: {', '.join(needed)}", f"an administrator: {grant}")
+        yield fail("rights", f"missing in `{cluster.namespace}`: {needed}", f"an administrator: {grant}")
     if useful:
         why = "a job's own etcd, events or scaling will not work"
-        yield warn("rights", f"not allowed in `{cluster.namespace}`: {', '.join(useful)} ({why})", f"an administrator: {grant}")
+        yield warn("rights", f"missing in `{cluster.namespace}`: {useful} ({why})", f"an administrator: {grant}")
     if not missing:
         yield ok("rights", f"all {len(NEEDED) + len(USEFUL)} that kfjob uses in `{cluster.namespace}`")
+
+
+def _grouped(rights: Iterable[Right]) -> str:
+    """`pods: get, list; pods/log: get`."""
+    found: dict[str, list[str]] = {}
+    for right in rights:
+        found.setdefault(right.what, []).append(right.verb)
+    return "; ".join(f"{what}: {', '.join(verbs)}" for what, verbs in found.items())
 
 
 def nodes(cluster: Inventory) -> Iterator[Finding]:

@@ -83,10 +83,10 @@ def run_trial(loaded: Loaded, trial: Trial, *, settings: Settings, notice: Notic
     plan = trial_plan(loaded.spec, plan_context(settings, at.name), trial)
     backend = at.backend
     ref = backend.submit(plan)
-    run = Run(at, ref, look.config_of_plan(plan))
-    notice(f"`{plan.name}` runs the collectives on {plan.nodes} nodes; it is removed afterwards")
     logs = None
     try:
+        notice(f"`{plan.name}` runs the collectives on {plan.nodes} nodes; it is removed afterwards")
+        run = Run(at, ref, look.config_of_plan(plan))
         phase, late = _waited(run, trial.timeout)
         heard = _listened(run, plan)
         problems = _problems(run, plan, heard, phase, late)

@@ -130,8 +130,8 @@ def _places_in_lists(spec: JobSpec) -> Iterator[Place]:
 def quantity(text: object) -> float:
     """The number that any Kubernetes quantity stands for; also those that a spec cannot say (`100n`, `1Ei`, `1e3`)."""
     said = str(text)
-    unit = said.lstrip("0123456789.+-") if "e" not in said.lower()[1:-1] else ""
-    return float(said.removesuffix(unit)) * _SCALE.get(unit, 1.0)
+    unit = next((unit for unit in sorted(_SCALE, key=len, reverse=True) if said.endswith(unit)), "")
+    return float(said.removesuffix(unit)) * _SCALE[unit]
 
 
 def requests(pod: Object) -> dict[str, float]:

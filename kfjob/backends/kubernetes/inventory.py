@@ -36,10 +36,11 @@ class Right:
     group: str = ""
     subresource: str = ""
 
-    def __str__(self) -> str:
-        """As `kubectl auth can-i` takes it."""
-        part = f" --subresource={self.subresource}" if self.subresource else ""
-        return f"{self.verb} {self.resource}{f'.{self.group}' if self.group else ''}{part}"
+    @property
+    def what(self) -> str:
+        """`pytorchjobs.kubeflow.org/scale`."""
+        group, part = f".{self.group}" if self.group else "", f"/{self.subresource}" if self.subresource else ""
+        return f"{self.resource}{group}{part}"
 
 
 class Inventory:
