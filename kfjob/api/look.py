@@ -15,9 +15,6 @@ from kfjob.events import JobSnapshot, LogGap, LogLine, PodChanged, PodPhase, Tic
 from kfjob.observe.config import ObserveConfig
 from kfjob.observe.master import Confidence, Master, NoMaster
 from kfjob.observe.view import JobView, fold
-from kfjob.plan import JobPlan
-from kfjob.spec import names
-from kfjob.spec.job import JobSpec
 
 HEAD_BYTES = 256 * 1024
 """An agent's first rendezvous block stands within the first kilobytes; a library's banner may come before it."""
@@ -27,33 +24,6 @@ TAIL_BYTES = 4 * 1024 * 1024
 """A progress bar that is drawn without line ends makes lines of megabytes."""
 AT_ONCE = 16
 POLL_SECONDS = 1.0
-
-
-def config_of_plan(plan: JobPlan) -> ObserveConfig:
-    """What observation needs of a plan."""
-    return config_of_spec(JobSpec.model_validate_json(plan.spec_json))
-
-
-def config_of_snapshot(snapshot: JobSnapshot) -> ObserveConfig:
-    """What observation needs of a job that is there; of one that kfjob did not submit, its pods are all that is known."""
-    if snapshot.spec:
-        return config_of_spec(JobSpec.model_validate_json(snapshot.spec))
-    pods = sorted(snapshot.pods, key=lambda pod: (pod.replica_type != "Master", pod.replica_index))
-    return ObserveConfig(workers=tuple(pod.pod for pod in pods))
-
-
-def config_of_spec(spec: JobSpec) -> ObserveConfig:
-    """What observation needs of a spec."""
-    processes = spec.processes_per_node
-    return ObserveConfig(
-        workers=names.pod_names(spec.name, spec.nodes, master=spec.has_master),
-        rendezvous=spec.rendezvous.backend,
-        processes_per_node=processes if isinstance(processes, int) else None,
-        expected_steps=spec.train.max_steps if spec.train else None,
-        progress_pattern=spec.progress,
-        trainer="kfjob" if spec.train else "",
-        loglevel=loglevel if isinstance(loglevel := spec.env.get("LOGLEVEL", "INFO"), str) else "INFO",
-    )
 
 
 def look(reader: Reader, ref: JobRef, snapshot: JobSnapshot, config: ObserveConfig, *, previous: bool = False) -> JobView:

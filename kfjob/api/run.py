@@ -7,30 +7,28 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kfjob.api import archive, look, printer, recorded, remembered
+from kfjob.api import archive, expectations, look, printer, recorded, remembered
 from kfjob.api import follow as following
-from kfjob.api import relaunch as relaunching
 from kfjob.api import stop as stopping
 from kfjob.api import wait as waiting
 from kfjob.api.config import Settings, settings_here
-from kfjob.api.context import plan_context
-from kfjob.api.lint import linted
 from kfjob.api.place import Notice, Place, place, place_of
-from kfjob.api.render import resolve_at
 from kfjob.backends import folder
 from kfjob.backends.base import JobRef, LogRange
 from kfjob.errors import KfjobError, NotFound
 from kfjob.events import Event, JobPhase, JobSnapshot, KubernetesEvent, LogGap, LogLine, WorkloadStatus
 from kfjob.observe.config import ObserveConfig
-from kfjob.observe.diagnose.diagnosis import Diagnosis
 from kfjob.observe.master import Master
 from kfjob.observe.training import Training
 from kfjob.observe.view import JobView, fold, reduce
-from kfjob.plan import JobPlan
-from kfjob.spec.job import JobSpec
-from kfjob.spec.source import Loaded, Positions, load
+
+if TYPE_CHECKING:  # specs and plans are pydantic's, which takes longer to import than a question takes to be answered
+    from kfjob.observe.diagnose.diagnosis import Diagnosis
+    from kfjob.plan import JobPlan
+    from kfjob.spec.job import JobSpec
+    from kfjob.spec.source import Loaded
 
 
 def _silent(_text: str) -> None:
@@ -179,8 +177,10 @@ class Run:
 
     def relaunch(self, *, timeout: float = stopping.STOP_TIMEOUT) -> Run:
         """Stop the job and submit the recorded spec again."""
+        from kfjob.api import relaunch as relaunching
+
         plan, ref = relaunching.relaunch(self.place, self.name, timeout=timeout)
-        return Run(self.place, ref, look.config_of_plan(plan))
+        return Run(self.place, ref, expectations.of_plan(plan))
 
     @property
     def _reader(self) -> archive.Reader:
@@ -203,6 +203,9 @@ def submit(
         SpecError: every problem of the spec.
         AlreadyExists: a job of this name is there; nothing was changed.
     """
+    from kfjob.spec.job import JobSpec
+    from kfjob.spec.source import Loaded, Positions
+
     where = settings or settings_here(backend=backend, context=context, namespace=namespace)
     loaded = Loaded(spec, Positions()) if isinstance(spec, JobSpec) else _read(Path(spec))
     return submit_loaded(loaded, settings=replace(where, strict=where.strict or strict), notice=notice)
@@ -211,7 +214,7 @@ def submit(
 def submit_loaded(loaded: Loaded, *, settings: Settings, notice: Notice = _silent) -> Run:
     """`submit` for a spec that was read from a text, so that problems can be put to their place in it."""
     at, plan = _plan(loaded, settings, notice)
-    return Run(at, at.backend.submit(plan), look.config_of_plan(plan))
+    return Run(at, at.backend.submit(plan), expectations.of_plan(plan))
 
 
 def apply_loaded(loaded: Loaded, *, settings: Settings, notice: Notice = _silent) -> Run:
@@ -223,8 +226,8 @@ def apply_loaded(loaded: Loaded, *, settings: Settings, notice: Notice = _silent
     """
     at, plan = _plan(loaded, settings, notice)
     live = at.get(plan.name)
-    plan = resolve_at(loaded.spec, loaded.positions, plan_context(at.settings, at.name, launch=live.launch))
-    return Run(at, at.backend.apply(plan), look.config_of_plan(plan))
+    plan = _resolved(at, loaded, launch=live.launch)
+    return Run(at, at.backend.apply(plan), expectations.of_plan(plan))
 
 
 def attach(
@@ -246,7 +249,7 @@ def attach(
         snapshot = at.get(job)
     except NotFound as err:
         return _from_archive(at, job, err, notice)
-    return Run(at, stopping.ref_of(at, snapshot), look.config_of_snapshot(snapshot))
+    return Run(at, stopping.ref_of(at, snapshot), expectations.of_snapshot(snapshot))
 
 
 def from_folder(path: Path, *, settings: Settings) -> Run:
@@ -254,7 +257,7 @@ def from_folder(path: Path, *, settings: Settings) -> Run:
     kept = archive.Archived(path)
     at = Place(settings, "local", "default")
     snapshot = kept.snapshot()
-    return Run(at, stopping.ref_of(at, snapshot), look.config_of_snapshot(snapshot), kept)
+    return Run(at, stopping.ref_of(at, snapshot), expectations.of_snapshot(snapshot), kept)
 
 
 def _from_archive(at: Place, job: str, error: NotFound, notice: Notice) -> Run:
@@ -268,6 +271,8 @@ def _from_archive(at: Place, job: str, error: NotFound, notice: Notice) -> Run:
 
 
 def _read(file: Path) -> Loaded:
+    from kfjob.spec.source import load
+
     try:
         return load(file.read_text(encoding="utf-8"), file=str(file))
     except OSError as err:
@@ -275,6 +280,15 @@ def _read(file: Path) -> Loaded:
 
 
 def _plan(loaded: Loaded, settings: Settings, notice: Notice) -> tuple[Place, JobPlan]:
+    from kfjob.api.lint import linted
+
     at = place(settings, notice=notice)
-    plan = resolve_at(loaded.spec, loaded.positions, plan_context(settings, at.name))
+    plan = _resolved(at, loaded)
     return replace(at, namespace=plan.namespace), linted(loaded, plan, settings=settings, notice=notice)
+
+
+def _resolved(at: Place, loaded: Loaded, *, launch: str | None = None) -> JobPlan:
+    from kfjob.api.context import plan_context
+    from kfjob.api.render import resolve_at
+
+    return resolve_at(loaded.spec, loaded.positions, plan_context(at.settings, at.name, launch=launch))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from kfjob.events import (
     TRAINING_CONTAINER,
@@ -21,7 +21,9 @@ from kfjob.events import (
     PodChanged,
     WorkloadStatus,
 )
-from kfjob.plan import BackendName, JobPlan
+
+if TYPE_CHECKING:  # a command that only looks at a job needs no plan, and pydantic takes longer than all else
+    from kfjob.plan import BackendName, JobPlan
 
 
 @dataclass(frozen=True, kw_only=True)

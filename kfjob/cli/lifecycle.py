@@ -29,7 +29,7 @@ def stop(*, job: str, timeout: float, no_archive: bool, settings: Settings) -> N
 @where
 def relaunch(*, job: str, follow: bool, timeout: float, settings: Settings) -> int:
     """Stop a job and submit its recorded spec again, with a new launch id and the same checkpoint folder."""
-    from kfjob.api.look import config_of_plan
+    from kfjob.api.expectations import of_plan
     from kfjob.api.place import place_of
     from kfjob.api.relaunch import relaunch as again
     from kfjob.api.run import Run
@@ -37,7 +37,7 @@ def relaunch(*, job: str, follow: bool, timeout: float, settings: Settings) -> i
 
     at = place_of(job, settings, notice=notice)
     plan, ref = again(at, job, timeout=timeout)
-    run = Run(at, ref, config_of_plan(plan))
+    run = Run(at, ref, of_plan(plan))
     click.echo(run.name)
     click.echo(f"relaunched `{run.name}` (launch {run.launch})", err=True)
     return following.follow(run, "auto") if follow else 0

@@ -11,7 +11,7 @@ import click
 SECOND = 1_000_000_000
 
 
-class Span(click.ParamType):
+class Span(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
     """Seconds: `0.5`, `90`, `5m`, `1h30m`."""
 
     name = "duration"
@@ -28,7 +28,7 @@ class Span(click.ParamType):
         return float(span)
 
 
-class Since(click.ParamType):
+class Since(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
     """A moment, in nanoseconds since the epoch: a span before now, or a time as logs print it."""
 
     name = "since"
@@ -47,7 +47,7 @@ class Since(click.ParamType):
             self.fail(f"`{value}` is neither a duration (`10m`) nor a time (`2026-11-21T08:30:00Z`)", param, ctx)
 
 
-class Pattern(click.ParamType):
+class Pattern(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
     """A regular expression."""
 
     name = "regex"

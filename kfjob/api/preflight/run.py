@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kfjob.api import look, stop
+from kfjob.api import expectations, stop
 from kfjob.api.config import Settings
 from kfjob.api.context import plan_context
 from kfjob.api.place import Notice, place
@@ -86,7 +86,7 @@ def run_trial(loaded: Loaded, trial: Trial, *, settings: Settings, notice: Notic
     logs = None
     try:
         notice(f"`{plan.name}` runs the collectives on {plan.nodes} nodes; it is removed afterwards")
-        run = Run(at, ref, look.config_of_plan(plan))
+        run = Run(at, ref, expectations.of_plan(plan))
         phase, late = _waited(run, trial.timeout)
         heard = _listened(run, plan)
         problems = _problems(run, plan, heard, phase, late)

@@ -8,10 +8,10 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from kfjob.backends.base import JobRef, LogRange
-from kfjob.backends.kubernetes import changes, recorded, requests
+from kfjob.backends.kubernetes import recorded, requests
 from kfjob.backends.kubernetes.client import Backoff, Client
 from kfjob.backends.kubernetes.connect import connect
 from kfjob.backends.kubernetes.errors import Broken, Conflict
@@ -20,11 +20,13 @@ from kfjob.backends.kubernetes.logs import PodLog
 from kfjob.backends.kubernetes.objects import Object, own_pods, owned, owner, snapshot
 from kfjob.backends.kubernetes.requests import Selection
 from kfjob.backends.kubernetes.watch import Change, Feed, JobState, joined
-from kfjob.compile.pytorchjob import manifests
 from kfjob.errors import AlreadyExists, BackendError, KfjobError, NotFound, Unreachable, WaitTimeout
 from kfjob.events import JobChanged, JobSnapshot, KubernetesEvent, LogGap, LogLine, PodChanged, WorkloadStatus
-from kfjob.plan import BackendName, JobPlan
 from kfjob.spec import names
+
+if TYPE_CHECKING:
+    from kfjob.backends.kubernetes import changes
+    from kfjob.plan import BackendName, JobPlan
 
 
 class KubernetesBackend:
@@ -55,6 +57,8 @@ class KubernetesBackend:
 
     def submit(self, plan: JobPlan) -> JobRef:
         """Create the job and then what belongs to it; if that fails, the job is deleted again."""
+        from kfjob.compile.pytorchjob import manifests
+
         ref = _ref(self._created(plan))
         with self._whole_or_gone(ref):
             for manifest in manifests(plan, owner_uid=ref.uid)[1:]:
@@ -63,6 +67,8 @@ class KubernetesBackend:
 
     def apply(self, plan: JobPlan) -> JobRef:
         """Change the live job by a server-side apply, where that is possible in place."""
+        from kfjob.backends.kubernetes import changes
+
         live = self._client.call(requests.get(names.PLURAL, plan.namespace, plan.name))
         return _ref(self._client.call(requests.apply(changes.in_place(plan, live))))
 
@@ -93,6 +99,8 @@ class KubernetesBackend:
             NotFound: there is no such job.
             Refused: the job is not kfjob's, or the server would not take the change.
         """
+        from kfjob.backends.kubernetes import changes
+
         live = self._client.call(requests.get(names.PLURAL, plan.namespace, plan.name))
         wanted = changes.for_live(plan, live)
         version = str(live["metadata"]["resourceVersion"])
@@ -178,6 +186,8 @@ class KubernetesBackend:
 
     def _created(self, plan: JobPlan) -> Object:
         """The job that was created. If the answer to the request is lost, the job itself tells whether it was carried out."""
+        from kfjob.compile.pytorchjob import manifests
+
         try:
             return self._client.call(requests.create(manifests(plan)[0]))
         except (Unreachable, BackendError) as lost:
