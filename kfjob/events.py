@@ -73,6 +73,8 @@ class PodChanged:
     restarts: int = 0  # of the training container
     container_id: str = ""  # of the training container that runs, or ran last
     exit_code: int | None = None  # of its newest end
+    last_reason: str = ""  # of its newest end: OOMKilled, Error, Completed …; also while it runs again
+    last_ended: int | None = None  # when that was
     reason: str = ""  # Kubernetes' word for why it waits or ended: CrashLoopBackOff, ImagePullBackOff, OOMKilled …
     message: str = ""
     created: int | None = None
@@ -104,13 +106,45 @@ class LogGap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesEvent:
+    """What a controller of the cluster (scheduler, kubelet, operator, provisioner) wrote down of an object of the job.
+
+    The cluster forgets them after an hour, and tells the same one again with a higher `count`.
+    """
+
+    kind: str  # of the object: PyTorchJob | Pod | PersistentVolumeClaim | Workload …
+    name: str  # of the object
+    reason: str  # FailedScheduling, FailedMount, FailedCreatePod, BackOff …
+    message: str = ""
+    warning: bool = False
+    source: str = ""  # who wrote it
+    count: int = 1
+    first: int | None = None
+    time: int | None = None  # of the newest
+    uid: str = ""  # of this record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadStatus:
+    """Where the job stands in a queue (Kueue), as the queue's controller tells it."""
+
+    name: str
+    queue: str = ""  # the local queue it was put into
+    cluster_queue: str = ""  # that gave it its quota; "": none did
+    admitted: bool = False
+    reason: str = ""  # of the newest condition that says why it waits, or was put out again
+    message: str = ""
+    time: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
     """Time passed and nothing happened: what lets a pure view see a stall."""
 
     time: int
 
 
-Event = LogLine | PodChanged | JobChanged | LogGap | Tick
+Event = LogLine | PodChanged | JobChanged | LogGap | KubernetesEvent | WorkloadStatus | Tick
 
 
 @dataclass(frozen=True, kw_only=True)

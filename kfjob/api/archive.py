@@ -18,8 +18,19 @@ from typing import Protocol
 from kfjob.api.config import Settings
 from kfjob.backends import folder, log_file
 from kfjob.backends.base import Backend, JobRef, LogRange
-from kfjob.errors import NotFound
-from kfjob.events import TRAINING_CONTAINER, JobChanged, JobPhase, JobSnapshot, LogGap, LogLine, PodChanged, PodPhase
+from kfjob.errors import KfjobError, NotFound
+from kfjob.events import (
+    TRAINING_CONTAINER,
+    JobChanged,
+    JobPhase,
+    JobSnapshot,
+    KubernetesEvent,
+    LogGap,
+    LogLine,
+    PodChanged,
+    PodPhase,
+    WorkloadStatus,
+)
 
 AT_ONCE = 8
 """Logs that are fetched at the same time."""
@@ -32,6 +43,9 @@ class Reader(Protocol):
 
     def logs(self, ref: JobRef, pod: str, wanted: LogRange) -> Iterator[LogLine | LogGap]:
         """As `Backend.logs`."""
+
+    def events(self, ref: JobRef) -> list[KubernetesEvent | WorkloadStatus]:
+        """As `Backend.events`."""
 
 
 def archive_root(settings: Settings) -> Path:
@@ -51,6 +65,8 @@ def keeping(backend: Backend, ref: JobRef, snapshot: JobSnapshot, root: Path) ->
     with ThreadPoolExecutor(AT_ONCE) as pool:
         ends = list(pool.map(lambda one: _keep_log(backend, ref, place, one[0].pod, previous=one[1]), wanted))
     folder.write_snapshot(place, snapshot)
+    with suppress(KfjobError):  # they only explain; a stop must not fail for want of them
+        folder.write_events(place, backend.events(ref))
     last_words = [
         Thread(target=_keep_log, args=(backend, ref, place, pod.pod), kwargs={"after": end}, daemon=True)
         for (pod, previous), end in zip(wanted, ends, strict=True)
@@ -126,6 +142,10 @@ class Archived:
         self._containers = {pod.pod: pod.container_id for pod in kept.pods}
         return kept if kept.job.phase.ended else replace(kept, job=replace(kept.job, phase=JobPhase.STOPPED))
 
+    def events(self, ref: JobRef) -> list[KubernetesEvent | WorkloadStatus]:  # noqa: ARG002 - Reader's signature
+        """As `Backend.events`; none of a folder of saved logs."""
+        return folder.read_events(self.place)
+
     def logs(self, ref: JobRef, pod: str, wanted: LogRange) -> Iterator[LogLine | LogGap]:  # noqa: ARG002 - Reader's signature
         """As `Backend.logs`; nothing is ever added, so `follow` makes no difference."""
         known = self._logs.get(pod)
@@ -134,6 +154,8 @@ class Archived:
         path = known
         if wanted.container != TRAINING_CONTAINER or wanted.previous:
             path = folder.log_path(self.place, pod, wanted.container, previous=wanted.previous)
+            if known.parent == self.place and wanted.previous and wanted.container == TRAINING_CONTAINER:
+                path = folder.flat_previous(self.place, pod)
         container_id = "" if wanted.previous else self._containers.get(pod, "")
         try:
             for time, text in log_file.read(path, wanted):

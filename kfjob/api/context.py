@@ -8,12 +8,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kfjob.api.config import Settings
 from kfjob.backends.base import Backend
 from kfjob.errors import SpecError, Unreachable
-from kfjob.plan import DEFAULT_ETCD_IMAGE, BackendName, Context
+
+if TYPE_CHECKING:
+    from kfjob.plan import BackendName, Context
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -44,6 +46,8 @@ def choose_backend(settings: Settings, *, notice: Callable[[str], None]) -> Back
 
 def plan_context(settings: Settings, backend: BackendName, *, launch: str | None = None) -> Context:
     """What a plan is told from outside."""
+    from kfjob.plan import DEFAULT_ETCD_IMAGE, Context
+
     return Context(
         backend=backend,
         launch=launch or new_launch_id(),
@@ -106,7 +110,7 @@ def find_kubeconfig_here(context: str | None = None) -> Kubeconfig | None:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    from kfjob.spec.source import parse
+    from kfjob.spec.yaml_text import parse
 
     try:
         data, _ = parse(file.read_text(encoding="utf-8"), file=str(file))

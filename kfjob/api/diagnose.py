@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kfjob.api import logs
 from kfjob.backends.base import LogRange
-from kfjob.errors import KfjobError, NotFound
+from kfjob.errors import KfjobError
 from kfjob.events import Event, LogGap, LogLine, PodChanged, Tick
 from kfjob.observe.diagnose.answer import diagnose as answer
 from kfjob.observe.diagnose.diagnosis import Diagnosis
@@ -22,9 +22,6 @@ from kfjob.observe.view import JobView, reduce
 
 if TYPE_CHECKING:
     from kfjob.api.run import Run
-
-AT_ONCE = 16
-"""Logs that are open at the same time."""
 
 
 @dataclass(frozen=True)
@@ -60,13 +57,13 @@ def examine(run: Run) -> Examined:
 
 def _everything(run: Run) -> Iterator[Event]:
     snapshot = run.snapshot()
+    with suppress(KfjobError):  # the job went while we looked, or they may not be read
+        yield from run.events()
     for pod in snapshot.pods:
         yield from _previous(run, pod)
     yield snapshot.job
     yield from snapshot.pods
-    names = [pod.pod for pod in snapshot.pods]
-    for first in range(0, len(names), AT_ONCE):
-        yield from _lines(run, names[first : first + AT_ONCE])
+    yield from logs.merged(run, [(pod.pod, LogRange()) for pod in snapshot.pods])
     if not snapshot.job.phase.ended:
         yield Tick(time=time.time_ns())
 
@@ -81,9 +78,3 @@ def _previous(run: Run, pod: PodChanged) -> Iterator[LogLine | LogGap]:
                 yield line
             else:
                 yield replace(line, container_id="previous")
-
-
-def _lines(run: Run, pods: list[str]) -> Iterator[LogLine | LogGap]:
-    with suppress(NotFound):  # a pod that has not started has no log
-        _, lines = logs.read(run, pods, LogRange())
-        yield from lines

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from kfjob.api.funnel import Funnel
 from kfjob.backends.base import Backend, JobRef, LogRange
-from kfjob.events import Event, PodChanged, PodPhase, Tick
+from kfjob.events import Event, LogGap, LogLine, PodChanged, PodPhase, Tick
 
 TICK_SECONDS = 1.0
 DRAIN_SECONDS = 15.0
 """How long the logs may take to end after the job has: a pod of an elastic job may still run when the first has succeeded."""
+
+WhichLog = Callable[[PodChanged], LogRange | None]
+"""Which part of a pod's log is to be followed, asked when the pod is seen for the first time; None: nothing of it."""
 
 
 def events(backend: Backend, ref: JobRef, *, logs: bool = True) -> Iterator[Event]:
@@ -22,36 +25,65 @@ def events(backend: Backend, ref: JobRef, *, logs: bool = True) -> Iterator[Even
     Raises:
         KfjobError: whatever the backend's watch or logs raised.
     """
-    stream = _Stream(backend, ref, logs=logs)
-    funnel = stream.funnel
-    funnel.add(stream.watched(), "watch")
-    try:
-        for event in funnel.items(idle=TICK_SECONDS):
-            yield event or Tick(time=time.time_ns())
-            if stream.ended is not None and time.monotonic() - stream.ended > DRAIN_SECONDS:
-                return
-    finally:
-        funnel.close()
+    return Following(backend, ref, lambda _: LogRange(follow=True) if logs else None).events()
 
 
-class _Stream:
-    def __init__(self, backend: Backend, ref: JobRef, *, logs: bool) -> None:
-        self.funnel: Funnel[Event] = Funnel()
-        self.ended: float | None = None  # when the watch did
+class Following:
+    """One reading of a job's events. More logs may be added while it is read."""
+
+    def __init__(self, backend: Backend, ref: JobRef, which: WhichLog) -> None:
+        """A pod that is made anew under its name is another pod, and asked for again."""
+        self.open: set[str] = set()  # pods whose logs have not ended
+        self._funnel: Funnel[Event] = Funnel()
+        self._ended: float | None = None  # when the watch did
         self._backend = backend
         self._ref = ref
-        self._logs = logs
-        self._followed: set[tuple[str, str]] = set()
+        self._which = which
+        self._seen: set[tuple[str, str]] = set()
+        self._turns: dict[str, int] = {}  # by pod, which of its readings counts
 
-    def watched(self) -> Iterator[Event]:
+    def events(self) -> Iterator[Event]:
+        """As the function `events`."""
+        self._funnel.add(self._watched(), "watch")
+        try:
+            for event in self._funnel.items(idle=TICK_SECONDS):
+                yield event or Tick(time=time.time_ns())
+                if self._ended is not None and time.monotonic() - self._ended > DRAIN_SECONDS:
+                    return
+        finally:
+            self._funnel.close()
+
+    def add(self, pod: str, wanted: LogRange) -> None:
+        """Follow this pod's log too, in the place of what was followed of it before."""
+        self.open.add(pod)
+        self._turns[pod] = self._turns.get(pod, 0) + 1
+        self._funnel.add(self._lines(pod, wanted, self._turns[pod]), f"log-{pod}")
+
+    def leave(self, pod: str) -> None:
+        """Follow this pod's log no longer."""
+        self._turns[pod] = self._turns.get(pod, 0) + 1
+
+    def _watched(self) -> Iterator[Event]:
         """The watch's events; a pod that is seen for the first time has its log followed from then on."""
         for event in self._backend.watch(self._ref):
             yield event
-            if self._logs and isinstance(event, PodChanged) and event.phase is not PodPhase.DELETED:
-                self._follow(event)
-        self.ended = time.monotonic()
+            if isinstance(event, PodChanged) and event.phase is not PodPhase.DELETED:
+                self._ask_for_log(event)
+        self._ended = time.monotonic()
 
-    def _follow(self, pod: PodChanged) -> None:
-        if (pod.pod, pod.uid) not in self._followed:
-            self._followed.add((pod.pod, pod.uid))
-            self.funnel.add(self._backend.logs(self._ref, pod.pod, LogRange(follow=True)), f"log-{pod.pod}")
+    def _ask_for_log(self, pod: PodChanged) -> None:
+        if (pod.pod, pod.uid) in self._seen:
+            return
+        self._seen.add((pod.pod, pod.uid))
+        if wanted := self._which(pod):
+            self.add(pod.pod, wanted)
+
+    def _lines(self, pod: str, wanted: LogRange, turn: int) -> Iterator[LogLine | LogGap]:
+        try:
+            for line in self._backend.logs(self._ref, pod, wanted):
+                if self._turns[pod] != turn:
+                    return
+                yield line
+        finally:
+            if self._turns[pod] == turn:
+                self.open.discard(pod)

@@ -3,37 +3,189 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+import pickle
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kfjob.api.funnel import Funnel
-from kfjob.api.run import Run
+from kfjob.api.choice import Choice, failed_before
+from kfjob.api.follow import Following
 from kfjob.backends.base import LogRange
-from kfjob.errors import NotFound
-from kfjob.events import LogGap, LogLine
+from kfjob.errors import NotFound, Unanswered
+from kfjob.events import JobChanged, LogGap, LogLine, PodChanged, PodPhase
+
+if TYPE_CHECKING:
+    from kfjob.api.run import Run
+    from kfjob.observe.diagnose.diagnosis import Finding
+
+AT_ONCE = 16
+"""Logs of a snapshot that are read at the same time; those of more pods are put aside on disk and merged from there."""
+BATCH = 100
+"""Lines of each pod that are in memory while a merge reads them from disk."""
+AROUND = (10, 25)
+"""Lines before and after an error that are shown with it."""
+SILENT_SECONDS = 10.0
+"""A followed printer that is silent for so long may have handed over."""
+MOST_SECONDS = 120.0
+"""Between two questions who prints, while nothing changes."""
+MEETING_SECONDS = 60
+"""A hand-over is noticed that much later than it began, at most."""
+SECOND = 1_000_000_000
 
 Line = LogLine | LogGap
+Notice = Callable[[str], None]
 
 
-def read(run: Run, pods: Sequence[str], wanted: LogRange) -> tuple[tuple[str, ...], Iterator[Line]]:
-    """The pods that are read (all, if none is named) and their lines.
+def chosen(run: Run, choice: Choice) -> tuple[PodChanged, ...]:
+    """The pods that are meant, of those that there are now.
 
     Raises:
-        NotFound: a named pod is not one of the job's, or has no log.
+        NotFound: a pod, node or rank that was named is not one of the job's.
     """
-    known = tuple(pod.pod for pod in run.snapshot().pods)
-    for pod in pods:
-        if pod not in known:
-            raise NotFound(f"job `{run.name}` has no pod `{pod}`", hint=f"its pods: {', '.join(known) or 'none yet'}")
-    chosen = tuple(pods) or known
-    if len(chosen) == 1:
-        return chosen, run.logs(chosen[0], wanted)
-    return chosen, _arriving(run, chosen, wanted) if wanted.follow else _merged(run, chosen, wanted)
+    view = run.view() if choice.ranks else None
+    return choice.of(run.snapshot().pods, view)
 
 
-def _merged(run: Run, pods: Sequence[str], wanted: LogRange) -> Iterator[Line]:
-    timed = heapq.merge(*(_in_order(run, pod, wanted) for pod in pods), key=lambda one: one[0])
-    return (line for _, line in timed)
+def read(run: Run, choice: Choice, wanted: LogRange) -> Iterator[Line]:
+    """The lines that are there now, merged by time. Of a pod that failed and runs again, with `failed` those of its failure.
+
+    Raises:
+        NotFound: a pod, node or rank is not one of the job's; or one pod was named and it has no log.
+    """
+    pods = chosen(run, choice)
+    ranges = [(pod.pod, replace(wanted, previous=wanted.previous or (choice.failed and failed_before(pod)))) for pod in pods]
+    return run.logs(*ranges[0]) if len(ranges) == 1 else merged(run, ranges)
+
+
+def merged(run: Run, ranges: Sequence[tuple[str, LogRange]]) -> Iterator[Line]:
+    """Parts of the logs of several pods as they are now, by time. A pod that has no log (yet) is passed over."""
+    streams = [_in_order(run, pod, part) for pod, part in ranges]
+    return _merged(streams) if len(streams) <= AT_ONCE else _merged_from_disk(streams)
+
+
+def follow(run: Run, choice: Choice, wanted: LogRange) -> Iterator[Line]:
+    """The lines of these pods as they come, of pods that are made later or anew too, until the job has ended.
+
+    Also ends when all pods that were named have succeeded: nothing will run in their place.
+    """
+    if run.kept or run.snapshot().job.phase.ended:
+        yield from read(run, choice, wanted)
+        return
+    names = {pod.pod for pod in chosen(run, choice)} if choice.pods or choice.ranks or choice.failed else set()
+    done: set[str] = set()
+
+    def part(pod: PodChanged) -> LogRange | None:
+        if names or choice.named:
+            return wanted if pod.pod in names or pod.node in choice.nodes else None
+        return wanted
+
+    following = Following(run.place.backend, run.ref, part)
+    for event in following.events():
+        if isinstance(event, LogLine | LogGap):
+            yield event
+        elif isinstance(event, PodChanged) and event.phase is PodPhase.SUCCEEDED:
+            done.add(event.pod)
+        if names and names <= done and not names & following.open:
+            return
+
+
+def follow_master(run: Run, wanted: LogRange, notice: Notice) -> Iterator[Line]:
+    """The lines of the pod that prints progress, and after a hand-over those of the next, until the job has ended.
+
+    Raises:
+        NotFound: the job is gone.
+    """
+    return _MasterLog(run, wanted, notice).lines()
+
+
+def around(run: Run, finding: Finding, wanted: LogRange) -> Iterator[Line]:
+    """The lines around the place where a fault was seen first.
+
+    Raises:
+        Unanswered: it was told by a pod's state and not in a log.
+    """
+    if finding.line is None:
+        cause = finding.title
+        raise Unanswered("the first error stands in no log", cause=cause, hint=f"`kfjob diagnose {run.name}` tells it")
+    before, after = AROUND
+    lines = run.logs(finding.pod, replace(wanted, previous=finding.previous))
+    text = (line for line in lines if isinstance(line, LogLine))
+    yield from islice(text, max(finding.line - 1 - before, 0), finding.line + after)
+
+
+class _MasterLog:
+    """Follows one pod at a time; who that is is asked again when it is silent, ends, or its agents meet anew."""
+
+    def __init__(self, run: Run, wanted: LogRange, notice: Notice) -> None:
+        self._run = run
+        self._wanted = wanted
+        self._notice = notice
+        self._printer = ""
+        self._shown: dict[str, int] = {}  # by pod, the time of the newest line that was shown
+        self._heard = self._asked = time.monotonic()
+        self._pause = 0.0
+        self._following = Following(run.place.backend, run.ref, lambda pod: wanted if pod.pod == self._printer else None)
+
+    def lines(self) -> Iterator[Line]:
+        if self._run.kept or self._run.snapshot().job.phase.ended:
+            yield from self._run.logs(self._run.master().pod, self._wanted)
+            return
+        for event in self._following.events():
+            if isinstance(event, LogLine | LogGap) and event.pod == self._printer:
+                yield event
+                self._hear(event)
+            elif isinstance(event, PodChanged) and (not self._printer or event.pod == self._printer):
+                self._pause = 0.0  # something has changed
+            if not (isinstance(event, JobChanged) and event.phase.ended) and self._is_time():
+                self._ask()
+
+    def _hear(self, line: Line) -> None:
+        self._heard = time.monotonic()
+        if isinstance(line, LogLine):
+            self._shown[line.pod] = line.time or self._shown.get(line.pod, 0)
+            if "Rendezvous complete for workers" in line.text:
+                self._pause = 0.0
+
+    def _is_time(self) -> bool:
+        now = time.monotonic()
+        silent = now - self._heard > SILENT_SECONDS or not self._printer
+        return now - self._asked >= max(self._pause, 1.0) and (silent or self._pause == 0.0)
+
+    def _ask(self) -> None:
+        self._asked = time.monotonic()
+        self._pause = min(max(self._pause * 2, 2.0), MOST_SECONDS)
+        try:
+            answer = self._run.master(fresh=True).pod
+        except Unanswered as err:
+            if not self._printer and self._pause <= 2.0:  # noqa: PLR2004 - the first time
+                self._notice(f"waiting for the pod that prints progress: {err.title}")
+            return
+        except NotFound:  # the job is gone, and the watch will say so
+            return
+        if answer == self._printer:
+            return
+        self._notice(f"`{answer}` prints progress" + (f", before it `{self._printer}` did" if self._printer else ""))
+        self._following.leave(self._printer)
+        self._following.add(answer, self._from_the_meeting(answer))
+        self._printer = answer
+
+    def _from_the_meeting(self, pod: str) -> LogRange:
+        """What the next printer has printed since the agents met anew, and was not shown when it printed before."""
+        if not self._shown:
+            return self._wanted
+        since = max(max(self._shown.values()) - MEETING_SECONDS * SECOND, self._shown.get(pod, 0) + 1)
+        return replace(self._wanted, tail=None, since=since)
+
+
+def _chosen(run: Run, choice: Choice) -> tuple[PodChanged, ...]:
+    view = run.view() if choice.ranks else None
+    return choice.of(run.snapshot().pods, view)
 
 
 def _in_order(run: Run, pod: str, wanted: LogRange) -> Iterator[tuple[int, Line]]:
@@ -41,16 +193,35 @@ def _in_order(run: Run, pod: str, wanted: LogRange) -> Iterator[tuple[int, Line]
     last = 0
     with suppress(NotFound):  # a pod that has not started has no log
         for line in run.logs(pod, wanted):
-            time = line.time if isinstance(line, LogLine) else line.after
-            last = max(last, time or 0)
+            time_ns = line.time if isinstance(line, LogLine) else line.after
+            last = max(last, time_ns or 0)
             yield last, line
 
 
-def _arriving(run: Run, pods: Sequence[str], wanted: LogRange) -> Iterator[Line]:
-    funnel: Funnel[Line] = Funnel(1024)
-    for pod in pods:
-        funnel.add(run.logs(pod, wanted), f"log-{pod}")
-    try:
-        yield from (line for line in funnel.items() if line)
-    finally:
-        funnel.close()
+def _merged(streams: Sequence[Iterator[tuple[int, Line]]]) -> Iterator[Line]:
+    return (line for _, line in heapq.merge(*streams, key=lambda one: one[0]))
+
+
+def _merged_from_disk(streams: Sequence[Iterator[tuple[int, Line]]]) -> Iterator[Line]:
+    """The same with few connections and little memory, and without leaving a server waiting while a terminal is slow."""
+    with tempfile.TemporaryDirectory(prefix="kfjob-logs-") as folder, ThreadPoolExecutor(AT_ONCE) as pool:
+        files = [Path(folder) / str(number) for number in range(len(streams))]
+        list(pool.map(_put_aside, streams, files))
+        yield from _merged([_from_disk(file) for file in files])
+
+
+def _put_aside(lines: Iterator[tuple[int, Line]], file: Path) -> None:
+    with file.open("wb") as out:
+        while batch := list(islice(lines, BATCH)):
+            pickle.dump(batch, out)
+
+
+def _from_disk(file: Path) -> Iterator[tuple[int, Line]]:
+    """Opened for each batch: there may be more files than a process may have open."""
+    place, size = 0, file.stat().st_size
+    while place < size:
+        with file.open("rb") as lines:
+            lines.seek(place)
+            batch = pickle.load(lines)  # noqa: S301 - we have written it ourselves, into a folder of our own
+            place = lines.tell()
+        yield from batch

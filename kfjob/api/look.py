@@ -2,105 +2,113 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from dataclasses import replace
 
 from kfjob.api.archive import Reader
 from kfjob.backends.base import JobRef, LogRange
 from kfjob.errors import NotFound, WaitTimeout
 from kfjob.events import JobSnapshot, LogGap, LogLine, PodChanged, PodPhase, Tick
-from kfjob.observe.config import Limits, ObserveConfig
+from kfjob.observe.config import ObserveConfig
 from kfjob.observe.master import Confidence, Master, NoMaster
 from kfjob.observe.view import JobView, fold
-from kfjob.plan import JobPlan
-from kfjob.spec import names
-from kfjob.spec.job import JobSpec
 
 HEAD_BYTES = 256 * 1024
 """An agent's first rendezvous block stands within the first kilobytes; a library's banner may come before it."""
 STAMP_BYTES = 32  # before each line; whether the limit counts them is the backend's affair
-TAIL_LINES = 400
+TAIL_LINES = 300
+TAIL_BYTES = 4 * 1024 * 1024
+"""A progress bar that is drawn without line ends makes lines of megabytes."""
 AT_ONCE = 16
 POLL_SECONDS = 1.0
 
 
-def config_of_plan(plan: JobPlan) -> ObserveConfig:
-    """What observation needs of a plan."""
-    return config_of_spec(JobSpec.model_validate_json(plan.spec_json))
+def look(reader: Reader, ref: JobRef, snapshot: JobSnapshot, config: ObserveConfig, *, previous: bool = False) -> JobView:
+    """What is known now. Logs are read from their head and their tail, a bounded number of pods at a time.
 
-
-def config_of_snapshot(snapshot: JobSnapshot) -> ObserveConfig:
-    """What observation needs of a job that is there; of one that kfjob did not submit, its pods are all that is known."""
-    if snapshot.spec:
-        return config_of_spec(JobSpec.model_validate_json(snapshot.spec))
-    if snapshot.manifest:
-        return config_of_job(next(one for one in json.loads(snapshot.manifest) if one["kind"] == names.KIND))
-    pods = sorted(snapshot.pods, key=lambda pod: (pod.replica_type != "Master", pod.replica_index))
-    return ObserveConfig(workers=tuple(pod.pod for pod in pods))
-
-
-def config_of_job(job: Mapping[str, Any]) -> ObserveConfig:
-    """What observation needs of a PyTorchJob that was never a spec."""
-    spec = job.get("spec") or {}
-    replicas = spec.get("pytorchReplicaSpecs") or {}
-    pods = [
-        names.pod_name(job["metadata"]["name"], kind, index)
-        for kind in ("Master", "Worker")
-        if kind in replicas
-        for index in range((replicas[kind] or {}).get("replicas", 1))
-    ]
-    return ObserveConfig(workers=tuple(pods), rendezvous=(spec.get("elasticPolicy") or {}).get("rdzvBackend") or "")
-
-
-def config_of_spec(spec: JobSpec) -> ObserveConfig:
-    """What observation needs of a spec."""
-    processes = spec.processes_per_node
-    return ObserveConfig(
-        workers=names.pod_names(spec.name, spec.nodes, master=spec.has_master),
-        rendezvous=spec.rendezvous.backend,
-        processes_per_node=processes if isinstance(processes, int) else None,
-        expected_steps=spec.train.max_steps if spec.train else None,
-        trainer="kfjob" if spec.train else "",
-        limits=Limits(**spec.watchdog.model_dump()),
-        loglevel=loglevel if isinstance(loglevel := spec.env.get("LOGLEVEL", "INFO"), str) else "INFO",
-    )
-
-
-def look(reader: Reader, ref: JobRef, snapshot: JobSnapshot, config: ObserveConfig) -> JobView:
-    """What is known now. Logs are read from their head and their tail, a bounded number of pods at a time."""
+    `previous`: those of containers before a restart too.
+    """
     view = fold(JobView(config=config), (snapshot.job, *snapshot.pods))
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for lines in pool.map(lambda pod: _lines(reader, ref, pod), snapshot.pods):
+        for lines in pool.map(lambda pod: read_pod(reader, ref, pod, previous=previous), snapshot.pods):
             view = fold(view, lines)
+    return up_to_now(view)
+
+
+def up_to_now(view: JobView) -> JobView:
+    """The view of a job that runs, as it is at this moment."""
     return fold(view, [Tick(time=time.time_ns())] if view.running else [])
 
 
-def _lines(reader: Reader, ref: JobRef, pod: PodChanged) -> list[LogLine | LogGap]:
+def read_pod(reader: Reader, ref: JobRef, pod: PodChanged, *, previous: bool = False) -> list[LogLine | LogGap]:
+    """The head and the tail of a pod's log; with `previous`, before it those of its container before the restart."""
     if pod.phase is PodPhase.PENDING and not pod.restarts:
         return []  # nothing has run: the question would only be refused
-    lines: list[LogLine | LogGap] = []
+    lines = _ends(reader, ref, pod)
+    before = _ends(reader, ref, pod, previous=True) if previous else []
+    if not before:
+        return lines
+    # saved logs do not say of which container they are, and these are of two
+    return [_of(line, "previous") for line in before] + [line if line.container_id else _of(line, "newest") for line in lines]
+
+
+def _of(line: LogLine | LogGap, container_id: str) -> LogLine | LogGap:
+    return replace(line, container_id=container_id)
+
+
+def _ends(reader: Reader, ref: JobRef, pod: PodChanged, *, previous: bool = False) -> list[LogLine | LogGap]:
     with suppress(NotFound):
-        head = list(_text(reader.logs(ref, pod.pod, LogRange(limit_bytes=HEAD_BYTES))))
-        if sum(len(line.text) + STAMP_BYTES for line in head) < HEAD_BYTES * 3 // 4:
-            return [*head]
-        whole = head[:-1]  # the last line may be cut: `group_rank=1` could be the begin of 12
-        since = whole[-1].time if whole else None
-        lines += [*whole, LogGap(pod=pod.pod, after=since, reason="only the head and the tail were read")]
-        lines += _after(since, _text(reader.logs(ref, pod.pod, LogRange(tail=TAIL_LINES))))
-    return lines
+        tail, is_whole = read_tail(reader, ref, pod, previous=previous)
+        return tail if is_whole else with_head(reader, ref, pod, tail, previous=previous)
+    return []
 
 
-def _text(lines: Iterable[object]) -> Iterator[LogLine]:
+def read_tail(
+    reader: Reader, ref: JobRef, pod: PodChanged, *, lines: int = TAIL_LINES, previous: bool = False
+) -> tuple[list[LogLine | LogGap], bool]:
+    """The last lines of a pod's log, and whether these are all.
+
+    Raises:
+        NotFound: it has no log.
+    """
+    for count in (lines, 10):
+        read: list[LogLine | LogGap] = []
+        left = TAIL_BYTES
+        for line in text(reader.logs(ref, pod.pod, LogRange(tail=count, previous=previous, state=pod))):
+            read.append(line)
+            left -= len(line.text)
+            if left < 0:
+                break
+        else:
+            break
+    return read, len(read) < count and left >= 0
+
+
+def with_head(
+    reader: Reader, ref: JobRef, pod: PodChanged, tail: Sequence[LogLine | LogGap], *, previous: bool = False
+) -> list[LogLine | LogGap]:
+    """What a pod's log begins with, and then its tail, which was read already; a gap between them where some is left out."""
+    first = next((line.time for line in tail if isinstance(line, LogLine)), None)
+    head: list[LogLine | LogGap] = []
+    size = 0
+    for line in text(reader.logs(ref, pod.pod, LogRange(limit_bytes=HEAD_BYTES, previous=previous, state=pod))):
+        if first is not None and line.time is not None and line.time >= first:
+            return [*head, *tail]
+        head.append(line)
+        size += len(line.text) + STAMP_BYTES
+    if first is None and size < HEAD_BYTES * 3 // 4:
+        return head  # lines without times, and this is all of them
+    whole = head[:-1]  # the last line may be cut: `group_rank=1` could be the begin of 12
+    last = whole[-1].time if whole and isinstance(whole[-1], LogLine) else None
+    return [*whole, LogGap(pod=pod.pod, after=last, reason="only the head and the tail were read"), *tail]
+
+
+def text(lines: Iterable[object]) -> Iterator[LogLine]:
+    """Lines without word of those that are lost."""
     return (line for line in lines if isinstance(line, LogLine))
-
-
-def _after(time: int | None, lines: Iterable[LogLine]) -> Iterator[LogLine]:
-    """The lines of the tail that the head did not hold; all of them where lines have no time."""
-    return (line for line in lines if time is None or line.time is None or line.time > time)
 
 
 def find_master(ask: Callable[[], JobView], job: str, *, timeout: float = 0.0) -> Master:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, cast
 
 from kfjob.api import context
 from kfjob.api.config import Settings
+from kfjob.backends import folder
 from kfjob.backends.base import Backend
 from kfjob.errors import NotFound, Unreachable, UsageError
 from kfjob.events import JobSnapshot
-from kfjob.plan import BackendName
 
 if TYPE_CHECKING:
     from kfjob.backends.kubernetes.backend import KubernetesBackend
+    from kfjob.plan import BackendName
 
 Notice = Callable[[str], None]
 
@@ -32,6 +33,12 @@ class Place:
     def backend(self) -> Backend:
         """Opened when it is first needed."""
         return context.open_backend(self.settings, self.name)
+
+    @property
+    def kubeconfig(self) -> str:
+        """The name of the kubeconfig's context that is in force; "" where there is none."""
+        found = context.find_kubeconfig_here(self.settings.context)
+        return found.context if found else ""
 
     def get(self, job: str) -> JobSnapshot:
         """The job as it is now.
@@ -70,6 +77,8 @@ def place_of(job: str, settings: Settings, *, notice: Notice) -> Place:
     if not context.find_kubeconfig_here():
         return here
     there = place(replace(settings, backend="kubernetes"), notice=notice)
+    if not folder.entries(here.settings.state / "local" / here.namespace / job):
+        return there  # without loading the local backend
     try:
         here.get(job)
     except NotFound:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kfjob.api import archive, look, pull_secret
+from kfjob.api import archive, expectations, pull_secret
 from kfjob.api.code import Code, with_code
 from kfjob.api.context import new_launch_id, plan_context
 from kfjob.api.image_check import check_image
@@ -62,7 +62,7 @@ def _of_spec(place: Place, said: str, code: Code | None, notice: Notice) -> Call
         plan = resolve(with_code(spec, plan, code, place, notice=notice), plan_context(place.settings, place.name))
     check_image(place, plan, notice=notice)
     pull_secret.keep(place, plan)
-    return lambda: (place.backend.submit(plan), look.config_of_plan(plan))
+    return lambda: (place.backend.submit(plan), expectations.of_plan(plan))
 
 
 def _of_manifest(place: Place, last: JobSnapshot, manifest: str, code: Code | None) -> Callable[[], Launched]:
@@ -70,7 +70,7 @@ def _of_manifest(place: Place, last: JobSnapshot, manifest: str, code: Code | No
         raise UsageError("code is put onto the image of a spec, and this job was made of a template")
     objects = again(manifest, before=last.launch, launch=new_launch_id())
     (pytorchjob,) = (one for one in objects if one["kind"] == names.KIND)
-    return lambda: (cluster_of(place).create(objects)[0], look.config_of_job(pytorchjob))
+    return lambda: (cluster_of(place).create(objects)[0], expectations.of_job(pytorchjob))
 
 
 def _live(place: Place, job: str) -> JobSnapshot | None:

@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kfjob.api import archive, look, pull_secret, watchdog
+from kfjob.api import archive, expectations, look, printer, recorded, remembered, watchdog
 from kfjob.api import follow as following
-from kfjob.api import relaunch as relaunching
 from kfjob.api import stop as stopping
 from kfjob.api import wait as waiting
-from kfjob.api.code import Code, with_code
 from kfjob.api.config import Settings, settings_here
-from kfjob.api.context import plan_context
-from kfjob.api.image_check import check_image
-from kfjob.api.lint import linted
 from kfjob.api.place import Notice, Place, place, place_of
-from kfjob.api.render import resolve_at
 from kfjob.backends import folder
 from kfjob.backends.base import JobRef, LogRange
-from kfjob.errors import NotFound
-from kfjob.events import Event, JobPhase, JobSnapshot, LogGap, LogLine
+from kfjob.errors import KfjobError, NotFound
+from kfjob.events import Event, JobPhase, JobSnapshot, KubernetesEvent, LogGap, LogLine, WorkloadStatus
 from kfjob.observe.config import ObserveConfig
-from kfjob.observe.diagnose.diagnosis import Diagnosis
 from kfjob.observe.master import Master
 from kfjob.observe.training import Training
-from kfjob.observe.view import JobView, reduce
-from kfjob.plan import JobPlan
-from kfjob.spec.job import JobSpec
-from kfjob.spec.source import Loaded, Positions, load
+from kfjob.observe.view import JobView, fold, reduce
+
+if TYPE_CHECKING:  # specs and plans are pydantic's, which takes longer to import than a question takes to be answered
+    from kfjob.api.code import Code
+    from kfjob.observe.diagnose.diagnosis import Diagnosis
+    from kfjob.plan import JobPlan
+    from kfjob.spec.job import JobSpec
+    from kfjob.spec.source import Loaded
 
 
 def _silent(_text: str) -> None:
@@ -83,18 +82,55 @@ class Run:
         """
         return self.kept.snapshot() if self.kept else self.place.get(self.name)
 
-    def view(self) -> JobView:
-        """All that can be known now from the job's state and its logs."""
-        return look.look(self._reader, self.ref, self.snapshot(), self.config)
+    def view(self, *, recorded: bool = False) -> JobView:
+        """All that can be known now from the job's state and its logs; with `recorded` from the cluster's events too."""
+        view = look.look(self._reader, self.ref, self.snapshot(), self.config, previous=self.kept is not None)
+        with suppress(KfjobError):  # they only explain
+            view = fold(view, self.events() if recorded else ())
+        return view
 
-    def master(self, *, wait: float = 0.0) -> Master:
+    def master(self, *, wait: float = 0.0, fresh: bool = False) -> Master:
         """The pod that prints progress, and how we know; wait up to so many seconds for evidence.
+
+        What was confirmed a moment ago is told again while pods and containers are the same, unless it must be `fresh`.
 
         Raises:
             Unanswered: there is no evidence.
             WaitTimeout: there is none after `wait` seconds.
         """
-        return look.find_master(self.view, self.name, timeout=wait)
+        if self.kept:
+            return look.find_master(self.view, self.name, timeout=wait)
+        known = None if fresh else remembered.recall(self.place, self.name)
+        if known and known.uid == self.ref.uid:
+            return known.master
+        seen: list[JobSnapshot] = []
+        answer = look.find_master(lambda: self._likely(seen), self.name, timeout=wait)
+        remembered.remember(self.place, seen[-1], answer, self.config)
+        return answer
+
+    def masters(self, *, every: float = 2.0) -> Iterator[Master]:
+        """Who prints progress, told anew whenever it is another pod or is better known, until the job has ended.
+
+        It is asked every so many seconds.
+        """
+        told = None
+        while True:
+            seen: list[JobSnapshot] = []
+            try:
+                answer = self.view().master if self.kept else self._likely(seen).master
+            except NotFound:
+                return
+            if isinstance(answer, Master) and (answer.pod, answer.confidence) != told:
+                told = (answer.pod, answer.confidence)
+                yield answer
+            if self.kept or seen[-1].job.phase.ended:
+                return
+            time.sleep(every)
+
+    def _likely(self, seen: list[JobSnapshot]) -> JobView:
+        """As much of the view as tells who prints; the snapshot it began with is put into `seen`."""
+        seen.append(self.snapshot())
+        return printer.find(self._reader, self.ref, seen[-1], self.config)
 
     def progress(self) -> Training:
         """How far training is: step, loss, speed and the curve so far."""
@@ -110,6 +146,14 @@ class Run:
         """Lines of one pod's log; all that is there now, if nothing else is wanted."""
         return self._reader.logs(self.ref, pod, wanted or LogRange())
 
+    def events(self) -> list[KubernetesEvent | WorkloadStatus]:
+        """What the cluster's controllers wrote down of the job, oldest first; the cluster forgets it after an hour.
+
+        Raises:
+            NotFound: the job is gone.
+        """
+        return self._reader.events(self.ref)
+
     def follow(self) -> Iterator[tuple[JobView, Event]]:
         """Every event with the view after it, until the job has ended. Leaving the loop lets the job go on.
 
@@ -117,10 +161,11 @@ class Run:
             JobStopped: the job went over a limit of its `watchdog`, and was stopped.
         """
         view = JobView(config=self.config)
-        for event in following.events(self.place.backend, self.ref):
-            view = reduce(view, event)
-            yield view, event
-            watchdog.enforce(self.place, self.name, view)
+        with recorded.joined(following.events(self.place.backend, self.ref), self.place.backend, self.ref) as events:
+            for event in events:
+                view = reduce(view, event)
+                yield view, event
+                watchdog.enforce(self.place, self.name, view)
 
     def wait(self, *, timeout: float | None = None) -> JobPhase:
         """Wait for the end; how it ended.
@@ -139,6 +184,9 @@ class Run:
 
     def relaunch(self, *, timeout: float = stopping.STOP_TIMEOUT, code: str | Path | None = None) -> Run:
         """Stop the job and submit what is recorded of it again, with the folder `code` put onto its image if one is named."""
+        from kfjob.api import relaunch as relaunching
+        from kfjob.api.code import Code
+
         put = Code(folder=Path(code)) if code else None
         ref, config = relaunching.relaunch(self.place, self.name, timeout=timeout, code=put)
         return Run(self.place, ref, config)
@@ -167,6 +215,10 @@ def submit(
         SpecError: every problem of the spec.
         AlreadyExists: a job of this name is there; nothing was changed.
     """
+    from kfjob.api.code import Code
+    from kfjob.spec.job import JobSpec
+    from kfjob.spec.source import Loaded, Positions
+
     where = settings or settings_here(backend=backend, context=context, namespace=namespace)
     loaded = Loaded(spec, Positions()) if isinstance(spec, JobSpec) else _read(Path(spec))
     put = Code(folder=Path(code)) if code else None
@@ -177,11 +229,17 @@ def submit_loaded(loaded: Loaded, *, settings: Settings, code: Code | None = Non
     """`submit` for a spec that was read from a text, so that problems can be put to their place in it."""
     at, plan = _plan(loaded, settings, notice)
     if code:
+        from kfjob.api.code import with_code
+        from kfjob.spec.source import Loaded
+
         spec = with_code(loaded.spec, plan, code, at, notice=notice)
         at, plan = _plan(Loaded(spec, loaded.positions), settings, _silent)
+    from kfjob.api import pull_secret
+    from kfjob.api.image_check import check_image
+
     check_image(at, plan, notice=notice)
     pull_secret.keep(at, plan)
-    return Run(at, at.backend.submit(plan), look.config_of_plan(plan))
+    return Run(at, at.backend.submit(plan), expectations.of_plan(plan))
 
 
 def apply_loaded(loaded: Loaded, *, settings: Settings, notice: Notice = _silent) -> Run:
@@ -193,8 +251,8 @@ def apply_loaded(loaded: Loaded, *, settings: Settings, notice: Notice = _silent
     """
     at, plan = _plan(loaded, settings, notice)
     live = at.get(plan.name)
-    plan = resolve_at(loaded.spec, loaded.positions, plan_context(at.settings, at.name, launch=live.launch))
-    return Run(at, at.backend.apply(plan), look.config_of_plan(plan))
+    plan = _resolved(at, loaded, launch=live.launch)
+    return Run(at, at.backend.apply(plan), expectations.of_plan(plan))
 
 
 def attach(
@@ -216,7 +274,7 @@ def attach(
         snapshot = at.get(job)
     except NotFound as err:
         return _from_archive(at, job, err, notice)
-    return Run(at, stopping.ref_of(at, snapshot), look.config_of_snapshot(snapshot))
+    return Run(at, stopping.ref_of(at, snapshot), expectations.of_snapshot(snapshot))
 
 
 def from_folder(path: Path, *, settings: Settings) -> Run:
@@ -224,7 +282,7 @@ def from_folder(path: Path, *, settings: Settings) -> Run:
     kept = archive.Archived(path)
     at = Place(settings, "local", "default")
     snapshot = kept.snapshot()
-    return Run(at, stopping.ref_of(at, snapshot), look.config_of_snapshot(snapshot), kept)
+    return Run(at, stopping.ref_of(at, snapshot), expectations.of_snapshot(snapshot), kept)
 
 
 def _from_archive(at: Place, job: str, error: NotFound, notice: Notice) -> Run:
@@ -238,6 +296,8 @@ def _from_archive(at: Place, job: str, error: NotFound, notice: Notice) -> Run:
 
 
 def _read(file: Path) -> Loaded:
+    from kfjob.spec.source import load
+
     try:
         return load(file.read_text(encoding="utf-8"), file=str(file))
     except OSError as err:
@@ -245,6 +305,15 @@ def _read(file: Path) -> Loaded:
 
 
 def _plan(loaded: Loaded, settings: Settings, notice: Notice) -> tuple[Place, JobPlan]:
+    from kfjob.api.lint import linted
+
     at = place(settings, notice=notice)
-    plan = resolve_at(loaded.spec, loaded.positions, plan_context(settings, at.name))
+    plan = _resolved(at, loaded)
     return replace(at, namespace=plan.namespace), linted(loaded, plan, settings=settings, notice=notice)
+
+
+def _resolved(at: Place, loaded: Loaded, *, launch: str | None = None) -> JobPlan:
+    from kfjob.api.context import plan_context
+    from kfjob.api.render import resolve_at
+
+    return resolve_at(loaded.spec, loaded.positions, plan_context(at.settings, at.name, launch=launch))

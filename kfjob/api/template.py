@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from kfjob.api import context, look
+from kfjob.api import context, expectations
 from kfjob.api.config import Settings
 from kfjob.api.imports import checked, import_objects
 from kfjob.api.lint import linted
@@ -56,7 +56,7 @@ def submit_objects(objects: Sequence[Object], *, settings: Settings, notice: Not
     for one in there:
         notice(f"{one['kind']} `{one['metadata']['name']}` is there already and is left as it is; it stays when the job goes")
     (job,) = (one for one in objects if one["kind"] == names.KIND)
-    return Run(replace(at, namespace=ref.namespace), ref, look.config_of_job(job))
+    return Run(replace(at, namespace=ref.namespace), ref, expectations.of_job(job))
 
 
 def _lint(objects: Sequence[Object], file: str, launch: str, *, settings: Settings, notice: Notice) -> None:

@@ -6,12 +6,24 @@ to what the docstrings here promise.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from kfjob.events import TRAINING_CONTAINER, JobChanged, JobSnapshot, LogGap, LogLine, PodChanged
-from kfjob.plan import BackendName, JobPlan
+from kfjob.events import (
+    TRAINING_CONTAINER,
+    JobChanged,
+    JobSnapshot,
+    KubernetesEvent,
+    LogGap,
+    LogLine,
+    PodChanged,
+    WorkloadStatus,
+)
+
+if TYPE_CHECKING:  # a command that only looks at a job needs no plan, and pydantic takes longer than all else
+    from kfjob.plan import BackendName, JobPlan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +47,7 @@ class LogRange:
     since: int | None = None  # lines taken up at this time or later (nanoseconds since the epoch)
     previous: bool = False  # of the container before the last restart
     follow: bool = False  # go on until the pod has ended, across restarts of the container; wait for a pod that is pending
+    state: PodChanged | None = None  # of the pod, as it was told a moment ago: saves a backend from asking again
 
 
 class Backend(Protocol):
@@ -72,6 +85,15 @@ class Backend(Protocol):
         """The present state of job and pods, then every change.
 
         Ends after the job has ended or is gone (then with a last `Stopped`).
+        """
+
+    def events(self, ref: JobRef) -> builtins.list[KubernetesEvent | WorkloadStatus]:
+        """What the cluster has written down of this very job, its pods and its claims, oldest first; and its place in a queue.
+
+        Empty where nothing is written down (this machine) or we may not read it: nothing depends on it but explanations.
+
+        Raises:
+            NotFound: there is no such job.
         """
 
     def logs(self, ref: JobRef, pod: str, wanted: LogRange) -> Iterator[LogLine | LogGap]:

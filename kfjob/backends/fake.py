@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from kfjob.backends.base import JobRef, LogRange
 from kfjob.errors import AlreadyExists, NotFound, Refused
-from kfjob.events import Event, JobChanged, JobPhase, JobSnapshot, LogGap, LogLine, PodChanged
+from kfjob.events import Event, JobChanged, JobPhase, JobSnapshot, KubernetesEvent, LogGap, LogLine, PodChanged, WorkloadStatus
 from kfjob.plan import BackendName, JobPlan
 
 
@@ -66,6 +66,13 @@ class FakeBackend:
         """As the protocol says."""
         return self._job(name, namespace).snapshot
 
+    def pods(self, name: str, *, namespace: str) -> tuple[str, tuple[PodChanged, ...]]:
+        """As the Kubernetes backend's."""
+        if (namespace, name) not in self.jobs:
+            return "", ()
+        snapshot = self.get(name, namespace=namespace)
+        return snapshot.uid, snapshot.pods
+
     def list(self, *, namespace: str) -> list[JobSnapshot]:
         """As the protocol says."""
         return [job.snapshot for (place, _), job in self.jobs.items() if place == namespace]
@@ -73,6 +80,11 @@ class FakeBackend:
     def watch(self, ref: JobRef) -> Iterator[JobChanged | PodChanged]:
         """The states of the script."""
         yield from (e for e in self._job(ref.name, ref.namespace).script if isinstance(e, JobChanged | PodChanged))
+
+    def events(self, ref: JobRef) -> builtins.list[KubernetesEvent | WorkloadStatus]:
+        """Those of the script."""
+        script = self._job(ref.name, ref.namespace).script
+        return [e for e in script if isinstance(e, KubernetesEvent | WorkloadStatus)]
 
     def logs(self, ref: JobRef, pod: str, wanted: LogRange) -> Iterator[LogLine | LogGap]:
         """The lines of the script."""

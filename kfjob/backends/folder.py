@@ -4,6 +4,7 @@
         spec.json                       the submitted spec, if kfjob submitted one
         manifest.json                   the submitted objects, if it was a template
         status.json                     the JobSnapshot, replaced as a whole by rename
+        events.json                     what the cluster's controllers wrote down of it, oldest first
         <pod>/<container>.log           lines as `kubectl logs --timestamps` prints them
         <pod>/<container>.previous.log  of the container before the last restart
         .run/                           what only a job that runs on this machine needs
@@ -15,17 +16,28 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from kfjob.errors import BackendError, NotFound
-from kfjob.events import TRAINING_CONTAINER, JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
+from kfjob.events import (
+    TRAINING_CONTAINER,
+    JobChanged,
+    JobPhase,
+    JobSnapshot,
+    KubernetesEvent,
+    PodChanged,
+    PodPhase,
+    WorkloadStatus,
+)
 
 RUN = ".run"
 SPEC = "spec.json"
 MANIFEST = "manifest.json"
 STATUS = "status.json"
+EVENTS = "events.json"
 
 _T = TypeVar("_T")
 
@@ -60,8 +72,8 @@ def write_snapshot(folder: Path, snapshot: JobSnapshot) -> None:
     """Replace what the folder says of the job; a reader sees the old or the new."""
     for file, said in ((folder / SPEC, snapshot.spec), (folder / MANIFEST, snapshot.manifest)):
         if said is not None and not file.exists():
-            _replace_file(file, said)
-    _replace_file(folder / STATUS, json.dumps(asdict(replace(snapshot, spec=None, manifest=None)), indent=1))
+            replace_file(file, said)
+    replace_file(folder / STATUS, json.dumps(asdict(replace(snapshot, spec=None, manifest=None)), indent=1))
 
 
 def read_snapshot(folder: Path) -> JobSnapshot:
@@ -82,6 +94,25 @@ def read_snapshot(folder: Path) -> JobSnapshot:
         raise BackendError(f"`{folder / STATUS}` cannot be read", cause=f"{type(err).__name__}: {err}") from err
 
 
+def write_events(folder: Path, events: Sequence[KubernetesEvent | WorkloadStatus]) -> None:
+    """Replace what the folder has of the cluster's events."""
+    kinds = {KubernetesEvent: "event", WorkloadStatus: "workload"}
+    replace_file(folder / EVENTS, json.dumps([{"is": kinds[type(one)]} | asdict(one) for one in events], indent=1))
+
+
+def read_events(folder: Path) -> list[KubernetesEvent | WorkloadStatus]:
+    """The cluster's events, none if none were kept.
+
+    Raises:
+        BackendError: what the folder says cannot be understood.
+    """
+    try:
+        data = json.loads(_text(folder / EVENTS) or "[]")
+        return [_known(WorkloadStatus, one) if one["is"] == "workload" else _known(KubernetesEvent, one) for one in data]
+    except (OSError, ValueError, LookupError, TypeError) as err:
+        raise BackendError(f"`{folder / EVENTS}` cannot be read", cause=f"{type(err).__name__}: {err}") from err
+
+
 def log_path(folder: Path, pod: str, container: str = TRAINING_CONTAINER, *, previous: bool = False) -> Path:
     """The log of a pod's container."""
     return folder / pod / f"{container}{'.previous' if previous else ''}.log"
@@ -91,6 +122,11 @@ def flat_logs(folder: Path) -> dict[str, Path]:
     """The logs of a flat folder of `<pod>.log` files, such as a loop over `kubectl logs` leaves, by pod."""
     files = (file for file in sorted(folder.glob("*.log")) if file.is_file() and not file.name.endswith(".previous.log"))
     return {file.name.removesuffix(".log"): file for file in files}
+
+
+def flat_previous(folder: Path, pod: str) -> Path:
+    """In such a folder, what `kubectl logs --previous` has given."""
+    return folder / f"{pod}.previous.log"
 
 
 def _known(kind: type[_T], data: dict[str, Any]) -> _T:
@@ -105,7 +141,8 @@ def _text(file: Path) -> str | None:
         return None
 
 
-def _replace_file(file: Path, text: str) -> None:
+def replace_file(file: Path, text: str) -> None:
+    """Write a file anew; a reader sees the old or the new."""
     staged = file.with_name(f".{file.name}.{os.getpid()}")
     staged.write_text(text, encoding="utf-8")
     staged.replace(file)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -33,12 +34,28 @@ def watch(*, job: str, output: str, settings: Settings) -> int:
 @click.option("--timeout", type=float, metavar="SECONDS", help="Give up after so long (exit code 124).")
 @where
 def wait(*, job: str, timeout: float | None, settings: Settings) -> int:
-    """Wait until a job has ended; the exit code tells how: 0 succeeded, 100 failed, 103 stopped, 124 not yet."""
+    """Wait until a job has ended; the exit code tells how: 0 succeeded, 100 failed, 103 stopped, 124 not yet.
+
+    Why a job has failed is said on stderr.
+    """
     from kfjob.api.run import attach
 
-    phase = attach(job, settings=settings, notice=notice).wait(timeout=timeout)
+    run = attach(job, settings=settings, notice=notice)
+    phase = run.wait(timeout=timeout)
     click.echo(phase)
+    if phase == "Failed":
+        _explain(run)
     return exit_code(phase)
+
+
+def _explain(run: Run) -> None:
+    """What went wrong, on stderr."""
+    from kfjob.api.diagnose import examine
+    from kfjob.cli.diagnose import first_cause
+    from kfjob.errors import KfjobError
+
+    with suppress(KfjobError):  # how it ended is the answer, this only helps
+        click.echo("\n".join(first_cause(examine(run).diagnosis)), err=True)
 
 
 def exit_code(phase: JobPhase | None) -> int:

@@ -1,11 +1,9 @@
-"""list, status, logs, master: the commands that look at a job."""
+"""list, status: the commands that look at a job."""
 
 from __future__ import annotations
 
 import json
-import sys
 import time
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,82 +57,8 @@ def status(*, job: str | None, folder: str | None, output: str, settings: Settin
     from kfjob.cli import text
 
     run = open_run(job, folder, settings)
-    view = run.view()
+    view = run.view(recorded=True)
     if output == "json":
         click.echo(json.dumps(run.describe() | text.view_json(view), indent=2))
     else:
         click.echo(text.status_text(view, name=run.name, now=time.time_ns()))
-
-
-@click.command()
-@click.argument("job", required=False)
-@from_option
-@click.option("--wait", default=0.0, metavar="SECONDS", help="Wait for evidence up to so long.")
-@output("text", "name", "json")
-@where
-def master(*, job: str | None, folder: str | None, wait: float, output: str, settings: Settings) -> None:
-    """Name the pod that prints the training progress, and how we know.
-
-    `kubectl logs -f $(kfjob master JOB -o name)` follows it.
-    """
-    from kfjob.cli import text
-
-    answer = open_run(job, folder, settings).master(wait=wait)
-    if output == "name":
-        click.echo(answer.pod)
-    elif output == "json":
-        click.echo(json.dumps(text.master_json(answer), indent=2))
-    else:
-        click.echo("\n".join(answer.explain()))
-
-
-@click.command()
-@click.argument("job", required=False)
-@click.option("-f", "--follow", is_flag=True, help="Go on until the pods have ended.")
-@click.option("--pod", "pods", multiple=True, help="Only this pod; may be given several times.")
-@click.option("--master", "only_master", is_flag=True, help="Only the pod that prints the progress.")
-@click.option("--tail", type=click.IntRange(min=0), help="Only the last so many lines of each pod.")
-@click.option("--timestamps", is_flag=True, help="Put the time before each line.")
-@click.option("-c", "--container", default="pytorch", show_default=True, help="The container of the pods.")
-@click.option("-p", "--previous", is_flag=True, help="Of the container before the last restart.")
-@from_option
-@where
-def logs(
-    *,
-    job: str | None,
-    folder: str | None,
-    follow: bool,
-    pods: tuple[str, ...],
-    only_master: bool,
-    tail: int | None,
-    timestamps: bool,
-    container: str,
-    previous: bool,
-    settings: Settings,
-) -> None:
-    """Print the logs of a job's pods; with several pods each line begins with its pod."""
-    from kfjob.api.logs import read
-    from kfjob.backends.base import LogRange
-    from kfjob.events import LogGap
-
-    run = open_run(job, folder, settings)
-    chosen = (run.master().pod,) if only_master else pods
-    wanted = LogRange(container=container, tail=tail, previous=previous, follow=follow)
-    names, lines = read(run, chosen, wanted)
-    width = max(map(len, names), default=0)
-    with ExitStack() as closing:
-        closing.callback(sys.stdout.flush)
-        for line in lines:
-            if isinstance(line, LogGap):
-                notice(f"{line.pod}: {line.reason or 'lines are lost, the kubelet rotated them away'}")
-                continue
-            prefix = f"{line.pod:<{width}} | " if len(names) > 1 else ""
-            stamp = f"{_utc(line.time)} " if timestamps and line.time is not None else ""
-            sys.stdout.write(f"{prefix}{stamp}{line.text}\n")
-            if follow:
-                sys.stdout.flush()
-
-
-def _utc(time_ns: int) -> str:
-    seconds, rest = divmod(time_ns, 1_000_000_000)
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest // 1000:06}Z"

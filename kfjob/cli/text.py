@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from itertools import pairwise
@@ -9,6 +10,7 @@ from typing import Any
 
 from kfjob.observe.master import Master, span
 from kfjob.observe.pods import PodView
+from kfjob.observe.rendezvous import RendezvousResult
 from kfjob.observe.training import Training
 from kfjob.observe.view import JobView
 
@@ -128,3 +130,57 @@ def view_json(view: JobView) -> dict[str, Any]:
 def master_json(master: Master) -> dict[str, Any]:
     """The answer of `kfjob master` for machines."""
     return asdict(master)
+
+
+ROUNDS = 5
+"""The newest rounds, of which a table has a column each."""
+
+
+def clock(time_ns: int | None) -> str:
+    """The time of day in UTC, `--:--:--` when not known."""
+    return time.strftime("%H:%M:%S", time.gmtime(time_ns / SECOND)) if time_ns is not None else "--:--:--"
+
+
+def rounds_text(view: JobView) -> str:
+    """Every pod: whether it prints progress, and its group rank and global ranks in each of the newest rounds."""
+    rounds = view.rounds[-ROUNDS:]
+    printer = view.master.pod if isinstance(view.master, Master) else ""
+    header = ["", "POD", "NODE", "STATE", *(clock(one.first.moment(view.dated)) for one in rounds)]
+    rows = []
+    for pod in sorted(view.pods.values(), key=_place):
+        state = (pod.state.reason or str(pod.state.phase)) if pod.state else "-"
+        ranks = [next((_ranks(member.result) for member in one.members if member.pod == pod.name), "-") for one in rounds]
+        rows.append(["*" if pod.name == printer else "", pod.name, pod.node or "-", state, *ranks])
+    older = len(view.rounds) - len(rounds)
+    notes = [f"{older} older rounds: `-o json` has them"] if older else []
+    return "\n".join([table(header, rows), *notes])
+
+
+def _ranks(result: RendezvousResult) -> str:
+    """`0 (0-7)`: group rank, and global ranks."""
+    group = "?" if result.group_rank is None else str(result.group_rank)
+    return f"{group} ({span(result.global_ranks)})" if result.global_ranks else group
+
+
+def rounds_json(view: JobView) -> dict[str, Any]:
+    """The same for machines."""
+    return {
+        "master": master_json(view.master) if isinstance(view.master, Master) else None,
+        "pods": [{"pod": pod.name, "node": pod.node, "phase": pod.phase} for pod in sorted(view.pods.values(), key=_place)],
+        "rounds": [
+            {
+                "time": one.first.moment(view.dated),
+                "members": [
+                    {
+                        "pod": member.pod,
+                        "container": member.container,
+                        "group_rank": member.result.group_rank,
+                        "global_ranks": list(member.result.global_ranks),
+                        "master_addr": member.result.master_addr,
+                    }
+                    for member in one.members
+                ],
+            }
+            for one in view.rounds
+        ],
+    }

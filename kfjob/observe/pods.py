@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from kfjob.events import LogLine, PodChanged, PodPhase
@@ -142,3 +143,49 @@ class PodView:
         ids = (*self.past_ids, self.log.id or f"before {container_id}")[-REMEMBERED_CONTAINERS:]
         past = self.log if self.log.tells else self.past
         return replace(self, log=ContainerLog(container_id), past=past, past_ids=ids)
+
+
+_CHUNK = 32
+
+
+class Pods(Mapping[str, PodView]):
+    """The pods of a job by name, as a value: with one pod changed it is another one, which costs the same for 2 and for 1000.
+
+    A dict would be copied as a whole for every log line. Pods stay in the order in which they were first heard of.
+    """
+
+    __slots__ = ("_chunks", "_places")
+
+    def __init__(self, places: Mapping[str, int] | None = None, chunks: tuple[tuple[PodView, ...], ...] = ()) -> None:
+        """No pods; the arguments are `having`'s."""
+        self._places = places or {}
+        self._chunks = chunks
+
+    def having(self, pod: PodView) -> Pods:
+        """The same pods with this one, in the place of the one of its name."""
+        at = self._places.get(pod.name)
+        if at is None:
+            return self._and(pod)
+        number, offset = divmod(at, _CHUNK)
+        chunk = self._chunks[number]
+        chunk = (*chunk[:offset], pod, *chunk[offset + 1 :])
+        return Pods(self._places, (*self._chunks[:number], chunk, *self._chunks[number + 1 :]))
+
+    def _and(self, pod: PodView) -> Pods:
+        places = {**self._places, pod.name: len(self._places)}
+        if self._chunks and len(self._chunks[-1]) < _CHUNK:
+            return Pods(places, (*self._chunks[:-1], (*self._chunks[-1], pod)))
+        return Pods(places, (*self._chunks, (pod,)))
+
+    def __getitem__(self, name: str) -> PodView:
+        number, offset = divmod(self._places[name], _CHUNK)
+        return self._chunks[number][offset]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __repr__(self) -> str:
+        return f"Pods({[pod for chunk in self._chunks for pod in chunk]!r})"

@@ -15,9 +15,7 @@ from functools import lru_cache
 
 from kfjob.errors import Problem, SpecError
 from kfjob.observe.lines import clean, rfc3339
-
-GROUPS = ("step", "total", "loss", "speed", "unit", "tokens_per_second", "lr", "epoch", "grad_norm", "when")
-"""Names that a caller's pattern may give to its groups."""
+from kfjob.spec.progress import pattern_fault
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,23 +199,14 @@ FORMATS: tuple[Format, ...] = (
 
 
 def custom(pattern: str) -> Format:
-    """A caller's own line: a regular expression with groups out of `GROUPS`, among them `step` or `loss`.
+    """A caller's own line: a regular expression with named groups (`kfjob.spec.progress`).
 
     Raises:
         SpecError: it is no regular expression, or its groups are not those.
     """
-    try:
-        compiled = re.compile(pattern)
-    except re.error as error:
-        raise SpecError(
-            [Problem(title="`progress` is not a regular expression", path="progress", detail=str(error))]
-        ) from error
-    unknown = sorted(set(compiled.groupindex) - set(GROUPS))
-    hint = f"named groups may be {', '.join(f'`{name}`' for name in GROUPS)}"
-    if unknown:
-        raise SpecError([Problem(title=f"unknown group `{unknown[0]}` in `progress`", path="progress", hint=hint)])
-    if not compiled.groupindex.keys() & {"step", "loss"}:
-        raise SpecError([Problem(title="`progress` names neither `step` nor `loss`", path="progress", hint=hint)])
+    if fault := pattern_fault(pattern):
+        raise SpecError([Problem(title=fault.title, path="progress", detail=fault.detail, hint=fault.hint)])
+    compiled = re.compile(pattern)
 
     def read(text: str) -> Reading | None:
         found = compiled.search(text)

@@ -5,12 +5,11 @@ A view is a value: it can be kept, compared and replayed. Its size does not grow
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from types import MappingProxyType
 
-from kfjob.events import Event, JobChanged, JobPhase, LogGap, LogLine, PodChanged, PodPhase
+from kfjob.events import Event, JobChanged, JobPhase, KubernetesEvent, LogGap, LogLine, PodChanged, WorkloadStatus
 from kfjob.observe import milestones
 from kfjob.observe.agent_log import AgentLog
 from kfjob.observe.config import ObserveConfig
@@ -18,17 +17,17 @@ from kfjob.observe.discovery import find_master
 from kfjob.observe.lines import SECOND
 from kfjob.observe.master import Master, NoMaster
 from kfjob.observe.milestones import Checkpoint, Evaluation, Figures, Milestone, Outcome, Resume, Start
-from kfjob.observe.pods import PodView
+from kfjob.observe.pods import Pods, PodView
 from kfjob.observe.progress import Reading, reader
 from kfjob.observe.rendezvous import AgentEvent, Happening, Heard, RendezvousResult
 from kfjob.observe.rounds import Member, Round, joined
 from kfjob.observe.training import Training
+from kfjob.observe.troubles import Trouble, is_news, queue_text, troubles, unmade, with_event
 
 KEPT_NEWS = 50
 SILENT = 60 * SECOND
 """A printer that is silent for so long can be followed by another one whose rank is not known."""
 
-_HARMLESS_REASONS = frozenset({"", "ContainerCreating", "PodInitializing", "Completed"})
 _TOLD = {
     Happening.WORKER_FAILED,
     Happening.RESTARTING,
@@ -49,23 +48,13 @@ class News:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """A pod that waits or has failed, and Kubernetes' word for why."""
-
-    pod: str
-    reason: str
-    message: str
-    restarts: int
-
-
 @dataclass(frozen=True, kw_only=True)
 class JobView:
     """What is known of a job. Made by `reduce`; the empty one is `JobView(config=…)`."""
 
     config: ObserveConfig = field(default_factory=ObserveConfig)
     job: JobChanged | None = None
-    pods: Mapping[str, PodView] = field(default_factory=dict)
+    pods: Pods = field(default_factory=Pods)
     training: Training = field(default_factory=Training)
     rounds: tuple[Round, ...] = ()  # by time, the newest ones
     start: Start | None = None
@@ -73,6 +62,8 @@ class JobView:
     checkpoint: Checkpoint | None = None
     evaluation: Evaluation | None = None
     outcome: Outcome | None = None
+    recorded: tuple[KubernetesEvent, ...] = ()  # what the cluster's controllers wrote down, by time, the newest ones
+    workload: WorkloadStatus | None = None  # where the job stands in a queue
     news: tuple[News, ...] = ()
     lines: int = 0
     now: int | None = None  # the newest time that any event told
@@ -120,15 +111,7 @@ class JobView:
     @property
     def troubles(self) -> tuple[Trouble, ...]:
         """Pods that crash, wait for something, or have failed: also where the job's own phase says Running."""
-        found = []
-        for pod in self.pods.values():
-            state = pod.state
-            if state is None or state.phase in {PodPhase.SUCCEEDED, PodPhase.DELETED}:
-                continue
-            if state.reason not in _HARMLESS_REASONS or state.phase is PodPhase.FAILED:
-                reason = state.reason or (f"exit code {state.exit_code}" if state.exit_code is not None else str(state.phase))
-                found.append(Trouble(pod.name, reason, state.message, state.restarts))
-        return tuple(found)
+        return troubles(self.pods.values(), self.recorded)
 
     @property
     def headline(self) -> str:
@@ -138,6 +121,8 @@ class JobView:
             first, more = self.troubles[0], len(self.troubles) - 1
             others = f" and {more} more" if more else ""
             return f"{phase}, but `{first.pod}`{others}: {first.reason}" + (f" ({first.message})" if first.message else "")
+        if self.running and not self.pods and (why := unmade(self.workload, self.recorded)):
+            return f"{phase}, no pods: {why}"
         if self.stalled:
             return f"{phase}, but no progress for {self.silence:.0f} s"
         why = self.job.message or self.job.reason if self.job and self.phase is JobPhase.FAILED else ""
@@ -157,6 +142,8 @@ def reduce(view: JobView, event: Event) -> JobView:
         # what a block lost in the gap must not be made up from the next one
         view = _with_pod(view, replace(pod, gaps=pod.gaps + 1, log=replace(pod.log, agent=AgentLog())))
         return _with_news(view, News(event.after, event.pod, "gap", event.reason or "lines of the log were rotated away"))
+    if isinstance(event, KubernetesEvent | WorkloadStatus):
+        return _recorded(view, event) if isinstance(event, KubernetesEvent) else _queued(view, event)
     return replace(view, now=max(view.now or event.time, event.time))
 
 
@@ -174,9 +161,7 @@ def _timed(view: JobView, time: int | None) -> JobView:
 
 
 def _with_pod(view: JobView, pod: PodView) -> JobView:
-    pods = dict(view.pods)
-    pods[pod.name] = pod
-    return replace(view, pods=MappingProxyType(pods))
+    return replace(view, pods=view.pods.having(pod))
 
 
 def _with_news(view: JobView, *news: News) -> JobView:
@@ -194,6 +179,19 @@ def _pod(view: JobView, event: PodChanged) -> JobView:
     return _with_news(view, News(event.time, event.pod, "pod", f"{event.phase}: {why}" if why else str(event.phase)))
 
 
+def _recorded(view: JobView, event: KubernetesEvent) -> JobView:
+    news = is_news(view.recorded, event, view.pods.get(event.name))
+    view = _timed(replace(view, recorded=with_event(view.recorded, event)), event.time)
+    return _with_news(view, News(event.time, event.name, "event", f"{event.reason}: {event.message}")) if news else view
+
+
+def _queued(view: JobView, event: WorkloadStatus) -> JobView:
+    before, view = view.workload, _timed(replace(view, workload=event), event.time)
+    if before and (before.admitted, before.message) == (event.admitted, event.message):
+        return view
+    return _with_news(view, News(event.time, event.name, "queue", queue_text(event)))
+
+
 def _line(view: JobView, event: LogLine) -> JobView:
     """One log line: nearly all of them are counted and nothing else."""
     pod = view.pods.get(event.pod) or PodView(event.pod)
@@ -201,12 +199,11 @@ def _line(view: JobView, event: LogLine) -> JobView:
         return replace(view, lines=view.lines + 1)  # the rest of a log whose container is gone
     pod = pod.in_container(event.container_id)
     log, heard, reading = pod.log.feed(event, view.lines, reader(view.config.trainer, view.config.progress_pattern))
-    pods = dict(view.pods)
-    pods[event.pod] = pod = PodView(pod.name, pod.state, log, pod.past, pod.past_ids, pod.gaps)
+    pod = PodView(pod.name, pod.state, log, pod.past, pod.past_ids, pod.gaps)
     dated = event.time or (log.reading_said.time if reading and log.reading_said else None)
     view = replace(
         view,
-        pods=MappingProxyType(pods),
+        pods=view.pods.having(pod),
         lines=view.lines + 1,
         now=max(view.now or 0, event.time) if event.time is not None else view.now,
         dated=max(view.dated or 0, dated) if dated is not None else view.dated,

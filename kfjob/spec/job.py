@@ -25,6 +25,7 @@ from kfjob.spec.fields import (
     first_twice,
 )
 from kfjob.spec.pod import EnvEntry, EnvFrom, Pod, Resources
+from kfjob.spec.progress import GROUPS, pattern_fault
 from kfjob.spec.rendezvous import Elastic, Launcher, Rendezvous, RendezvousField, Torchrun
 from kfjob.spec.scheduling import Restarts, Run, Scheduling
 from kfjob.spec.train import TrainSpec
@@ -119,6 +120,11 @@ class JobSpec(Model):
         default=None, description="what the container runs, words or one line, for example `torchrun train.py`"
     )
     train: TrainSpec | None = Field(default=None, description="arguments of kfjob's own trainer, instead of `command`")
+    progress: str | None = Field(
+        default=None,
+        description="how `command` prints progress, if no known trainer prints so: a regular expression with named groups, "
+        f"among them `step` or `loss`, out of {', '.join(GROUPS)}",
+    )
 
     @property
     def is_dynamic(self) -> bool:
@@ -265,6 +271,18 @@ class JobSpec(Model):
         folder = value.checkpoint_dir if value else None
         if folder and (why := names.path_fault(folder)):
             raise fault("checkpoint_folder", f"this folder cannot be made: {why}", path="train.checkpoint_dir")
+        return value
+
+    @field_validator("progress")
+    @classmethod
+    def _reads_progress(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is None:
+            return value
+        if info.data.get("train") is not None:
+            raise fault("progress_and_train", "kfjob's own trainer prints lines that are known", hint="remove `progress`")
+        if wrong := pattern_fault(value):
+            context = {key: text for key, text in (("detail", wrong.detail), ("hint", wrong.hint)) if text}
+            raise fault("progress", wrong.title, **context)
         return value
 
 

@@ -38,6 +38,8 @@ LABEL_EXPERIMENT = "kfjob.dev/experiment"
 FIELD_MANAGER = "kfjob"
 
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
+KUEUE_JOB_UID = "kueue.x-k8s.io/job-uid"
+KUEUE_API = "kueue.x-k8s.io/v1beta1"
 KUEUE_PRIORITY = "kueue.x-k8s.io/priority-class"
 HYPERPOD_AUTO_RESUME = "sagemaker.amazonaws.com/enable-job-auto-resume"
 HYPERPOD_RETRIES = "sagemaker.amazonaws.com/job-max-retry-count"

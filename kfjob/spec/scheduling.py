@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
 from kfjob.spec import kubernetes
+from kfjob.spec.durations import seconds
 from kfjob.spec.fields import LabelValue, MetadataKey, Model, ObjectName, fault
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_DURATION = re.compile(r"(\d+)([smhd])")
 
 
 def _seconds(value: object) -> object:
     if not isinstance(value, str):
         return value
-    parts = _DURATION.findall(value)
-    if not parts or "".join(number + unit for number, unit in parts) != value:
+    if (span := seconds(value)) is None:
         raise fault("duration", f"`{value}` is not a duration", hint="write seconds, or for example `90m`, `1d12h`")
-    return sum(int(number) * _UNITS[unit] for number, unit in parts)
+    return span
 
 
 Seconds = Annotated[int, BeforeValidator(_seconds, json_schema_input_type=int | str)]

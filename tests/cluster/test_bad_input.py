@@ -15,15 +15,18 @@ KFJOB = str(Path(sys.executable).with_name("kfjob"))
 SPEC = "name: train\nimage: a:1\ncommand: torchrun train.py\n"
 
 
-def kfjob(space: Space, folder: Path, *argv: str, user: str = "admin") -> subprocess.CompletedProcess[str]:
+def kubeconfig(space: Space, user: str) -> str:
+    if user == "admin":
+        return space.facts.kubeconfig
     asked = [str(ROOT / "scripts" / "cluster"), "kubeconfig", "--user", user, "--namespace", space.name]
-    kubeconfig = space.facts.kubeconfig
-    if user != "admin":
-        kubeconfig = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def kfjob(space: Space, folder: Path, *argv: str, user: str = "admin", timeout: float = 60) -> subprocess.CompletedProcess[str]:
     env = {key: value for key, value in os.environ.items() if not key.startswith("KFJOB_")}
-    env |= {"KUBECONFIG": kubeconfig, "KFJOB_STATE": str(folder), "KFJOB_NAMESPACE": space.name}
+    env |= {"KUBECONFIG": kubeconfig(space, user), "KFJOB_STATE": str(folder), "KFJOB_NAMESPACE": space.name}
     (folder / "job.yaml").write_text(SPEC)
-    return subprocess.run([KFJOB, *argv], env=env, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([KFJOB, *argv], env=env, capture_output=True, text=True, timeout=timeout, check=False)
 
 
 @pytest.mark.parametrize("argv", [["submit", "{folder}/job.yaml"], ["status", "train"], ["list"], ["stop", "train"]])

@@ -11,7 +11,7 @@ import pytest
 
 from kfjob.backends.base import JobRef, LogRange
 from kfjob.errors import AlreadyExists, NotFound
-from kfjob.events import JobChanged, JobPhase, JobSnapshot, LogLine, PodChanged, PodPhase
+from kfjob.events import JobChanged, JobPhase, JobSnapshot, KubernetesEvent, LogLine, PodChanged, PodPhase
 from kfjob.observe.config import ObserveConfig
 from kfjob.observe.master import EvidenceKind, Master
 from kfjob.observe.view import JobView, fold
@@ -129,6 +129,13 @@ def test_a_job_that_fails(side: Side, name: str):
     (pod,) = snapshot.pods
     assert (pod.phase, pod.exit_code, pod.reason) == (PodPhase.FAILED, 3, "Error")
     assert texts(side, ref) == ["about to fail"]
+    recorded = side.again.events(ref)
+    assert [one.time for one in recorded] == sorted(one.time or 0 for one in recorded)
+    if side.backend.name == "kubernetes":
+        of_pod = [one.reason for one in recorded if isinstance(one, KubernetesEvent) and one.name == f"{name}-worker-0"]
+        assert {"Scheduled", "Started"} <= set(of_pod)
+    else:
+        assert recorded == []
 
 
 def test_stopping_a_job_that_runs(side: Side, name: str):
@@ -205,6 +212,7 @@ def test_a_job_that_is_not_there(side: Side, name: str):
         lambda: side.backend.stop(ref, timeout=side.patience),
         lambda: list(side.backend.logs(ref, f"{name}-worker-0", LogRange())),
         lambda: list(side.backend.logs(ref, f"{name}-worker-0", LogRange(follow=True))),
+        lambda: side.backend.events(ref),
         lambda: side.backend.apply(side.plan(name, COUNT)),
     ):
         with pytest.raises(NotFound) as caught:

@@ -150,3 +150,25 @@ def test_the_readme_tells_the_truth(kfjob):
     listed = kfjob("--help")
     assert commands
     assert all(f"  {command} " in listed for command in commands)
+
+
+OWN_WORDS = """
+for step in range(1, 6):
+    print(f"epoch 1 | done {step} of 5, cost {2 - step / 10:.2f} at {step * 1.5} images/s", flush=True)
+"""
+
+
+def test_a_trainer_that_prints_in_its_own_words_is_followed_by_the_specs_pattern(kfjob):
+    program = kfjob.folder / "own.py"
+    program.write_text(OWN_WORDS)
+    file = kfjob.folder / "own.yaml"
+    pattern = r"done (?P<step>\d+) of (?P<total>\d+), cost (?P<loss>\S+) at (?P<speed>\S+) (?P<unit>\w+/s)"
+    file.write_text(f"name: own\ncommand: python3 {program}\nprogress: '{pattern}'\n")
+    done = kfjob.run("submit", str(file), "--follow")
+    assert done.returncode == 0, done.stderr
+    assert "1.9000 → 1.5000 in 5 steps" in done.stderr
+    said = json.loads(kfjob("status", "own", "-o", "json"))["progress"]
+    wanted = {"format": "custom", "step": 5, "total": 5, "loss": 1.5, "speed": 7.5, "unit": "images/s"}
+    assert {key: said[key] for key in wanted} == wanted
+    master = json.loads(kfjob("master", "own", "-o", "json"))
+    assert (master["confidence"], master["evidence"]["kind"]) == ("confirmed", "progress line")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kfjob.api import look
+from kfjob.api import expectations
 from kfjob.api.config import Settings
 from kfjob.api.diagnose import Examined, examine
 from kfjob.api.place import Place
@@ -70,7 +70,7 @@ dist.all_reduce(total) if dist.get_rank() == 0 else dist.broadcast(total, 0)
 
 def look_at(here: Here, ref: JobRef) -> Examined:
     at = Place(Settings(state=here.state, backend="local"), "local", NAMESPACE)
-    return examine(Run(at, ref, look.config_of_snapshot(here.get(ref))))
+    return examine(Run(at, ref, expectations.of_snapshot(here.get(ref))))
 
 
 def ended(here: Here, code: str | None = None, **spec: Any) -> Examined:

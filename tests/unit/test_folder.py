@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kfjob.backends import folder, log_file
 from kfjob.backends.base import LogRange
 from kfjob.errors import BackendError, NotFound
-from kfjob.events import JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
+from kfjob.events import JobChanged, JobPhase, JobSnapshot, KubernetesEvent, PodChanged, PodPhase, WorkloadStatus
 
 POD = PodChanged(pod="a-worker-0", phase=PodPhase.FAILED, uid="u-0", exit_code=3, reason="Error", created=5)
 SNAPSHOT = JobSnapshot(
@@ -224,3 +224,16 @@ def test_following_shows_lines_once_they_are_whole_and_the_next_file_after_the_f
 
 def test_following_what_never_comes(tmp_path: Path):
     assert list(log_file.follow(tmp_path / "p.log", LogRange(), ended=lambda: True, restarted=lambda: None)) == []
+
+
+def test_the_clusters_events_are_read_as_they_were_written(tmp_path: Path):
+    events: list[KubernetesEvent | WorkloadStatus] = [
+        KubernetesEvent(kind="Pod", name="a-worker-0", reason="FailedMount", message="no", warning=True, count=2, time=NOON),
+        WorkloadStatus(name="w", queue="team", message="quota"),
+    ]
+    assert folder.read_events(tmp_path) == []
+    folder.write_events(tmp_path, events)
+    assert folder.read_events(tmp_path) == events
+    (tmp_path / folder.EVENTS).write_text('{"a": 1}')
+    with pytest.raises(BackendError, match=r"events.json` cannot be read"):
+        folder.read_events(tmp_path)

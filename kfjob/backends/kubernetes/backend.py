@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import time
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from kfjob.backends.base import JobRef, LogRange
-from kfjob.backends.kubernetes import changes, ownership, requests
+from kfjob.backends.kubernetes import ownership, recorded, requests
 from kfjob.backends.kubernetes.client import Backoff, Client
 from kfjob.backends.kubernetes.connect import connect
 from kfjob.backends.kubernetes.errors import Broken, Conflict
+from kfjob.backends.kubernetes.inventory import Inventory
 from kfjob.backends.kubernetes.logs import PodLog
-from kfjob.backends.kubernetes.objects import Object, owned, owner, snapshot
+from kfjob.backends.kubernetes.objects import Object, own_pods, owned, owner, snapshot
 from kfjob.backends.kubernetes.requests import Selection
 from kfjob.backends.kubernetes.watch import Change, Feed, JobState, joined
-from kfjob.compile.pytorchjob import manifests
 from kfjob.errors import AlreadyExists, BackendError, Forbidden, KfjobError, NotFound, Unreachable, WaitTimeout
-from kfjob.events import JobChanged, JobSnapshot, LogGap, LogLine, PodChanged
-from kfjob.plan import BackendName, JobPlan
+from kfjob.events import JobChanged, JobSnapshot, KubernetesEvent, LogGap, LogLine, PodChanged, WorkloadStatus
 from kfjob.spec import names
+
+if TYPE_CHECKING:
+    from kfjob.backends.kubernetes import changes
+    from kfjob.plan import BackendName, JobPlan
 
 TAKE_OVER_ATTEMPTS = 5
 
@@ -49,8 +53,14 @@ class KubernetesBackend:
         connection = connect(context=context, kubeconfig=kubeconfig)
         return cls(connection.client, namespace=namespace or connection.namespace)
 
+    def inventory(self, namespace: str) -> Inventory:
+        """What the cluster is and has, seen from a namespace of jobs."""
+        return Inventory(self._client, namespace)
+
     def submit(self, plan: JobPlan) -> JobRef:
         """Create the job and then what belongs to it; if that fails, the job is deleted again."""
+        from kfjob.compile.pytorchjob import manifests
+
         ref = _ref(self._created(plan))
         with self._whole_or_gone(ref):
             for manifest in manifests(plan, owner_uid=ref.uid)[1:]:
@@ -59,6 +69,8 @@ class KubernetesBackend:
 
     def apply(self, plan: JobPlan) -> JobRef:
         """Change the live job by a server-side apply, where that is possible in place."""
+        from kfjob.backends.kubernetes import changes
+
         for attempt in range(1, TAKE_OVER_ATTEMPTS + 1):
             live = self._client.call(requests.get(names.PLURAL, plan.namespace, plan.name))
             wanted = changes.in_place(plan, live)
@@ -110,6 +122,8 @@ class KubernetesBackend:
             NotFound: there is no such job.
             Refused: the job is not kfjob's, or the server would not take the change.
         """
+        from kfjob.backends.kubernetes import changes
+
         live = self._client.call(requests.get(names.PLURAL, plan.namespace, plan.name))
         wanted = changes.for_live(plan, live)
         version = str(live["metadata"]["resourceVersion"])
@@ -122,6 +136,12 @@ class KubernetesBackend:
         job = self._client.call(requests.get(names.PLURAL, namespace, name))
         pods = self._client.call(requests.of_job("pods", namespace, name).listing())
         return snapshot(job, pods.get("items"), now=time.time_ns())
+
+    def pods(self, name: str, *, namespace: str) -> tuple[str, tuple[PodChanged, ...]]:
+        """The uid of the job of that name as its pods tell it, and these pods, by one question; ("", ()) if there are none."""
+        found = self._client.call(requests.of_job("pods", namespace, name).listing()).get("items") or []
+        uid = next((uid for pod in found if (uid := owner(pod))), "")
+        return uid, own_pods(found, uid, now=time.time_ns())
 
     def list(self, *, namespace: str) -> list[JobSnapshot]:
         """All PyTorchJobs of a namespace, also those that kfjob did not submit, oldest first."""
@@ -142,6 +162,13 @@ class KubernetesBackend:
                         yield event
                         return
                     yield event
+
+    def events(self, ref: JobRef) -> builtins.list[KubernetesEvent | WorkloadStatus]:
+        """What the cluster's controllers wrote down of this very job, its pods and its claims, oldest first."""
+        job = self._client.call(requests.get(names.PLURAL, ref.namespace, ref.name))
+        if job["metadata"]["uid"] != ref.uid:
+            raise NotFound(f"job `{ref.name}` is gone, another one has its name")
+        return recorded.read(self._client, job)
 
     def logs(self, ref: JobRef, pod: str, wanted: LogRange) -> Iterator[LogLine | LogGap]:
         """Lines of one pod's container, oldest first."""
@@ -184,6 +211,8 @@ class KubernetesBackend:
 
     def _created(self, plan: JobPlan) -> Object:
         """The job that was created. If the answer to the request is lost, the job itself tells whether it was carried out."""
+        from kfjob.compile.pytorchjob import manifests
+
         try:
             return self._client.call(requests.create(manifests(plan)[0]))
         except (Unreachable, BackendError) as lost:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
 from types import ModuleType
@@ -51,11 +52,12 @@ def _import() -> Parts:
 def _stand_ins() -> Iterator[None]:
     """Packages that have the submodules of `kubernetes` and `kubernetes.client`, and run none of their code."""
     spec = find_spec("kubernetes")
+    later = [name for name in _LATER if name not in sys.modules]
     assert spec is not None  # it is a dependency  # noqa: S101
     package, client = ModuleType("kubernetes"), ModuleType("kubernetes.client")
     package.__path__ = list(spec.submodule_search_locations or ())
     client.__path__ = [f"{folder}/client" for folder in package.__path__]
-    sys.modules |= {"kubernetes": package, "kubernetes.client": client}
+    sys.modules |= {"kubernetes": package, "kubernetes.client": client} | {name: _Later(name) for name in later}
     try:
         from kubernetes.client.configuration import Configuration
 
@@ -65,6 +67,34 @@ def _stand_ins() -> Iterator[None]:
     finally:
         for name in [name for name in sys.modules if name.partition(".")[0] == "kubernetes"]:
             del sys.modules[name]
+        for name in later:
+            del sys.modules[name]
+
+
+_LATER = ("oauthlib", "oauthlib.oauth2", "requests_oauthlib", "requests", "requests.utils")
+"""What the package needs only to renew an OIDC token, or behind a proxy: 50 ms of imports."""
+
+
+class _Later(ModuleType):
+    """Stands for a package until something of it is used."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if self.__name__ == "oauthlib":
+            return import_module(f"oauthlib.{name}")
+        return _Use(self.__name__, name)  # imported by `from … import …`, long before it is called
+
+
+@dataclass(frozen=True)
+class _Use:
+    """One name of such a module, which is called."""
+
+    module: str
+    name: str
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return getattr(import_module(self.module), self.name)(*arguments, **named)
 
 
 def _api_client(*arguments: Any, **named: Any) -> Any:

@@ -22,7 +22,7 @@ from kfjob.backends.kubernetes.requests import Request
 from kfjob.backends.kubernetes.runs import Next, Position, Run, Then, next_run, run_to_show
 from kfjob.backends.kubernetes.watch import Change, Feed, Listed, joined
 from kfjob.errors import BackendError, KfjobError, NotFound, Refused, Unreachable
-from kfjob.events import LogGap, LogLine
+from kfjob.events import TRAINING_CONTAINER, LogGap, LogLine, PodPhase
 from kfjob.spec import names
 
 LINE_BYTES = 1024 * 1024
@@ -30,6 +30,7 @@ LINE_BYTES = 1024 * 1024
 IDLE_SECONDS = 120.0
 """A silent stream is opened anew after this: its other end may be gone without a word."""
 
+_READABLE = {PodPhase.RUNNING, PodPhase.SUCCEEDED, PodPhase.FAILED}
 _KUBELET_SAYS = ("unable to retrieve container logs", "failed to try resolving symlinks", "failed to watch file", "rpc error:")
 """How the kubelet begins what it writes into a log, without a time, when it cannot read it (v1.34 pkg/kubelet/kuberuntime)."""
 
@@ -55,6 +56,10 @@ class PodLog:
         Raises:
             NotFound: no such pod, or no such log.
         """
+        if known := self._told():
+            with contextlib.suppress(Refused, Broken, NotFound):  # it was told too long ago, or the server is busy: ask
+                yield from self._stream(known, follow=False)
+                return
         backoff = Backoff(attempts=6)
         for attempt in range(1, backoff.attempts + 1):
             pod = self._get_pod()
@@ -95,6 +100,15 @@ class PodLog:
             except (Broken, Unreachable, BackendError) as err:
                 patience.failure(err)
             patience.pause()
+
+    def _told(self) -> Run | None:
+        """The run that is meant, as the caller's knowledge of the pod tells it."""
+        state = self._wanted.state
+        if state is None or state.phase not in _READABLE or self._wanted.previous:
+            return None
+        if self._wanted.container != TRAINING_CONTAINER:  # the state tells of no other
+            return None
+        return Run(id=state.container_id, number=state.restarts, ended=state.phase.ended, previous=False)
 
     def _get_pod(self, *, wait: bool = False) -> Object:
         """The pod. With `wait`, once it is there: right after a submit the operator has not made it yet."""

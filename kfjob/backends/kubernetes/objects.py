@@ -6,6 +6,7 @@ that an older or newer server leaves out are taken as absent, never as an error.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -36,12 +37,11 @@ def snapshot(job: Object, pods: list[Object] | None = None, *, now: int) -> JobS
     """A job, and those of `pods` that are its own."""
     metadata = job["metadata"]
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    own = [pod_changed(pod, now=now) for pod in pods or () if owner(pod) == metadata["uid"]]
     return JobSnapshot(
         name=metadata["name"],
         namespace=metadata["namespace"],
         job=job_changed(job, now=now),
-        pods=tuple(sorted(own, key=lambda pod: (pod.replica_type, pod.replica_index, pod.pod))),
+        pods=own_pods(pods or (), metadata["uid"], now=now),
         uid=metadata["uid"],
         launch=labels.get(names.LABEL_LAUNCH, ""),
         image=_image(job),
@@ -49,6 +49,12 @@ def snapshot(job: Object, pods: list[Object] | None = None, *, now: int) -> JobS
         manifest=annotations.get(names.ANNOTATION_MANIFEST),
         labels=dict(labels),
     )
+
+
+def own_pods(pods: Iterable[Object], uid: str, *, now: int) -> tuple[PodChanged, ...]:
+    """Those of the job with that uid, in their order."""
+    own = [pod_changed(pod, now=now) for pod in pods if owner(pod) == uid]
+    return tuple(sorted(own, key=lambda pod: (pod.replica_type, pod.replica_index, pod.pod)))
 
 
 def job_changed(job: Object, *, now: int) -> JobChanged:
@@ -126,6 +132,8 @@ def pod_changed(pod: Object, *, now: int) -> PodChanged:
         restarts=training.get("restartCount", 0),
         container_id=training.get("containerID") or state.get("containerID") or "",
         exit_code=ended.get("exitCode"),
+        last_reason=ended.get("reason") or "",
+        last_ended=parse_time(ended.get("finishedAt")),
         reason=reason,
         message=message,
         created=parse_time(metadata.get("creationTimestamp")),

@@ -19,6 +19,8 @@ APPLY_PATCH = "application/apply-patch+yaml"
 WATCH_SECONDS = 240
 """How long a watch lasts until the server ends it and we resume; a dead connection is noticed after that at the latest."""
 
+EVENTS_AT_ONCE = 500
+
 Query = tuple[tuple[str, str], ...]
 
 
@@ -135,6 +137,18 @@ def delete_job(namespace: str, name: str, uid: str) -> Request:
     """Delete this very job; it stays visible until everything that it owns is gone."""
     body = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground", "preconditions": {"uid": uid}}
     return _request("DELETE", "delete", names.PLURAL, namespace, name=name, body=body)
+
+
+def events(namespace: str, *, page: str = "") -> Request:
+    """A page of all events of a namespace."""
+    query = (("limit", str(EVENTS_AT_ONCE)), *((("continue", page),) if page else ()))
+    return _request("GET", "list", "events", namespace, query=query)
+
+
+def workloads(namespace: str, job_uid: str) -> Request:
+    """Kueue's Workload of a job (v0.14 pkg/controller/constants: the label `kueue.x-k8s.io/job-uid`)."""
+    query = (("labelSelector", f"{names.KUEUE_JOB_UID}={job_uid}"),)
+    return _request("GET", "list", "workloads", namespace, group=f"/apis/{names.KUEUE_API}", query=query)
 
 
 def pod_log(

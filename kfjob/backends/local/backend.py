@@ -10,6 +10,7 @@ That a supervisor lives is told by a lock, which the kernel takes from it when i
 
 from __future__ import annotations
 
+import builtins
 import os
 import shutil
 import signal
@@ -28,7 +29,17 @@ from kfjob.backends.base import JobRef, LogRange
 from kfjob.backends.local import launching, order, placement, processes
 from kfjob.backends.local.supervisor import PID
 from kfjob.errors import AlreadyExists, BackendError, NotFound, Refused, WaitTimeout
-from kfjob.events import JobChanged, JobPhase, JobSnapshot, LogGap, LogLine, PodChanged, PodPhase
+from kfjob.events import (
+    JobChanged,
+    JobPhase,
+    JobSnapshot,
+    KubernetesEvent,
+    LogGap,
+    LogLine,
+    PodChanged,
+    PodPhase,
+    WorkloadStatus,
+)
 from kfjob.plan import BackendName, JobPlan
 from kfjob.spec import names
 
@@ -117,6 +128,11 @@ class LocalBackend:
             time.sleep(_POLL_SECONDS)
         now_ns = time.time_ns()
         yield JobChanged(phase=JobPhase.STOPPED, reason="Stopped", message="the job was removed", ended=now_ns, time=now_ns)
+
+    def events(self, ref: JobRef) -> builtins.list[KubernetesEvent | WorkloadStatus]:
+        """Nothing: what the supervisor knows stands in the states."""
+        self.get(ref.name, namespace=ref.namespace)
+        return []
 
     def logs(self, ref: JobRef, pod: str, wanted: LogRange) -> Iterator[LogLine | LogGap]:
         """Lines of one pod's container, oldest first; `<job>-etcd` with container `etcd` is the job's own etcd."""

@@ -9,7 +9,8 @@ from kfjob.events import JobPhase, PodPhase
 from kfjob.observe.diagnose.conditions import CONDITIONS, Case
 from kfjob.observe.diagnose.diagnosis import Diagnosis, Finding
 from kfjob.observe.diagnose.rule import NOT_SAID, Role, Rule, Severity, Subject
-from kfjob.observe.diagnose.symptoms import Sighting, Symptoms
+from kfjob.observe.diagnose.sightings import Sighting
+from kfjob.observe.diagnose.symptoms import Symptoms
 from kfjob.observe.lines import SECOND
 from kfjob.observe.view import JobView
 

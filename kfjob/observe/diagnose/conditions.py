@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from kfjob.events import JobPhase, PodPhase
+from kfjob.observe.diagnose.rule import Subject
 from kfjob.observe.diagnose.rules import BY_ID
+from kfjob.observe.diagnose.sightings import PodTrace, Sighting
 from kfjob.observe.diagnose.stamps import Moment
-from kfjob.observe.diagnose.symptoms import PodTrace, Sighting, Symptoms
+from kfjob.observe.diagnose.symptoms import Symptoms
 from kfjob.observe.lines import SECOND
 from kfjob.observe.view import JobView
 
@@ -86,7 +88,9 @@ def operator_absent(case: Case) -> Found:
 def no_pods(case: Case) -> Found:
     """The operator has seen the job, and there are no pods."""
     job = case.view.job
-    if job and job.phase is JobPhase.PENDING and job.reason and not case.view.pods and case.age > UNANSWERED:
+    told = any(track.rule.subject is Subject.EVENT for track in case.symptoms.job.values())
+    waits = job and job.phase is JobPhase.PENDING and job.reason and not case.view.pods
+    if waits and not told and case.age > UNANSWERED:
         yield case.sighting("no-pods", seconds=case.age // SECOND)
 
 

@@ -37,6 +37,8 @@ class Subject(StrEnum):
     EXCEPTION = "exception"  # the end of a traceback that no rule about lines knows
     POD = "pod"  # `<phase> <reason> exit=<code> restarts=<n>: <message>`, see `pod_text`
     JOB = "job"  # `<phase> <reason>: <message>`
+    EVENT = "event"  # `<kind> <reason>: <message>` of what the cluster's controllers wrote down
+    QUEUE = "queue"  # `<reason>: <message>` of a job that a queue has not admitted
     VIEW = "view"  # the whole picture: `conditions.py` has a function of the rule's id
 
 

@@ -8,82 +8,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
 
-from kfjob.events import Event, JobChanged, LogLine, PodChanged, PodPhase
+from kfjob.events import Event, JobChanged, KubernetesEvent, LogLine, PodChanged, WorkloadStatus
 from kfjob.observe.diagnose.noted import Notebook
 from kfjob.observe.diagnose.rule import Role, Rule, Severity, Subject
-from kfjob.observe.diagnose.rules import BY_ID, OF, suspicious
+from kfjob.observe.diagnose.rules import BY_ID, suspicious
+from kfjob.observe.diagnose.sightings import KINDS, QUOTED, PodTrace, Sighting, Track, keep, matches
 from kfjob.observe.diagnose.stamps import Clock, Moment, written
+from kfjob.observe.diagnose.states import States
 from kfjob.observe.diagnose.tracebacks import HEADING, Raised, Tracebacks
 from kfjob.observe.lines import clean
-from kfjob.observe.rendezvous import LaunchConfig
 from kfjob.observe.view import JobView
-
-EPISODES = 8
-"""Sightings of one symptom in one pod that are kept: the first of each round, the newest rounds."""
-KINDS = 64
-"""Symptoms of one pod that are told apart."""
-QUOTED = 400
-"""Characters of a line that are quoted."""
 
 FINISHED = "worker group successfully finished"
 _RANK = re.compile(r"\[(rank|default|\w*?)(\d+)\]:")
 _SUMMARY_TIME = re.compile(r"^\s+time\s+: ")
-
-
-@dataclass(slots=True, kw_only=True)
-class Sighting:
-    """One symptom at one place."""
-
-    rule: Rule
-    pod: str
-    values: Mapping[str, str]
-    order: int
-    moment: Moment
-    until: Moment | None = None  # the next time that the log tells, where `moment` is that of a line before
-    line: int | None = None
-    rank: int | None = None
-    evidence: tuple[str, ...] = ()
-    joined: bool = False
-    previous: bool = False  # the container is not the pod's newest one
-    waiting: bool = False  # of a pod that had not started
-    over: bool = False  # the pod started after all
-
-
-@dataclass(slots=True)
-class Track:
-    """One symptom of one pod, however often it was seen."""
-
-    rule: Rule
-    count: int = 0
-    episode: int = -1
-    sightings: list[Sighting] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class PodTrace:
-    """What is kept of one pod."""
-
-    container: str = ""
-    lines: int = 0
-    joined: bool = False
-    begins: list[tuple[int, Moment]] = field(default_factory=list)  # rounds and restarts, the newest ones
-    progress: tuple[int, Moment] | None = None  # of the newest progress line
-    finished: int | None = None  # when its agent reported success
-    launch: LaunchConfig | None = None
-    state: PodChanged | None = None
-    clock: Clock = field(default_factory=Clock)
-    tracebacks: Tracebacks = field(default_factory=Tracebacks)
-    tracks: dict[tuple[str, str], Track] = field(default_factory=dict)
-    said: tuple[Any, Any] = (None, None)
-    handled: dict[str, tuple[str, str]] = field(default_factory=dict)  # by process: the exception it raised last
-    undated: list[Sighting] = field(default_factory=list)  # whose `until` is not known yet
-
-    def begin(self, order: int) -> None:
-        """A round or a container began."""
-        self.begins = [*self.begins, (order, self.clock.now())][-EPISODES:]
 
 
 class Symptoms:
@@ -96,20 +35,15 @@ class Symptoms:
         self.notebook = Notebook()
         self.lines = 0
         self._order = 0
+        self._states = States(self.pods, self.job)
 
     def feed(self, event: Event, view: JobView) -> None:
         """One more event, and the view after it."""
         self._order += 1
         if isinstance(event, LogLine):
             self._line(event, view)
-        elif isinstance(event, PodChanged):
-            self._pod(event)
-        elif isinstance(event, JobChanged):
-            text = f"{event.phase} {event.reason}: {event.message}"
-            for rule, values in _matches(Subject.JOB, text):
-                moment = Moment(time=event.ended or event.time)
-                sighting = Sighting(rule=rule, pod="", values=values, order=self._order, moment=moment, evidence=(text,))
-                _keep(self.job, sighting, episode=0)
+        elif isinstance(event, PodChanged | JobChanged | KubernetesEvent | WorkloadStatus):
+            self._states.feed(event, self._order)
 
     def tracks(self) -> Iterator[Track]:
         """Every symptom that was seen."""
@@ -139,7 +73,7 @@ class Symptoms:
         rank = _rank(plain, event.pod, view)
         if _SUMMARY_TIME.match(plain):
             _date(pod, plain)
-        found = next(_matches(Subject.LOG, plain), None)
+        found = next(matches(Subject.LOG, plain), None)
         if found is None and raised:
             found = _unknown(raised, event.pod)
         harmless = found is not None and found[0].severity is Severity.HARMLESS
@@ -206,43 +140,7 @@ class Symptoms:
         )
         if not sighting.moment.exact and len(pod.undated) < KINDS:
             pod.undated.append(sighting)
-        _keep(pod.tracks, sighting, episode=len(pod.begins) and pod.begins[-1][0], variant=variant)
-
-    def _pod(self, event: PodChanged) -> None:
-        pod = self.pods.setdefault(event.pod, PodTrace())
-        before, pod.state = pod.state, event
-        text = pod_text(event)
-        if before and pod_text(before) == text:
-            return
-        found = next(_matches(Subject.POD, text), None)
-        if event.phase in {PodPhase.RUNNING, PodPhase.SUCCEEDED}:
-            for sighting in (one for track in pod.tracks.values() for one in track.sightings):
-                sighting.over = sighting.over or (sighting.waiting and (found is None or found[0] is not sighting.rule))
-        if found and event.phase is not PodPhase.SUCCEEDED:
-            evidence = (" ".join(part for part in (event.reason, event.message) if part) or text,)
-            waiting = event.phase is PodPhase.PENDING
-            sighting = Sighting(
-                rule=found[0],
-                pod=event.pod,
-                values=found[1],
-                order=self._order,
-                moment=Moment(time=event.time),
-                evidence=evidence,
-                waiting=waiting,
-            )
-            _keep(pod.tracks, sighting, episode=self._order)
-
-
-def pod_text(state: PodChanged) -> str:
-    """A pod's state as the text that rules are matched against."""
-    code = "" if state.exit_code is None else f" exit={state.exit_code}"
-    return f"{state.phase} {state.reason}{code} restarts={state.restarts}: {state.message}"
-
-
-def _matches(subject: Subject, text: str) -> Iterator[tuple[Rule, dict[str, str]]]:
-    for rule in OF[subject]:
-        if (values := rule.search(text)) is not None:
-            yield rule, values
+        keep(pod.tracks, sighting, episode=len(pod.begins) and pod.begins[-1][0], variant=variant)
 
 
 def _unknown(raised: Raised, pod: str) -> tuple[Rule, dict[str, str]] | None:
@@ -252,18 +150,6 @@ def _unknown(raised: Raised, pod: str) -> tuple[Rule, dict[str, str]] | None:
     what = f"{raised.kind}: {raised.message}" if raised.message else raised.kind
     values = {"what": f"`{what[:200]}`", "place": raised.place or "not in the traceback", "pod": pod}
     return BY_ID["thread-died" if raised.thread else "exception"], values
-
-
-def _keep(tracks: dict[tuple[str, str], Track], sighting: Sighting, *, episode: int, variant: str = "") -> None:
-    """Count the sighting, and keep it if it is the first of its round."""
-    key = (sighting.rule.id, variant)
-    if key not in tracks and len(tracks) >= KINDS:
-        return
-    track = tracks.setdefault(key, Track(sighting.rule))
-    track.count += 1
-    if track.episode != episode:
-        track.episode = episode
-        track.sightings = [*track.sightings, sighting][-EPISODES:]
 
 
 def _forget(pod: PodTrace, key: tuple[str, str]) -> None:

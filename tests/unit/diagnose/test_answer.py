@@ -7,7 +7,7 @@ import pytest
 from kfjob.events import Event, JobChanged, JobPhase, LogGap, PodChanged, PodPhase, Tick
 from kfjob.observe.config import ObserveConfig
 from kfjob.observe.diagnose.rule import Severity
-from kfjob.observe.diagnose.symptoms import EPISODES, KINDS
+from kfjob.observe.diagnose.sightings import EPISODES, KINDS
 from tests.unit.diagnose.cases import SECOND, START, block, examine, line, lines, progress
 
 A, B = "a-worker-0", "a-worker-1"

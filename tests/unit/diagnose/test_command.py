@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from kfjob.events import JobPhase, PodPhase
+from kfjob.events import JobPhase, KubernetesEvent, PodPhase
 from tests.unit.api import script
 from tests.unit.diagnose.cases import RECORDED
 
@@ -90,6 +90,29 @@ def test_a_followed_job_that_succeeds_says_nothing_of_it(fake, kfjob):
     fake.play("train", *script.SUCCEEDED, spec=script.SPEC)
     assert kfjob("watch", "train") == 0
     assert "hint:" not in kfjob.err
+
+
+def test_a_job_that_was_waited_for_is_diagnosed_too(fake, kfjob):
+    fake.play("train", *script.FAILED, spec=script.SPEC)
+    assert kfjob("wait", "train") == 100
+    assert kfjob.out == "Failed\n"
+    assert kfjob.err.startswith("error: module `flash_attn` is not in the image [module-not-found]\n")
+
+
+def test_what_the_cluster_wrote_down_is_read_and_kept(fake, kfjob, tmp_path):
+    quota = "Error creating: forbidden: exceeded quota: small, requested: pods=1, used: pods=2, limited: pods=2"
+    event = KubernetesEvent(
+        kind="PyTorchJob", name="train", reason="FailedCreatePod", message=quota, warning=True, time=script.START
+    )
+    fake.play("train", script.job(JobPhase.PENDING, reason="PyTorchJobCreated"), event, spec=script.SPEC)
+    assert kfjob("diagnose", "train") == 0
+    assert f"train: Pending, no pods: FailedCreatePod: {quota}" in kfjob.out
+    assert "error: the namespace's quota `small` is used up [quota-exceeded]" in kfjob.out
+    assert "it asked for pods=1, pods=2 of pods=2 are used" in kfjob.out
+    before = kfjob.out.partition("error:")[2]
+    assert kfjob("stop", "train") == 0
+    assert kfjob("diagnose", "train") == 0
+    assert kfjob.out.partition("error:")[2] == before
 
 
 def test_an_unknown_job_and_no_job(fake, kfjob):

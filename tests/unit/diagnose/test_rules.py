@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import re
 import string
+from dataclasses import replace
 
 import pytest
 
-from kfjob.events import Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
+from kfjob.events import Event, JobChanged, JobPhase, KubernetesEvent, LogLine, PodChanged, PodPhase, WorkloadStatus
 from kfjob.observe.diagnose.rule import NOT_SAID, Role, Rule, Severity, Subject
 from kfjob.observe.diagnose.rules import BY_ID, OF, RULES, suspicious
-from kfjob.observe.diagnose.symptoms import pod_text
+from kfjob.observe.diagnose.states import pod_text
 from tests.unit.diagnose.cases import START, examine
+from tests.unit.diagnose.recorded_texts import EVENTS, QUEUES
 from tests.unit.diagnose.texts import JOBS, LINES, PODS
+
+_GIVEN = {Subject.QUEUE: {"name"}}  # what a rule may name without a group of its pattern
 
 
 def first_match(subject: Subject, text: str) -> Rule | None:
@@ -60,6 +64,27 @@ def test_a_jobs_state_is_known_by_its_rule(rule: str, state: JobChanged):
     assert [one.rule for one in (diagnosis.first, *diagnosis.warnings) if one] == [rule]
 
 
+@pytest.mark.parametrize(("rule", "event"), [(rule, event) for rule, event, _ in EVENTS])
+def test_what_the_cluster_wrote_down_is_known_by_its_rule(rule: str, event: KubernetesEvent):
+    diagnosis, _ = examine([event, JobChanged(phase=JobPhase.PENDING, reason="PyTorchJobCreated")])
+    assert diagnosis.first
+    assert diagnosis.first.rule == rule
+    assert diagnosis.first.pod == ("a-worker-0" if event.kind == "Pod" else "")
+    assert diagnosis.first.evidence == (f"{event.reason}: {event.message}",)
+    assert NOT_SAID not in diagnosis.first.title + diagnosis.first.cause + diagnosis.first.remedy
+
+
+@pytest.mark.parametrize(("rule", "status"), [(rule, status) for rule, status, _ in QUEUES])
+def test_what_a_queue_says_is_known_by_its_rule(rule: str, status: WorkloadStatus):
+    diagnosis, _ = examine([status])
+    found = [one for one in (diagnosis.first, *diagnosis.warnings) if one]
+    assert [one.rule for one in found] == [rule]
+    assert NOT_SAID not in found[0].title
+    diagnosis, _ = examine([status, replace(status, admitted=True, reason="", message="")])
+    assert diagnosis.healthy
+    assert not diagnosis.warnings
+
+
 @pytest.mark.parametrize("state", [
     PodChanged(pod="p", phase=PodPhase.PENDING, reason="ContainerCreating"),
     PodChanged(pod="p", phase=PodPhase.RUNNING, ready=True),
@@ -71,8 +96,8 @@ def test_a_healthy_state_is_known_by_none(state: PodChanged):
 
 
 def test_every_rule_about_texts_has_a_text_here():
-    told = {one.rule for one in LINES} | {rule for rule, _, _ in PODS} | {rule for rule, _, _ in JOBS}
-    assert told == {rule.id for rule in RULES if rule.subject in {Subject.LOG, Subject.POD, Subject.JOB}}
+    told = {one.rule for one in LINES} | {rule for rule, *_ in (*PODS, *JOBS, *EVENTS, *QUEUES)}
+    assert told == {rule.id for rule in RULES if rule.subject not in {Subject.VIEW, Subject.EXCEPTION}}
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
@@ -84,9 +109,13 @@ def test_a_rule_is_well_made(rule: Rule):
     assert rule.cause
     assert rule.remedy or rule.severity is Severity.HARMLESS or rule.role is Role.CONSEQUENCE
     named = {name for text in texts for _, name, _, _ in string.Formatter().parse(text) if name}
-    if rule.subject in {Subject.LOG, Subject.POD, Subject.JOB}:
+    if rule.subject not in {Subject.VIEW, Subject.EXCEPTION}:
         assert rule.markers
-        assert named <= {name.rstrip("0123456789") for name in rule.regex.groupindex} | {"pod", "job"}
+        assert named <= {name.rstrip("0123456789") for name in rule.regex.groupindex} | {
+            "pod",
+            "job",
+            *_GIVEN.get(rule.subject, ()),
+        }
 
 
 def test_ids_are_unique():

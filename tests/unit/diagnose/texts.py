@@ -515,9 +515,28 @@ PODS: list[tuple[str, PodChanged, str]] = [
         "kfjob/backends/kubernetes/objects.py `_with_last_end`",
     ),
     (
-        "evicted",
+        "ephemeral-storage-full",
         _pod("Evicted", "The node was low on resource: ephemeral-storage. ", phase=PodPhase.FAILED),
         "eviction/helpers.go:46",
+    ),
+    (
+        "ephemeral-storage-full",
+        _pod(
+            "Evicted",
+            "Pod ephemeral local storage usage exceeds the total limit of containers 20Mi. ",
+            phase=PodPhase.FAILED,
+        ),
+        "eviction/helpers.go:56",
+    ),
+    (
+        "evicted",
+        _pod("Evicted", "The node was low on resource: memory. ", phase=PodPhase.FAILED),
+        "eviction/helpers.go:46",
+    ),
+    (
+        "out-of-memory",
+        PodChanged(pod="a-worker-0", phase=PodPhase.RUNNING, ready=True, restarts=1, exit_code=137, last_reason="OOMKilled"),
+        "seen: tests/cluster",
     ),
     (
         "node-lost",

@@ -46,3 +46,15 @@ from kfjob.backends.kubernetes.lean import parts
 made = parts().config.kube_config.ApiClient(configuration=parts().Configuration())
 assert type(made).__name__ == "ApiClient" and made.call_api
 """)
+
+
+def test_what_renews_an_oidc_token_is_imported_when_it_is_used():
+    run("""
+import sys
+from kfjob.backends.kubernetes.lean import parts
+kube_config = parts().config.kube_config
+assert not {"requests", "oauthlib", "requests_oauthlib"} & set(sys.modules)
+session = kube_config.OAuth2Session(client_id="a", token={"access_token": "b"})
+assert type(session).__name__ == "OAuth2Session" and session.client_id == "a"
+assert kube_config.oauthlib.oauth2.rfc6749.errors.InvalidClientIdError.__mro__
+""")

@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from kfjob.observe.diagnose.rule import Rule, Subject
-from kfjob.observe.diagnose.rules import accelerators, cluster, data, exits, noise, peers, programs, rendezvous, training
+from kfjob.observe.diagnose.rules import (
+    accelerators,
+    cluster,
+    data,
+    exits,
+    noise,
+    peers,
+    programs,
+    recorded,
+    rendezvous,
+    training,
+)
 
 GROUPS: tuple[tuple[str, tuple[Rule, ...]], ...] = (
     ("Noise of healthy runs", noise.RULES),
@@ -13,6 +24,7 @@ GROUPS: tuple[tuple[str, tuple[Rule, ...]], ...] = (
     ("Data, hub and checkpoints", data.RULES),
     ("Training", training.RULES),
     ("Pods, images and scheduling", cluster.RULES),
+    ("What the cluster wrote down, and queues", recorded.RULES),
     ("How processes and pods ended", exits.RULES),
     ("What the failure of another process looks like", peers.RULES),
 )

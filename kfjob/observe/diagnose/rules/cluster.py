@@ -179,6 +179,16 @@ RULES = (
         pattern=r"OOMKilled",
     ),
     Rule(
+        id="ephemeral-storage-full",
+        title="the pod was evicted: it filled the node's local disk",
+        cause="what it wrote outside of its volumes (caches, checkpoints in the container, core dumps) went over its limit, or "
+        "left the node too little",
+        remedy="write checkpoints and caches (`HF_HOME`) to a volume, or request `ephemeral-storage`",
+        subject=Subject.POD,
+        markers=("ephemeral",),
+        pattern=r"low on resource: ephemeral-storage|ephemeral local storage usage exceeds|mptyDir volume .* exceeds the",
+    ),
+    Rule(
         id="evicted",
         title="the pod was evicted from its node",
         cause="the node ran low on memory, disk or processes, was drained, or the pod was preempted by one of higher priority",

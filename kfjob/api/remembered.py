@@ -1,0 +1,106 @@
+"""Who prints progress, as it was found out a moment ago: told again for one question, as long as the pods are the same.
+
+    <state>/cache/master/<digest of context, namespace and job>.json
+
+The answer holds while every pod has the uid and the container that it had then. Agents can hand over without that when a
+process is restarted within its container, so an answer is not remembered for long.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from kfjob.api.place import Place, cluster_of
+from kfjob.backends import folder
+from kfjob.errors import KfjobError
+from kfjob.events import JobSnapshot, PodChanged
+from kfjob.observe.config import ObserveConfig
+from kfjob.observe.master import Confidence, Evidence, EvidenceKind, Master, Store
+
+SECOND = 1_000_000_000
+LASTS = 300 * SECOND
+LASTS_WITH_ETCD = 30 * SECOND
+"""With the legacy etcd rendezvous any restart of a process can move rank 0."""
+FORGOTTEN = 24 * 3600 * SECOND
+
+
+@dataclass(frozen=True)
+class Known:
+    """An answer that still holds, and the job's uid."""
+
+    uid: str
+    master: Master
+
+
+def recall(at: Place, job: str) -> Known | None:
+    """The answer that was remembered, if it still holds; one question to the cluster, and none if nothing was remembered."""
+    if at.name != "kubernetes":
+        return None
+    try:
+        kept = json.loads(_file(at, job).read_text(encoding="utf-8"))
+        age = time.time_ns() - kept["learned"]
+        if not 0 <= age < kept["lasts"]:
+            return None
+        owner, pods = cluster_of(at).pods(job, namespace=at.namespace)
+        if owner != kept["uid"] or _print(pods) != kept["pods"]:
+            return None
+        answer = _master(kept["answer"])
+    except (OSError, ValueError, KeyError, TypeError, KfjobError):
+        return None  # whatever it is, a fresh look will tell
+    return Known(owner, replace(answer, notes=(*answer.notes, f"found out {age // SECOND} s ago; the pods are the same since")))
+
+
+def remember(at: Place, snapshot: JobSnapshot, answer: Master, config: ObserveConfig) -> None:
+    """Keep an answer that was confirmed, of a job that runs."""
+    if at.name != "kubernetes" or answer.confidence is not Confidence.CONFIRMED or snapshot.job.phase.ended:
+        return
+    kept = {
+        "uid": snapshot.uid,
+        "learned": time.time_ns(),
+        "lasts": LASTS_WITH_ETCD if config.rendezvous == "etcd" else LASTS,
+        "pods": _print(snapshot.pods),
+        "answer": asdict(answer),
+    }
+    file = _file(at, snapshot.name)
+    with suppress(OSError):  # it only saves time
+        folder.make_private(file.parent)
+        _tidy(file.parent)
+        folder.replace_file(file, json.dumps(kept))
+
+
+def _file(at: Place, job: str) -> Path:
+    key = "\n".join((at.settings.context or at.kubeconfig, at.namespace, job))
+    return at.settings.state / "cache" / "master" / f"{sha256(key.encode()).hexdigest()[:32]}.json"
+
+
+def _print(pods: Iterable[PodChanged]) -> dict[str, list[str]]:
+    return {pod.pod: [pod.uid, pod.container_id, "ended" if pod.phase.ended else ""] for pod in pods}
+
+
+def _tidy(cache: Path) -> None:
+    oldest = (time.time_ns() - FORGOTTEN) / SECOND
+    for file in cache.glob("*.json"):
+        with suppress(OSError):
+            if file.stat().st_mtime < oldest:
+                file.unlink()
+
+
+def _master(kept: dict[str, Any]) -> Master:
+    store, evidence = kept["store"], kept["evidence"]
+    return Master(
+        **kept
+        | {
+            "evidence": Evidence(**evidence | {"kind": EvidenceKind(evidence["kind"])}),
+            "confidence": Confidence(kept["confidence"]),
+            "store": Store(**store) if store else None,
+            "global_ranks": tuple(kept["global_ranks"]),
+            "notes": tuple(kept["notes"]),
+        }
+    )

@@ -1,0 +1,16 @@
+"""Spans of time as people write them: `90`, `5m`, `1d12h`."""
+
+from __future__ import annotations
+
+import re
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_PARTS = re.compile(r"(\d+)([smhd])")
+
+
+def seconds(text: str) -> int | None:
+    """Seconds of `90m` or `1d12h`; None if the text is none of that kind."""
+    parts = _PARTS.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        return None
+    return sum(int(number) * _UNITS[unit] for number, unit in parts)

@@ -1,0 +1,75 @@
+"""The examples, each started in the ways that it names."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+STARTED = re.compile(r"(RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|PET_.*|KFJOB_.*)")
+
+
+def ways(ranks: int) -> dict[str, list[str]]:
+    count = ["--nproc-per-node", str(ranks)]
+    return {
+        "spawn": [sys.executable, "{program}", "--processes", str(ranks)],
+        "torchrun": [str(BIN / "torchrun"), "--standalone", *count, "{program}"],
+        "launch": [sys.executable, "-m", "torch.distributed.launch", "--use-env", "--standalone", *count, "{program}"],
+    }
+
+
+def run(words: list[str], program: str, **more: str) -> list[str]:
+    env = {key: value for key, value in os.environ.items() if not STARTED.fullmatch(key)}
+    env |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", **more}
+    command = [word.format(program=ROOT / "examples" / program) for word in words]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=180, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize(("way", "ranks"), [("spawn", 2), ("torchrun", 4), ("launch", 2)])
+def test_the_lesson_of_the_collectives(way: str, ranks: int):
+    lines = run(ways(ranks)[way], "collectives.py")
+    shown = {line.partition(":")[0].partition(" = ")[0] for line in lines if line and not line.startswith(" ")}
+    nine = {"send and recv", "broadcast", "reduce", "scatter", "gather", "all_reduce", "all_gather", "reduce_scatter"}
+    assert nine <= shown
+    assert sum(line.startswith("  rank ") for line in lines) == 8 * ranks
+    assert f"all nine are as they should be, on {ranks} ranks with gloo" in lines
+    summed = lines[lines.index("all_reduce = reduce + broadcast: all have the sum") + 1 :][:ranks]
+    total = [ranks * (element + 1) + 10 * sum(range(ranks)) for element in range(ranks)]
+    assert all(line.endswith("-> " + " ".join(map(str, total))) for line in summed), summed
+
+
+def check_ddp(lines: list[str], ranks: int) -> None:
+    found = [re.fullmatch(r"GPU:(\d+) \| Epoch: (\d+) \| Batchsize: (\d+) \| Steps: (\d+)", line) for line in lines]
+    said = sorted(tuple(map(int, one.groups())) for one in found if one)
+    assert lines.count(f"GPU_Count: {ranks}") == 1
+    assert said == sorted((rank, epoch, 32, 4096 // 32 // ranks) for rank in range(ranks) for epoch in range(2))
+    for epoch in range(2):
+        assert sum(batch * steps for _, at, batch, steps in said if at == epoch) == 4096  # batch x steps x ranks = samples
+
+
+def test_ddp_says_the_same_however_it_is_started():
+    said = {}
+    for way, words in ways(4).items():
+        lines = run(words, "ddp.py")
+        check_ddp(lines, 4)
+        said[way] = sorted(line for line in lines if line.startswith(("GPU", "Samples")))
+    assert said["spawn"] == said["torchrun"] == said["launch"]
+    assert said["spawn"][-1].startswith("Samples: 4096 | Loss: 0.0000")
+
+
+@pytest.mark.local
+def test_ddp_as_a_job_that_spawns_its_own_processes(tmp_path: Path):
+    job = ["examples/ddp.yaml", "--set", "launcher=python", "--set", "processes_per_node=1"]
+    words = [str(BIN / "kfjob"), "submit", *job, "--set", "command=[examples/ddp.py, --processes, '2']", "--follow"]
+    here = {"KFJOB_BACKEND": "local", "KFJOB_STATE": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    run(words, "ddp.py", **here)
+    check_ddp(run([str(BIN / "kfjob"), "logs", "ddp"], "ddp.py", **here), 2)
+    run([str(BIN / "kfjob"), "stop", "ddp"], "ddp.py", **here)

@@ -1,0 +1,331 @@
+"""logs: which pods, which lines, in which form; following pods that come, go and hand over."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from kfjob.api import logs
+from kfjob.api.choice import LAST, Choice, ranks
+from kfjob.api.config import Settings
+from kfjob.api.funnel import Funnel
+from kfjob.api.place import Place
+from kfjob.api.run import Run
+from kfjob.backends.base import JobRef, LogRange
+from kfjob.backends.fake import FakeBackend
+from kfjob.errors import UsageError
+from kfjob.events import Event, JobChanged, JobPhase, LogGap, LogLine, PodChanged, PodPhase
+from kfjob.observe.config import ObserveConfig
+from tests.unit.api import script
+
+
+def lines(out: str) -> list[str]:
+    return [line.partition(" | ")[2] or line for line in out.splitlines()]
+
+
+def printed(out: str) -> set[str]:
+    """Pods by their prefixes."""
+    return {line.partition(" | ")[0].strip() for line in out.splitlines()}
+
+
+EIGHT = [f"train-worker-{index}" for index in range(8)]
+
+
+def eight(fake: FakeBackend) -> None:
+    """Eight pods of two ranks each, on four nodes, the last pod being rank 0 and 1; worker-3 has failed."""
+    events: list[Event] = [script.job(JobPhase.RUNNING)]
+    for index in range(8):
+        failed = {"exit_code": 1, "reason": "Error"} if index == 3 else {}
+        phase = PodPhase.FAILED if index == 3 else PodPhase.RUNNING
+        events.append(script.pod(index, phase, node=f"node-{index // 2}", **failed))
+        rank = (index + 1) % 8
+        for line in script.block(index, rank, 1):
+            both = replace(line, text=re.sub(r"global_ranks=\[\d+\]", f"global_ranks=[{2 * rank}, {2 * rank + 1}]", line.text))
+            events.append(replace(both, text=re.sub(r"(_world_sizes?)=\[?\d\]?", r"\1=[16, 16]", both.text)))
+        events.append(script.line(index, f"here is {index}", 20 - index))
+    fake.play("train", *events)
+
+
+@pytest.mark.parametrize(
+    ("argv", "pods"),
+    [
+        ((), range(8)),
+        (("--all",), range(8)),
+        (("--pod", "train-worker-2", "--pod", "train-worker-5"), (2, 5)),
+        (("--node", "node-1"), (2, 3)),
+        (("--rank", "0,2"), (7, 0)),
+        (("--rank", "2-6"), (0, 1, 2)),
+        (("--rank", "1,last"), (7, 6)),
+        (("--rank", "15", "--node", "node-0"), (6, 0, 1)),
+        (("--node", "node-1", "--node", "node-0"), (0, 1, 2, 3)),
+    ],
+)
+def test_which_pods_are_read(fake, kfjob, argv, pods):
+    eight(fake)
+    assert kfjob("logs", "train", "--include", "here is", *argv) == 0
+    assert printed(kfjob.out) == {f"train-worker-{index}" for index in pods}
+    texts = lines(kfjob.out)
+    assert texts == sorted(texts, key=lambda text: -int(text.split()[-1]))  # by time: the last pod printed first
+
+
+def test_one_failed_pod_is_bare(fake, kfjob):
+    eight(fake)
+    assert kfjob("logs", "train", "--failed", "--tail", "1") == 0
+    assert kfjob.out == "here is 3\n"
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "words"),
+    [
+        (("--rank", "99"), 3, "no pod of the job is known to have rank 99"),
+        (("--rank", "x"), 2, "`x` is not a rank"),
+        (("--node", "node-9"), 3, "no pod of the job is on node `node-9`"),
+        (("--master", "--all"), 2, "`--master` and `--all` do not go together"),
+        (("-f", "-p"), 2, "`--follow` and `--previous` do not go together"),
+        (("--first-error", "--pod", "train-worker-0"), 2, "do not go together"),
+        (("--since", "yesterday"), 2, "neither a duration"),
+        (("--include", "("), 2, "is not a regular expression"),
+    ],
+)
+def test_what_cannot_be_meant_is_said(fake, kfjob, argv, code, words):
+    eight(fake)
+    assert kfjob("logs", "train", *argv) == code
+    assert words in kfjob.err
+    assert kfjob.out == ""
+
+
+def test_ranks_that_nobody_has_told_are_not_guessed(fake, kfjob):
+    fake.play("train", *script.STARTING, script.line(0, "hello", 3))
+    assert kfjob("logs", "train", "--rank", "0") == 3
+    assert "which pod has which rank is not known yet" in kfjob.err
+
+
+def test_ranks_as_they_are_written():
+    assert ranks("0,8-15,last") == ((0, 0), (8, 15), (LAST, LAST))
+    for text in ("", "3-1", "-1", "a", "1,,2"):
+        with pytest.raises(UsageError):
+            ranks(text)
+
+
+def test_lines_are_chosen_marked_and_written_as_json(fake, kfjob):
+    fake.play("train", *script.TRAINING)
+    assert kfjob("logs", "train", "--include", "Loss", "--exclude", r"Batch \d\d", "--exclude", "Batch 9", "-o", "raw") == 0
+    assert [re.findall(r"Batch (\d+)", line) for line in kfjob.out.splitlines()] == [[str(step)] for step in range(1, 9)]
+    assert kfjob("logs", "train", "--include", "Batch 20 ", "-o", "json") == 0
+    said = json.loads(kfjob.out)
+    assert (said["time"], said["pod"]) == ("2026-11-18T11:07:10.000000000Z", "train-worker-1")
+    assert said["text"].startswith("2026-11-21 06:37:50 I [train.py:102] Batch 20 ")
+    assert kfjob("logs", "train", "--include", "Batch 20 ", "--timestamps", "-o", "raw") == 0
+    assert kfjob.out.startswith("2026-11-18T11:07:10.000000000Z 2026-11-21")
+    assert (
+        kfjob("logs", "train", "--pod", "train-worker-1", "--tail", "1", "--highlight", "Loss: [0-9.]+", "--color", "always")
+        == 0
+    )
+    assert "\x1b[31m\x1b[1mLoss: 6.00000\x1b[0m," in kfjob.out
+
+
+def test_prefixes_have_the_same_colour_in_every_run(fake, kfjob):
+    eight(fake)
+    assert kfjob("logs", "train", "--include", "here is", "--color", "always") == 0
+    colours = {re.findall(r"worker-\d", line)[0]: line[:5] for line in kfjob.out.splitlines()}
+    assert len(set(colours.values())) > 2
+    assert kfjob("logs", "train", "--include", "here is", "--color", "always", "--node", "node-2") == 0
+    for line in kfjob.out.splitlines():
+        assert line.startswith(colours[re.findall(r"worker-\d", line)[0]])
+    assert kfjob("logs", "train") == 0
+    assert "\x1b" not in kfjob.out
+
+
+def test_the_first_error_with_what_stands_around_it(fake, kfjob):
+    before = [script.line(0, f"before {number}", 2) for number in range(30)]
+    after = [script.line(0, f"after {number}", 8) for number in range(30)]
+    fake.play("train", *script.STARTING, *before, *script.FAILED[len(script.STARTING) :][:1], *after, *script.FAILED[-2:])
+    assert kfjob("logs", "train", "--first-error") == 0
+    texts = kfjob.out.splitlines()
+    assert texts[10] == "ModuleNotFoundError: No module named 'flash_attn'"
+    assert (texts[0], texts[-1]) == ("before 20", "after 24")
+    assert "line 31 of `train-worker-0`" in kfjob.err
+
+
+def test_more_pods_than_are_read_at_once_are_merged_the_same_way(fake, monkeypatch):
+    ref = fake.play("train", *script.STARTING)
+    reading = threading.Semaphore(logs.AT_ONCE)
+
+    def many(ref: JobRef, pod: str, wanted: LogRange) -> Iterator[LogLine]:
+        assert reading.acquire(blocking=False), "too many logs are open"
+        number = int(pod.rpartition("-")[2])
+        for at in range(250):
+            yield LogLine(pod=pod, text=f"{at}", time=script.START + at * 1000 + number)
+        reading.release()
+
+    monkeypatch.setattr(fake, "logs", many)
+    run = logs_run(fake, ref)
+    merged = list(logs.merged(run, [(f"w-{number}", LogRange()) for number in range(40)]))
+    assert [(line.text, line.pod) for line in merged if isinstance(line, LogLine)] == [
+        (f"{at}", f"w-{number}") for at in range(250) for number in range(40)
+    ]
+
+
+def logs_run(fake: FakeBackend, ref: JobRef) -> Run:
+    place = Place(Settings(state=Path(os.devnull)), "kubernetes", "default")
+    place.__dict__["backend"] = fake
+    return Run(place, ref, ObserveConfig(workers=("train-worker-0", "train-worker-1"), rendezvous="etcd"))
+
+
+class Live(FakeBackend):
+    """A job that goes on as the test says: states are put into a queue, logs have an end only when it says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.states: list[JobChanged | PodChanged] = []
+        self.texts: dict[tuple[str, str], list[LogLine]] = {}  # by pod and uid
+        self.gone: set[tuple[str, str]] = set()
+        self.asked: list[tuple[str, LogRange]] = []
+
+    def say(self, *states: JobChanged | PodChanged) -> None:
+        self.states += states
+        job = self.jobs["default", "train"]
+        pods = {pod.pod: pod for pod in (*job.snapshot.pods, *(one for one in states if isinstance(one, PodChanged)))}
+        newest = [one for one in self.states if isinstance(one, JobChanged)]
+        job.snapshot = replace(job.snapshot, pods=tuple(pods.values()), job=newest[-1] if newest else job.snapshot.job)
+
+    def has_state(self, number: int) -> bool:
+        return len(self.states) > number
+
+    def watch(self, ref: JobRef) -> Iterator[JobChanged | PodChanged]:  # noqa: ARG002 - the protocol's
+        for at in itertools.count():
+            until(partial(self.has_state, at))
+            yield self.states[at]
+            if isinstance(self.states[at], JobChanged) and self.states[at].phase.ended:
+                return
+
+    def logs(self, ref: JobRef, pod: str, wanted: LogRange) -> Iterator[LogLine | LogGap]:  # noqa: ARG002 - the protocol's
+        self.asked.append((pod, wanted))
+        uid = next(one.uid for one in reversed(self.states) if isinstance(one, PodChanged) and one.pod == pod)
+        shown = 0
+        while True:
+            ended = (pod, uid) in self.gone
+            texts = self.texts.get((pod, uid), [])
+            yield from (line for line in texts[shown:] if wanted.since is None or (line.time or 0) >= wanted.since)
+            shown = len(texts)
+            if ended or not wanted.follow:
+                return
+            time.sleep(0.01)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def live() -> Live:
+    backend = Live()
+    backend.play("train")
+    return backend
+
+
+def collected(lines: Iterator[LogLine | LogGap]) -> tuple[list[LogLine], threading.Thread]:
+    seen: list[LogLine] = []
+    thread = threading.Thread(target=lambda: seen.extend(line for line in lines if isinstance(line, LogLine)), daemon=True)
+    thread.start()
+    return seen, thread
+
+
+def follow_all(live: Live, **choice):
+    ref = JobRef(backend="kubernetes", namespace="default", name="train", uid="uid-l1", launch="l1")
+    return logs.follow(logs_run(live, ref), Choice(**choice), LogRange(follow=True))
+
+
+def test_following_takes_up_pods_that_are_made_later_and_anew(live):
+    live.say(script.job(JobPhase.RUNNING), script.pod(0, PodPhase.PENDING))
+    seen: list[str] = []
+    reading = follow_all(live)
+    thread = threading.Thread(
+        target=lambda: seen.extend(line.text for line in reading if isinstance(line, LogLine)), daemon=True
+    )
+    thread.start()
+    live.texts["train-worker-0", "pod-0"] = [script.line(0, "first", 1)]
+    live.say(script.pod(0, PodPhase.RUNNING))
+    until(lambda: seen == ["first"])
+    live.texts["train-worker-1", "pod-1"] = [script.line(1, "later", 2)]
+    live.say(script.pod(1, PodPhase.RUNNING))  # an elastic job has grown
+    until(lambda: seen == ["first", "later"])
+    live.gone.add(("train-worker-0", "pod-0"))
+    live.texts["train-worker-0", "anew"] = [script.line(0, "again", 3)]
+    live.say(replace(script.pod(0, PodPhase.DELETED)), script.pod(0, PodPhase.RUNNING, uid="anew"))
+    until(lambda: seen == ["first", "later", "again"])
+    live.gone |= {("train-worker-0", "anew"), ("train-worker-1", "pod-1")}
+    live.say(script.job(JobPhase.SUCCEEDED))
+    thread.join(20)
+    assert not thread.is_alive()
+
+
+def test_following_named_pods_ends_when_they_have_succeeded(live):
+    live.say(script.job(JobPhase.RUNNING), script.pod(0, PodPhase.RUNNING), script.pod(1, PodPhase.RUNNING))
+    live.texts["train-worker-1", "pod-1"] = [script.line(1, "mine", 1)]
+    live.texts["train-worker-0", "pod-0"] = [script.line(0, "not mine", 1)]
+    seen, thread = collected(follow_all(live, pods=("train-worker-1",)))
+    until(lambda: [line.text for line in seen] == ["mine"])
+    live.gone.add(("train-worker-1", "pod-1"))
+    live.say(script.pod(1, PodPhase.SUCCEEDED))
+    thread.join(20)
+    assert not thread.is_alive()
+    assert {pod for pod, _ in live.asked} == {"train-worker-1"}
+
+
+def test_following_who_prints_goes_over_to_the_next_printer(live, monkeypatch):
+    monkeypatch.setattr(logs, "SILENT_SECONDS", 0.2)
+    live.say(script.job(JobPhase.RUNNING), script.pod(0, PodPhase.RUNNING), script.pod(1, PodPhase.RUNNING))
+    ref = JobRef(backend="kubernetes", namespace="default", name="train", uid="uid-l1", launch="l1")
+    notices: list[str] = []
+    seen, thread = collected(logs.follow_master(logs_run(live, ref), LogRange(follow=True), notices.append))
+    until(lambda: any("waiting for the pod that prints progress" in notice for notice in notices))  # etcd tells nothing yet
+    live.texts["train-worker-0", "pod-0"] = [*script.block(0, 1, 5)]
+    live.texts["train-worker-1", "pod-1"] = [*script.block(1, 0, 5), script.progress(1, 1, 8.0)]
+    until(lambda: len(seen) == 12 and "Batch 1 " in seen[-1].text)
+    live.texts["train-worker-1", "pod-1"] += script.block(1, 1, 20)
+    live.texts["train-worker-0", "pod-0"] += [*script.block(0, 0, 20), script.progress(0, 12, 7.0)]
+    until(lambda: "Batch 12 " in seen[-1].text)
+    assert {line.pod for line in seen[:-1]} == {"train-worker-1", "train-worker-0"}
+    assert [notice.partition(" prints")[0] for notice in notices if "prints progress" in notice][1:] == [
+        "`train-worker-1`",
+        "`train-worker-0`",
+    ]
+    live.gone |= {("train-worker-0", "pod-0"), ("train-worker-1", "pod-1")}
+    live.say(script.job(JobPhase.SUCCEEDED))
+    thread.join(20)
+    assert not thread.is_alive()
+    assert len(seen) == len(set(seen))
+
+
+def test_a_slow_reader_holds_the_sources_back():
+    made = itertools.count()
+
+    def endless() -> Iterator[int]:
+        while True:
+            yield next(made)
+
+    funnel: Funnel[int] = Funnel(16)
+    for number in range(4):
+        funnel.add(endless(), f"test-{number}")
+    items = funnel.items(idle=5)
+    for _ in range(100):
+        assert next(items) is not None
+    before = next(made)
+    threading.Event().wait(0.2)  # time in which sources that are not held back would make many thousands
+    assert next(made) - before <= 1 + 4  # what each source holds in its hand
+    assert before <= 100 + 16 + 4 + 1
+    funnel.close()

@@ -1,0 +1,144 @@
+"""Which of a namespace's events are a job's, and what they say."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from kfjob.backends.kubernetes.client import Client
+from kfjob.backends.kubernetes.fake import FakeStream, FakeTransport
+from kfjob.backends.kubernetes.recorded import Owner, kubernetes_event, read, workload_status
+from kfjob.backends.kubernetes.requests import Request
+from kfjob.events import KubernetesEvent, WorkloadStatus
+
+CREATED, LATER, EARLIER = "2026-11-21T12:00:00Z", "2026-11-21T12:00:05Z", "2026-11-21T11:59:59Z"
+NOON = 1_795_262_400_000_000_000
+SECOND = 1_000_000_000
+POD = {"volumes": [{"name": "c", "persistentVolumeClaim": {"claimName": "ckpt"}}, {"name": "e", "emptyDir": {}}]}
+JOB: dict[str, Any] = {
+    "metadata": {"name": "train", "uid": "u-1", "creationTimestamp": CREATED},
+    "spec": {"pytorchReplicaSpecs": {"Worker": {"template": {"spec": POD}}}},
+}
+
+
+def event(kind: str, name: str, *, uid: str = "", at: str | None = LATER, **more: Any) -> dict[str, Any]:
+    about = {"kind": kind, "name": name, "uid": uid}
+    return {"metadata": {"uid": "e-1"}, "involvedObject": about, "reason": "R", "lastTimestamp": at, **more}
+
+
+@pytest.mark.parametrize(("one", "ours"), [
+    (event("PyTorchJob", "train", uid="u-1"), True),
+    (event("PyTorchJob", "train", uid="u-0"), False),  # the job before
+    (event("Pod", "train-worker-0"), True),
+    (event("Pod", "train-master-0"), True),
+    (event("Pod", "train-worker-0", at=EARLIER), False),
+    (event("Pod", "train-worker-0", at=None), True),
+    (event("Pod", "train-worker-x"), False),
+    (event("Pod", "train-2-worker-0"), False),  # another job, whose name begins alike
+    (event("Pod", "train-etcd-5d9c-x2x"), True),
+    (event("PersistentVolumeClaim", "ckpt"), True),
+    (event("PersistentVolumeClaim", "other"), False),
+    (event("PodGroup", "train"), True),
+    (event("Deployment", "train"), False),
+    ({"metadata": {}}, False),
+])  # fmt: skip
+def test_whose_event_it_is(one: dict[str, Any], *, ours: bool):
+    assert Owner.of(JOB).has(one) is ours
+
+
+def test_an_event_with_time_stamps():
+    said = kubernetes_event(
+        event("Pod", "p", type="Warning", message=" no \n", count=3, firstTimestamp=CREATED, source={"component": "kubelet"})
+    )
+    assert said == KubernetesEvent(
+        kind="Pod", name="p", reason="R", message="no", warning=True, source="kubelet", count=3,
+        first=NOON, time=NOON + 5 * SECOND, uid="e-1",
+    )  # fmt: skip
+
+
+def test_an_event_of_the_newer_kind():
+    series = {"count": 4, "lastObservedTime": "2026-11-21T12:00:07.000001Z"}
+    raw = event("Pod", "p", at=None, eventTime=LATER, series=series, reportingComponent="default-scheduler", type="Normal")
+    said = kubernetes_event(raw)
+    assert (said.source, said.count, said.warning) == ("default-scheduler", 4, False)
+    assert (said.first, said.time) == (NOON + 5 * SECOND, NOON + 7 * SECOND + 1000)
+
+
+def workload(*conditions: tuple[str, str, str, str], **more: Any) -> WorkloadStatus:
+    told = [
+        {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": LATER}
+        for kind, status, reason, message in conditions
+    ]
+    metadata = {"name": "pytorchjob-train-1", "creationTimestamp": CREATED}
+    return workload_status({"metadata": metadata, "spec": {"queueName": "team"}, "status": {"conditions": told, **more}})
+
+
+def test_a_workload_that_waits_for_quota():
+    why = "couldn't assign flavors to pod set worker: insufficient unused quota for nvidia.com/gpu in flavor p5, 8 more needed"
+    said = workload(("QuotaReserved", "False", "Pending", why))
+    assert said == WorkloadStatus(
+        name="pytorchjob-train-1", queue="team", reason="Pending", message=why, time=NOON + 5 * SECOND
+    )
+
+
+def test_a_workload_that_was_admitted():
+    said = workload(
+        ("QuotaReserved", "True", "QuotaReserved", "m"), ("Admitted", "True", "Admitted", "m"), admission={"clusterQueue": "cq"}
+    )
+    assert (said.admitted, said.cluster_queue, said.reason, said.message) == (True, "cq", "", "")
+
+
+def test_a_workload_that_was_put_out_again():
+    said = workload(
+        ("QuotaReserved", "False", "Pending", "m"),
+        ("Admitted", "False", "NoReservation", "m"),
+        ("Evicted", "True", "Preempted", "by x"),
+    )
+    assert (said.admitted, said.reason, said.message) == (False, "Preempted", "by x")
+
+
+def test_a_workload_that_nobody_has_looked_at():
+    said = workload_status({"metadata": {"name": "w", "creationTimestamp": CREATED}, "spec": {"active": False}})
+    assert said == WorkloadStatus(name="w", reason="Inactive", time=NOON)
+
+
+QUEUED = {**JOB, "metadata": {**JOB["metadata"], "namespace": "team", "labels": {"kueue.x-k8s.io/queue-name": "q"}}}
+
+
+def answering(**answers: FakeStream) -> tuple[Client, FakeTransport]:
+    def answer(request: Request) -> FakeStream:
+        page = dict(request.query).get("continue", "")
+        return answers[f"{request.resource}{page}"]
+
+    transport = FakeTransport(answer)
+    return Client(transport, host="test"), transport
+
+
+def body(value: dict[str, Any], status: int = 200) -> FakeStream:
+    return FakeStream(status=status, pieces=[json.dumps(value).encode()])
+
+
+def test_all_pages_are_read_and_told_in_the_order_of_time():
+    client, transport = answering(
+        events=body({"items": [event("Pod", "train-worker-0")], "metadata": {"continue": "2"}}),
+        events2=body({"items": [event("Pod", "train-worker-1", at=CREATED), event("Pod", "other")], "metadata": {}}),
+        workloads=body({"items": [{"metadata": {"name": "w", "creationTimestamp": "2026-11-21T12:00:02Z"}}]}),
+    )
+    assert [one.name for one in read(client, QUEUED)] == ["train-worker-1", "w", "train-worker-0"]
+    assert transport.requests[-1].path == "/apis/kueue.x-k8s.io/v1beta1/namespaces/team/workloads"
+    assert transport.requests[-1].query == (("labelSelector", "kueue.x-k8s.io/job-uid=u-1"),)
+
+
+def test_what_may_not_be_read_is_left_out_and_an_expired_list_ends():
+    no = {"kind": "Status", "reason": "Forbidden", "message": 'User "x" cannot list resource "workloads"'}
+    client, _ = answering(
+        events=body({"items": [event("Pod", "train-worker-0")], "metadata": {"continue": "2"}}),
+        events2=body({}, 410),
+        workloads=body(no, 403),
+    )
+    assert [one.name for one in read(client, QUEUED)] == ["train-worker-0"]
+    client, transport = answering(events=body(no, 403), workloads=body({}, 404))
+    assert read(client, QUEUED) == []
+    assert len(transport.requests) == 2

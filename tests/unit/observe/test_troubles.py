@@ -1,0 +1,66 @@
+"""Why pods wait or are not there, in one sentence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kfjob.events import Event, JobChanged, JobPhase, KubernetesEvent, PodChanged, PodPhase, WorkloadStatus
+from kfjob.observe.troubles import KEPT_EVENTS
+from kfjob.observe.view import KEPT_NEWS, JobView, fold
+
+POD = "a-worker-0"
+QUOTA = 'Error creating: pods "a-worker-0" is forbidden: exceeded quota: small'
+CREATED = JobChanged(phase=JobPhase.PENDING, reason="PyTorchJobCreated")
+MOUNT = KubernetesEvent(kind="Pod", name=POD, reason="FailedMount", message="secret not found", warning=True, time=5, uid="1")
+WAITS = PodChanged(pod=POD, phase=PodPhase.PENDING, reason="ContainerCreating")
+
+
+def headline(*events: Event) -> str:
+    return fold(JobView(), events).headline
+
+
+def test_a_job_without_pods_says_why_there_are_none():
+    event = KubernetesEvent(kind="PyTorchJob", name="a", reason="FailedCreatePod", message=QUOTA, warning=True, time=3)
+    assert headline(CREATED, event) == f"Pending, no pods: FailedCreatePod: {QUOTA}"
+    assert headline(CREATED, event, replace(WAITS)) == "Pending"
+    assert headline(event, JobChanged(phase=JobPhase.FAILED, message="m")) == "Failed: m"
+
+
+def test_a_job_that_waits_in_a_queue_says_for_what():
+    waits = WorkloadStatus(name="w", queue="team", reason="Pending", message="insufficient unused quota for nvidia.com/gpu")
+    suspended = JobChanged(phase=JobPhase.SUSPENDED, reason="PyTorchJobSuspended")
+    said = "waits in queue `team`: Pending insufficient unused quota for nvidia.com/gpu"
+    assert headline(suspended, waits) == f"Suspended, no pods: {said}"
+    view = fold(JobView(), [suspended, waits, replace(waits, time=9), replace(waits, admitted=True, cluster_queue="gpus")])
+    assert [news.text for news in view.news] == [said, "admitted by `gpus`"]
+    assert view.headline == "Suspended"
+
+
+def test_a_pod_that_is_being_created_says_what_keeps_it():
+    assert headline(CREATED, WAITS, MOUNT) == f"Pending, but `{POD}`: FailedMount (secret not found)"
+    running = PodChanged(pod=POD, phase=PodPhase.RUNNING, ready=True, started=6)
+    assert headline(CREATED, WAITS, MOUNT, running) == "Pending"
+
+
+@pytest.mark.parametrize(("state", "told"), [
+    (WAITS, True),
+    (PodChanged(pod=POD, phase=PodPhase.RUNNING, started=6), False),  # it has started since
+    (PodChanged(pod=POD, phase=PodPhase.RUNNING, started=4), True),
+    (PodChanged(pod=POD, phase=PodPhase.PENDING, message="secret not found"), False),  # its state says the same
+])  # fmt: skip
+def test_a_warning_is_news_once_and_if_nothing_else_tells_it(state: PodChanged, *, told: bool):
+    view = fold(JobView(), [state, MOUNT, replace(MOUNT, count=2, time=7)])
+    assert [news.text for news in view.news if news.kind == "event"] == (["FailedMount: secret not found"] if told else [])
+    assert [(one.count, one.time) for one in view.recorded] == [(2, 7)]
+
+
+def test_what_happens_to_every_pod_does_not_crowd_out_the_rest():
+    normal = [KubernetesEvent(kind="Pod", name=f"p-{i}", reason="Started", uid=f"n{i}", time=10 + i) for i in range(300)]
+    view = fold(JobView(), [MOUNT, *normal])
+    assert view.recorded == (MOUNT,)
+    many = [replace(MOUNT, uid=str(i), time=i) for i in range(300)]
+    view = fold(JobView(), many)
+    assert [one.time for one in view.recorded] == list(range(300 - KEPT_EVENTS, 300))
+    assert len(view.news) <= KEPT_NEWS
