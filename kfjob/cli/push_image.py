@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kfjob.api.config import settings_here
 from kfjob.cli.options import notice, output, print_json, read_text
 from kfjob.cli.push_code import code_options, push_code
 
@@ -73,6 +74,7 @@ def push_image(
     """Build the image of FOLDER, push it unless the registry has it, and print its name with its digest."""
     if pin:
         read_text(pin, "spec")  # before anything is built
+    said["profile"] = said["profile"] or settings_here().aws_profile
     outcome: Outcome | CodePushed
     if code or onto or workdir:
         outcome = push_code(code=code, onto=onto, workdir=workdir, said=said)

@@ -15,13 +15,13 @@ ADDRESS = f"127.{os.getpid() % 200 + 20}.77.1"
 
 
 @contextlib.contextmanager
-def front(port: int) -> Iterator[str]:
-    """What comes to the address's port 443 goes to `port`."""
-    with socket.create_server((ADDRESS, 443)) as server:
+def front(port: int, address: str = ADDRESS, at: int = 443) -> Iterator[str]:
+    """What comes to the address, to port 443 if nothing else is said, goes to `port` of the loopback."""
+    with socket.create_server((address, at)) as server:
         thread = threading.Thread(target=_accept, args=(server, port))
         thread.start()
         try:
-            yield ADDRESS
+            yield address
         finally:
             server.shutdown(socket.SHUT_RDWR)
             thread.join()
@@ -30,10 +30,16 @@ def front(port: int) -> Iterator[str]:
 def _accept(server: socket.socket, port: int) -> None:
     with contextlib.suppress(OSError):
         while True:
-            there = socket.create_connection(("127.0.0.1", port))
             here, _ = server.accept()
-            for one, other in ((here, there), (there, here)):
-                threading.Thread(target=_copy, args=(one, other), daemon=True).start()
+            threading.Thread(target=_join, args=(here, port), daemon=True).start()
+
+
+def _join(here: socket.socket, port: int) -> None:
+    with here, contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)) as there:
+        back = threading.Thread(target=_copy, args=(there, here), daemon=True)
+        back.start()
+        _copy(here, there)
+        back.join()
 
 
 def _copy(one: socket.socket, other: socket.socket) -> None:
@@ -44,7 +50,7 @@ def _copy(one: socket.socket, other: socket.socket) -> None:
         other.shutdown(socket.SHUT_WR)
 
 
-def named(builder: Buildah, folder: Path, name: str, address: str) -> Buildah:
+def named(builder: Buildah, folder: Path, name: str, address: str, *insecure: str) -> Buildah:
     """A builder that finds `name` at the address, by a hosts file that only it sees, and takes any certificate there."""
     folder.mkdir(parents=True)
     hosts, program = folder / "hosts", folder / "buildah"
@@ -53,5 +59,5 @@ def named(builder: Buildah, folder: Path, name: str, address: str) -> Buildah:
     program.write_text(f"#!/bin/sh\nexec unshare --mount sh -c '{script}' buildah \"$@\"\n")
     program.chmod(0o755)
     registries = folder / "registries.conf"
-    registries.write_text(f'[[registry]]\nlocation = "{name}"\ninsecure = true\n')
+    registries.write_text("".join(f'[[registry]]\nlocation = "{one}"\ninsecure = true\n' for one in (name, *insecure)))
     return Buildah(program, builder.environment | {"CONTAINERS_REGISTRIES_CONF": str(registries)})
