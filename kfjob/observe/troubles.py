@@ -10,6 +10,8 @@ from kfjob.observe.pods import PodView
 
 _HARMLESS_REASONS = frozenset({"", "ContainerCreating", "PodInitializing", "Completed"})
 _ROUTINE = frozenset({"Scheduled", "Pulled", "Created", "Started", "SuccessfulCreatePod", "SuccessfulCreateService"})
+_ECHO = "Error pod "
+"""The operator repeats so, in events of the job, what the states of its pods say (v1.9.3 pkg/core/job.go)."""
 KEPT_EVENTS = 100
 """Of the cluster's events that tell different things, the newest."""
 
@@ -61,7 +63,7 @@ def with_event(recorded: Sequence[KubernetesEvent], event: KubernetesEvent) -> t
 
     What happens to every pod that is well would crowd out the rest, and is left out.
     """
-    if not event.warning and event.reason in _ROUTINE:
+    if (not event.warning and event.reason in _ROUTINE) or event.message.startswith(_ECHO):
         return tuple(recorded)
     known = {_key(one): one for one in recorded} | {_key(event): event}
     return tuple(sorted(known.values(), key=lambda one: one.time or 0)[-KEPT_EVENTS:])
@@ -69,7 +71,7 @@ def with_event(recorded: Sequence[KubernetesEvent], event: KubernetesEvent) -> t
 
 def is_news(recorded: Iterable[KubernetesEvent], event: KubernetesEvent, pod: PodView | None) -> bool:
     """Whether a warning is worth a line: not told before, not told by the pod's state, not overcome by its start."""
-    if not event.warning or any(_key(one) == _key(event) for one in recorded):
+    if not event.warning or event.message.startswith(_ECHO) or any(_key(one) == _key(event) for one in recorded):
         return False
     state = pod.state if pod else None
     if state is None:

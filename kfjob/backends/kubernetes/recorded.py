@@ -47,10 +47,10 @@ class Owner:
         kind, name = about.get("kind", ""), about.get("name", "")
         if kind == names.KIND:
             return bool(about.get("uid") == self.uid)
+        if kind == "PersistentVolumeClaim" and name in self.claims:
+            return True  # made before the job
         if (_newest(event) or self.created) < self.created:
             return False
-        if kind == "PersistentVolumeClaim" and name in self.claims:
-            return True
         head = f"{self.name}-"
         ours = name.startswith(head) and (_PART.fullmatch(name[len(head) :]) or name.startswith(names.etcd_name(self.name)))
         return bool(ours) or (kind in _BESIDE and name == self.name)

@@ -81,7 +81,8 @@ def stalled(case: Case) -> Found:
 def operator_absent(case: Case) -> Found:
     """Nobody has written a status."""
     job = case.view.job
-    if job and job.phase is JobPhase.PENDING and not job.reason and not case.view.pods and case.age > UNANSWERED:
+    silent = job and job.phase is JobPhase.PENDING and not job.reason and not case.view.pods
+    if silent and case.age > UNANSWERED and not any(one.kind == "PyTorchJob" for one in case.view.recorded):
         yield case.sighting("operator-absent", seconds=case.age // SECOND)
 
 

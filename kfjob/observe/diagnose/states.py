@@ -12,6 +12,9 @@ from kfjob.observe.diagnose.stamps import Moment
 _LASTING = frozenset({"pod-preempted", "pod-driven-out", "node-not-ready", "evicted", "ephemeral-storage-full", "node-lost"})
 """What is written down of pods that had run: that another one starts does not undo it."""
 
+_NOTHING_NEW = frozenset({"Error: ErrImagePull", "Error: ImagePullBackOff"})
+"""Events that come after one that says why."""
+
 
 class States:
     """Adds to the symptoms of the pods and to those of the job as a whole."""
@@ -42,9 +45,9 @@ class States:
         """A state may be a symptom, or show that an earlier one is over."""
         pod = self._pods.setdefault(event.pod, PodTrace())
         before, pod.state = pod.state, event
-        for sighting in _sightings(self._job):  # the operator could make a pod after all
+        for sighting in _sightings(self._job):
             last = sighting.until.time if sighting.until else None
-            sighting.over = sighting.over or (sighting.waiting and (event.created or 0) > (last or 0))
+            sighting.over = sighting.over or (sighting.waiting and _overcomes(event, sighting.values["kind"], last or 0))
         text = pod_text(event)
         if before and pod_text(before) == text:
             return
@@ -69,14 +72,14 @@ class States:
         """What a controller wrote down: of one pod, or of the job as a whole."""
         of_pod = event.kind == "Pod"
         found = next(matches(Subject.EVENT, f"{event.kind} {event.reason}: {event.message}"), None)
-        if found is None and of_pod and event.warning:
+        if found is None and of_pod and event.warning and event.message not in _NOTHING_NEW:
             found = next(matches(Subject.POD, _as_state(event)), None)
         if found is None or self._has_passed(event):
             return
         sighting = Sighting(
             rule=found[0],
             pod=event.name if of_pod else "",
-            values={"pod": event.name, **found[1]},
+            values={"pod": event.name, "kind": event.kind, **found[1]},
             order=order,
             moment=Moment(time=event.first or event.time),
             until=Moment(time=event.time),
@@ -89,7 +92,7 @@ class States:
         """Whether what it speaks of had an end: the pod has started since, or a pod was made since."""
         at = event.time or 0
         if event.kind != "Pod":
-            return any(pod.state and (pod.state.created or 0) > at for pod in self._pods.values())
+            return any(_overcomes(pod.state, event.kind, at) for pod in self._pods.values() if pod.state)
         state = self._pods[event.name].state if event.name in self._pods else None
         return state is not None and (state.started or 0) > at
 
@@ -121,6 +124,12 @@ def _as_state(event: KubernetesEvent) -> str:
     """A warning about a pod as the text of the state that the kubelet gives the pod for it."""
     reason = "ErrImagePull" if event.message.startswith("Failed to pull image") else event.reason
     return f"Pending {reason} restarts=0: {event.message}"
+
+
+def _overcomes(pod: PodChanged, kind: str, at: int) -> bool:
+    """Whether this pod shows that what kept the job from having pods, or a claim from being bound, at that time is no more."""
+    since = pod.started if kind == "PersistentVolumeClaim" else pod.created
+    return (since or 0) > at
 
 
 def _sightings(tracks: dict[tuple[str, str], Track]) -> Iterator[Sighting]:

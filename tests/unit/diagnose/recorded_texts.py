@@ -75,6 +75,17 @@ EVENTS: list[tuple[str, KubernetesEvent, str]] = [
         "apiserver plugin/webhook/errors/statuserror.go",
     ),
     (
+        "webhook-denied",
+        _event(
+            "PyTorchJob",
+            "FailedCreatePod",
+            MAKING
+            + "pods \"a-worker-0\" is forbidden: ValidatingAdmissionPolicy 'labels' with binding 'labels' denied request: "
+            "failed expression: false",
+        ),
+        "seen: tests/cluster",
+    ),
+    (
         "service-account-missing",
         _event(
             "PyTorchJob",

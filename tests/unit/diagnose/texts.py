@@ -426,6 +426,15 @@ PODS: list[tuple[str, PodChanged, str]] = [
         "ECR",
     ),
     (
+        "pull-secret-expired",
+        _pod(
+            "ImagePullBackOff",
+            'Back-off pulling image "1.dkr.ecr.eu-west-1.amazonaws.com/a:1": ErrImagePull: pulling from host '
+            "1.dkr.ecr.eu-west-1.amazonaws.com failed with status code [manifests 1]: 403 Forbidden",
+        ),
+        "the form was seen on the test cluster: containerd 1.6 drops the body of the answer",
+    ),
+    (
         "image-wrong-architecture",
         _pod("ErrImagePull", 'failed to pull and unpack image "a:1": no match for platform in manifest: not found'),
         "containerd images/image.go",

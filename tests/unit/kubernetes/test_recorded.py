@@ -39,6 +39,7 @@ def event(kind: str, name: str, *, uid: str = "", at: str | None = LATER, **more
     (event("Pod", "train-2-worker-0"), False),  # another job, whose name begins alike
     (event("Pod", "train-etcd-5d9c-x2x"), True),
     (event("PersistentVolumeClaim", "ckpt"), True),
+    (event("PersistentVolumeClaim", "ckpt", at=EARLIER), True),  # it was made before the job
     (event("PersistentVolumeClaim", "other"), False),
     (event("PodGroup", "train"), True),
     (event("Deployment", "train"), False),

@@ -10,13 +10,14 @@ _PULL = ("ImagePull", "ErrImage", "pull")
 RULES = (
     Rule(
         id="pull-secret-expired",
-        title="the registry token of the pull secret has expired",
-        cause="a token of ECR lives 12 hours; a pull secret that was made from one is dead after that",
+        title="the registry token of the pull secret has expired, or may not pull",
+        cause="a token of ECR lives 12 hours; a pull secret that was made from one is dead after that, and ECR answers 403 (to "
+        "no token at all it answers 401)",
         remedy="make the secret anew (`aws ecr get-login-password`), or better: let the node's role pull "
         "(AmazonEC2ContainerRegistryReadOnly) and drop the secret",
         subject=Subject.POD,
-        markers=("expired",),
-        pattern=r"[Tt]oken has expired|ExpiredToken|token.*expired",
+        markers=("expired", "403 Forbidden"),
+        pattern=r"[Tt]oken has expired|ExpiredToken|token.*expired|\.dkr\.ecr\.\S+?\.amazonaws\.com\S*.*403 Forbidden",
     ),
     Rule(
         id="image-wrong-architecture",
@@ -120,6 +121,7 @@ RULES = (
         markers=("PersistentVolumeClaim", "persistent volumes to bind", "volume node affinity"),
         pattern=r"unbound immediate PersistentVolumeClaims|didn't find available persistent volumes to bind"
         r"|volume node affinity conflict",
+        role=Role.SUSPECT,  # an event of the claim says why
     ),
     Rule(
         id="no-gpu-free",

@@ -59,12 +59,13 @@ RULES = (
     ),
     Rule(
         id="webhook-denied",
-        title="an admission webhook of the cluster refuses the pods",
+        title="a webhook or policy of the cluster refuses the pods",
         cause="`{name}` says: {what}",
         remedy="change what it complains of, or ask who runs it",
         subject=Subject.EVENT,
-        markers=("admission webhook",),
-        pattern=r"admission webhook \"(?P<name>[^\"]+)\" denied the request: (?P<what>.*)",
+        markers=("admission webhook", "ValidatingAdmissionPolicy"),
+        pattern=r"admission webhook \"(?P<name>[^\"]+)\" denied the request: (?P<what>.*)"
+        r"|ValidatingAdmissionPolicy '(?P<name2>[^']+)' with binding '[^']+' denied request: (?P<what2>.*)",
     ),
     Rule(
         id="service-account-missing",

@@ -1,0 +1,251 @@
+"""Many pods that run nowhere: KWOK's nodes, and a job whose workers' logs are files of ours.
+
+The pods are made here and not by the operator (which makes about 20 objects a second): the job is one that it leaves to
+others. Their logs come through the API server as from any kubelet, `follow` and `tailLines` too; what is appended to a file is
+followed.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from kfjob.backends.base import JobRef
+from kfjob.backends.kubernetes.client import Client
+from kfjob.backends.kubernetes.requests import Request
+from kfjob.backends.log_file import stamp
+from kfjob.errors import KfjobError
+from kfjob.events import JobSnapshot, PodPhase
+from kfjob.spec import names
+from tests.cluster.facts import PATIENCE, ROOT, Space
+
+STATE = Path(os.environ.get("KFJOB_CLUSTER_STATE", "/var/lib/kfjob-cluster"))
+CACHE = Path(os.environ.get("KFJOB_CLUSTER_CACHE", Path.home() / ".cache/kfjob/cluster"))
+HOST_IP = "10.201.0.1"  # of the machine, as tests/cluster/harness/settings.sh has it
+KEY = "kfjob.dev/kwok"
+PODS_PER_NODE = 110
+
+Line = tuple[int, str]
+"""When it was printed, in nanoseconds since the epoch, and its text."""
+
+
+def training(name: str, workers: int, *, printer: int, seconds: int = 60) -> Callable[[int], Iterator[Line]]:
+    """Logs of a job of one process a pod that began so many seconds ago; `printer` has rank 0 and prints a step a second."""
+    lead = "I1121 06:37:49.644000 1 torch/distributed/elastic/agent/server/api.py:552]"
+
+    def lines(index: int) -> Iterator[Line]:
+        begun = time.time_ns() - seconds * 10**9
+        rank = (index - printer) % workers
+        fields = {
+            "restart_count": 0,
+            "master_addr": f"{name}-worker-{printer}",
+            "master_port": 29500,
+            "group_rank": rank,
+            "group_world_size": workers,
+            "local_ranks": [0],
+            "role_ranks": [rank],
+            "global_ranks": [rank],
+            "role_world_sizes": [workers],
+            "global_world_sizes": [workers],
+        }
+        yield begun, f"{lead} [default] Rendezvous complete for workers. Result:"
+        yield from ((begun + at, f"{lead}   {field}={value}") for at, (field, value) in enumerate(fields.items(), 1))
+        yield from (
+            (begun + 100 + at, f"{name}-worker-{index}:1:{at} [0] NCCL INFO Channel {at % 32:02}/0") for at in range(200)
+        )
+        if rank == 0:
+            for step in range(1, seconds):
+                text = f"Batch {step} Loss: {8 - step / 100:.5f}, Speed: 8.00 samples/sec, lr: 0.000100"
+                yield begun + step * 10**9, f"2026-11-21 06:37:50 I [train.py:102] {text}"
+
+    return lines
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kwok:
+    """A KWOK of one test, with nodes of its own."""
+
+    space: Space
+    folder: Path
+    mark: str
+
+    def log(self, pod: str) -> Path:
+        """The file that is this pod's log."""
+        return self.folder / f"{pod}.log"
+
+    def job(self, name: str, workers: int, lines: Callable[[int], Iterable[Line]]) -> JobRef:
+        """A job that runs, with `lines(index)` as the log of each worker."""
+        for index in range(workers):
+            append(self.log(f"{name}-worker-{index}"), lines(index))
+        spec = {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}, "pytorchReplicaSpecs": {"Worker": _worker(workers)}}
+        job = self._send("POST", names.PLURAL, "", {**_job(name, self.space.name), "spec": spec})
+        running = {"conditions": [{"type": "Running", "status": "True", "lastTransitionTime": _now()}], "startTime": _now()}
+        self._send("PATCH", names.PLURAL, f"{name}/status", {"status": running})
+        ref = JobRef(backend="kubernetes", namespace=self.space.name, name=name, uid=job["metadata"]["uid"])
+        for index in range(workers):
+            self._send("POST", "pods", "", self._pod(ref, index))
+        self._wait_for(ref, workers)
+        return ref
+
+    def _pod(self, ref: JobRef, index: int) -> dict[str, Any]:
+        labels = {names.LABEL_JOB_NAME: ref.name, names.LABEL_REPLICA_TYPE: "worker", names.LABEL_REPLICA_INDEX: str(index)}
+        owner = {"apiVersion": f"{names.API_GROUP}/{names.API_VERSION}", "kind": names.KIND, "name": ref.name, "uid": ref.uid}
+        return {
+            "metadata": {
+                "name": f"{ref.name}-worker-{index}",
+                "labels": labels,
+                "ownerReferences": [owner | {"controller": True}],
+            },
+            "spec": {
+                "nodeName": f"{self.mark}-{index // PODS_PER_NODE}",
+                "tolerations": [{"operator": "Exists"}],
+                "containers": [{"name": "pytorch", "image": "none"}],
+                "terminationGracePeriodSeconds": 0,
+            },
+        }
+
+    def _wait_for(self, ref: JobRef, workers: int) -> None:
+        with self.space.open() as backend:
+            deadline = time.monotonic() + PATIENCE + workers / 5
+            while True:
+                snapshot: JobSnapshot = backend.get(ref.name, namespace=ref.namespace)
+                if sum(pod.phase is PodPhase.RUNNING for pod in snapshot.pods) == workers:
+                    return
+                assert time.monotonic() < deadline, "KWOK did not run the pods in time"
+                time.sleep(0.2)
+
+    def _send(self, method: str, resource: str, name: str, body: dict[str, Any]) -> dict[str, Any]:
+        return _send(self.space.client, method, f"namespaces/{self.space.name}/{resource}", name, body)
+
+
+@contextmanager
+def kwok(space: Space, folder: Path, jobs: Sequence[tuple[str, int]]) -> Iterator[Kwok]:
+    """KWOK for these jobs (name and number of workers) in `space`; nodes, pods and the process go at the end."""
+    mark = f"kwok-{os.urandom(4).hex()}"
+    most = max(workers for _, workers in jobs)
+    made = Kwok(space=space, folder=folder, mark=mark)
+    logs = [
+        {
+            "apiVersion": "kwok.x-k8s.io/v1alpha1",
+            "kind": "Logs",
+            "metadata": {"name": f"{name}-worker-{index}", "namespace": space.name},
+            "spec": {
+                "logs": [{"containers": ["pytorch"], "logsFile": str(made.log(f"{name}-worker-{index}")), "follow": True}]
+            },
+        }
+        for name, workers in jobs
+        for index in range(workers)
+    ]
+    (folder / "kwok.yaml").write_text(yaml.safe_dump_all(logs))
+    port = _free_port()
+    _certificate(folder)
+    program = _program()
+    command = [
+        str(program),
+        f"--kubeconfig={space.facts.kubeconfig}",
+        f"--config={folder / 'kwok.yaml'}",
+        f"--node-ip={HOST_IP}",
+        f"--node-port={port}",
+        f"--server-address={HOST_IP}:{port}",
+        f"--manage-nodes-with-annotation-selector={KEY}={mark}",
+        "--node-lease-duration-seconds=40",
+        f"--tls-cert-file={folder / 'kwok.crt'}",
+        f"--tls-private-key-file={folder / 'kwok.key'}",
+    ]
+    nodes = [f"{mark}-{number}" for number in range(-(-most // PODS_PER_NODE))]
+    with (folder / "kwok.log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+        try:
+            for node in nodes:
+                _send(space.client, "POST", "nodes", "", _node(node, mark))
+            yield made
+        finally:
+            with suppress(KfjobError):
+                _send(space.client, "DELETE", f"namespaces/{space.name}/pods", "", {"gracePeriodSeconds": 0})
+            for node in nodes:
+                with suppress(KfjobError):
+                    _send(space.client, "DELETE", "nodes", node, None)
+            process.terminate()
+            process.wait(20)
+
+
+def append(file: Path, lines: Iterable[Line]) -> None:
+    """Add lines to a log, in the form in which a container runtime writes them."""
+    with file.open("ab") as out:
+        out.write(b"".join(stamp(at) + b"stdout F " + text.encode() + b"\n" for at, text in lines))
+
+
+def _job(name: str, namespace: str) -> dict[str, Any]:
+    return {
+        "apiVersion": f"{names.API_GROUP}/{names.API_VERSION}",
+        "kind": names.KIND,
+        "metadata": {"name": name, "namespace": namespace},
+    }
+
+
+def _worker(replicas: int) -> dict[str, Any]:
+    return {"replicas": replicas, "template": {"spec": {"containers": [{"name": "pytorch", "image": "none"}]}}}
+
+
+def _node(name: str, mark: str) -> dict[str, Any]:
+    room = {"cpu": "192", "memory": "2Ti", "pods": str(PODS_PER_NODE)}
+    return {
+        "metadata": {"name": name, "annotations": {KEY: mark}, "labels": {KEY: mark, "kubernetes.io/hostname": name}},
+        "spec": {"taints": [{"key": KEY, "value": mark, "effect": "NoSchedule"}]},
+        "status": {"capacity": room, "allocatable": room},
+    }
+
+
+def _certificate(folder: Path) -> None:
+    """The API server believes only what the cluster's authority has signed."""
+    authority = STATE / "pki" / "ca"
+    (folder / "names").write_text(f"subjectAltName=IP:{HOST_IP}\n")
+    new = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=kwok"]
+    files = ["-keyout", str(folder / "kwok.key"), "-out", str(folder / "kwok.csr")]
+    subprocess.run(["openssl", "req", *new, *files], check=True, capture_output=True)
+    signer = ["-CA", f"{authority}.crt", "-CAkey", f"{authority}.key", "-CAcreateserial", "-CAserial", str(folder / "serial")]
+    request = ["-req", "-in", str(folder / "kwok.csr"), "-days", "2", "-extfile", str(folder / "names")]
+    subprocess.run(["openssl", "x509", *request, *signer, "-out", str(folder / "kwok.crt")], check=True, capture_output=True)
+
+
+def _program() -> Path:
+    """KWOK itself, built into the cluster's cache where it is not there yet (two minutes, once)."""
+    parts = "for part in settings machine build process; do . tests/cluster/harness/$part.sh; done"
+    build = f"set -Eeuo pipefail; ROOT=$PWD; {parts}; built kwok"
+    done = subprocess.run(["bash", "-c", build], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"KWOK could not be built: {done.stderr}"
+    return CACHE / "bin" / "kwok"
+
+
+def _free_port() -> int:
+    with socket.create_server(("", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def _send(client: Client, method: str, path: str, name: str, body: dict[str, Any] | None) -> dict[str, Any]:
+    resource = path.rpartition("/")[2]
+    group = f"/apis/{names.API_GROUP}/{names.API_VERSION}" if resource == names.PLURAL else "/api/v1"
+    verb = {"POST": "create", "DELETE": "delete", "PATCH": "patch"}[method]
+    return client.call(
+        Request(
+            method=method,
+            path=f"{group}/{path}" + (f"/{name}" if name else ""),
+            verb=verb,
+            resource=resource,
+            namespace="",
+            body=body,
+            content_type="application/merge-patch+json" if method == "PATCH" else "application/json",
+        )
+    )

@@ -1,0 +1,94 @@
+"""What is done with many pods, with few: benchmarks/scale.py has the larger numbers, and the times."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kfjob.api import expectations, logs, printer
+from kfjob.api.choice import Choice
+from kfjob.api.config import Settings
+from kfjob.api.place import Place
+from kfjob.api.run import Run
+from kfjob.backends.base import JobRef, LogRange
+from kfjob.backends.kubernetes.backend import KubernetesBackend
+from kfjob.events import LogGap, LogLine
+from kfjob.observe.master import Confidence, Master
+from tests.cluster.facts import PATIENCE, Space
+from tests.cluster.kwok import Kwok, append, kwok, training
+
+PODS, PRINTER = 16, 11
+
+
+@pytest.fixture(scope="module")
+def many(space: Space, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Kwok, JobRef]]:
+    with kwok(space, tmp_path_factory.mktemp("kwok"), [("many", PODS)]) as fake:
+        yield fake, fake.job("many", PODS, training("many", PODS, printer=PRINTER))
+
+
+class Counting:
+    """Reads logs, and remembers whose."""
+
+    def __init__(self, backend: KubernetesBackend) -> None:
+        self._backend = backend
+        self.read: list[str] = []
+
+    def logs(self, ref: JobRef, pod: str, wanted: LogRange) -> Iterator[LogLine | LogGap]:
+        self.read.append(pod)
+        return self._backend.logs(ref, pod, wanted)
+
+    def events(self, ref: JobRef) -> list[object]:  # noqa: ARG002 - Reader's signature
+        return []
+
+
+def run_of(backend: KubernetesBackend, ref: JobRef, folder: Path) -> Run:
+    place = Place(Settings(backend="kubernetes", state=folder), "kubernetes", ref.namespace)
+    place.__dict__["backend"] = backend
+    return Run(place, ref, expectations.of_snapshot(backend.get(ref.name, namespace=ref.namespace)))
+
+
+def test_two_logs_of_many_tell_who_prints(many, backend: KubernetesBackend):
+    _, ref = many
+    snapshot = backend.get(ref.name, namespace=ref.namespace)
+    reader = Counting(backend)
+    answer = printer.find(reader, ref, snapshot, expectations.of_snapshot(snapshot)).master  # type: ignore[arg-type]
+    assert isinstance(answer, Master)
+    assert (answer.pod, answer.confidence, answer.group_rank) == (f"many-worker-{PRINTER}", Confidence.CONFIRMED, 0)
+    assert len(set(reader.read)) == 2
+
+
+def test_pods_are_chosen_by_rank(many, backend: KubernetesBackend, tmp_path: Path):
+    _, ref = many
+    lines = logs.read(run_of(backend, ref, tmp_path), Choice(ranks=((0, 1), (-1, -1))), LogRange(tail=1))
+    owners = {f"many-worker-{(rank + PRINTER) % PODS}" for rank in (0, 1, PODS - 1)}
+    assert {line.pod for line in lines} == owners
+
+
+def test_no_line_of_many_followed_pods_is_lost(many, backend: KubernetesBackend, tmp_path: Path):
+    fake, ref = many
+    seen: dict[str, list[str]] = {f"many-worker-{index}": [] for index in range(PODS)}
+    reading = logs.follow(run_of(backend, ref, tmp_path), Choice(), LogRange(follow=True, since=time.time_ns()))
+
+    def read() -> None:
+        for line in reading:
+            if isinstance(line, LogLine) and line.text.startswith("new "):
+                seen[line.pod].append(line.text)
+
+    threading.Thread(target=read, daemon=True).start()
+    pause = threading.Event()
+    expected = []
+    for batch in range(20):
+        texts = [f"new {batch}.{number}" for number in range(10)]
+        expected += texts
+        for pod in seen:
+            append(fake.log(pod), [(time.time_ns(), text) for text in texts])
+        pause.wait(0.05)  # lines come bit by bit
+    deadline = time.monotonic() + PATIENCE
+    while any(len(texts) < len(expected) for texts in seen.values()):
+        assert time.monotonic() < deadline, {pod: len(texts) for pod, texts in seen.items()}
+        pause.wait(0.1)
+    assert all(texts == expected for texts in seen.values())
