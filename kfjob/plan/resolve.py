@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from kfjob.errors import Problem, SpecError
+from kfjob.errors import Problem, SpecError, UsageError
 from kfjob.image.references import parse
 from kfjob.plan import environment, launchers, meeting
 from kfjob.plan.values import GRACE_SECONDS, Context, Decisions, JobPlan
@@ -153,7 +153,10 @@ def _problems(spec: JobSpec, context: Context) -> Iterator[Problem]:
 def _pull_secret(spec: JobSpec, context: Context, decisions: Decisions) -> str:
     if not spec.make_pull_secret or not spec.image or context.backend != "kubernetes":
         return ""
-    name = names.pull_secret(parse(spec.image).registry)
+    try:
+        name = names.pull_secret(parse(spec.image).registry)
+    except UsageError as err:
+        raise SpecError([Problem(title=err.title, path="image", detail=err.cause, hint=err.hint)]) from None
     return decisions.take("image_pull_secrets", None, name, "kept by kfjob, renewed at every submit and relaunch")
 
 
