@@ -62,9 +62,6 @@ def main() -> None:
         by_hand = f"{KUBECTL} logs -n {own.name} -l training.kubeflow.org/job-name=many --prefix --tail -1"
         by_hand += f" --max-log-requests {workers} | grep master_addr="
         print(f"{workers} workers, by hand      : {seconds(['bash', '-c', by_hand], env):.2f} s")
-    print(
-        f"memory at most: {resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024:.0f} MB (the largest of all children)"
-    )
 
 
 if __name__ == "__main__":

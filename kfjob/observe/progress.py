@@ -124,6 +124,9 @@ _BAR = re.compile(
     rf"(?P<what>[^|\r]*?)\s*\d+%\|[^|]*\| (?P<step>\d+)/(?P<total>\d+) "
     rf"\[[^\]<]*<[^\],]*, *(?P<rate>{_NUMBER}|\?)(?P<per>it/s|s/it)(?P<rest>[^\]]*)"
 )
+_UP = "\x1b[A"
+_NESTED = re.compile(r"[^\r\n]*\x1b\[A")
+"""A bar below another one (tqdm `position`, such as evaluation's within training): after it the cursor goes up again."""
 _BAR_LOSS = re.compile(rf"\b(?:train_|train/)?loss(?:_step)?=(?P<loss>{_NUMBER})")
 _BAR_EPOCH = re.compile(r"(?:Training )?[Ee]poch:? \[?(\d+)")
 
@@ -194,6 +197,15 @@ FORMATS: tuple[Format, ...] = (
         r"RunningAvgSamplesPerSec=@, CurrSamplesPerSec=(?P<speed>@)",
         unit="samples/s",
     ),
+    # lightning/pytorch/callbacks/progress/rich_progress.py, which Lightning takes by itself where rich is installed
+    _by_pattern(
+        "lightning",
+        "oss",
+        r"\bEpoch (?P<epoch>\d+)/\d+\s+[━╸╺ ]*[━╸╺]\s*(?P<step>\d+)/(?P<total>\d+)\s.*?(?:(?P<speed>@)it/s\s.*?)?"
+        r"\b(?:train_)?loss(?:_step)?: (?P<loss>@)",
+        unit="it/s",
+        per_epoch=True,
+    ),
     Format("tqdm", "%|", _bar),
 )
 
@@ -229,6 +241,8 @@ class ProgressReader:
         """What the line says, if it is a progress line."""
         if self.markers and not any(marker in text for marker in self.markers):
             return None
+        if _UP in text:
+            text = _NESTED.sub("", text)
         plain, stamped = clean(text)
         for form in self.formats:
             if form.marker in plain and (reading := form.read(plain)):

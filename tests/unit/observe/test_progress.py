@@ -107,6 +107,10 @@ LINES: dict[str, tuple[str, dict[str, object]]] = {
         "Epoch 1:  50%|█████     | 50/100 [00:01<00:01, 40.00it/s, v_num=0, train_loss=0.512]",
         {"format": "tqdm", "step": 50, "total": 100, "epoch": 1.0, "loss": 0.512, "per_epoch": True, "firm": True},
     ),
+    "Lightning with rich": (
+        "Epoch 1/1  ━━━━━━━━━━━━━━━━━ 10/10 0:00:00 •        271.85it/s train_loss: 0.489",
+        {"format": "lightning", "step": 10, "total": 10, "epoch": 1.0, "speed": 271.85, "loss": 0.489, "per_epoch": True},
+    ),
     "llama-recipes": (
         (
             "Training Epoch: 1/3, step 9/100 completed (loss: 1.3):  9%|▉ | 9/100 [00:09<01:30, 1.00s/it]"

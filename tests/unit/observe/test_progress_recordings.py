@@ -1,0 +1,63 @@
+"""What trainers really printed (tests/data/progress, its README says with which versions), read line by line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kfjob.events import LogLine
+from kfjob.observe.training import Training
+from kfjob.observe.view import JobView, fold
+
+ROOT = Path(__file__).parents[2] / "data" / "progress"
+
+
+def lines(name: str) -> list[LogLine]:
+    texts = (ROOT / f"{name}.log").read_bytes().decode().split("\n")
+    return [LogLine(pod="w-0", text=text, time=second * 10**9) for second, text in enumerate(texts)]
+
+
+def read(name: str) -> list[Training]:
+    """The state after each line."""
+    view, states = JobView(), []
+    for line in lines(name):
+        view = fold(view, [line])
+        states.append(view.training)
+    return states
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        (
+            "hugging-face",
+            {"format": "hugging-face", "step": 20, "total": 20, "loss": 4.29, "first_loss": 4.294, "lr": 5e-05, "epoch": 1.0},
+        ),
+        ("accelerate", {"format": "tqdm", "step": 20, "total": 20, "loss": None, "speed": 59.72, "unit": "it/s"}),
+        (
+            "lightning",
+            {"format": "tqdm", "step": 10, "total": 10, "epoch": 1.0, "loss": 0.489, "speed": 533.97, "unit": "it/s"},
+        ),
+        ("lightning-rich", {"format": "lightning", "step": 10, "total": 10, "epoch": 1.0, "loss": 0.489, "speed": 271.85}),
+        ("deepspeed", {"format": "deepspeed", "step": 20, "lr": 0.001, "speed": 801.8063503221077, "unit": "samples/s"}),
+    ],
+)
+def test_the_end_of_the_run(name: str, wanted: dict[str, object]):
+    training = read(name)[-1]
+    assert {key: getattr(training, key) for key in wanted} == wanted
+
+
+def test_the_losses_of_the_trainer_are_its_own_and_not_those_of_evaluation():
+    losses = list(dict.fromkeys(one.loss for one in read("hugging-face") if one.loss is not None))
+    assert losses == [4.294, 4.291, 4.293, 4.29]
+
+
+def test_the_bar_of_an_evaluation_is_not_the_trainings():
+    assert {one.total for one in read("hugging-face")} == {None, 20}
+    steps = [one.step for one in read("hugging-face") if one.step is not None]
+    assert steps == sorted(steps)
+
+
+def test_deepspeeds_reports_are_every_fifth_step():
+    assert list(dict.fromkeys(one.step for one in read("deepspeed") if one.step)) == [5, 10, 15, 20]
