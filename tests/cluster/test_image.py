@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ import pytest
 import urllib3
 import yaml
 
+from kfjob.errors import Forbidden
 from tests.cluster.facts import ROOT, Space
 from tests.image.aws import HOST, MotoAws, free_port, moto_aws
 from tests.image.builders import buildah
@@ -156,3 +158,30 @@ def test_from_the_dockerfile_to_a_job(space: Space, person: Person):
     assert yaml.safe_load(recorded["annotations"]["kfjob.dev/spec"])["image"] != image
     for job in ("pinned", "built"):
         person("stop", job)
+
+
+def test_the_rights_that_a_kept_secret_needs(space: Space):
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": SECRET, "namespace": space.name},
+        "type": "kubernetes.io/dockerconfigjson",
+        "data": {".dockerconfigjson": base64.b64encode(b'{"auths": {}}').decode()},
+    }
+    with space.facts.user("submitter", space.name) as backend:
+        with pytest.raises(Forbidden, match="not allowed to patch secrets"):
+            backend.keep(manifest)
+        argv = ["scripts/cluster", "kubectl", "-n", space.name, "apply", "-f", "manifests/rbac/pull-secret.yaml"]
+        subprocess.run(argv, cwd=ROOT, check=True)
+        deadline = time.monotonic() + 30  # the API server's authoriser learns of it in a moment
+        while True:
+            try:
+                backend.keep(manifest)
+                break
+            except Forbidden:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+        backend.keep(manifest)
+        other = manifest | {"metadata": {"name": "other", "namespace": space.name}}
+        with pytest.raises(Forbidden):
+            backend.keep(other)
