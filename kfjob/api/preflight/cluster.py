@@ -243,7 +243,7 @@ def the_nodes(wanted: Wanted, found: Checked) -> None:
             hint = "change `resources`, `instance` or `scheduling`, unless an autoscaler brings such nodes"
             found.error(f"no node can hold pod `{misfit.pod}`", "resources", detail=misfit.why, hint=hint)
     if not misfits:
-        found.good.append(f"{sum(len(kind.names) for kind in wanted.pods)} pods fit on {len(nodes)} nodes")
+        found.good.append(f"{sum(len(kind.names) for kind in wanted.pods)} pods find a place, {len(nodes)} nodes are ready")
 
 
 def the_image(wanted: Wanted, found: Checked) -> None:

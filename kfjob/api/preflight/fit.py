@@ -84,25 +84,29 @@ def refusal(node: Node, pod: Object, wanted: Mapping[str, float], *, empty: bool
     for taint in node.taints:
         if not any(_tolerates(toleration, taint) for toleration in pod.get("tolerations") or ()):
             value = f"={taint['value']}" if taint.get("value") else ""
-            return "is cordoned" if taint["key"] == CORDONED["key"] else f"has taint `{taint['key']}{value}:{taint['effect']}`"
+            return "cordoned" if taint["key"] == CORDONED["key"] else f"with taint `{taint['key']}{value}:{taint['effect']}`"
     for key, value in (pod.get("nodeSelector") or {}).items():
         if node.labels.get(key) != value:
-            return f"has not the label `{key}={value}`"
+            return f"without the label `{key}={value}`"
     if not _matches_affinity(node, pod):
-        return "does not match the node affinity"
+        return "outside the node affinity"
     there = node.allocatable if empty else node.free
     for name, amount in wanted.items():
         if amount > there.get(name, 0.0):
             left = "" if empty or node.allocatable.get(name, 0.0) < amount else " left"
-            return f"has {_shown(there.get(name, 0.0), name)} {name}{left}, and {_shown(amount, name)} is wanted"
+            return f"with {_shown(there.get(name, 0.0), name)} {name}{left} ({_shown(amount, name)} wanted)"
     return ""
 
 
 def _sentence(reasons: Mapping[str, str], without: int, of: int) -> str:
     counted = Counter(reasons.values())
-    said = "; ".join(f"{count} {reason}" for reason, count in counted.most_common())
+    said = ", ".join(f"{count} {reason}" for reason, count in counted.most_common())
     which = f"{without} of {of} such pods have no node" if of > 1 else "the pod has no node"
-    return f"{which}: of {len(reasons)} nodes {said}" if reasons else f"{which}: the cluster has none that is ready"
+    return f"{which}: of {_nodes(len(reasons))}, {said}" if reasons else f"{which}: the cluster has none that is ready"
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node{'s' if count > 1 else ''}"
 
 
 def _tolerates(toleration: Object, taint: Object) -> bool:

@@ -68,9 +68,7 @@ def test_what_is_missing_is_counted_and_said_once_for_nodes_that_are_alike():
     nodes = [node("a"), node("b"), node("c", gpu="4")]
     (misfit,) = fit.misfits(nodes, [pods(2, gpu="8")])
     assert (misfit.pod, misfit.is_full) == ("job-worker-0", False)
-    assert misfit.why == (
-        f"2 of 2 such pods have no node: of 3 nodes 2 has 0 {GPU}, and 8 is wanted; 1 has 4 {GPU}, and 8 is wanted"
-    )
+    assert misfit.why == (f"2 of 2 such pods have no node: of 3 nodes, 2 with 0 {GPU} (8 wanted), 1 with 4 {GPU} (8 wanted)")
 
 
 def test_pods_that_fit_no_more_are_told_from_those_that_never_fit():
@@ -78,7 +76,7 @@ def test_pods_that_fit_no_more_are_told_from_those_that_never_fit():
     fit.occupy(nodes, [{"spec": {"nodeName": "a", "containers": [{"resources": {"limits": {GPU: "6"}}}]}, "status": {}}])
     (misfit,) = fit.misfits(nodes, [pods(gpu="8")])
     assert misfit.is_full
-    assert f"1 has 2 {GPU} left, and 8 is wanted" in misfit.why
+    assert f"1 with 2 {GPU} left (8 wanted)" in misfit.why
     ended = {"spec": {"nodeName": "a", "containers": [{"resources": {"limits": {GPU: "6"}}}]}, "status": {"phase": "Succeeded"}}
     fresh = [node("a", gpu="8")]
     fit.occupy(fresh, [ended])
@@ -109,18 +107,18 @@ def test_taints(toleration, fits):
     said = why([node(taints=[TAINT])], pods(spec={"tolerations": [toleration]}))
     assert (said == "") is fits, said
     if not fits:
-        assert f"1 has taint `{GPU}=present:NoSchedule`" in said
+        assert f"1 with taint `{GPU}=present:NoSchedule`" in said
 
 
 def test_a_preference_is_no_taint_and_a_cordon_is_one():
     assert why([node(taints=[{"key": "a", "effect": "PreferNoSchedule"}])], pods()) == ""
-    assert "1 is cordoned" in why([node(cordoned=True)], pods())
+    assert "1 cordoned" in why([node(cordoned=True)], pods())
 
 
 def test_selectors_and_affinity():
     instance = {"node.kubernetes.io/instance-type": "p4d.24xlarge"}
     assert why([node(labels=instance)], pods(spec={"nodeSelector": instance})) == ""
-    assert "has not the label `node.kubernetes.io/instance-type=p4d.24xlarge`" in why(
+    assert "without the label `node.kubernetes.io/instance-type=p4d.24xlarge`" in why(
         [node()], pods(spec={"nodeSelector": instance})
     )
 
