@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from kfjob.errors import KfjobError
-from kfjob.spec.train import from_argv, help_text
+from kfjob.spec.arguments import from_argv, help_text
 from kfjob.trainer.metrics import Outcome, Startup, log, start_logging
 
 

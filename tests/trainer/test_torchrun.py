@@ -14,7 +14,8 @@ import uuid
 
 import pytest
 
-from kfjob.spec.train import TrainSpec, to_argv
+from kfjob.spec.arguments import to_argv
+from kfjob.spec.train import TrainSpec
 from kfjob.trainer.__main__ import main
 
 pytestmark = pytest.mark.local

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kfjob.errors import SpecError
+from kfjob.spec.arguments import from_argv, help_text, to_argv
 from kfjob.spec.models import PRESETS, ModelShape
 from kfjob.spec.train import (
     Precision,
@@ -18,10 +19,7 @@ from kfjob.spec.train import (
     Strategy,
     TrainSpec,
     final_lr,
-    from_argv,
-    help_text,
     shape_of,
-    to_argv,
 )
 from kfjob.spec.train import warmup_steps as steps_of_warmup
 
