@@ -25,6 +25,9 @@ from kfjob.spec.models import PRESETS, ModelShape
 Strategy = Literal["fsdp", "ddp", "none"]
 Sharding = Literal["full", "shard_grad_op", "hybrid"]
 Precision = Literal["fp32", "bf16"]
+OnNan = Literal["stop", "skip", "roll_back"]
+OnSpike = Literal["ignore", "skip", "stop", "roll_back"]
+LogModel = Literal["none", "end", "all"]
 Schedule = Literal["cosine", "linear", "constant"]
 
 
@@ -74,17 +77,44 @@ class TrainSpec(BaseModel):
     seed: NonNegativeInt = Field(default=12345, description="of weights, data order and dropout")
 
     checkpoint_dir: str | None = Field(
-        default=None, description="folder of the checkpoints, shared by all ranks; none if unset"
+        default=None, description="folder of the checkpoints, shared by all ranks, or s3://bucket/folder; none if unset"
     )
     resume: str = Field(default="auto", description="auto (newest complete checkpoint, else afresh), none, or a folder")
     checkpoint_every: NonNegativeInt = Field(
         default=1000, description="steps between checkpoints; 0 writes one at the end only"
     )
     keep_last: NonNegativeInt = Field(default=3, description="complete checkpoints to keep; 0 keeps all")
+    keep_every: NonNegativeInt = Field(default=0, description="keep those of multiples of this many steps besides; 0: none")
+    async_checkpoint: bool = Field(default=True, description="write checkpoints while the training goes on")
+    full_state_dict: bool = Field(default=False, description="put the weights into each checkpoint as one file too, model.pt")
+
+    on_nan: OnNan = Field(default="stop", description="a loss or gradient that is no number: stop, skip the step, or roll back")
+    on_spike: OnSpike = Field(
+        default="ignore", description="a loss far above the last ones: ignore, skip the step, stop, or roll back"
+    )
+    spike_factor: PositiveFloat = Field(default=2.0, gt=1, description="times the median of the last 50 losses that is a spike")
 
     log_every: PositiveInt = Field(default=1, description="steps between progress lines")
+    log_rank: NonNegativeInt = Field(
+        default=0, description="the rank that prints and reports; others print warnings and errors"
+    )
+    metrics_file: str | None = Field(default=None, description="file that gets a JSON line for each progress line")
+    tensorboard_dir: str | None = Field(default=None, description="folder of TensorBoard events")
+    wandb_project: str | None = Field(default=None, description="Weights & Biases project; its key is WANDB_API_KEY")
+    wandb_entity: str | None = Field(default=None, description="Weights & Biases user or team")
+    wandb_log_model: LogModel = Field(
+        default="none", description="checkpoints that become artifacts: none, end (the last), all"
+    )
+    peak_tflops: PositiveFloat | None = Field(
+        default=None, description="of one device in the arithmetic's precision, for MFU; known for common GPUs"
+    )
     eval_every: NonNegativeInt = Field(default=0, description="steps between evaluations; 0 is never")
     eval_batches: PositiveInt = Field(default=10, description="micro-batches in an evaluation, over all ranks together")
+    deterministic: bool = Field(default=False, description="only algorithms that give the same bits each time; slower")
+    profile_from: PositiveInt | None = Field(default=None, description="first step that the profiler records; never if unset")
+    profile_steps: PositiveInt = Field(default=3, description="steps that the profiler records")
+    profile_dir: str = Field(default="profile", description="folder of Chrome traces and memory snapshots")
+    dry_run: bool = Field(default=False, description="build on the meta device, print parts and memory, and stop")
     debug: bool = Field(default=False, description="show tracebacks of errors that have a message of their own")
 
     @field_validator("model")
