@@ -22,13 +22,15 @@ from pydantic import (
 
 from kfjob.spec.models import PRESETS, ModelShape
 
-Strategy = Literal["fsdp", "ddp", "none"]
-Sharding = Literal["full", "shard_grad_op", "hybrid"]
-Precision = Literal["fp32", "bf16"]
+Strategy = Literal["fsdp", "ddp", "dp", "deepspeed", "none"]
+Sharding = Literal["full", "shard_grad_op", "hybrid", "hybrid_shard_grad_op", "no_shard"]
+Precision = Literal["fp32", "bf16", "fp16", "bf16-true"]
+Recompute = Literal["all", "cheap"]
+Accumulate = Literal["whole", "sharded"]
 OnNan = Literal["stop", "skip", "roll_back"]
 OnSpike = Literal["ignore", "skip", "stop", "roll_back"]
 LogModel = Literal["none", "end", "all"]
-Schedule = Literal["cosine", "linear", "constant"]
+Schedule = Literal["cosine", "linear", "constant", "exponential", "plateau", "wsd"]
 
 
 class TrainSpec(BaseModel):
@@ -51,13 +53,48 @@ class TrainSpec(BaseModel):
     )
     shuffle_window: PositiveInt = Field(default=256, description="documents of a lane shuffled together; 1 keeps the order")
 
-    strategy: Strategy = Field(default="fsdp", description="fsdp shards parameters, ddp copies them, none is a single process")
+    strategy: Strategy = Field(
+        default="fsdp",
+        description="fsdp shards, ddp copies, deepspeed does as zero_stage says, dp and none are a single process",
+    )
     sharding: Sharding = Field(
         default="full",
-        description="fsdp: full, shard_grad_op (parameters stay whole after forward), hybrid (full in a node)",
+        description="fsdp: full; shard_grad_op (parameters stay whole after forward); both also hybrid (within shard_size "
+        "ranks, whose groups hold the same); no_shard",
     )
-    precision: Precision = Field(default="bf16", description="of the arithmetic; parameters and optimiser stay in fp32")
-    activation_checkpointing: bool = Field(default=False, description="recompute each layer in the backward pass")
+    shard_size: PositiveInt | None = Field(default=None, description="hybrid: ranks that share a model; unset, those of a node")
+    wrap: tuple[str, ...] | None = Field(
+        default=None, description="fsdp: classes of the layers that are units; unset, the model's decoder layers"
+    )
+    accumulate: Accumulate = Field(
+        default="whole",
+        description="fsdp: gradients between micro-batches whole (exchanged once a step) or sharded (each time, less memory)",
+    )
+    prefetch: PositiveInt = Field(default=1, description="fsdp: units gathered ahead of the one that computes")
+    cpu_offload: bool = Field(
+        default=False,
+        description="fsdp: parameters, gradients and optimiser on the host; deepspeed: the optimiser, at stage 3 parameters too",
+    )
+    zero_stage: NonNegativeInt = Field(
+        default=3,
+        le=3,
+        description="deepspeed: ranks share nothing (0), the optimiser (1), gradients too (2), parameters too (3)",
+    )
+    nvme_offload: str | None = Field(
+        default=None, description="deepspeed at stage 3: a folder on a fast local disk for parameters and optimiser"
+    )
+    comms_logger: bool = Field(default=False, description="deepspeed: count what is exchanged, and print it at the end")
+    precision: Precision = Field(
+        default="bf16",
+        description="of the arithmetic, with parameters and optimiser in fp32; bf16-true has those in bf16 too",
+    )
+    activation_checkpointing: bool = Field(default=False, description="recompute layers in the backward pass")
+    recompute: Recompute = Field(
+        default="all", description="with activation_checkpointing: all of a layer, or what is cheap (no matrix products)"
+    )
+    recompute_every: PositiveInt = Field(default=1, description="with activation_checkpointing: every n-th layer only")
+    activation_offload: bool = Field(default=False, description="keep what the forward pass keeps on the host")
+    compile: bool = Field(default=False, description="torch.compile, layer by layer")
 
     micro_batch_size: PositiveInt = Field(default=1, description="samples in one forward pass of one rank")
     gradient_accumulation_steps: PositiveInt = Field(default=1, description="forward passes in an optimiser step")
@@ -67,7 +104,14 @@ class TrainSpec(BaseModel):
 
     lr: PositiveFloat = Field(default=1e-4, description="peak learning rate")
     min_lr: NonNegativeFloat | None = Field(default=None, description="learning rate at the last step; a tenth of lr if unset")
-    schedule: Schedule = Field(default="cosine", description="how the learning rate falls after the warm-up")
+    schedule: Schedule = Field(
+        default="cosine",
+        description="how the learning rate falls after the warm-up; plateau: when evaluations stop improving; wsd: at the end only",
+    )
+    lr_decay_iters: PositiveInt | None = Field(default=None, description="step at which min_lr is reached; the last if unset")
+    decay_fraction: PositiveFloat = Field(default=0.2, le=1, description="wsd: share of the steps in which the rate falls")
+    plateau_patience: NonNegativeInt = Field(default=2, description="plateau: evaluations without progress that are borne")
+    plateau_factor: PositiveFloat = Field(default=0.5, lt=1, description="plateau: what the rate is multiplied by then")
     warmup_steps: NonNegativeInt | None = Field(default=None, description="steps of linear warm-up")
     warmup_fraction: NonNegativeFloat | None = Field(default=None, le=1, description="the same as a share of all steps")
     weight_decay: NonNegativeFloat = Field(default=0.1, description="on matrices; norms and biases have none")
@@ -141,6 +185,11 @@ class TrainSpec(BaseModel):
             raise ValueError("give warmup_steps or warmup_fraction, not both")
         return fraction
 
+    @field_validator("wrap", mode="before")
+    @classmethod
+    def _names(cls, wrap: object) -> object:
+        return tuple(wrap.split(",")) if isinstance(wrap, str) else wrap
+
     @field_validator("betas")
     @classmethod
     def _below_one(cls, betas: tuple[float, float]) -> tuple[float, float]:
@@ -152,6 +201,16 @@ class TrainSpec(BaseModel):
     def _ends_and_fits(self) -> Self:
         if self.max_steps is None and self.epochs is None:
             raise ValueError("give max_steps or epochs: nothing says when the training ends")
+        if self.schedule == "plateau" and not self.eval_every:
+            raise ValueError("schedule plateau goes by evaluations: give eval_every")
+        if self.schedule == "exponential" and final_lr(self) == 0:
+            raise ValueError("schedule exponential never reaches 0: give a min_lr above it")
+        if self.nvme_offload and (self.strategy, self.zero_stage) != ("deepspeed", 3):
+            raise ValueError("nvme_offload is of strategy deepspeed at zero_stage 3")
+        if self.cpu_offload and (
+            self.strategy not in ("fsdp", "deepspeed") or (self.strategy, self.zero_stage) == ("deepspeed", 0)
+        ):
+            raise ValueError("cpu_offload is of strategy fsdp, and of deepspeed from zero_stage 1")
         shape = shape_of(self)
         if shape and self.sequence_length > shape.max_position_embeddings:
             raise ValueError(
