@@ -30,6 +30,8 @@ Accumulate = Literal["whole", "sharded"]
 OnNan = Literal["stop", "skip", "roll_back"]
 OnSpike = Literal["ignore", "skip", "stop", "roll_back"]
 LogModel = Literal["none", "end", "all"]
+DataFormat = Literal["text", "chat"]
+Packing = Literal["stream", "documents", "pad"]
 Schedule = Literal["cosine", "linear", "constant", "exponential", "plateau", "wsd"]
 
 
@@ -43,10 +45,24 @@ class TrainSpec(BaseModel):
     )
     vocab_size: PositiveInt | None = Field(default=None, description="rows of the embedding, where it is not the preset's own")
 
-    data: str = Field(description="a .jsonl or .txt file, a folder with train.* and validation.*, or a tokenised folder")
+    data: str = Field(
+        description="a .jsonl, .txt or .parquet file, a folder with train* and validation*, a tokenised folder, a data set of "
+        "the hub by name, or `synthetic`"
+    )
+    data_config: str | None = Field(default=None, description="configuration of a data set of the hub")
+    data_split: str = Field(default="train", description="split to train on, of the hub or of a folder")
     validation: str | None = Field(default=None, description="file to evaluate on, where `data` is a file")
+    validation_split: str = Field(default="validation", description="split to evaluate on, of the hub or of a folder")
+    data_format: DataFormat = Field(
+        default="text", description="text; chat (`messages` or `prompt` and `completion`), where only answers are learnt"
+    )
+    packing: Packing | None = Field(
+        default=None,
+        description="stream (text without a gap), documents (whole ones together in a sample, attention stays inside each), "
+        "pad (one in a sample); unset, stream for text and documents for chat",
+    )
     tokenizer: str | None = Field(default=None, description="folder with tokenizer.json; `data`/tokenizer if there is one")
-    text_field: str = Field(default="text", description="the field of a .jsonl line that holds the text")
+    text_field: str = Field(default="text", description="the field or column that holds the text")
     sequence_length: PositiveInt = Field(default=1024, description="tokens in a sample")
     lanes: PositiveInt = Field(
         default=64, description="parts that streamed text is read in; a multiple of every world size the run may have"
@@ -73,7 +89,7 @@ class TrainSpec(BaseModel):
     prefetch: PositiveInt = Field(default=1, description="fsdp: units gathered ahead of the one that computes")
     cpu_offload: bool = Field(
         default=False,
-        description="fsdp: parameters, gradients and optimiser on the host; deepspeed: the optimiser, at stage 3 parameters too",
+        description="fsdp: parameters, gradients, optimiser on the host; deepspeed: the optimiser, at stage 3 parameters too",
     )
     zero_stage: NonNegativeInt = Field(
         default=3,
@@ -96,6 +112,10 @@ class TrainSpec(BaseModel):
     activation_offload: bool = Field(default=False, description="keep what the forward pass keeps on the host")
     compile: bool = Field(default=False, description="torch.compile, layer by layer")
 
+    loss_chunk: NonNegativeInt = Field(
+        default=1024, description="tokens whose logits stand at once, to save memory; 0 computes those of a micro-batch at once"
+    )
+
     micro_batch_size: PositiveInt = Field(default=1, description="samples in one forward pass of one rank")
     gradient_accumulation_steps: PositiveInt = Field(default=1, description="forward passes in an optimiser step")
     max_steps: PositiveInt | None = Field(default=None, description="optimiser steps to train for")
@@ -106,7 +126,7 @@ class TrainSpec(BaseModel):
     min_lr: NonNegativeFloat | None = Field(default=None, description="learning rate at the last step; a tenth of lr if unset")
     schedule: Schedule = Field(
         default="cosine",
-        description="how the learning rate falls after the warm-up; plateau: when evaluations stop improving; wsd: at the end only",
+        description="how the rate falls after the warm-up; plateau: when evaluations stop improving; wsd: at the end only",
     )
     lr_decay_iters: PositiveInt | None = Field(default=None, description="step at which min_lr is reached; the last if unset")
     decay_fraction: PositiveFloat = Field(default=0.2, le=1, description="wsd: share of the steps in which the rate falls")
@@ -153,7 +173,11 @@ class TrainSpec(BaseModel):
         default=None, description="of one device in the arithmetic's precision, for MFU; known for common GPUs"
     )
     eval_every: NonNegativeInt = Field(default=0, description="steps between evaluations; 0 is never")
-    eval_batches: PositiveInt = Field(default=10, description="micro-batches in an evaluation, over all ranks together")
+    evals_per_epoch: NonNegativeInt = Field(
+        default=0, description="evaluations spread over an epoch of tokenised data, the last at its end; 2 is middle and end"
+    )
+    eval_batches: PositiveInt = Field(default=10, description="batches in an evaluation, over all ranks together")
+    eval_batch_size: PositiveInt | None = Field(default=None, description="samples in such a batch; micro_batch_size if unset")
     deterministic: bool = Field(default=False, description="only algorithms that give the same bits each time; slower")
     profile_from: PositiveInt | None = Field(default=None, description="first step that the profiler records; never if unset")
     profile_steps: PositiveInt = Field(default=3, description="steps that the profiler records")
@@ -199,9 +223,11 @@ class TrainSpec(BaseModel):
 
     @model_validator(mode="after")
     def _ends_and_fits(self) -> Self:
+        if self.data_format == "chat" and self.packing == "stream":
+            raise ValueError("packing stream cuts conversations apart: with data_format chat use documents or pad")
         if self.max_steps is None and self.epochs is None:
             raise ValueError("give max_steps or epochs: nothing says when the training ends")
-        if self.schedule == "plateau" and not self.eval_every:
+        if self.schedule == "plateau" and not (self.eval_every or self.evals_per_epoch):
             raise ValueError("schedule plateau goes by evaluations: give eval_every")
         if self.schedule == "exponential" and final_lr(self) == 0:
             raise ValueError("schedule exponential never reaches 0: give a min_lr above it")
@@ -223,6 +249,11 @@ def shape_of(spec: TrainSpec) -> ModelShape | None:
     """The model's shape with `vocab_size` applied; None where only a folder's config.json knows it."""
     shape = PRESETS.get(spec.model) if isinstance(spec.model, str) else spec.model
     return shape.model_copy(update={"vocab_size": spec.vocab_size}) if shape and spec.vocab_size else shape
+
+
+def packing_of(spec: TrainSpec) -> Packing:
+    """How documents become samples."""
+    return spec.packing or ("documents" if spec.data_format == "chat" else "stream")
 
 
 def final_lr(spec: TrainSpec) -> float:
