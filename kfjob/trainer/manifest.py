@@ -37,6 +37,10 @@ class Manifest:
     data_position: dict[str, Any]
     spec: dict[str, Any]
     torch_version: str
+    loss_scale: dict[str, Any] = field(default_factory=dict)
+    """Of fp16."""
+    plateau: dict[str, Any] = field(default_factory=dict)
+    """Of the schedule that goes by evaluations."""
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     version: int = VERSION
 

@@ -21,9 +21,9 @@ from kfjob.trainer.loss import counted, inputs_and_targets, token_loss
 from kfjob.trainer.manifest import Manifest
 from kfjob.trainer.metrics import Outcome, log
 from kfjob.trainer.model import build_model
-from kfjob.trainer.optim import learning_rate, make_optimizer, set_learning_rate
+from kfjob.trainer.optim import Plateau, learning_rate, set_learning_rate
 from kfjob.trainer.stopping import SIGNALLED, StopRequest
-from kfjob.trainer.strategies import make_strategy
+from kfjob.trainer.strategies import make_strategy, named
 
 
 def train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on purpose
@@ -50,7 +50,8 @@ def train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pur
     # The model, the optimiser, and where they were left.
     with ranks.together():
         model = build_model(spec, strategy, ranks.device, vocab_size=data.vocab_size)
-    optimizer = make_optimizer(model, spec)
+    optimizer = strategy.optimizer(model)
+    plateau = Plateau(spec.plateau_patience, spec.plateau_factor)
     shapes = parameter_shapes(model)
     startup.lap("model")
     checkpoints = None
@@ -61,7 +62,7 @@ def train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pur
         metrics.start(
             model=spec.model if isinstance(spec.model, str) else spec.model.architecture,
             parameters=sum(math.prod(shape) for shape in shapes.values()),
-            strategy=f"{spec.strategy} {spec.sharding}" if spec.strategy == "fsdp" else spec.strategy,
+            strategy=named(spec),
             world_size=ranks.world_size,
             global_batch=global_batch,
             total_steps=total_steps,
@@ -70,6 +71,8 @@ def train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pur
     log.info(metrics.resume(found.name if found else None, found.path if found else None))
     if found:
         load(found, model, optimizer)
+        strategy.restore(found.manifest.loss_scale)
+        plateau.restore(found.manifest.plateau)
         step, loss = found.manifest.step, found.manifest.loss
         saved = found if found.path.parent == folder else None
         if found.manifest.data_identity == data.identity:
@@ -91,6 +94,8 @@ def train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pur
             data_identity=data.identity,
             data_position=merged(ranks.gather(position)),
             spec=spec.model_dump(mode="json"),
+            loss_scale=strategy.state(),
+            plateau=plateau.state(),
             torch_version=torch.__version__,
         )
         done = checkpoints.save(about)
@@ -121,13 +126,13 @@ def train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pur
             with strategy.forward_backward(model, last=number == accumulation - 1):
                 with strategy.autocast():
                     part = token_loss(model, inputs, targets) / tokens
-                torch.autograd.backward(part * strategy.loss_scale)
+                strategy.backward(model, part)
             own_loss += part.detach()
-        grad_norm = torch.nn.utils.clip_grad_norm_(model.parameters(), spec.grad_clip or math.inf)
-        lr = learning_rate(step, total_steps, spec)
+        grad_norm = strategy.clip(model, optimizer)
+        lr = learning_rate(step, total_steps, spec, factor=plateau.factor)
         set_learning_rate(optimizer, lr)
-        optimizer.step()
-        optimizer.zero_grad()
+        updated_norm = strategy.update(model, optimizer)
+        grad_norm = updated_norm if grad_norm is None else grad_norm
         step += 1
         speed.add(global_batch)
 
@@ -157,12 +162,14 @@ def train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pur
                 model, data.validation, batch_size=spec.micro_batch_size, ranks=ranks, strategy=strategy
             )
             log.info(metrics.evaluation(step, loss=held_out, tokens=evaluated))
+            plateau.heard(held_out)
         if save_due:
             saved = save(step, data.train.position())
         speed.leave_out(began)
         if startup.running:
             log.info(startup.line())
 
+    strategy.finish()
     return Outcome(
         outcome="stopped" if reason else "finished",
         step=step,

@@ -27,7 +27,6 @@ from kfjob.trainer.checkpoint import Checkpoints, find, parameter_shapes, prepar
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.manifest import Manifest
 from kfjob.trainer.model import build_model, meta_model
-from kfjob.trainer.optim import make_optimizer
 from kfjob.trainer.strategies import make_strategy
 
 SPEC = TrainSpec(model="micro-llama", data="-", max_steps=1, sequence_length=8, strategy="none", precision="fp32")
@@ -67,8 +66,9 @@ def save_for_ever(folder: Path, arm: Callable[[], None] | None) -> None:
     """Two checkpoints in peace, then `arm`, then more and more of them."""
     torch.set_num_threads(1)
     ranks = Ranks.join()
-    model = build_model(SPEC, make_strategy(SPEC, ranks), ranks.device)
-    optimizer = make_optimizer(model, SPEC)
+    strategy = make_strategy(SPEC, ranks)
+    model = build_model(SPEC, strategy, ranks.device)
+    optimizer = strategy.optimizer(model)
     prepare(folder, ranks)
     checkpoints = Checkpoints(folder, keep_last=2, model=model, optimizer=optimizer, ranks=ranks)
     steps = [one.manifest.step for one in checkpoint.complete(folder)]

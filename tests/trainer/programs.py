@@ -27,7 +27,6 @@ from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.evaluate import evaluate
 from kfjob.trainer.loss import token_loss
 from kfjob.trainer.model import build_model
-from kfjob.trainer.optim import make_optimizer
 from kfjob.trainer.strategies import make_strategy
 from kfjob.trainer.train import train
 
@@ -88,7 +87,7 @@ def local_elements(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
     parsed = TrainSpec(**spec)
     strategy = make_strategy(parsed, ranks)
     model = build_model(parsed, strategy, ranks.device)
-    optimizer = make_optimizer(model, parsed)
+    optimizer = strategy.optimizer(model)
     with strategy.forward_backward(model, last=True), strategy.autocast():
         model(input_ids=torch.zeros(1, 8, dtype=torch.long), use_cache=False).logits.float().sum().backward()
     optimizer.step()
@@ -109,7 +108,7 @@ def measured_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, int]:
     parsed = TrainSpec(**spec)
     strategy = make_strategy(parsed, ranks)
     model = build_model(parsed, strategy, ranks.device)
-    optimizer = make_optimizer(model, parsed)
+    optimizer = strategy.optimizer(model)
     inputs = torch.zeros(parsed.micro_batch_size, parsed.sequence_length, dtype=torch.long)
     kept: list[torch.Tensor] = []
     whole_gradients: list[torch.Tensor] = []
@@ -143,7 +142,7 @@ def measured_peak(ranks: Ranks, *, spec: dict[str, Any]) -> int:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
         strategy = make_strategy(parsed, ranks)
         model = build_model(parsed, strategy, ranks.device)
-        optimizer = make_optimizer(model, parsed)
+        optimizer = strategy.optimizer(model)
         for _ in range(2):
             last = parsed.gradient_accumulation_steps - 1
             for number in range(last + 1):
