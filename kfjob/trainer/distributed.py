@@ -67,7 +67,9 @@ class Ranks:
 
     def apart(self) -> Self:
         """The same ranks in a gloo group of their own, for a thread: collectives of two threads in one group would mix."""
-        return replace(self, group=dist.new_group(backend="gloo"))
+        group = dist.new_group(backend="gloo")
+        assert isinstance(group, dist.ProcessGroup)  # noqa: S101 -- every rank is in it
+        return replace(self, group=group)
 
     def leave(self) -> None:
         """Leave the process group."""

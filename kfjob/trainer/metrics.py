@@ -20,14 +20,14 @@ from __future__ import annotations
 import json
 import logging
 import math
-import os
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Literal
+
+from kfjob.trainer.storage import Storage
 
 OUTCOME = "outcome.json"
 log = logging.getLogger("kfjob.trainer")
@@ -62,12 +62,12 @@ def start(*, model: str, parameters: int, strategy: str, world_size: int, global
     )
 
 
-def resume(name: str | None, path: Path | None) -> str:
+def resume(name: str | None, path: str | None) -> str:
     """Where the run begins."""
     return f"Resume {name} {path}" if name else "Resume none"
 
 
-def checkpoint(name: str, path: Path, seconds: float) -> str:
+def checkpoint(name: str, path: str, seconds: float) -> str:
     """A checkpoint is complete."""
     return f"Checkpoint {name} in {seconds:.2f} s {path}"
 
@@ -95,21 +95,9 @@ class Outcome:
         why = f" reason {json.dumps(self.reason)}" if self.reason else ""
         return f"Outcome {self.outcome} step {step} loss {loss} checkpoint {self.checkpoint or 'none'}{why}"
 
-    def write(self, folder: Path, *, overwrite: bool) -> bool:
-        """Put `outcome.json` in `folder`, whole or not at all; False if it is there and not to be overwritten."""
-        folder.mkdir(parents=True, exist_ok=True)
-        target, staged = folder / OUTCOME, folder / f".outcome-{os.getpid()}-{time.time_ns()}"
-        staged.write_text(json.dumps(asdict(self), indent=2) + "\n")
-        if overwrite:
-            staged.replace(target)
-            return True
-        try:
-            target.hardlink_to(staged)
-        except FileExistsError:
-            return False
-        finally:
-            staged.unlink()
-        return True
+    def write(self, storage: Storage, *, overwrite: bool) -> bool:
+        """Put `outcome.json` beside the checkpoints, whole or not at all; False if it is there and not to be overwritten."""
+        return storage.write(OUTCOME, json.dumps(asdict(self), indent=2) + "\n", overwrite=overwrite)
 
 
 class Speed:

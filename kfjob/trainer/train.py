@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from pathlib import Path
+from contextlib import ExitStack
 
 import torch
 
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer import metrics
-from kfjob.trainer.checkpoint import Checkpoint, Checkpoints, find, load, parameter_shapes, prepare
+from kfjob.trainer.checkpoint import Checkpoint, ModelState, find, load, make_checkpoints, parameter_shapes, prepare
 from kfjob.trainer.data.permutation import mixed
 from kfjob.trainer.data.sources import Data, open_data
 from kfjob.trainer.data.stream import Position, merged
@@ -23,25 +23,31 @@ from kfjob.trainer.metrics import Outcome, log
 from kfjob.trainer.model import build_model
 from kfjob.trainer.optim import Plateau, learning_rate, set_learning_rate
 from kfjob.trainer.stopping import SIGNALLED, StopRequest
+from kfjob.trainer.storage import storage_of
 from kfjob.trainer.strategies import make_strategy, named
 
 
-def train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on purpose
-    spec: TrainSpec, ranks: Ranks, stop: StopRequest, startup: metrics.Startup
-) -> Outcome:
-    """Train until the last step, or until a rank is asked to stop; every rank calls this.
+def train(spec: TrainSpec, ranks: Ranks, stop: StopRequest, startup: metrics.Startup) -> Outcome:
+    """Train until the last step, or until a rank is asked to stop; every rank calls this. What was saved is then complete.
 
     Raises:
         KfjobError: something that the user can put right.
     """
+    with ExitStack() as closing:
+        return _train(spec, ranks, stop, startup, closing)
+
+
+def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on purpose
+    spec: TrainSpec, ranks: Ranks, stop: StopRequest, startup: metrics.Startup, closing: ExitStack
+) -> Outcome:
     # What goes in. Faults of the spec and the data show here, before anything is computed.
-    folder = Path(spec.checkpoint_dir).expanduser() if spec.checkpoint_dir else None
+    storage = storage_of(spec.checkpoint_dir) if spec.checkpoint_dir else None
     strategy = make_strategy(spec, ranks)
     with ranks.together():
         data = open_data(spec, rank=ranks.rank, world_size=ranks.world_size)
-    if folder:
-        prepare(folder, ranks)
-    found = find(spec.resume, folder, ranks)
+    if storage:
+        prepare(storage, ranks)
+    found = find(spec.resume, storage, ranks)
     global_batch = _global_batch(spec, found, ranks)
     accumulation = global_batch // (spec.micro_batch_size * ranks.world_size)
     total_steps = _total_steps(spec, data, global_batch)
@@ -54,9 +60,8 @@ def train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pur
     plateau = Plateau(spec.plateau_patience, spec.plateau_factor)
     shapes = parameter_shapes(model)
     startup.lap("model")
-    checkpoints = None
-    if folder:
-        checkpoints = Checkpoints(folder, keep_last=spec.keep_last, model=model, optimizer=optimizer, ranks=ranks)
+    state = ModelState(model, optimizer)
+    checkpoints = closing.enter_context(make_checkpoints(spec, storage, state, ranks)) if storage else None
     step, loss, saved = 0, None, None
     log.info(
         metrics.start(
@@ -70,11 +75,11 @@ def train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pur
     )
     log.info(metrics.resume(found.name if found else None, found.path if found else None))
     if found:
-        load(found, model, optimizer)
+        load(found, model, state)
         strategy.restore(found.manifest.loss_scale)
         plateau.restore(found.manifest.plateau)
         step, loss = found.manifest.step, found.manifest.loss
-        saved = found if found.path.parent == folder else None
+        saved = found if found.storage == storage else None
         if found.manifest.data_identity == data.identity:
             data.train.move(found.manifest.data_position)
         else:
@@ -84,7 +89,6 @@ def train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pur
     def save(at: int, position: Position) -> Checkpoint | None:
         if checkpoints is None:
             return None
-        began = time.monotonic()
         about = Manifest(
             step=at,
             loss=loss,
@@ -98,9 +102,7 @@ def train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pur
             plateau=plateau.state(),
             torch_version=torch.__version__,
         )
-        done = checkpoints.save(about)
-        log.info(metrics.checkpoint(done.name, done.path, time.monotonic() - began))
-        return done
+        return checkpoints.save(about)
 
     speed = metrics.Speed()
     reason = None
@@ -174,7 +176,7 @@ def train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pur
         outcome="stopped" if reason else "finished",
         step=step,
         loss=loss,
-        checkpoint=str(saved.path) if saved else None,
+        checkpoint=saved.path if saved else None,
         reason=reason,
     )
 

@@ -22,11 +22,12 @@ import torch.distributed.checkpoint.state_dict
 from torch.distributed.checkpoint import state_dict_saver
 
 from kfjob.spec.train import TrainSpec
-from kfjob.trainer import checkpoint, manifest
-from kfjob.trainer.checkpoint import Checkpoints, find, parameter_shapes, prepare
+from kfjob.trainer import checkpoint
+from kfjob.trainer.checkpoint import Checkpoints, ModelState, find, parameter_shapes, prepare
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.manifest import Manifest
 from kfjob.trainer.model import build_model, meta_model
+from kfjob.trainer.storage import storage_of
 from kfjob.trainer.strategies import make_strategy
 
 SPEC = TrainSpec(model="micro-llama", data="-", max_steps=1, sequence_length=8, strategy="none", precision="fp32")
@@ -69,9 +70,10 @@ def save_for_ever(folder: Path, arm: Callable[[], None] | None) -> None:
     strategy = make_strategy(SPEC, ranks)
     model = build_model(SPEC, strategy, ranks.device)
     optimizer = strategy.optimizer(model)
-    prepare(folder, ranks)
-    checkpoints = Checkpoints(folder, keep_last=2, model=model, optimizer=optimizer, ranks=ranks)
-    steps = [one.manifest.step for one in checkpoint.complete(folder)]
+    storage = storage_of(str(folder))
+    prepare(storage, ranks)
+    checkpoints = Checkpoints(storage, ModelState(model, optimizer), ranks, keep_last=2, asynchronous=False)
+    steps = [one.manifest.step for one in checkpoint.complete(storage)]
     for step in range(max(steps, default=0) + 1, 10**6):
         if step == 3 and arm:
             arm()
@@ -111,8 +113,10 @@ def newest(folder: Path) -> dict[str, Any]:
 
     def look() -> None:
         ranks = Ranks.join()
-        found = find("auto", folder, ranks)
-        damaged = [one.name for one in checkpoint.complete(folder) if manifest.damage(one.path, one.manifest)]
+        storage = storage_of(str(folder))
+        prepare(storage, ranks)
+        found = find("auto", storage, ranks)
+        damaged = [one.name for one in checkpoint.complete(storage) if storage.damage(one.name, one.manifest)]
         visible = sorted(path.name for path in folder.iterdir() if path.name.startswith("step-"))
         answer = {"step": found and found.manifest.step, "damaged": damaged, "visible": visible}
         os.write(into, json.dumps(answer).encode())

@@ -11,7 +11,6 @@ import sys
 import traceback
 import warnings
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,6 +26,7 @@ from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.evaluate import evaluate
 from kfjob.trainer.loss import token_loss
 from kfjob.trainer.model import build_model
+from kfjob.trainer.storage import storage_of
 from kfjob.trainer.strategies import make_strategy
 from kfjob.trainer.train import train
 
@@ -185,7 +185,7 @@ def evaluated(ranks: Ranks, *, spec: dict[str, Any]) -> list[float]:
 def found(ranks: Ranks, *, folder: str, resume: str = "auto", run_id: str = "") -> str | None:
     """The name of the checkpoint that a run of the launch `run_id` would go on from."""
     ranks = dataclasses.replace(ranks, run_id=run_id)
-    result = checkpoint.find(resume, Path(folder), ranks)
+    result = checkpoint.find(resume, storage_of(folder), ranks)
     return result.name if result else None
 
 

@@ -12,6 +12,7 @@ import pytest
 from kfjob.errors import KfjobError
 from kfjob.trainer import checkpoint
 from kfjob.trainer.manifest import Manifest
+from kfjob.trainer.storage import storage_of
 
 KILLS = 4
 
@@ -160,7 +161,7 @@ def test_a_checkpoint_of_another_version_is_refused(copy):
     Manifest(**body | {"version": 99}).write(copy / "step-000006")
     with pytest.raises(KfjobError, match="has version 99, this trainer reads 1"):
         Manifest.read(copy / "step-000006")
-    assert [one.name for one in checkpoint.complete(copy)] == ["step-000003"]
+    assert [one.name for one in checkpoint.complete(storage_of(str(copy)))] == ["step-000003"]
 
 
 def test_a_folder_that_cannot_be_written_is_an_error(workers, tiny, tmp_path):

@@ -7,6 +7,7 @@ import pytest
 
 from kfjob.trainer import metrics
 from kfjob.trainer.metrics import Outcome
+from kfjob.trainer.storage import Folder
 
 REFERENCE = "2024-06-12 00:08:25 I [train.py:102] Batch 979 Loss: 5.63272, Speed: 0.43 samples/sec, lr: 0.000091"
 FORM = re.compile(
@@ -78,17 +79,17 @@ def test_forms(line, expected):
 
 
 def test_forms_with_paths(tmp_path):
-    assert metrics.resume("step-000050", tmp_path) == f"Resume step-000050 {tmp_path}"
-    assert metrics.checkpoint("step-000050", tmp_path, 0.123) == f"Checkpoint step-000050 in 0.12 s {tmp_path}"
+    assert metrics.resume("step-000050", str(tmp_path)) == f"Resume step-000050 {tmp_path}"
+    assert metrics.checkpoint("step-000050", str(tmp_path), 0.123) == f"Checkpoint step-000050 in 0.12 s {tmp_path}"
     line = Outcome(outcome="stopped", step=50, loss=1.0, checkpoint="/a b/step-000050", reason="signal").line()
     assert line == 'Outcome stopped step 50 loss 1.00000 checkpoint /a b/step-000050 reason "signal"'
 
 
 def test_the_first_of_several_failures_is_kept(tmp_path):
-    assert Outcome(outcome="failed", reason="the cause").write(tmp_path, overwrite=False)
-    assert not Outcome(outcome="failed", reason="a consequence").write(tmp_path, overwrite=False)
+    assert Outcome(outcome="failed", reason="the cause").write(Folder(str(tmp_path)), overwrite=False)
+    assert not Outcome(outcome="failed", reason="a consequence").write(Folder(str(tmp_path)), overwrite=False)
     assert json.loads((tmp_path / "outcome.json").read_text())["reason"] == "the cause"
-    assert Outcome(outcome="finished", step=3).write(tmp_path, overwrite=True)
+    assert Outcome(outcome="finished", step=3).write(Folder(str(tmp_path)), overwrite=True)
     assert json.loads((tmp_path / "outcome.json").read_text())["outcome"] == "finished"
     assert [path.name for path in tmp_path.iterdir()] == ["outcome.json"]
 
