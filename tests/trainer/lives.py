@@ -107,6 +107,14 @@ class Life:
                 self.kill(list(self.children))
             time.sleep(0.002)
 
+    def wait_for_lines(self, lines: int) -> None:
+        """Until it has said so many, or has ended."""
+        deadline = time.monotonic() + LONGEST
+        while self.poll() and time.monotonic() < deadline:
+            if self.said.exists() and self.said.read_text().count("\n") >= lines:
+                return
+            time.sleep(0.001)
+
     def heard(self) -> tuple[str | None, dict[int, str]]:
         lines = [line.split() for line in self.said.read_text().splitlines()] if self.said.exists() else []
         resumed = next((words[1] for words in lines if words[0] == "resume"), None)
@@ -172,7 +180,11 @@ def main(spec: dict[str, Any], folder: Path, world_size: int, kills: int, seed: 
         spoilt = damage(place, draw) if place.exists() and draw.random() < 0.2 else None
         due = expected(place)
         life = Life(spec, folder, world_size)
-        time.sleep(draw.random() * longest * 0.6)  # the moment is the test
+        if number == 0 or draw.random() < 0.7:
+            life.wait_for_lines(draw.randint(4, 4 + spec["max_steps"] // 2))
+            time.sleep(draw.random() * 0.06)  # the moment is the test
+        else:
+            time.sleep(draw.random() * longest * 0.5)
         ended = not life.poll()
         failed = any(life.codes.values())
         life.kill(draw.choice([[draw.randrange(world_size)], list(range(world_size))]))
