@@ -50,6 +50,7 @@ class TrainSpec(BaseModel):
         "the hub by name, or `synthetic`"
     )
     data_config: str | None = Field(default=None, description="configuration of a data set of the hub")
+    data_revision: str | None = Field(default=None, description="its commit or branch; the newest if unset")
     data_split: str = Field(default="train", description="split to train on, of the hub or of a folder")
     validation: str | None = Field(default=None, description="file to evaluate on, where `data` is a file")
     validation_split: str = Field(default="validation", description="split to evaluate on, of the hub or of a folder")
@@ -237,6 +238,10 @@ class TrainSpec(BaseModel):
             self.strategy not in ("fsdp", "deepspeed") or (self.strategy, self.zero_stage) == ("deepspeed", 0)
         ):
             raise ValueError("cpu_offload is of strategy fsdp, and of deepspeed from zero_stage 1")
+        if self.strategy == "deepspeed" and {self.on_nan, self.on_spike} & {"skip", "roll_back"}:
+            raise ValueError("strategy deepspeed cannot skip steps or roll back: on_nan and on_spike may stop the run")
+        if self.wandb_log_model != "none" and "://" in (self.checkpoint_dir or "://"):
+            raise ValueError("wandb_log_model copies checkpoints from a folder: give a checkpoint_dir that is one")
         shape = shape_of(self)
         if shape and self.sequence_length > shape.max_position_embeddings:
             raise ValueError(
@@ -254,6 +259,11 @@ def shape_of(spec: TrainSpec) -> ModelShape | None:
 def packing_of(spec: TrainSpec) -> Packing:
     """How documents become samples."""
     return spec.packing or ("documents" if spec.data_format == "chat" else "stream")
+
+
+def eval_batch_size(spec: TrainSpec) -> int:
+    """Samples in a batch of an evaluation."""
+    return spec.eval_batch_size or spec.micro_batch_size
 
 
 def final_lr(spec: TrainSpec) -> float:

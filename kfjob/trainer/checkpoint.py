@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from contextlib import suppress
@@ -188,13 +189,17 @@ class Checkpoints:
         keep_every: int = 0,
         asynchronous: bool = True,
         full: bool = False,
+        committed: Callable[[Checkpoint], None] | None = None,
     ) -> None:
-        """Save `state` to `storage`, which `prepare` has prepared; with `full` also the weights in one file."""
+        """Save `state` to `storage`, which `prepare` has prepared; with `full` also the weights in one file.
+
+        `committed` hears of each complete checkpoint, on every rank, in the thread that wrote it, before older ones go.
+        """
         from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
         self.storage, self._state, self._full = storage, state, full
         self._keep_last, self._keep_every = keep_last, keep_every
-        self._ranks = ranks.apart()
+        self._ranks, self._committed = ranks.apart(), committed
         cuda = ranks.device.type == "cuda"
         options = StagingOptions(
             use_pinned_memory=cuda, use_shared_memory=False, use_async_staging=False, use_non_blocking_copy=cuda
@@ -270,7 +275,12 @@ class Checkpoints:
         with ranks.together():
             if ranks.first:
                 storage.commit(staging, name, token, replace(about, files=everyone))
-                log.info(metrics.checkpoint(name, f"{storage.place}/{name}", time.monotonic() - began))
+        seconds = time.monotonic() - began
+        log.info(metrics.checkpoint(name, f"{storage.place}/{name}", seconds))
+        if self._committed:
+            self._committed(Checkpoint(storage=storage, name=name, manifest=about))
+        with ranks.together():
+            if ranks.first:
                 self._retire()
 
     def _written_here(self, staging: Path) -> list[Path]:
@@ -285,7 +295,9 @@ class Checkpoints:
                 self.storage.discard(old.name)
 
 
-def make_checkpoints(spec: TrainSpec, storage: Storage, state: State, ranks: Ranks) -> Checkpoints:
+def make_checkpoints(
+    spec: TrainSpec, storage: Storage, state: State, ranks: Ranks, committed: Callable[[Checkpoint], None]
+) -> Checkpoints:
     """As the spec says."""
     return Checkpoints(
         storage,
@@ -295,6 +307,7 @@ def make_checkpoints(spec: TrainSpec, storage: Storage, state: State, ranks: Ran
         keep_every=spec.keep_every,
         asynchronous=spec.async_checkpoint,
         full=spec.full_state_dict,
+        committed=committed,
     )
 
 
@@ -314,6 +327,22 @@ def load(checkpoint: Checkpoint, model: nn.Module, state: State) -> None:
     tensors = state.read()
     load_shards(tensors, storage_reader=checkpoint.storage.reader(checkpoint.name, checkpoint.manifest))
     state.write(tensors)
+
+
+def roll_back(checkpoints: Checkpoints | None, model: nn.Module, state: State, ranks: Ranks) -> Checkpoint:
+    """Load the newest good checkpoint of the run, in place. The data is not moved back: it goes on behind what was bad.
+
+    Raises:
+        KfjobError: there is none.
+    """
+    found = None
+    if checkpoints:
+        checkpoints.wait()
+        found = find("auto", checkpoints.storage, ranks)
+    if found is None:
+        raise KfjobError("there is no checkpoint to roll back to", hint="set `checkpoint_dir` and a smaller `checkpoint_every`")
+    load(found, model, state)
+    return found
 
 
 def parameter_shapes(model: nn.Module) -> dict[str, list[int]]:

@@ -6,7 +6,9 @@ is the reference sample's own line, with N the optimiser step. What else follows
 
     Start MODEL with N parameters, strategy S, world size W, global batch G samples, N steps
     Resume none | Resume step-000050 PATH
-    Step N tokens/s: N, grad norm: X, peak memory: X GiB            after each progress line
+    Step N tokens/s: N, grad norm: X, peak memory: X GiB, tokens/s/device: N[, MFU: X %]    after each progress line
+    Step N skipped: WHY | Step N rolled back to step-000050: WHY    level W, instead of both
+    Trace PATH                                                      of the profiler
     Startup X s: imports X, process group X, …                      once, after the first step
     Evaluation step N loss X, perplexity X, N tokens
     Checkpoint step-000050 in X s PATH                              complete when it is said
@@ -49,9 +51,30 @@ def progress(step: int, *, loss: float, speed: float, lr: float) -> str:
     return f"Batch {step} Loss: {loss:.5f}, Speed: {speed:.2f} samples/sec, lr: {lr:.6f}"
 
 
-def figures(step: int, *, tokens_per_second: float, grad_norm: float, memory: float) -> str:
-    """The line after it; `memory` in bytes: the largest of the device, on CPU of the process."""
-    return f"Step {step} tokens/s: {tokens_per_second:.0f}, grad norm: {grad_norm:.4f}, peak memory: {memory / 2**30:.2f} GiB"
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """What is known of a step that is told."""
+
+    loss: float
+    lr: float
+    grad_norm: float
+    samples_per_second: float
+    """Of all ranks."""
+    tokens_per_second: float
+    tokens_per_second_per_device: float
+    mfu: float | None
+    """Share of the device's arithmetic (flops.py); None where its peak is not known."""
+    peak_memory: float
+    """Bytes: the largest of the device, on CPU of the process."""
+
+
+def figures(step: int, told: Figures) -> str:
+    """The line after it."""
+    mfu = "" if told.mfu is None else f", MFU: {100 * told.mfu:.1f} %"
+    return (
+        f"Step {step} tokens/s: {told.tokens_per_second:.0f}, grad norm: {told.grad_norm:.4f}, "
+        f"peak memory: {told.peak_memory / 2**30:.2f} GiB, tokens/s/device: {told.tokens_per_second_per_device:.0f}{mfu}"
+    )
 
 
 def start(*, model: str, parameters: int, strategy: str, world_size: int, global_batch: int, total_steps: int) -> str:
@@ -101,11 +124,37 @@ class Outcome:
 
 
 class Speed:
-    """Samples a second since the last line."""
+    """Samples a second since the last line, and what follows from them."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        sequence_length: int = 1,
+        devices: int = 1,
+        flops_per_token: float = 0,
+        peak_flops: float | None = None,
+    ) -> None:
         """Begin now."""
         self._clock, self._since, self._samples = clock, clock(), 0
+        self._sequence_length, self._devices = sequence_length, devices
+        self._flops_per_token, self._peak_flops = flops_per_token, peak_flops
+
+    def figures(self, *, loss: float, lr: float, grad_norm: float) -> Figures:
+        """All that is known of the steps since the last call."""
+        samples = self.take()
+        tokens = samples * self._sequence_length
+        arithmetic = tokens / self._devices * self._flops_per_token
+        return Figures(
+            loss=loss,
+            lr=lr,
+            grad_norm=grad_norm,
+            samples_per_second=samples,
+            tokens_per_second=tokens,
+            tokens_per_second_per_device=tokens / self._devices,
+            mfu=arithmetic / self._peak_flops if self._peak_flops else None,
+            peak_memory=peak_memory(),
+        )
 
     def add(self, samples: int) -> None:
         """Count the samples of a step."""

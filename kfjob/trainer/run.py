@@ -11,10 +11,13 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
+import torch
+
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer.distributed import FailedElsewhere, Ranks
-from kfjob.trainer.metrics import Outcome, Startup, log
+from kfjob.trainer.dry_run import dry_run
+from kfjob.trainer.metrics import Outcome, Startup, log, start_logging
 from kfjob.trainer.stopping import SIGNALLED, StopRequest
 from kfjob.trainer.storage import Storage, storage_of
 from kfjob.trainer.train import train
@@ -27,9 +30,14 @@ def run(spec: TrainSpec, startup: Startup) -> int:
     as having finished. They are restarted by torchrun instead, and go on from the checkpoint just written.
     """
     startup.lap("imports")
+    start_logging(verbose=os.environ.get("RANK", "0") == str(spec.log_rank))
+    if spec.deterministic:
+        _be_deterministic()
     storage = storage_of(spec.checkpoint_dir) if spec.checkpoint_dir else None
     stop = StopRequest(spec.max_minutes)
     try:
+        if spec.dry_run:
+            return dry_run(spec)
         ranks = Ranks.join()
         startup.lap("process group")
         outcome = train(spec, ranks, stop, startup)
@@ -45,6 +53,12 @@ def run(spec: TrainSpec, startup: Startup) -> int:
     if outcome.reason == SIGNALLED:  # perhaps not this rank but another one
         return 128 + (stop.signal or signal.SIGTERM)
     return 0
+
+
+def _be_deterministic() -> None:
+    """Have torch use only algorithms that give the same bits each time; one that has none is an error that names it."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it when it is first used
+    torch.use_deterministic_algorithms(True)
 
 
 def _report(error: Exception, storage: Storage | None, *, debug: bool) -> None:

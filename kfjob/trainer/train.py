@@ -9,19 +9,22 @@ from contextlib import ExitStack
 import torch
 
 from kfjob.errors import KfjobError
-from kfjob.spec.train import TrainSpec
-from kfjob.trainer import metrics
-from kfjob.trainer.checkpoint import Checkpoint, ModelState, find, load, make_checkpoints, parameter_shapes, prepare
+from kfjob.spec.train import TrainSpec, eval_batch_size
+from kfjob.trainer import flops, metrics
+from kfjob.trainer.checkpoint import Checkpoint, ModelState, find, load, make_checkpoints, parameter_shapes, prepare, roll_back
 from kfjob.trainer.data.permutation import mixed
 from kfjob.trainer.data.sources import Data, open_data
 from kfjob.trainer.data.stream import Position, merged
 from kfjob.trainer.distributed import Ranks
-from kfjob.trainer.evaluate import evaluate
-from kfjob.trainer.loss import counted, inputs_and_targets, token_loss
+from kfjob.trainer.evaluate import evaluate, evaluation_due
+from kfjob.trainer.guards import Guard
+from kfjob.trainer.loss import batch_of, counted, token_loss
 from kfjob.trainer.manifest import Manifest
 from kfjob.trainer.metrics import Outcome, log
 from kfjob.trainer.model import build_model
 from kfjob.trainer.optim import Plateau, learning_rate, set_learning_rate
+from kfjob.trainer.profile import Window, out_of_memory
+from kfjob.trainer.reports import open_reports
 from kfjob.trainer.stopping import SIGNALLED, StopRequest
 from kfjob.trainer.storage import storage_of
 from kfjob.trainer.strategies import make_strategy, named
@@ -40,6 +43,10 @@ def train(spec: TrainSpec, ranks: Ranks, stop: StopRequest, startup: metrics.Sta
 def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on purpose
     spec: TrainSpec, ranks: Ranks, stop: StopRequest, startup: metrics.Startup, closing: ExitStack
 ) -> Outcome:
+    closing.enter_context(out_of_memory(spec, ranks))
+    if spec.log_rank >= ranks.world_size:
+        raise KfjobError(f"there is no rank {spec.log_rank} among {ranks.world_size}", where="log_rank")
+
     # What goes in. Faults of the spec and the data show here, before anything is computed.
     storage = storage_of(spec.checkpoint_dir) if spec.checkpoint_dir else None
     strategy = make_strategy(spec, ranks)
@@ -59,14 +66,19 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
     optimizer = strategy.optimizer(model)
     plateau = Plateau(spec.plateau_patience, spec.plateau_factor)
     shapes = parameter_shapes(model)
+    parameters = sum(math.prod(shape) for shape in shapes.values())
     startup.lap("model")
     state = ModelState(model, optimizer)
-    checkpoints = closing.enter_context(make_checkpoints(spec, storage, state, ranks)) if storage else None
+    with ranks.together():
+        reports = closing.enter_context(open_reports(spec, log_rank=ranks.rank == spec.log_rank))
+    checkpoints = None
+    if storage:
+        checkpoints = closing.enter_context(make_checkpoints(spec, storage, state, ranks, reports.checkpoint))
     step, loss, saved = 0, None, None
     log.info(
         metrics.start(
             model=spec.model if isinstance(spec.model, str) else spec.model.architecture,
-            parameters=sum(math.prod(shape) for shape in shapes.values()),
+            parameters=parameters,
             strategy=named(spec),
             world_size=ranks.world_size,
             global_batch=global_batch,
@@ -104,16 +116,21 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
         )
         return checkpoints.save(about)
 
-    speed = metrics.Speed()
+    window = closing.enter_context(Window(spec, ranks))
+    guard = Guard(spec)
+    speed = metrics.Speed(
+        sequence_length=spec.sequence_length,
+        devices=ranks.world_size,
+        flops_per_token=flops.of_model(model, parameters, spec.sequence_length),
+        peak_flops=flops.peak_of(spec, ranks.device),
+    )
     reason = None
     while step < total_steps:
+        window.begin(step + 1)
         # The step's samples, and at the same time: is anyone asked to stop?
         position = data.train.position()
-        micro_batches = [
-            inputs_and_targets(torch.from_numpy(data.train.batch(spec.micro_batch_size)).to(ranks.device))
-            for _ in range(accumulation)
-        ]
-        own_tokens = sum(counted(targets) for _, targets in micro_batches)
+        micro_batches = [batch_of(data.train.batch(spec.micro_batch_size), ranks.device) for _ in range(accumulation)]
+        own_tokens = sum(counted(batch.targets) for batch in micro_batches)
         tokens, signals, out_of_time = ranks.total([own_tokens, stop.signal is not None, stop.out_of_time])
         if signals or out_of_time:
             reason = SIGNALLED if signals else f"max_minutes {spec.max_minutes:g}"
@@ -124,46 +141,56 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
         # Forward, backward, update. Randomness is a function of seed, step and rank, so it needs no place in a checkpoint.
         torch.manual_seed(mixed(ranks.rank, mixed(step, spec.seed)))
         own_loss = torch.zeros((), device=ranks.device)
-        for number, (inputs, targets) in enumerate(micro_batches):
+        for number, batch in enumerate(micro_batches):
             with strategy.forward_backward(model, last=number == accumulation - 1):
                 with strategy.autocast():
-                    part = token_loss(model, inputs, targets) / tokens
+                    part = token_loss(model, *batch) / tokens
                 strategy.backward(model, part)
             own_loss += part.detach()
         grad_norm = strategy.clip(model, optimizer)
+
+        # Is it a good step? All ranks have the same numbers, so they decide alike.
+        last = step + 1 == total_steps
+        log_due, save_due = (step + 1) % spec.log_every == 0 or last, last or _due(step + 1, spec.checkpoint_every)
+        skipped = False
+        if log_due or save_due or guard.every_step:
+            step_loss = ranks.total([float(own_loss)])[0]
+            norm = None if grad_norm is None else metrics.whole(grad_norm)
+            verdict = guard.judge(step + 1, loss=step_loss, grad_norm=norm)
+            skipped = verdict.action != "go on"
+            if verdict.action == "roll back":
+                saved = roll_back(checkpoints, model, state, ranks)
+                log.warning("Step %s rolled back to %s: %s", step + 1, saved.name, verdict.why)
+                strategy.skip(optimizer)
+                strategy.restore(saved.manifest.loss_scale)
+                plateau.restore(saved.manifest.plateau)
+                step, loss = saved.manifest.step, saved.manifest.loss
+                continue
+            loss = loss if skipped else step_loss
         lr = learning_rate(step, total_steps, spec, factor=plateau.factor)
         set_learning_rate(optimizer, lr)
-        updated_norm = strategy.update(model, optimizer)
-        grad_norm = updated_norm if grad_norm is None else grad_norm
+        if skipped:
+            log.warning("Step %s skipped: %s", step + 1, verdict.why)
+            strategy.skip(optimizer)
+        else:
+            updated_norm = strategy.update(model, optimizer)
+            grad_norm = updated_norm if grad_norm is None else grad_norm
         step += 1
         speed.add(global_batch)
 
         # What is to be said and kept of it.
-        last = step == total_steps
-        log_due, save_due = step % spec.log_every == 0 or last, last or _due(step, spec.checkpoint_every)
-        if log_due or save_due:
-            loss = ranks.total([float(own_loss)])[0]
-            if not math.isfinite(loss):
-                raise KfjobError(
-                    f"the loss is {loss} at step {step}", hint="a lower `lr`, a longer warm-up or `precision: fp32`"
-                )
-        if log_due and loss is not None:
-            samples_per_second = speed.take()
-            log.info(metrics.progress(step, loss=loss, speed=samples_per_second, lr=lr))
-            log.info(
-                metrics.figures(
-                    step,
-                    tokens_per_second=samples_per_second * spec.sequence_length,
-                    grad_norm=metrics.whole(grad_norm),
-                    memory=metrics.peak_memory(),
-                )
-            )
+        if log_due and not skipped and loss is not None:
+            told = speed.figures(loss=loss, lr=lr, grad_norm=metrics.whole(grad_norm))
+            log.info(metrics.progress(step, loss=loss, speed=told.samples_per_second, lr=lr))
+            log.info(metrics.figures(step, told))
+            reports.figures(step, **vars(told))
         began = time.monotonic()
-        if data.validation and (last or _due(step, spec.eval_every)):
+        if data.validation and (last or evaluation_due(step, spec, global_batch, data.train.samples_per_epoch)):
             held_out, evaluated = evaluate(
-                model, data.validation, batch_size=spec.micro_batch_size, ranks=ranks, strategy=strategy
+                model, data.validation, batch_size=eval_batch_size(spec), ranks=ranks, strategy=strategy
             )
             log.info(metrics.evaluation(step, loss=held_out, tokens=evaluated))
+            reports.figures(step, eval_loss=held_out, eval_tokens=evaluated)
             plateau.heard(held_out)
         if save_due:
             saved = save(step, data.train.position())

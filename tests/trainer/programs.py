@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import signal
 import sys
@@ -71,6 +72,37 @@ def trained(
     finally:
         metrics.progress, SampleStream.batch = progress, batch  # type: ignore[method-assign]
     return {"losses": losses, "batches": batches, "outcome": vars(outcome)}
+
+
+def poisoned(ranks: Ranks, *, spec: dict[str, Any], steps: list[int], rank: int) -> dict[str, Any]:
+    """A whole run in which the loss of one rank is no number when those steps are computed for the first time."""
+    heard: list[tuple[int, float]] = []
+    trainer: Any = sys.modules[train.__module__]
+    number, own = [0], trainer.token_loss
+    progress = metrics.progress
+
+    def bad(*args: Any) -> Any:
+        number[0] += 1
+        return own(*args) * (math.nan if number[0] in steps and ranks.rank == rank else 1.0)
+
+    def told(step: int, **figures: Any) -> str:
+        heard.append((step, figures["loss"]))
+        return progress(step, **figures)
+
+    trainer.token_loss, metrics.progress = bad, told
+    try:
+        return {**trained(ranks, spec=spec), "heard": heard}
+    finally:
+        trainer.token_loss, metrics.progress = own, progress
+
+
+def poisoned_and_refused(ranks: Ranks, **arguments: Any) -> str:
+    """The message of such a run."""
+    try:
+        poisoned(ranks, **arguments)
+    except KfjobError as error:
+        return str(error)
+    raise AssertionError("the run was not refused")
 
 
 def refused(ranks: Ranks, *, spec: dict[str, Any]) -> str:

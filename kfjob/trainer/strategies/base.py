@@ -44,6 +44,9 @@ class Strategy(Protocol):
     def update(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor | None:
         """Take the step and forget the gradients; the norm, where `clip` did not know it."""
 
+    def skip(self, optimizer: torch.optim.Optimizer) -> None:
+        """Forget the gradients instead."""
+
     def state(self) -> dict[str, Any]:
         """What a checkpoint must hold beside model and optimiser. Small, and the same on every rank."""
 
@@ -100,6 +103,11 @@ class Single:
         self._scaler.update()
         optimizer.zero_grad()
         return None
+
+    def skip(self, optimizer: torch.optim.Optimizer) -> None:
+        """Zero them; a loss scale takes note of what `clip` has seen."""
+        self._scaler.update()
+        optimizer.zero_grad()
 
     def state(self) -> dict[str, Any]:
         """The scale of the loss."""
