@@ -51,6 +51,8 @@ class Setup:
     sequence_length: int
     accumulation: int = 1
     activation_checkpointing: bool = False
+    loss_chunk: int = 0
+    """Tokens whose logits stand at once; 0 is all."""
     optimizer: Optimizer = "adamw"
     cpu_offload: bool = False
     """Parameters, gradients and optimiser state live on the host and visit the GPU."""
@@ -114,6 +116,7 @@ def setup_of(spec: TrainSpec, *, world_size: int, local_world_size: int) -> Setu
         sequence_length=spec.sequence_length,
         accumulation=spec.gradient_accumulation_steps,
         activation_checkpointing=spec.activation_checkpointing,
+        loss_chunk=spec.loss_chunk,
     )
 
 
@@ -121,7 +124,7 @@ def estimate(setup: Setup) -> Estimate:
     """Every part, for the rank that holds most."""
     held, copies, buffers = _held(setup), _copies(setup), _buffers(setup)
     kept, again = _activations(setup)
-    logits = 3 * FP32 * setup.tokens * setup.shape.vocab_size
+    logits = _logits(setup)
     on_device = _Held(0, 0, 0) if setup.cpu_offload else held
     standing = on_device.parameters + on_device.optimizer + copies
     forward, backward = kept + max(logits, again), on_device.gradients + buffers
@@ -221,6 +224,17 @@ _KEPT: Mapping[tuple[str, str], tuple[int, int]] = MappingProxyType(
     }
 )
 """Bytes that (a layer, the last norm) keeps for each number of the residual stream."""
+
+
+def _logits(setup: Setup) -> int:
+    """Of the loss: logits, their gradient and what lies between; in chunks also the gradients of head and hidden states, which
+    are worked out with them (trainer/loss.py).
+    """
+    shape, width = setup.shape, setup.compute_bytes
+    if not setup.loss_chunk:
+        return 3 * FP32 * setup.tokens * shape.vocab_size
+    chunk = min(setup.tokens, setup.loss_chunk) * shape.vocab_size * (FP32 + (width if width < FP32 else 0))
+    return chunk + shape.vocab_size * shape.hidden_size * (FP32 + width) + setup.tokens * shape.hidden_size * width
 
 
 def _activations(setup: Setup) -> tuple[int, int]:

@@ -120,10 +120,10 @@ def text_folder(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def tokenised_folder(text_folder, tmp_path_factory):
-    from kfjob.trainer.data.tokenise import tokenise
+    from kfjob.trainer import tokenize
 
     folder = tmp_path_factory.mktemp("tokenised") / "tokens"
-    tokenise(text_folder, folder, tokenizer=text_folder / "tokenizer", text_field="text")
+    tokenize.tokenize(*tokenize.plan_of([str(text_folder), str(folder)])[:2], workers=1)
     return folder
 
 
