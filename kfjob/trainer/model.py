@@ -20,6 +20,7 @@ from torch import nn
 from kfjob.errors import KfjobError
 from kfjob.spec.models import ModelShape, parameter_count
 from kfjob.spec.train import TrainSpec, shape_of
+from kfjob.trainer.loss import chunk_head
 from kfjob.trainer.strategies import Strategy
 from kfjob.trainer.weights import Weights
 
@@ -47,6 +48,7 @@ def build_model(spec: TrainSpec, strategy: Strategy, device: torch.device, *, vo
     if spec.activation_checkpointing:
         for _, layer in decoder_layers(model):
             _recompute(layer)
+    chunk_head(model, spec.loss_chunk)
     weights = Weights.of(Path(str(spec.model)).expanduser()) if shape_of(spec) is None else None
     twins: dict[int, nn.Parameter] = {}
     for number, (name, unit) in enumerate([*wrap_units(model), ("", model)]):
