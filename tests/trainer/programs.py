@@ -49,9 +49,15 @@ class StopAfter:
 
 
 def trained(
-    ranks: Ranks, *, spec: dict[str, Any], stop_after: int | None = None, only_rank: int | None = None
+    ranks: Ranks,
+    *,
+    spec: dict[str, Any],
+    stop_after: int | None = None,
+    only_rank: int | None = None,
+    environment: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     """A whole run: loss of each step in full precision, hash of every sample, and the outcome."""
+    os.environ.update(environment or {})
     losses: dict[int, float] = {}
     batches: list[list[str]] = []
     progress, batch = metrics.progress, SampleStream.batch

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -13,6 +14,16 @@ REFERENCE = "2024-06-12 00:08:25 I [train.py:102] Batch 979 Loss: 5.63272, Speed
 FORM = re.compile(
     r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d I \[train\.py:\d+\] "
     r"Batch \d+ Loss: \d+\.\d{5}, Speed: \d+\.\d\d samples/sec, lr: \d+\.\d{6}$"
+)
+FIGURES = metrics.Figures(
+    loss=1.5,
+    lr=1e-4,
+    grad_norm=0.51234,
+    samples_per_second=9.0,
+    tokens_per_second=1234.5,
+    tokens_per_second_per_device=617.25,
+    mfu=None,
+    peak_memory=3 * 2**29,
 )
 
 
@@ -63,8 +74,12 @@ def test_ranks_above_zero_say_only_what_is_wrong(capsys):
         ),
         (metrics.resume(None, None), "Resume none"),
         (
-            metrics.figures(7, tokens_per_second=1234.5, grad_norm=0.51234, memory=3 * 2**29),
-            "Step 7 tokens/s: 1234, grad norm: 0.5123, peak memory: 1.50 GiB",
+            metrics.figures(7, FIGURES),
+            "Step 7 tokens/s: 1234, grad norm: 0.5123, peak memory: 1.50 GiB, tokens/s/device: 617",
+        ),
+        (
+            metrics.figures(7, replace(FIGURES, mfu=0.41349)),
+            "Step 7 tokens/s: 1234, grad norm: 0.5123, peak memory: 1.50 GiB, tokens/s/device: 617, MFU: 41.3 %",
         ),
         (metrics.evaluation(7, loss=1.5, tokens=2048), "Evaluation step 7 loss 1.50000, perplexity 4.48, 2048 tokens"),
         (
