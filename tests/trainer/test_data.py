@@ -18,10 +18,27 @@ from kfjob.trainer.data.sources import open_data
 from kfjob.trainer.data.stream import merged
 from kfjob.trainer.data.tokenizer import open_tokenizer
 
+KINDS = {
+    "text": {},
+    "text-documents": {"packing": "documents"},
+    "text-pad": {"packing": "pad"},
+    "parquet": {"data": "parquet_folder"},
+    "parquet-documents": {"data": "parquet_folder", "packing": "documents"},
+    "chat": {"data": "chat_folder", "data_format": "chat", "sequence_length": 96},
+    "chat-pad": {"data": "chat_folder", "data_format": "chat", "sequence_length": 96, "packing": "pad"},
+    "tokens": {"data": "tokenised_folder"},
+    "tokens-documents": {"data": "tokenised_folder", "packing": "documents"},
+    "tokens-chat": {"data": "tokenised_chat", "sequence_length": 96},
+    "synthetic": {"data": "synthetic"},
+}
 
-@pytest.fixture(params=["text", "tokens"])
-def spec(request, tiny, tokenised_folder):
-    return tiny if request.param == "text" else tiny | {"data": str(tokenised_folder)}
+
+@pytest.fixture(params=KINDS)
+def spec(request, tiny):
+    change = dict(KINDS[request.param])
+    if (folder := change.get("data", "synthetic")) != "synthetic":
+        change["data"] = str(request.getfixturevalue(folder))
+    return tiny | change
 
 
 def streams(spec, world_size):

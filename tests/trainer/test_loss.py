@@ -9,6 +9,7 @@ import torch
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer.data.documents import Document
 from kfjob.trainer.data.packing import IGNORE, best_fit, joined
+from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.loss import ChunkedCrossEntropy, batch_of, counted, token_loss
 from kfjob.trainer.model import build_model
 from kfjob.trainer.strategies import Single
@@ -23,17 +24,14 @@ FAMILIES = {
 CPU = torch.device("cpu")
 
 
-class Alone:
-    device = CPU
-    rank = local_rank = 0
-    world_size = local_world_size = 1
+ALONE = Ranks(rank=0, world_size=1, local_rank=0, local_world_size=1, device=CPU, run_id="")
 
 
 def built(**changes):
     given = {"model": SMALL | FAMILIES["llama"], "data": "-", "max_steps": 10, "sequence_length": 8, "precision": "fp32"}
     spec = TrainSpec(**given | changes)
     torch.manual_seed(0)
-    return build_model(spec, Single(spec, Alone()), CPU)
+    return build_model(spec, Single(spec, ALONE), CPU)
 
 
 def drawn(samples, length):
@@ -80,11 +78,11 @@ def test_chunks_change_neither_loss_nor_gradients(family, precision):
             loss = token_loss(model, inputs, targets) / counted(targets)
         loss.backward()
         found.append((loss.item(), {name: parameter.grad for name, parameter in model.named_parameters()}))
-    (loss, gradients), (chunked, others) = found
-    near = {"abs": 1e-6} if precision == "fp32" else {"abs": 2e-3}
-    assert chunked == pytest.approx(loss, **near)
+    (whole, gradients), (chunked, others) = found
+    near = 1e-6 if precision == "fp32" else 2e-3
+    assert chunked == pytest.approx(whole, abs=near)
     for name, gradient in gradients.items():
-        assert torch.allclose(others[name], gradient, atol=near["abs"] * 5, rtol=0), name
+        assert torch.allclose(others[name], gradient, atol=near * 5, rtol=0), name
 
 
 def test_gradients_of_chunks_are_derivatives():

@@ -35,7 +35,7 @@ class HubSplit:
             raise KfjobError(
                 f"cannot open the split `{split}` of `{repository}`{f' ({config})' if config else ''}",
                 where="data",
-                cause=f"no such folder or file, and the hub says: {str(error).splitlines()[0] if str(error) else error!r}",
+                cause=f"no such folder or file, and the hub says: {said(error)}",
                 hint="`data_config` and `data_split` name what is read; HF_ENDPOINT and HF_TOKEN say where and as whom",
             ) from error
         self.identity: dict[str, Any] = {"kind": "hub", "repository": repository, "config": config, "split": split}
@@ -53,6 +53,11 @@ class HubSplit:
         if place is not None:
             stream.load_state_dict(place)
         return _Records(self, stream, place)
+
+
+def said(error: Exception) -> str:
+    """The first line of an error of the library's, which may be a KeyError and then stands in quotes."""
+    return next((line.strip("\"'") for line in str(error).splitlines() if line.strip()), repr(error))
 
 
 class _Records(Reader):

@@ -117,8 +117,10 @@ def _from_hub(repository: str) -> Path:
     """The tokenizer's files, in the hub library's cache."""
     import huggingface_hub
 
+    from kfjob.trainer.data.hub import said
+
     try:
         return Path(huggingface_hub.snapshot_download(repository, allow_patterns=list(FILES)))
     except Exception as error:  # the library's and its transports' have no common ancestor
-        cause = f"no such folder, and the hub says: {str(error).splitlines()[0] if str(error) else error!r}"
+        cause = f"no such folder, and the hub says: {said(error)}"
         raise KfjobError(f"no tokenizer at `{repository}`", where="tokenizer", cause=cause) from error
