@@ -18,7 +18,7 @@ from kfjob.trainer.data.sources import open_data
 from kfjob.trainer.data.stream import merged
 from kfjob.trainer.data.tokenizer import open_tokenizer
 
-KINDS = {
+KINDS: dict[str, dict[str, object]] = {
     "text": {},
     "text-documents": {"packing": "documents"},
     "text-pad": {"packing": "pad"},
@@ -35,8 +35,8 @@ KINDS = {
 
 @pytest.fixture(params=KINDS)
 def spec(request, tiny):
-    change = dict(KINDS[request.param])
-    if (folder := change.get("data", "synthetic")) != "synthetic":
+    change = KINDS[request.param].copy()
+    if (folder := str(change.get("data", "synthetic"))) != "synthetic":
         change["data"] = str(request.getfixturevalue(folder))
     return tiny | change
 

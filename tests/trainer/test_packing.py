@@ -51,8 +51,9 @@ def encoder(text_folder, tmp_path):
     return made
 
 
-def learnt(encoder, tokenizer, record):
+def learnt(made, record):
     """(all of the text, what of it is learnt, the end of each run marked by |)."""
+    encoder, tokenizer = made
     document = encoder.encode(encoder.pick(record))
     runs, edges = [], np.flatnonzero(np.diff([0, *document.learnt, 0]))
     for begin, end in edges.reshape(-1, 2):
@@ -61,28 +62,28 @@ def learnt(encoder, tokenizer, record):
 
 
 def test_answers_of_a_template_without_marks(encoder):
-    text, answers = learnt(*encoder(CHATML), {"messages": TALK})
+    text, answers = learnt(encoder(CHATML), {"messages": TALK})
     assert text.startswith("<|im_start|><|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\nwhat is 1 + 1?<|im_end|>\n")
     assert answers == "it is 2<|im_end|>| a letter, a face 😀<|im_end|>"
 
 
 def test_answers_that_a_template_marks(encoder):
-    text, answers = learnt(*encoder(MARKED), {"messages": TALK})
+    text, answers = learnt(encoder(MARKED), {"messages": TALK})
     assert text == "Q:be brief;Q:what is 1 + 1?;A:it is 2;Q:and é, 😀?;A: a letter, a face 😀;"
     assert answers == "it is 2;| a letter, a face 😀;"
 
 
 def test_answers_without_a_template(encoder):
-    text, answers = learnt(*encoder(None), {"messages": TALK})
+    text, answers = learnt(encoder(None), {"messages": TALK})
     assert text.startswith("system: be brief\nuser: what is 1 + 1?\nassistant: it is 2<|im_end|>\nuser: and")
     assert answers == "it is 2<|im_end|>| a letter, a face 😀<|im_end|>"
 
 
 def test_a_completion_is_an_answer(encoder):
     made = encoder(CHATML)
-    assert learnt(*made, {"prompt": "2 + 2 =", "completion": " 4"}) == ("2 + 2 = 4<|im_end|>", " 4<|im_end|>")
+    assert learnt(made, {"prompt": "2 + 2 =", "completion": " 4"}) == ("2 + 2 = 4<|im_end|>", " 4<|im_end|>")
     pair = {"prompt": TALK[:4], "completion": TALK[4:]}
-    assert learnt(*made, pair)[1] == " a letter, a face 😀<|im_end|>"
+    assert learnt(made, pair)[1] == " a letter, a face 😀<|im_end|>"
 
 
 def test_the_exact_mask(encoder):
@@ -104,7 +105,7 @@ def test_a_template_that_rewrites_what_was_said_is_refused(encoder):
     made, _ = encoder("{% for message in messages %}{{ loop.revindex }}{{ message['content'] }}{% endfor %}")
     with pytest.raises(KfjobError, match="does not write a conversation as its beginning") as caught:
         made.encode(made.pick({"messages": TALK}))
-    assert "{% generation %}" in caught.value.hint
+    assert "{% generation %}" in str(caught.value.hint)
 
 
 def test_a_template_that_refuses_says_why(encoder):
@@ -143,11 +144,8 @@ def test_answers_that_never_begin_within_a_sample(tiny, chat_folder):
         open_data(TrainSpec(**spec), rank=0, world_size=1).train.batch(1)
 
 
-@given(
-    spans=st.lists(st.tuples(st.integers(0, 30), st.integers(1, 4)), max_size=12),
-    answer=st.tuples(st.integers(0, 30), st.integers(1, 9)),
-)
-def test_tokens_of_a_span_are_those_that_touch_it(spans, answer):
+@given(sizes=st.lists(st.integers(1, 4), max_size=12), answer=st.tuples(st.integers(0, 30), st.integers(1, 9)))
+def test_tokens_of_a_span_are_those_that_touch_it(sizes, answer):
     """With tokens that leave nothing out: exactly those that overlap."""
     edges = np.cumsum([0, *sizes])
     tokens = list(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
