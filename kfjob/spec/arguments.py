@@ -9,12 +9,14 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticUndefined
 
 from kfjob.errors import Problem, SpecError
+from kfjob.spec.aliases import ALIASES, translate
 from kfjob.spec.models import PRESETS
 from kfjob.spec.train import TrainSpec
 
@@ -31,7 +33,14 @@ def to_argv(spec: TrainSpec) -> list[str]:
 
 
 def from_argv(argv: Sequence[str]) -> TrainSpec:
-    """Read `--name=value` and `--name value`; a bare `--name` and `--no-name` set a switch.
+    """`read_argv` without its notes."""
+    return read_argv(argv)[0]
+
+
+def read_argv(argv: Sequence[str]) -> tuple[TrainSpec, list[Problem]]:
+    """The spec, and what was accepted and changes nothing. Names of other scripts are translated (`kfjob.spec.aliases`).
+
+    Read `--name=value` and `--name value`; a bare `--name` and `--no-name` set a switch.
 
     Raises:
         SpecError: with every problem found: unknown and doubled arguments, missing and wrong values.
@@ -44,13 +53,15 @@ def from_argv(argv: Sequence[str]) -> TrainSpec:
             problems.append(Problem(title=f"`{argument}` is given twice", path=argument))
         elif name:
             given[name] = value
+    translated = translate(given)
+    problems += [replace(problem, path=_flag(problem.path)) for problem in translated.problems]
     try:
-        spec = TrainSpec.model_validate(given)
+        spec = TrainSpec.model_validate(translated.values)
     except ValidationError as error:
         raise SpecError(problems + [_problem(detail) for detail in error.errors()]) from error
     if problems:
         raise SpecError(problems)
-    return spec
+    return spec, [replace(note, path=_flag(note.path)) for note in translated.notes]
 
 
 def help_text(program: str = "torchrun … -m kfjob.trainer") -> str:
@@ -93,9 +104,11 @@ def _known(argument: str, text: str | None, problems: list[Problem]) -> tuple[st
     positive = name.removeprefix("no_")
     if name not in fields and positive in fields and fields[positive].annotation is bool and text is None:
         return positive, False
+    if name in ALIASES and name not in fields:
+        return name, text if text is not None else True
     if name not in fields:
-        near = difflib.get_close_matches(name, fields, n=1)
-        hint = f"did you mean `--{near[0].replace('_', '-')}`?" if near else "`--help` lists all arguments"
+        near = difflib.get_close_matches(name, [*fields, *ALIASES], n=1)
+        hint = f"did you mean `{_flag(near[0])}`?" if near else "`--help` lists all arguments"
         problems.append(Problem(title=f"unknown argument `{argument}`", hint=hint))
     elif text is not None:
         return name, _parsed(text)
@@ -116,8 +129,12 @@ def _parsed(text: str) -> Any:
     return text
 
 
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
 def _problem(detail: Any) -> Problem:
     path = ".".join(str(part) for part in detail["loc"] if part not in ("str", "ModelShape"))
     message = detail["msg"].removeprefix("Value error, ")
-    argument = f"--{path.replace('_', '-')}" if path else ""
+    argument = _flag(path) if path else ""
     return Problem(title=f"{f'`{argument}`: ' if argument else ''}{message[0].lower()}{message[1:]}", path=argument)

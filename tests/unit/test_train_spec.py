@@ -58,7 +58,7 @@ specs = st.builds(
     epochs=st.none() | st.integers(1, 100),
     max_minutes=st.none() | positive,
     lr=st.floats(min_value=1e-3, max_value=1),
-    min_lr=st.none() | st.floats(0, 1e-3),
+    min_lr=st.none() | st.floats(1e-9, 1e-3),
     schedule=st.sampled_from(get_args(Schedule)),
     warmup_fraction=st.none() | st.floats(0, 1),
     betas=st.tuples(st.floats(0, 0.999), st.floats(0, 0.999)),
@@ -67,6 +67,7 @@ specs = st.builds(
     checkpoint_dir=st.none() | texts,
     resume=texts,
     keep_last=st.integers(0, 100),
+    eval_every=st.just(1),
     debug=st.booleans(),
 )
 
