@@ -76,13 +76,14 @@ class Workers:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._pool = [Worker(folder / f"{rank}.log") for rank in range(2)]
+        self._pool: list[Worker] = []
         self._runs = 0
 
     def run(self, program, arguments, *, world_size=1, local_world_size=None):
         """The result of each rank."""
         self._runs += 1
         store = self._folder / f"store-{self._runs}"
+        self._pool += [Worker(self._folder / f"{rank}.log") for rank in range(len(self._pool), world_size)]
         pool = self._pool[:world_size]
         for rank, worker in enumerate(pool):
             ranks = {"rank": rank, "world_size": world_size, "local_world_size": local_world_size or world_size}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import importlib
 import json
 import math
 import os
@@ -19,7 +20,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 
 from kfjob.errors import KfjobError
-from kfjob.spec.train import TrainSpec
+from kfjob.spec.train import TrainSpec, eval_batch_size
 from kfjob.trainer import checkpoint, metrics
 from kfjob.trainer.data.sources import open_data
 from kfjob.trainer.data.stream import SampleStream
@@ -60,24 +61,29 @@ def trained(
     os.environ.update(environment or {})
     losses: dict[int, float] = {}
     batches: list[list[str]] = []
-    progress, batch = metrics.progress, SampleStream.batch
+    evaluations: list[tuple[int, int]] = []
+    progress, evaluation, batch = metrics.progress, metrics.evaluation, SampleStream.batch
 
     def heard(step: int, **figures: Any) -> str:
         losses[step] = figures["loss"]
         return progress(step, **figures)
+
+    def heard_evaluation(step: int, **figures: Any) -> str:
+        evaluations.append((step, figures["tokens"]))
+        return evaluation(step, **figures)
 
     def seen(self: SampleStream, size: int) -> Any:
         samples = batch(self, size)
         batches.append([hashlib.sha256(sample.tobytes()).hexdigest()[:16] for sample in samples])
         return samples
 
-    metrics.progress, SampleStream.batch = heard, seen  # type: ignore[method-assign]
+    metrics.progress, metrics.evaluation, SampleStream.batch = heard, heard_evaluation, seen  # type: ignore[method-assign]
     try:
         stop = StopAfter(stop_after if only_rank in (None, ranks.rank) else None)
         outcome = train(TrainSpec(**spec), ranks, stop, metrics.Startup())  # type: ignore[arg-type]
     finally:
-        metrics.progress, SampleStream.batch = progress, batch  # type: ignore[method-assign]
-    return {"losses": losses, "batches": batches, "outcome": vars(outcome)}
+        metrics.progress, metrics.evaluation, SampleStream.batch = progress, evaluation, batch  # type: ignore[method-assign]
+    return {"losses": losses, "batches": batches, "outcome": vars(outcome), "evaluations": evaluations}
 
 
 def poisoned(ranks: Ranks, *, spec: dict[str, Any], steps: list[int], rank: int) -> dict[str, Any]:
@@ -216,7 +222,7 @@ def evaluated(ranks: Ranks, *, spec: dict[str, Any]) -> list[float]:
     strategy = make_strategy(parsed, ranks)
     samples = open_data(parsed, rank=ranks.rank, world_size=ranks.world_size).validation
     model = build_model(parsed, strategy, ranks.device)
-    loss, tokens = evaluate(model, samples, batch_size=parsed.micro_batch_size, ranks=ranks, strategy=strategy)
+    loss, tokens = evaluate(model, samples, batch_size=eval_batch_size(parsed), ranks=ranks, strategy=strategy)
     return [loss, tokens]
 
 
@@ -242,6 +248,13 @@ def _fail(rank: int, failing: list[int]) -> None:
         raise KfjobError(f"rank {rank} has no data")
 
 
+def forget_groups() -> None:
+    """DeepSpeed keeps the process groups of the run before, and a process elsewhere has one run only."""
+    if groups := sys.modules.get("deepspeed.utils.groups"):
+        importlib.reload(groups)
+        sys.modules["deepspeed.comm.comm"].cdb = None  # type: ignore[attr-defined]
+
+
 def serve(requests: int, answers: int) -> None:
     """Run what is asked for until there is nothing more to come."""
     warnings.simplefilter("error")
@@ -261,6 +274,7 @@ def serve(requests: int, answers: int) -> None:
                 result = {"error": traceback.format_exc()}
             if dist.is_initialized():
                 dist.destroy_process_group()
+            forget_groups()
             answer.write(json.dumps(result, default=str) + "\n")
             answer.flush()
 
