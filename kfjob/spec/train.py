@@ -97,9 +97,6 @@ class TrainSpec(BaseModel):
         le=3,
         description="deepspeed: ranks share nothing (0), the optimiser (1), gradients too (2), parameters too (3)",
     )
-    nvme_offload: str | None = Field(
-        default=None, description="deepspeed at stage 3: a folder on a fast local disk for parameters and optimiser"
-    )
     comms_logger: bool = Field(default=False, description="deepspeed: count what is exchanged, and print it at the end")
     precision: Precision = Field(
         default="bf16",
@@ -232,8 +229,6 @@ class TrainSpec(BaseModel):
             raise ValueError("schedule plateau goes by evaluations: give eval_every")
         if self.schedule == "exponential" and final_lr(self) == 0:
             raise ValueError("schedule exponential never reaches 0: give a min_lr above it")
-        if self.nvme_offload and (self.strategy, self.zero_stage) != ("deepspeed", 3):
-            raise ValueError("nvme_offload is of strategy deepspeed at zero_stage 3")
         if self.cpu_offload and (
             self.strategy not in ("fsdp", "deepspeed") or (self.strategy, self.zero_stage) == ("deepspeed", 0)
         ):

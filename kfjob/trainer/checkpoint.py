@@ -32,6 +32,7 @@ from kfjob.trainer import manifest, metrics
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.manifest import Manifest
 from kfjob.trainer.metrics import log
+from kfjob.trainer.shapes import whole_shape
 from kfjob.trainer.storage import Storage, split
 
 FULL = "model.pt"
@@ -347,7 +348,7 @@ def roll_back(checkpoints: Checkpoints | None, model: nn.Module, state: State, r
 
 def parameter_shapes(model: nn.Module) -> dict[str, list[int]]:
     """Name and whole shape of each parameter, whatever the strategy."""
-    return {name.removeprefix("module."): list(parameter.shape) for name, parameter in model.named_parameters()}
+    return {name.removeprefix("module."): list(whole_shape(parameter)) for name, parameter in model.named_parameters()}
 
 
 def _same_shape(checkpoint: Checkpoint, here: dict[str, list[int]]) -> None:

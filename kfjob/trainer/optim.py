@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from kfjob.spec.train import TrainSpec, final_lr, warmup_steps
+from kfjob.trainer.shapes import whole_shape
 
 
 def make_optimizer(model: nn.Module, spec: TrainSpec) -> torch.optim.AdamW:
@@ -19,11 +20,11 @@ def make_optimizer(model: nn.Module, spec: TrainSpec) -> torch.optim.AdamW:
 
 
 def groups(parameters: Iterable[nn.Parameter], spec: TrainSpec) -> list[dict[str, Any]]:
-    """The parameters that decay, and those that do not; DeepSpeed's stage 3 keeps the shape elsewhere."""
+    """The parameters that decay, and those that do not."""
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     found = [
-        {"params": [p for p in trained if len(getattr(p, "ds_shape", p.shape)) >= 2], "weight_decay": spec.weight_decay},
-        {"params": [p for p in trained if len(getattr(p, "ds_shape", p.shape)) < 2], "weight_decay": 0.0},
+        {"params": [p for p in trained if len(whole_shape(p)) >= 2], "weight_decay": spec.weight_decay},
+        {"params": [p for p in trained if len(whole_shape(p)) < 2], "weight_decay": 0.0},
     ]
     return [group for group in found if group["params"]]
 

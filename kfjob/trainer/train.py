@@ -11,7 +11,7 @@ import torch
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec, eval_batch_size
 from kfjob.trainer import flops, metrics
-from kfjob.trainer.checkpoint import Checkpoint, ModelState, find, load, make_checkpoints, parameter_shapes, prepare, roll_back
+from kfjob.trainer.checkpoint import Checkpoint, find, load, make_checkpoints, parameter_shapes, prepare, roll_back
 from kfjob.trainer.data.permutation import mixed
 from kfjob.trainer.data.sources import Data, open_data
 from kfjob.trainer.data.stream import Position, merged
@@ -68,7 +68,7 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
     shapes = parameter_shapes(model)
     parameters = sum(math.prod(shape) for shape in shapes.values())
     startup.lap("model")
-    state = ModelState(model, optimizer)
+    state = strategy.held(model, optimizer)
     with ranks.together():
         reports = closing.enter_context(open_reports(spec, log_rank=ranks.rank == spec.log_rank))
     checkpoints = None

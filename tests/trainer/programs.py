@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import importlib
+import importlib
 import json
 import math
 import os
@@ -255,6 +256,13 @@ def forget_groups() -> None:
         sys.modules["deepspeed.comm.comm"].cdb = None  # type: ignore[attr-defined]
 
 
+def forget_groups() -> None:
+    """DeepSpeed keeps the process groups of the run before, and a process elsewhere has one run only."""
+    if groups := sys.modules.get("deepspeed.utils.groups"):
+        importlib.reload(groups)
+        sys.modules["deepspeed.comm.comm"].cdb = None  # type: ignore[attr-defined]
+
+
 def serve(requests: int, answers: int) -> None:
     """Run what is asked for until there is nothing more to come."""
     warnings.simplefilter("error")
@@ -274,6 +282,7 @@ def serve(requests: int, answers: int) -> None:
                 result = {"error": traceback.format_exc()}
             if dist.is_initialized():
                 dist.destroy_process_group()
+            forget_groups()
             forget_groups()
             answer.write(json.dumps(result, default=str) + "\n")
             answer.flush()

@@ -8,6 +8,7 @@ from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.strategies.base import Single, Strategy
 from kfjob.trainer.strategies.copies import DataParallel, DistributedDataParallel
 from kfjob.trainer.strategies.fsdp import FullyShardedDataParallel
+from kfjob.trainer.strategies.zero import DeepSpeed
 
 __all__ = ["Single", "Strategy", "make_strategy", "named"]
 
@@ -22,6 +23,8 @@ def make_strategy(spec: TrainSpec, ranks: Ranks) -> Strategy:
         if ranks.world_size > 1:
             raise KfjobError(f"strategy `none` is a single process, here are {ranks.world_size}", hint="use `fsdp` or `ddp`")
         return Single(spec, ranks)
+    if spec.strategy == "deepspeed":
+        return DeepSpeed(spec, ranks)
     if spec.strategy == "dp":
         return DataParallel(spec, ranks)
     return DistributedDataParallel(spec, ranks) if spec.strategy == "ddp" else FullyShardedDataParallel(spec, ranks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from kfjob.spec.train import TrainSpec
+from kfjob.trainer.checkpoint import ModelState, State
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.optim import make_optimizer
 
@@ -39,13 +41,16 @@ class Strategy(Protocol):
         """Add the gradient of `loss`, this rank's sum divided by the tokens of all ranks."""
 
     def clip(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor | None:
-        """Limit the whole gradient's norm, and return what it was; None where only `update` gets to know it."""
+        """Limit the whole gradient's norm, and return what it was; None where `update` tells it, or fp16 has overflowed."""
 
     def update(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor | None:
         """Take the step and forget the gradients; the norm, where `clip` did not know it."""
 
     def skip(self, optimizer: torch.optim.Optimizer) -> None:
         """Forget the gradients instead."""
+
+    def held(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> State:
+        """The tensors of both, for checkpoints."""
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint must hold beside model and optimiser. Small, and the same on every rank."""
@@ -64,6 +69,7 @@ class Single:
         """Compute in what the spec says: by autocast, or with parameters of that type."""
         self._spec, self._device = spec, ranks.device
         self._scale = 1.0
+        self._overflow: Tensor | None = None
         # fp16 has no small numbers: the loss is scaled up, and a step with an overflow is left out (torch's own rule)
         self._scaler = torch.amp.GradScaler(ranks.device.type, enabled=spec.precision == "fp16")
 
@@ -95,19 +101,25 @@ class Single:
     def clip(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor | None:
         """As torch does, on sharded tensors too."""
         self._scaler.unscale_(optimizer)
-        return torch.nn.utils.clip_grad_norm_(model.parameters(), self._spec.grad_clip or float("inf"))
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), self._spec.grad_clip or float("inf"))
+        self._overflow = norm if self._scaler.is_enabled() and not math.isfinite(norm) else None
+        return norm if self._overflow is None else None
 
     def update(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor | None:  # noqa: ARG002 -- the protocol's
-        """Unless fp16 has overflowed."""
+        """Unless fp16 has overflowed, which is no fault of the run: the scale is lower then."""
         self._scaler.step(optimizer)
         self._scaler.update()
         optimizer.zero_grad()
-        return None
+        return self._overflow
 
     def skip(self, optimizer: torch.optim.Optimizer) -> None:
         """Zero them; a loss scale takes note of what `clip` has seen."""
         self._scaler.update()
         optimizer.zero_grad()
+
+    def held(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> State:
+        """As torch names them."""
+        return ModelState(model, optimizer)
 
     def state(self) -> dict[str, Any]:
         """The scale of the loss."""

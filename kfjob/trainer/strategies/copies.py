@@ -10,6 +10,7 @@ from torch import nn
 
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec
+from kfjob.trainer.checkpoint import State
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.metrics import log
 from kfjob.trainer.strategies.base import Single
@@ -56,3 +57,8 @@ class DataParallel(Single):
     def wrap_model(self, model: nn.Module) -> nn.Module:
         """Wrap the whole model."""
         return nn.DataParallel(model, device_ids=self._devices)
+
+    def held(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> State:
+        """By the names that the model has by itself."""
+        assert isinstance(model, nn.DataParallel)  # noqa: S101 -- what wrap_model returned
+        return super().held(model.module, optimizer)
