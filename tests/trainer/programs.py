@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import importlib
-import importlib
 import json
 import math
 import os
@@ -62,7 +61,7 @@ def trained(
     os.environ.update(environment or {})
     losses: dict[int, float] = {}
     batches: list[list[str]] = []
-    evaluations: list[tuple[int, int]] = []
+    evaluations: list[tuple[int, int, float]] = []
     progress, evaluation, batch = metrics.progress, metrics.evaluation, SampleStream.batch
 
     def heard(step: int, **figures: Any) -> str:
@@ -70,7 +69,7 @@ def trained(
         return progress(step, **figures)
 
     def heard_evaluation(step: int, **figures: Any) -> str:
-        evaluations.append((step, figures["tokens"]))
+        evaluations.append((step, figures["tokens"], figures["loss"]))
         return evaluation(step, **figures)
 
     def seen(self: SampleStream, size: int) -> Any:
@@ -116,6 +115,36 @@ def poisoned_and_refused(ranks: Ranks, **arguments: Any) -> str:
     except KfjobError as error:
         return str(error)
     raise AssertionError("the run was not refused")
+
+
+def without_memory(ranks: Ranks, *, spec: dict[str, Any]) -> str:
+    """The message of a run whose first forward pass finds no memory."""
+    trainer: Any = sys.modules[train.__module__]
+    own = trainer.token_loss
+
+    def full(*args: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.\nmore words")
+
+    trainer.token_loss = full
+    try:
+        return refused(ranks, spec=spec)
+    finally:
+        trainer.token_loss = own
+
+
+def logits(ranks: Ranks, *, spec: dict[str, Any]) -> list[Any]:
+    """What the model of the spec says of the tokens 0 to 31, after loading the checkpoint that `resume` names."""
+    parsed = TrainSpec(**spec)
+    strategy = make_strategy(parsed, ranks)
+    model = build_model(parsed, strategy, ranks.device)
+    if parsed.resume != "auto":
+        found = checkpoint.find(parsed.resume, None, ranks)
+        assert found
+        checkpoint.load(found, model, checkpoint.ModelState(model, strategy.optimizer(model)))
+    ids = torch.arange(32).reshape(2, 16)
+    with torch.no_grad():
+        said: list[Any] = model.eval()(input_ids=ids).logits.tolist()
+    return said
 
 
 def refused(ranks: Ranks, *, spec: dict[str, Any]) -> str:
@@ -256,13 +285,6 @@ def forget_groups() -> None:
         sys.modules["deepspeed.comm.comm"].cdb = None  # type: ignore[attr-defined]
 
 
-def forget_groups() -> None:
-    """DeepSpeed keeps the process groups of the run before, and a process elsewhere has one run only."""
-    if groups := sys.modules.get("deepspeed.utils.groups"):
-        importlib.reload(groups)
-        sys.modules["deepspeed.comm.comm"].cdb = None  # type: ignore[attr-defined]
-
-
 def serve(requests: int, answers: int) -> None:
     """Run what is asked for until there is nothing more to come."""
     warnings.simplefilter("error")
@@ -282,7 +304,6 @@ def serve(requests: int, answers: int) -> None:
                 result = {"error": traceback.format_exc()}
             if dist.is_initialized():
                 dist.destroy_process_group()
-            forget_groups()
             forget_groups()
             answer.write(json.dumps(result, default=str) + "\n")
             answer.flush()
