@@ -237,7 +237,8 @@ def measured_peak(ranks: Ranks, *, spec: dict[str, Any]) -> int:
 def _whole_gradients(model: Any) -> list[torch.Tensor]:
     """What FSDP2 keeps of micro-batches that are not exchanged; it has no public way to them."""
     groups = [unit._get_fsdp_state()._fsdp_param_group for unit in model.modules() if hasattr(unit, "_get_fsdp_state")]
-    return [p._unsharded_param.grad for group in groups if group for p in group.fsdp_params]
+    found = [p._unsharded_param.grad for group in groups if group for p in group.fsdp_params]
+    return [gradient for gradient in found if gradient is not None]
 
 
 def _nbytes(tensors: list[Any]) -> int:

@@ -38,6 +38,10 @@ CASES = [
     ({"strategy": "fsdp", "gradient_accumulation_steps": 2}, 2, 2),
     ({"strategy": "none", "loss_chunk": 64}, 1, 1),
     ({"strategy": "fsdp", "precision": "bf16", "loss_chunk": 64}, 2, 2),
+    ({"strategy": "fsdp", "sharding": "no_shard"}, 2, 2),
+    ({"strategy": "fsdp", "sharding": "hybrid_shard_grad_op"}, 2, 1),
+    ({"strategy": "fsdp", "sharding": "hybrid", "shard_size": 2}, 2, 1),
+    ({"strategy": "fsdp", "gradient_accumulation_steps": 2, "accumulate": "sharded"}, 2, 2),
 ]
 
 

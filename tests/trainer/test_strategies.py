@@ -16,7 +16,7 @@ ALIKE = [
     (2, FSDP | {"accumulate": "sharded", "micro_batch_size": 1, "gradient_accumulation_steps": 4}),
     (2, FSDP | {"prefetch": 2}),
     (2, FSDP | {"cpu_offload": True}),
-    (2, FSDP | {"wrap": ["LlamaMLP", "LlamaDecoderLayer"]}),
+    (2, FSDP | {"wrap": ["LlamaDecoderLayer"]}),
     (2, FSDP | {"activation_checkpointing": True, "recompute": "cheap"}),
     (2, FSDP | {"activation_checkpointing": True, "recompute_every": 2}),
     (2, FSDP | {"activation_offload": True}),
@@ -116,6 +116,14 @@ def test_a_chain_through_strategies_and_numbers_of_ranks(workers, tiny, referenc
 )
 def test_what_cannot_be_is_refused(workers, tiny, ranks, change, message):
     assert message in workers.run("refused", {"spec": tiny | change}, world_size=ranks)[0]
+
+
+def test_units_inside_units(workers, tiny):
+    """Fresh weights are drawn unit by unit, so one process with the same units is the reference."""
+    spec = tiny | {"wrap": ["LlamaMLP", "LlamaDecoderLayer"]}
+    (whole,) = workers.run("trained", {"spec": spec | {"strategy": "none", "micro_batch_size": 8}})
+    for result in workers.run("trained", {"spec": spec | FSDP}, world_size=2):
+        assert losses(result) == pytest.approx(losses(whole), abs=SAME, rel=0)
 
 
 def test_a_wrong_layer_class_is_told_what_there_is(workers, tiny):
