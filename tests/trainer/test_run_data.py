@@ -83,7 +83,7 @@ def test_epochs_are_evaluated_in_a_run(workers, tiny, tokenised_chat):
     spec = tiny | {"data": str(tokenised_chat), "sequence_length": 96, "strategy": "none", "max_steps": None}
     spec |= {"epochs": 2, "evals_per_epoch": 2, "eval_batches": 1000}
     (result,) = workers.run("trained", {"spec": spec})
-    steps, tokens = zip(*result["evaluations"], strict=True)
+    steps, tokens, _ = zip(*result["evaluations"], strict=True)
     assert [round(step / steps[-1] * 4) for step in steps] == [1, 2, 3, 4]
     assert len(set(tokens)) == 1
 
