@@ -8,19 +8,10 @@ from kfjob.api import context
 from kfjob.backends.fake import FakeBackend
 from kfjob.cli.main import run
 
-KUBECONFIG = "current-context: test\ncontexts: [{name: test, context: {cluster: c, namespace: default}}]\n"
-
 
 @pytest.fixture
-def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBackend:
+def fake(here: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBackend:
     """A scripted cluster in the place of the real one, and settings of nobody."""
-    for name in ("KFJOB_BACKEND", "KFJOB_CONTEXT", "KFJOB_NAMESPACE", "KFJOB_ETCD_IMAGE"):
-        monkeypatch.delenv(name, raising=False)
-    (tmp_path / "kubeconfig").write_text(KUBECONFIG)
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
-    monkeypatch.setenv("KFJOB_STATE", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.chdir(tmp_path)
     backend = FakeBackend()
     real = context.open_backend
     monkeypatch.setattr(

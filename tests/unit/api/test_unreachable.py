@@ -10,15 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.conftest import KUBECONFIG_OF_A_PORT
+
 KFJOB = str(Path(sys.executable).with_name("kfjob"))
-KUBECONFIG = """
-apiVersion: v1
-kind: Config
-current-context: test
-clusters: [{{name: test, cluster: {{server: "http://127.0.0.1:{port}"}}}}]
-users: [{{name: test, user: {{}}}}]
-contexts: [{{name: test, context: {{cluster: test, user: test}}}}]
-"""
 
 
 @pytest.mark.parametrize("listening", [False, True], ids=["refused", "silent"])
@@ -27,7 +21,7 @@ def test_an_api_server_that_does_not_answer_is_exit_code_5_within_10_seconds(tmp
         server.bind(("127.0.0.1", 0))
         if listening:  # takes connections and never says a word
             server.listen()
-        (tmp_path / "kubeconfig").write_text(KUBECONFIG.format(port=server.getsockname()[1]))
+        (tmp_path / "kubeconfig").write_text(KUBECONFIG_OF_A_PORT.format(port=server.getsockname()[1]))
         env = {
             "KUBECONFIG": str(tmp_path / "kubeconfig"),
             "KFJOB_STATE": str(tmp_path),

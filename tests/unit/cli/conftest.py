@@ -8,21 +8,8 @@ from kfjob.api import context
 from kfjob.backends.kubernetes.backend import KubernetesBackend
 from kfjob.backends.kubernetes.client import Backoff, Client
 from kfjob.backends.kubernetes.fake import FakeTransport
-from tests.unit.api.conftest import KUBECONFIG, Shell
+from tests.unit.api.conftest import Shell
 from tests.unit.cli.objects import Objects
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder, and settings of nobody."""
-    for name in ("KFJOB_BACKEND", "KFJOB_CONTEXT", "KFJOB_NAMESPACE", "KFJOB_ETCD_IMAGE"):
-        monkeypatch.delenv(name, raising=False)
-    (tmp_path / "kubeconfig").write_text(KUBECONFIG)
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
-    monkeypatch.setenv("KFJOB_STATE", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.fixture

@@ -14,16 +14,9 @@ from moto import mock_aws
 
 from kfjob.api.doctor import aws
 from kfjob.cli.main import run
+from tests.unit.conftest import KUBECONFIG_OF_A_PORT
 
 KFJOB = str(Path(sys.executable).with_name("kfjob"))
-KUBECONFIG = """
-apiVersion: v1
-kind: Config
-current-context: test
-clusters: [{{name: test, cluster: {{server: "http://127.0.0.1:{port}"}}}}]
-users: [{{name: test, user: {{}}}}]
-contexts: [{{name: test, context: {{cluster: test, user: test}}}}]
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +54,7 @@ def test_a_cluster_that_does_not_answer_is_a_finding_within_seconds(tmp_path, li
         server.bind(("127.0.0.1", 0))
         if listening:
             server.listen()
-        (tmp_path / "kubeconfig").write_text(KUBECONFIG.format(port=server.getsockname()[1]))
+        (tmp_path / "kubeconfig").write_text(KUBECONFIG_OF_A_PORT.format(port=server.getsockname()[1]))
         began = time.monotonic()
         code = run(["doctor", "api server", "rights", "-o", "json"])
     (finding,) = json.loads(capsys.readouterr().out)
