@@ -280,10 +280,17 @@ def _fail(rank: int, failing: list[int]) -> None:
 
 
 def forget_groups() -> None:
-    """DeepSpeed keeps the process groups of the run before, and a process elsewhere has one run only."""
+    """DeepSpeed keeps things of the run before, and a process elsewhere has one run only.
+
+    Process groups, and the numbers it gives to modules and parameters, which must be the same on all ranks: here one rank may
+    have had more runs than another.
+    """
     if groups := sys.modules.get("deepspeed.utils.groups"):
         importlib.reload(groups)
         sys.modules["deepspeed.comm.comm"].cdb = None  # type: ignore[attr-defined]
+    if offload := sys.modules.get("deepspeed.runtime.zero.parameter_offload"):
+        offload.DeepSpeedZeRoOffload._register_deepspeed_module.__defaults__[0][0] = 0
+        sys.modules["deepspeed.runtime.zero.partition_parameters"].Init.param_id = 0  # type: ignore[attr-defined]
 
 
 def serve(requests: int, answers: int) -> None:
