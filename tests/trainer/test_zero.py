@@ -10,7 +10,7 @@ from kfjob.spec.memory import estimate, setup_of
 from kfjob.spec.models import PRESETS, parameter_count
 from kfjob.spec.train import TrainSpec
 
-# Stage 3 keeps parameters of up to 100 000 elements whole (stage3_param_persistence_threshold), as norms are: matrices are larger.
+# Stage 3 keeps parameters of up to 100 000 elements whole (stage3_param_persistence_threshold): the matrices are larger.
 SHAPE = {"vocab_size": 512, "hidden_size": 320, "intermediate_size": 640, "num_hidden_layers": 2, "num_attention_heads": 4}
 PARTS = ("parameters", "gradients", "optimizer")
 HALVED = {0: (), 1: ("optimizer",), 2: ("gradients", "optimizer"), 3: PARTS}
