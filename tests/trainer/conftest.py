@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -96,7 +97,7 @@ class Workers:
 
     def _answers(self, pool):
         """Of every rank. Where one has failed the others may wait for it for ever: all are ended then, and fresh ones made."""
-        answers: dict[Worker, dict] = {}
+        answers: dict[Worker, Any] = {}
         while len(answers) < len(pool):
             failed = any("error" in answer for answer in answers.values())
             waiting = {worker.source: worker for worker in pool if worker not in answers}

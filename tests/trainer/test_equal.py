@@ -18,8 +18,8 @@ terms of their norm, and the losses of micro-batches and ranks are added: two su
 GLOBAL = 8
 """Samples in a step."""
 
-FSDP = {"strategy": "fsdp"}
-ZERO = [{"strategy": "deepspeed", "zero_stage": stage} for stage in range(4)]
+FSDP: dict[str, object] = {"strategy": "fsdp"}
+ZERO: list[dict[str, object]] = [{"strategy": "deepspeed", "zero_stage": stage} for stage in range(4)]
 SHARED: list[dict[str, object]] = [
     {"strategy": "ddp"},
     FSDP | {"sharding": "full"},
