@@ -238,38 +238,6 @@ def zero_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, int]:
     return {"parameters": _nbytes(held), "gradients": gradients, "optimizer": _nbytes([*state, *masters])}
 
 
-def gathered(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
-    """The layers that FSDP2 gathers in a forward and a backward pass, in order; this rank's share; the types of sums."""
-    from torch.distributed.fsdp._fully_shard import _fsdp_param_group as fsdp
-
-    parsed = TrainSpec(**spec)
-    strategy = make_strategy(parsed, ranks)
-    model: Any = build_model(parsed, strategy, ranks.device)
-    order: list[str] = []
-    plain = fsdp.foreach_all_gather
-
-    def heard(parameters: Any, *args: Any, **more: Any) -> Any:
-        order.append(parameters[0]._param_fqn)
-        return plain(parameters, *args, **more)
-
-    fsdp.foreach_all_gather = heard
-    inputs = torch.zeros(1, parsed.sequence_length, dtype=torch.long)
-    passes = []
-    try:
-        with strategy.forward_backward(model, last=True):
-            loss = token_loss(model, inputs, inputs)
-            passes.append(order.copy())
-            order.clear()
-            strategy.backward(model, loss)
-            passes.append(order.copy())
-    finally:
-        fsdp.foreach_all_gather = plain
-    layers = [[name.split(".")[2] for name in names if ".layers." in name] for names in passes]
-    shares = [sum(p.to_local().numel() for p in layer.parameters()) for layer in model.model.layers]
-    groups = [unit._get_fsdp_state()._fsdp_param_group for unit in model.modules() if hasattr(unit, "_get_fsdp_state")]
-    return {"layers": layers, "shares": shares, "sums": sorted({str(group._reduce_dtype) for group in groups if group})}
-
-
 def exchanged(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
     """What a run with `comms_logger` moved, by operation in bytes, what it printed of that, and what ranks said they hold."""
     from deepspeed.comm.comm import comms_logger
