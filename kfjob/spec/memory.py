@@ -7,9 +7,9 @@ AdamW moments whatever the precision of the arithmetic. DeepSpeed keeps bf16 or 
 What a forward pass keeps was counted tensor by tensor in transformers' llama, mistral, qwen2 and gpt_neox blocks with attention
 that never writes its scores down (flash attention, as torch chooses it without a mask).
 
-tests/trainer/test_memory.py measures all of it on processes of this trainer, the peak of a step too; DeepSpeed and offloading
-are from the paper and the code alone. Not known to the formula: fragmentation, workspaces of libraries and the CUDA context,
-for which `RESERVED` stands.
+tests/trainer/test_memory.py measures all of it on processes of this trainer, the peak of a step too; of DeepSpeed what is held
+(test_zero.py). Its copies and buffers, and offloading, are from the paper and the code alone. Not known to the formula:
+fragmentation, workspaces of libraries and the CUDA context, for which `RESERVED` stands.
 """
 
 from __future__ import annotations

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import random
+import select
 import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,20 +57,20 @@ class Worker:
             )
         os.close(to_worker)
         os.close(from_worker)
-        self._from = os.fdopen(self._answers)
+        self.source = os.fdopen(self._answers)
 
     def start(self, request):
         os.write(self._requests, (json.dumps(request, default=str) + "\n").encode())
 
     def answer(self):
-        line = self._from.readline()
+        line = self.source.readline()
         assert line, f"the worker has ended:\n{self.log.read_text()[-3000:]}"
         return json.loads(line)
 
     def end(self):
         os.close(self._requests)
         self.process.wait(30)
-        self._from.close()
+        self.source.close()
 
 
 class Workers:
@@ -88,10 +90,27 @@ class Workers:
         for rank, worker in enumerate(pool):
             ranks = {"rank": rank, "world_size": world_size, "local_world_size": local_world_size or world_size}
             worker.start({"program": program, "store": store, "arguments": arguments, **ranks})
-        answers = [worker.answer() for worker in pool]
-        for answer, worker in zip(answers, pool, strict=True):
+        answers = self._answers(pool)
+        for worker, answer in answers.items():
             assert "error" not in answer, f"{answer['error']}\n{worker.log.read_text()[-3000:]}"
-        return [answer["result"] for answer in answers]
+        return [answers[worker]["result"] for worker in pool]
+
+    def _answers(self, pool):
+        """Of every rank. Where one has failed the others may wait for it for ever: all are ended then, and fresh ones made."""
+        answers: dict[Worker, Any] = {}
+        while len(answers) < len(pool):
+            failed = any("error" in answer for answer in answers.values())
+            waiting = {worker.source: worker for worker in pool if worker not in answers}
+            ready, _, _ = select.select(list(waiting), [], [], 20 if failed else None)
+            for source in ready:
+                answers[waiting[source]] = waiting[source].answer()
+            if not ready:
+                for worker in self._pool:
+                    worker.process.kill()
+                self.end()
+                self._pool = []
+                break
+        return answers
 
     def end(self):
         for worker in self._pool:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import importlib
+import io
 import json
+import logging
 import math
 import os
 import signal
@@ -209,6 +212,52 @@ def measured_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, int]:
     return measured | {"parameters": _nbytes(list(model.parameters())), "optimizer": _nbytes(state)}
 
 
+def zero_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, int]:
+    """Bytes of parameters, gradients (the most after any micro-batch) and optimiser that DeepSpeed holds on this rank."""
+    parsed = TrainSpec(**spec)
+    strategy = make_strategy(parsed, ranks)
+    engine: Any = build_model(parsed, strategy, ranks.device)
+    optimizer: Any = strategy.optimizer(engine)
+    inputs = torch.zeros(parsed.micro_batch_size, parsed.sequence_length, dtype=torch.long)
+    gradients = 0
+    for number in range(parsed.gradient_accumulation_steps):
+        with strategy.forward_backward(engine, last=number == parsed.gradient_accumulation_steps - 1):
+            strategy.backward(engine, token_loss(engine, inputs, inputs))
+            whole = [parameter.grad for parameter in engine.module.parameters()]
+            averaged = [one for group in getattr(optimizer, "averaged_gradients", {}).values() for one in group or ()]
+            shards = [getattr(optimizer, "grad_partitions_flat_buffer", None)]
+            gradients = max(gradients, _nbytes([one for one in (*whole, *averaged, *shards) if one is not None]))
+    strategy.update(engine, optimizer)
+    adam = getattr(optimizer, "optimizer", optimizer)
+    state = [value for values in adam.state.values() for value in values.values()]
+    masters = getattr(optimizer, "fp32_partitioned_groups_flat", None) or getattr(
+        optimizer, "single_partition_of_fp32_groups", []
+    )
+    parameters = list(engine.module.parameters())
+    held = [*parameters, *(parameter.ds_tensor for parameter in parameters if hasattr(parameter, "ds_tensor"))]
+    return {"parameters": _nbytes(held), "gradients": gradients, "optimizer": _nbytes([*state, *masters])}
+
+
+def exchanged(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
+    """What a run with `comms_logger` moved, by operation in bytes, what it printed of that, and what ranks said they hold."""
+    from deepspeed.comm.comm import comms_logger
+
+    comms_logger.reset_data()
+    said: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())
+    metrics.log.addHandler(handler)
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            trained(ranks, spec=spec)
+    finally:
+        metrics.log.removeHandler(handler)
+        comms_logger.enabled = False
+    moved = {name: sum(size * entry[0] for size, entry in sizes.items()) for name, sizes in comms_logger.comms_dict.items()}
+    return {"moved": moved, "printed": printed.getvalue(), "lines": [line for line in said if line.startswith("Device ")]}
+
+
 def measured_peak(ranks: Ranks, *, spec: dict[str, Any]) -> int:
     """Most bytes at once, from before the model is built to after the second step, by the allocator's own account."""
     parsed = TrainSpec(**spec)
@@ -280,10 +329,17 @@ def _fail(rank: int, failing: list[int]) -> None:
 
 
 def forget_groups() -> None:
-    """DeepSpeed keeps the process groups of the run before, and a process elsewhere has one run only."""
+    """DeepSpeed keeps things of the run before, and a process elsewhere has one run only.
+
+    Process groups, and the numbers it gives to modules and parameters, which must be the same on all ranks: here one rank may
+    have had more runs than another.
+    """
     if groups := sys.modules.get("deepspeed.utils.groups"):
         importlib.reload(groups)
         sys.modules["deepspeed.comm.comm"].cdb = None  # type: ignore[attr-defined]
+    if offload := sys.modules.get("deepspeed.runtime.zero.parameter_offload"):
+        offload.DeepSpeedZeRoOffload._register_deepspeed_module.__defaults__[0][0] = 0
+        sys.modules["deepspeed.runtime.zero.partition_parameters"].Init.param_id = 0  # type: ignore[attr-defined]
 
 
 def serve(requests: int, answers: int) -> None:

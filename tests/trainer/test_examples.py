@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from kfjob.spec.models import PRESETS, parameter_count
+
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 STARTED = re.compile(r"(RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|PET_.*|KFJOB_.*)")
@@ -74,3 +76,19 @@ def test_ddp_as_a_job_that_spawns_its_own_processes(tmp_path: Path):
     run(words, "ddp.py", **here)
     check_ddp(run([str(BIN / "kfjob"), "logs", "ddp"], "ddp.py", **here), 2)
     run([str(BIN / "kfjob"), "stop", "ddp"], "ddp.py", **here)
+
+
+@pytest.mark.local
+@pytest.mark.parametrize("stage", [1, *(pytest.param(stage, marks=pytest.mark.long) for stage in (0, 2, 3))])
+def test_zero_as_a_job(tmp_path: Path, stage: int):
+    words = [str(BIN / "kfjob"), "submit", "examples/zero.yaml", "--set", f"train.zero_stage={stage}", "--follow"]
+    here = {"KFJOB_BACKEND": "local", "KFJOB_STATE": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    run(words, "zero.yaml", **here)
+    lines = run([str(BIN / "kfjob"), "logs", "zero"], "zero.yaml", **here)
+    run([str(BIN / "kfjob"), "stop", "zero"], "zero.yaml", **here)
+    elements = parameter_count(PRESETS["tiny-llama"]) // (2 if stage else 1)
+    about = f"ZeRO Stage: {stage} | Optimizer: lr=5e-05 | betas=(0.9, 0.999) | eps=1e-08 | parameter count={elements}"
+    said = [found[0] for line in lines if (found := re.search(r"Device \d \| .*", line))]
+    assert said == [f"Device {rank} | {about}" for rank in range(2)]
+    assert sum("Comm. Op" in line for line in lines) == 1
+    assert any(re.search(r"all_?reduce", line) for line in lines)

@@ -135,7 +135,11 @@ def configuration(spec: TrainSpec, ranks: Ranks) -> dict[str, Any]:
         zero["offload_optimizer"] = place
         if spec.zero_stage == 3:
             zero["offload_param"] = place
-    return {
+    # the section alone switches it on, whatever its `enabled` says (deepspeed 0.19, comm/config.py), at the cost of waiting
+    counted = (
+        {"comms_logger": {"enabled": True, "prof_all": True, "verbose": False, "debug": False}} if spec.comms_logger else {}
+    )
+    return counted | {
         "train_micro_batch_size_per_gpu": spec.micro_batch_size,
         "gradient_accumulation_steps": 1,  # the loop says which micro-batch is the last
         "gradient_clipping": spec.grad_clip if spec.zero_stage else 0.0,
@@ -144,7 +148,6 @@ def configuration(spec: TrainSpec, ranks: Ranks) -> dict[str, Any]:
         "bf16": {"enabled": spec.precision == "bf16" and spec.zero_stage > 0},
         "torch_autocast": {"enabled": spec.precision == "bf16" and spec.zero_stage == 0, "dtype": "bfloat16"},
         "fp16": {"enabled": spec.precision == "fp16"},
-        "comms_logger": {"enabled": spec.comms_logger, "prof_all": True, "verbose": False, "debug": False},
         "steps_per_print": 10**9,
     }
 

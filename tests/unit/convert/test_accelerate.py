@@ -121,6 +121,22 @@ def test_accelerate_reads_the_options_as_it_reads_the_file(text, tmp_path):
             assert str(getattr(args, key)).lower() == str(value).lower()
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ("full", "FULL_SHARD"),
+        ("shard_grad_op", "SHARD_GRAD_OP"),
+        ("hybrid", "HYBRID_SHARD"),
+        ("hybrid_shard_grad_op", "_HYBRID_SHARD_ZERO2"),
+        ("no_shard", "NO_SHARD"),
+    ],
+)
+def test_no_sharding_is_lost(ours, theirs):
+    """accelerate's own step from FSDP's first version to its second loses the last three."""
+    train = {"model": "llama-3-8b", "data": "/d", "max_steps": 1, "sharding": ours}
+    assert exported(JobSpec.model_validate({"name": "a", "train": train}))["fsdp_config"]["fsdp_sharding_strategy"] == theirs
+
+
 def test_the_trainers_strategy_has_a_name_there():
     train = {"model": "llama-3-8b", "data": "/d", "max_steps": 1, "sharding": "shard_grad_op", "activation_checkpointing": True}
     made = exported(JobSpec.model_validate({"name": "a", "nodes": 2, "processes_per_node": 4, "train": train}))
