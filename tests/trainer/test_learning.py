@@ -6,6 +6,7 @@ Both begin with the same weights and read the same samples: on so short a way an
 from __future__ import annotations
 
 import json
+import logging
 from pydoc_data import topics
 
 import numpy as np
@@ -20,6 +21,7 @@ from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.model import build_model
 from kfjob.trainer.strategies import make_strategy
 
+log = logging.getLogger(__name__)
 SMALL = {
     "model": {
         "vocab_size": 512,
@@ -32,8 +34,9 @@ SMALL = {
     "sequence_length": 64,
     "micro_batch_size": 8,
     "lr": 1e-2,
+    "max_steps": 120,
 }
-TINY = {"model": "tiny-llama", "sequence_length": 128, "micro_batch_size": 16, "lr": 3e-3}
+TINY = {"model": "tiny-llama", "sequence_length": 128, "micro_batch_size": 16, "lr": 3e-3, "max_steps": 200}
 
 
 def language_reference(folder):
@@ -47,31 +50,27 @@ def language_reference(folder):
 
 
 @pytest.mark.parametrize(
-    ("make_text", "shape", "steps", "below"),
-    [
-        (language_reference, SMALL, 120, 5.0),
-        pytest.param(tiny_text.make, TINY, 200, 5.5, marks=pytest.mark.long),
-    ],
+    ("make_text", "size", "below"),
+    [(language_reference, SMALL, 5.0), pytest.param(tiny_text.make, TINY, 5.5, marks=pytest.mark.long)],
     ids=["short", "long"],
 )
-def test_a_model_learns_as_much_as_with_transformers_trainer(workers, tmp_path, make_text, shape, steps, below):
+def test_a_model_learns_as_much_as_with_transformers_trainer(workers, tmp_path, make_text, size, below):
     plan, tokens, _ = tokenize.plan_of([str(make_text(tmp_path / "text")), str(tmp_path / "tokens")])
     tokenize.tokenize(plan, tokens, workers=1)
     spec = {
         "data": str(tokens),
         "precision": "fp32",
         "strategy": "none",
-        "max_steps": steps,
         "min_lr": 0.0,
         "warmup_steps": 10,
-        "eval_every": steps,
+        "eval_every": size["max_steps"],
         "eval_batches": 10_000,
-        **shape,
+        **size,
     }
     (result,) = workers.run("trained", {"spec": spec})
     ((_, tokens_seen, ours),) = result["evaluations"]
     theirs, their_tokens = with_transformers(TrainSpec(**spec), tmp_path / "theirs")
-    print(f"held-out loss after {steps} steps: ours {ours:.4f}, transformers' Trainer {theirs:.4f}")
+    log.info("held-out loss: ours %.4f, transformers' Trainer %.4f", ours, theirs)
     assert tokens_seen == their_tokens
     assert ours < below < result["losses"]["1"] - 1
     assert ours == pytest.approx(theirs, rel=0.02)
