@@ -37,7 +37,7 @@ IMPORTS = "import torch, torch.distributed; from transformers.models.llama impor
 
 
 class InTurn:
-    """Stands in for the trainer's StopRequest, which the loop asks once a step: a step by hand is taken then, both are timed."""
+    """Stands in for the trainer's StopRequest, which the loop asks once a step: it takes one by hand then, and times both."""
 
     out_of_time = False
 

@@ -134,7 +134,7 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
         tokens, signals, out_of_time = ranks.total([own_tokens, stop.signal is not None, stop.out_of_time])
         if signals or out_of_time:
             reason = SIGNALLED if signals else f"max_minutes {spec.max_minutes:g}"
-            if step != (saved and saved.manifest.step):
+            if saved is None or saved.manifest.step != step:
                 saved = save(step, position)
             break
 
@@ -152,7 +152,8 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
 
         # Is it a good step? All ranks have the same numbers, so they decide alike.
         last = step + 1 == total_steps
-        log_due, save_due = (step + 1) % spec.log_every == 0 or last, last or _due(step + 1, spec.checkpoint_every)
+        log_due = last or _due(step + 1, spec.log_every)
+        save_due = last or _due(step + 1, spec.checkpoint_every)
         skipped = False
         if log_due or save_due or guard.every_step:
             step_loss = ranks.total([float(own_loss)])[0]
