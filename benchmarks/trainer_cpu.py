@@ -1,6 +1,6 @@
 """The trainer on CPU beside what one writes by hand, in one run.
 
-    python benchmarks/trainer_cpu.py [step] [data] [startup] [--rounds N]     all three without a name
+    python -m benchmarks.trainer_cpu [step] [data] [startup] [--rounds N]     all three without a name
 
 step      our loop over a hand-written one (plain_loops.py) of the same model, as one process, with DDP and with FSDP2 on two
           ranks. Both live in the same processes and take steps in turn, so that they meet the same disturbances; on a busy
@@ -43,7 +43,7 @@ class InTurn:
 
     def __init__(self, spec: TrainSpec, device: Any) -> None:
         """Begin with a step of ours."""
-        from plain_loops import PlainLoop
+        from benchmarks.plain_loops import PlainLoop
 
         self._by_hand = PlainLoop(spec, device)
         self.took: dict[str, list[tuple[float, float]]] = {"ours": [], "by hand": []}
@@ -86,7 +86,7 @@ def step(rounds: int) -> None:
     for strategy, ranks in CASES:
         spec = TrainSpec.model_validate(TINY | {"strategy": strategy, "micro_batch_size": 4, "max_steps": 10 * rounds})
         torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-        command = [sys.executable, *torchrun, __file__, "--in-turn", spec.model_dump_json()]
+        command = [sys.executable, *torchrun, "-m", "benchmarks.trainer_cpu", "--in-turn", spec.model_dump_json()]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
         done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
         took = json.loads(done.stdout.splitlines()[-1])
