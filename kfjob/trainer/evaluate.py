@@ -39,12 +39,12 @@ def evaluate(
     losses, tokens = [], 0
     for begin in range(0, len(samples), batch_size * ranks.world_size):
         own = begin + batch_size * ranks.rank
-        batch = batch_of(np.stack(samples[own : own + batch_size] or samples[:1]), ranks.device)
+        batch = np.stack(samples[own : own + batch_size] or samples[:1])
         if own >= len(samples):
-            batch = batch._replace(targets=torch.full_like(batch.targets, IGNORE))
+            batch[:, 1] = IGNORE
         with strategy.autocast():
-            losses.append(float(token_loss(model, *batch)))
-        tokens += counted(batch.targets)
+            losses.append(float(token_loss(model, *batch_of(batch, ranks.device))))
+        tokens += counted(batch)
     model.train()
     parts = ranks.gather((losses, tokens))
     total = sum(count for _, count in parts)

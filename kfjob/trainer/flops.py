@@ -73,8 +73,3 @@ def peak(device_name: str, precision: str) -> float | None:
     if precision == "fp32":
         return None
     return next((flops for part, flops in PEAKS.items() if part in device_name), None)
-
-
-def utilisation(*, tokens_per_second: float, flops_per_token: float, peak_flops: float) -> float:
-    """MFU of one device, as a share of 1."""
-    return tokens_per_second * flops_per_token / peak_flops

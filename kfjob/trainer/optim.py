@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -78,8 +78,7 @@ class Plateau:
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps of it."""
-        kept = {name: value for name, value in asdict(self).items() if name in ("factor", "best", "borne")}
-        return kept if math.isfinite(self.best) else {}
+        return {"factor": self.factor, "best": self.best, "borne": self.borne} if math.isfinite(self.best) else {}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from a `state`."""

@@ -35,7 +35,6 @@ class Window:
         elif not self._profiler and step == self._first:
             self._profiler = torch.profiler.profile(record_shapes=True, profile_memory=True)
             self._profiler.start()
-            self._began = step
 
     def __enter__(self) -> Self:
         """Nothing to do."""
@@ -49,7 +48,7 @@ class Window:
     def _write(self, last: int | None) -> None:
         assert self._profiler  # noqa: S101 -- the callers'
         self._profiler.stop()
-        path = self._folder / f"steps-{self._began}-{last or 'end'}-rank-{self._ranks.rank}.json"
+        path = self._folder / f"steps-{self._first}-{last or 'end'}-rank-{self._ranks.rank}.json"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._profiler.export_chrome_trace(str(path))

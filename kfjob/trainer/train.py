@@ -129,19 +129,20 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
         window.begin(step + 1)
         # The step's samples, and at the same time: is anyone asked to stop?
         position = data.train.position()
-        micro_batches = [batch_of(data.train.batch(spec.micro_batch_size), ranks.device) for _ in range(accumulation)]
-        own_tokens = sum(counted(batch.targets) for batch in micro_batches)
+        micro_batches = [data.train.batch(spec.micro_batch_size) for _ in range(accumulation)]
+        own_tokens = sum(map(counted, micro_batches))
         tokens, signals, out_of_time = ranks.total([own_tokens, stop.signal is not None, stop.out_of_time])
         if signals or out_of_time:
             reason = SIGNALLED if signals else f"max_minutes {spec.max_minutes:g}"
-            if step != (saved and saved.manifest.step):
+            if saved is None or saved.manifest.step != step:
                 saved = save(step, position)
             break
 
         # Forward, backward, update. Randomness is a function of seed, step and rank, so it needs no place in a checkpoint.
         torch.manual_seed(mixed(ranks.rank, mixed(step, spec.seed)))
         own_loss = torch.zeros((), device=ranks.device)
-        for number, batch in enumerate(micro_batches):
+        for number, samples in enumerate(micro_batches):
+            batch = batch_of(samples, ranks.device)
             with strategy.forward_backward(model, last=number == accumulation - 1):
                 with strategy.autocast():
                     part = token_loss(model, *batch) / tokens
@@ -151,7 +152,8 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
 
         # Is it a good step? All ranks have the same numbers, so they decide alike.
         last = step + 1 == total_steps
-        log_due, save_due = (step + 1) % spec.log_every == 0 or last, last or _due(step + 1, spec.checkpoint_every)
+        log_due = last or _due(step + 1, spec.log_every)
+        save_due = last or _due(step + 1, spec.checkpoint_every)
         skipped = False
         if log_due or save_due or guard.every_step:
             step_loss = ranks.total([float(own_loss)])[0]

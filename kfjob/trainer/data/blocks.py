@@ -41,7 +41,7 @@ class Blocks:
 
     def __getitem__(self, index: int) -> Sample:
         begin = index * self.length
-        return from_stream(self.tokens[begin : begin + self.length + 1].astype(np.int64))
+        return from_stream(self.tokens[begin : begin + self.length + 1])
 
 
 class Bins:
@@ -130,7 +130,8 @@ def _mapped(path: Path, dtype: np.dtype[Any], count: int, what: str) -> npt.NDAr
     size = path.stat().st_size if path.exists() else 0
     if size != count * dtype.itemsize:
         raise KfjobError(f"`{path}` has {size} bytes, {HEADER} promises {count} {what} of {dtype.itemsize} bytes")
-    return np.memmap(path, dtype=dtype, mode="r") if count else np.zeros(0, dtype)
+    # as a plain array: a slice of a memmap is a memmap, which costs several times as much to make
+    return np.asarray(np.memmap(path, dtype=dtype, mode="r")) if count else np.zeros(0, dtype)
 
 
 def open_samples(folder: Path, split: str, length: int, packing: Packing) -> Blocks | Bins:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from kfjob.trainer.data.documents import Document, Tokens
+from kfjob.trainer.data.documents import Document
 
 Sample = npt.NDArray[np.int64]
 """Shaped (2 or 3, length): inputs, targets, perhaps positions."""
@@ -20,9 +20,11 @@ IGNORE = -100
 """A target that counts for nothing."""
 
 
-def from_stream(tokens: Tokens) -> Sample:
+def from_stream(tokens: npt.NDArray[np.integer]) -> Sample:
     """A piece of `length` + 1 tokens of a stream."""
-    return np.stack([tokens[:-1], tokens[1:]])
+    sample = np.empty((2, len(tokens) - 1), dtype=np.int64)
+    sample[0], sample[1] = tokens[:-1], tokens[1:]
+    return sample
 
 
 def best_fit(sizes: Sequence[int], capacity: int) -> list[list[int]]:
