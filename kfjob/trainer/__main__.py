@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from kfjob.errors import KfjobError
 from kfjob.spec.arguments import help_text, read_argv
+from kfjob.spec.train import TrainSpec
 from kfjob.trainer.metrics import Outcome, Startup, log, start_logging
 
 
@@ -28,9 +29,23 @@ def main(argv: Sequence[str]) -> int:
         return error.exit_code
     for note in notes:
         log.info("Note %s", note.title)
+    if spec.spawn and not spec.dry_run:
+        return _spawned(spec)
     from kfjob.trainer.run import run
 
     return run(spec, startup)
+
+
+def _spawned(spec: TrainSpec) -> int:
+    """The exit code of ranks that are children of this process."""
+    from kfjob.trainer.spawn import spawn
+
+    try:
+        return spawn(spec)
+    except KfjobError as error:
+        sys.stderr.write(f"{error}\n")
+        log.error(Outcome(outcome="failed", reason=error.title).line())
+        return error.exit_code
 
 
 if __name__ == "__main__":

@@ -101,7 +101,7 @@ def before_operation(number: int, told: int) -> Callable[[], None]:
 
 
 OPERATIONS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.scandir", "shutil.rmtree")
-VARYING = re.compile(r".*/(?=\.?[a-z]*-?step-)|-?\d{6}|-[0-9a-f]{8}")
+VARYING = re.compile(r".*/(?=\.?[a-z]*-?step-)|-\d{6}(-[0-9a-f]{8})?")
 """What differs from kill to kill in the path of a file: its place, the step and the save's token."""
 VISIBLE = re.compile(r"(?:\.replaced-)?(step-\d{6})")
 
