@@ -27,7 +27,7 @@ from kfjob.trainer import metrics
 from kfjob.trainer.model import meta_model
 from kfjob.trainer.run import run
 
-PATIENCE = 120.0
+PATIENCE = 300.0
 HEARTBEATS = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3"
 
 
@@ -166,14 +166,14 @@ def uninterrupted(spec: dict[str, Any], folder: Path) -> dict[int, str]:
 def deaths(spec: dict[str, Any], folder: Path, count: int) -> None:
     """So many kills of one rank or the other; torchrun may restart them just as often."""
     draw = random.Random(3)  # noqa: S311 -- moments of kills
-    spec |= {"checkpoint_dir": str(folder / "checkpoints"), "checkpoint_every": 1, "max_steps": 12 * count + 12}
+    spec |= {"checkpoint_dir": str(folder / "checkpoints"), "checkpoint_every": 1, "max_steps": 6 * count + 6}
     whole = uninterrupted(spec, folder)
     with Agents(spec, folder / "killed", "2", restarts=count) as agents:
         agents.start(0)
         agents.start(1)
         seen = 0
         for number in range(count):
-            agents.wait_for_step(seen + draw.randint(2, 10))
+            agents.wait_for_step(seen + draw.randint(1, 5))
             time.sleep(draw.random() * 0.05)  # the moment is the test
             result = one_death(agents, draw.randrange(2))
             say({"number": number, **result})

@@ -80,7 +80,9 @@ class Answers(BaseHTTPRequestHandler):
             wanted = json.loads(asked)
             name = f"{wanted['organization']}/{wanted['name']}"
             self.server.repositories.setdefault(f"models/{name}", {})
-            self.server.private |= {name} if wanted.get("private") else set()
+            self.server.private |= (
+                {name} if "private" in (wanted.get("visibility"), wanted.get("private") and "private") else set()
+            )
             answer: dict[str, Any] = {"url": f"{self.server.endpoint}/{name}", "id": name}
         elif "/preupload/" in path:
             files = json.loads(asked)["files"]
