@@ -42,7 +42,7 @@ def spawn(spec: TrainSpec) -> int:
     ended = (signal.SIGTERM, signal.SIGINT)
     before = {number: signal.getsignal(number) for number in ended}
     with tempfile.TemporaryDirectory(prefix="kfjob-") as folder:
-        context = start(_rank, (spec, str(Path(folder, "store"))), nprocs=spec.spawn, join=False)
+        context = start(_rank, (spec, str(Path(folder, "store"))), nprocs=spec.spawn, join=False)  # type: ignore[no-untyped-call]
         children = list(context.processes)
 
         def pass_on(number: int, frame: FrameType | None) -> None:

@@ -383,3 +383,13 @@ def test_unknown_ones_are_refused_with_a_suggestion():
 def test_what_launchers_say_of_a_rank_is_no_argument():
     assert from_argv(["--local_rank=1", "--model=tiny-llama", "--data=d", "--max-steps=1"]).max_steps == 1
     assert from_argv(["--model=tiny-llama", "--data=d", "--max-steps=1", "--local-rank", "0"]).max_steps == 1
+
+
+def test_spawning_is_for_a_job_without_a_launcher():
+    text = "name: j\nimage: i\nlauncher: {}\ntrain:\n  model: tiny-llama\n  data: d\n  max_steps: 1\n  spawn: 2\n"
+    with pytest.raises(SpecError) as raised:
+        load(text.format("torchrun"), file="j.yaml")
+    (problem,) = raised.value.problems
+    assert (problem.line, problem.path) == (8, "train.spawn")
+    assert problem.hint == "use `launcher: python`, or `processes_per_node` instead of `spawn`"
+    assert load(text.format("python"), file="j.yaml").spec.train
