@@ -37,12 +37,12 @@ Packing = Literal["stream", "documents", "pad"]
 Schedule = Literal["cosine", "linear", "constant", "exponential", "plateau", "wsd"]
 
 
-def _is_shape(model: object) -> str:
+def _way(model: object) -> str:
     """Which of the two ways to say what the model is: a fault is then told of that one only."""
-    return "str" if isinstance(model, str) else "ModelShape"
+    return "ModelShape" if isinstance(model, dict | ModelShape) else "str"
 
 
-Model = Annotated[Annotated[str, Tag("str")] | Annotated[ModelShape, Tag("ModelShape")], Discriminator(_is_shape)]
+Model = Annotated[Annotated[str, Tag("str")] | Annotated[ModelShape, Tag("ModelShape")], Discriminator(_way)]
 
 
 class TrainSpec(BaseModel):

@@ -116,13 +116,15 @@ def complete(storage: Storage, *, aloud: bool = False) -> list[Checkpoint]:
 def find(resume: str, storage: Storage | None, ranks: Ranks) -> Checkpoint | None:
     """The checkpoint to go on from, the same on every rank: verified, or None for a fresh start.
 
-    `auto` takes the newest good one. `none` and a path count for the first start of a launch only: when torchrun restarts the
-    ranks of the same launch they go on from what that launch has written.
+    `auto` takes the newest good one, and so does the name of `storage` itself. `none` and another path count for the first
+    start of a launch only: when torchrun restarts the ranks of the same launch they go on from what that launch has written.
 
     Raises:
         KfjobError: the checkpoint asked for is damaged, or `storage` holds a later one of another launch, which would be taken
             for the newest the next time.
     """
+    if storage and resume not in ("auto", "none") and storage_of(resume) == storage:
+        resume = "auto"
     own: list[Checkpoint] = []
     with ranks.together():
         if ranks.first and storage:

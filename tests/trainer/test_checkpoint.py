@@ -134,6 +134,8 @@ def test_a_folder_that_is_asked_for_gives_its_newest_good_one(workers, tiny, cop
     (result,) = workers.run("trained", {"spec": spec})
     assert list(result["losses"]) == ["4", "5", "6"]
     assert sorted(path.name for path in copy.iterdir() if path.is_dir()) == ["step-000003", "step-000006"]
+    assert found(workers, copy, resume=f"{copy}/", world_size=1) == "step-000003"  # its own folder: as `auto`, and set aside
+    assert not (copy / "step-000006").exists()
     flip(copy / "step-000003" / "__0_0.distcp", 5000)
     (said,) = workers.run("refused", {"spec": spec | {"checkpoint_dir": None}})
     assert f"error: checkpoint `{copy}` is damaged" in said
