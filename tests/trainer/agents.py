@@ -102,6 +102,12 @@ class Agents:
         self.wait(lambda: not self.running, "the end")
         return self.codes
 
+    def stop(self) -> None:
+        """SIGTERM to all, and wait for them."""
+        for child in self.running.values():
+            os.kill(child, signal.SIGTERM)
+        self.end()
+
     def kill(self, number: int) -> None:
         """A node that is gone: the agent and its rank."""
         pids = [line["pid"] for line in self.heard("start") if line["agent"] == number]
@@ -154,21 +160,12 @@ def rank(spec: dict[str, Any], folder: Path, agent: int) -> int:
     return run(TrainSpec(**spec), metrics.Startup())
 
 
-def uninterrupted(spec: dict[str, Any], folder: Path) -> dict[int, str]:
-    """The losses when nothing happens."""
-    with Agents(spec | {"checkpoint_dir": None}, folder / "whole", "2", restarts=0) as agents:
-        agents.start(0)
-        agents.start(1)
-        assert agents.end() == {0: 0, 1: 0}
-        return agents.losses()
-
-
 def deaths(spec: dict[str, Any], folder: Path, count: int) -> None:
-    """So many kills of one rank or the other; torchrun may restart them just as often."""
+    """So many kills of one rank or the other; torchrun may restart them just as often. Then as many steps without any."""
     draw = random.Random(3)  # noqa: S311 -- moments of kills
-    spec |= {"checkpoint_dir": str(folder / "checkpoints"), "checkpoint_every": 1, "max_steps": 6 * count + 6}
-    whole = uninterrupted(spec, folder)
-    with Agents(spec, folder / "killed", "2", restarts=count) as agents:
+    spec |= {"max_steps": 10**6}
+    kept = {"checkpoint_dir": str(folder / "checkpoints"), "checkpoint_every": 1}
+    with Agents(spec | kept, folder / "killed", "2", restarts=count) as agents:
         agents.start(0)
         agents.start(1)
         seen = 0
@@ -178,9 +175,16 @@ def deaths(spec: dict[str, Any], folder: Path, count: int) -> None:
             result = one_death(agents, draw.randrange(2))
             say({"number": number, **result})
             seen = int(result["resumed"].removeprefix("step-"))
-        codes = agents.end()
+        agents.wait_for_step(seen + 3)
+        agents.stop()
         starts = [sum(line["agent"] == agent for line in agents.heard("start")) for agent in range(2)]
-        say({"codes": codes, "starts": starts, "same curve": agents.losses() == whole, "steps": len(whole)})
+        losses = agents.losses()
+    with Agents(spec, folder / "whole", "2", restarts=0) as agents:
+        agents.start(0)
+        agents.start(1)
+        agents.wait_for_step(max(losses))
+        agents.stop()
+        say({"starts": starts, "steps": len(losses), "same curve": losses.items() <= agents.losses().items()})
 
 
 def one_death(agents: Agents, victim: int) -> dict[str, Any]:
@@ -225,8 +229,7 @@ def elastic(spec: dict[str, Any], folder: Path, count: int) -> None:
             agents.wait_for_step(agents.step() + 3, world_size=1)
             agents.start(1)
             agents.wait_for_step(agents.step() + 3, world_size=2)
-        os.kill(agents.running[0], signal.SIGTERM)
-        agents.wait(lambda: 0 not in agents.running, "the end")
+        agents.stop()
         resumes = [(line["world size"], line["name"]) for line in agents.heard("resume") if line["rank"] == 0]
         losses = [(line["world size"], line["step"], line["loss"]) for line in agents.heard("loss")]
         say({"resumes": resumes, "losses": losses})
