@@ -22,6 +22,7 @@ def main(argv: Sequence[str]) -> int:
     start_logging(verbose=first)
     try:
         spec, notes = read_argv(argv)
+        _not_spawned_twice(spec)
     except KfjobError as error:
         if first:
             sys.stderr.write(f"{error}\n")
@@ -30,22 +31,18 @@ def main(argv: Sequence[str]) -> int:
     for note in notes:
         log.info("Note %s", note.title)
     if spec.spawn and not spec.dry_run:
-        return _spawned(spec)
+        from kfjob.trainer.spawn import spawn
+
+        return spawn(spec)
     from kfjob.trainer.run import run
 
     return run(spec, startup)
 
 
-def _spawned(spec: TrainSpec) -> int:
-    """The exit code of ranks that are children of this process."""
-    from kfjob.trainer.spawn import spawn
-
-    try:
-        return spawn(spec)
-    except KfjobError as error:
-        sys.stderr.write(f"{error}\n")
-        log.error(Outcome(outcome="failed", reason=error.title).line())
-        return error.exit_code
+def _not_spawned_twice(spec: TrainSpec) -> None:
+    if spec.spawn and "LOCAL_RANK" in os.environ:
+        hint = "leave `spawn` out, or start one process a node with `launcher: python`"
+        raise KfjobError("a launcher has started this process as one rank of several", where="spawn", hint=hint)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ from torch._C._distributed_c10d import FileStore, Store
 from torch.multiprocessing.spawn import ProcessExitedException
 from torch.multiprocessing.spawn import spawn as start
 
-from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer.distributed import keep_to_this_machine
 from kfjob.trainer.metrics import Startup
@@ -31,14 +30,8 @@ def spawn(spec: TrainSpec) -> int:
     """Run `spec.spawn` ranks, and return the exit code as `run` does.
 
     Nodes are told apart by RANK, WORLD_SIZE and MASTER_ADDR, which then count nodes; without them there is this one.
-
-    Raises:
-        KfjobError: a launcher has started this process for one rank already.
     """
     assert spec.spawn  # noqa: S101 -- the caller has looked
-    if "LOCAL_RANK" in os.environ:
-        hint = "leave `spawn` out, or start one process a node with `launcher: python`"
-        raise KfjobError("a launcher has started this process as one rank of several", where="spawn", hint=hint)
     ended = (signal.SIGTERM, signal.SIGINT)
     before = {number: signal.getsignal(number) for number in ended}
     with tempfile.TemporaryDirectory(prefix="kfjob-") as folder:
