@@ -48,7 +48,7 @@ class Translated:
 
     values: Fields
     origins: dict[str, str] = field(default_factory=dict)
-    """The name that was written, by the field it became."""
+    """The name that was written, by the field it became, with a dot where it is a part of one."""
     notes: list[Problem] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
@@ -321,7 +321,7 @@ def translate(given: Mapping[str, Any]) -> Translated:
         for target, result in made.items():
             if "." in target:
                 parts[target] = result
-                done.origins[target.partition(".")[0]] = name
+                done.origins.update({target: name, target.partition(".")[0]: name})
             else:
                 _put(done, target, result, name)
     _precision(done)

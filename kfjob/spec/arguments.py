@@ -48,6 +48,8 @@ def read_argv(argv: Sequence[str]) -> tuple[TrainSpec, list[Problem]]:
     problems: list[Problem] = []
     given: dict[str, Any] = {}
     for argument, text in _pairs(argv, problems):
+        if argument.replace("_", "-") == "--local-rank":
+            continue  # deepspeed's launcher and the older one of torch say it, and LOCAL_RANK too
         name, value = _known(argument, text, problems)
         if name in given:
             problems.append(Problem(title=f"`{argument}` is given twice", path=argument))

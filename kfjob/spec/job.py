@@ -208,6 +208,14 @@ class JobSpec(Model):
             )
         return value
 
+    @field_validator("train")
+    @classmethod
+    def _spawn_without_launcher(cls, value: TrainSpec | None, info: ValidationInfo) -> TrainSpec | None:
+        if value and value.spawn and info.data.get("launcher") != "python":
+            hint = "use `launcher: python`, or `processes_per_node` instead of `spawn`"
+            raise fault("spawn", "this job's launcher starts its ranks: none is to spawn others", path="train.spawn", hint=hint)
+        return value
+
     @field_validator("env")
     @classmethod
     def _env_names(cls, value: dict[str, str | EnvFrom]) -> dict[str, str | EnvFrom]:

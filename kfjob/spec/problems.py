@@ -11,6 +11,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from kfjob.errors import Problem
+from kfjob.spec.aliases import ALIASES
 from kfjob.spec.job import JobSpec
 from kfjob.spec.yaml_text import Path, Positions, join, parse_path
 
@@ -76,7 +77,8 @@ def _hint(path: Path) -> str:
     """What the field may have been meant to be."""
     word = re.sub(r"(?<=[a-z])(?=[A-Z])|-", "_", str(path[-1])).lower()
     known = sorted(_fields_at(JobSpec, path[:-1]))
-    close = difflib.get_close_matches(word, known, n=1)
+    others = ALIASES if path[:-1] == ("train",) else ()
+    close = difflib.get_close_matches(word, [*known, *others], n=1)
     if word in _OTHERS_WORDS and not (close and close[0] == word):
         return _OTHERS_WORDS[word]
     return f"did you mean `{close[0]}`?" if close else f"known here: {', '.join(known)}"

@@ -17,7 +17,7 @@ from kfjob.spec.assign import assign
 from kfjob.spec.job import JobSpec
 from kfjob.spec.migrate import migrate
 from kfjob.spec.problems import kind_of, problem_of
-from kfjob.spec.yaml_text import Path, Positions, parse, parse_all
+from kfjob.spec.yaml_text import Path, Positions, parse, parse_all, parse_path
 
 __all__ = ["Loaded", "Positions", "load", "parse", "problems_of"]
 
@@ -72,7 +72,7 @@ def _also_called(positions: Positions, origins: Mapping[str, str]) -> Positions:
     """The fields of `train` stand where the names stand that they were translated from."""
 
     def with_origins(table: Mapping[Path, Any]) -> dict[Path, Any]:
-        named = {("train", name): ("train", origin) for name, origin in origins.items()}
+        named = {("train", *parse_path(name)): ("train", origin) for name, origin in origins.items()}
         return {**table, **{field: table[origin] for field, origin in named.items() if origin in table}}
 
     keys, values, assigned = map(with_origins, (positions.keys, positions.values, positions.assigned))

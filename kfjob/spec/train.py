@@ -5,16 +5,18 @@
 from __future__ import annotations
 
 import difflib
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import (
     BaseModel,
     ConfigDict,
+    Discriminator,
     Field,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    Tag,
     ValidationInfo,
     field_validator,
     model_validator,
@@ -35,12 +37,20 @@ Packing = Literal["stream", "documents", "pad"]
 Schedule = Literal["cosine", "linear", "constant", "exponential", "plateau", "wsd"]
 
 
+def _way(model: object) -> str:
+    """Which of the two ways to say what the model is: a fault is then told of that one only."""
+    return "ModelShape" if isinstance(model, dict | ModelShape) else "str"
+
+
+Model = Annotated[Annotated[str, Tag("str")] | Annotated[ModelShape, Tag("ModelShape")], Discriminator(_way)]
+
+
 class TrainSpec(BaseModel):
     """Every argument of the trainer. Steps are optimiser steps; batch sizes count samples of `sequence_length` tokens."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
 
-    model: str | ModelShape = Field(
+    model: Model = Field(
         description="a preset's name, a folder with a Hugging Face config.json (and weights, which are loaded), or a shape"
     )
     vocab_size: PositiveInt | None = Field(default=None, description="rows of the embedding, where it is not the preset's own")
@@ -141,7 +151,10 @@ class TrainSpec(BaseModel):
     checkpoint_dir: str | None = Field(
         default=None, description="folder of the checkpoints, shared by all ranks, or s3://bucket/folder; none if unset"
     )
-    resume: str = Field(default="auto", description="auto (newest complete checkpoint, else afresh), none, or a folder")
+    resume: str = Field(
+        default="auto",
+        description="auto (newest complete checkpoint, else afresh), none, or a folder: a checkpoint, or the newest in it",
+    )
     checkpoint_every: NonNegativeInt = Field(
         default=1000, description="steps between checkpoints; 0 writes one at the end only"
     )
@@ -180,6 +193,9 @@ class TrainSpec(BaseModel):
     profile_from: PositiveInt | None = Field(default=None, description="first step that the profiler records; never if unset")
     profile_steps: PositiveInt = Field(default=3, description="steps that the profiler records")
     profile_dir: str = Field(default="profile", description="folder of Chrome traces and memory snapshots")
+    spawn: PositiveInt | None = Field(
+        default=None, description="ranks that each process starts by itself, where no launcher starts them (launcher: python)"
+    )
     dry_run: bool = Field(default=False, description="build on the meta device, print parts and memory, and stop")
     debug: bool = Field(default=False, description="show tracebacks of errors that have a message of their own")
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from kfjob.errors import KfjobError
 from kfjob.spec.arguments import help_text, read_argv
+from kfjob.spec.train import TrainSpec
 from kfjob.trainer.metrics import Outcome, Startup, log, start_logging
 
 
@@ -21,6 +22,7 @@ def main(argv: Sequence[str]) -> int:
     start_logging(verbose=first)
     try:
         spec, notes = read_argv(argv)
+        _not_spawned_twice(spec)
     except KfjobError as error:
         if first:
             sys.stderr.write(f"{error}\n")
@@ -28,9 +30,19 @@ def main(argv: Sequence[str]) -> int:
         return error.exit_code
     for note in notes:
         log.info("Note %s", note.title)
+    if spec.spawn and not spec.dry_run:
+        from kfjob.trainer.spawn import spawn
+
+        return spawn(spec)
     from kfjob.trainer.run import run
 
     return run(spec, startup)
+
+
+def _not_spawned_twice(spec: TrainSpec) -> None:
+    if spec.spawn and "LOCAL_RANK" in os.environ:
+        hint = "leave `spawn` out, or start one process a node with `launcher: python`"
+        raise KfjobError("a launcher has started this process as one rank of several", where="spawn", hint=hint)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.manifest import Manifest
 from kfjob.trainer.metrics import log
 from kfjob.trainer.shapes import whole_shape
-from kfjob.trainer.storage import Storage, split
+from kfjob.trainer.storage import Storage, split, storage_of
 
 FULL = "model.pt"
 LAST_WORDS = 60.0
@@ -116,13 +116,15 @@ def complete(storage: Storage, *, aloud: bool = False) -> list[Checkpoint]:
 def find(resume: str, storage: Storage | None, ranks: Ranks) -> Checkpoint | None:
     """The checkpoint to go on from, the same on every rank: verified, or None for a fresh start.
 
-    `auto` takes the newest good one. `none` and a path count for the first start of a launch only: when torchrun restarts the
-    ranks of the same launch they go on from what that launch has written.
+    `auto` takes the newest good one, and so does the name of `storage` itself. `none` and another path count for the first
+    start of a launch only: when torchrun restarts the ranks of the same launch they go on from what that launch has written.
 
     Raises:
         KfjobError: the checkpoint asked for is damaged, or `storage` holds a later one of another launch, which would be taken
             for the newest the next time.
     """
+    if storage and resume not in ("auto", "none") and storage_of(resume) == storage:
+        resume = "auto"
     own: list[Checkpoint] = []
     with ranks.together():
         if ranks.first and storage:
@@ -143,12 +145,7 @@ def find(resume: str, storage: Storage | None, ranks: Ranks) -> Checkpoint | Non
 
 
 def _asked_for(resume: str, others: list[Checkpoint], ranks: Ranks) -> Checkpoint | None:
-    start = None
-    if resume != "none":
-        storage, name = split(resume)
-        start = Checkpoint(storage=storage, name=name, manifest=storage.read(name))
-        if fault := _fault(start, ranks):
-            raise KfjobError(f"checkpoint `{resume}` is damaged", where="resume", cause=fault)
+    start = None if resume == "none" else _at(resume, ranks)
     later = [other for other in others if not start or other.manifest.step > start.manifest.step]
     if later:
         raise KfjobError(
@@ -157,6 +154,24 @@ def _asked_for(resume: str, others: list[Checkpoint], ranks: Ranks) -> Checkpoin
             hint="use another checkpoint_dir, `resume: auto` to go on from it, or move it away",
         )
     return start
+
+
+def _at(place: str, ranks: Ranks) -> Checkpoint:
+    """The checkpoint at a place, or the newest good one in it, which is another run's and left as it is."""
+    own: list[Checkpoint] = []
+    with ranks.together():
+        if ranks.first:
+            own = complete(storage_of(place), aloud=True)
+    within: list[Checkpoint] = ranks.share(own)
+    if not within:
+        storage, name = split(place)
+        within = [Checkpoint(storage=storage, name=name, manifest=storage.read(name))]
+    for checkpoint in within:
+        if not (fault := _fault(checkpoint, ranks)):
+            return checkpoint
+        if ranks.first and len(within) > 1:
+            log.warning("Checkpoint %s is damaged: %s", checkpoint.name, fault)
+    raise KfjobError(f"checkpoint `{place}` is damaged", where="resume", cause=fault)
 
 
 def _fault(checkpoint: Checkpoint, ranks: Ranks) -> str | None:

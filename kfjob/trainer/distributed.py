@@ -45,8 +45,7 @@ class Ranks:
             torch.cuda.set_device(device)
         if store is None and "MASTER_ADDR" not in os.environ:
             store = HashStore()
-            # gloo would look up this host's name, which not every machine can
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if platform.system() == "Darwin" else "lo")
+            keep_to_this_machine()
         dist.init_process_group(
             backend="cpu:gloo,cuda:nccl" if cuda else "gloo",
             store=store,
@@ -129,6 +128,11 @@ class Ranks:
 
 
 _ENVIRONMENT = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1}
+
+
+def keep_to_this_machine() -> None:
+    """Have gloo use the loopback: it would look up this host's name, which not every machine can."""
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if platform.system() == "Darwin" else "lo")
 
 
 def _machine() -> str:

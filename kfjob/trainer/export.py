@@ -1,12 +1,13 @@
 """`kfjob-export CHECKPOINT FOLDER`, or `python -m kfjob.trainer.export …`: the weights of a checkpoint for other programs.
 
 As a Hugging Face folder (safetensors in shards, config.json, the tokenizer), or as one file of torch. One process, without
-ranks or a GPU; the weights stand whole in the host's memory.
+ranks or a GPU; the weights stand whole in the host's memory. `--upload NAME` puts the folder on the hub besides.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 import warnings
@@ -29,7 +30,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--dtype", choices=("fp32", "bf16", "fp16"), default="fp32", help="of the numbers")
     parser.add_argument("--shard-size", default="5GB", help="largest safetensors file")
     parser.add_argument("--tokenizer", type=Path, help="a folder; unset, the one that the training used, where it is here")
+    parser.add_argument("--upload", metavar="NAME", help="put the folder on the hub as this model, private if it is new")
+    parser.add_argument("--public", action="store_true", help="with --upload: not private")
     given = parser.parse_args(argv)
+    if given.upload and given.format != "hf":
+        parser.error("--upload is for --format hf")
     try:
         said = export(
             given.checkpoint,
@@ -39,6 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             shard_size=given.shard_size,
             tokenizer=given.tokenizer,
         )
+        if given.upload:
+            said += f"\n{upload(given.folder, given.upload, private=not given.public)}"
     except KfjobError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
@@ -83,6 +90,24 @@ def export(
     copied = _copy_tokenizer(tokenizer or _tokenizer_of(spec), staged)
     staged.rename(target)
     return f"{found.name} in {target}{'' if copied else ', without a tokenizer: --tokenizer names its folder'}"
+
+
+def upload(folder: Path, name: str, *, private: bool = True) -> str:
+    """Put an exported folder on the hub that HF_ENDPOINT names, and say where it is; a model that is there gets a new commit.
+
+    Raises:
+        KfjobError: the hub does not take it; the folder stays.
+    """
+    from huggingface_hub import HfApi
+
+    api = HfApi(endpoint=os.environ.get("HF_ENDPOINT"))
+    try:
+        api.create_repo(name, private=private, exist_ok=True)
+        done = api.upload_folder(repo_id=name, folder_path=folder, commit_message=f"{folder.name}, exported by kfjob-export")
+    except Exception as error:  # the client's own differ from one version to the next
+        hint = f"a token that may write, in HF_TOKEN; `{folder}` is complete, and `hf upload {name} {folder}` tries again"
+        raise KfjobError(f"cannot upload to `{name}`", where="--upload", cause=str(error), hint=hint) from error
+    return f"{name} is at {done.repo_url}"
 
 
 def _open(place: str) -> tuple[Any, TrainSpec]:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import torch
+from torch._C._distributed_c10d import Store
 
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec
@@ -23,8 +24,10 @@ from kfjob.trainer.storage import Storage, storage_of
 from kfjob.trainer.train import train
 
 
-def run(spec: TrainSpec, startup: Startup) -> int:
+def run(spec: TrainSpec, startup: Startup, store: Store | None = None) -> int:
     """Train, and return the exit code: 0 finished or out of time, 1 failed, 128 + n stopped by signal n.
+
+    The ranks meet where the environment says, or at `store`.
 
     A run that was stopped by a signal must not return 0: of an elastic job whose one pod is taken away the others would count
     as having finished. They are restarted by torchrun instead, and go on from the checkpoint just written.
@@ -38,7 +41,7 @@ def run(spec: TrainSpec, startup: Startup) -> int:
     try:
         if spec.dry_run:
             return dry_run(spec)
-        ranks = Ranks.join()
+        ranks = Ranks.join(store)
         startup.lap("process group")
         outcome = train(spec, ranks, stop, startup)
         if ranks.first and storage:

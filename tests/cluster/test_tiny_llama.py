@@ -81,23 +81,29 @@ def test_the_tiny_llama_trains_and_the_right_pod_is_named(person):
     assert person("master", "tiny-llama", "-o", "name").split() == printers  # from the archive
 
 
-def test_a_job_that_is_stopped_in_the_middle_goes_on_after_a_relaunch(person):
-    folder = f"/workspace/{person.space.name}-stopped"
-    changes = ("name=stopped", f"train.checkpoint_dir={folder}", "train.max_steps=100000")
+def test_a_job_that_is_stopped_in_the_middle_goes_on_after_a_relaunch_and_finishes(person):
+    folder, last = f"/workspace/{person.space.name}-stopped", 150
+    changes = ("name=stopped", f"train.checkpoint_dir={folder}", f"train.max_steps={last}")
     person.submit("tiny-llama.yaml", *(word for change in changes for word in ("--set", change)))
     assert "stopped-worker-0" in person("master", "stopped", "--wait", "120")
     wait_for_step(person, "stopped", 5)
     person("relaunch", "stopped")
-    wait_for_step(person, "stopped", 7)
+    person("wait", "stopped")  # or a code that is not 0
     log = person("logs", "stopped", "--master")
     (resumed,) = [line for line in log.splitlines() if "] Resume " in line]
     step = int(resumed.split("Resume step-")[1].split()[0])
-    assert step >= 5
-    first = next(line for line in log.splitlines() if "] Batch " in line)
-    assert f"] Batch {step + 1} Loss" in first
+    assert 5 <= step < last
+    steps = [int(line.split("] Batch ")[1].split()[0]) for line in log.splitlines() if "] Batch " in line]
+    assert steps == list(range(step + 1, last + 1))
+    assert f"] Outcome finished step {last} " in log
     archived = sorted((person.state / "archive" / person.space.name / "stopped").iterdir())
     assert len(archived) == 1
-    assert f"Checkpoint step-{step:06}" in (archived[0] / "stopped-worker-0" / "pytorch.log").read_text()
+    before = "".join(path.read_text() for path in archived[0].glob("stopped-worker-*/pytorch.log"))
+    assert f"Checkpoint step-{step:06}" in before
+    assert f"] Batch {step} Loss" in before
+    assert f"] Batch {step + 1} Loss" not in before  # nothing was lost
+    status = json.loads(person("status", "stopped", "-o", "json"))
+    assert (status["phase"], status["progress"]["step"]) == ("Succeeded", last)
     person("stop", "stopped")
 
 

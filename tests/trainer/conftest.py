@@ -140,6 +140,17 @@ def text_folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def lines_folder(text_folder, tmp_path_factory):
+    """The same text, a document a line without any form."""
+    folder = tmp_path_factory.mktemp("lines")
+    for split in ("train", "validation"):
+        texts = [json.loads(line)["text"] for line in (text_folder / f"{split}.jsonl").read_text().splitlines()]
+        (folder / f"{split}.txt").write_text("".join(f"{text}\n" for text in texts))
+    shutil.copytree(text_folder / "tokenizer", folder / "tokenizer")
+    return folder
+
+
+@pytest.fixture(scope="session")
 def tokenised_folder(text_folder, tmp_path_factory):
     from kfjob.trainer import tokenize
 

@@ -1,7 +1,11 @@
-"""A fake of the Hugging Face hub on the loopback: the answers that huggingface_hub and `datasets` ask for."""
+"""A fake of the Hugging Face hub on the loopback: the answers that huggingface_hub and `datasets` ask for.
+
+It takes uploads too: every file within the commit, none through the store for large ones, which is not faked.
+"""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
@@ -11,19 +15,21 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
+TOKEN = "hf_of_the_fake"  # noqa: S105 -- of no other hub
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 _API = re.compile(r"/api/(?P<kind>datasets|models)/(?P<name>[^/]+/[^/]+)(?P<rest>/.*)?")
 _FILE = re.compile(r"/(?P<datasets>datasets/)?(?P<name>[^/]+/[^/]+)/resolve/[^/]+/(?P<path>.*)")
 
 
 class FakeHub(ThreadingHTTPServer):
-    """Repositories by kind and name (`datasets/someone/texts`), each a map of paths to bytes."""
+    """Repositories by kind and name (`datasets/someone/texts`), each a map of paths to bytes; `TOKEN` may write."""
 
     daemon_threads = True
 
     def __init__(self, repositories: Mapping[str, Mapping[str, bytes]]) -> None:
         super().__init__(("127.0.0.1", 0), Answers)
-        self.repositories = repositories
+        self.repositories = {name: dict(files) for name, files in repositories.items()}
+        self.private: set[str] = set()
         self.endpoint = f"http://127.0.0.1:{self.server_port}"
         self._thread = threading.Thread(target=self.serve_forever)
 
@@ -52,7 +58,9 @@ class Answers(BaseHTTPRequestHandler):
 
     def _answer(self, asked: bytes) -> None:
         path = unquote(urlsplit(self.path).path)
-        if found := _API.fullmatch(path):
+        if self.command == "POST" and (path == "/api/repos/create" or "/preupload/" in path or "/commit/" in path):
+            self._written(path, asked)
+        elif found := _API.fullmatch(path):
             files = self.server.repositories.get(f"{found['kind']}/{found['name']}")
             answer = None if files is None else api(found["name"], found["rest"] or "", files, asked)
             missing = {"X-Error-Code": "RepoNotFound"} if files is None else {}
@@ -62,6 +70,32 @@ class Answers(BaseHTTPRequestHandler):
             self._file((files or {}).get(found["path"]), "RepoNotFound" if files is None else "EntryNotFound")
         else:
             self._send(404, b"{}", "application/json")
+
+    def _written(self, path: str, asked: bytes) -> None:
+        """A new repository, the way that its files are to come, or the files."""
+        if self.headers.get("Authorization") != f"Bearer {TOKEN}":
+            self._send(401, b'{"error": "Invalid username or password."}', "application/json")
+            return
+        if path == "/api/repos/create":
+            wanted = json.loads(asked)
+            name = f"{wanted['organization']}/{wanted['name']}"
+            self.server.repositories.setdefault(f"models/{name}", {})
+            self.server.private |= (
+                {name} if "private" in (wanted.get("visibility"), wanted.get("private") and "private") else set()
+            )
+            answer: dict[str, Any] = {"url": f"{self.server.endpoint}/{name}", "id": name}
+        elif "/preupload/" in path:
+            files = json.loads(asked)["files"]
+            answer = {"files": [{"path": f["path"], "uploadMode": "regular", "shouldIgnore": False} for f in files]}
+        else:
+            found = _API.fullmatch(path)
+            assert found
+            for line in map(json.loads, asked.splitlines()):
+                if line["key"] == "file":
+                    content = base64.b64decode(line["value"]["content"])
+                    self.server.repositories[f"models/{found['name']}"][line["value"]["path"]] = content
+            answer = {"commitUrl": f"{self.server.endpoint}/{found['name']}/commit/{COMMIT}", "commitOid": COMMIT}
+        self._send(200, json.dumps(answer | {"success": True}).encode(), "application/json")
 
     def _file(self, content: bytes | None, missing: str) -> None:
         if content is None:

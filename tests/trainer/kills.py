@@ -1,6 +1,8 @@
 """Saves checkpoints again and again in children that are killed, and says for each what the next run would find.
 
-`python kills.py FOLDER RANDOM_KILLS` prints one JSON line a kill. The children are forked, so that torch is imported once.
+`python kills.py FOLDER RANDOM_KILLS` prints one JSON line a kill: first those at points with a name, then those by chance, half
+of them at a random moment, half before a random operation on a file, which is named. The children are forked, so that
+torch is imported once.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -78,8 +81,33 @@ POINTS = {
 }
 
 
-def save_for_ever(folder: Path, arm: Callable[[], None] | None) -> None:
-    """Two checkpoints in peace, then `arm`, then more and more of them; without `arm` in the background, each of them twice."""
+def before_operation(number: int, told: int) -> Callable[[], None]:
+    """Die before that operation on the file system, counted from the first on; the pipe `told` hears which it was."""
+
+    def patch() -> None:
+        counted = [0]
+
+        def hook(event: str, args: tuple[Any, ...]) -> None:
+            if event in OPERATIONS and isinstance(args[0], str | Path) and "step-" in str(args[0]):
+                counted[0] += 1
+                if counted[0] == number:
+                    paths = args[:2] if event == "os.rename" else args[:1]
+                    os.write(told, " ".join([event, *(VARYING.sub("", str(path)) for path in paths)]).encode())
+                    die()
+
+        sys.addaudithook(hook)
+
+    return patch
+
+
+OPERATIONS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.scandir", "shutil.rmtree")
+VARYING = re.compile(r".*/(?=\.?[a-z]*-?step-)|-\d{6}(-[0-9a-f]{8})?")
+"""What differs from kill to kill in the path of a file: its place, the step and the save's token."""
+VISIBLE = re.compile(r"(?:\.replaced-)?(step-\d{6})")
+
+
+def save_for_ever(folder: Path, arm: Callable[[], None] | None, *, by_chance: bool = False) -> None:
+    """Two checkpoints in peace, then `arm`, then more and more of them; `by_chance` in the background, each of them twice."""
     torch.set_num_threads(1)
     ranks = Ranks.join()
     strategy = make_strategy(SPEC, ranks)
@@ -87,15 +115,16 @@ def save_for_ever(folder: Path, arm: Callable[[], None] | None) -> None:
     optimizer = strategy.optimizer(model)
     storage = storage_of(str(folder))
     prepare(storage, ranks)
-    checkpoints = Checkpoints(storage, ModelState(model, optimizer), ranks, keep_last=2, asynchronous=arm is None)
+    checkpoints = Checkpoints(storage, ModelState(model, optimizer), ranks, keep_last=2, asynchronous=by_chance)
     steps = [one.manifest.step for one in checkpoint.complete(storage)]
     for step in range(max(steps, default=0) + 1, 10**6):
-        if step == 3 and arm:
+        if arm and (step == 3 or by_chance):
             arm()
+            arm = None
         for again in AGAIN:
             checkpoints.save(about(again, model))
         checkpoints.save(about(step, model))
-        if arm is None:
+        if by_chance:
             checkpoints.save(about(step, model))
 
 
@@ -161,15 +190,33 @@ def main(folder: Path, random_kills: int) -> None:
     place, draw = folder / "random", random.Random(1)  # noqa: S311 -- moments of kills
     for number in range(random_kills):
         before = newest(place)["step"] if place.exists() else None
-        child = in_child(lambda: save_for_ever(place, None))
-        while not any((place / name).exists() for name in (f"step-{(before or 0) + 1:06d}", f"step-{(before or 0) + 2:06d}")):
-            os.kill(child, 0)  # fails if it has ended, and then nothing would ever come
-            time.sleep(0.001)
-        time.sleep(draw.random() * 0.05)
-        seen = max(path.name for path in place.iterdir() if path.name.startswith("step-"))
-        os.kill(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
-        say({"point": f"random {number}", "killed": True, "before": before, "seen": seen} | newest(place))
+        kill = kill_at_an_operation if number % 2 else kill_at_a_moment
+        said = {"point": f"random {number}", "killed": True, "before": before} | kill(place, draw, before or 0)
+        seen = max(match[1] for path in place.iterdir() if (match := VISIBLE.match(path.name)))
+        say(said | {"seen": seen} | newest(place))
+
+
+def kill_at_a_moment(place: Path, draw: random.Random, before: int) -> dict[str, Any]:
+    """Some time after the first checkpoint of this life has appeared."""
+    child = in_child(lambda: save_for_ever(place, None, by_chance=True))
+    while not any((place / f"step-{step:06d}").exists() for step in (before + 1, before + 2)):
+        os.kill(child, 0)  # fails if it has ended, and then nothing would ever come
+        time.sleep(0.001)
+    time.sleep(draw.random() * 0.05)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return {"at": "a moment", "at least": before + 1}
+
+
+def kill_at_an_operation(place: Path, draw: random.Random, before: int) -> dict[str, Any]:
+    """Before one of those that two saves of each of the first steps of this life are made of."""
+    heard, told = os.pipe()
+    arm = before_operation(draw.randint(1, 200), told)
+    _, status = os.waitpid(in_child(lambda: save_for_ever(place, arm, by_chance=True)), 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    os.close(told)
+    with os.fdopen(heard) as words:
+        return {"at": words.read(), "at least": before}
 
 
 if __name__ == "__main__":

@@ -127,6 +127,20 @@ def test_a_checkpoint_can_be_asked_for_by_its_folder(workers, tiny, two_checkpoi
     assert result["outcome"]["checkpoint"] == str(tmp_path / "new" / "step-000006")
 
 
+def test_a_folder_that_is_asked_for_gives_its_newest_good_one(workers, tiny, copy, tmp_path):
+    """It is another run's: what is damaged stays where it is."""
+    flip(copy / "step-000006" / "__1_0.distcp", 5000)
+    spec = tiny | {"strategy": "none", "micro_batch_size": 8, "checkpoint_dir": str(tmp_path / "new"), "resume": str(copy)}
+    (result,) = workers.run("trained", {"spec": spec})
+    assert list(result["losses"]) == ["4", "5", "6"]
+    assert sorted(path.name for path in copy.iterdir() if path.is_dir()) == ["step-000003", "step-000006"]
+    assert found(workers, copy, resume=f"{copy}/", world_size=1) == "step-000003"  # its own folder: as `auto`, and set aside
+    assert not (copy / "step-000006").exists()
+    flip(copy / "step-000003" / "__0_0.distcp", 5000)
+    (said,) = workers.run("refused", {"spec": spec | {"checkpoint_dir": None}})
+    assert f"error: checkpoint `{copy}` is damaged" in said
+
+
 def test_a_damaged_one_that_is_asked_for_is_an_error(workers, tiny, copy):
     flip(copy / "step-000006" / "__1_0.distcp", 5000)
     said = workers.run("refused", {"spec": tiny | {"resume": str(copy / "step-000006")}}, world_size=2)

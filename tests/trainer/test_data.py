@@ -22,6 +22,7 @@ KINDS: dict[str, dict[str, object]] = {
     "text": {},
     "text-documents": {"packing": "documents"},
     "text-pad": {"packing": "pad"},
+    "lines": {"data": "lines_folder"},
     "parquet": {"data": "parquet_folder"},
     "parquet-documents": {"data": "parquet_folder", "packing": "documents"},
     "chat": {"data": "chat_folder", "data_format": "chat", "sequence_length": 96},

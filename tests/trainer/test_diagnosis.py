@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import torch
 
+from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec
+from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.dry_run import memory, parts
 from kfjob.trainer.model import meta_model
-from kfjob.trainer.profile import advice
+from kfjob.trainer.profile import advice, out_of_memory
 
 
 def test_a_dry_run_needs_neither_data_nor_ranks(monkeypatch):
@@ -66,6 +70,22 @@ def test_memory_that_does_not_suffice_is_told_in_numbers(workers, tiny, tmp_path
     assert lines[1] == "  cause: CUDA out of memory. Tried to allocate 20.00 GiB."
     assert lines[2].strip().startswith("needs about 0.00 GiB on each of 1 ranks: ")
     assert lines[-1].startswith("hint: try `activation_checkpointing: true`, then `micro_batch_size: 2` with ")
+
+
+def test_a_pretended_gpu_keeps_a_snapshot(tmp_path, monkeypatch):
+    """What torch writes on a GPU is a mock's here; that it is written, and where it is told, is not."""
+    ranks = Ranks(rank=1, world_size=2, local_rank=1, local_world_size=2, device=torch.device("cuda"), run_id="")
+    spec = TrainSpec(model="llama-3-8b", data="-", max_steps=1, profile_dir=str(tmp_path / "p"))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (2**30, 80 * 2**30))
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 70 * 2**30)
+    monkeypatch.setattr(torch.cuda.memory, "_dump_snapshot", lambda path: Path(path).write_text("snapshot"))
+    with pytest.raises(KfjobError) as raised, out_of_memory(spec, ranks):
+        raise torch.OutOfMemoryError("CUDA out of memory.\nmore")
+    kept = tmp_path / "p" / "memory-rank-1.pickle"
+    assert kept.read_text() == "snapshot"
+    cause = str(raised.value.cause)
+    assert "the device has 80.00 GiB, 1.00 free; this rank holds 70.00" in cause
+    assert cause.endswith(f"snapshot for https://pytorch.org/memory_viz: {kept}")
 
 
 def test_advice_does_not_repeat_what_is_done():

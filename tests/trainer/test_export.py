@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from kfjob.trainer.export import export, main
+from tests.trainer.fake_hub import TOKEN, FakeHub
 
 SHAPE: dict[str, Any] = {
     "vocab_size": 320,
@@ -84,3 +85,38 @@ def test_what_cannot_be_is_one_message(trained, tmp_path, capsys):
     assert main([str(trained), str(tmp_path / "x")]) == 1
     assert "is damaged\n  cause: __1_0.distcp does not match its checksum" in capsys.readouterr().err
     assert not (tmp_path / "x").exists()
+
+
+def test_what_was_exported_is_put_on_the_hub(trained, tmp_path, monkeypatch, capsys):
+    with FakeHub({}) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        assert main([f"{trained}/step-000001", str(tmp_path / "hf"), "--upload", "someone/tiny"]) == 0
+        assert capsys.readouterr().out.splitlines()[-1] == f"someone/tiny is at {hub.endpoint}/someone/tiny"
+        there = hub.repositories["models/someone/tiny"]
+        assert there == {path.name: path.read_bytes() for path in (tmp_path / "hf").iterdir()}
+        assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(there)
+        assert hub.private == {"someone/tiny"}
+        monkeypatch.setenv("HF_TOKEN", "hf_of_somebody_else")
+        assert main([f"{trained}/step-000001", str(tmp_path / "again"), "--upload", "someone/other", "--public"]) == 1
+        assert "error: cannot upload to `someone/other`\n  --> --upload\n  cause: " in capsys.readouterr().err
+        assert (tmp_path / "again" / "model.safetensors").exists()
+
+
+def test_weights_of_every_strategy_are_exported_alike(workers, tiny, tmp_path):
+    """From a checkpoint of one process, of copies, of shards, and of DeepSpeed's, which all hold the same."""
+    found = {}
+    for name, world_size, change in (
+        ("none", 1, {"strategy": "none", "micro_batch_size": 8}),
+        ("ddp", 2, {"strategy": "ddp"}),
+        ("hybrid", 2, {"strategy": "fsdp", "sharding": "hybrid", "shard_size": 1}),
+        ("zero", 2, {"strategy": "deepspeed", "zero_stage": 3}),
+    ):
+        spec = tiny | change | {"max_steps": 1, "checkpoint_dir": str(tmp_path / name)}
+        workers.run("trained", {"spec": spec}, world_size=world_size)
+        export(str(tmp_path / name), tmp_path / f"{name}.pt", form="torch")
+        found[name] = torch.load(tmp_path / f"{name}.pt", weights_only=True)
+    for state in found.values():
+        assert state.keys() == found["none"].keys()
+        for key, tensor in state.items():
+            assert torch.allclose(tensor, found["none"][key], rtol=0, atol=1e-5), key

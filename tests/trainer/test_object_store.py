@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 from typing import Any
 
 import pytest
+import torch
 
 from kfjob.errors import KfjobError
+from kfjob.trainer.export import export
 from kfjob.trainer.manifest import NAME, Manifest
 from kfjob.trainer.storage import storage_of
 
@@ -70,6 +73,17 @@ def test_written_by_two_ranks_and_gone_on_with_by_one(workers, tiny, store, buck
     bucket.rm("bucket/jobs/one/step-000006", recursive=True)
     (alone,) = workers.run("trained", {"spec": spec | {"strategy": "none", "micro_batch_size": 8}, "environment": store})
     assert losses(alone) == pytest.approx(losses(plain)[5:], abs=2e-6)
+
+
+def test_a_checkpoint_is_exported_from_there(workers, tiny, store, bucket, tmp_path):
+    spec = tiny | {"strategy": "none", "checkpoint_dir": URL, "max_steps": 1, "full_state_dict": True}
+    workers.run("trained", {"spec": spec, "environment": store})
+    assert export(URL, tmp_path / "model.pt", form="torch").endswith(f"tensors of step-000001 in {tmp_path}/model.pt")
+    (whole,) = bucket.glob("bucket/jobs/one/step-000001/*/model.pt")
+    kept = torch.load(io.BytesIO(bucket.cat_file(whole)), weights_only=True)
+    exported = torch.load(tmp_path / "model.pt", weights_only=True)
+    assert exported.keys() == kept.keys()
+    assert all(torch.equal(exported[name], kept[name]) for name in kept)
 
 
 def test_damage_is_seen_and_the_one_before_taken(workers, tiny, store, bucket):

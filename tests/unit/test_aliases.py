@@ -6,9 +6,9 @@ import pytest
 
 from kfjob.errors import SpecError
 from kfjob.spec.aliases import ALIASES, translate
-from kfjob.spec.arguments import from_argv, read_argv
+from kfjob.spec.arguments import from_argv, read_argv, to_argv
 from kfjob.spec.models import parameter_count
-from kfjob.spec.source import load
+from kfjob.spec.source import load, parse
 from kfjob.spec.train import TrainSpec, shape_of
 from kfjob.spec.trainer_reference import page
 
@@ -281,7 +281,115 @@ def test_in_a_spec_they_stand_where_they_were_written():
     assert note.lines()[1] == "  --> j.yaml:7:22 (train.limit_all_gathers)"
 
 
+LLAMA_2 = """\
+name: llama2
+image: i
+train:
+  max_context_width: 4096
+  num_key_value_heads: 32
+  intermediate_size: 11008
+  hidden_width: 4096
+  num_layers: 32
+  num_heads: 32
+  vocab_size: 50432
+  initializer_range: 0.02
+  model_type: llama_v2
+  rotary_pct: 0.25
+  rotary_emb_base: 10000
+  tokenizer: /t
+  resid_pdrop: 0
+  embd_pdrop: 0
+  attn_pdrop: 0
+  summary_first_pdrop: 0
+  train_batch_size: 2
+  val_batch_size: 4
+  max_steps: 5000
+  max_training_steps: 5000
+  epochs: 3
+  seed: 12345
+  same_seed: 0
+  bf16: 1
+  activation_checkpointing: 1
+  offload_activations: 0
+  activation_loading_horizon: 2
+  limit_all_gathers: 1
+  sharding_strategy: full
+  cpu_offload: 0
+  lr: 1e-4
+  min_lr: 1e-5
+  lr_decay_style: cosine
+  lr_decay_iters: 5000
+  warmup: 0.0032
+  plateau: 0
+  grad_clip: 1.0
+  weight_decay: 0.2
+  beta1: 0.9
+  beta2: 0.95
+  dataset: c4
+  dataset_config_name: en
+  checkpoint_dir: /c
+  resume_from_checkpoint: /c
+  checkpoint_freq: 1000
+  validation_freq: 500
+  validation_batches: 10
+  logging_freq: 1
+  tensorboard_dir: /tb
+"""
+"""Every argument of the sample but the other name of its data."""
+
+
+def test_a_whole_spec_in_the_samples_words():
+    assert set(parse(LLAMA_2)[0]["train"]) == set(EKS) - {"dataset_path"}
+    loaded = load(LLAMA_2, file="job.yaml")
+    train = loaded.spec.train
+    assert train
+    shape = shape_of(train)
+    assert shape
+    assert parameter_count(shape) == 6889410560
+    assert (train.data, train.data_config, train.resume, train.weight_decay) == ("allenai/c4", "en", "auto", 0.2)
+    assert (train.micro_batch_size, train.eval_batch_size, train.eval_every) == (2, 4, 500)
+    assert from_argv(to_argv(train)) == train
+    notes = [note.title.partition(":")[0] for note in loaded.notes]
+    assert notes == [f"`{name}` changes nothing" for name in ("same_seed", "activation_loading_horizon", "limit_all_gathers")]
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "said"),
+    [
+        ("hidden_width: 4096", "hiden_width: 4096", "7:3 unknown field `hiden_width` (did you mean `hidden_width`?)"),
+        ("val_batch_size", "val_batchsize", "21:3 unknown field `val_batchsize` (did you mean `val_batch_size`?)"),
+        ("num_heads: 32", "num_heads: many", "9:14 `train.model.num_attention_heads` must be a whole number, not `many`"),
+        ("beta2: 0.95", "beta2: high", "43:10 `train.betas.1` must be a number, not `high`"),
+        ("bf16: 1", "bf16: 7", "27:9 `bf16` cannot be had here: `7` is neither true nor false"),
+        ("llama_v2", "mixtral", "12:15 `model_type` cannot be had here: there are no mixtures of experts here"),
+        ("attn_pdrop: 0", "attn_pdrop: 0.1", f"18:15 `attn_pdrop` cannot be had here: {ALIASES['attn_pdrop'].meaning}"),
+        ("freq: 1000", "freq: often", "48:20 `train.checkpoint_every` must be a whole number, not `often`"),
+    ],
+)
+def test_a_slip_in_a_spec_is_told_once_with_its_place(right, wrong, said):
+    with pytest.raises(SpecError) as raised:
+        load(LLAMA_2.replace(right, wrong), file="job.yaml")
+    (problem,) = raised.value.problems
+    hint = f" ({problem.hint})" if problem.hint else ""
+    assert f"{problem.line}:{problem.column} {problem.title}{hint}" == said
+
+
 def test_unknown_ones_are_refused_with_a_suggestion():
     with pytest.raises(SpecError) as raised:
         from_argv(["--model=tiny-llama", "--data=d", "--max-steps=1", "--train_batch_sise=3"])
     assert raised.value.hint == "did you mean `--train-batch-size`?"
+
+
+def test_what_launchers_say_of_a_rank_is_no_argument():
+    assert from_argv(["--local_rank=1", "--model=tiny-llama", "--data=d", "--max-steps=1"]).max_steps == 1
+    assert from_argv(["--model=tiny-llama", "--data=d", "--max-steps=1", "--local-rank", "0"]).max_steps == 1
+
+
+def test_spawning_is_for_a_job_without_a_launcher():
+    text = "name: j\nimage: i\nlauncher: {}\ntrain:\n  model: tiny-llama\n  data: d\n  max_steps: 1\n  spawn: 2\n"
+    with pytest.raises(SpecError) as raised:
+        load(text.format("torchrun"), file="j.yaml")
+    (problem,) = raised.value.problems
+    assert (problem.line, problem.path) == (8, "train.spawn")
+    assert problem.hint == "use `launcher: python`, or `processes_per_node` instead of `spawn`"
+    assert load(text.format("python"), file="j.yaml").spec.train
