@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from kfjob.api.funnel import Funnel
-from kfjob.backends.base import Backend, JobRef, LogRange
+from kfjob.backends.base import Backend, JobRef, LogRange, Sift
 from kfjob.events import Event, LogGap, LogLine, PodChanged, PodPhase, Tick
 
 TICK_SECONDS = 1.0
@@ -17,15 +17,16 @@ WhichLog = Callable[[PodChanged], LogRange | None]
 """Which part of a pod's log is to be followed, asked when the pod is seen for the first time; None: nothing of it."""
 
 
-def events(backend: Backend, ref: JobRef, *, logs: bool = True) -> Iterator[Event]:
+def events(backend: Backend, ref: JobRef, *, logs: bool = True, sieve: Callable[[], Sift] | None = None) -> Iterator[Event]:
     """The present state, then everything that happens, until the job has ended and its logs are read.
 
-    A `Tick` comes when nothing else does for a second. Closing the iterator ends the threads.
+    Of the lines of a log only those come that `sieve` wants, and a few others (see `LogRange`). A `Tick` comes when nothing
+    else does for a second. Closing the iterator ends the threads.
 
     Raises:
         KfjobError: whatever the backend's watch or logs raised.
     """
-    return Following(backend, ref, lambda _: LogRange(follow=True) if logs else None).events()
+    return Following(backend, ref, lambda _: LogRange(follow=True, sieve=sieve) if logs else None).events()
 
 
 class Following:

@@ -10,6 +10,7 @@ from kfjob.backends.base import JobRef
 from kfjob.errors import WaitTimeout
 from kfjob.events import JobPhase
 from kfjob.observe.config import ObserveConfig
+from kfjob.observe.prefilter import sieve_for
 from kfjob.observe.view import JobView, reduce
 
 
@@ -22,7 +23,7 @@ def wait(place: Place, ref: JobRef, config: ObserveConfig, *, timeout: float | N
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     view = JobView(config=config)
-    for event in follow.events(place.backend, ref, logs=config.limits.stall is not None):
+    for event in follow.events(place.backend, ref, logs=config.limits.stall is not None, sieve=sieve_for(config)):
         view = reduce(view, event)
         if view.phase and view.phase.ended:
             return view.phase
