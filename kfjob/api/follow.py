@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -35,7 +36,7 @@ class Following:
     def __init__(self, backend: Backend, ref: JobRef, which: WhichLog) -> None:
         """A pod that is made anew under its name is another pod, and asked for again."""
         self.open: set[str] = set()  # pods whose logs have not ended
-        self._funnel: Funnel[Event] = Funnel()
+        self._funnel: Funnel[Event] = Funnel(size=_bytes)
         self._ended: float | None = None  # when the watch did
         self._backend = backend
         self._ref = ref
@@ -88,3 +89,7 @@ class Following:
         finally:
             if self._turns[pod] == turn:
                 self.open.discard(pod)
+
+
+def _bytes(event: Event) -> int:
+    return sys.getsizeof(event.text) if isinstance(event, LogLine) else 0
