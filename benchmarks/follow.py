@@ -2,10 +2,10 @@
 
     scripts/cluster up; PYTHONPATH=. python benchmarks/follow.py [PODS [LINES_PER_SECOND]]
 
-Real pods on the test cluster (one node) print numbered lines without end. `kubectl logs -f -l … --prefix` follows all of them in
-one process, then `kfjob logs -f --all`, then `kfjob watch`, and so on in turn, each for the same time, from the lines that are
-printed then on. CPU is what the kernel counts for the process, start and end included. A line is lost or doubled where the
-numbers of a pod's lines are not one more each time, between the first and the last that was shown.
+Real pods on the test cluster (one node) print numbered lines without end. `kubectl logs -f -l … --prefix` follows them all in
+one process, then `kfjob logs -f --all`, then `kfjob watch`, and so on in turn, each for the same time from its first output
+on. CPU is what the kernel counts for the process, start and end included. A line is lost or doubled where the numbers of a
+pod's lines are not one more each time, between the first and the last that was shown.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -30,7 +31,7 @@ from tests.cluster.facts import space
 from tests.cluster.kwok import CACHE
 
 SECONDS = 20.0
-ROUNDS = 3
+ROUNDS = 2
 PATIENCE = 420.0
 KUBECTL = str(CACHE / "bin" / "kubectl")
 PRINTER = """
@@ -59,6 +60,10 @@ def followed(argv: Sequence[str], env: Mapping[str, str], out: Path) -> Cost:
     """Run a command for a while, and count what it did."""
     with out.open("wb") as file, out.with_suffix(".err").open("wb") as err:
         child = subprocess.Popen(argv, env=env, stdout=file, stderr=err)
+        deadline = time.monotonic() + PATIENCE
+        while not out.stat().st_size + out.with_suffix(".err").stat().st_size:
+            assert time.monotonic() < deadline, f"{argv} shows nothing"
+            time.sleep(0.1)
         time.sleep(SECONDS)
         child.send_signal(signal.SIGINT)
         _, _, usage = os.wait4(child.pid, 0)
@@ -67,7 +72,7 @@ def followed(argv: Sequence[str], env: Mapping[str, str], out: Path) -> Cost:
     for line in out.read_text(encoding="utf-8").splitlines()[:-1]:  # the last may be cut
         if found := _LINE.match(line):
             numbers[found[1]].append(int(found[2]))
-    wrong = sum(abs(after - before - 1) for own in numbers.values() for before, after in zip(own, own[1:], strict=False))
+    wrong = sum(abs(after - before - 1) for own in numbers.values() for before, after in pairwise(own))
     cpu = usage.ru_utime + usage.ru_stime
     return Cost(cpu, lines=sum(map(len, numbers.values())), pods=len(numbers), wrong=wrong)
 
@@ -86,9 +91,9 @@ def wait_until_running(backend: KubernetesBackend, ref: JobRef, pods: int) -> No
 def main() -> None:
     """Print the figures."""
     pods = int(sys.argv[1]) if len(sys.argv) > 1 else 64
-    rate = float(sys.argv[2]) if len(sys.argv) > 2 else 2000.0  # noqa: PLR2004 - the second argument
+    rate = float(sys.argv[2]) if len(sys.argv) > 2 else 2000.0
     with tempfile.TemporaryDirectory() as folder, space() as own, own.open() as backend:
-        ref = backend.submit(own.plan("many", ["python3", "-c", PRINTER, str(pods / rate)], nodes=pods, launcher="none"))
+        ref = backend.submit(own.plan("many", ["python3", "-c", PRINTER, str(pods / rate)], nodes=pods))
         wait_until_running(backend, ref, pods)
         env = os.environ | {"KUBECONFIG": own.facts.kubeconfig, "KFJOB_STATE": f"{folder}/state"}
         by_label = ["-l", "training.kubeflow.org/job-name=many", "--max-log-requests", str(pods)]

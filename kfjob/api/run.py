@@ -21,7 +21,6 @@ from kfjob.errors import KfjobError, NotFound
 from kfjob.events import Event, JobPhase, JobSnapshot, KubernetesEvent, LogGap, LogLine, WorkloadStatus
 from kfjob.observe.config import ObserveConfig
 from kfjob.observe.master import Master
-from kfjob.observe.prefilter import sieve_for
 from kfjob.observe.training import Training
 from kfjob.observe.view import JobView, fold, reduce
 
@@ -163,6 +162,8 @@ class Run:
         Raises:
             JobStopped: the job went over a limit of its `watchdog`, and was stopped.
         """
+        from kfjob.observe.prefilter import sieve_for  # with what diagnosis looks for, which most commands do not need
+
         view = JobView(config=self.config)
         backend, sieve = self.place.backend, sieve_for(self.config, diagnosis=True)
         with recorded.joined(following.events(backend, self.ref, sieve=sieve), backend, self.ref) as events:

@@ -10,7 +10,6 @@ from kfjob.backends.base import JobRef
 from kfjob.errors import WaitTimeout
 from kfjob.events import JobPhase
 from kfjob.observe.config import ObserveConfig
-from kfjob.observe.prefilter import sieve_for
 from kfjob.observe.view import JobView, reduce
 
 
@@ -21,6 +20,8 @@ def wait(place: Place, ref: JobRef, config: ObserveConfig, *, timeout: float | N
         WaitTimeout: it had not ended after `timeout` seconds; it goes on.
         JobStopped: it went over a limit of its `watchdog`, and was stopped.
     """
+    from kfjob.observe.prefilter import sieve_for  # `run` imports this module, and few commands wait
+
     deadline = None if timeout is None else time.monotonic() + timeout
     view = JobView(config=config)
     for event in follow.events(place.backend, ref, logs=config.limits.stall is not None, sieve=sieve_for(config)):
