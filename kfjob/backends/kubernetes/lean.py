@@ -8,15 +8,14 @@ models when they are used.
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from importlib.metadata import version
 from importlib.util import find_spec
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -35,18 +34,10 @@ class Parts:
 @cache
 def parts() -> Parts:
     """Import them, once."""
-    if "kubernetes" in sys.modules or _version() >= _LAZY_SINCE:
+    if "kubernetes" in sys.modules or int(version("kubernetes").partition(".")[0]) >= _LAZY_SINCE:
         return _import()
     with _stand_ins():
         return _import()
-
-
-def _version() -> int:
-    """The package's major version, as it says itself: `importlib.metadata` is 20 modules for one number."""
-    spec = find_spec("kubernetes")
-    assert spec is not None and spec.origin is not None  # it is a dependency  # noqa: S101, PT018
-    found = re.search(r"^__version__ = ['\"](\d+)", Path(spec.origin).read_text(encoding="utf-8"), re.MULTILINE)
-    return int(found[1]) if found else _LAZY_SINCE
 
 
 def _import() -> Parts:

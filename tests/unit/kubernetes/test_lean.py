@@ -17,7 +17,6 @@ import sys
 from kfjob.backends.kubernetes.lean import parts
 assert parts().Configuration().host
 assert "kubernetes.client.models.v1_pod" not in sys.modules
-assert "importlib.metadata" not in sys.modules
 """)
 
 
