@@ -31,7 +31,7 @@ from tests.cluster.facts import space
 from tests.cluster.kwok import CACHE
 
 SECONDS = 20.0
-ROUNDS = 2
+ROUNDS = 3
 PATIENCE = 420.0
 KUBECTL = str(CACHE / "bin" / "kubectl")
 PRINTER = """
