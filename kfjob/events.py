@@ -55,6 +55,7 @@ class LogLine:
     time: int | None = None  # when the kubelet (or the supervisor) took it up; None: not known
     container: str = TRAINING_CONTAINER
     container_id: str = ""  # tells a restarted container from the one before it; "": not known
+    skipped: int = 0  # lines before it, since the last one that was told, that nobody wanted to hear of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

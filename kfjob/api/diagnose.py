@@ -44,7 +44,7 @@ def examine(run: Run) -> Examined:
     sieves: dict[tuple[str, str], Sieve] = defaultdict(lambda: Sieve(run.config))
     for event in _everything(run):
         # the view needs few of the lines, and takes three times as long as the symptoms for each
-        if not isinstance(event, LogLine) or sieves[event.pod, event.container_id].sift([event.text]):
+        if not isinstance(event, LogLine) or sieves[event.pod, event.container_id].sift(event.text.encode()):
             view = reduce(view, event)
         symptoms.feed(event, view)
     return Examined(

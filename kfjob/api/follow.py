@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 
 from kfjob.api.funnel import Funnel
-from kfjob.backends.base import Backend, JobRef, LogRange
+from kfjob.backends.base import Backend, JobRef, LogRange, Sift
 from kfjob.events import Event, LogGap, LogLine, PodChanged, PodPhase, Tick
 
 TICK_SECONDS = 1.0
@@ -17,15 +18,16 @@ WhichLog = Callable[[PodChanged], LogRange | None]
 """Which part of a pod's log is to be followed, asked when the pod is seen for the first time; None: nothing of it."""
 
 
-def events(backend: Backend, ref: JobRef, *, logs: bool = True) -> Iterator[Event]:
+def events(backend: Backend, ref: JobRef, *, logs: bool = True, sieve: Callable[[], Sift] | None = None) -> Iterator[Event]:
     """The present state, then everything that happens, until the job has ended and its logs are read.
 
-    A `Tick` comes when nothing else does for a second. Closing the iterator ends the threads.
+    Of the lines of a log only those come that `sieve` wants, and a few others (see `LogRange`). A `Tick` comes when nothing
+    else does for a second. Closing the iterator ends the threads.
 
     Raises:
         KfjobError: whatever the backend's watch or logs raised.
     """
-    return Following(backend, ref, lambda _: LogRange(follow=True) if logs else None).events()
+    return Following(backend, ref, lambda _: LogRange(follow=True, sieve=sieve) if logs else None).events()
 
 
 class Following:
@@ -34,7 +36,7 @@ class Following:
     def __init__(self, backend: Backend, ref: JobRef, which: WhichLog) -> None:
         """A pod that is made anew under its name is another pod, and asked for again."""
         self.open: set[str] = set()  # pods whose logs have not ended
-        self._funnel: Funnel[Event] = Funnel()
+        self._funnel: Funnel[Event] = Funnel(size=_bytes)
         self._ended: float | None = None  # when the watch did
         self._backend = backend
         self._ref = ref
@@ -87,3 +89,7 @@ class Following:
         finally:
             if self._turns[pod] == turn:
                 self.open.discard(pod)
+
+
+def _bytes(event: Event) -> int:
+    return sys.getsizeof(event.text) if isinstance(event, LogLine) else 0

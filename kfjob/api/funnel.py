@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import queue
 import threading
-from collections.abc import Iterable, Iterator
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Generic, TypeVar
 
 from kfjob.errors import KfjobError, NotFound
 
 T = TypeVar("T")
+
+LENGTH = 4096
+BYTES = 16 * 1024 * 1024
+"""Of items that wait. As many again may be in the reader's hands, and one item in those of each thread."""
+GATHER_SECONDS = 0.02
+"""A reader that has waited for an item lets more of them come, or it would be woken for each."""
 
 
 class _Closed(Exception):
@@ -20,11 +27,17 @@ class _Closed(Exception):
 class Funnel(Generic[T]):
     """Items of all sources in the order in which they come. Sources may be added while it is read, by a source too."""
 
-    def __init__(self, length: int = 4096) -> None:
-        self._queue: queue.Queue[T | KfjobError | None] = queue.Queue(length)
-        self._closed = threading.Event()
+    def __init__(self, length: int = LENGTH, size: Callable[[T], int] = lambda _: 0) -> None:
+        """At most `length` items wait; `size` tells how many bytes one holds."""
+        self._length = length
+        self._size_of = size
+        self._waiting: deque[T | KfjobError | None] = deque()
+        self._bytes = 0  # of those that wait
+        self._closed = False
         self._open = 0
         self._lock = threading.Lock()
+        self._there_is = threading.Condition(self._lock)
+        self._there_is_room = threading.Condition(self._lock)
 
     def add(self, source: Iterable[T], name: str) -> None:
         """Read `source` in a thread of its own. What is not found (a pod without a log) ends quietly."""
@@ -38,29 +51,42 @@ class Funnel(Generic[T]):
         Raises:
             KfjobError: whatever a source raised.
         """
-        while self._open or not self._queue.empty():
-            try:
-                item = self._queue.get(timeout=idle)
-            except queue.Empty:
+        while self._open:
+            taken = self._take(idle)
+            if not taken:
                 yield None
-                continue
-            if item is None:
-                with self._lock:
-                    self._open -= 1
-            elif isinstance(item, KfjobError):
-                raise item
-            else:
-                yield item
+            for item in taken:
+                if item is None:
+                    with self._lock:
+                        self._open -= 1
+                elif isinstance(item, KfjobError):
+                    raise item
+                else:
+                    yield item
 
     def close(self) -> None:
         """Let the threads end at their next item."""
-        self._closed.set()
+        with self._lock:
+            self._closed = True
+            self._there_is_room.notify_all()
+
+    def _take(self, idle: float | None) -> deque[T | KfjobError | None]:
+        """All that waits; what comes first is waited for."""
+        with self._lock:
+            came_at_once = bool(self._waiting)
+            self._there_is.wait_for(lambda: self._waiting, idle)
+        if not came_at_once:
+            time.sleep(GATHER_SECONDS)
+        with self._lock:
+            taken, self._waiting, self._bytes = self._waiting, deque(), 0
+            self._there_is_room.notify_all()
+        return taken
 
     def _read(self, source: Iterable[T]) -> None:
         with suppress(_Closed):
             try:
                 for item in source:
-                    self._put(item)
+                    self._put(item, self._size_of(item))
             except NotFound:
                 pass
             except KfjobError as err:
@@ -69,9 +95,12 @@ class Funnel(Generic[T]):
                 self._put(KfjobError("reading a stream failed", cause=f"{type(err).__name__}: {err}"))
             self._put(None)
 
-    def _put(self, item: T | KfjobError | None) -> None:
-        while not self._closed.is_set():
-            with suppress(queue.Full):
-                self._queue.put(item, timeout=0.5)
-                return
-        raise _Closed
+    def _put(self, item: T | KfjobError | None, size: int = 0) -> None:
+        with self._lock:
+            self._there_is_room.wait_for(lambda: self._closed or (len(self._waiting) < self._length and self._bytes < BYTES))
+            if self._closed:
+                raise _Closed
+            self._waiting.append(item)
+            self._bytes += size
+            if len(self._waiting) == 1:
+                self._there_is.notify()

@@ -157,11 +157,16 @@ class Run:
     def follow(self) -> Iterator[tuple[JobView, Event]]:
         """Every event with the view after it, until the job has ended. Leaving the loop lets the job go on.
 
+        Of the lines of the logs those come that the view or a diagnosis can use, one a second of the others, and the last.
+
         Raises:
             JobStopped: the job went over a limit of its `watchdog`, and was stopped.
         """
+        from kfjob.observe.prefilter import sieve_for  # with what diagnosis looks for, which most commands do not need
+
         view = JobView(config=self.config)
-        with recorded.joined(following.events(self.place.backend, self.ref), self.place.backend, self.ref) as events:
+        backend, sieve = self.place.backend, sieve_for(self.config, diagnosis=True)
+        with recorded.joined(following.events(backend, self.ref, sieve=sieve), backend, self.ref) as events:
             for event in events:
                 view = reduce(view, event)
                 yield view, event

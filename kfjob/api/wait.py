@@ -20,9 +20,11 @@ def wait(place: Place, ref: JobRef, config: ObserveConfig, *, timeout: float | N
         WaitTimeout: it had not ended after `timeout` seconds; it goes on.
         JobStopped: it went over a limit of its `watchdog`, and was stopped.
     """
+    from kfjob.observe.prefilter import sieve_for  # `run` imports this module, and few commands wait
+
     deadline = None if timeout is None else time.monotonic() + timeout
     view = JobView(config=config)
-    for event in follow.events(place.backend, ref, logs=config.limits.stall is not None):
+    for event in follow.events(place.backend, ref, logs=config.limits.stall is not None, sieve=sieve_for(config)):
         view = reduce(view, event)
         if view.phase and view.phase.ended:
             return view.phase

@@ -7,7 +7,7 @@ to what the docstrings here promise.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -37,6 +37,10 @@ class JobRef:
     launch: str = ""
 
 
+Sift = Callable[[bytes], Sequence[tuple[int, int]]]
+"""Says which lines of the next block of whole lines are wanted: where each begins, and where its line end is."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class LogRange:
     """Which part of a container's log. With nothing said: all of it, as it is now."""
@@ -47,6 +51,9 @@ class LogRange:
     since: int | None = None  # lines taken up at this time or later (nanoseconds since the epoch)
     previous: bool = False  # of the container before the last restart
     follow: bool = False  # go on until the pod has ended, across restarts of the container; wait for a pod that is pending
+    sieve: Callable[[], Sift] | None = None
+    """Makes what tells the lines of one container that are wanted; the others may be left out. Of these one a second comes
+    nevertheless, and the last, so that it can be seen that the container lives and what it said last."""
     state: PodChanged | None = None  # of the pod, as it was told a moment ago: saves a backend from asking again
 
 

@@ -51,7 +51,7 @@ class ContainerLog:
         self, event: LogLine, order: int, progress: ProgressReader
     ) -> tuple[ContainerLog, tuple[Heard, ...], Reading | None]:
         """The log with one more line, and what was heard in that line."""
-        number = self.lines
+        number = self.lines + event.skipped
         agent, heard = self.agent.feed(number, event.text, event.time)
         log = ContainerLog(
             self.id or event.container_id,

@@ -1,21 +1,28 @@
-"""Which lines can matter at all: asked of raw lines, before an event is made of them.
+"""Which lines can matter at all: asked of raw blocks of lines, before an event is made of any of them.
 
-A follower that only feeds the view (master, rounds, progress) may drop every other line. What that costs depends on how many
-literals are looked for, so it pays to know the trainer: from the spec, or from `view.training.format` once a line was read
-(`replace(config, trainer=…)`).
+A follower that only feeds the view (master, rounds, progress), and with `diagnosis` the symptoms, may drop every other line.
+A literal is looked for in a whole block at once, which costs a third of looking in each line. How many there are still counts,
+so it pays to know the trainer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 
 from kfjob.observe import milestones
 from kfjob.observe.agent_log import HEADINGS
 from kfjob.observe.config import ObserveConfig
+from kfjob.observe.diagnose import coarse, tracebacks
 from kfjob.observe.progress import KFJOB, reader
 
-_AFTER = 40
+BLOCK = 1 << 14
+"""Bytes that are searched at once: above 30000 CPython's search changes to a way that is made for long literals."""
+
+_AFTER_HEADING = 40
 """Lines after a heading that are kept whatever they hold: what follows it may have no prefix to look for."""
+
+Span = tuple[int, int]
+"""Where a line begins in its block, and where its line end is."""
 
 
 def markers(config: ObserveConfig) -> tuple[str, ...]:
@@ -33,41 +40,69 @@ def markers(config: ObserveConfig) -> tuple[str, ...]:
 class Sieve:
     """Keeps, out of one container's lines, those that can matter. One for each container: it knows where a heading was."""
 
-    def __init__(self, config: ObserveConfig) -> None:
-        """Look for what this job's lines may hold."""
+    def __init__(self, config: ObserveConfig, *, diagnosis: bool = False) -> None:
+        """Look for what this job's lines may hold; with `diagnosis` also for whatever a rule about lines may know."""
         wanted = markers(config)
-        self._keep = _keep(wanted) if wanted else list
+        self._all = not wanted  # the caller's pattern may know any line
+        if diagnosis:
+            wanted = tuple(dict.fromkeys((*wanted, *coarse.LITERALS, *coarse.GLOG_WARNINGS)))
+        self.literals = tuple(literal.encode() for literal in wanted)
+        self._at_once = tuple(literal[1:] for literal in self.literals if literal.startswith(b"\n"))  # in a block's first line
+        self._followed = {heading.encode(): _AFTER_HEADING for heading in HEADINGS}
+        if diagnosis:
+            self._followed[tracebacks.HEADING.encode()] = tracebacks.PATIENCE
         self._after = 0  # lines that are still to be kept
 
-    def sift(self, lines: Sequence[str]) -> list[str]:
-        """The lines of the next batch that can matter."""
-        kept = self._keep(lines)
-        if not self._after and not any(heading in line for line in kept for heading in HEADINGS):
-            return kept
-        return self._with_what_follows(lines, set(map(id, kept)))
+    def sift(self, block: bytes) -> list[Span]:
+        """The lines that can matter of the next `block` of whole lines."""
+        if self._all:
+            return list(_lines(block))
+        touched = self._touched(block)
+        if not self._after and not any(self._following(block, *span) for span in touched):
+            return touched
+        return list(self._with_what_follows(block, set(touched)))
 
-    def _with_what_follows(self, lines: Sequence[str], kept: set[int]) -> list[str]:
-        out = []
-        for line in lines:
-            if any(heading in line for heading in HEADINGS):
-                self._after = _AFTER + 1
-            if self._after or id(line) in kept:
-                out.append(line)
-            self._after = max(self._after - 1, 0)
-        return out
+    def _touched(self, block: bytes) -> list[Span]:
+        """The lines with a literal."""
+        found: set[Span] = set()
+        if block.startswith(self._at_once):
+            found.add((0, _end(block, 0)))
+        for begin in range(0, len(block), BLOCK):
+            for literal in self.literals:
+                stop = begin + BLOCK + len(literal) - 1
+                at = block.find(literal, begin, stop)
+                while at >= 0:
+                    last = at + len(literal) - 1  # a literal may begin with the end of the line before
+                    end = _end(block, last)
+                    found.add((block.rfind(b"\n", 0, last) + 1, end))
+                    at = block.find(literal, end, stop)
+        return sorted(found)
+
+    def _following(self, block: bytes, start: int, end: int) -> int:
+        """How many lines after this one are kept with it."""
+        return max((lines for heading, lines in self._followed.items() if block.find(heading, start, end) >= 0), default=0)
+
+    def _with_what_follows(self, block: bytes, touched: set[Span]) -> Iterator[Span]:
+        for span in _lines(block):
+            if self._after or span in touched:
+                yield span
+            self._after = max(self._after - 1, self._following(block, *span) if span in touched else 0, 0)
 
 
-def _keep(wanted: tuple[str, ...]) -> Callable[[Sequence[str]], list[str]]:
-    """The scan, written out for as many literals as there are: a loop over them would cost five times as much."""
-    match wanted:
-        case (a,):
-            return lambda lines: [line for line in lines if a in line]
-        case (a, b):
-            return lambda lines: [line for line in lines if a in line or b in line]
-        case (a, b, c):
-            return lambda lines: [line for line in lines if a in line or b in line or c in line]
-        case (a, b, c, d):
-            return lambda lines: [line for line in lines if a in line or b in line or c in line or d in line]
-        case (a, b, c, d, e):
-            return lambda lines: [line for line in lines if a in line or b in line or c in line or d in line or e in line]
-    return lambda lines: [line for line in lines if any(marker in line for marker in wanted)]
+def sieve_for(config: ObserveConfig, *, diagnosis: bool = False) -> Callable[[], Callable[[bytes], list[Span]]] | None:
+    """What a reader of logs makes a sieve with, for each container; None where every line has to be read."""
+    return (lambda: Sieve(config, diagnosis=diagnosis).sift) if markers(config) else None
+
+
+def _lines(block: bytes) -> Iterator[Span]:
+    start = 0
+    while start < len(block):
+        end = _end(block, start)
+        yield start, end
+        start = end + 1
+
+
+def _end(block: bytes, at: int) -> int:
+    """Where the line ends that `at` is in."""
+    end = block.find(b"\n", at)
+    return len(block) if end < 0 else end

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from kfjob.errors import Problem, SpecError
 from kfjob.observe.lines import clean, rfc3339
@@ -85,10 +85,13 @@ def _reading(
 
 def _by_pattern(name: str, marker: str, pattern: str, *, unit: str = "", per_epoch: bool = False) -> Format:
     """A format that one regular expression takes apart; `@` in it stands for a number."""
-    compiled = re.compile(pattern.replace("@", _NUMBER))
+
+    @cache
+    def compiled() -> re.Pattern[str]:  # when a line may be of this format: most jobs print one, and compiling all takes long
+        return re.compile(pattern.replace("@", _NUMBER))
 
     def read(text: str) -> Reading | None:
-        found = compiled.search(text)
+        found = compiled().search(text)
         return _reading(name, found.groupdict(), unit=unit, per_epoch=per_epoch) if found else None
 
     return Format(name, marker, read)

@@ -196,7 +196,7 @@ def _line(view: JobView, event: LogLine) -> JobView:
     """One log line: nearly all of them are counted and nothing else."""
     pod = view.pods.get(event.pod) or PodView(event.pod)
     if event.container_id and event.container_id in pod.past_ids:
-        return replace(view, lines=view.lines + 1)  # the rest of a log whose container is gone
+        return replace(view, lines=view.lines + 1 + event.skipped)  # the rest of a log whose container is gone
     pod = pod.in_container(event.container_id)
     log, heard, reading = pod.log.feed(event, view.lines, reader(view.config.trainer, view.config.progress_pattern))
     pod = PodView(pod.name, pod.state, log, pod.past, pod.past_ids, pod.gaps)
@@ -204,7 +204,7 @@ def _line(view: JobView, event: LogLine) -> JobView:
     view = replace(
         view,
         pods=view.pods.having(pod),
-        lines=view.lines + 1,
+        lines=view.lines + 1 + event.skipped,
         now=max(view.now or 0, event.time) if event.time is not None else view.now,
         dated=max(view.dated or 0, dated) if dated is not None else view.dated,
     )

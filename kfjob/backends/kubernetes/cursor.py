@@ -29,6 +29,7 @@ class LogCursor:
         self._awaited = 0  # how many
         self._cut = -1  # time of the newest line shown before it was resumed
         self._met_cut = True
+        self._repeating = False  # lines may come that were shown before
 
     @property
     def since(self) -> int | None:
@@ -40,12 +41,13 @@ class LogCursor:
         self._expected, self._awaited = Counter(self._recent), len(self._recent)
         self._cut = -1 if self.newest is None else self.newest
         self._met_cut = self.newest is None or not same
+        self._repeating = self.newest is not None
         if self.newest is not None:
             self._floor = max(self._floor, self.newest - DISORDER - 1)
 
     def is_new(self, time: int) -> bool:
         """Whether the next line, of `time`, was not shown before; if so, it counts as shown."""
-        if self._awaited and time <= self._cut:
+        if (self._awaited or not self._met_cut) and time <= self._cut:
             if time <= self._floor:
                 return False
             if self._expected[time] > 0:
@@ -56,6 +58,16 @@ class LogCursor:
         self._remember(time)
         return True
 
+    def may_repeat(self, time: int | None) -> bool:
+        """Whether the next line, of `time`, may have been read before."""
+        self._repeating = self._repeating and (time is None or time <= self._cut)
+        return self._repeating
+
+    def pass_by(self, time: int) -> None:
+        """The next line, of `time`, is not one that must be shown exactly once."""
+        self._met_cut = self._met_cut or time == self._cut
+        self._advance(time)
+
     @property
     def gap(self) -> bool:
         """Whether the resumed log does not reach back to the last line that was shown. True once, before the first new line."""
@@ -63,13 +75,16 @@ class LogCursor:
         return lost
 
     def _remember(self, time: int) -> None:
+        self._recent.append(time)
+        self._advance(time)
+        if len(self._recent) > MOST_REMEMBERED:
+            self._floor = max(self._floor, self._recent.popleft())
+
+    def _advance(self, time: int) -> None:
         if self._from_first and self.newest is None:
             self._floor = time - 1
-        self._recent.append(time)
         if self.newest is None or time > self.newest:
             self.newest = time
         oldest = self.newest - DISORDER
-        while self._recent[0] < oldest:
+        while self._recent and self._recent[0] < oldest:
             self._recent.popleft()
-        if len(self._recent) > MOST_REMEMBERED:
-            self._floor = max(self._floor, self._recent.popleft())

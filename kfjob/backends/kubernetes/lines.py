@@ -27,6 +27,18 @@ class LineSplitter:
             start = end + 1
         self._add(piece[start:])
 
+    def block(self, piece: bytes) -> bytes:
+        """The same lines in one piece, each with its line end."""
+        end = piece.rfind(b"\n") + 1
+        if not end:
+            self._add(piece)
+            return b""
+        first = piece.find(b"\n")
+        self._add(piece[:first])
+        line, _ = self._line()
+        self._add(piece[end:])
+        return line + piece[first:end]
+
     def rest(self) -> tuple[bytes, int] | None:
         """What came after the last line feed, None for nothing."""
         return self._line() if self._length else None

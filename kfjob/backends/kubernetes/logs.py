@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from kfjob.backends import log_file
 from kfjob.backends.base import JobRef, LogRange
@@ -21,6 +22,7 @@ from kfjob.backends.kubernetes.objects import Object, container_names, owner, po
 from kfjob.backends.kubernetes.requests import Request
 from kfjob.backends.kubernetes.runs import Next, Position, Run, Then, next_run, run_to_show
 from kfjob.backends.kubernetes.watch import Change, Feed, Listed, joined
+from kfjob.backends.sifting import Sifting
 from kfjob.errors import BackendError, KfjobError, NotFound, Refused, Unreachable
 from kfjob.events import TRAINING_CONTAINER, LogGap, LogLine, PodPhase
 from kfjob.spec import names
@@ -33,6 +35,16 @@ IDLE_SECONDS = 120.0
 _READABLE = {PodPhase.RUNNING, PodPhase.SUCCEEDED, PodPhase.FAILED}
 _KUBELET_SAYS = ("unable to retrieve container logs", "failed to try resolving symlinks", "failed to watch file", "rpc error:")
 """How the kubelet begins what it writes into a log, without a time, when it cannot read it (v1.34 pkg/kubelet/kuberuntime)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Raw:
+    """A line as the kubelet sends it."""
+
+    line: bytes
+    skipped: int = 0  # lines before it that nobody wants
+    wanted: bool = True
+    lost: int = 0  # bytes of it that were not kept
 
 
 class PodLog:
@@ -48,6 +60,7 @@ class PodLog:
         self._position: Position | None = None  # the run that was read last
         self._first: Run | None = None  # the run that was read first
         self._shown = ""  # the run that the newest line shown was of
+        self._sifting: Sifting | None = None  # of that run
         self._left = wanted.limit_bytes  # of text, with line ends; None: no limit
 
     def read(self) -> Iterator[LogLine | LogGap]:
@@ -182,20 +195,42 @@ class PodLog:
         """One request, and its new lines. Afterwards `_position` says whether the run was read to its end."""
         self._cursor.resume(same=self._shown == run.id)
         self._first = self._first or run
+        if self._wanted.sieve and (self._position is None or self._position.id != run.id):
+            self._sifting = Sifting(self._wanted.sieve())
         self._position = Position(run.id, run.number, complete=False)
         stream = self._client.open(self._request(run, follow=follow), read_timeout=IDLE_SECONDS if follow else ANSWER_SECONDS)
         splitter = LineSplitter(LINE_BYTES)
         try:
             for piece in stream.chunks():
-                for line, lost in splitter.take(piece):
-                    yield from self._show(run, line, lost)
+                for line in self._lines(splitter, piece):
+                    yield from self._show(run, line)
                     if not self._wanting():
                         return
+            for kept in self._sifting.rest() if self._sifting else ():
+                yield from self._show(run, _Raw(*kept))
             if not follow and (rest := splitter.rest()):  # else it is not known to be whole
-                yield from self._show(run, *rest)
+                yield from self._show(run, _Raw(rest[0], lost=rest[1]))
         finally:
             stream.close()
         self._position = Position(run.id, run.number, complete=run.ended)
+
+    def _lines(self, splitter: LineSplitter, piece: bytes) -> Iterator[_Raw]:
+        """The lines that `piece` completes, without those that nobody wants."""
+        if self._sifting is None:
+            yield from (_Raw(line, lost=lost) for line, lost in splitter.take(piece))
+            return
+        block = splitter.block(piece)
+        while block:
+            line, _, others = block.partition(b"\n")
+            time_ns, _ = log_file.parse(line)
+            if not self._cursor.may_repeat(time_ns):
+                break
+            block = others
+            if time_ns is None or self._sifting.wants(line):
+                yield _Raw(line)
+            else:
+                self._cursor.pass_by(time_ns)
+        yield from (_Raw(*kept) for kept in self._sifting.take(block))
 
     def _request(self, run: Run, *, follow: bool) -> Request:
         nothing_yet = self._first is not None and run.id == self._first.id and self._cursor.newest is None
@@ -209,23 +244,26 @@ class PodLog:
             follow=follow,
         )
 
-    def _show(self, run: Run, raw: bytes, lost: int) -> Iterator[LogLine | LogGap]:
-        at, text = log_file.parse(raw)
+    def _show(self, run: Run, raw: _Raw) -> Iterator[LogLine | LogGap]:
+        at, text = log_file.parse(raw.line)
         if at is None and text.startswith(_KUBELET_SAYS):
             raise Refused(text)
         if at is not None:
             if self._wanted.since is not None and at < self._wanted.since:
                 return
             before = self._cursor.newest
-            if not self._cursor.is_new(at):
+            if not raw.wanted:
+                self._cursor.pass_by(at)
+            elif not self._cursor.is_new(at):
                 return
             self._shown = run.id
             if self._cursor.gap:
                 yield LogGap(pod=self._pod, container_id=run.id, after=before, reason="the log was rotated before it was read")
-        if lost:
-            text += f" … ({lost} more bytes of this line are not shown)"
+        if raw.lost:
+            text += f" … ({raw.lost} more bytes of this line are not shown)"
         if self._fits(text):
-            yield LogLine(pod=self._pod, text=text, time=at, container=self._wanted.container, container_id=run.id)
+            container = self._wanted.container
+            yield LogLine(pod=self._pod, text=text, time=at, container=container, container_id=run.id, skipped=raw.skipped)
 
     def _fits(self, text: str) -> bool:
         if self._left is None:

@@ -10,9 +10,10 @@ import re
 from collections.abc import Iterator, Mapping
 
 from kfjob.events import Event, JobChanged, KubernetesEvent, LogLine, PodChanged, WorkloadStatus
+from kfjob.observe.diagnose.coarse import suspicious
 from kfjob.observe.diagnose.noted import Notebook
 from kfjob.observe.diagnose.rule import Role, Rule, Severity, Subject
-from kfjob.observe.diagnose.rules import BY_ID, suspicious
+from kfjob.observe.diagnose.rules import BY_ID
 from kfjob.observe.diagnose.sightings import KINDS, QUOTED, PodTrace, Sighting, Track, keep, matches
 from kfjob.observe.diagnose.stamps import Clock, Moment, written
 from kfjob.observe.diagnose.states import States
@@ -52,11 +53,11 @@ class Symptoms:
             yield from pod.tracks.values()
 
     def _line(self, event: LogLine, view: JobView) -> None:
-        self.lines += 1
+        self.lines += 1 + event.skipped
         pod = self.pods.setdefault(event.pod, PodTrace())
         if event.container_id != pod.container and (event.container_id or not pod.lines):
             self._new_container(pod, event.container_id)
-        pod.lines += 1
+        pod.lines += 1 + event.skipped
         pod.clock.pass_by(event.time, event.text)
         self._follow(pod, event, view)
         text = event.text

@@ -264,7 +264,7 @@ def test_an_interrupt_detaches_and_says_how_to_go_on(fake, kfjob, monkeypatch):
 
     from kfjob.api import follow
 
-    monkeypatch.setattr(follow, "events", lambda _backend, _ref: interrupted())
+    monkeypatch.setattr(follow, "events", lambda _backend, _ref, **_: interrupted())
     assert kfjob("watch", "train") == 130
     assert "`kfjob stop train` ends it" in kfjob.err
     assert fake.calls == []

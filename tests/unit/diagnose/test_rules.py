@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 
 from kfjob.events import Event, JobChanged, JobPhase, KubernetesEvent, LogLine, PodChanged, PodPhase, WorkloadStatus
+from kfjob.observe.diagnose.coarse import suspicious
 from kfjob.observe.diagnose.rule import NOT_SAID, Role, Rule, Severity, Subject
-from kfjob.observe.diagnose.rules import BY_ID, OF, RULES, suspicious
+from kfjob.observe.diagnose.rules import BY_ID, OF, RULES
 from kfjob.observe.diagnose.states import pod_text
 from tests.unit.diagnose.cases import START, examine
 from tests.unit.diagnose.recorded_texts import EVENTS, QUEUES

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -160,6 +161,55 @@ def test_following_shows_every_line_once_wherever_it_is_cut(
     expected = [(f"run-{number}", time, text) for number, run in enumerate(logs) for time, text in run]
     assert [(line.container_id, line.time, line.text) for line in seen if isinstance(line, LogLine)] == expected
     assert not [line for line in seen if isinstance(line, LogGap)]
+
+
+def wants_losses(block: bytes) -> list[tuple[int, int]]:
+    ends = [at for at, byte in enumerate(block) if byte == 10]
+    lines = zip([0, *(end + 1 for end in ends)], ends, strict=False)
+    return [(start, end) for start, end in lines if b"Loss" in block[start:end]]
+
+
+@given(
+    logs=runs(),
+    cuts=st.lists(st.integers(min_value=0, max_value=500), max_size=10),
+    clean=st.lists(st.booleans(), max_size=10),
+    chunk=st.integers(min_value=1, max_value=200),
+)
+def test_with_a_sieve_every_line_that_is_wanted_comes_once_wherever_it_is_cut(
+    logs: list[list[tuple[int, str]]], cuts: list[int], clean: list[bool], chunk: int
+):
+    kubelet = Kubelet(logs=logs, cuts=iter(cuts), clean=iter(clean), chunk=chunk)
+    seen = kubelet.follow(sieve=lambda: wants_losses)
+    assert not [line for line in seen if isinstance(line, LogGap)]
+    shown = [(line.container_id, line.time, line.text) for line in seen if isinstance(line, LogLine)]
+    every = [(f"run-{number}", time, text) for number, run in enumerate(logs) for time, text in run]
+    assert [one for one in shown if "Loss" in one[2]] == [one for one in every if "Loss" in one[2]]
+    assert not Counter(shown) - Counter(every)
+    assert {run: last for run, *last in shown} == {run: last for run, *last in every}  # the last of each container too
+
+
+def test_with_a_sieve_lines_that_are_left_out_are_counted_and_one_a_second_is_not():
+    lines = [(START + at * SECOND // 10, "Loss: 1" if at == 34 else f"line {at}") for at in range(100)]
+    seen = [line for line in kubelet(lines, chunk=60).follow(sieve=lambda: wants_losses) if isinstance(line, LogLine)]
+    assert "Loss: 1" in texts(list(seen))
+    assert 10 <= len(seen) <= 13
+    assert sum(line.skipped + 1 for line in seen) == 100
+    number = itertools.accumulate(line.skipped + 1 for line in seen)
+    assert all(lines[at - 1] == (line.time, line.text) for at, line in zip(number, seen, strict=True))
+
+
+def test_with_a_sieve_the_word_of_a_kubelet_that_cannot_read_is_heard():
+    told = LogRange(sieve=lambda: wants_losses)
+    client = Client(
+        FakeTransport(lambda request: kubelet(HUNDRED).answer(request) if request.subresource != "log" else said()), host="h"
+    )
+
+    def said() -> FakeStream:
+        return FakeStream(pieces=[stamped(START, "x"), b"unable to retrieve container logs for containerd://1\n"])
+
+    client.pause = lambda seconds: False  # type: ignore[method-assign]  # noqa: ARG005 - no test waits
+    with pytest.raises(NotFound, match="no log"):
+        list(PodLog(client, REF, POD, told).read())
 
 
 HUNDRED = [(START + at * SECOND // 10, f"line {at}") for at in range(100)]
