@@ -23,7 +23,7 @@ import urllib3
 import yaml
 
 from kfjob.errors import Forbidden
-from tests.cluster.facts import ROOT, Space
+from tests.cluster.facts import ROOT, Space, needs_own_cluster
 from tests.image.aws import HOST, MotoAws, free_port, moto_aws
 from tests.image.builders import buildah
 from tests.image.conftest import MOTO_TOKEN, MOTO_TOKEN_HASHED
@@ -79,7 +79,7 @@ def certs(folder: Path, registry: RealRegistry, address: str) -> Path:
 
 @pytest.fixture
 def person(space: Space, tmp_path: Path) -> Iterator[Person]:
-    space.facts  # noqa: B018 - the cluster's own images are there then
+    needs_own_cluster("gives the node's containerd a registry of its own")
     for name in ("registry", "home"):
         (tmp_path / name).mkdir()
     with ExitStack() as stack:
@@ -161,6 +161,7 @@ def test_from_the_dockerfile_to_a_job(space: Space, person: Person):
 
 
 def test_the_rights_that_a_kept_secret_needs(space: Space):
+    needs_own_cluster("asks as users that `scripts/cluster` makes")
     manifest = {
         "apiVersion": "v1",
         "kind": "Secret",
