@@ -118,6 +118,23 @@ def build_and_push(spec: ImageSpec, listener: Listener | None = None) -> Outcome
     return _outcome(pushed, content, engine.name, created=created, seconds=time.monotonic() - began)
 
 
+def foreseen(spec: ImageSpec, notice: Notice = _quiet) -> ImageRef:
+    """What `build_and_push` would push, without building it: with its digest if the registry has it already.
+
+    Raises:
+        KfjobError: as `build_and_push`, as far as can be known before.
+    """
+    wanted = _wanted(spec)
+    ref, _ = _target(spec)
+    content = _content(wanted, notice)
+    ref = ref.tagged(_tag(spec, ref, content))
+    with _pushing_to(ref, spec.profile) as registry:
+        if found := _there(registry, ref, content, rebuild=spec.no_cache):
+            return ref.pinned(found)
+    children.find_engine(spec.builder)
+    return ref
+
+
 def _outcome(pushed: Pushed, content: str, builder: str, *, created: bool, seconds: float) -> Outcome:
     return Outcome(
         ref=pushed.ref,
