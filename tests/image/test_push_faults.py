@@ -251,7 +251,8 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     from kfjob.image import access
 
     patience = Patience(tries=3, first_pause=0.01)
-    monkeypatch.setitem(access.opened.__kwdefaults__, "patience", patience)
+    defaults = access.opened.__kwdefaults__ or {}
+    monkeypatch.setattr(access.opened, "__kwdefaults__", defaults | {"patience": patience})
 
 
 @pytest.mark.usefixtures("hurried")
