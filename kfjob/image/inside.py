@@ -69,7 +69,10 @@ def _torch() -> tuple[Any, list[Part]]:
     except (ImportError, OSError) as err:
         hint = "LD_LIBRARY_PATH must lead to CUDA's libraries" if "libcuda" in str(err) or "libcu" in str(err) else ""
         return None, [Part("torch", "broken", str(err), hint)]
-    return torch, [Part("torch", "there", str(torch.__version__)), _cuda(torch)]
+    try:
+        return torch, [Part("torch", "there", str(torch.__version__)), _cuda(torch)]
+    except AttributeError as err:  # an empty folder of that name is a module too
+        return None, [Part("torch", "broken", str(err))]
 
 
 def _cuda(torch: Any) -> Part:

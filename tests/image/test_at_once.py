@@ -116,8 +116,8 @@ def test_one_login_for_all_who_are_asked_for_it_at_once(tmp_path: Path, name: st
 
 def test_memory_does_not_grow_with_the_image(plain: RealRegistry, name: str, tmp_path: Path):
     layers: list[Blob] = []
-    for number in range(2 * AT_ONCE):
-        file, size = tmp_path / str(number), 3 * CHUNK + number
+    for number in range(AT_ONCE + 1):
+        file, size = tmp_path / str(number), 4 * CHUNK + number
         with file.open("wb") as out:
             out.truncate(size)
         with file.open("rb") as stream:
