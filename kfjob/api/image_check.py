@@ -98,6 +98,7 @@ class Answer:
     needed: NeededImage
     found: Inspected | None = None
     error: KfjobError | None = None
+    is_certain: bool = False  # the error: no node could pull it
 
     def misfit(self, nodes: Iterable[str]) -> str | None:
         """Why it does not run on the nodes, whose processors these are; None: it does, or nobody knows."""
@@ -113,9 +114,13 @@ def ask(wanted: Sequence[NeededImage], inspector: ImageInspector, secrets: Mappi
     def one(needed: NeededImage) -> Answer:
         known = [secrets[name] for name in needed.secrets if name in secrets]
         try:
+            parse(needed.image)
+        except UsageError as err:
+            return Answer(needed=needed, error=err, is_certain=True)
+        try:
             return Answer(needed=needed, found=inspector.inspect(needed.image, known))
         except KfjobError as err:
-            return Answer(needed=needed, error=err)
+            return Answer(needed=needed, error=err, is_certain=isinstance(err, NotFound))
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return list(pool.map(one, wanted))
@@ -154,7 +159,7 @@ def check_images(
     namespace = str(objects[0]["metadata"].get("namespace") or at.namespace)
     answers = ask(wanted, asked, secrets_of(at, wanted, namespace))
     for answer in answers:
-        if isinstance(answer.error, NotFound | UsageError):
+        if answer.error and answer.is_certain:
             raise _named(answer.error, answer.needed)
     for answer in answers:
         if err := answer.error:

@@ -47,7 +47,7 @@ def build(command: Command) -> Command:
     return wrapped
 
 
-def built(image: str | None, build: Build, settings: Settings, *, dry_run: bool) -> str:
+def built(image: str | None, build: Build, settings: Settings, *, dry_run: bool, code: Code | None = None) -> str:
     """The image that is built, pushed and pinned. It goes to the repository that `image` names, if it does.
 
     A dry run does nothing of that: the image then has a digest only if the registry has it already.
@@ -68,6 +68,9 @@ def built(image: str | None, build: Build, settings: Settings, *, dry_run: bool)
         return str(build_and_push(image_spec(said)).ref)
     ref = foreseen(image_spec(said), notice)
     notice(f"image: {'the registry has' if ref.digest else 'would build and push'} `{ref}`")
+    if code and not ref.digest:
+        title = "what `--code` makes of an image that is not built yet cannot be known"
+        raise UsageError(title, hint="leave `--code` out of the dry run")
     return str(ref)
 
 
@@ -77,7 +80,7 @@ def image_change(build: Build | None, code: Code | None, settings: Settings, *, 
         return None
 
     def change(image: str) -> str:
-        made = built(image, build, settings, dry_run=dry_run) if build else image
+        made = built(image, build, settings, dry_run=dry_run, code=code) if build else image
         if not code:
             return made
         from kfjob.api.code import coded

@@ -72,7 +72,7 @@ def _submitted(source: Source, settings: Settings, code: Code | None, build: Bui
         return submit_objects(objects, settings=settings, notice=notice)
     from kfjob.api.run import submit_loaded
 
-    return submit_loaded(_loaded(source, build, settings), settings=settings, code=code, notice=notice)
+    return submit_loaded(_loaded(source, build, code, settings), settings=settings, code=code, notice=notice)
 
 
 def _dry_run(source: Source, how: Any, settings: Settings, code: Code | None, build: Build | None) -> DryRun:
@@ -81,16 +81,16 @@ def _dry_run(source: Source, how: Any, settings: Settings, code: Code | None, bu
     if source.template:
         objects = _objects(source, settings, image_change(build, code, settings, dry_run=True))
         return dry_run.of_objects(objects, how, settings=settings, notice=notice)
-    loaded = _loaded(source, build, settings, dry_run=True)
+    loaded = _loaded(source, build, code, settings, dry_run=True)
     return dry_run.of_loaded(loaded, how, settings=settings, notice=notice, code=code)
 
 
-def _loaded(source: Source, build: Build | None, settings: Settings, *, dry_run: bool = False) -> Loaded:
+def _loaded(source: Source, build: Build | None, code: Code | None, settings: Settings, *, dry_run: bool = False) -> Loaded:
     """The spec, with the image of `--build` if that was said."""
     loaded = read_spec(source)
     if not build:
         return loaded
-    image = built(loaded.spec.image, build, settings, dry_run=dry_run)
+    image = built(loaded.spec.image, build, settings, dry_run=dry_run, code=code)
     return replace(loaded, spec=loaded.spec.model_copy(update={"image": image}))
 
 

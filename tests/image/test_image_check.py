@@ -212,6 +212,14 @@ def test_init_containers_and_sidecars_count(registry: RealRegistry, tmp_path: Pa
     assert refused.value.where is None  # the training container's, and said once
 
 
+def test_a_login_that_cannot_be_read_is_no_reason_to_refuse(private: RealRegistry, tmp_path: Path):
+    (tmp_path / ".docker").mkdir()
+    (tmp_path / ".docker" / "config.json").write_text("?")
+    said: list[str] = []
+    check_image(place(tmp_path), plan(f"{private.host}/train:1"), notice=said.append)
+    assert "the stored logins cannot be read" in said[0]
+
+
 def test_a_name_that_no_runtime_can_read_is_refused(tmp_path: Path):
     with pytest.raises(UsageError) as caught:
         check_image(

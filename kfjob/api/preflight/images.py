@@ -10,7 +10,7 @@ from kfjob.api.preflight.cluster import Wanted
 from kfjob.api.preflight.needed import needed_images
 from kfjob.api.preflight.result import Checked
 from kfjob.backends.kubernetes.inventory import CORE
-from kfjob.errors import Forbidden, NotFound, UsageError
+from kfjob.errors import Forbidden
 
 
 def check(wanted: Wanted, at: Place, found: Checked, *, inspector: ImageInspector | None = None) -> None:
@@ -30,7 +30,7 @@ def check(wanted: Wanted, at: Place, found: Checked, *, inspector: ImageInspecto
 def _tell(answer: Answer, path: str, nodes: frozenset[str], found: Checked) -> None:
     image = answer.needed.image
     whose = f" of {answer.needed.container}" if answer.needed.container else ""
-    if (err := answer.error) and not isinstance(err, NotFound | UsageError):
+    if (err := answer.error) and not answer.is_certain:
         found.skip(f"image `{image}`{whose}", err.title)
     elif err:
         found.error(
