@@ -17,7 +17,7 @@
 # Targets: the last stage is the trainer's image. `--target nccl-tests` compiles NVIDIA's nccl-tests on top of it, on a base with
 # CUDA's compiler (a `-devel` image), into /opt/nccl-tests/build.
 #
-# `python3 -m kfjob.image.inside`, run in the image, says what it has of all that.
+# `kfjob doctor --in-image` (or `python3 -m kfjob.image.inside`), run in the image, says what it has of all that.
 #
 # A private package index stands in a secret, not in the image or its history:
 #   docker build --secret id=pip,src=$HOME/.config/pip/pip.conf [--secret id=ca,src=my-ca-bundle.pem] .

@@ -33,8 +33,13 @@ class Code:
     """Gives what is to be told of the upload, for as long as that lasts."""
 
 
-def with_code(spec: JobSpec, plan: JobPlan, code: Code, at: Place, *, notice: Notice) -> JobSpec:
-    """The spec with its image pinned to the one that has the code on it, which is in the registry then.
+def with_code(spec: JobSpec, plan: JobPlan, code: Code, at: Place, *, notice: Notice, dry_run: bool = False) -> JobSpec:
+    """The spec with its image pinned to the one that has the code on it, which is in the registry then (`coded`)."""
+    return spec.model_copy(update={"image": coded(plan.image, code, at, notice=notice, dry_run=dry_run)})
+
+
+def coded(image: str, code: Code, at: Place, *, notice: Notice, dry_run: bool = False) -> str:
+    """The image with the code on it, pinned; in the registry then, unless it is a dry run, which only says what it would be.
 
     Raises:
         UsageError: jobs run on this machine, where there is no image.
@@ -47,13 +52,14 @@ def with_code(spec: JobSpec, plan: JobPlan, code: Code, at: Place, *, notice: No
     with code.shown() as progress:
         pushed = push_code(
             code.folder,
-            plan.image,
+            image,
             to=code.to,
             workdir=code.workdir,
             profile=at.settings.aws_profile,
             notice=notice,
             progress=progress,
+            dry_run=dry_run,
         )
-    what = f"{pushed.files} files onto `{plan.image}`" if pushed.is_new else "the registry has this code already"
-    notice(f"code: {what}: `{pushed.ref}`")
-    return spec.model_copy(update={"image": str(pushed.ref)})
+    what = f"{pushed.files} files onto `{image}`" if pushed.is_new else "the registry has this code already"
+    notice(f"code: {'would put ' if dry_run and pushed.is_new else ''}{what}: `{pushed.ref}`")
+    return str(pushed.ref)

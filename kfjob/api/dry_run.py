@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from kfjob.api.code import Code, with_code
 from kfjob.api.config import Settings
 from kfjob.api.context import plan_context
 from kfjob.api.lint import linted
@@ -37,8 +38,8 @@ class DryRun:
         return {"job": self.name, "namespace": self.namespace, "dry_run": self.how, "objects": list(self.objects)}
 
 
-def of_loaded(loaded: Loaded, how: How, *, settings: Settings, notice: Notice) -> DryRun:
-    """Of a spec.
+def of_loaded(loaded: Loaded, how: How, *, settings: Settings, notice: Notice, code: Code | None = None) -> DryRun:
+    """Of a spec; with `code`, of the image that would be made with it, of which nothing is pushed.
 
     Raises:
         SpecError: every problem of the spec, and every finding of lint that is an error.
@@ -47,6 +48,9 @@ def of_loaded(loaded: Loaded, how: How, *, settings: Settings, notice: Notice) -
     at = place(settings, notice=notice)
     plan = resolve_at(loaded.spec, loaded.positions, plan_context(settings, at.name))
     linted(loaded, plan, settings=settings, notice=notice)
+    if code:
+        spec = with_code(loaded.spec, plan, code, at, notice=notice, dry_run=True)
+        plan = resolve_at(spec, loaded.positions, plan_context(settings, at.name))
     objects = tuple(manifests(plan)) if at.name == "kubernetes" else ()
     return _gone_through(at, DryRun(name=plan.name, namespace=plan.namespace, how=how, objects=objects))
 

@@ -13,7 +13,7 @@ from kfjob.errors import UsageError
 from kfjob.image.access import opened
 from kfjob.image.copies import Place, Sent, bring
 from kfjob.image.folder import read_folder, secrets_warning
-from kfjob.image.layers import Layer, packed
+from kfjob.image.layers import packed
 from kfjob.image.onto import Images, Rewritten, put_onto, read_images
 from kfjob.image.references import DOCKER_HUB, ImageRef, parse
 from kfjob.image.registry.transport import PATIENT, Patience
@@ -30,7 +30,7 @@ class CodePushed:
     files: int
     layer_size: int  # bytes, compressed
     sent: Sent
-    is_new: bool  # False: the registry had it already, and nothing was sent
+    is_new: bool  # False: the registry had it already, and nothing was (or would be) sent
     platforms: tuple[str, ...]
 
     def describe(self) -> dict[str, Any]:
@@ -62,12 +62,13 @@ def push_code(
     patience: Patience = PATIENT,
     notice: Notice = lambda _text: None,
     progress: Progress = silent,
+    dry_run: bool = False,
 ) -> CodePushed:
     """Put the folder `code` onto the image `onto`, as its working directory or at `workdir`, which it then becomes.
 
     `to` is the repository, and if wanted the tag, of the new image: without a host in the base's registry; unset, the base's
     repository and a tag made of the content. Code that was put on before in this way is replaced. `platforms`
-    (`linux/amd64`) leaves others out.
+    (`linux/amd64`) leaves others out. A dry run reads the base, and sends nothing: `is_new` is whether it would.
 
     Raises:
         UsageError: a name is not one of an image; the image says no working directory and neither do you.
@@ -90,22 +91,17 @@ def push_code(
         layers = {into: open_ones.enter_context(packed(folder, into)) for into in _places(base, workdir)}
         image = put_onto(base, layers, workdir=workdir, labels=labels or {}, base_name=str(base_ref.pinned("")))
         target = Place(registry=registry, ref=target_ref if target_ref.tag else target_ref.tagged(_tag(image)))
-        sent = _sent(image, layers, source, target, progress)
+        is_new = target.registry.digest_of(target.repository, target.ref.tag) != image.top.digest
+        blobs = [layer.blob for layer in layers.values()]
+        sent = bring(image, blobs, source, target, progress=progress) if is_new and not dry_run else Sent()
     return CodePushed(
         ref=target.ref.pinned(image.top.digest),
         files=sum(entry.kind == "file" for entry in folder.entries),
         layer_size=sum(layer.blob.size for layer in layers.values()),
-        sent=sent or Sent(),
-        is_new=sent is not None,
+        sent=sent,
+        is_new=is_new,
         platforms=tuple(str(one.platform) for one in base.images),
     )
-
-
-def _sent(image: Rewritten, layers: Mapping[str, Layer], source: Place, target: Place, progress: Progress) -> Sent | None:
-    """None where the tag is this very image already."""
-    if target.registry.digest_of(target.repository, target.ref.tag) == image.top.digest:
-        return None
-    return bring(image, [layer.blob for layer in layers.values()], source, target, progress=progress)
 
 
 def _places(base: Images, workdir: str | None) -> Iterator[str]:

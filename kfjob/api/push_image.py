@@ -24,6 +24,7 @@ from kfjob.image.build.push import Pushed, push
 from kfjob.image.ecr_errors import push_refused
 from kfjob.image.folder import IGNORE_FILE, read_folder, secrets_warning
 from kfjob.image.ignore import parse_ignore
+from kfjob.image.onto import BASE_DIGEST, BASE_NAME
 from kfjob.image.references import ImageRef, parse
 from kfjob.image.registry.client import Registry
 from kfjob.image.registry.documents import Document
@@ -35,6 +36,7 @@ Notice = Callable[[str], None]
 
 LABEL_CONTENT = "dev.kfjob.content"
 """The hash of all that an image was built of."""
+_OCI = "org.opencontainers.image."
 _TAG_LENGTH = 16
 _GIT_SECONDS = 10
 
@@ -107,15 +109,33 @@ def build_and_push(spec: ImageSpec, listener: Listener | None = None) -> Outcome
             return Outcome(ref=ref.pinned(found), content=content, seconds=time.monotonic() - began)
         _refuse_immutable(registry, place, ref)
         engine = children.find_engine(spec.builder)
-        wanted = replace(wanted, local_name=str(ref), labels=_labels(wanted.context, content))
+        wanted = replace(wanted, local_name=str(ref), labels=_labels(wanted, content))
         with _built(engine, wanted, spec, told) as built:
             if _content(wanted, _quiet) != content:
                 raise Refused("the context changed while it was built: nothing was pushed", hint="run the same again")
             created = place is not None and place.ensure_repository(ref.repository, spec.repository)
             if created:
                 told.notice(f"made the repository `{ref.name}`")
-            pushed = push(registry, ref, built, progress=told.progress)
+            said = {name: text for name, text in wanted.labels.items() if name.startswith(_OCI) and text}
+            pushed = push(registry, ref, archive.annotated(built, said), progress=told.progress)
     return _outcome(pushed, content, engine.name, created=created, seconds=time.monotonic() - began)
+
+
+def foreseen(spec: ImageSpec, notice: Notice = _quiet) -> ImageRef:
+    """What `build_and_push` would push, without building it: with its digest if the registry has it already.
+
+    Raises:
+        KfjobError: as `build_and_push`, as far as can be known before.
+    """
+    wanted = _wanted(spec)
+    ref, _ = _target(spec)
+    content = _content(wanted, notice)
+    ref = ref.tagged(_tag(spec, ref, content))
+    with _pushing_to(ref, spec.profile) as registry:
+        if found := _there(registry, ref, content, rebuild=spec.no_cache):
+            return ref.pinned(found)
+    children.find_engine(spec.builder)
+    return ref
 
 
 def _outcome(pushed: Pushed, content: str, builder: str, *, created: bool, seconds: float) -> Outcome:
@@ -276,17 +296,24 @@ def _run(engine: engines.Engine, wanted: engines.Wanted, folder: Path, profile: 
 _BY_ID = ("docker", "buildah", "podman")
 
 
-def _labels(folder: Path, content: str) -> dict[str, str]:
-    """OCI's annotations, as far as they are known."""
+def _labels(wanted: engines.Wanted, content: str) -> dict[str, str]:
+    """OCI's annotations, as far as they are known: the manifest has them too, where its form has any.
+
+    The base's digest is what the Dockerfile says; which one a tag led to only the builder knows (buildah writes it down).
+    """
+    folder, text = wanted.context, wanted.dockerfile.read_text(encoding="utf-8", errors="replace")
+    base = base_images.base_of(text, wanted.build_args, wanted.target)
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
     created = datetime.fromtimestamp(int(epoch) if epoch.isdecimal() else time.time(), UTC)
     found: Mapping[str, str] = {
-        "org.opencontainers.image.revision": _git(folder, "rev-parse", "HEAD"),
-        "org.opencontainers.image.source": _without_login(_git(folder, "config", "--get", "remote.origin.url")),
-        "org.opencontainers.image.created": created.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        BASE_NAME: str(base.tagged(base.tag)) if base else "",
+        f"{_OCI}revision": _git(folder, "rev-parse", "HEAD"),
+        f"{_OCI}source": _without_login(_git(folder, "config", "--get", "remote.origin.url")),
+        f"{_OCI}created": created.strftime("%Y-%m-%dT%H:%M:%SZ"),
         LABEL_CONTENT: content,
     }
-    return {name: value for name, value in found.items() if value}
+    known = {name: value for name, value in found.items() if value}
+    return known | ({BASE_DIGEST: base.digest} if base else {})  # empty rather than what the base says of its own
 
 
 def _git(folder: Path, *words: str) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kfjob.api import archive, expectations, pull_secret
-from kfjob.api.code import Code, with_code
+from kfjob.api.code import Code, coded, with_code
 from kfjob.api.context import new_launch_id, plan_context
-from kfjob.api.image_check import check_image
+from kfjob.api.image_check import check_image, check_images
 from kfjob.api.place import Notice, Place, cluster_of
 from kfjob.api.stop import STOP_TIMEOUT, stop
 from kfjob.backends.base import JobRef
@@ -45,7 +45,7 @@ def relaunch(
     if last.spec is not None:
         submit = _of_spec(place, last.spec, code, notice)
     elif last.manifest is not None:
-        submit = _of_manifest(place, last, last.manifest, code)
+        submit = _of_manifest(place, last, last.manifest, code, notice)
     else:
         hint = "write a spec and submit it"
         raise UsageError(f"nothing is recorded of job `{last.name}`: kfjob did not submit it", hint=hint)
@@ -65,10 +65,10 @@ def _of_spec(place: Place, said: str, code: Code | None, notice: Notice) -> Call
     return lambda: (place.backend.submit(plan), expectations.of_plan(plan))
 
 
-def _of_manifest(place: Place, last: JobSnapshot, manifest: str, code: Code | None) -> Callable[[], Launched]:
-    if code:
-        raise UsageError("code is put onto the image of a spec, and this job was made of a template")
-    objects = again(manifest, before=last.launch, launch=new_launch_id())
+def _of_manifest(place: Place, last: JobSnapshot, manifest: str, code: Code | None, notice: Notice) -> Callable[[], Launched]:
+    change = (lambda image: coded(image, code, place, notice=notice)) if code else None
+    objects = again(manifest, before=last.launch, launch=new_launch_id(), image=change)
+    check_images(place, objects, notice=notice)
     (pytorchjob,) = (one for one in objects if one["kind"] == names.KIND)
     return lambda: (cluster_of(place).create(objects)[0], expectations.of_job(pytorchjob))
 

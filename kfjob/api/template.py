@@ -7,12 +7,14 @@ from dataclasses import replace
 
 from kfjob.api import context, expectations
 from kfjob.api.config import Settings
+from kfjob.api.image_check import check_images
 from kfjob.api.imports import checked, import_objects
 from kfjob.api.lint import linted
 from kfjob.api.place import Notice, cluster_of, place
 from kfjob.api.run import Run
 from kfjob.backends.kubernetes.requests import RESOURCES
 from kfjob.compile import template
+from kfjob.compile.images import ImageChange, with_other_image
 from kfjob.compile.recorded import with_record
 from kfjob.compile.template import Object
 from kfjob.errors import Problem, SpecError
@@ -23,14 +25,22 @@ from kfjob.spec.source import Loaded, Positions
 
 
 def render_template(
-    text: str, *, file: str, values: Mapping[str, str], keep: Collection[str], settings: Settings, notice: Notice
+    text: str,
+    *,
+    file: str,
+    values: Mapping[str, str],
+    keep: Collection[str],
+    settings: Settings,
+    notice: Notice,
+    image: ImageChange | None = None,
 ) -> tuple[Object, ...]:
-    """The objects of a template, each with its namespace, as they are submitted.
+    """The objects of a template, each with its namespace, as they are submitted; `image` makes another of their own.
 
     `KFJOB_LAUNCH` and `KFJOB_NAMESPACE` have a value too: a launch id, to make a rendezvous id of, and where the job goes.
 
     Raises:
         SpecError: names without a value, or objects that do not make one job.
+        UsageError: there is no one image in whose place another could be put.
     """
     where = context.namespace(settings, "kubernetes")
     launch = context.new_launch_id()
@@ -42,7 +52,7 @@ def render_template(
         raise SpecError(problems)
     objects = [one | {"metadata": {"namespace": where} | one["metadata"]} for one in rendered.objects]
     _lint(objects, file, launch, settings=settings, notice=notice)
-    return with_record(objects, launch=launch)
+    return with_record(with_other_image(objects, image) if image else objects, launch=launch)
 
 
 def submit_objects(objects: Sequence[Object], *, settings: Settings, notice: Notice) -> Run:
@@ -50,8 +60,10 @@ def submit_objects(objects: Sequence[Object], *, settings: Settings, notice: Not
 
     Raises:
         AlreadyExists: a job of this name is there; nothing was changed.
+        NotFound, Refused: an image is not there, or not for the nodes.
     """
     at = place(settings, notice=notice)
+    check_images(at, objects, notice=notice)
     ref, there = cluster_of(at).create(objects)
     for one in there:
         notice(f"{one['kind']} `{one['metadata']['name']}` is there already and is left as it is; it stays when the job goes")

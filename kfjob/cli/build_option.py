@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from kfjob.cli.options import notice
 from kfjob.errors import UsageError
 
 if TYPE_CHECKING:
+    from kfjob.api.code import Code
     from kfjob.api.config import Settings
-    from kfjob.spec.source import Loaded
+    from kfjob.compile.images import ImageChange
 
 Command = Callable[..., Any]
 
@@ -45,8 +47,12 @@ def build(command: Command) -> Command:
     return wrapped
 
 
-def built(loaded: Loaded, build: Build, settings: Settings) -> Loaded:
-    """The spec with the digest of what was built. It goes to the repository that the spec's `image` names, if it does."""
+def built(image: str | None, build: Build, settings: Settings, *, dry_run: bool, code: Code | None = None) -> str:
+    """The image that is built, pushed and pinned. It goes to the repository that `image` names, if it does.
+
+    A dry run does nothing of that: the image then has a digest only if the registry has it already.
+    """
+    from kfjob.api.push_image import foreseen
     from kfjob.cli.push_image import build_and_push, image_spec
     from kfjob.image.references import parse
 
@@ -56,7 +62,30 @@ def built(loaded: Loaded, build: Build, settings: Settings) -> Loaded:
         "base_image": build.base_image,
         "builder": build.builder,
         "profile": settings.aws_profile,
-        "to": parse(loaded.spec.image).name if loaded.spec.image else None,
+        "to": parse(image).name if image else None,
     }
-    outcome = build_and_push(image_spec(said))
-    return replace(loaded, spec=loaded.spec.model_copy(update={"image": str(outcome.ref)}))
+    if not dry_run:
+        return str(build_and_push(image_spec(said)).ref)
+    ref = foreseen(image_spec(said), notice)
+    notice(f"image: {'the registry has' if ref.digest else 'would build and push'} `{ref}`")
+    if code and not ref.digest:
+        title = "what `--code` makes of an image that is not built yet cannot be known"
+        raise UsageError(title, hint="leave `--code` out of the dry run")
+    return str(ref)
+
+
+def image_change(build: Build | None, code: Code | None, settings: Settings, *, dry_run: bool) -> ImageChange | None:
+    """What is to be made of a template's image; None: nothing."""
+    if not build and not code:
+        return None
+
+    def change(image: str) -> str:
+        made = built(image, build, settings, dry_run=dry_run, code=code) if build else image
+        if not code:
+            return made
+        from kfjob.api.code import coded
+        from kfjob.api.place import place
+
+        return coded(made, code, place(settings, notice=notice), notice=notice, dry_run=dry_run)
+
+    return change

@@ -9,22 +9,30 @@ from typing import TYPE_CHECKING
 import click
 
 from kfjob.cli.options import Settings, output, where
+from kfjob.errors import UsageError
 
 if TYPE_CHECKING:
     from kfjob.api.doctor.findings import Finding
 
+IN_IMAGE_HELP = "Run inside an image: say what it has of torch, CUDA, NCCL, EFA, libfabric, aws-ofi-nccl and python-etcd."
 MARKS = {"ok": ("ok  ", "green"), "warn": ("warn", "yellow"), "fail": ("fail", "red")}
 
 
 @click.command()
 @click.argument("checks", nargs=-1, metavar="[CHECK]...")
+@click.option("--in-image", is_flag=True, help=IN_IMAGE_HELP)
+@click.option("--require", multiple=True, metavar="NAME", help="With --in-image: what must be there, for example torch.")
 @output("text", "json")
 @where
-def doctor(*, checks: tuple[str, ...], output: str, settings: Settings) -> int:
+def doctor(*, checks: tuple[str, ...], in_image: bool, require: tuple[str, ...], output: str, settings: Settings) -> int:
     """Look at this machine and the cluster, all of it or the named CHECKs; say what is missing and what mends it.
 
     Exit code 1 if a check fails. Nothing is changed or created.
     """
+    if in_image:
+        return _in_image(checks, require, output)
+    if require:
+        raise UsageError("`--require` is about what an image has", hint="`kfjob doctor --in-image --require torch`")
     from kfjob.api.doctor.examine import examine
 
     found = []
@@ -35,6 +43,20 @@ def doctor(*, checks: tuple[str, ...], output: str, settings: Settings) -> int:
     if output == "json":
         click.echo(json.dumps([asdict(finding) for finding in found], indent=2))
     return int(any(finding.verdict == "fail" for finding in found))
+
+
+def _in_image(checks: tuple[str, ...], require: tuple[str, ...], output: str) -> int:
+    from kfjob.image import inside
+
+    if checks:
+        raise UsageError("`--in-image` has no checks to choose from", hint=f"`--require {checks[0]}` says what must be there")
+    parts = inside.look()
+    if unknown := inside.unknown(parts, require):
+        raise UsageError(unknown)
+    click.echo(inside.text(parts, output))
+    if lacking := inside.lacking(parts, require):
+        click.echo(lacking, err=True)
+    return int(bool(lacking))
 
 
 def finding_text(finding: Finding) -> str:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kfjob.cli.build_option import Build, build, built
+from kfjob.cli.build_option import Build, build, built, image_change
 from kfjob.cli.options import Settings, Source, code, notice, output, print_json, read_spec, spec_or_template, strict, where
 from kfjob.cli.options import spec as spec_option
-from kfjob.errors import UsageError
 
 if TYPE_CHECKING:
     from kfjob.api.code import Code
+    from kfjob.api.dry_run import DryRun
     from kfjob.api.run import Run
+    from kfjob.compile.images import ImageChange
+    from kfjob.spec.source import Loaded
 
 DRY_RUN_HELP = "Create nothing: check here (client), or by the API server with its webhooks and quotas (server)."
 
@@ -41,11 +44,14 @@ def submit(
     """Start the job that SPEC (a file, or - for standard input) or a manifest template describes."""
     from kfjob.cli import follow as following
 
-    if (code or build) and (dry_run or source.template):
-        other, ours = "--dry-run" if dry_run else "--template", "--code" if code else "--build"
-        raise UsageError(f"`{ours}` and `{other}` do not go together", hint="`kfjob push-image` pushes and submits nothing")
     if dry_run:
-        return _dry_run(source, dry_run, output, settings)
+        found = _dry_run(source, dry_run, settings, code, build)
+        if output == "json":
+            print_json(found.describe())
+        else:
+            click.echo(found.name)
+        click.echo(f"`{found.name}` {found.said}; nothing was created", err=True)
+        return 0
     run = _submitted(source, settings, code, build)
     if output == "json":
         print_json(run.describe())
@@ -62,36 +68,44 @@ def _submitted(source: Source, settings: Settings, code: Code | None, build: Bui
     if source.template:
         from kfjob.api.template import submit_objects
 
-        return submit_objects(_objects(source, settings), settings=settings, notice=notice)
+        objects = _objects(source, settings, image_change(build, code, settings, dry_run=False))
+        return submit_objects(objects, settings=settings, notice=notice)
     from kfjob.api.run import submit_loaded
 
-    loaded = read_spec(source)
-    if build:
-        loaded = built(loaded, build, settings)
-    return submit_loaded(loaded, settings=settings, code=code, notice=notice)
+    return submit_loaded(_loaded(source, build, code, settings), settings=settings, code=code, notice=notice)
 
 
-def _dry_run(source: Source, how: Any, output: str, settings: Settings) -> int:
+def _dry_run(source: Source, how: Any, settings: Settings, code: Code | None, build: Build | None) -> DryRun:
     from kfjob.api import dry_run
 
     if source.template:
-        objects = _objects(source, settings)
-        found = dry_run.of_objects(objects, how, settings=settings, notice=notice)
-    else:
-        found = dry_run.of_loaded(read_spec(source), how, settings=settings, notice=notice)
-    if output == "json":
-        print_json(found.describe())
-    else:
-        click.echo(found.name)
-    click.echo(f"`{found.name}` {found.said}; nothing was created", err=True)
-    return 0
+        objects = _objects(source, settings, image_change(build, code, settings, dry_run=True))
+        return dry_run.of_objects(objects, how, settings=settings, notice=notice)
+    loaded = _loaded(source, build, code, settings, dry_run=True)
+    return dry_run.of_loaded(loaded, how, settings=settings, notice=notice, code=code)
 
 
-def _objects(source: Source, settings: Settings) -> tuple[dict[str, Any], ...]:
+def _loaded(source: Source, build: Build | None, code: Code | None, settings: Settings, *, dry_run: bool = False) -> Loaded:
+    """The spec, with the image of `--build` if that was said."""
+    loaded = read_spec(source)
+    if not build:
+        return loaded
+    image = built(loaded.spec.image, build, settings, dry_run=dry_run, code=code)
+    return replace(loaded, spec=loaded.spec.model_copy(update={"image": image}))
+
+
+def _objects(source: Source, settings: Settings, image: ImageChange | None = None) -> tuple[dict[str, Any], ...]:
     from kfjob.api.template import render_template
 
-    values, text = source.values(), source.text()
-    return render_template(text, file=source.name, values=values, keep=source.keep, settings=settings, notice=notice)
+    return render_template(
+        source.text(),
+        file=source.name,
+        values=source.values(),
+        keep=source.keep,
+        settings=settings,
+        notice=notice,
+        image=image,
+    )
 
 
 @click.command()

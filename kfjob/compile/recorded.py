@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from kfjob.compile.images import ImageChange, with_other_image
 from kfjob.errors import UsageError
 from kfjob.spec import names
 
@@ -30,8 +31,8 @@ def with_record(objects: Sequence[Object], *, launch: str) -> tuple[Object, ...]
     return tuple(_labelled(one, labels, record) if one["kind"] == names.KIND else one for one in objects)
 
 
-def again(record: str, *, before: str, launch: str) -> tuple[Object, ...]:
-    """The objects of a record as another launch.
+def again(record: str, *, before: str, launch: str, image: ImageChange | None = None) -> tuple[Object, ...]:
+    """The objects of a record as another launch, with another `image` in the place of theirs if one is to be made of it.
 
     Raises:
         UsageError: a Secret is among them, which is not in the record.
@@ -43,7 +44,7 @@ def again(record: str, *, before: str, launch: str) -> tuple[Object, ...]:
             f"the template of this job makes secret {shown}, and secrets are not recorded with a job",
             hint="stop the job and submit its template again, or keep the secret apart from the template",
         )
-    return with_record(objects, launch=launch)
+    return with_record(with_other_image(objects, image) if image else objects, launch=launch)
 
 
 def _without_secrets(one: Object) -> Object:

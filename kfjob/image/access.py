@@ -12,8 +12,11 @@ from kfjob.image.registry.secrets import Login, LoginSource
 from kfjob.image.registry.transport import PATIENT, Patience
 
 
-def login_source(ref: ImageRef, *, profile: str | None = None) -> LoginSource:
-    """Who asks about this image. In ECR, where there are no AWS credentials, whoever `docker login` has kept."""
+def login_source(ref: ImageRef, use: Use = "pull", *, profile: str | None = None) -> LoginSource:
+    """Who asks about this image. In ECR, where there are no AWS credentials, whoever `docker login` has kept.
+
+    The public ECR gives its images to everybody: there, pulling needs nobody to be logged in.
+    """
 
     def login() -> Login | None:
         if ref.ecr is None:
@@ -21,14 +24,21 @@ def login_source(ref: ImageRef, *, profile: str | None = None) -> LoginSource:
         try:
             return ecr.registry_of(ref, profile=profile).login()
         except Forbidden:
-            if stored := stored_login(ref.registry, ref.repository):
+            if (stored := stored_login(ref.registry, ref.repository)) or (ref.ecr.public and use == "pull"):
                 return stored
             raise
 
     return login
 
 
-def opened(ref: ImageRef, use: Use, *, profile: str | None = None, patience: Patience = PATIENT) -> Registry:
-    """The registry of an image, ready to be asked; to be closed."""
-    place = endpoint(ref.host, use, folders=folders_here())
-    return Registry(place, login=login_source(ref, profile=profile), patience=patience)
+def opened(
+    ref: ImageRef,
+    use: Use,
+    *,
+    profile: str | None = None,
+    login: LoginSource | None = None,
+    patience: Patience = PATIENT,
+) -> Registry:
+    """The registry of an image, ready to be asked as the user, or as whoever `login` says; to be closed."""
+    place = endpoint(ref.host, use, folders=folders_here(), called=ref.registry)
+    return Registry(place, login=login or login_source(ref, use, profile=profile), patience=patience)

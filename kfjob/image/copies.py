@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from kfjob.image.onto import Rewritten
 from kfjob.image.references import ImageRef
+from kfjob.image.registry.at_once import at_once
 from kfjob.image.registry.client import Registry
 from kfjob.image.registry.uploads import Blob, Progress, RemoteBlob, mount, silent, upload
 
@@ -43,24 +45,26 @@ class Sent:
 
 
 def bring(image: Rewritten, blobs: Iterable[Blob], source: Place, target: Place, *, progress: Progress = silent) -> Sent:
-    """Everything that the image's manifests name, then the manifests, and at last the tag: nothing half-done has a name.
+    """All that the image's manifests name, some at a time, then these, and at last the tag: nothing half-done has a name.
 
     Raises:
         KfjobError: a registry refuses, or stays away. What has been sent stays there, and is found the next time.
     """
-    sent = Sent()
-    for layer in image.layers:
-        sent += _layer(layer["digest"], int(layer["size"]), source, target, progress)
-    for blob in (*blobs, *image.configs):
-        if target.registry.has_blob(target.repository, blob.digest):
-            sent += Sent(there=blob.size)
-        else:
-            upload(target.registry, target.repository, blob, progress=progress)
-            sent += Sent(uploaded=blob.size)
+    layers = [partial(_layer, layer["digest"], int(layer["size"]), source, target) for layer in image.layers]
+    own = [partial(_own, blob, target) for blob in (*blobs, *image.configs)]
+    sent = sum(at_once([*layers, *own], progress=progress), Sent())
     for manifest in image.manifests:
         target.registry.put_manifest(target.repository, manifest.digest, manifest)
     target.registry.put_manifest(target.repository, target.ref.tag or image.top.digest, image.top)
     return sent
+
+
+def _own(blob: Blob, target: Place, progress: Progress) -> Sent:
+    """A blob that is new."""
+    if target.registry.has_blob(target.repository, blob.digest):
+        return Sent(there=blob.size)
+    upload(target.registry, target.repository, blob, progress=progress)
+    return Sent(uploaded=blob.size)
 
 
 def _layer(digest: str, size: int, source: Place, target: Place, progress: Progress) -> Sent:

@@ -1,7 +1,8 @@
-"""What an image has of all that training on many nodes needs. Runs inside the image: `python3 -m kfjob.image.inside`.
+"""What an image has of all that training on many nodes needs. Runs inside the image: `kfjob doctor --in-image`.
 
-Nothing but the standard library is needed, so that it also runs where the control plane's packages were left out. What is
-missing is told, not judged: a job on one node needs no EFA. Only what is there and does not work is a fault.
+`python3 -m kfjob.image.inside` is the same, and needs nothing but the standard library, so that it also runs where the control
+plane's packages were left out. What is missing is told, not judged: a job on one node needs no EFA. Only what is there and does
+not work is a fault.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -68,7 +69,10 @@ def _torch() -> tuple[Any, list[Part]]:
     except (ImportError, OSError) as err:
         hint = "LD_LIBRARY_PATH must lead to CUDA's libraries" if "libcuda" in str(err) or "libcu" in str(err) else ""
         return None, [Part("torch", "broken", str(err), hint)]
-    return torch, [Part("torch", "there", str(torch.__version__)), _cuda(torch)]
+    try:
+        return torch, [Part("torch", "there", str(torch.__version__)), _cuda(torch)]
+    except AttributeError as err:  # an empty folder of that name is a module too
+        return None, [Part("torch", "broken", str(err))]
 
 
 def _cuda(torch: Any) -> Part:
@@ -159,7 +163,7 @@ def _etcd() -> Part:
     return part
 
 
-def lines(parts: list[Part]) -> Iterator[str]:
+def lines(parts: Sequence[Part]) -> Iterator[str]:
     """For people."""
     width = max(len(part.name) for part in parts)
     for part in parts:
@@ -175,15 +179,31 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--require", action="append", default=[], metavar="NAME", help="what must be there, for example torch")
     said = parser.parse_args(argv)
     parts = look()
-    unknown = set(said.require) - {part.name for part in parts}
-    if unknown:
-        parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(part.name for part in parts)}")
-    text = json.dumps({"parts": [asdict(part) for part in parts]}) if said.output == "json" else "\n".join(lines(parts))
-    sys.stdout.write(text + "\n")
-    bad = [part.name for part in parts if part.state == "broken" or (part.name in said.require and part.state != "there")]
+    if wrong := unknown(parts, said.require):
+        parser.error(wrong)
+    sys.stdout.write(text(parts, said.output) + "\n")
+    bad = lacking(parts, said.require)
     if bad:
-        sys.stderr.write(f"error: this image does not have what is needed: {', '.join(bad)}\n")
+        sys.stderr.write(bad + "\n")
     return int(bool(bad))
+
+
+def unknown(parts: Sequence[Part], required: Sequence[str]) -> str:
+    """What is wrong with the names of what must be there; "" if nothing is."""
+    names = [part.name for part in parts]
+    wrong = sorted(set(required) - set(names))
+    return f"unknown: {', '.join(wrong)}; known: {', '.join(names)}" if wrong else ""
+
+
+def text(parts: Sequence[Part], form: str) -> str:
+    """All of it, as `text` or `json`."""
+    return json.dumps({"parts": [asdict(part) for part in parts]}) if form == "json" else "\n".join(lines(parts))
+
+
+def lacking(parts: Sequence[Part], required: Sequence[str]) -> str:
+    """What is broken, or missing although it is required, as an error; "" if nothing is."""
+    bad = [part.name for part in parts if part.state == "broken" or (part.name in required and part.state != "there")]
+    return f"error: this image does not have what is needed: {', '.join(bad)}" if bad else ""
 
 
 if __name__ == "__main__":

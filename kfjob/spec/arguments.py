@@ -22,12 +22,16 @@ from kfjob.spec.train import TrainSpec
 
 
 def to_argv(spec: TrainSpec) -> list[str]:
-    """The trainer's arguments for `spec`: `--name=value` for each field that differs from its default, in the fields' order."""
+    """The trainer's arguments for `spec`: `--name=value` for each field that differs from its default, in the fields' order.
+
+    A text that would be read as something else (`null`, `[1]`) is quoted, as JSON does it.
+    """
     argv = []
     for name, field in TrainSpec.model_fields.items():
         value = getattr(spec, name)
         if field.is_required() or value != field.default:
-            text = value if isinstance(value, str) else json.dumps(_plain(value), separators=(",", ":"))
+            plain = isinstance(value, str) and _parsed(value) == value
+            text = value if plain else json.dumps(_plain(value), separators=(",", ":"))
             argv.append(f"--{name.replace('_', '-')}={text}")
     return argv
 
@@ -122,11 +126,11 @@ def _known(argument: str, text: str | None, problems: list[Problem]) -> tuple[st
 
 
 def _parsed(text: str) -> Any:
-    """JSON for shapes, pairs and null; all else is text, which pydantic turns into the field's type."""
-    if text[:1] in ("{", "[") or text == "null":
+    """JSON for shapes, pairs, quoted texts and null; all else is text, which pydantic turns into the field's type."""
+    if text[:1] in ("{", "[", '"') or text == "null":
         try:
             return json.loads(text)
-        except json.JSONDecodeError:
+        except (json.JSONDecodeError, RecursionError):
             return text
     return text
 

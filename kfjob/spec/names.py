@@ -74,9 +74,12 @@ def etcd_name(job: str) -> str:
     return f"{job}-etcd"
 
 
+PULL_SECRET_PREFIX = "kfjob-pull-"  # noqa: S105 - a name
+
+
 def pull_secret(registry: str) -> str:
     """The pull secret that kfjob keeps for a registry: one in each namespace, for all jobs there."""
-    return f"kfjob-pull-{re.sub(r'[^a-z0-9.-]+', '-', registry.lower()).strip('-')}"
+    return f"{PULL_SECRET_PREFIX}{re.sub(r'[^a-z0-9.-]+', '-', registry.lower()).strip('-')}"
 
 
 def longest_derived(job: str, nodes: int, *, own_etcd: bool) -> str:

@@ -208,6 +208,13 @@ class TrainSpec(BaseModel):
             raise ValueError(f"no preset `{model}` ({known}; a folder's path contains a slash)")
         return model
 
+    @field_validator("resume")
+    @classmethod
+    def _no_switch(cls, resume: str) -> str:
+        if resume.lower() in ("true", "false"):  # another script's switch by this name, see `kfjob.spec.aliases`
+            raise ValueError(f"`{resume}` is auto or none here (a folder of that name: `./{resume}`)")
+        return resume
+
     @field_validator("min_lr")
     @classmethod
     def _below_peak(cls, min_lr: float | None, info: ValidationInfo) -> float | None:

@@ -60,6 +60,14 @@ def facts() -> Facts:
     return Facts(kubeconfig=_script("kubeconfig"), image=image, volumes=(TORCH,), etcd_image=ETCD_IMAGE)
 
 
+def needs_own_cluster(why: str) -> None:
+    """Fail, with what to do, where the tests were pointed at somebody else's cluster."""
+    assert not os.environ.get("KFJOB_TEST_KUBECONFIG"), (
+        f"this test needs the cluster of `scripts/cluster up`, because it {why}: a cluster of yours cannot stand in for it\n"
+        "hint: unset KFJOB_TEST_KUBECONFIG, or leave the test out with `--deselect`"
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Space:
     """A namespace that belongs to one test."""

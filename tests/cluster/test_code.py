@@ -6,13 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.cluster.facts import Space
+from tests.cluster.facts import Space, needs_own_cluster
 
 KFJOB = str(Path(sys.executable).with_name("kfjob"))
 REGISTRY, ADDRESS = "registry.kfjob.test", "127.0.0.1:26500"  # as tests/cluster/harness/settings.sh has them
@@ -61,6 +61,7 @@ class Person:
 
 @pytest.fixture
 def person(space: Space, tmp_path: Path) -> Person:
+    needs_own_cluster("pushes to the cluster's own registry")
     certs = tmp_path / "certs.d" / REGISTRY
     certs.mkdir(parents=True)
     (certs / "hosts.toml").write_text(f'[host."http://{ADDRESS}"]\ncapabilities = ["pull", "resolve", "push"]\n')
@@ -107,6 +108,24 @@ def test_the_changed_line_is_what_runs(space: Space, person: Person):
     assert "this is two, old: False" in log
     assert image_of(space, "coded")[0] == second
     person("stop", "coded")
+
+
+def test_preflight_asks_the_registry_for_every_image(space: Space, person: Person):
+    found = json.loads(person("preflight", person.spec, "-o", "json").stdout)
+    assert any(line.startswith("image sha256:") for line in found["good"])
+    image = space.facts.image.partition(":")[0]
+    spec = yaml.safe_load(Path(person.spec).read_text()) | {
+        "pod": {"init_containers": [{"name": "i", "image": f"{image}:absent"}]}
+    }
+    Path(person.spec).write_text(yaml.safe_dump(spec, sort_keys=False))
+    found = json.loads(person("preflight", person.spec, "-o", "json", code=1).stdout)
+    (problem,) = (one for one in found["problems"] if one["severity"] == "error")
+    assert problem["title"] == f"image `{image}:absent` does not exist (init container `i`)"
+    assert problem["path"] == "pod.init_containers.0"
+    assert problem["line"]
+    unasked = replace(person, env=person.env | {"KFJOB_IMAGE_CHECK": "0"})
+    found = json.loads(unasked("preflight", person.spec, "-o", "json").stdout)
+    assert any("`image_check` is off" in line for line in found["unchecked"])
 
 
 def test_an_image_that_is_not_there_creates_nothing(space: Space, person: Person):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,7 +24,7 @@ import urllib3
 import yaml
 
 from kfjob.errors import Forbidden
-from tests.cluster.facts import ROOT, Space
+from tests.cluster.facts import ROOT, Space, needs_own_cluster
 from tests.image.aws import HOST, MotoAws, free_port, moto_aws
 from tests.image.builders import buildah
 from tests.image.conftest import MOTO_TOKEN, MOTO_TOKEN_HASHED
@@ -79,7 +80,7 @@ def certs(folder: Path, registry: RealRegistry, address: str) -> Path:
 
 @pytest.fixture
 def person(space: Space, tmp_path: Path) -> Iterator[Person]:
-    space.facts  # noqa: B018 - the cluster's own images are there then
+    needs_own_cluster("gives the node's containerd a registry of its own")
     for name in ("registry", "home"):
         (tmp_path / name).mkdir()
     with ExitStack() as stack:
@@ -160,7 +161,57 @@ def test_from_the_dockerfile_to_a_job(space: Space, person: Person):
         person("stop", job)
 
 
+def requirements(*wanted: str) -> str:
+    """Those lines of the trainer's requirements, with their hashes."""
+    text = (ROOT / "requirements" / "trainer.txt").read_text()
+    entries = re.findall(r"^[a-z].*\n(?:[ ].*\n)*", text, re.MULTILINE)
+    return "".join(entry for entry in entries if re.match(rf"({'|'.join(wanted)})==", entry))
+
+
+def test_the_torch_of_the_base_stays(tmp_path: Path):
+    """Built of the project's Dockerfile on a base with a torch of its own, which pip would replace if it were asked for one."""
+    needs_own_cluster("builds on the cluster's base image")
+    engine = buildah(tmp_path / "buildah")
+    base, src = tmp_path / "base", tmp_path / "src"
+    for folder in (base, src / "requirements"):
+        folder.mkdir(parents=True)
+    site = "$(python3 -c 'import site; print(site.getsitepackages()[0])')"
+    metadata = "Metadata-Version: 2.1\\nName: torch\\nVersion: 9.9\\n"
+    made = f"d={site}; mkdir -p $d/torch $d/torch-9.9.dist-info; echo '__version__ = \"9.9\"' >$d/torch/__init__.py"
+    (base / "Dockerfile").write_text(
+        f"FROM {base_image()}\nRUN {made}; printf '{metadata}' >$d/torch-9.9.dist-info/METADATA; "
+        "printf pip >$d/torch-9.9.dist-info/INSTALLER; touch $d/torch-9.9.dist-info/RECORD\n"
+    )
+    for name in ("Dockerfile", ".dockerignore", "pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, src / name)
+    shutil.copytree(ROOT / "kfjob", src / "kfjob", ignore=shutil.ignore_patterns("__pycache__"))
+    asked = requirements("torch", "triton", "nvidia-[a-z0-9-]+", "click")
+    assert "nvidia-" in asked
+    (src / "requirements" / "trainer.txt").write_text(asked)
+
+    def run(*argv: str) -> str:
+        env = os.environ | engine.environment
+        done = subprocess.run([engine.program, *argv], env=env, capture_output=True, text=True, timeout=400, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stdout
+
+    run("bud", "--tls-verify=false", "--tag", "with-torch", str(base))
+    labels = ["--build-arg", "REVISION=abc", "--build-arg", "KFJOB_VERSION=1.2"]
+    run("bud", "--build-arg", "BASE_IMAGE=localhost/with-torch", *labels, *pip_secrets(), "--tag", "made", str(src))
+    container = run("from", "made").strip()
+    torch = "import torch, kfjob; print(torch.__version__)"
+    assert run("run", container, "--", "python3", "-c", torch) == "9.9\n"
+    assert run("run", container, "--", "sh", "-c", "id -un; pwd; python3 -c 'import click'") == "kfjob\n/workspace\n"
+    installed = json.loads(run("run", container, "--", "python3", "-m", "pip", "list", "--format=json"))
+    assert not [one["name"] for one in installed if one["name"].startswith(("nvidia", "triton"))]
+    config = json.loads(run("inspect", "--type", "image", "made"))["OCIv1"]["config"]
+    assert config["User"] == "kfjob"
+    assert config["Labels"]["org.opencontainers.image.revision"] == "abc"
+    assert config["Labels"]["dev.kfjob.version"] == "1.2"
+
+
 def test_the_rights_that_a_kept_secret_needs(space: Space):
+    needs_own_cluster("asks as users that `scripts/cluster` makes")
     manifest = {
         "apiVersion": "v1",
         "kind": "Secret",

@@ -151,8 +151,10 @@ def manifest_of(registry: RealRegistry, repository: str, wanted: str) -> dict[st
 
 
 def is_absent(registry: RealRegistry, path: str) -> bool:
+    from kfjob.image.registry.documents import ACCEPTED
+
     try:
-        registry.get(path)
+        registry.get(path, ACCEPTED)  # of a type that one does not accept the registry says that it is not there
     except urllib.error.HTTPError as err:
         return err.code == 404
     return False

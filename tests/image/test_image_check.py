@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import json
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,11 @@ import pytest
 from kfjob.api.config import Settings
 from kfjob.api.image_check import ImageInspector, check_image
 from kfjob.api.place import Place
-from kfjob.errors import NotFound, Refused
+from kfjob.errors import Forbidden, NotFound, Refused, UsageError
 from kfjob.plan import Context, JobPlan, resolve
 from kfjob.spec.job import JobSpec
 from tests.image.images import FORMS, push_image
-from tests.image.registries import RealRegistry, free_port, real_registry
+from tests.image.registries import PASSWORD, USER, RealRegistry, free_port, real_registry
 
 
 @pytest.fixture(scope="module")
@@ -32,21 +34,50 @@ def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @dataclass
-class Nodes:
-    """A cluster, as far as it is asked about its nodes."""
+class Cluster:
+    """A cluster, as far as it is asked about its nodes and secrets; a secret that is None may not be read."""
 
     found: frozenset[str]
-    asked: int = 0
+    secrets: Mapping[str, dict[str, Any] | None] = field(default_factory=dict)
 
     def architectures(self) -> frozenset[str]:
-        self.asked += 1
         return self.found
 
+    def inventory(self, namespace: str) -> Cluster:
+        assert namespace == "default"
+        return self
 
-def place(tmp_path: Path, *nodes: str, check: bool = True) -> Place:
+    def get(self, group: str, resource: str, name: str) -> dict[str, Any] | None:
+        assert (group, resource) == ("/api/v1", "secrets")
+        if name in self.secrets and self.secrets[name] is None:
+            raise Forbidden("not allowed to get secrets")
+        return self.secrets.get(name)
+
+
+def place(tmp_path: Path, *nodes: str, check: bool = True, secrets: Mapping[str, dict[str, Any] | None] | None = None) -> Place:
     at = Place(Settings(state=tmp_path, image_check=check), "kubernetes", "default")
-    at.__dict__["backend"] = Nodes(frozenset(nodes))
+    at.__dict__["backend"] = Cluster(frozenset(nodes), secrets or {})
     return at
+
+
+def pull_secret(host: str, password: str) -> dict[str, Any]:
+    auth = b64encode(f"{USER}:{password}".encode()).decode()
+    config = {"auths": {host: {"auth": auth}}, "credsStore": "must-not-be-started"}
+    return {"data": {".dockerconfigjson": b64encode(json.dumps(config).encode()).decode()}}
+
+
+@pytest.fixture
+def private(tmp_path: Path) -> Iterator[RealRegistry]:
+    """Under TLS, for one user, with an image in it."""
+    (tmp_path / "private").mkdir()
+    with real_registry(tmp_path / "private", tls=True) as made:
+        certs = tmp_path / "none" / made.host
+        certs.mkdir(parents=True)
+        assert made.ca
+        (certs / "ca.crt").write_bytes(made.ca.read_bytes())
+        with made.open() as opened:
+            push_image(opened, "train", "1", "oci")
+        yield made
 
 
 def plan(image: str, **spec: Any) -> JobPlan:
@@ -58,7 +89,7 @@ def plan(image: str, **spec: Any) -> JobPlan:
 def test_facts_of_every_form(registry: RealRegistry, form: str):
     with registry.open() as opened:
         top = push_image(opened, "facts", form, form)
-    found = ImageInspector().inspect(f"{registry.host}/facts:{form}")
+    found = ImageInspector().inspect(f"{registry.host}/facts:{form}").facts
     assert found.digest == top.digest
     assert found.platforms == (("linux/amd64", "linux/arm64/v8") if form.endswith("index") else ("linux/amd64",))
     assert found.labels == {"who": "the base"}
@@ -66,7 +97,7 @@ def test_facts_of_every_form(registry: RealRegistry, form: str):
     assert found.runs_on("amd64")
     assert found.runs_on("arm64") == form.endswith("index")
     assert not found.runs_on("arm")
-    assert ImageInspector().inspect(f"{registry.host}/facts@{top.digest}") == found
+    assert ImageInspector().inspect(f"{registry.host}/facts@{top.digest}").facts == found
 
 
 def test_an_image_that_is_not_there_is_refused_with_the_tag_that_is_near(registry: RealRegistry, tmp_path: Path):
@@ -113,15 +144,88 @@ def test_a_registry_that_cannot_be_reached_from_here_is_said_and_no_more(tmp_pat
     assert said[0].startswith(f"image `{image}` was not checked, the cluster will say: ")
 
 
-def test_a_registry_that_wants_a_login_is_said_and_no_more(tmp_path: Path):
+def test_a_registry_that_wants_a_login_is_said_and_no_more(private: RealRegistry, tmp_path: Path):
     said: list[str] = []
-    with real_registry(tmp_path, tls=True) as private:
-        certs = tmp_path / "none" / private.host
-        certs.mkdir(parents=True)
-        assert private.ca
-        (certs / "ca.crt").write_bytes(private.ca.read_bytes())
-        check_image(place(tmp_path), plan(f"{private.host}/a:1"), notice=said.append)
+    check_image(place(tmp_path), plan(f"{private.host}/train:1"), notice=said.append)
     assert "authentication required" in said[0]
+
+
+def test_it_is_asked_with_the_pull_secrets_of_the_pod(private: RealRegistry, tmp_path: Path):
+    image = f"{private.host}/train"
+    at = place(tmp_path, secrets={"mine": pull_secret(private.host, PASSWORD), "other": pull_secret("a.example", "x")})
+    names = ["other", "mine"]
+    check_image(at, plan(f"{image}:1", image_pull_secrets=names), notice=pytest.fail)
+    with pytest.raises(NotFound) as caught:
+        check_image(at, plan(f"{image}:11", image_pull_secrets=names), notice=pytest.fail)
+    assert caught.value.hint == f"did you mean `{image}:1`?"
+
+
+def test_no_program_is_started_that_a_clusters_secret_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    program = tmp_path / "docker-credential-must-not-be-started"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    image = f"127.0.0.1:{free_port()}/a:1"
+    at = place(tmp_path, secrets={"mine": pull_secret("other.example", "x")})
+    check_image(at, plan(image, image_pull_secrets=["mine"]), notice=lambda _text: None)
+    assert not (tmp_path / "started").exists()
+
+
+@pytest.mark.parametrize("secret", ["unreadable", "damaged", "wrong", "absent", "other"])
+def test_a_pull_secret_of_no_use_leaves_it_to_the_users_own_login(private: RealRegistry, tmp_path: Path, secret: str):
+    secrets = {
+        "unreadable": None,
+        "damaged": {"data": {".dockerconfigjson": "?"}},
+        "wrong": pull_secret(private.host, "wrong"),
+        "other": pull_secret("a.example", PASSWORD),
+    }
+    at, said = place(tmp_path, secrets=secrets), list[str]()
+    wanted = plan(f"{private.host}/train:1", image_pull_secrets=[secret])
+    check_image(at, wanted, notice=said.append)
+    assert len(said) == 1  # nobody is logged in here
+    assert "authentication required" in said[0]
+    (tmp_path / ".docker").mkdir()
+    auth = b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+    (tmp_path / ".docker" / "config.json").write_text(json.dumps({"auths": {private.host: {"auth": auth}}}))
+    said.clear()
+    check_image(at, wanted, notice=said.append)
+    told = [text.partition(" does not open")[0] for text in said]
+    assert told == {"wrong": ["warning: pull secret `wrong`"]}.get(secret, [])
+
+
+def test_init_containers_and_sidecars_count(registry: RealRegistry, tmp_path: Path):
+    with registry.open() as opened:
+        push_image(opened, "whole", "1", "oci")
+    there, absent = f"{registry.host}/whole:1", f"{registry.host}/whole:2"
+    for field_, what in (("init_containers", "init container"), ("sidecars", "sidecar")):
+        container = {"name": "beside", "image": absent}
+        with pytest.raises(NotFound) as caught:
+            check_image(place(tmp_path), plan(there, pod={field_: [container]}), notice=pytest.fail)
+        assert caught.value.where == f"{what} `beside`"
+        check_image(place(tmp_path), plan(there, pod={field_: [{**container, "image": there}]}), notice=pytest.fail)
+        never = {**container, "imagePullPolicy": "Never"}
+        check_image(place(tmp_path), plan(there, pod={field_: [never]}), notice=pytest.fail)
+    with pytest.raises(Refused) as refused:
+        check_image(
+            place(tmp_path, "arm64"), plan(there, pod={"sidecars": [{"name": "beside", "image": there}]}), notice=pytest.fail
+        )
+    assert refused.value.where is None  # the training container's, and said once
+
+
+def test_a_login_that_cannot_be_read_is_no_reason_to_refuse(private: RealRegistry, tmp_path: Path):
+    (tmp_path / ".docker").mkdir()
+    (tmp_path / ".docker" / "config.json").write_text("?")
+    said: list[str] = []
+    check_image(place(tmp_path), plan(f"{private.host}/train:1"), notice=said.append)
+    assert "the stored logins cannot be read" in said[0]
+
+
+def test_a_name_that_no_runtime_can_read_is_refused(tmp_path: Path):
+    with pytest.raises(UsageError) as caught:
+        check_image(
+            place(tmp_path), plan("127.0.0.1:1/a:1", pod={"init_containers": [{"name": "i", "image": "A B"}]}), notice=print
+        )
+    assert caught.value.where == "init container `i`"
 
 
 def test_nobody_is_asked_where_nobody_is_to_be_asked(tmp_path: Path):

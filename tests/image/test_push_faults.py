@@ -250,7 +250,9 @@ def test_a_registry_that_says_immutable_itself(proxied: Proxy, source: Path, nam
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     from kfjob.image import access
 
-    monkeypatch.setattr(access.opened, "__kwdefaults__", {"profile": None, "patience": Patience(tries=3, first_pause=0.01)})
+    patience = Patience(tries=3, first_pause=0.01)
+    defaults = access.opened.__kwdefaults__ or {}
+    monkeypatch.setattr(access.opened, "__kwdefaults__", defaults | {"patience": patience})
 
 
 @pytest.mark.usefixtures("hurried")

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kfjob import ImageSpec, push_image
 from kfjob.api.push_image import LABEL_CONTENT, Listener, build_and_push
+from kfjob.image.onto import BASE_DIGEST, BASE_NAME
 from kfjob.image.registry.documents import OCI_MANIFEST
 from tests.image.aws import HOST, MotoAws
-from tests.image.builders import Buildah
+from tests.image.builders import Buildah, context
 from tests.image.registries import RealRegistry, manifest_of
 
 
@@ -71,6 +73,21 @@ def test_labels_say_where_the_image_comes_from(building: Buildah, plain: RealReg
     assert labels[LABEL_CONTENT] == outcome.content
     assert labels["org.opencontainers.image.source"] == "https://example.org/a.git"
     assert labels["org.opencontainers.image.created"].endswith("Z")
+    onto = context(source.parent / "onto")
+    (onto / "Dockerfile").write_text(f"FROM {outcome.ref.name}:{outcome.ref.tag}\nCOPY code /more\n")
+    found = build_and_push(spec(onto, f"{plain.host}/{name}:onto"))
+    manifest = manifest_of(plain, name, "onto")
+    assert manifest["mediaType"] == OCI_MANIFEST
+    annotations: Any = manifest["annotations"]
+    base = f"{outcome.ref.name}:{outcome.ref.tag}"
+    assert annotations[BASE_NAME] == base
+    assert annotations[BASE_DIGEST].startswith("sha256:")  # buildah's, of the base as it stands in its own storage
+    inner = building.labels(str(found.ref.tagged("onto")))
+    assert (inner[BASE_NAME], inner[BASE_DIGEST]) == (base, "")
+    assert annotations["org.opencontainers.image.created"] == inner["org.opencontainers.image.created"]
+    first: Any = manifest_of(plain, name, outcome.ref.tag)["annotations"]
+    assert first["org.opencontainers.image.source"] == "https://example.org/a.git"
+    assert not first.get(BASE_NAME)  # from scratch
 
 
 def test_into_ecr_by_the_very_name(in_ecr: MotoAws, ecr_registry: RealRegistry, source: Path, name: str):

@@ -6,7 +6,7 @@ import sys
 from typing import get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kfjob.errors import SpecError
@@ -39,6 +39,7 @@ shapes = st.builds(
     rope_theta=st.floats(1, 1e7),
 )
 texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=20)
+texts |= st.sampled_from(["null", "true", "1e5", "none", '"', "[]", "{}", '"null"', "-1", "--debug"])
 positive = st.floats(min_value=1e-12, max_value=1e6)
 specs = st.builds(
     TrainSpec,
@@ -65,14 +66,29 @@ specs = st.builds(
     eps=positive,
     grad_clip=st.floats(0, 100),
     checkpoint_dir=st.none() | texts,
-    resume=texts,
+    resume=texts.filter(lambda text: text.lower() not in ("true", "false")),
     keep_last=st.integers(0, 100),
     eval_every=st.just(1),
     debug=st.booleans(),
 )
 
 
+def saying(text: str) -> TrainSpec:
+    resume = text if text not in ("", "true") else "auto"
+    return TrainSpec(**SMALL | {"data": text or "/data"}, checkpoint_dir=text or None, resume=resume, wandb_entity=text)
+
+
 @given(spec=specs)
+@example(saying(""))
+@example(saying("null"))
+@example(saying('"null"'))
+@example(saying("true"))
+@example(saying("1e5"))
+@example(saying("[1]"))
+@example(saying('{"a":1}'))
+@example(saying('"'))
+@example(saying("--seed=1"))
+@example(saying("ä=\n"))
 @settings(max_examples=300, deadline=None)
 def test_arguments_say_the_same_as_the_spec(spec):
     assert from_argv(to_argv(spec)) == spec
@@ -82,6 +98,18 @@ def test_arguments_say_the_same_as_the_spec(spec):
 @settings(max_examples=100, deadline=None)
 def test_a_spec_survives_its_json(spec):
     assert TrainSpec.model_validate_json(spec.model_dump_json()) == spec
+
+
+def test_only_a_text_that_would_be_read_as_something_else_is_quoted():
+    assert to_argv(saying("null"))[1] == '--data="null"'
+    assert to_argv(saying("true"))[1] == "--data=true"
+
+
+@pytest.mark.parametrize("switch", ["true", "False"])
+def test_resume_is_no_switch(switch):
+    with pytest.raises(ValueError, match=f"a folder of that name: `./{switch}`"):
+        TrainSpec(**SMALL, resume=switch)
+    assert from_argv([*to_argv(TrainSpec(**SMALL)), f"--resume={switch}"]).resume in ("auto", "none")  # another script's
 
 
 def test_only_what_differs_from_its_default_is_passed_on():

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from kfjob.api.doctor.cluster import is_ready
 from kfjob.api.preflight import fit, quota, wants
-from kfjob.api.preflight.result import Checked, ImageInspector
+from kfjob.api.preflight.result import Checked
 from kfjob.backends.kubernetes.inventory import CORE, JOBS, KUEUE, SCHEDULING, Inventory
 from kfjob.compile.pytorchjob import Manifest
-from kfjob.errors import AlreadyExists, BackendError, Forbidden, KfjobError, Refused, Unreachable
+from kfjob.errors import AlreadyExists, Forbidden, KfjobError, Refused, Unreachable
 from kfjob.plan import JobPlan
 from kfjob.spec import names
 from kfjob.spec.job import JobSpec
@@ -31,7 +31,6 @@ class Wanted:
     objects: Sequence[Manifest]
     pods: Sequence[wants.PodKind]
     cluster: Inventory
-    inspector: ImageInspector | None
 
 
 def the_names(wanted: Wanted, found: Checked) -> None:
@@ -246,33 +245,8 @@ def the_nodes(wanted: Wanted, found: Checked) -> None:
         found.good.append(f"{sum(len(kind.names) for kind in wanted.pods)} pods find a place, {len(nodes)} nodes are ready")
 
 
-def the_image(wanted: Wanted, found: Checked) -> None:
-    """Whether it is there, for the processors of the nodes."""
-    image = wanted.plan.image
-    if wanted.inspector is None:
-        found.skip(f"image `{image}`", "this kfjob cannot read registries")
-        return
-    try:
-        facts = wanted.inspector.inspect(image)
-    except (Refused, BackendError, Forbidden, Unreachable) as err:
-        found.skip(f"image `{image}`", err.title)
-        return
-    there: set[str] = set()
-    try:
-        nodes = wanted.cluster.all(CORE, "nodes", namespaced=False)
-        there = {(node["metadata"].get("labels") or {}).get("kubernetes.io/arch", "") for node in nodes} - {""}
-    except Forbidden:
-        found.skip("architecture of the nodes", _NOT_ALLOWED)
-    if there and facts.architectures and not there & set(facts.architectures):
-        title = f"image `{image}` is for {', '.join(facts.architectures)}, and the nodes are {', '.join(sorted(there))}"
-        found.error(title, "image", hint=f"build it with `--platform linux/{min(there)}`")
-    else:
-        found.good.append(f"image {facts.digest}")
-
-
 CHECKS: dict[str, Callable[[Wanted, Checked], None]] = {
     "names": the_names,
-    "image": the_image,
     "secrets, config maps, claims, accounts and classes": the_references,
     "queue": the_queue,
     "quotas": the_quotas,
@@ -292,7 +266,7 @@ def check(wanted: Wanted, found: Checked) -> None:
         except Unreachable:
             raise  # nothing further can be asked
         except KfjobError as err:
-            found.error(err.title, "image" if what == "image" else "", detail=err.cause or "", hint=err.hint or "")
+            found.error(err.title, detail=err.cause or "", hint=err.hint or "")
 
 
 __all__ = ["CHECKS", "Wanted", "check"]

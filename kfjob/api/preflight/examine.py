@@ -6,9 +6,10 @@ from dataclasses import replace
 
 from kfjob.api.config import Settings
 from kfjob.api.context import plan_context
+from kfjob.api.image_check import ImageInspector
 from kfjob.api.place import Notice, cluster_of, place
-from kfjob.api.preflight import cluster, machine, wants
-from kfjob.api.preflight.result import Checked, ImageInspector, Preflight, ordered
+from kfjob.api.preflight import cluster, images, machine, wants
+from kfjob.api.preflight.result import Checked, Preflight, ordered
 from kfjob.api.render import resolve_at
 from kfjob.compile.pytorchjob import manifests
 from kfjob.lint.check import lint
@@ -32,8 +33,9 @@ def examine(loaded: Loaded, *, settings: Settings, notice: Notice, inspector: Im
         objects = manifests(plan)
         inventory = cluster_of(at).inventory(plan.namespace)
         pods = wants.pod_kinds(objects)
-        wanted = cluster.Wanted(spec=loaded.spec, plan=plan, objects=objects, pods=pods, cluster=inventory, inspector=inspector)
+        wanted = cluster.Wanted(spec=loaded.spec, plan=plan, objects=objects, pods=pods, cluster=inventory)
         cluster.check(wanted, found)
+        images.check(wanted, at, found, inspector=inspector)
     return Preflight(
         job=plan.name,
         namespace=plan.namespace,

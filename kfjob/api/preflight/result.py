@@ -1,32 +1,12 @@
-"""What a preflight comes to, and the seam at which somebody who can read registries joins it."""
+"""What a preflight comes to."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from kfjob.errors import Problem
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImageFacts:
-    """What a registry says of an image."""
-
-    digest: str
-    architectures: tuple[str, ...]  # as nodes call them: amd64, arm64
-
-
-class ImageInspector(Protocol):
-    """Reads registries."""
-
-    def inspect(self, image: str) -> ImageFacts:
-        """The image of that reference.
-
-        Raises:
-            NotFound: the registry has no such image.
-            Forbidden, Unreachable, BackendError: it could not be asked.
-        """
 
 
 @dataclass

@@ -11,7 +11,8 @@ import hashlib
 import json
 import shutil
 import tarfile
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -52,6 +53,15 @@ def read(image: Path, folder: Path, *, platform: str) -> Built:
         raise BackendError("the built image cannot be read", cause=str(err), hint=f"is there space left in {folder}?") from err
     except (tarfile.TarError, KeyError, ValueError, TypeError, IndexError) as err:
         raise Refused("the builder wrote an image that kfjob cannot read", cause=f"{type(err).__name__}: {err}") from err
+
+
+def annotated(built: Built, annotations: Mapping[str, str]) -> Built:
+    """The image with these annotations beside those that its builder made; Docker's form of a manifest has none."""
+    if built.manifest.media_type != documents.OCI_MANIFEST:
+        return built
+    value = built.manifest.value
+    said = {**annotations, **(value.get("annotations") or {})}
+    return replace(built, manifest=documents.document(documents.OCI_MANIFEST, {**value, "annotations": said}))
 
 
 def _unpacked(archive: Path, folder: Path) -> Path:

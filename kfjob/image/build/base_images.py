@@ -45,6 +45,23 @@ def base_images(dockerfile: str, build_args: Mapping[str, str]) -> list[str]:
     return found
 
 
+def base_of(dockerfile: str, build_args: Mapping[str, str], target: str | None = None) -> ImageRef | None:
+    """The image that the built one stands on: of the last stage, or of `target`; None: `scratch`, or nobody can tell."""
+    values, stages, last = dict[str, str](), dict[str, str](), ""
+    for line in dockerfile.splitlines():
+        if argument := _ARG.match(line):
+            values[argument[1]] = build_args.get(argument[1], (argument[2] or "").strip("\"'"))
+        if stage := _FROM.match(line):
+            name = _VARIABLE.sub(lambda m: values.get(m[1] or m[2]) or m[3] or "", stage[1].strip("\"'"))
+            last = stages.get(name.lower(), name)
+            stages[(stage[2] or "").lower()] = last
+    base = stages.get(target.lower(), "") if target else last
+    try:
+        return parse(base) if base and base.lower() != "scratch" else None
+    except UsageError:
+        return None
+
+
 def in_ecr(images: list[str]) -> list[ImageRef]:
     """Those that ECR has, one for each registry; the public registry gives to everybody."""
     refs: dict[str, ImageRef] = {}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from kfjob.image.build.archive import Built
 from kfjob.image.references import ImageRef
+from kfjob.image.registry.at_once import at_once
 from kfjob.image.registry.client import Registry
-from kfjob.image.registry.uploads import Progress, silent, upload
+from kfjob.image.registry.uploads import Blob, Progress, silent, upload
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,19 +22,21 @@ class Pushed:
 
 
 def push(registry: Registry, ref: ImageRef, built: Built, *, progress: Progress = silent) -> Pushed:
-    """Upload what is missing, then the manifest under the tag: until then nobody sees any of it.
+    """Upload what is missing, some blobs at a time, then the manifest under the tag: until then nobody sees any of it.
 
     Raises:
         AlreadyExists: the tag is taken and may not be changed.
         KfjobError: the registry does not take it; the blobs that it took are used by the next attempt.
     """
-    sent = there = 0
-    for blob in {blob.digest: blob for blob in built.blobs}.values():
+
+    def one(blob: Blob, told: Progress) -> int:
         if registry.has_blob(ref.repository, blob.digest):
-            there += blob.size
-            progress(blob.digest, blob.size, blob.size)
-        else:
-            upload(registry, ref.repository, blob, progress=progress)
-            sent += blob.size
+            told(blob.digest, blob.size, blob.size)
+            return 0
+        upload(registry, ref.repository, blob, progress=told)
+        return blob.size
+
+    blobs = list({blob.digest: blob for blob in built.blobs}.values())
+    sent = sum(at_once([partial(one, blob) for blob in blobs], progress=progress))
     registry.put_manifest(ref.repository, ref.tag, built.manifest)
-    return Pushed(ref=ref.pinned(built.manifest.digest), sent=sent, there=there)
+    return Pushed(ref=ref.pinned(built.manifest.digest), sent=sent, there=sum(blob.size for blob in blobs) - sent)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import base64
 import json
 import re
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode, urljoin, urlsplit
 
@@ -33,7 +34,7 @@ class Authorization:
     """What one registry was told and gave in return."""
 
     def __init__(self, transport: Transport, login: LoginSource) -> None:
-        self._transport, self._login = transport, login
+        self._transport, self._login, self._lock = transport, login, threading.Lock()
         self._basic: Secret | None = None
         self._tokens: dict[Scopes, tuple[Secret, float]] = {}
 
@@ -44,12 +45,20 @@ class Authorization:
             return {"Authorization": f"Bearer {token.reveal()}"}
         return {"Authorization": f"Basic {self._basic.reveal()}"} if self._basic else {}
 
-    def answer(self, challenge: urllib3.HTTPHeaderDict, scopes: Scopes) -> bool:
-        """Take up a challenge; whether there is now something else to say than before.
+    def answer(self, challenge: urllib3.HTTPHeaderDict, scopes: Scopes, said: Mapping[str, str]) -> bool:
+        """Take up a challenge to what was `said`; whether there is now something else to say.
 
         Raises:
             Forbidden: the token server does not take the login, or would get it without TLS.
         """
+        with self._lock:  # of several requests at the same time one is answered, and the others use what it was given
+            return self._known_by_now(scopes, said) or self._answer(challenge, scopes)
+
+    def _known_by_now(self, scopes: Scopes, said: Mapping[str, str]) -> bool:
+        now = self.headers(scopes)
+        return bool(now) and now != said
+
+    def _answer(self, challenge: urllib3.HTTPHeaderDict, scopes: Scopes) -> bool:
         schemes = {scheme.lower(): said for scheme, said in _challenges(challenge.getlist("WWW-Authenticate"))}
         if "bearer" in schemes:
             self._tokens.pop(scopes, None)
@@ -62,8 +71,12 @@ class Authorization:
         changed, self._basic = new != self._basic, new
         return changed
 
-    def renew(self) -> bool:
+    def renew(self, scopes: Scopes, said: Mapping[str, str]) -> bool:
         """Ask for another login, where a registry has no challenge for one that has ended; whether it is another."""
+        with self._lock:
+            return self._known_by_now(scopes, said) or self._renew()
+
+    def _renew(self) -> bool:
         login = self._login() if self._basic else None
         changed = login is not None and _basic(login) != self._basic
         self._basic = _basic(login) if login else self._basic

@@ -44,7 +44,7 @@ class Call:
 
 
 class Registry:
-    """A registry, as whoever `login` says. Close it, or use it in a `with`."""
+    """A registry, as whoever `login` says. Close it, or use it in a `with`. Several threads may ask at the same time."""
 
     def __init__(self, endpoint: Endpoint, *, login: LoginSource = anonymous, patience: Patience = PATIENT) -> None:
         self.endpoint, self.patience = endpoint, patience
@@ -199,13 +199,20 @@ class Registry:
             KfjobError: the answer is an error.
         """
         ours = _same_place(call.url, self.endpoint.url)  # an address that the registry gave may be anywhere
-        answer = self._once(call, call.url, self._authorization.headers(call.scopes) if ours else {})
+        said = self._authorization.headers(call.scopes) if ours else {}
+        answer = self._once(call, call.url, said)
         if answer.status == _UNAUTHORIZED and ours:
             refusal = answered(call.asked, answer.status, _whole(answer))
-            if not self._authorization.answer(answer.headers, call.scopes):
+            if not self._authorization.answer(answer.headers, call.scopes, said):
                 raise refusal
-            answer = self._once(call, call.url, self._authorization.headers(call.scopes))
-        if answer.status == _FORBIDDEN and ours and not call.stream and _ENDED in answer.data and self._authorization.renew():
+            said = self._authorization.headers(call.scopes)
+            answer = self._once(call, call.url, said)
+        if (
+            answer.status == _FORBIDDEN
+            and ours
+            and _may_have_ended(call, answer)
+            and self._authorization.renew(call.scopes, said)
+        ):
             answer = self._once(call, call.url, self._authorization.headers(call.scopes))
         answer = self._redirected(call, answer)
         if answer.status >= _ERROR and answer.status not in call.expected:
@@ -226,6 +233,11 @@ class Registry:
     def _once(self, call: Call, url: str, authorization: Mapping[str, str]) -> Answer:
         headers = {"User-Agent": "kfjob", **call.headers, **authorization}
         return self._transport.once(call.asked, call.method, url, headers, call.body, stream=call.stream)
+
+
+def _may_have_ended(call: Call, answer: Answer) -> bool:
+    """Whether a refusal may mean that the login has come to its end; to HEAD it has no words."""
+    return call.method == "HEAD" or (not call.stream and _ENDED in answer.data)
 
 
 def _whole(answer: Answer) -> bytes:

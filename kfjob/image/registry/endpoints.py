@@ -43,15 +43,18 @@ def folders_here(environ: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
     return tuple(Path(folder).expanduser() for folder in (said.split(os.pathsep) if said else _FOLDERS))
 
 
-def endpoint(host: str, use: Use, *, folders: Sequence[Path]) -> Endpoint:
+def endpoint(host: str, use: Use, *, folders: Sequence[Path], called: str = "") -> Endpoint:
     """The address to `use` a registry by: the first that may be, else the registry's own.
+
+    Its folder is called after it, or as images call it, where that is another name (`docker.io`).
 
     A registry on this machine's loopback is spoken to without TLS, as containerd and Docker do, unless a folder says otherwise.
 
     Raises:
         UsageError: a `hosts.toml` cannot be read.
     """
-    for folder in _folders_of(host, folders):
+    named = dict.fromkeys([called or host, host])
+    for folder in (one for name in named for one in _folders_of(name, folders)):
         file = folder / "hosts.toml"
         if file.is_file():
             for found, uses in _said(host, file):

@@ -16,6 +16,7 @@ from kfjob.errors import UsageError
 from kfjob.image.registry.endpoints import Endpoint
 from kfjob.image.registry.faults import REPEATED, Asked, Broken, answered, may_be_repeated, unanswered
 
+_KEPT = 8  # connections to one host that wait for the next request
 _LONGEST_PAUSE = 20.0
 _LONGEST_ASKED = 60.0  # what a registry may ask for with Retry-After
 _MOST_OF_AN_ERROR = 64 * 1024
@@ -48,7 +49,7 @@ class Transport:
     def __init__(self, endpoint: Endpoint, patience: Patience) -> None:
         self.endpoint, self.patience = endpoint, patience
         timeout = urllib3.Timeout(connect=patience.connect, read=patience.read)
-        pool = {"ssl_context": _trust(endpoint), "retries": False, "timeout": timeout}
+        pool = {"ssl_context": _trust(endpoint), "retries": False, "timeout": timeout, "maxsize": _KEPT}
         host, scheme = urlsplit(endpoint.url).hostname or "", urlsplit(endpoint.url).scheme
         proxy = None if proxy_bypass(host) else getproxies().get(scheme)
         self._pool = urllib3.ProxyManager(proxy, **pool) if proxy else urllib3.PoolManager(**pool)  # type: ignore[arg-type]

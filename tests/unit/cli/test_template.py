@@ -189,6 +189,16 @@ def test_a_template_job_is_recorded_whole_and_without_its_secrets(kfjob, cluster
         again(metadata["annotations"]["kfjob.dev/manifest"], before=metadata["labels"]["kfjob.dev/launch"], launch="new")
 
 
+def test_another_launch_of_a_record_with_another_image(kfjob, cluster, template):
+    assert kfjob("submit", *template) == 0
+    metadata = cluster.kept["default", "pytorchjobs", "fsdp"]["metadata"]
+    record, before = metadata["annotations"]["kfjob.dev/manifest"], metadata["labels"]["kfjob.dev/launch"]
+    _, job = again(record, before=before, launch="new", image=lambda old: f"{old}-and-code")
+    for one in (job, json.loads(job["metadata"]["annotations"]["kfjob.dev/manifest"])[1]):
+        (container,) = one["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+        assert container["image"] == "1.dkr/fsdp:1-and-code"
+
+
 def test_another_launch_of_a_record_differs_by_its_id_alone(kfjob, cluster, template):
     assert kfjob("submit", *template) == 0
     first = cluster.kept["default", "pytorchjobs", "fsdp"]

@@ -14,6 +14,7 @@ import pytest
 from kfjob.errors import BackendError, Forbidden, KfjobError, NotFound, Refused, Unreachable
 from kfjob.image.build import archive, base_images, children, engines
 from kfjob.image.build.engines import Engine, Wanted
+from kfjob.image.registry import documents
 from kfjob.image.registry.documents import OCI_LAYER, OCI_MANIFEST
 
 WANTED = Wanted(
@@ -71,6 +72,34 @@ def test_how_each_engine_hands_the_image_over():
     assert exports["docker"] == ["docker", "save", "--output", "/tmp/out", "sha256:ab"]
     assert exports["podman"] == ["podman", "push", "--quiet", "ab", "oci:/tmp/out:image"]
     assert exports["finch"] is None
+
+
+def test_only_ocis_form_of_a_manifest_has_annotations():
+    for kind, has in ((documents.OCI_MANIFEST, True), (documents.DOCKER_MANIFEST, False)):
+        built = archive.Built(manifest=documents.document(kind, {"annotations": {"a": "builder's"}}), config={}, blobs=())
+        made = archive.annotated(built, {"a": "ours", "b": "ours"}).manifest
+        assert made.media_type == kind
+        assert made.value["annotations"] == ({"a": "builder's", "b": "ours"} if has else {"a": "builder's"})
+
+
+STAGES = "ARG BASE=python:3.11\nFROM golang AS tool\nFROM ${BASE} AS one\nFROM one AS two\nCOPY --from=tool /a /a\nFROM two\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "args", "target", "base"),
+    [
+        (STAGES, {}, None, "docker.io/library/python:3.11"),
+        (STAGES, {"BASE": "a.example/b@sha256:" + "0" * 64}, None, "a.example/b@sha256:" + "0" * 64),
+        (STAGES, {}, "tool", "docker.io/library/golang"),
+        (STAGES, {}, "two", "docker.io/library/python:3.11"),
+        (STAGES, {}, "three", "None"),
+        ("FROM scratch\n", {}, None, "None"),
+        ("FROM $NOTHING\n", {}, None, "None"),
+        ("", {}, None, "None"),
+    ],
+)
+def test_what_an_image_stands_on(text, args, target, base):
+    assert str(base_images.base_of(text, args, target)) == base
 
 
 def test_base_images_of_a_dockerfile():

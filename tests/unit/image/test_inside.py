@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -50,6 +51,13 @@ def test_torch_that_does_not_load():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
     assert "torch" in done.stdout
+
+
+def test_a_folder_that_is_called_torch(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))  # which python takes for a package
+    torch, (found,) = inside._torch()
+    assert torch is None
+    assert (found.name, found.state) == ("torch", "broken")
 
 
 def part(name: str, root: Path) -> inside.Part:

@@ -1,0 +1,63 @@
+"""Whether every image of a job is there, for the processors of the nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kfjob.api.image_check import Answer, ImageInspector, ask, secrets_of, useless
+from kfjob.api.place import Place
+from kfjob.api.preflight.cluster import Wanted
+from kfjob.api.preflight.needed import needed_images
+from kfjob.api.preflight.result import Checked
+from kfjob.backends.kubernetes.inventory import CORE
+from kfjob.errors import Forbidden
+
+
+def check(wanted: Wanted, at: Place, found: Checked, *, inspector: ImageInspector | None = None) -> None:
+    """Ask the registries, all of them whatever one says."""
+    instance = wanted.plan.instance.architecture if wanted.plan.instance else ""
+    needed = needed_images(wanted.objects, architecture=instance)
+    if not at.settings.image_check:
+        for one in needed:
+            found.skip(f"image `{one.image}`", "`image_check` is off")
+        return
+    asked = inspector or ImageInspector(profile=at.settings.aws_profile)
+    places, nodes = dict(_places(wanted)), _processors(wanted, found)
+    for answer in ask(needed, asked, secrets_of(at, needed, wanted.plan.namespace)):
+        _tell(answer, places.get(answer.needed.image, "overrides"), nodes, found)
+
+
+def _tell(answer: Answer, path: str, nodes: frozenset[str], found: Checked) -> None:
+    image = answer.needed.image
+    whose = f" of {answer.needed.container}" if answer.needed.container else ""
+    if (err := answer.error) and not answer.is_certain:
+        found.skip(f"image `{image}`{whose}", err.title)
+    elif err:
+        found.error(
+            f"{err.title}{f' ({answer.needed.container})' if whose else ''}", path, detail=err.cause or "", hint=err.hint or ""
+        )
+    elif misfit := answer.misfit(nodes):
+        hint = "build it with `--platform linux/…` for them, or choose other nodes"
+        found.error(f"image `{image}`{whose} is not for the processor of the nodes", path, detail=misfit, hint=hint)
+    elif answer.found:
+        found.good.append(f"image{whose} {answer.found.facts.digest}")
+    for secret in answer.found.useless if answer.found else ():
+        found.warning(useless(secret, answer.needed).removeprefix("warning: "), path)
+
+
+def _processors(wanted: Wanted, found: Checked) -> frozenset[str]:
+    try:
+        nodes = wanted.cluster.all(CORE, "nodes", namespaced=False)
+    except Forbidden:
+        found.skip("architecture of the nodes", "not allowed to see them with these rights")
+        return frozenset()
+    return frozenset((node["status"].get("nodeInfo") or {}).get("architecture") or "" for node in nodes) - {""}
+
+
+def _places(wanted: Wanted) -> Iterator[tuple[str, str]]:
+    """Where in the spec an image is named."""
+    for field in ("sidecars", "init_containers"):
+        for index, container in enumerate(getattr(wanted.spec.pod, field)):
+            yield str(container.get("image", "")), f"pod.{field}.{index}"
+    yield wanted.plan.own_etcd_image, "rendezvous"
+    yield wanted.plan.image, "image"

@@ -1,0 +1,75 @@
+"""Public registries (ECR's and Docker Hub) as nobody in particular: their names lead to a real registry with a token server."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from kfjob.api.image_check import ImageInspector
+from kfjob.api.push_code import push_code
+from kfjob.errors import Forbidden
+from tests.image.conftest import clear_aws
+from tests.image.images import push_image
+from tests.image.registries import HURRIED, PASSWORD, USER, RealRegistry, known, real_registry
+from tests.image.tokens import TokenServer, token_server
+
+NAMES = {"public.ecr.aws/alias/train:1": "alias/train", "docker.io/alice/train:1": "alice/train", "python:1": "library/python"}
+
+
+@dataclass(frozen=True)
+class Public:
+    registry: RealRegistry
+    tokens: TokenServer
+    home: Path
+
+
+@pytest.fixture
+def public(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Public]:
+    clear_aws(monkeypatch)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, "/nonexistent")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("KFJOB_REGISTRY_CERTS", str(tmp_path / "certs.d"))
+    with token_server(tmp_path) as tokens, real_registry(tmp_path, auth=tokens.configuration()) as registry:
+        for host in ("public.ecr.aws", "docker.io"):  # as containerd calls Docker Hub
+            folder = tmp_path / "certs.d" / host
+            folder.mkdir(parents=True)
+            (folder / "hosts.toml").write_text(f'[host."http://{registry.host}"]\n')
+        with registry.open(login=known) as opened:
+            for repository in NAMES.values():
+                push_image(opened, repository, "1", "oci")
+        tokens.asked.clear()
+        tokens.gives_everybody = "pull"
+        yield Public(registry, tokens, tmp_path)
+
+
+@pytest.mark.parametrize("image", NAMES)
+def test_images_are_read_without_a_login(public: Public, image: str):
+    assert ImageInspector().inspect(image).facts.platforms == ("linux/amd64",)
+    assert public.tokens.asked[0] == [f"repository:{NAMES[image]}:pull"]
+
+
+@pytest.mark.parametrize("image", NAMES)
+def test_nobody_pushes(public: Public, image: str):
+    (public.home / "src").mkdir()
+    (public.home / "src" / "train.py").write_text("")
+    with pytest.raises(Forbidden) as caught:
+        push_code(public.home / "src", image, patience=HURRIED)
+    if "ecr" in image:
+        assert caught.value.title == "no AWS credentials were found"
+
+
+def test_who_is_logged_in_there_is_asked_for_as_that(public: Public):
+    public.tokens.gives_everybody = ""
+    with pytest.raises(Forbidden):
+        ImageInspector().inspect("public.ecr.aws/alias/train:1")
+    auth = b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+    (public.home / ".docker").mkdir()
+    (public.home / ".docker" / "config.json").write_text(json.dumps({"auths": {"public.ecr.aws": {"auth": auth}}}))
+    assert ImageInspector().inspect("public.ecr.aws/alias/train:1").facts.size
