@@ -238,14 +238,24 @@ def zero_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, int]:
     return {"parameters": _nbytes(held), "gradients": gradients, "optimizer": _nbytes([*state, *masters])}
 
 
+class Listener(logging.Handler):
+    """Keeps what is logged."""
+
+    def __init__(self, said: list[str]) -> None:
+        super().__init__()
+        self._said = said
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._said.append(record.getMessage())
+
+
 def exchanged(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
     """What a run with `comms_logger` moved, by operation in bytes, what it printed of that, and what ranks said they hold."""
     from deepspeed.comm.comm import comms_logger
 
     comms_logger.reset_data()
     said: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: said.append(record.getMessage())
+    handler = Listener(said)
     metrics.log.addHandler(handler)
     printed = io.StringIO()
     try:
@@ -339,7 +349,7 @@ def forget_groups() -> None:
         sys.modules["deepspeed.comm.comm"].cdb = None  # type: ignore[attr-defined]
     if offload := sys.modules.get("deepspeed.runtime.zero.parameter_offload"):
         offload.DeepSpeedZeRoOffload._register_deepspeed_module.__defaults__[0][0] = 0
-        sys.modules["deepspeed.runtime.zero.partition_parameters"].Init.param_id = 0  # type: ignore[attr-defined]
+        sys.modules["deepspeed.runtime.zero.partition_parameters"].Init.param_id = 0
 
 
 def serve(requests: int, answers: int) -> None:
