@@ -25,6 +25,9 @@ class Point:
     step: int
     loss: float
     time: int | None
+    smoothed: float | None = None  # the loss, over what came before
+    lr: float | None = None
+    speed: float | None = None  # as the line says it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +137,7 @@ def _with_point(new: Training, reading: Reading, time: int | None) -> Training:
     if reading.loss is None or new.lines % new.every:
         return new
     step = new.lines if reading.step is None or reading.per_epoch else reading.step
-    curve = (*new.curve, Point(step, reading.loss, time))
+    curve = (*new.curve, Point(step, reading.loss, time, new.smoothed_loss, new.lr, new.speed))
     if len(curve) <= CURVE:
         return replace(new, curve=curve)
     return replace(new, curve=curve[::2], every=new.every * 2)
