@@ -2,10 +2,22 @@
 #
 #   docker build --build-arg BASE_IMAGE=pytorch/pytorch:2.11.0-cuda12.8-cudnn9-runtime -t my-registry/kfjob .
 #
-# BASE_IMAGE    any Linux image with Python 3.11 or newer and pip. Where it brings torch (an NVIDIA, PyTorch or AWS deep
-#               learning image), that torch stays as it is: it was built for the CUDA, NCCL and EFA libraries beside it.
+# or, with the registry, the repository and a tag found by itself: kfjob push-image --base-image …
+#
+# BASE_IMAGE    any Linux image with Python 3.11 or newer and pip. Where it brings torch, that torch stays as it is: it was
+#               built for the CUDA, NCCL and EFA libraries beside it. What people take:
+#                 an AWS Deep Learning Container (…/pytorch-training:…-ec2)   torch, CUDA, NCCL, EFA and aws-ofi-nccl
+#                 nvcr.io/nvidia/pytorch:…-py3                                 torch, CUDA, NCCL; EFA from a layer of yours
+#                 pytorch/pytorch:…-runtime                                    torch, CUDA, NCCL; no EFA
+#                 an nccl-tests image with EFA                                 CUDA, NCCL, EFA, aws-ofi-nccl; torch from here
+#                 python:3.11-slim (the default)                               nothing; torch from here, for one node or TCP
 # TORCH         auto: install the pinned torch where the base has none; none: leave it out, whatever the base has
 # DEPENDENCIES  trainer: install the pinned requirements of the trainer; none: the base has them, or a volume will
+#
+# Targets: the last stage is the trainer's image. `--target nccl-tests` compiles NVIDIA's nccl-tests on top of it, on a base with
+# CUDA's compiler (a `-devel` image), into /opt/nccl-tests/build.
+#
+# `python3 -m kfjob.image.inside`, run in the image, says what it has of all that.
 #
 # A private package index stands in a secret, not in the image or its history:
 #   docker build --secret id=pip,src=$HOME/.config/pip/pip.conf [--secret id=ca,src=my-ca-bundle.pem] .
@@ -21,7 +33,7 @@ RUN --mount=type=secret,id=pip,target=/run/secrets/pip.conf,required=false \
     if [ -s /run/secrets/ca.pem ]; then export PIP_CERT=/run/secrets/ca.pem; fi; \
     python3 -m pip wheel --quiet --no-cache-dir --no-deps --wheel-dir /wheel .
 
-FROM ${BASE_IMAGE}
+FROM ${BASE_IMAGE} AS trainer
 USER root
 ENV PYTHONUNBUFFERED=1
 RUN PATH=$PATH:/usr/sbin; \
@@ -52,6 +64,22 @@ RUN PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --quiet --no-cache-dir --
 WORKDIR /workspace
 USER kfjob
 
+FROM trainer AS nccl-tests
+USER root
+ARG NCCL_TESTS_VERSION=2.13.6
+ARG NCCL_TESTS_SHA256=52b472a58a4918d3221a9b8c4bd9335382643d7e241983918b64692d685cc3d1
+ARG MPI_HOME=/opt/amazon/openmpi
+RUN --mount=type=secret,id=ca,target=/run/secrets/ca.pem,required=false \
+    set -eu; if [ -s /run/secrets/ca.pem ]; then export SSL_CERT_FILE=/run/secrets/ca.pem; fi; \
+    archive=https://github.com/NVIDIA/nccl-tests/archive/v$NCCL_TESTS_VERSION.tar.gz; \
+    python3 -c 'import sys, urllib.request; urllib.request.urlretrieve(*sys.argv[1:])' "$archive" /tmp/nccl-tests.tar.gz; \
+    echo "$NCCL_TESTS_SHA256  /tmp/nccl-tests.tar.gz" | sha256sum --check --quiet; \
+    mkdir -p /opt/nccl-tests; tar -xzf /tmp/nccl-tests.tar.gz --strip-components=1 -C /opt/nccl-tests; rm /tmp/nccl-tests.tar.gz; \
+    mpi=0; if [ -d "$MPI_HOME" ]; then mpi=1; fi; \
+    make -C /opt/nccl-tests -j "$(nproc)" "MPI=$mpi" "MPI_HOME=$MPI_HOME" "CUDA_HOME=${CUDA_HOME:-/usr/local/cuda}"
+USER kfjob
+
+FROM trainer
 ARG REVISION=unknown
 ARG CREATED=unknown
 ARG SOURCE=unknown

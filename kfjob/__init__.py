@@ -15,11 +15,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kfjob.api.push_image import push_image as push_image
     from kfjob.api.run import Run as Run
     from kfjob.api.run import attach as attach
     from kfjob.api.run import submit as submit
     from kfjob.errors import KfjobError as KfjobError
     from kfjob.events import JobPhase as JobPhase
+    from kfjob.image.references import ImageRef as ImageRef
+    from kfjob.spec.image import ImageSpec as ImageSpec
     from kfjob.spec.job import JobSpec as JobSpec
     from kfjob.spec.job import Rendezvous as Rendezvous
     from kfjob.spec.job import Resources as Resources
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "ImageRef": "kfjob.image.references",
+    "ImageSpec": "kfjob.spec.image",
     "JobPhase": "kfjob.events",
     "JobSpec": "kfjob.spec.job",
     "KfjobError": "kfjob.errors",
@@ -40,6 +45,7 @@ _HOME = {
     "TrainSpec": "kfjob.spec.train",
     "Volume": "kfjob.spec.job",
     "attach": "kfjob.api.run",
+    "push_image": "kfjob.api.push_image",
     "submit": "kfjob.api.run",
 }
 

@@ -159,4 +159,5 @@ class JobSnapshot:
     launch: str = ""  # this launch's id; "" for a job that kfjob did not submit
     image: str = ""
     spec: str | None = None  # the submitted spec (JSON), None for a job that kfjob did not submit
+    manifest: str | None = None  # the objects of the template (JSON) that kfjob submitted; None for a job made of a spec
     labels: dict[str, str] = field(default_factory=dict)

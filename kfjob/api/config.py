@@ -24,7 +24,9 @@ class Settings:
     namespace: str | None = None
     state: Path
     etcd_image: str | None = None  # of a job's own etcd
+    aws_profile: str | None = None  # to push and pull images as; None: as the AWS CLI would
     strict: bool = False  # what lint warns of is an error
+    image_check: bool = True  # before a job is created: is its image there, and for the nodes' processor?
 
 
 def load_settings(*, environ: Mapping[str, str], folder: Path, **flags: str | None) -> Settings:
@@ -40,9 +42,11 @@ def load_settings(*, environ: Mapping[str, str], folder: Path, **flags: str | No
     if backend not in (None, "kubernetes", "local"):
         raise SpecError([Problem(title=f"unknown backend `{backend}`", hint="`kubernetes` or `local`")])
     state = Path(said.pop("state", None) or _state_home(environ)).expanduser().absolute()
-    return Settings(state=state, strict=_truth(said.pop("strict", False)), **said)
+    truths: dict[str, Any] = {name: _truth(name, said.pop(name)) for name in _TRUTHS if name in said}
+    return Settings(state=state, **truths, **said)
 
 
+_TRUTHS = ("strict", "image_check")
 _NAMES = tuple(field.name for field in fields(Settings))
 
 
@@ -78,14 +82,14 @@ def _read_file(file: Path, table: tuple[str, ...] = ()) -> dict[str, Any]:
             close = difflib.get_close_matches(name, _NAMES, n=1)
             hint = f"did you mean `{close[0]}`?" if close else f"known: {', '.join(_NAMES)}"
             raise SpecError([Problem(title=f"unknown setting `{name}`", file=str(file), hint=hint)])
-        if not isinstance(value, str) and not (name == "strict" and isinstance(value, bool)):
+        if not isinstance(value, str) and not (name in _TRUTHS and isinstance(value, bool)):
             raise SpecError([Problem(title=f"setting `{name}` must be text", file=str(file))])
     return said
 
 
-def _truth(said: str | bool) -> bool:  # noqa: FBT001 - what a file or a variable says
+def _truth(name: str, said: str | bool) -> bool:  # noqa: FBT001 - what a file or a variable says
     if str(said).lower() not in ("", "0", "1", "false", "true", "no", "yes"):
-        raise SpecError([Problem(title=f"setting `strict` must be true or false, not `{said}`")])
+        raise SpecError([Problem(title=f"setting `{name}` must be true or false, not `{said}`")])
     return str(said).lower() in ("1", "true", "yes")
 
 

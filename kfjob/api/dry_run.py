@@ -47,7 +47,6 @@ def of_loaded(loaded: Loaded, how: How, *, settings: Settings, notice: Notice) -
     at = place(settings, notice=notice)
     plan = resolve_at(loaded.spec, loaded.positions, plan_context(settings, at.name))
     linted(loaded, plan, settings=settings, notice=notice)
-    linted(loaded, plan, settings=settings, notice=notice)
     objects = tuple(manifests(plan)) if at.name == "kubernetes" else ()
     return _gone_through(at, DryRun(name=plan.name, namespace=plan.namespace, how=how, objects=objects))
 

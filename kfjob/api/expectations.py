@@ -6,10 +6,11 @@ tests/unit/api/test_expectations.py holds this equal to what the models say.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from kfjob.events import JobSnapshot
-from kfjob.observe.config import ObserveConfig
+from kfjob.observe.config import Limits, ObserveConfig
 from kfjob.spec import names
 
 if TYPE_CHECKING:
@@ -28,8 +29,23 @@ def of_snapshot(snapshot: JobSnapshot) -> ObserveConfig:
     """What is expected of a job that is there; of one that kfjob did not submit, its pods are all that is known."""
     if snapshot.spec:
         return of_spec(snapshot.spec)
+    if snapshot.manifest:
+        return of_job(next(one for one in json.loads(snapshot.manifest) if one["kind"] == names.KIND))
     pods = sorted(snapshot.pods, key=lambda pod: (pod.replica_type != "Master", pod.replica_index))
     return ObserveConfig(workers=tuple(pod.pod for pod in pods))
+
+
+def of_job(job: Mapping[str, Any]) -> ObserveConfig:
+    """What is expected of a PyTorchJob that was never a spec."""
+    spec = job.get("spec") or {}
+    replicas = spec.get("pytorchReplicaSpecs") or {}
+    pods = [
+        names.pod_name(job["metadata"]["name"], kind, index)
+        for kind in ("Master", "Worker")
+        if kind in replicas
+        for index in range((replicas[kind] or {}).get("replicas", 1))
+    ]
+    return ObserveConfig(workers=tuple(pods), rendezvous=(spec.get("elasticPolicy") or {}).get("rdzvBackend") or "")
 
 
 def of_spec(recorded: str) -> ObserveConfig:
@@ -49,6 +65,7 @@ def of_spec(recorded: str) -> ObserveConfig:
         expected_steps=train.get("max_steps") if train else None,
         progress_pattern=said.get("progress"),
         trainer="kfjob" if train else "",
+        limits=Limits(**said.get("watchdog", {})),
         loglevel=loglevel if isinstance(loglevel, str) else "INFO",
     )
 

@@ -37,7 +37,16 @@ def import_pytorchjob(text: str, *, file: str | None = None) -> Imported:
     Raises:
         SpecError: it is no manifest, it holds no PyTorchJob or several, or a spec cannot be made of it.
     """
-    objects = list(_listed(template.parse(text, file=file)))
+    return import_objects(template.parse(text, file=file), file=file)
+
+
+def import_objects(manifest: Sequence[Object], *, file: str | None = None) -> Imported:
+    """`import_pytorchjob` of objects.
+
+    Raises:
+        SpecError: there is no PyTorchJob or several, or a spec cannot be made of it.
+    """
+    objects = list(_listed(manifest))
     jobs = [one for one in objects if one["kind"] == names.KIND]
     if len(jobs) != 1:
         raise SpecError([Problem(title=f"this holds {len(jobs)} {names.KIND}s, one is wanted", file=file)])

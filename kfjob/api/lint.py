@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from kfjob.api.config import Settings
 from kfjob.api.place import Notice
@@ -12,18 +14,20 @@ from kfjob.plan import JobPlan
 from kfjob.spec.source import Loaded
 
 
-def linted(loaded: Loaded, plan: JobPlan, *, settings: Settings, notice: Notice) -> JobPlan:
-    """The plan, after `notice` was told every warning.
+def linted(
+    loaded: Loaded, plan: JobPlan, *, settings: Settings, notice: Notice, written: Mapping[str, Any] | None = None
+) -> JobPlan:
+    """The plan, after `notice` was told every warning. `written`: as `lint` has it.
 
     Raises:
         SpecError: a rule found an error, or anything at all and the settings are strict.
     """
-    found = loaded.positions.locate_all(lint(loaded.spec, plan))
+    found = loaded.positions.locate_all(lint(loaded.spec, plan, written=written))
     problems = sorted(found, key=lambda p: (p.severity != "error", p.line or 0, p.column or 0))
     if settings.strict:
         problems = [replace(problem, severity="error") for problem in problems]
     if any(problem.severity == "error" for problem in problems):
         raise SpecError(problems)
-    for problem in problems:
+    for problem in (*loaded.notes, *problems):
         notice("\n".join(problem.lines()))
     return plan

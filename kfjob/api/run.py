@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kfjob.api import archive, expectations, look, printer, recorded, remembered
+from kfjob.api import archive, expectations, look, printer, recorded, remembered, watchdog
 from kfjob.api import follow as following
 from kfjob.api import stop as stopping
 from kfjob.api import wait as waiting
@@ -25,6 +25,7 @@ from kfjob.observe.training import Training
 from kfjob.observe.view import JobView, fold, reduce
 
 if TYPE_CHECKING:  # specs and plans are pydantic's, which takes longer to import than a question takes to be answered
+    from kfjob.api.code import Code
     from kfjob.observe.diagnose.diagnosis import Diagnosis
     from kfjob.plan import JobPlan
     from kfjob.spec.job import JobSpec
@@ -160,33 +161,41 @@ class Run:
         return self._reader.events(self.ref)
 
     def follow(self) -> Iterator[tuple[JobView, Event]]:
-        """Every event with the view after it, until the job has ended. Leaving the loop lets the job go on."""
+        """Every event with the view after it, until the job has ended. Leaving the loop lets the job go on.
+
+        Raises:
+            JobStopped: the job went over a limit of its `watchdog`, and was stopped.
+        """
         view = JobView(config=self.config)
         with recorded.joined(following.events(self.place.backend, self.ref), self.place.backend, self.ref) as events:
             for event in events:
                 view = reduce(view, event)
                 yield view, event
+                watchdog.enforce(self.place, self.name, view)
 
     def wait(self, *, timeout: float | None = None) -> JobPhase:
         """Wait for the end; how it ended.
 
         Raises:
             WaitTimeout: it goes on after `timeout` seconds.
+            JobStopped: it went over a limit of its `watchdog`, and was stopped.
         """
         if self.kept:
             return self.kept.snapshot().job.phase
-        return waiting.wait(self.place.backend, self.ref, timeout=timeout)
+        return waiting.wait(self.place, self.ref, self.config, timeout=timeout)
 
     def stop(self, *, timeout: float = stopping.STOP_TIMEOUT) -> Path | None:
         """End the job and free its name; the folder of its archive."""
         return stopping.stop(self.place, self.name, timeout=timeout)
 
-    def relaunch(self, *, timeout: float = stopping.STOP_TIMEOUT) -> Run:
-        """Stop the job and submit the recorded spec again."""
+    def relaunch(self, *, timeout: float = stopping.STOP_TIMEOUT, code: str | Path | None = None) -> Run:
+        """Stop the job and submit what is recorded of it again, with the folder `code` put onto its image if one is named."""
         from kfjob.api import relaunch as relaunching
+        from kfjob.api.code import Code
 
-        plan, ref = relaunching.relaunch(self.place, self.name, timeout=timeout)
-        return Run(self.place, ref, expectations.of_plan(plan))
+        put = Code(folder=Path(code)) if code else None
+        ref, config = relaunching.relaunch(self.place, self.name, timeout=timeout, code=put)
+        return Run(self.place, ref, config)
 
     @property
     def _reader(self) -> archive.Reader:
@@ -201,25 +210,41 @@ def submit(
     namespace: str | None = None,
     settings: Settings | None = None,
     strict: bool = False,
+    code: str | Path | None = None,
     notice: Notice = _silent,
 ) -> Run:
     """Start a job; `spec` is a JobSpec or the file of one. `notice` is told what lint warns of; with `strict` it is an error.
+
+    `code` is a folder that is put onto the spec's image; the job runs the image that comes of it.
 
     Raises:
         SpecError: every problem of the spec.
         AlreadyExists: a job of this name is there; nothing was changed.
     """
+    from kfjob.api.code import Code
     from kfjob.spec.job import JobSpec
     from kfjob.spec.source import Loaded, Positions
 
     where = settings or settings_here(backend=backend, context=context, namespace=namespace)
     loaded = Loaded(spec, Positions()) if isinstance(spec, JobSpec) else _read(Path(spec))
-    return submit_loaded(loaded, settings=replace(where, strict=where.strict or strict), notice=notice)
+    put = Code(folder=Path(code)) if code else None
+    return submit_loaded(loaded, settings=replace(where, strict=where.strict or strict), code=put, notice=notice)
 
 
-def submit_loaded(loaded: Loaded, *, settings: Settings, notice: Notice = _silent) -> Run:
+def submit_loaded(loaded: Loaded, *, settings: Settings, code: Code | None = None, notice: Notice = _silent) -> Run:
     """`submit` for a spec that was read from a text, so that problems can be put to their place in it."""
     at, plan = _plan(loaded, settings, notice)
+    if code:
+        from kfjob.api.code import with_code
+        from kfjob.spec.source import Loaded
+
+        spec = with_code(loaded.spec, plan, code, at, notice=notice)
+        at, plan = _plan(Loaded(spec, loaded.positions), settings, _silent)
+    from kfjob.api import pull_secret
+    from kfjob.api.image_check import check_image
+
+    check_image(at, plan, notice=notice)
+    pull_secret.keep(at, plan)
     return Run(at, at.backend.submit(plan), expectations.of_plan(plan))
 
 

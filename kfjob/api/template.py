@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from kfjob.api import context
+from kfjob.api import context, expectations
 from kfjob.api.config import Settings
+from kfjob.api.imports import checked, import_objects
+from kfjob.api.lint import linted
 from kfjob.api.place import Notice, cluster_of, place
 from kfjob.api.run import Run
 from kfjob.backends.kubernetes.requests import RESOURCES
 from kfjob.compile import template
+from kfjob.compile.recorded import with_record
 from kfjob.compile.template import Object
 from kfjob.errors import Problem, SpecError
-from kfjob.observe.config import ObserveConfig
+from kfjob.plan import resolve
 from kfjob.spec import names
+from kfjob.spec.job import JobSpec
+from kfjob.spec.source import Loaded, Positions
 
 
 def render_template(
@@ -28,13 +33,16 @@ def render_template(
         SpecError: names without a value, or objects that do not make one job.
     """
     where = context.namespace(settings, "kubernetes")
-    known = {"KFJOB_LAUNCH": context.new_launch_id(), "KFJOB_NAMESPACE": where}
+    launch = context.new_launch_id()
+    known = {"KFJOB_LAUNCH": launch, "KFJOB_NAMESPACE": where}
     rendered = template.render(text, values=known | dict(values), keep=keep, file=file)
     if rendered.left:
         notice(f"{', '.join(f'`${name}`' for name in rendered.left)} stays as it is: no value was given")
     if problems := list(_problems(rendered.objects, file, settings.namespace)):
         raise SpecError(problems)
-    return tuple(one | {"metadata": {"namespace": where} | one["metadata"]} for one in rendered.objects)
+    objects = [one | {"metadata": {"namespace": where} | one["metadata"]} for one in rendered.objects]
+    _lint(objects, file, launch, settings=settings, notice=notice)
+    return with_record(objects, launch=launch)
 
 
 def submit_objects(objects: Sequence[Object], *, settings: Settings, notice: Notice) -> Run:
@@ -48,7 +56,35 @@ def submit_objects(objects: Sequence[Object], *, settings: Settings, notice: Not
     for one in there:
         notice(f"{one['kind']} `{one['metadata']['name']}` is there already and is left as it is; it stays when the job goes")
     (job,) = (one for one in objects if one["kind"] == names.KIND)
-    return Run(replace(at, namespace=ref.namespace), ref, _config(job))
+    return Run(replace(at, namespace=ref.namespace), ref, expectations.of_job(job))
+
+
+def _lint(objects: Sequence[Object], file: str, launch: str, *, settings: Settings, notice: Notice) -> None:
+    """Run the rules over the spec that the PyTorchJob would come from.
+
+    Raises:
+        SpecError: a rule found an error, or anything at all and the settings are strict.
+    """
+    (job,) = (one for one in objects if one["kind"] == names.KIND)
+    try:
+        spec = _with_id(JobSpec.model_validate(checked(import_objects(objects, file=file)).spec), job, objects, launch)
+        plan = resolve(spec, context.plan_context(settings, "kubernetes"))
+    except SpecError as err:
+        notice(f"`{file}` cannot be linted, because no spec can be made of it: {err.problems[0].title}")
+        return
+    linted(Loaded(spec, Positions(file)), plan, settings=settings, notice=notice, written=job)
+
+
+def _with_id(spec: JobSpec, job: Object, objects: Sequence[Object], launch: str) -> JobSpec:
+    """The spec with the job's own rendezvous id (torch's is `none`), if launches share it, and the store that keeps it."""
+    policy = job["spec"].get("elasticPolicy") or {}
+    fixed = policy.get("rdzvId") or "none"
+    goes_with_it = any(one["kind"] == "Service" and one["metadata"]["name"] == policy.get("rdzvHost") for one in objects)
+    return (
+        spec
+        if launch in fixed or goes_with_it
+        else spec.model_copy(update={"rendezvous": spec.rendezvous.model_copy(update={"id": fixed})})
+    )
 
 
 def _problems(objects: Sequence[Object], file: str, namespace: str | None) -> Iterator[Problem]:
@@ -69,16 +105,3 @@ def _problems(objects: Sequence[Object], file: str, namespace: str | None) -> It
     if len(spread := {one["metadata"].get("namespace") for one in objects}) > 1:
         shown = ", ".join(f"`{name}`" for name in sorted(map(str, spread)))
         yield Problem(title=f"a job and what belongs to it are in one namespace, these are in {shown}", file=file)
-
-
-def _config(job: Object) -> ObserveConfig:
-    """What observation needs of a PyTorchJob that was never a spec."""
-    spec = job.get("spec") or {}
-    replicas = spec.get("pytorchReplicaSpecs") or {}
-    pods = [
-        names.pod_name(job["metadata"]["name"], kind, index)
-        for kind in ("Master", "Worker")
-        if kind in replicas
-        for index in range((replicas[kind] or {}).get("replicas", 1))
-    ]
-    return ObserveConfig(workers=tuple(pods), rendezvous=(spec.get("elasticPolicy") or {}).get("rdzvBackend") or "")

@@ -1,28 +1,33 @@
-"""Wait until a job has ended."""
+"""Wait until a job has ended, and end it if it goes over its limits meanwhile."""
 
 from __future__ import annotations
 
 import time
 
-from kfjob.api import follow
-from kfjob.backends.base import Backend, JobRef
+from kfjob.api import follow, watchdog
+from kfjob.api.place import Place
+from kfjob.backends.base import JobRef
 from kfjob.errors import WaitTimeout
-from kfjob.events import JobChanged, JobPhase
+from kfjob.events import JobPhase
+from kfjob.observe.config import ObserveConfig
+from kfjob.observe.view import JobView, reduce
 
 
-def wait(backend: Backend, ref: JobRef, *, timeout: float | None = None) -> JobPhase:
-    """Return how the job ended.
+def wait(place: Place, ref: JobRef, config: ObserveConfig, *, timeout: float | None = None) -> JobPhase:
+    """Return how the job ended. Logs are read only where a stall is to be seen in them.
 
     Raises:
         WaitTimeout: it had not ended after `timeout` seconds; it goes on.
+        JobStopped: it went over a limit of its `watchdog`, and was stopped.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
-    phase = JobPhase.PENDING
-    for event in follow.events(backend, ref, logs=False):
-        if isinstance(event, JobChanged):
-            phase = event.phase
-        if phase.ended:
-            return phase
+    view = JobView(config=config)
+    for event in follow.events(place.backend, ref, logs=config.limits.stall is not None):
+        view = reduce(view, event)
+        if view.phase and view.phase.ended:
+            return view.phase
+        watchdog.enforce(place, ref.name, view)
         if deadline is not None and time.monotonic() > deadline:
-            raise WaitTimeout(f"job `{ref.name}` has not ended after {timeout:g} s", cause=f"it is {phase}", hint="it goes on")
-    return phase
+            title = f"job `{ref.name}` has not ended after {timeout:g} s"
+            raise WaitTimeout(title, cause=f"it is {view.phase or JobPhase.PENDING}", hint="it goes on")
+    return view.phase or JobPhase.PENDING

@@ -1,7 +1,8 @@
 """The folder of one launch of one job: what the local backend writes as a job runs, and what an archive of any backend holds.
 
     <root>/<namespace>/<job>/<launch>/
-        spec.json                       the submitted spec, if kfjob submitted it
+        spec.json                       the submitted spec, if kfjob submitted one
+        manifest.json                   the submitted objects, if it was a template
         status.json                     the JobSnapshot, replaced as a whole by rename
         events.json                     what the cluster's controllers wrote down of it, oldest first
         <pod>/<container>.log           lines as `kubectl logs --timestamps` prints them
@@ -34,6 +35,7 @@ from kfjob.events import (
 
 RUN = ".run"
 SPEC = "spec.json"
+MANIFEST = "manifest.json"
 STATUS = "status.json"
 EVENTS = "events.json"
 
@@ -68,10 +70,10 @@ def make_private(folder: Path) -> Path:
 
 def write_snapshot(folder: Path, snapshot: JobSnapshot) -> None:
     """Replace what the folder says of the job; a reader sees the old or the new."""
-    spec = folder / SPEC
-    if snapshot.spec is not None and not spec.exists():
-        replace_file(spec, snapshot.spec)
-    replace_file(folder / STATUS, json.dumps(asdict(replace(snapshot, spec=None)), indent=1))
+    for file, said in ((folder / SPEC, snapshot.spec), (folder / MANIFEST, snapshot.manifest)):
+        if said is not None and not file.exists():
+            replace_file(file, said)
+    replace_file(folder / STATUS, json.dumps(asdict(replace(snapshot, spec=None, manifest=None)), indent=1))
 
 
 def read_snapshot(folder: Path) -> JobSnapshot:
@@ -85,7 +87,7 @@ def read_snapshot(folder: Path) -> JobSnapshot:
         data = json.loads((folder / STATUS).read_text(encoding="utf-8"))
         data["job"] = _known(JobChanged, data["job"] | {"phase": JobPhase(data["job"]["phase"])})
         data["pods"] = tuple(_known(PodChanged, pod | {"phase": PodPhase(pod["phase"])}) for pod in data["pods"])
-        return _known(JobSnapshot, data | {"spec": _text(folder / SPEC)})
+        return _known(JobSnapshot, data | {"spec": _text(folder / SPEC), "manifest": _text(folder / MANIFEST)})
     except (FileNotFoundError, NotADirectoryError) as err:
         raise NotFound(f"`{folder}` holds no {STATUS}") from err
     except (OSError, ValueError, LookupError, TypeError) as err:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from kfjob.cli.options import Settings, notice, where
+from kfjob.cli.options import Settings, code, notice, where
+
+if TYPE_CHECKING:
+    from kfjob.api.code import Code
 
 
 @click.command()
@@ -27,17 +32,16 @@ def stop(*, job: str, timeout: float, no_archive: bool, settings: Settings) -> N
 @click.option("-f", "--follow", is_flag=True, help="Stay and show the progress.")
 @click.option("--timeout", default=300.0, show_default=True, metavar="SECONDS", help="How long its pods may take to go.")
 @where
-def relaunch(*, job: str, follow: bool, timeout: float, settings: Settings) -> int:
-    """Stop a job and submit its recorded spec again, with a new launch id and the same checkpoint folder."""
-    from kfjob.api.expectations import of_plan
+@code
+def relaunch(*, job: str, follow: bool, timeout: float, code: Code | None, settings: Settings) -> int:
+    """Stop a job and submit what is recorded of it again, with a new launch id and the same checkpoint folder."""
     from kfjob.api.place import place_of
     from kfjob.api.relaunch import relaunch as again
     from kfjob.api.run import Run
     from kfjob.cli import follow as following
 
     at = place_of(job, settings, notice=notice)
-    plan, ref = again(at, job, timeout=timeout)
-    run = Run(at, ref, of_plan(plan))
+    run = Run(at, *again(at, job, timeout=timeout, code=code, notice=notice))
     click.echo(run.name)
     click.echo(f"relaunched `{run.name}` (launch {run.launch})", err=True)
     return following.follow(run, "auto") if follow else 0

@@ -16,6 +16,7 @@ INTERRUPTED = 130
 COMMANDS = {
     "init": ("kfjob.cli.init", "Write a first spec."),
     "submit": ("kfjob.cli.submit", "Start a job, here or on a cluster."),
+    "push-image": ("kfjob.cli.push_image", "Build an image, push it, and pin its digest in a spec."),
     "apply": ("kfjob.cli.submit", "Change a live job where that is possible in place."),
     "render": ("kfjob.cli.submit", "Print the objects that submit would create."),
     "validate": ("kfjob.cli.submit", "Check a spec and name every problem."),
@@ -38,7 +39,7 @@ COMMANDS = {
     "instances": ("kfjob.cli.spec_commands", "List the instance types that are known."),
     "schema": ("kfjob.cli.spec_commands", "Print the JSON Schema of a spec, for editors."),
 }
-_FUNCTIONS = {"list": "list_jobs", "import": "import_spec", "export": "export_spec"}
+_FUNCTIONS = {"list": "list_jobs", "import": "import_spec", "export": "export_spec", "push-image": "push_image"}
 """The functions of the commands whose name means something else in Python, or too little."""
 
 

@@ -15,6 +15,7 @@ from kfjob.api.config import Settings, settings_here
 from kfjob.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
+    from kfjob.api.code import Code
     from kfjob.spec.source import Loaded
 
 Command = Callable[..., Any]
@@ -49,6 +50,41 @@ def strict(command: Command) -> Command:
     wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
     wrapped.__click_params__ = [*getattr(command, "__click_params__", []), *wrapped.__click_params__]  # type: ignore[attr-defined]
     return wrapped
+
+
+def code(command: Command) -> Command:
+    """`--code` and what belongs to it, given as one `code`; `--no-image-check`, put into the `settings` that `where` gives."""
+
+    @click.option("--code", "code_folder", metavar="DIR", help="Put this folder onto the job's image, and run that.")
+    @click.option("--code-to", metavar="REPOSITORY[:TAG]", help="Where the image with the code goes; unset: beside the job's.")
+    @click.option("--workdir", metavar="PATH", help="Where in the image the code goes; unset: its working directory.")
+    @click.option("--no-image-check", is_flag=True, help="Do not ask the registry whether the image is there.")
+    def wrapped(
+        *,
+        code_folder: str | None,
+        code_to: str | None,
+        workdir: str | None,
+        no_image_check: bool,
+        settings: Settings,
+        **rest: Any,
+    ) -> Any:
+        if (code_to or workdir) and not code_folder:
+            raise UsageError("`--code-to` and `--workdir` are about code", hint="name its folder with `--code DIR`")
+        settings = replace(settings, image_check=settings.image_check and not no_image_check)
+        return command(settings=settings, code=_code(code_folder, code_to, workdir), **rest)
+
+    wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
+    wrapped.__click_params__ = [*getattr(command, "__click_params__", []), *wrapped.__click_params__]  # type: ignore[attr-defined]
+    return wrapped
+
+
+def _code(folder: str | None, to: str | None, workdir: str | None) -> Code | None:
+    if not folder:
+        return None
+    from kfjob.api.code import Code
+    from kfjob.cli.transfer import shown
+
+    return Code(folder=Path(folder), to=to, workdir=workdir, shown=shown)
 
 
 def output(*formats: str) -> Callable[[Command], Command]:
@@ -190,6 +226,7 @@ def read_text(file: str, what: str) -> str:
 __all__ = [
     "Settings",
     "Source",
+    "code",
     "from_option",
     "notice",
     "output",

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kfjob.cli.options import Settings, Source, notice, output, print_json, read_spec, spec_or_template, strict, where
+from kfjob.cli.build_option import Build, build, built
+from kfjob.cli.options import Settings, Source, code, notice, output, print_json, read_spec, spec_or_template, strict, where
 from kfjob.cli.options import spec as spec_option
+from kfjob.errors import UsageError
 
 if TYPE_CHECKING:
+    from kfjob.api.code import Code
     from kfjob.api.run import Run
 
 DRY_RUN_HELP = "Create nothing: check here (client), or by the API server with its webhooks and quotas (server)."
@@ -23,13 +26,27 @@ DRY_RUN_HELP = "Create nothing: check here (client), or by the API server with i
 @output("name", "json")
 @where
 @strict
-def submit(*, source: Source, follow: bool, dry_run: str | None, output: str, settings: Settings) -> int:
+@code
+@build
+def submit(
+    *,
+    source: Source,
+    follow: bool,
+    dry_run: str | None,
+    output: str,
+    code: Code | None,
+    build: Build | None,
+    settings: Settings,
+) -> int:
     """Start the job that SPEC (a file, or - for standard input) or a manifest template describes."""
     from kfjob.cli import follow as following
 
+    if (code or build) and (dry_run or source.template):
+        other, ours = "--dry-run" if dry_run else "--template", "--code" if code else "--build"
+        raise UsageError(f"`{ours}` and `{other}` do not go together", hint="`kfjob push-image` pushes and submits nothing")
     if dry_run:
         return _dry_run(source, dry_run, output, settings)
-    run = _submitted(source, settings)
+    run = _submitted(source, settings, code, build)
     if output == "json":
         print_json(run.describe())
     else:
@@ -41,14 +58,17 @@ def submit(*, source: Source, follow: bool, dry_run: str | None, output: str, se
     return following.follow(run, "json" if output == "json" else "auto")
 
 
-def _submitted(source: Source, settings: Settings) -> Run:
+def _submitted(source: Source, settings: Settings, code: Code | None, build: Build | None) -> Run:
     if source.template:
         from kfjob.api.template import submit_objects
 
         return submit_objects(_objects(source, settings), settings=settings, notice=notice)
     from kfjob.api.run import submit_loaded
 
-    return submit_loaded(read_spec(source), settings=settings, notice=notice)
+    loaded = read_spec(source)
+    if build:
+        loaded = built(loaded, build, settings)
+    return submit_loaded(loaded, settings=settings, code=code, notice=notice)
 
 
 def _dry_run(source: Source, how: Any, output: str, settings: Settings) -> int:

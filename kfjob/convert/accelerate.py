@@ -60,6 +60,7 @@ _BY_THE_JOB = {
 }
 _SAYS_NOTHING = ("compute_environment", "main_training_function", "distributed_type")
 _SHARDING = {"full": "FULL_SHARD", "shard_grad_op": "SHARD_GRAD_OP", "hybrid": "HYBRID_SHARD"}
+_SHARDING |= {"hybrid_shard_grad_op": "_HYBRID_SHARD_ZERO2", "no_shard": "NO_SHARD"}
 
 
 def from_accelerate(config: Any, *, program: Sequence[str] = (), name: str | None = None) -> Imported:

@@ -11,7 +11,7 @@ from kfjob.convert.torchrun import OWN_TRAINER
 from kfjob.errors import SpecError
 from kfjob.events import TRAINING_CONTAINER
 from kfjob.spec import names
-from kfjob.spec.train import from_argv
+from kfjob.spec.arguments import from_argv
 
 Object = dict[str, Any]
 

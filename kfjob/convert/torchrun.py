@@ -13,8 +13,8 @@ from typing import Any
 
 from kfjob.convert.imported import Imported, Note, job_name
 from kfjob.errors import Problem, SpecError
+from kfjob.spec.arguments import from_argv
 from kfjob.spec.rendezvous import Torchrun
-from kfjob.spec.train import from_argv
 
 OWN_TRAINER = "kfjob.trainer"
 

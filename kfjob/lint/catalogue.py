@@ -34,6 +34,7 @@ RULES = (
     training.lanes,
     training.rate_never_falls,
     secrets.secret_in_text,
+    operator.image_name,
     operator.latest_image,
     operator.readiness_gates_rendezvous,
     operator.unreliable_policy,

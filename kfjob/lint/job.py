@@ -20,11 +20,12 @@ class Job:
 
     spec: JobSpec
     plan: JobPlan
+    written: Mapping[str, Any] | None = None  # the PyTorchJob where somebody wrote it himself
 
     @cached_property
-    def manifest(self) -> dict[str, Any]:
+    def manifest(self) -> Mapping[str, Any]:
         """The PyTorchJob as it would be submitted."""
-        return pytorchjob(self.plan)
+        return self.written or pytorchjob(self.plan)
 
     @cached_property
     def pods(self) -> tuple[Mapping[str, Any], ...]:
@@ -42,6 +43,15 @@ class Job:
     def env(self) -> Mapping[str, str]:
         """The plain variables of the training containers."""
         return {v["name"]: v["value"] for c in self.training for v in c.get("env") or () if isinstance(v.get("value"), str)}
+
+    def variable(self, name: str, *, unset: str, elsewhere: str) -> str:
+        """A variable's value as the program meets it; `elsewhere` if a secret or a config map has it."""
+        said = {
+            v["name"]: v.get("value", "") if "valueFrom" not in v else elsewhere
+            for c in self.training
+            for v in c.get("env") or ()
+        }
+        return str(said.get(name, unset))
 
     @cached_property
     def words(self) -> tuple[str, ...]:

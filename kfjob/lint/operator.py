@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
+from kfjob.errors import UsageError
 from kfjob.events import TRAINING_CONTAINER
+from kfjob.image.references import parse
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Finding, rule
 
@@ -19,14 +22,31 @@ def latest_image(job: Job) -> Iterator[Finding]:
     `latest`, which no tag means too, is another image tomorrow: a pod that is replaced in the middle of a run may differ from
     its neighbours, and a relaunch from what was tested.
     """
+    for path, image in _images(job):
+        with suppress(UsageError):
+            if (ref := parse(image)).is_latest:
+                shown = "is `latest`" if ref.tag else "has no tag, which means `latest`"
+                hint = "name a version or a digest; `kfjob push-image` prints one"
+                yield Finding(path=path, message=f"image `{image}` {shown}", hint=hint)
+
+
+@rule("image-name", "error")
+def image_name(job: Job) -> Iterator[Finding]:
+    """Names of images can be read.
+
+    The kubelet leaves a pod in InvalidImageName for as long as it lives, and the job shows as Created.
+    """
+    for path, image in _images(job):
+        try:
+            parse(image)
+        except UsageError as err:
+            yield Finding(path=path, message=err.title, detail=err.cause, hint=err.hint)
+
+
+def _images(job: Job) -> Iterator[tuple[str, str]]:
     containers = [c for pod in job.pods for key in ("initContainers", "containers") for c in pod.get(key) or ()]
-    for image in dict.fromkeys(container.get("image", "") for container in containers):
-        name, _, tag = image.partition("@")[0].rpartition("/")[2].partition(":")
-        if name and "@" not in image and tag in ("", "latest"):
-            path = "image" if image == job.plan.image else "pod" if job.spec.pod.init_containers else "overrides"
-            shown = "is `latest`" if tag else "has no tag, which means `latest`"
-            hint = "name a version or a digest; `kfjob push-image` prints one"
-            yield Finding(path=path, message=f"image `{image}` {shown}", hint=hint)
+    for image in dict.fromkeys(container["image"] for container in containers if container.get("image")):
+        yield "image" if image == job.plan.image else "pod" if job.spec.pod.init_containers else "overrides", image
 
 
 @rule("readiness-gates-rendezvous", "warning")
@@ -47,18 +67,20 @@ def unreliable_policy(job: Job) -> Iterator[Finding]:
 
     `activeDeadlineSeconds` is looked at only when another event of the job happens to arrive, `backoffLimit` counts the
     restarts of running pods only. When either acts it deletes all pods whatever `cleanPodPolicy` says, and their logs with
-    them.
+    them. A limit of `watchdog` is enforced by whoever follows the job or waits for it, who archives the logs first.
     """
+    watchdog = job.spec.watchdog
     policy = job.manifest["spec"].get("runPolicy") or {}
-    for key, field, better in (
+    for key, field, guarded, better in (
         (
             "activeDeadlineSeconds",
             "run.deadline",
-            "`kfjob wait --timeout` and `kfjob stop` end a job in time, and keep its logs",
+            watchdog.deadline,
+            "say `watchdog: {deadline: …}`, a little less, and let `kfjob wait` wait for the job",
         ),
-        ("backoffLimit", "run.backoff_limit", "`restarts.max` limits the restarts that torchrun makes, and the pods stay"),
+        ("backoffLimit", "run.backoff_limit", watchdog.crashes, "say `watchdog: {crashes: …}`, and let `kfjob wait` wait"),
     ):
-        if policy.get(key) is not None:
+        if policy.get(key) is not None and guarded is None:
             yield Finding(path=field, message=f"the operator's `{key}` acts late or never, and deletes the logs", hint=better)
 
 

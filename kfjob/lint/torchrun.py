@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 
+from kfjob.errors import UsageError
+from kfjob.image.references import parse
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Finding, rule
 
@@ -78,7 +80,7 @@ def loglevel_unknown(job: Job) -> Iterator[Finding]:
     torch hands it to the logging module as it is: `info` ends every agent with `ValueError: Unknown level`, in every
     version.
     """
-    level = job.env.get("LOGLEVEL", "INFO")
+    level = _loglevel(job)
     if level not in logging.getLevelNamesMapping():
         hint = f"write `{level.upper()}`" if level.upper() in logging.getLevelNamesMapping() else "write `INFO`"
         yield Finding(path="env.LOGLEVEL", message=f"torchrun ends at once with `LOGLEVEL` `{level}`", hint=hint)
@@ -90,13 +92,14 @@ def loglevel_hides_agent(job: Job) -> Iterator[Finding]:
 
     `kfjob master` reads in them which pod has rank 0. Without them it must wait for a progress line.
     """
-    level = logging.getLevelNamesMapping().get(job.env.get("LOGLEVEL", "INFO"), logging.INFO)
-    if level > logging.INFO:
-        yield Finding(
-            path="env.LOGLEVEL",
-            message=f"with `LOGLEVEL` `{job.env['LOGLEVEL']}` the agents do not say who they are",
-            hint="remove it: kfjob sets INFO",
-        )
+    said = _loglevel(job)
+    if logging.getLevelNamesMapping().get(said, logging.INFO) > logging.INFO:
+        hint = "remove it: kfjob sets INFO" if job.written is None else "set it to INFO"
+        yield Finding(path="env.LOGLEVEL", message=f"with `LOGLEVEL` `{said}` the agents do not say who they are", hint=hint)
+
+
+def _loglevel(job: Job) -> str:
+    return job.variable("LOGLEVEL", unset="WARNING", elsewhere="INFO")
 
 
 @rule("shared-store", "warning", local=True)
@@ -107,7 +110,7 @@ def shared_store(job: Job) -> Iterator[Finding]:
     RendezvousClosedError, or restarts until the budget is spent.
     """
     name = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
-    if job.plan.is_dynamic and job.plan.restarts.max and job.env.get(name, "1") != "1":
+    if job.plan.is_dynamic and job.plan.restarts.max and job.variable(name, unset="0", elsewhere="1") != "1":
         yield Finding(path=f"env.{name}", message="a restart will not survive the store that is shared with the workers")
 
 
@@ -140,7 +143,10 @@ def etcd_version(job: Job) -> Iterator[Finding]:
 
 
 def _minor(image: str) -> tuple[int, int] | None:
-    parts = image.partition("@")[0].rpartition(":")[2].removeprefix("v").split(".")
+    try:
+        parts = parse(image).tag.removeprefix("v").split(".")
+    except UsageError:  # `image-name` says so
+        return None
     return (int(parts[0]), int(parts[1])) if len(parts) > 1 and parts[0].isdecimal() and parts[1].isdecimal() else None
 
 

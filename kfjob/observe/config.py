@@ -6,6 +6,16 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a job may take, in seconds and in restarts of a pod's container; None: as much as it likes."""
+
+    deadline: int | None = None
+    pending: int | None = None
+    stall: int | None = None
+    crashes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class ObserveConfig:
     """The expectations that logs and pods are read against. Every field may be unknown: a folder of logs has no spec."""
 
@@ -29,6 +39,9 @@ class ObserveConfig:
 
     loglevel: str | None = None
     """`LOGLEVEL` of the agents as the spec sets it; None when not known."""
+
+    limits: Limits = Limits()
+    """Over them a job is ended by whoever follows it."""
 
     stall_after: int = 600
     """Seconds without a progress line after which a running job counts as stalled."""

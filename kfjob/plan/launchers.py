@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from itertools import takewhile
 
 from kfjob.errors import Problem
+from kfjob.spec.arguments import to_argv
 from kfjob.spec.job import JobSpec
 from kfjob.spec.rendezvous import Launcher
-from kfjob.spec.train import to_argv
 
 _OWN_WORDS: dict[Launcher, tuple[tuple[str, ...], ...]] = {
     "torchrun": (("torchrun",), ("python", "-m", "torch.distributed.run"), ("python3", "-m", "torch.distributed.run")),

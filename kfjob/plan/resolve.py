@@ -11,10 +11,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from kfjob.errors import Problem, SpecError
+from kfjob.errors import Problem, SpecError, UsageError
+from kfjob.image.references import parse
 from kfjob.plan import environment, launchers, meeting
 from kfjob.plan.values import GRACE_SECONDS, Context, Decisions, JobPlan
-from kfjob.spec import instances
+from kfjob.spec import instances, names
 from kfjob.spec.fields import amount
 from kfjob.spec.instances import HYPERPOD_PREFIX, Instance
 from kfjob.spec.job import SPEC_VERSION, JobSpec
@@ -42,6 +43,7 @@ def resolve(spec: JobSpec, context: Context) -> JobPlan:
         decisions.take("master", None, "true", "without elastic agents the operator tells all pods the Master's address")
     _standing(spec, context, decisions)
     elsewhere, said = environment.from_elsewhere(spec), _said(spec)
+    pull_secret = _pull_secret(spec, context, decisions)
     return JobPlan(
         name=spec.name,
         namespace=decisions.take(
@@ -51,7 +53,8 @@ def resolve(spec: JobSpec, context: Context) -> JobPlan:
         backend=context.backend,
         image=(spec.image or "") if context.backend == "kubernetes" else "",
         image_pull_policy=spec.image_pull_policy or "",
-        image_pull_secrets=spec.image_pull_secrets,
+        image_pull_secrets=(*spec.image_pull_secrets, *filter(None, [pull_secret])),
+        own_pull_secret=pull_secret,
         service_account=spec.service_account or "",
         nodes=spec.nodes,
         min_nodes=spec.elastic.min if spec.elastic else spec.nodes,
@@ -145,6 +148,16 @@ def _problems(spec: JobSpec, context: Context) -> Iterator[Problem]:
             yield Problem(title=f"this machine runs no {what}", path=f"pod.{field}", hint="run with `--backend kubernetes`")
     if spec.rendezvous.tls:
         yield Problem(title="the certificates are in a secret, which this machine does not have", path="rendezvous.tls")
+
+
+def _pull_secret(spec: JobSpec, context: Context, decisions: Decisions) -> str:
+    if not spec.make_pull_secret or not spec.image or context.backend != "kubernetes":
+        return ""
+    try:
+        name = names.pull_secret(parse(spec.image).registry)
+    except UsageError as err:
+        raise SpecError([Problem(title=err.title, path="image", detail=err.cause, hint=err.hint)]) from None
+    return decisions.take("image_pull_secrets", None, name, "kept by kfjob, renewed at every submit and relaunch")
 
 
 def _resources(spec: JobSpec, instance: Instance | None, decisions: Decisions) -> Resources:

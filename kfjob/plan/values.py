@@ -79,6 +79,7 @@ class JobPlan:
     image: str  # "" on this machine
     image_pull_policy: str
     image_pull_secrets: tuple[str, ...]
+    own_pull_secret: str  # the one of them that kfjob keeps, with the login of whoever submits; "" where there is none
     service_account: str
     nodes: int  # agents at the start, the Master among them
     min_nodes: int

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -38,6 +39,11 @@ class Instance:
     def family(self) -> str:
         """`p4d` of `p4d.24xlarge`."""
         return self.name.partition(".")[0]
+
+    @property
+    def architecture(self) -> str:
+        """Of its processor, as Kubernetes calls it: Graviton (`g5g`, `c7gn`) and Grace (`p6e-gb200`) are Arm."""
+        return "arm64" if re.fullmatch(r"[a-z]+\d+[a-z]*g[a-z]*|.*-gb\d+", self.family) else "amd64"
 
     @property
     def has_bf16(self) -> bool:

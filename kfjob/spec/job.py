@@ -30,6 +30,7 @@ from kfjob.spec.rendezvous import Elastic, Launcher, Rendezvous, RendezvousField
 from kfjob.spec.scheduling import Restarts, Run, Scheduling
 from kfjob.spec.train import TrainSpec
 from kfjob.spec.volumes import Volume
+from kfjob.spec.watchdog import Watchdog
 
 __all__ = ["SPEC_VERSION", "JobSpec", "Rendezvous", "Resources", "Restarts", "Volume"]
 
@@ -63,6 +64,11 @@ class JobSpec(Model):
     image: str | None = Field(default=None, description="of the pods; not used on this machine")
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
     image_pull_secrets: tuple[ObjectName, ...] = ()
+    make_pull_secret: bool = Field(
+        default=False,
+        description="keep a pull secret for the image's registry in the namespace, with the login of whoever submits, renewed "
+        "at every submit and relaunch",
+    )
     nodes: int = Field(default=1, ge=1, le=4096, description="pods, each with one agent; of an elastic job, at the start")
     processes_per_node: Annotated[int | str | None, BeforeValidator(_processes)] = Field(
         default=None,
@@ -99,6 +105,7 @@ class JobSpec(Model):
     )
     restarts: Restarts = Restarts()
     run: Run = Run()
+    watchdog: Watchdog = Watchdog()
     scheduling: Scheduling = Scheduling()
     service_account: ObjectName | None = None
     pod: Pod = Pod()
@@ -261,6 +268,9 @@ class JobSpec(Model):
             raise fault(
                 "nothing_to_run", "the job has nothing to run", path="", hint="add `train:` for kfjob's trainer, or `command:`"
             )
+        folder = value.checkpoint_dir if value else None
+        if folder and (why := names.path_fault(folder)):
+            raise fault("checkpoint_folder", f"this folder cannot be made: {why}", path="train.checkpoint_dir")
         return value
 
     @field_validator("progress")

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal, get_args
+from typing import Literal
 
 from kfjob.spec.models import ModelShape, embedding_parameters, parameter_count
 from kfjob.spec.train import TrainSpec, shape_of
@@ -51,6 +51,8 @@ class Setup:
     sequence_length: int
     accumulation: int = 1
     activation_checkpointing: bool = False
+    loss_chunk: int = 0
+    """Tokens whose logits stand at once; 0 is all."""
     optimizer: Optimizer = "adamw"
     cpu_offload: bool = False
     """Parameters, gradients and optimiser state live on the host and visit the GPU."""
@@ -99,11 +101,16 @@ class Estimate:
 
 
 def setup_of(spec: TrainSpec, *, world_size: int, local_world_size: int) -> Setup | None:
-    """What `spec` needs on so many ranks; None where only a folder's config.json knows the model."""
+    """What `spec` needs on so many ranks; None where only a folder's config.json knows the model, or no formula this way."""
     shape = shape_of(spec)
-    scheme = spec.sharding if spec.strategy == "fsdp" else spec.strategy
-    if shape is None or scheme not in get_args(Scheme) or spec.precision not in get_args(Arithmetic):
+    if shape is None or spec.precision == "bf16-true" or _no_formula(spec):
         return None
+    scheme: Scheme = "none" if spec.strategy in ("none", "dp") else "ddp"
+    if spec.strategy == "fsdp":
+        group = 1 if spec.sharding == "no_shard" else spec.shard_size or local_world_size
+        scheme, world_size, local_world_size = _sharded(spec, world_size, local_world_size, group)
+    elif spec.strategy == "deepspeed" and spec.zero_stage:  # stage 0 is run as DDP is: fp32 parameters, autocast
+        scheme = _STAGES[spec.zero_stage - 1]
     return Setup(
         shape=shape,
         scheme=scheme,
@@ -112,16 +119,36 @@ def setup_of(spec: TrainSpec, *, world_size: int, local_world_size: int) -> Setu
         local_world_size=local_world_size,
         micro_batch_size=spec.micro_batch_size,
         sequence_length=spec.sequence_length,
-        accumulation=spec.gradient_accumulation_steps,
+        accumulation=1 if spec.accumulate == "sharded" else spec.gradient_accumulation_steps,
+        cpu_offload=spec.cpu_offload,
         activation_checkpointing=spec.activation_checkpointing,
+        loss_chunk=spec.loss_chunk,
     )
+
+
+_STAGES: tuple[Scheme, ...] = ("zero-1", "zero-2", "zero-3")
+
+
+def _no_formula(spec: TrainSpec) -> bool:
+    """Whether it recomputes in part or keeps activations on the host, or has DeepSpeed offload what depends on the stage."""
+    in_part = spec.activation_checkpointing and (spec.recompute == "cheap" or spec.recompute_every > 1)
+    return in_part or spec.activation_offload or (spec.strategy == "deepspeed" and spec.cpu_offload)
+
+
+def _sharded(spec: TrainSpec, ranks: int, local: int, group: int) -> tuple[Scheme, int, int]:
+    """FSDP's scheme, and the ranks and those of a group that share: groups that hold the same count as one."""
+    if spec.sharding in ("hybrid", "no_shard"):
+        return "hybrid", ranks, group
+    if spec.sharding == "hybrid_shard_grad_op":
+        return "shard_grad_op", group, group
+    return ("full" if spec.sharding == "full" else "shard_grad_op"), ranks, local
 
 
 def estimate(setup: Setup) -> Estimate:
     """Every part, for the rank that holds most."""
     held, copies, buffers = _held(setup), _copies(setup), _buffers(setup)
     kept, again = _activations(setup)
-    logits = 3 * FP32 * setup.tokens * setup.shape.vocab_size
+    logits = _logits(setup)
     on_device = _Held(0, 0, 0) if setup.cpu_offload else held
     standing = on_device.parameters + on_device.optimizer + copies
     forward, backward = kept + max(logits, again), on_device.gradients + buffers
@@ -221,6 +248,17 @@ _KEPT: Mapping[tuple[str, str], tuple[int, int]] = MappingProxyType(
     }
 )
 """Bytes that (a layer, the last norm) keeps for each number of the residual stream."""
+
+
+def _logits(setup: Setup) -> int:
+    """Of the loss: logits, their gradient and what lies between; in chunks also the gradients of head and hidden states, which
+    are worked out with them (trainer/loss.py).
+    """
+    shape, width = setup.shape, setup.compute_bytes
+    if not setup.loss_chunk:
+        return 3 * FP32 * setup.tokens * shape.vocab_size
+    chunk = min(setup.tokens, setup.loss_chunk) * shape.vocab_size * (FP32 + (width if width < FP32 else 0))
+    return chunk + shape.vocab_size * shape.hidden_size * (FP32 + width) + setup.tokens * shape.hidden_size * width
 
 
 def _activations(setup: Setup) -> tuple[int, int]:

@@ -14,6 +14,9 @@ DNS_1123_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z
 LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 MAX_LABEL = 63
 MAX_NAME = 253
+MAX_PATH = 4096 - 1 - 256
+"""Linux takes paths of 4096 bytes with the zero at their end (limits.h); what is made in a folder needs some of them."""
+MAX_PATH_PART = 255
 
 API_GROUP = "kubeflow.org"
 API_VERSION = "v1"
@@ -28,6 +31,7 @@ LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 LABEL_LAUNCH = "kfjob.dev/launch"
 LABEL_SPEC_HASH = "kfjob.dev/spec-hash"
 ANNOTATION_SPEC = "kfjob.dev/spec"
+ANNOTATION_MANIFEST = "kfjob.dev/manifest"
 ANNOTATION_SPEC_VERSION = "kfjob.dev/spec-version"
 LABEL_PROJECT = "kfjob.dev/project"
 LABEL_EXPERIMENT = "kfjob.dev/experiment"
@@ -70,12 +74,27 @@ def etcd_name(job: str) -> str:
     return f"{job}-etcd"
 
 
+def pull_secret(registry: str) -> str:
+    """The pull secret that kfjob keeps for a registry: one in each namespace, for all jobs there."""
+    return f"kfjob-pull-{re.sub(r'[^a-z0-9.-]+', '-', registry.lower()).strip('-')}"
+
+
 def longest_derived(job: str, nodes: int, *, own_etcd: bool) -> str:
     """The longest name that Kubernetes will be asked to take for this job."""
     names = [pod_name(job, "worker", max(nodes - 1, 0))]
     if own_etcd:
         names.append(etcd_name(job))
     return max(names, key=len)
+
+
+def path_fault(path: str) -> str | None:
+    """What keeps a folder of this name, and files in it, from being made on Linux; None if nothing does."""
+    if "\0" in path:
+        return "it holds a zero byte"
+    if (size := len(path.encode())) > MAX_PATH:
+        return f"it has {size} bytes, and {MAX_PATH} leave room for the names below it"
+    longest = max((len(part.encode()) for part in path.split("/")), default=0)
+    return f"a part of it has {longest} bytes, the limit is {MAX_PATH_PART}" if longest > MAX_PATH_PART else None
 
 
 def dns_1035_fault(name: str) -> str | None:

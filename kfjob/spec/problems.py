@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from typing import Any, get_args
 
 from pydantic import BaseModel
@@ -45,14 +46,40 @@ def problem_of(detail: ErrorDetails, positions: Positions) -> Problem:
         path = parse_path(context["path"])
     name = join(path)
     if detail["type"] == "extra_forbidden":
-        known = sorted(_fields_at(JobSpec, path[:-1]))
-        close = difflib.get_close_matches(str(path[-1]), known, n=1)
-        hint = f"did you mean `{close[0]}`?" if close else f"known here: {', '.join(known)}"
-        return positions.locate(Problem(title=f"unknown field `{path[-1]}`", path=name, hint=hint), path, at_key=True)
+        problem = Problem(title=f"unknown field `{path[-1]}`", path=name, hint=_hint(path))
+        return positions.locate(problem, path, at_key=True)
     if detail["type"] == "missing":
         return positions.locate(Problem(title=f"`{name}` is missing", path=name), path)
     title = _title(detail, name)
     return positions.locate(Problem(title=title, path=name, detail=context.get("detail"), hint=context.get("hint")), path)
+
+
+_OTHERS_WORDS = {
+    "standalone": "one node is `nodes: 1`; the operator's `standalone` ends torchrun with an error (`PET_STANDALONE=`)",
+    "nnodes": "torchrun's --nnodes is `nodes`, with `elastic: {min, max}` for a range",
+    "node_rank": "the operator gives every pod its own rank",
+    "master_addr": "the rendezvous knows the pods by their names; a store of your own is `rendezvous.endpoint`",
+    "replicas": "the number of pods is `nodes`",
+    "nproc_per_node": "torchrun's --nproc-per-node is `processes_per_node`",
+    "rdzv_backend": "torchrun's --rdzv-backend is `rendezvous.backend`",
+    "rdzv_endpoint": "torchrun's --rdzv-endpoint is `rendezvous.endpoint`",
+    "rdzv_id": "torchrun's --rdzv-id is `rendezvous.id`; left out, it is unique for each launch",
+    "rdzv_conf": "torchrun's --rdzv-conf is `rendezvous.conf`, a mapping",
+    "max_restarts": "torchrun's --max-restarts is `restarts.max`",
+    "backoff_limit": "it is `run.backoff_limit`",
+    "gpus": "they are `resources.gpus`, or come with `instance`",
+}
+"""The names of torchrun and of the operator, for people who bring them along, in snake case."""
+
+
+def _hint(path: Path) -> str:
+    """What the field may have been meant to be."""
+    word = re.sub(r"(?<=[a-z])(?=[A-Z])|-", "_", str(path[-1])).lower()
+    known = sorted(_fields_at(JobSpec, path[:-1]))
+    close = difflib.get_close_matches(word, known, n=1)
+    if word in _OTHERS_WORDS and not (close and close[0] == word):
+        return _OTHERS_WORDS[word]
+    return f"did you mean `{close[0]}`?" if close else f"known here: {', '.join(known)}"
 
 
 _WANTED = {

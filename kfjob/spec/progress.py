@@ -1,4 +1,4 @@
-"""What a caller's own progress pattern must look like: one rule, for the spec that refuses others and for who reads with it."""
+"""What a caller's own progress pattern must look like: the one rule for the spec and for who reads with it."""
 
 from __future__ import annotations
 

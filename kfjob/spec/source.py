@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pydantic import ValidationError
 
 from kfjob.errors import Problem, SpecError
+from kfjob.spec.aliases import translate
 from kfjob.spec.assign import assign
 from kfjob.spec.job import JobSpec
 from kfjob.spec.migrate import migrate
 from kfjob.spec.problems import kind_of, problem_of
-from kfjob.spec.yaml_text import Positions, parse, parse_all
+from kfjob.spec.yaml_text import Path, Positions, parse, parse_all
 
 __all__ = ["Loaded", "Positions", "load", "parse", "problems_of"]
 
@@ -26,6 +28,8 @@ class Loaded:
 
     spec: JobSpec
     positions: Positions
+    notes: tuple[Problem, ...] = ()
+    """What was accepted and changes nothing."""
 
 
 def load(
@@ -48,6 +52,11 @@ def load(
         data = migrate(data)
     except SpecError as err:
         raise SpecError(positions.locate_all(err.problems)) from None
+    train = translate(data["train"]) if isinstance(data.get("train"), dict) else None
+    if train:
+        data = {**data, "train": train.values}
+        problems += [positions.locate(replace(p, path=f"train.{p.path}"), ("train", p.path)) for p in train.problems]
+        positions = _also_called(positions, train.origins)
     spec = None
     try:
         spec = JobSpec.model_validate(data)
@@ -55,7 +64,19 @@ def load(
         problems += [problem_of(detail, positions) for detail in err.errors(include_url=False)]
     if spec is None or problems:
         raise SpecError(sorted(problems, key=lambda p: (p.line or 0, p.column or 0)))
-    return Loaded(spec, positions)
+    notes = [positions.locate(replace(n, path=f"train.{n.path}"), ("train", n.path)) for n in train.notes] if train else []
+    return Loaded(spec, positions, tuple(notes))
+
+
+def _also_called(positions: Positions, origins: Mapping[str, str]) -> Positions:
+    """The fields of `train` stand where the names stand that they were translated from."""
+
+    def with_origins(table: Mapping[Path, Any]) -> dict[Path, Any]:
+        named = {("train", name): ("train", origin) for name, origin in origins.items()}
+        return {**table, **{field: table[origin] for field, origin in named.items() if origin in table}}
+
+    keys, values, assigned = map(with_origins, (positions.keys, positions.values, positions.assigned))
+    return replace(positions, keys=keys, values=values, assigned=assigned)
 
 
 def problems_of(error: ValidationError) -> list[Problem]:

@@ -1,15 +1,11 @@
-"""What the trainer is told: one definition, read from the `train:` section of a job spec and from the trainer's command line.
-
-`to_argv` and `from_argv` are each other's inverse. Only what differs from its default is passed on, so that an image and a
-command line tool of different versions work together for as long as the job uses nothing that one of them does not know.
+"""What the trainer is told: one definition, read from the `train:` section of a job spec and from the trainer's command line
+(`kfjob.spec.arguments`).
 """
 
 from __future__ import annotations
 
 import difflib
-import json
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -19,20 +15,24 @@ from pydantic import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
-    ValidationError,
     ValidationInfo,
     field_validator,
     model_validator,
 )
-from pydantic_core import PydanticUndefined
 
-from kfjob.errors import Problem, SpecError
 from kfjob.spec.models import PRESETS, ModelShape
 
-Strategy = Literal["fsdp", "ddp", "none"]
-Sharding = Literal["full", "shard_grad_op", "hybrid"]
-Precision = Literal["fp32", "bf16"]
-Schedule = Literal["cosine", "linear", "constant"]
+Strategy = Literal["fsdp", "ddp", "dp", "deepspeed", "none"]
+Sharding = Literal["full", "shard_grad_op", "hybrid", "hybrid_shard_grad_op", "no_shard"]
+Precision = Literal["fp32", "bf16", "fp16", "bf16-true"]
+Recompute = Literal["all", "cheap"]
+Accumulate = Literal["whole", "sharded"]
+OnNan = Literal["stop", "skip", "roll_back"]
+OnSpike = Literal["ignore", "skip", "stop", "roll_back"]
+LogModel = Literal["none", "end", "all"]
+DataFormat = Literal["text", "chat"]
+Packing = Literal["stream", "documents", "pad"]
+Schedule = Literal["cosine", "linear", "constant", "exponential", "plateau", "wsd"]
 
 
 class TrainSpec(BaseModel):
@@ -45,23 +45,74 @@ class TrainSpec(BaseModel):
     )
     vocab_size: PositiveInt | None = Field(default=None, description="rows of the embedding, where it is not the preset's own")
 
-    data: str = Field(description="a .jsonl or .txt file, a folder with train.* and validation.*, or a tokenised folder")
+    data: str = Field(
+        description="a .jsonl, .txt or .parquet file, a folder with train* and validation*, a tokenised folder, a data set of "
+        "the hub by name, or `synthetic`"
+    )
+    data_config: str | None = Field(default=None, description="configuration of a data set of the hub")
+    data_revision: str | None = Field(default=None, description="its commit or branch; the newest if unset")
+    data_split: str = Field(default="train", description="split to train on, of the hub or of a folder")
     validation: str | None = Field(default=None, description="file to evaluate on, where `data` is a file")
+    validation_split: str = Field(default="validation", description="split to evaluate on, of the hub or of a folder")
+    data_format: DataFormat = Field(
+        default="text", description="text; chat (`messages` or `prompt` and `completion`), where only answers are learnt"
+    )
+    packing: Packing | None = Field(
+        default=None,
+        description="stream (text without a gap), documents (whole ones together in a sample, attention stays inside each), "
+        "pad (one in a sample); unset, stream for text and documents for chat",
+    )
     tokenizer: str | None = Field(default=None, description="folder with tokenizer.json; `data`/tokenizer if there is one")
-    text_field: str = Field(default="text", description="the field of a .jsonl line that holds the text")
+    text_field: str = Field(default="text", description="the field or column that holds the text")
     sequence_length: PositiveInt = Field(default=1024, description="tokens in a sample")
     lanes: PositiveInt = Field(
         default=64, description="parts that streamed text is read in; a multiple of every world size the run may have"
     )
     shuffle_window: PositiveInt = Field(default=256, description="documents of a lane shuffled together; 1 keeps the order")
 
-    strategy: Strategy = Field(default="fsdp", description="fsdp shards parameters, ddp copies them, none is a single process")
+    strategy: Strategy = Field(
+        default="fsdp",
+        description="fsdp shards, ddp copies, deepspeed does as zero_stage says, dp and none are a single process",
+    )
     sharding: Sharding = Field(
         default="full",
-        description="fsdp: full, shard_grad_op (parameters stay whole after forward), hybrid (full in a node)",
+        description="fsdp: full; shard_grad_op (parameters stay whole after forward); both also hybrid (within shard_size "
+        "ranks, whose groups hold the same); no_shard",
     )
-    precision: Precision = Field(default="bf16", description="of the arithmetic; parameters and optimiser stay in fp32")
-    activation_checkpointing: bool = Field(default=False, description="recompute each layer in the backward pass")
+    shard_size: PositiveInt | None = Field(default=None, description="hybrid: ranks that share a model; unset, those of a node")
+    wrap: tuple[str, ...] | None = Field(
+        default=None, description="fsdp: classes of the layers that are units; unset, the model's decoder layers"
+    )
+    accumulate: Accumulate = Field(
+        default="whole",
+        description="fsdp: gradients between micro-batches whole (exchanged once a step) or sharded (each time, less memory)",
+    )
+    prefetch: PositiveInt = Field(default=1, description="fsdp: units gathered ahead of the one that computes")
+    cpu_offload: bool = Field(
+        default=False,
+        description="fsdp: parameters, gradients, optimiser on the host; deepspeed: the optimiser, at stage 3 parameters too",
+    )
+    zero_stage: NonNegativeInt = Field(
+        default=3,
+        le=3,
+        description="deepspeed: ranks share nothing (0), the optimiser (1), gradients too (2), parameters too (3)",
+    )
+    comms_logger: bool = Field(default=False, description="deepspeed: count what is exchanged, and print it at the end")
+    precision: Precision = Field(
+        default="bf16",
+        description="of the arithmetic, with parameters and optimiser in fp32; bf16-true has those in bf16 too",
+    )
+    activation_checkpointing: bool = Field(default=False, description="recompute layers in the backward pass")
+    recompute: Recompute = Field(
+        default="all", description="with activation_checkpointing: all of a layer, or what is cheap (no matrix products)"
+    )
+    recompute_every: PositiveInt = Field(default=1, description="with activation_checkpointing: every n-th layer only")
+    activation_offload: bool = Field(default=False, description="keep what the forward pass keeps on the host")
+    compile: bool = Field(default=False, description="torch.compile, layer by layer")
+
+    loss_chunk: NonNegativeInt = Field(
+        default=1024, description="tokens whose logits stand at once, to save memory; 0 computes those of a micro-batch at once"
+    )
 
     micro_batch_size: PositiveInt = Field(default=1, description="samples in one forward pass of one rank")
     gradient_accumulation_steps: PositiveInt = Field(default=1, description="forward passes in an optimiser step")
@@ -71,7 +122,14 @@ class TrainSpec(BaseModel):
 
     lr: PositiveFloat = Field(default=1e-4, description="peak learning rate")
     min_lr: NonNegativeFloat | None = Field(default=None, description="learning rate at the last step; a tenth of lr if unset")
-    schedule: Schedule = Field(default="cosine", description="how the learning rate falls after the warm-up")
+    schedule: Schedule = Field(
+        default="cosine",
+        description="how the rate falls after the warm-up; plateau: when evaluations stop improving; wsd: at the end only",
+    )
+    lr_decay_iters: PositiveInt | None = Field(default=None, description="step at which min_lr is reached; the last if unset")
+    decay_fraction: PositiveFloat = Field(default=0.2, le=1, description="wsd: share of the steps in which the rate falls")
+    plateau_patience: NonNegativeInt = Field(default=2, description="plateau: evaluations without progress that are borne")
+    plateau_factor: PositiveFloat = Field(default=0.5, lt=1, description="plateau: what the rate is multiplied by then")
     warmup_steps: NonNegativeInt | None = Field(default=None, description="steps of linear warm-up")
     warmup_fraction: NonNegativeFloat | None = Field(default=None, le=1, description="the same as a share of all steps")
     weight_decay: NonNegativeFloat = Field(default=0.1, description="on matrices; norms and biases have none")
@@ -81,17 +139,48 @@ class TrainSpec(BaseModel):
     seed: NonNegativeInt = Field(default=12345, description="of weights, data order and dropout")
 
     checkpoint_dir: str | None = Field(
-        default=None, description="folder of the checkpoints, shared by all ranks; none if unset"
+        default=None, description="folder of the checkpoints, shared by all ranks, or s3://bucket/folder; none if unset"
     )
     resume: str = Field(default="auto", description="auto (newest complete checkpoint, else afresh), none, or a folder")
     checkpoint_every: NonNegativeInt = Field(
         default=1000, description="steps between checkpoints; 0 writes one at the end only"
     )
     keep_last: NonNegativeInt = Field(default=3, description="complete checkpoints to keep; 0 keeps all")
+    keep_every: NonNegativeInt = Field(default=0, description="keep those of multiples of this many steps besides; 0: none")
+    async_checkpoint: bool = Field(default=True, description="write checkpoints while the training goes on")
+    full_state_dict: bool = Field(default=False, description="put the weights into each checkpoint as one file too, model.pt")
+
+    on_nan: OnNan = Field(default="stop", description="a loss or gradient that is no number: stop, skip the step, or roll back")
+    on_spike: OnSpike = Field(
+        default="ignore", description="a loss far above the last ones: ignore, skip the step, stop, or roll back"
+    )
+    spike_factor: PositiveFloat = Field(default=2.0, gt=1, description="times the median of the last 50 losses that is a spike")
 
     log_every: PositiveInt = Field(default=1, description="steps between progress lines")
+    log_rank: NonNegativeInt = Field(
+        default=0, description="the rank that prints and reports; others print warnings and errors"
+    )
+    metrics_file: str | None = Field(default=None, description="file that gets a JSON line for each progress line")
+    tensorboard_dir: str | None = Field(default=None, description="folder of TensorBoard events")
+    wandb_project: str | None = Field(default=None, description="Weights & Biases project; its key is WANDB_API_KEY")
+    wandb_entity: str | None = Field(default=None, description="Weights & Biases user or team")
+    wandb_log_model: LogModel = Field(
+        default="none", description="checkpoints that become artifacts: none, end (the last), all"
+    )
+    peak_tflops: PositiveFloat | None = Field(
+        default=None, description="of one device in the arithmetic's precision, for MFU; known for common GPUs"
+    )
     eval_every: NonNegativeInt = Field(default=0, description="steps between evaluations; 0 is never")
-    eval_batches: PositiveInt = Field(default=10, description="micro-batches in an evaluation, over all ranks together")
+    evals_per_epoch: NonNegativeInt = Field(
+        default=0, description="evaluations spread over an epoch of tokenised data, the last at its end; 2 is middle and end"
+    )
+    eval_batches: PositiveInt = Field(default=10, description="batches in an evaluation, over all ranks together")
+    eval_batch_size: PositiveInt | None = Field(default=None, description="samples in such a batch; micro_batch_size if unset")
+    deterministic: bool = Field(default=False, description="only algorithms that give the same bits each time; slower")
+    profile_from: PositiveInt | None = Field(default=None, description="first step that the profiler records; never if unset")
+    profile_steps: PositiveInt = Field(default=3, description="steps that the profiler records")
+    profile_dir: str = Field(default="profile", description="folder of Chrome traces and memory snapshots")
+    dry_run: bool = Field(default=False, description="build on the meta device, print parts and memory, and stop")
     debug: bool = Field(default=False, description="show tracebacks of errors that have a message of their own")
 
     @field_validator("model")
@@ -118,6 +207,11 @@ class TrainSpec(BaseModel):
             raise ValueError("give warmup_steps or warmup_fraction, not both")
         return fraction
 
+    @field_validator("wrap", mode="before")
+    @classmethod
+    def _names(cls, wrap: object) -> object:
+        return tuple(wrap.split(",")) if isinstance(wrap, str) else wrap
+
     @field_validator("betas")
     @classmethod
     def _below_one(cls, betas: tuple[float, float]) -> tuple[float, float]:
@@ -127,8 +221,22 @@ class TrainSpec(BaseModel):
 
     @model_validator(mode="after")
     def _ends_and_fits(self) -> Self:
+        if self.data_format == "chat" and self.packing == "stream":
+            raise ValueError("packing stream cuts conversations apart: with data_format chat use documents or pad")
         if self.max_steps is None and self.epochs is None:
             raise ValueError("give max_steps or epochs: nothing says when the training ends")
+        if self.schedule == "plateau" and not (self.eval_every or self.evals_per_epoch):
+            raise ValueError("schedule plateau goes by evaluations: give eval_every")
+        if self.schedule == "exponential" and final_lr(self) == 0:
+            raise ValueError("schedule exponential never reaches 0: give a min_lr above it")
+        if self.cpu_offload and (
+            self.strategy not in ("fsdp", "deepspeed") or (self.strategy, self.zero_stage) == ("deepspeed", 0)
+        ):
+            raise ValueError("cpu_offload is of strategy fsdp, and of deepspeed from zero_stage 1")
+        if self.strategy == "deepspeed" and {self.on_nan, self.on_spike} & {"skip", "roll_back"}:
+            raise ValueError("strategy deepspeed cannot skip steps or roll back: on_nan and on_spike may stop the run")
+        if self.wandb_log_model != "none" and "://" in (self.checkpoint_dir or "://"):
+            raise ValueError("wandb_log_model copies checkpoints from a folder: give a checkpoint_dir that is one")
         shape = shape_of(self)
         if shape and self.sequence_length > shape.max_position_embeddings:
             raise ValueError(
@@ -143,6 +251,16 @@ def shape_of(spec: TrainSpec) -> ModelShape | None:
     return shape.model_copy(update={"vocab_size": spec.vocab_size}) if shape and spec.vocab_size else shape
 
 
+def packing_of(spec: TrainSpec) -> Packing:
+    """How documents become samples."""
+    return spec.packing or ("documents" if spec.data_format == "chat" else "stream")
+
+
+def eval_batch_size(spec: TrainSpec) -> int:
+    """Samples in a batch of an evaluation."""
+    return spec.eval_batch_size or spec.micro_batch_size
+
+
 def final_lr(spec: TrainSpec) -> float:
     """The learning rate that the schedule ends at."""
     return spec.lr / 10 if spec.min_lr is None else spec.min_lr
@@ -151,107 +269,3 @@ def final_lr(spec: TrainSpec) -> float:
 def warmup_steps(spec: TrainSpec, total_steps: int) -> int:
     """Steps of warm-up out of `total_steps`."""
     return spec.warmup_steps or round((spec.warmup_fraction or 0) * total_steps)
-
-
-def to_argv(spec: TrainSpec) -> list[str]:
-    """The trainer's arguments for `spec`: `--name=value` for each field that differs from its default, in the fields' order."""
-    argv = []
-    for name, field in TrainSpec.model_fields.items():
-        value = getattr(spec, name)
-        if field.is_required() or value != field.default:
-            text = value if isinstance(value, str) else json.dumps(_plain(value), separators=(",", ":"))
-            argv.append(f"--{name.replace('_', '-')}={text}")
-    return argv
-
-
-def from_argv(argv: Sequence[str]) -> TrainSpec:
-    """Read `--name=value` and `--name value`; a bare `--name` and `--no-name` set a switch.
-
-    Raises:
-        SpecError: with every problem found: unknown and doubled arguments, missing and wrong values.
-    """
-    problems: list[Problem] = []
-    given: dict[str, Any] = {}
-    for argument, text in _pairs(argv, problems):
-        name, value = _known(argument, text, problems)
-        if name in given:
-            problems.append(Problem(title=f"`{argument}` is given twice", path=argument))
-        elif name:
-            given[name] = value
-    try:
-        spec = TrainSpec.model_validate(given)
-    except ValidationError as error:
-        raise SpecError(problems + [_problem(detail) for detail in error.errors()]) from error
-    if problems:
-        raise SpecError(problems)
-    return spec
-
-
-def help_text(program: str = "torchrun … -m kfjob.trainer") -> str:
-    """`--help`, made from the fields."""
-    lines = [f"usage: {program} --model MODEL --data PATH --max-steps N [--name=value …]", ""]
-    for name, field in TrainSpec.model_fields.items():
-        default = "required" if field.default is PydanticUndefined else f"default {json.dumps(_plain(field.default))}"
-        choices = _choices(field.annotation)
-        lines.append(f"  --{name.replace('_', '-')} {'|'.join(choices) if choices else ''}".rstrip())
-        lines.append(f"        {field.description} ({'unset by default' if default == 'default null' else default})")
-    return "\n".join([*lines, "", f"presets: {', '.join(PRESETS)}"])
-
-
-def _plain(value: Any) -> Any:
-    return value.model_dump(exclude_defaults=True) if isinstance(value, BaseModel) else value
-
-
-def _choices(annotation: Any) -> tuple[str, ...]:
-    return tuple(annotation.__args__) if getattr(annotation, "__origin__", None) is Literal else ()
-
-
-def _pairs(argv: Sequence[str], problems: list[Problem]) -> Iterable[tuple[str, str | None]]:
-    """Split the command line into (argument, text); text is None for a bare switch."""
-    rest = list(argv)
-    while rest:
-        argument = rest.pop(0)
-        if not argument.startswith("--") or argument == "--":
-            problems.append(Problem(title=f"unexpected `{argument}`", hint="every argument has a name: `--name=value`"))
-        elif "=" in argument:
-            name, _, text = argument.partition("=")
-            yield name, text
-        else:
-            yield argument, rest.pop(0) if rest and not rest[0].startswith("--") else None
-
-
-def _known(argument: str, text: str | None, problems: list[Problem]) -> tuple[str | None, Any]:
-    """The field's name and its value; (None, None) after noting why there is none."""
-    fields = TrainSpec.model_fields
-    name = argument.removeprefix("--").replace("-", "_")
-    positive = name.removeprefix("no_")
-    if name not in fields and positive in fields and fields[positive].annotation is bool and text is None:
-        return positive, False
-    if name not in fields:
-        near = difflib.get_close_matches(name, fields, n=1)
-        hint = f"did you mean `--{near[0].replace('_', '-')}`?" if near else "`--help` lists all arguments"
-        problems.append(Problem(title=f"unknown argument `{argument}`", hint=hint))
-    elif text is not None:
-        return name, _parsed(text)
-    elif fields[name].annotation is bool:
-        return name, True
-    else:
-        problems.append(Problem(title=f"`{argument}` needs a value", path=argument))
-    return None, None
-
-
-def _parsed(text: str) -> Any:
-    """JSON for shapes, pairs and null; all else is text, which pydantic turns into the field's type."""
-    if text[:1] in ("{", "[") or text == "null":
-        try:
-            return json.loads(text)
-        except json.JSONDecodeError:
-            return text
-    return text
-
-
-def _problem(detail: Any) -> Problem:
-    path = ".".join(str(part) for part in detail["loc"] if part not in ("str", "ModelShape"))
-    message = detail["msg"].removeprefix("Value error, ")
-    argument = f"--{path.replace('_', '-')}" if path else ""
-    return Problem(title=f"{f'`{argument}`: ' if argument else ''}{message[0].lower()}{message[1:]}", path=argument)

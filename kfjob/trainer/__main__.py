@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from kfjob.errors import KfjobError
-from kfjob.spec.train import from_argv, help_text
+from kfjob.spec.arguments import help_text, read_argv
 from kfjob.trainer.metrics import Outcome, Startup, log, start_logging
 
 
@@ -20,12 +20,14 @@ def main(argv: Sequence[str]) -> int:
     first = os.environ.get("RANK", "0") == "0"
     start_logging(verbose=first)
     try:
-        spec = from_argv(argv)
+        spec, notes = read_argv(argv)
     except KfjobError as error:
         if first:
             sys.stderr.write(f"{error}\n")
             log.error(Outcome(outcome="failed", reason=error.title).line())
         return error.exit_code
+    for note in notes:
+        log.info("Note %s", note.title)
     from kfjob.trainer.run import run
 
     return run(spec, startup)

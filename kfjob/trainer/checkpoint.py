@@ -1,76 +1,133 @@
-"""Checkpoints that are complete or invisible.
+"""Checkpoints that are complete or invisible, and that the training hardly waits for.
 
-A checkpoint is staged in a fresh hidden folder, every rank writing its shards with torch's distributed checkpoint (DCP); the
-manifest with all checksums is written last; then the folder is renamed to `step-000050`. A kill at any moment leaves at most
-hidden folders, which the next run removes. On load every file is checked against the manifest, and a damaged checkpoint is
-passed over for the newest good one, with a warning. Since DCP keeps tensors by name, one written by 4 ranks with fsdp loads on
-2 with ddp.
+The state is copied to the host's memory (pinned where there is a GPU) and the training goes on. A thread then writes the shards
+with torch's distributed checkpoint (DCP), has every rank's checksums, and rank 0 commits them with a manifest (`storage.py`
+says how). The ranks' threads meet in a gloo group of their own. The next save waits for the one before, the end of the `with`
+block for the last. A kill at any moment leaves at most litter that the next run removes.
+
+On load every file is checked against the manifest, and a damaged checkpoint is passed over for the newest good one, with a
+warning. Since DCP keeps tensors by name, one written by 4 ranks with fsdp loads on 2 with ddp.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 import secrets
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYet
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 import torch
 from torch import nn
 
 from kfjob.errors import KfjobError
+from kfjob.spec.train import TrainSpec
 from kfjob.trainer import manifest, metrics
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.manifest import Manifest
 from kfjob.trainer.metrics import log
+from kfjob.trainer.shapes import whole_shape
+from kfjob.trainer.storage import Storage, split
 
-_COMPLETE = re.compile(r"step-(\d+)$")
-_HIDDEN = (".staging-", ".discarded-")
+FULL = "model.pt"
+LAST_WORDS = 60.0
+"""Seconds that a run which has failed gives a checkpoint that is being written."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A checkpoint that is complete and, when it was found for resuming, verified."""
+    """A checkpoint; complete and verified when it was found, on its way when `Checkpoints.save` has returned it."""
 
-    path: Path
+    storage: Storage
+    name: str
+    """`step-000050`."""
     manifest: Manifest
 
     @property
-    def name(self) -> str:
-        """`step-000050`."""
-        return self.path.name
+    def path(self) -> str:
+        """Its folder or URL."""
+        return f"{self.storage.place}/{self.name}"
 
 
-def complete(folder: Path, *, aloud: bool = False) -> list[Checkpoint]:
-    """The checkpoints in `folder` that have a right manifest, newest first; their files are not checked.
+class State(Protocol):
+    """What a checkpoint holds beside its manifest."""
+
+    def read(self) -> dict[str, Any]:
+        """The tensors, in a form that DCP writes; every rank calls it, gradients are zero."""
+
+    def write(self, state: dict[str, Any]) -> None:
+        """Take over what DCP has loaded into the tensors of `read`."""
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """The model's tensors whole, on the host, on rank 0; empty on the others."""
+
+
+class ModelState:
+    """Model and optimiser of torch's own strategies."""
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Of these two."""
+        self._model, self._optimizer = model, optimizer
+
+    def read(self) -> dict[str, Any]:
+        """By the names of the parameters, whatever the strategy."""
+        from torch.distributed.checkpoint.state_dict import get_state_dict
+
+        model_state, optimizer_state = get_state_dict(self._model, self._optimizer)
+        return {"model": model_state, "optimizer": optimizer_state}
+
+    def write(self, state: dict[str, Any]) -> None:
+        """In place."""
+        from torch.distributed.checkpoint.state_dict import set_state_dict
+
+        set_state_dict(self._model, self._optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """Gathered, and copied where they are the parameters themselves."""
+        from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+
+        whole: dict[str, Any] = get_model_state_dict(
+            self._model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+        )
+        own = {parameter.data_ptr() for parameter in self._model.parameters()}
+        return {name: tensor.clone() if tensor.data_ptr() in own else tensor for name, tensor in whole.items()}
+
+
+def complete(storage: Storage, *, aloud: bool = False) -> list[Checkpoint]:
+    """The checkpoints that have a right manifest, newest first; their files are not checked.
 
     With `aloud` the others are warned of.
     """
     found = []
-    for path in folder.iterdir() if folder.is_dir() else ():
-        if _COMPLETE.fullmatch(path.name):
-            try:
-                found.append(Checkpoint(path=path, manifest=Manifest.read(path)))
-            except KfjobError as error:
-                log.log(logging.WARNING if aloud else logging.DEBUG, "Checkpoint %s is damaged: %s", path.name, error.title)
+    for name in storage.names():
+        try:
+            found.append(Checkpoint(storage=storage, name=name, manifest=storage.read(name)))
+        except KfjobError as error:
+            log.log(logging.WARNING if aloud else logging.DEBUG, "Checkpoint %s is damaged: %s", name, error.title)
     return sorted(found, key=lambda checkpoint: checkpoint.manifest.step, reverse=True)
 
 
-def find(resume: str, folder: Path | None, ranks: Ranks) -> Checkpoint | None:
+def find(resume: str, storage: Storage | None, ranks: Ranks) -> Checkpoint | None:
     """The checkpoint to go on from, the same on every rank: verified, or None for a fresh start.
 
     `auto` takes the newest good one. `none` and a path count for the first start of a launch only: when torchrun restarts the
     ranks of the same launch they go on from what that launch has written.
 
     Raises:
-        KfjobError: the checkpoint asked for is damaged, or `folder` holds a later one of another launch, which would be taken
+        KfjobError: the checkpoint asked for is damaged, or `storage` holds a later one of another launch, which would be taken
             for the newest the next time.
     """
-    candidates: list[Checkpoint] = ranks.share(complete(folder, aloud=True) if ranks.first and folder else None) or []
+    own: list[Checkpoint] = []
+    with ranks.together():
+        if ranks.first and storage:
+            own = complete(storage, aloud=True)
+    candidates: list[Checkpoint] = ranks.share(own)
     if resume != "auto":
         others = [checkpoint for checkpoint in candidates if checkpoint.manifest.run_id != ranks.run_id or not ranks.run_id]
         candidates = [checkpoint for checkpoint in candidates if checkpoint not in others]
@@ -81,26 +138,21 @@ def find(resume: str, folder: Path | None, ranks: Ranks) -> Checkpoint | None:
             return checkpoint
         if ranks.first:
             log.warning("Checkpoint %s is damaged: %s", checkpoint.name, fault)
-            _set_aside(checkpoint.path)
+            checkpoint.storage.set_aside(checkpoint.name)
     return None
-
-
-def _set_aside(path: Path) -> None:
-    """Keep a damaged checkpoint for a person to look at, where retention cannot take it for one that is worth keeping."""
-    path.rename(path.with_name(f"damaged-{path.name}-{secrets.token_hex(2)}"))
 
 
 def _asked_for(resume: str, others: list[Checkpoint], ranks: Ranks) -> Checkpoint | None:
     start = None
     if resume != "none":
-        path = Path(resume).expanduser()
-        start = Checkpoint(path=path, manifest=Manifest.read(path))
+        storage, name = split(resume)
+        start = Checkpoint(storage=storage, name=name, manifest=storage.read(name))
         if fault := _fault(start, ranks):
             raise KfjobError(f"checkpoint `{resume}` is damaged", where="resume", cause=fault)
     later = [other for other in others if not start or other.manifest.step > start.manifest.step]
     if later:
         raise KfjobError(
-            f"`{later[0].path.parent}` holds {later[0].name} of an earlier run",
+            f"`{later[0].storage.place}` holds {later[0].name} of an earlier run",
             where="resume",
             hint="use another checkpoint_dir, `resume: auto` to go on from it, or move it away",
         )
@@ -109,105 +161,194 @@ def _asked_for(resume: str, others: list[Checkpoint], ranks: Ranks) -> Checkpoin
 
 def _fault(checkpoint: Checkpoint, ranks: Ranks) -> str | None:
     """What any rank finds wrong; the ranks share the reading."""
-    own = manifest.damage(checkpoint.path, checkpoint.manifest, share=ranks.rank, of=ranks.world_size)
+    own = checkpoint.storage.damage(checkpoint.name, checkpoint.manifest, share=ranks.rank, of=ranks.world_size)
     return next((fault for fault in ranks.gather(own) if fault), None)
 
 
-def prepare(folder: Path, ranks: Ranks) -> None:
-    """Make the folder, and remove what killed runs have left in it and how the run before ended.
+def prepare(storage: Storage, ranks: Ranks) -> None:
+    """Make the place, and remove what killed runs have left in it and how the run before ended.
 
     Raises:
         KfjobError: it cannot be written.
     """
-    with ranks.together(), _disk_errors(folder):
+    with ranks.together():
         if ranks.first:
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / metrics.OUTCOME).unlink(missing_ok=True)
-            for path in folder.iterdir():
-                if path.name.startswith(_HIDDEN):
-                    shutil.rmtree(path)
+            storage.prepare()
+            storage.remove(metrics.OUTCOME)
 
 
 class Checkpoints:
-    """Writes the checkpoints of one run."""
+    """Writes the checkpoints of one run; a context manager, whose end waits for what is being written."""
 
     def __init__(
-        self, folder: Path, *, keep_last: int, model: nn.Module, optimizer: torch.optim.Optimizer, ranks: Ranks
+        self,
+        storage: Storage,
+        state: State,
+        ranks: Ranks,
+        *,
+        keep_last: int = 0,
+        keep_every: int = 0,
+        asynchronous: bool = True,
+        full: bool = False,
+        committed: Callable[[Checkpoint], None] | None = None,
     ) -> None:
-        """Save `model` and `optimizer` to `folder`, which `prepare` has prepared."""
-        self.folder, self._keep_last, self._ranks = folder, keep_last, ranks
-        self._model, self._optimizer = model, optimizer
+        """Save `state` to `storage`, which `prepare` has prepared; with `full` also the weights in one file.
+
+        `committed` hears of each complete checkpoint, on every rank, in the thread that wrote it, before older ones go.
+        """
+        from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+
+        self.storage, self._state, self._full = storage, state, full
+        self._keep_last, self._keep_every = keep_last, keep_every
+        self._ranks, self._committed = ranks.apart(), committed
+        cuda = ranks.device.type == "cuda"
+        options = StagingOptions(
+            use_pinned_memory=cuda, use_shared_memory=False, use_async_staging=False, use_non_blocking_copy=cuda
+        )
+        self._stager = DefaultStager(options) if asynchronous else None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._pending: Future[None] | None = None
 
     def save(self, about: Manifest) -> Checkpoint:
-        """Write a checkpoint of model and optimiser; on return it is complete. Gradients must have been zeroed.
+        """Take a copy of the state and write it, in the background if asked for. Gradients must have been zeroed.
 
         Raises:
-            KfjobError: the ranks do not share the folder, or it cannot be written.
+            KfjobError: the ranks do not share the storage or it cannot be written; perhaps the save before this one.
         """
+        self.wait()
+        began = time.monotonic()
+        state = self._state.read()
+        weights = self._state.weights() if self._full else {}
+        if self._stager:
+            staged: Any = self._stager.stage(state)
+            self._pending = self._thread.submit(self._write, staged, weights, about, began)
+        else:
+            self._write(state, weights, about, began)
+        return Checkpoint(storage=self.storage, name=_name(about), manifest=about)
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Until what has been saved is committed.
+
+        Raises:
+            KfjobError: it cannot be.
+        """
+        if self._pending:
+            self._pending.result(timeout)
+        self._pending = None
+
+    def __enter__(self) -> Self:
+        """Nothing to do."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Have all committed; a run that has failed gives it a minute, for a peer may be gone, and keeps its own error."""
+        if kind is None:
+            self.wait()
+        else:
+            with suppress(NotYet, Exception):
+                self.wait(LAST_WORDS)
+        self._thread.shutdown(wait=kind is None)
+        if self._stager:
+            self._stager.close()
+
+    def _write(self, state: dict[str, Any], weights: dict[str, torch.Tensor], about: Manifest, began: float) -> None:
+        """Write, commit and retire; all ranks meet in it, each in its own thread."""
+        from torch.distributed.checkpoint.api import CheckpointException
         from torch.distributed.checkpoint.filesystem import FileSystemWriter
         from torch.distributed.checkpoint.state_dict_saver import save
 
-        name = f"step-{about.step:06d}"
-        staging = self.folder / self._ranks.share(f".staging-{name}-{secrets.token_hex(4)}")
-        with self._ranks.together(), _disk_errors(self.folder):
-            staging.mkdir(exist_ok=True)
-            writer = FileSystemWriter(staging, single_file_per_rank=True, sync_files=True)
-            save(_state(self._model, self._optimizer), storage_writer=writer)
-            mine = {path.name: manifest.describe(path) for path in self._written_here(staging)}
-        everyone = {file: facts for part in self._ranks.gather(mine) for file, facts in part.items()}
-        with self._ranks.together(), _disk_errors(self.folder):
-            if self._ranks.first:
-                self._commit(staging, replace(about, files=everyone))
-        return Checkpoint(path=self.folder / name, manifest=about)
+        ranks, storage, name = self._ranks, self.storage, _name(about)
+        token = ranks.share(secrets.token_hex(4))
+        mine = {}
+        with ranks.together():
+            staging = storage.stage(name, token)
+        with ranks.together():
+            try:
+                writer = FileSystemWriter(staging, single_file_per_rank=True, sync_files=True)
+                save(state, storage_writer=writer, process_group=ranks.group)
+                if weights:
+                    torch.save(weights, staging / FULL)
+                mine = {path.name: manifest.describe(path) for path in self._written_here(staging)}
+            except (OSError, RuntimeError, CheckpointException) as error:
+                raise KfjobError(f"cannot write to `{staging}`", where="checkpoint_dir", cause=str(error)) from error
+            storage.put(staging, name, token, list(mine))
+        everyone = {file: facts for part in ranks.gather(mine) for file, facts in part.items()}
+        with ranks.together():
+            if ranks.first:
+                storage.commit(staging, name, token, replace(about, files=everyone))
+        seconds = time.monotonic() - began
+        log.info(metrics.checkpoint(name, f"{storage.place}/{name}", seconds))
+        if self._committed:
+            self._committed(Checkpoint(storage=storage, name=name, manifest=about))
+        with ranks.together():
+            if ranks.first:
+                self._retire()
 
     def _written_here(self, staging: Path) -> list[Path]:
         """The files that this rank has written: DCP names them `__<rank>_<n>.distcp`; rank 0 writes the metadata."""
         mine = list(staging.glob(f"__{self._ranks.rank}_*"))
-        return [*mine, staging / ".metadata"] if self._ranks.first else mine
+        return [*mine, *(path for path in (staging / ".metadata", staging / FULL) if self._ranks.first and path.exists())]
 
-    def _commit(self, staging: Path, about: Manifest) -> None:
-        target = self.folder / f"step-{about.step:06d}"
-        for file in about.files:
-            if not (staging / file).exists():
-                hint = "a volume that every pod mounts at the same path"
-                raise KfjobError(
-                    f"the ranks do not share `{self.folder}`: {file} is not there", where="checkpoint_dir", hint=hint
-                )
-        about.write(staging)
-        if target.exists():  # without a right manifest, or of an earlier start at this very step
-            _discard(target)
-        staging.rename(target)
-        manifest.sync_folder(self.folder)
-        for old in complete(self.folder)[self._keep_last :] if self._keep_last else ():
-            _discard(old.path)
+    def _retire(self) -> None:
+        """Keep the newest, and those that are kept for ever; only complete ones count."""
+        for old in complete(self.storage)[self._keep_last :] if self._keep_last else ():
+            if not self._keep_every or old.manifest.step % self._keep_every:
+                self.storage.discard(old.name)
 
 
-def load(checkpoint: Checkpoint, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Load model and optimiser, in place.
+def make_checkpoints(
+    spec: TrainSpec, storage: Storage, state: State, ranks: Ranks, committed: Callable[[Checkpoint], None]
+) -> Checkpoints:
+    """As the spec says."""
+    return Checkpoints(
+        storage,
+        state,
+        ranks,
+        keep_last=spec.keep_last,
+        keep_every=spec.keep_every,
+        asynchronous=spec.async_checkpoint,
+        full=spec.full_state_dict,
+        committed=committed,
+    )
+
+
+def _name(about: Manifest) -> str:
+    return f"step-{about.step:06d}"
+
+
+def load(checkpoint: Checkpoint, model: nn.Module, state: State) -> None:
+    """Load `state`, of `model`, in place.
 
     Raises:
         KfjobError: the checkpoint is of a model of another shape.
     """
-    from torch.distributed.checkpoint.filesystem import FileSystemReader
-    from torch.distributed.checkpoint.state_dict import set_state_dict
     from torch.distributed.checkpoint.state_dict_loader import load as load_shards
 
     _same_shape(checkpoint, parameter_shapes(model))
-    state = _state(model, optimizer)
-    load_shards(state, storage_reader=FileSystemReader(checkpoint.path))
-    set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+    tensors = state.read()
+    load_shards(tensors, storage_reader=checkpoint.storage.reader(checkpoint.name, checkpoint.manifest))
+    state.write(tensors)
 
 
-def _state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    from torch.distributed.checkpoint.state_dict import get_state_dict
+def roll_back(checkpoints: Checkpoints | None, model: nn.Module, state: State, ranks: Ranks) -> Checkpoint:
+    """Load the newest good checkpoint of the run, in place. The data is not moved back: it goes on behind what was bad.
 
-    model_state, optimizer_state = get_state_dict(model, optimizer)
-    return {"model": model_state, "optimizer": optimizer_state}
+    Raises:
+        KfjobError: there is none.
+    """
+    found = None
+    if checkpoints:
+        checkpoints.wait()
+        found = find("auto", checkpoints.storage, ranks)
+    if found is None:
+        raise KfjobError("there is no checkpoint to roll back to", hint="set `checkpoint_dir` and a smaller `checkpoint_every`")
+    load(found, model, state)
+    return found
 
 
 def parameter_shapes(model: nn.Module) -> dict[str, list[int]]:
     """Name and whole shape of each parameter, whatever the strategy."""
-    return {name.removeprefix("module."): list(parameter.shape) for name, parameter in model.named_parameters()}
+    return {name.removeprefix("module."): list(whole_shape(parameter)) for name, parameter in model.named_parameters()}
 
 
 def _same_shape(checkpoint: Checkpoint, here: dict[str, list[int]]) -> None:
@@ -219,25 +360,7 @@ def _same_shape(checkpoint: Checkpoint, here: dict[str, list[int]]) -> None:
     more = [f"and {len(different) - 3} more"] if len(different) > 3 else []
     raise KfjobError(
         f"{checkpoint.name} is of a model of another shape",
-        where=str(checkpoint.path),
+        where=checkpoint.path,
         cause="\n".join(shapes + more),
         hint="give the model that wrote it, or another checkpoint_dir",
     )
-
-
-@contextmanager
-def _disk_errors(folder: Path) -> Iterator[None]:
-    """Say in our words what the disk says."""
-    from torch.distributed.checkpoint.api import CheckpointException
-
-    try:
-        yield
-    except (OSError, CheckpointException) as error:
-        raise KfjobError(f"cannot write to `{folder}`", where="checkpoint_dir", cause=str(error)) from error
-
-
-def _discard(path: Path) -> None:
-    """Delete a checkpoint so that a kill half-way does not leave a damaged one in sight."""
-    hidden = path.with_name(f".discarded-{path.name}-{secrets.token_hex(4)}")
-    path.rename(hidden)
-    shutil.rmtree(hidden, ignore_errors=True)

@@ -6,7 +6,7 @@ import os
 import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,6 +32,8 @@ class Ranks:
     device: torch.device
     run_id: str
     """torchrun's rendezvous id: the same for every restart of one launch, empty without torchrun."""
+    group: dist.ProcessGroup | None = None
+    """What the collectives go through; None is the default group."""
 
     @classmethod
     def join(cls, store: Store | None = None) -> Self:
@@ -63,6 +65,12 @@ class Ranks:
         ranks._share_cores()
         return ranks
 
+    def apart(self) -> Self:
+        """The same ranks in a gloo group of their own, for a thread: collectives of two threads in one group would mix."""
+        group = dist.new_group(backend="gloo")
+        assert isinstance(group, dist.ProcessGroup)  # noqa: S101 -- every rank is in it
+        return replace(self, group=group)
+
     def leave(self) -> None:
         """Leave the process group."""
         dist.destroy_process_group()
@@ -75,19 +83,19 @@ class Ranks:
     def total(self, values: Sequence[float]) -> list[float]:
         """The sums of `values` over all ranks, in double precision."""
         tensor = torch.tensor(list(values), dtype=torch.float64)
-        dist.all_reduce(tensor)
+        dist.all_reduce(tensor, group=self.group)
         return [float(value) for value in tensor]
 
     def gather(self, value: Any) -> list[Any]:
         """Every rank's `value`, in the order of ranks. For small things: they are pickled."""
         everyone: list[Any] = [None] * self.world_size
-        dist.all_gather_object(everyone, value)
+        dist.all_gather_object(everyone, value, group=self.group)
         return everyone
 
     def share(self, value: Any) -> Any:
         """Rank 0's `value`."""
         box = [value]
-        dist.broadcast_object_list(box)
+        dist.broadcast_object_list(box, group=self.group)
         return box[0]
 
     @contextmanager

@@ -4,6 +4,9 @@ step-000050/
     manifest.json     step, position in the data, the model's parameters, size and SHA-256 of every other file, its own checksum
     .metadata         DCP's
     __0_0.distcp …    DCP's, one or more for each rank
+    model.pt          the weights whole, with `full_state_dict`
+
+On an object store the files stand in a folder of their own below that, named in the manifest, for an object cannot be renamed.
 """
 
 from __future__ import annotations
@@ -37,14 +40,42 @@ class Manifest:
     data_position: dict[str, Any]
     spec: dict[str, Any]
     torch_version: str
+    loss_scale: dict[str, Any] = field(default_factory=dict)
+    """Of fp16."""
+    plateau: dict[str, Any] = field(default_factory=dict)
+    """Of the schedule that goes by evaluations."""
+    shards: str = ""
+    """The folder, below the checkpoint's own, that holds the files; empty is the checkpoint's own."""
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     version: int = VERSION
 
+    def text(self) -> str:
+        """As JSON with a checksum."""
+        body = asdict(self)
+        return json.dumps(body | {"checksum": _checksum(body)})
+
+    @classmethod
+    def parse(cls, text: str, where: str) -> Manifest:
+        """Read `text`, which stands at `where`.
+
+        Raises:
+            KfjobError: it is not whole, or another version wrote it.
+        """
+        try:
+            body = json.loads(text)
+            checksum = body.pop("checksum")
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
+            raise KfjobError(f"`{where}` has no readable {NAME}", cause=str(error)) from error
+        if checksum != _checksum(body):
+            raise KfjobError(f"`{where}/{NAME}` does not match its own checksum")
+        if body["version"] != VERSION:
+            raise KfjobError(f"`{where}` has version {body['version']}, this trainer reads {VERSION}")
+        return cls(**body)
+
     def write(self, folder: Path) -> None:
         """Write it, so that it is on the disk when this returns."""
-        body = asdict(self)
         with (folder / NAME).open("w") as file:
-            json.dump(body | {"checksum": _checksum(body)}, file)
+            file.write(self.text())
             file.flush()
             os.fsync(file.fileno())
         sync_folder(folder)
@@ -57,34 +88,16 @@ class Manifest:
             KfjobError: it is not there, is not whole, or another version wrote it.
         """
         try:
-            body = json.loads((folder / NAME).read_text())
-            checksum = body.pop("checksum")
-        except (OSError, ValueError, KeyError, AttributeError) as error:
+            text = (folder / NAME).read_text()
+        except (OSError, ValueError) as error:
             raise KfjobError(f"`{folder}` has no readable {NAME}", cause=str(error)) from error
-        if checksum != _checksum(body):
-            raise KfjobError(f"`{folder / NAME}` does not match its own checksum")
-        if body["version"] != VERSION:
-            raise KfjobError(f"`{folder}` has version {body['version']}, this trainer reads {VERSION}")
-        return cls(**body)
+        return cls.parse(text, str(folder))
 
 
 def describe(path: Path) -> dict[str, Any]:
     """Size and SHA-256 of a file."""
     with path.open("rb") as file:
         return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
-
-
-def damage(folder: Path, manifest: Manifest, *, share: int = 0, of: int = 1) -> str | None:
-    """What is wrong with the files of a checkpoint, None if nothing; the rank `share` reads every `of`-th file."""
-    for name in sorted(manifest.files)[share::of]:
-        promised, path = manifest.files[name], folder / name
-        if not path.exists():
-            return f"{name} is missing"
-        if path.stat().st_size != promised["bytes"]:
-            return f"{name} has {path.stat().st_size} of {promised['bytes']} bytes"
-        if describe(path) != promised:
-            return f"{name} does not match its checksum"
-    return None
 
 
 def sync_folder(folder: Path) -> None:

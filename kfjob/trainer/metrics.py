@@ -6,7 +6,9 @@ is the reference sample's own line, with N the optimiser step. What else follows
 
     Start MODEL with N parameters, strategy S, world size W, global batch G samples, N steps
     Resume none | Resume step-000050 PATH
-    Step N tokens/s: N, grad norm: X, peak memory: X GiB            after each progress line
+    Step N tokens/s: N, grad norm: X, peak memory: X GiB, tokens/s/device: N[, MFU: X %]    after each progress line
+    Step N skipped: WHY | Step N rolled back to step-000050: WHY    level W, instead of both
+    Trace PATH                                                      of the profiler
     Startup X s: imports X, process group X, …                      once, after the first step
     Evaluation step N loss X, perplexity X, N tokens
     Checkpoint step-000050 in X s PATH                              complete when it is said
@@ -20,14 +22,14 @@ from __future__ import annotations
 import json
 import logging
 import math
-import os
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Literal
+
+from kfjob.trainer.storage import Storage
 
 OUTCOME = "outcome.json"
 log = logging.getLogger("kfjob.trainer")
@@ -49,9 +51,30 @@ def progress(step: int, *, loss: float, speed: float, lr: float) -> str:
     return f"Batch {step} Loss: {loss:.5f}, Speed: {speed:.2f} samples/sec, lr: {lr:.6f}"
 
 
-def figures(step: int, *, tokens_per_second: float, grad_norm: float, memory: float) -> str:
-    """The line after it; `memory` in bytes: the largest of the device, on CPU of the process."""
-    return f"Step {step} tokens/s: {tokens_per_second:.0f}, grad norm: {grad_norm:.4f}, peak memory: {memory / 2**30:.2f} GiB"
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """What is known of a step that is told."""
+
+    loss: float
+    lr: float
+    grad_norm: float
+    samples_per_second: float
+    """Of all ranks."""
+    tokens_per_second: float
+    tokens_per_second_per_device: float
+    mfu: float | None
+    """Share of the device's arithmetic (flops.py); None where its peak is not known."""
+    peak_memory: float
+    """Bytes: the largest of the device, on CPU of the process."""
+
+
+def figures(step: int, told: Figures) -> str:
+    """The line after it."""
+    mfu = "" if told.mfu is None else f", MFU: {100 * told.mfu:.1f} %"
+    return (
+        f"Step {step} tokens/s: {told.tokens_per_second:.0f}, grad norm: {told.grad_norm:.4f}, "
+        f"peak memory: {told.peak_memory / 2**30:.2f} GiB, tokens/s/device: {told.tokens_per_second_per_device:.0f}{mfu}"
+    )
 
 
 def start(*, model: str, parameters: int, strategy: str, world_size: int, global_batch: int, total_steps: int) -> str:
@@ -62,12 +85,12 @@ def start(*, model: str, parameters: int, strategy: str, world_size: int, global
     )
 
 
-def resume(name: str | None, path: Path | None) -> str:
+def resume(name: str | None, path: str | None) -> str:
     """Where the run begins."""
     return f"Resume {name} {path}" if name else "Resume none"
 
 
-def checkpoint(name: str, path: Path, seconds: float) -> str:
+def checkpoint(name: str, path: str, seconds: float) -> str:
     """A checkpoint is complete."""
     return f"Checkpoint {name} in {seconds:.2f} s {path}"
 
@@ -95,29 +118,43 @@ class Outcome:
         why = f" reason {json.dumps(self.reason)}" if self.reason else ""
         return f"Outcome {self.outcome} step {step} loss {loss} checkpoint {self.checkpoint or 'none'}{why}"
 
-    def write(self, folder: Path, *, overwrite: bool) -> bool:
-        """Put `outcome.json` in `folder`, whole or not at all; False if it is there and not to be overwritten."""
-        folder.mkdir(parents=True, exist_ok=True)
-        target, staged = folder / OUTCOME, folder / f".outcome-{os.getpid()}-{time.time_ns()}"
-        staged.write_text(json.dumps(asdict(self), indent=2) + "\n")
-        if overwrite:
-            staged.replace(target)
-            return True
-        try:
-            target.hardlink_to(staged)
-        except FileExistsError:
-            return False
-        finally:
-            staged.unlink()
-        return True
+    def write(self, storage: Storage, *, overwrite: bool) -> bool:
+        """Put `outcome.json` beside the checkpoints, whole or not at all; False if it is there and not to be overwritten."""
+        return storage.write(OUTCOME, json.dumps(asdict(self), indent=2) + "\n", overwrite=overwrite)
 
 
 class Speed:
-    """Samples a second since the last line."""
+    """Samples a second since the last line, and what follows from them."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        sequence_length: int = 1,
+        devices: int = 1,
+        flops_per_token: float = 0,
+        peak_flops: float | None = None,
+    ) -> None:
         """Begin now."""
         self._clock, self._since, self._samples = clock, clock(), 0
+        self._sequence_length, self._devices = sequence_length, devices
+        self._flops_per_token, self._peak_flops = flops_per_token, peak_flops
+
+    def figures(self, *, loss: float, lr: float, grad_norm: float) -> Figures:
+        """All that is known of the steps since the last call."""
+        samples = self.take()
+        tokens = samples * self._sequence_length
+        arithmetic = tokens / self._devices * self._flops_per_token
+        return Figures(
+            loss=loss,
+            lr=lr,
+            grad_norm=grad_norm,
+            samples_per_second=samples,
+            tokens_per_second=tokens,
+            tokens_per_second_per_device=tokens / self._devices,
+            mfu=arithmetic / self._peak_flops if self._peak_flops else None,
+            peak_memory=peak_memory(),
+        )
 
     def add(self, samples: int) -> None:
         """Count the samples of a step."""

@@ -8,18 +8,21 @@ strategy and every number of ranks starts from the same ones.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
-from functools import partial
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.utils.checkpoint
 from torch import nn
 
 from kfjob.errors import KfjobError
 from kfjob.spec.models import ModelShape, parameter_count
 from kfjob.spec.train import TrainSpec, shape_of
+from kfjob.trainer.layers import prepare_layers
+from kfjob.trainer.loss import chunk_head
+from kfjob.trainer.shapes import whole_shape
 from kfjob.trainer.strategies import Strategy
 from kfjob.trainer.weights import Weights
 
@@ -44,18 +47,19 @@ def build_model(spec: TrainSpec, strategy: Strategy, device: torch.device, *, vo
             where="model",
             hint=f"set `vocab_size: {-(-vocab_size // 64) * 64}`",
         )
-    if spec.activation_checkpointing:
-        for _, layer in decoder_layers(model):
-            _recompute(layer)
+    prepare_layers([layer for _, layer in _layers(model, spec.wrap)], spec)
+    chunk_head(model, spec.loss_chunk)
     weights = Weights.of(Path(str(spec.model)).expanduser()) if shape_of(spec) is None else None
     twins: dict[int, nn.Parameter] = {}
-    for number, (name, unit) in enumerate([*wrap_units(model), ("", model)]):
+    for number, (name, unit) in enumerate([*wrap_units(model, spec.wrap), ("", model)]):
         torch.manual_seed(spec.seed * 100_003 + number)
         made = list(_give_memory(unit, device, twins))
         for module in made:
             model._initialize_weights(module)  # noqa: SLF001 -- as PreTrainedModel.init_weights does for each module
         if weights:
             weights.fill(unit, name)
+        if spec.precision == "bf16-true":
+            _round(unit)
         if unit is not model:
             strategy.wrap_unit(unit)
     _check(model, shape_of(spec))
@@ -105,29 +109,42 @@ def decoder_layers(model: Any) -> list[tuple[str, nn.Module]]:
     return layers
 
 
-def wrap_units(model: Any) -> list[tuple[str, nn.Module]]:
-    """(name, module) of the parts that are sharded one by one: the decoder layers, and embedding and head unless they are tied.
+def wrap_units(model: Any, names: Sequence[str] | None = None) -> list[tuple[str, nn.Module]]:
+    """(name, module) of the parts that are sharded one by one, inner ones first: the decoder layers, or modules of the classes
+    `names`, and embedding and head unless they are tied.
 
     Tied ones share a parameter, so both stay in the root unit.
+
+    Raises:
+        KfjobError: the model has no such class, or not the layers that its configuration promises.
     """
-    layers = decoder_layers(model)
-    if tied(model):
-        return layers
-    ends = {id(model.get_input_embeddings()), id(model.get_output_embeddings())}
-    return layers + [(name, module) for name, module in model.named_modules() if id(module) in ends]
+    units = _layers(model, names)
+    ends = {id(model.get_input_embeddings()), id(model.get_output_embeddings())} - {id(unit) for _, unit in units}
+    if not tied(model):
+        units = units + [(name, module) for name, module in model.named_modules() if id(module) in ends]
+    return units
+
+
+def _layers(model: Any, names: Sequence[str] | None) -> list[tuple[str, nn.Module]]:
+    """The decoder layers, or all modules of the classes `names`, the deepest first."""
+    if names is None:
+        return decoder_layers(model)
+    found = [(name, module) for name, module in model.named_modules() if name and type(module).__name__ in names]
+    weighty = [module for name, module in model.named_modules() if name and next(module.parameters(), None) is not None]
+    there = Counter(type(module).__name__ for module in weighty)
+    if missing := [name for name in names if name not in there]:
+        raise KfjobError(
+            f"{type(model).__name__} has no layers of class `{missing[0]}`",
+            where="wrap",
+            cause=f"it has {', '.join(f'{many} {name}' for name, many in there.items())}",
+            hint="leave `wrap` out, and the decoder layers are found",
+        )
+    return sorted(found, key=lambda unit: -unit[0].count("."))
 
 
 def tied(model: Any) -> bool:
     """Whether head and embedding are one parameter."""
     return bool(model.get_input_embeddings().weight is model.get_output_embeddings().weight)
-
-
-def _recompute(layer: nn.Module) -> None:
-    """Keep nothing of the forward pass but its input, and compute it again in the backward pass.
-
-    The strategy's hooks stand around `forward`, so that a sharded layer is gathered once for both.
-    """
-    layer.forward = partial(torch.utils.checkpoint.checkpoint, layer.forward, use_reentrant=False)
 
 
 def _give_memory(unit: nn.Module, device: torch.device, twins: dict[int, nn.Parameter]) -> Iterable[nn.Module]:
@@ -150,6 +167,14 @@ def _give_memory(unit: nn.Module, device: torch.device, twins: dict[int, nn.Para
             yield module
 
 
+@torch.no_grad()
+def _round(unit: nn.Module) -> None:
+    """Parameters in bf16; buffers keep their precision, for rotary frequencies need it."""
+    for parameter in unit.parameters():
+        if parameter.dtype == torch.float32 and not hasattr(parameter, "device_mesh"):
+            parameter.data = parameter.data.to(torch.bfloat16)
+
+
 def _check(model: Any, shape: ModelShape | None) -> None:
     """Hold the built model against what it was built from."""
     tensors = [*model.named_parameters(), *model.named_buffers()]
@@ -159,7 +184,7 @@ def _check(model: Any, shape: ModelShape | None) -> None:
         raise KfjobError(f"{type(model).__name__} was not initialised: {', '.join((bare + wild)[:3])}")
     if getattr(model.config, "tie_word_embeddings", False) and not tied(model):
         raise KfjobError(f"embedding and head of {type(model).__name__} are to be tied and are not")
-    count = sum(parameter.numel() for parameter in model.parameters())
+    count = sum(math.prod(whole_shape(parameter)) for parameter in model.parameters())
     if shape and count != parameter_count(shape):
         raise KfjobError(f"{type(model).__name__} has {count} parameters, its shape says {parameter_count(shape)}")
 

@@ -11,11 +11,15 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
+import torch
+
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer.distributed import FailedElsewhere, Ranks
-from kfjob.trainer.metrics import Outcome, Startup, log
+from kfjob.trainer.dry_run import dry_run
+from kfjob.trainer.metrics import Outcome, Startup, log, start_logging
 from kfjob.trainer.stopping import SIGNALLED, StopRequest
+from kfjob.trainer.storage import Storage, storage_of
 from kfjob.trainer.train import train
 
 
@@ -26,28 +30,38 @@ def run(spec: TrainSpec, startup: Startup) -> int:
     as having finished. They are restarted by torchrun instead, and go on from the checkpoint just written.
     """
     startup.lap("imports")
-    folder = Path(spec.checkpoint_dir).expanduser() if spec.checkpoint_dir else None
+    start_logging(verbose=os.environ.get("RANK", "0") == str(spec.log_rank))
+    if spec.deterministic:
+        _be_deterministic()
+    storage = storage_of(spec.checkpoint_dir) if spec.checkpoint_dir else None
     stop = StopRequest(spec.max_minutes)
     try:
+        if spec.dry_run:
+            return dry_run(spec)
         ranks = Ranks.join()
         startup.lap("process group")
         outcome = train(spec, ranks, stop, startup)
-        if ranks.first:
-            if folder:
-                outcome.write(folder, overwrite=True)
-            log.info(outcome.line())
+        if ranks.first and storage:
+            outcome.write(storage, overwrite=True)
+        log.info(outcome.line())
         ranks.leave()
     except FailedElsewhere:
         return 1
     except Exception as error:  # noqa: BLE001 -- the outermost frame: it is reported in full
-        _report(error, folder, debug=spec.debug)
+        _report(error, storage, debug=spec.debug)
         return 1
     if outcome.reason == SIGNALLED:  # perhaps not this rank but another one
         return 128 + (stop.signal or signal.SIGTERM)
     return 0
 
 
-def _report(error: Exception, folder: Path | None, *, debug: bool) -> None:
+def _be_deterministic() -> None:
+    """Have torch use only algorithms that give the same bits each time; one that has none is an error that names it."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it when it is first used
+    torch.use_deterministic_algorithms(True)
+
+
+def _report(error: Exception, storage: Storage | None, *, debug: bool) -> None:
     """Say and record why this rank failed. The first rank to record it is right: the others fail because it did."""
     expected = isinstance(error, KfjobError)
     trace = "".join(traceback.format_exception(error))
@@ -59,9 +73,9 @@ def _report(error: Exception, folder: Path | None, *, debug: bool) -> None:
     reason = error.title if isinstance(error, KfjobError) else f"{type(error).__name__}: {error}"
     outcome = Outcome(outcome="failed", reason=reason)
     recorded = True
-    if folder:
-        with suppress(OSError):  # a folder that cannot be written may be the very reason
-            recorded = outcome.write(folder, overwrite=False)
+    if storage:
+        with suppress(KfjobError, OSError):  # a place that cannot be written may be the very reason
+            recorded = outcome.write(storage, overwrite=False)
     if recorded:
         log.error(outcome.line())
 

@@ -4,44 +4,57 @@ from __future__ import annotations
 
 import math
 import time
-from pathlib import Path
+from contextlib import ExitStack
 
 import torch
 
 from kfjob.errors import KfjobError
-from kfjob.spec.train import TrainSpec
-from kfjob.trainer import metrics
-from kfjob.trainer.checkpoint import Checkpoint, Checkpoints, find, load, parameter_shapes, prepare
+from kfjob.spec.train import TrainSpec, eval_batch_size
+from kfjob.trainer import flops, metrics
+from kfjob.trainer.checkpoint import Checkpoint, find, load, make_checkpoints, parameter_shapes, prepare, roll_back
 from kfjob.trainer.data.permutation import mixed
 from kfjob.trainer.data.sources import Data, open_data
 from kfjob.trainer.data.stream import Position, merged
 from kfjob.trainer.distributed import Ranks
-from kfjob.trainer.evaluate import evaluate
-from kfjob.trainer.loss import counted, inputs_and_targets, token_loss
+from kfjob.trainer.evaluate import evaluate, evaluation_due
+from kfjob.trainer.guards import Guard
+from kfjob.trainer.loss import batch_of, counted, token_loss
 from kfjob.trainer.manifest import Manifest
 from kfjob.trainer.metrics import Outcome, log
 from kfjob.trainer.model import build_model
-from kfjob.trainer.optim import learning_rate, make_optimizer, set_learning_rate
+from kfjob.trainer.optim import Plateau, learning_rate, set_learning_rate
+from kfjob.trainer.profile import Window, out_of_memory
+from kfjob.trainer.reports import open_reports
 from kfjob.trainer.stopping import SIGNALLED, StopRequest
-from kfjob.trainer.strategies import make_strategy
+from kfjob.trainer.storage import storage_of
+from kfjob.trainer.strategies import make_strategy, named
 
 
-def train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on purpose
-    spec: TrainSpec, ranks: Ranks, stop: StopRequest, startup: metrics.Startup
-) -> Outcome:
-    """Train until the last step, or until a rank is asked to stop; every rank calls this.
+def train(spec: TrainSpec, ranks: Ranks, stop: StopRequest, startup: metrics.Startup) -> Outcome:
+    """Train until the last step, or until a rank is asked to stop; every rank calls this. What was saved is then complete.
 
     Raises:
         KfjobError: something that the user can put right.
     """
+    with ExitStack() as closing:
+        return _train(spec, ranks, stop, startup, closing)
+
+
+def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on purpose
+    spec: TrainSpec, ranks: Ranks, stop: StopRequest, startup: metrics.Startup, closing: ExitStack
+) -> Outcome:
+    closing.enter_context(out_of_memory(spec, ranks))
+    if spec.log_rank >= ranks.world_size:
+        raise KfjobError(f"there is no rank {spec.log_rank} among {ranks.world_size}", where="log_rank")
+
     # What goes in. Faults of the spec and the data show here, before anything is computed.
-    folder = Path(spec.checkpoint_dir).expanduser() if spec.checkpoint_dir else None
+    storage = storage_of(spec.checkpoint_dir) if spec.checkpoint_dir else None
     strategy = make_strategy(spec, ranks)
     with ranks.together():
         data = open_data(spec, rank=ranks.rank, world_size=ranks.world_size)
-    if folder:
-        prepare(folder, ranks)
-    found = find(spec.resume, folder, ranks)
+    if storage:
+        prepare(storage, ranks)
+    found = find(spec.resume, storage, ranks)
     global_batch = _global_batch(spec, found, ranks)
     accumulation = global_batch // (spec.micro_batch_size * ranks.world_size)
     total_steps = _total_steps(spec, data, global_batch)
@@ -50,18 +63,23 @@ def train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pur
     # The model, the optimiser, and where they were left.
     with ranks.together():
         model = build_model(spec, strategy, ranks.device, vocab_size=data.vocab_size)
-    optimizer = make_optimizer(model, spec)
+    optimizer = strategy.optimizer(model)
+    plateau = Plateau(spec.plateau_patience, spec.plateau_factor)
     shapes = parameter_shapes(model)
+    parameters = sum(math.prod(shape) for shape in shapes.values())
     startup.lap("model")
+    state = strategy.held(model, optimizer)
+    with ranks.together():
+        reports = closing.enter_context(open_reports(spec, log_rank=ranks.rank == spec.log_rank))
     checkpoints = None
-    if folder:
-        checkpoints = Checkpoints(folder, keep_last=spec.keep_last, model=model, optimizer=optimizer, ranks=ranks)
+    if storage:
+        checkpoints = closing.enter_context(make_checkpoints(spec, storage, state, ranks, reports.checkpoint))
     step, loss, saved = 0, None, None
     log.info(
         metrics.start(
             model=spec.model if isinstance(spec.model, str) else spec.model.architecture,
-            parameters=sum(math.prod(shape) for shape in shapes.values()),
-            strategy=f"{spec.strategy} {spec.sharding}" if spec.strategy == "fsdp" else spec.strategy,
+            parameters=parameters,
+            strategy=named(spec),
             world_size=ranks.world_size,
             global_batch=global_batch,
             total_steps=total_steps,
@@ -69,9 +87,11 @@ def train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pur
     )
     log.info(metrics.resume(found.name if found else None, found.path if found else None))
     if found:
-        load(found, model, optimizer)
+        load(found, model, state)
+        strategy.restore(found.manifest.loss_scale)
+        plateau.restore(found.manifest.plateau)
         step, loss = found.manifest.step, found.manifest.loss
-        saved = found if found.path.parent == folder else None
+        saved = found if found.storage == storage else None
         if found.manifest.data_identity == data.identity:
             data.train.move(found.manifest.data_position)
         else:
@@ -81,7 +101,6 @@ def train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pur
     def save(at: int, position: Position) -> Checkpoint | None:
         if checkpoints is None:
             return None
-        began = time.monotonic()
         about = Manifest(
             step=at,
             loss=loss,
@@ -91,22 +110,27 @@ def train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pur
             data_identity=data.identity,
             data_position=merged(ranks.gather(position)),
             spec=spec.model_dump(mode="json"),
+            loss_scale=strategy.state(),
+            plateau=plateau.state(),
             torch_version=torch.__version__,
         )
-        done = checkpoints.save(about)
-        log.info(metrics.checkpoint(done.name, done.path, time.monotonic() - began))
-        return done
+        return checkpoints.save(about)
 
-    speed = metrics.Speed()
+    window = closing.enter_context(Window(spec, ranks))
+    guard = Guard(spec)
+    speed = metrics.Speed(
+        sequence_length=spec.sequence_length,
+        devices=ranks.world_size,
+        flops_per_token=flops.of_model(model, parameters, spec.sequence_length),
+        peak_flops=flops.peak_of(spec, ranks.device),
+    )
     reason = None
     while step < total_steps:
+        window.begin(step + 1)
         # The step's samples, and at the same time: is anyone asked to stop?
         position = data.train.position()
-        micro_batches = [
-            inputs_and_targets(torch.from_numpy(data.train.batch(spec.micro_batch_size)).to(ranks.device))
-            for _ in range(accumulation)
-        ]
-        own_tokens = sum(counted(targets) for _, targets in micro_batches)
+        micro_batches = [batch_of(data.train.batch(spec.micro_batch_size), ranks.device) for _ in range(accumulation)]
+        own_tokens = sum(counted(batch.targets) for batch in micro_batches)
         tokens, signals, out_of_time = ranks.total([own_tokens, stop.signal is not None, stop.out_of_time])
         if signals or out_of_time:
             reason = SIGNALLED if signals else f"max_minutes {spec.max_minutes:g}"
@@ -117,57 +141,69 @@ def train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pur
         # Forward, backward, update. Randomness is a function of seed, step and rank, so it needs no place in a checkpoint.
         torch.manual_seed(mixed(ranks.rank, mixed(step, spec.seed)))
         own_loss = torch.zeros((), device=ranks.device)
-        for number, (inputs, targets) in enumerate(micro_batches):
+        for number, batch in enumerate(micro_batches):
             with strategy.forward_backward(model, last=number == accumulation - 1):
                 with strategy.autocast():
-                    part = token_loss(model, inputs, targets) / tokens
-                torch.autograd.backward(part * strategy.loss_scale)
+                    part = token_loss(model, *batch) / tokens
+                strategy.backward(model, part)
             own_loss += part.detach()
-        grad_norm = torch.nn.utils.clip_grad_norm_(model.parameters(), spec.grad_clip or math.inf)
-        lr = learning_rate(step, total_steps, spec)
+        grad_norm = strategy.clip(model, optimizer)
+
+        # Is it a good step? All ranks have the same numbers, so they decide alike.
+        last = step + 1 == total_steps
+        log_due, save_due = (step + 1) % spec.log_every == 0 or last, last or _due(step + 1, spec.checkpoint_every)
+        skipped = False
+        if log_due or save_due or guard.every_step:
+            step_loss = ranks.total([float(own_loss)])[0]
+            norm = None if grad_norm is None else metrics.whole(grad_norm)
+            verdict = guard.judge(step + 1, loss=step_loss, grad_norm=norm)
+            skipped = verdict.action != "go on"
+            if verdict.action == "roll back":
+                saved = roll_back(checkpoints, model, state, ranks)
+                log.warning("Step %s rolled back to %s: %s", step + 1, saved.name, verdict.why)
+                strategy.skip(optimizer)
+                strategy.restore(saved.manifest.loss_scale)
+                plateau.restore(saved.manifest.plateau)
+                step, loss = saved.manifest.step, saved.manifest.loss
+                continue
+            loss = loss if skipped else step_loss
+        lr = learning_rate(step, total_steps, spec, factor=plateau.factor)
         set_learning_rate(optimizer, lr)
-        optimizer.step()
-        optimizer.zero_grad()
+        if skipped:
+            log.warning("Step %s skipped: %s", step + 1, verdict.why)
+            strategy.skip(optimizer)
+        else:
+            updated_norm = strategy.update(model, optimizer)
+            grad_norm = updated_norm if grad_norm is None else grad_norm
         step += 1
         speed.add(global_batch)
 
         # What is to be said and kept of it.
-        last = step == total_steps
-        log_due, save_due = step % spec.log_every == 0 or last, last or _due(step, spec.checkpoint_every)
-        if log_due or save_due:
-            loss = ranks.total([float(own_loss)])[0]
-            if not math.isfinite(loss):
-                raise KfjobError(
-                    f"the loss is {loss} at step {step}", hint="a lower `lr`, a longer warm-up or `precision: fp32`"
-                )
-        if log_due and loss is not None:
-            samples_per_second = speed.take()
-            log.info(metrics.progress(step, loss=loss, speed=samples_per_second, lr=lr))
-            log.info(
-                metrics.figures(
-                    step,
-                    tokens_per_second=samples_per_second * spec.sequence_length,
-                    grad_norm=metrics.whole(grad_norm),
-                    memory=metrics.peak_memory(),
-                )
-            )
+        if log_due and not skipped and loss is not None:
+            told = speed.figures(loss=loss, lr=lr, grad_norm=metrics.whole(grad_norm))
+            log.info(metrics.progress(step, loss=loss, speed=told.samples_per_second, lr=lr))
+            log.info(metrics.figures(step, told))
+            reports.figures(step, **vars(told))
         began = time.monotonic()
-        if data.validation and (last or _due(step, spec.eval_every)):
+        if data.validation and (last or evaluation_due(step, spec, global_batch, data.train.samples_per_epoch)):
             held_out, evaluated = evaluate(
-                model, data.validation, batch_size=spec.micro_batch_size, ranks=ranks, strategy=strategy
+                model, data.validation, batch_size=eval_batch_size(spec), ranks=ranks, strategy=strategy
             )
             log.info(metrics.evaluation(step, loss=held_out, tokens=evaluated))
+            reports.figures(step, eval_loss=held_out, eval_tokens=evaluated)
+            plateau.heard(held_out)
         if save_due:
             saved = save(step, data.train.position())
         speed.leave_out(began)
         if startup.running:
             log.info(startup.line())
 
+    strategy.finish()
     return Outcome(
         outcome="stopped" if reason else "finished",
         step=step,
         loss=loss,
-        checkpoint=str(saved.path) if saved else None,
+        checkpoint=saved.path if saved else None,
         reason=reason,
     )
 

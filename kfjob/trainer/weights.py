@@ -14,6 +14,9 @@ from torch import nn
 
 from kfjob.errors import KfjobError
 
+_OLDER = {"lm_head.weight": "embed_out.weight"}
+"""Names in files that differ from those in the model: GPT-NeoX's head, which transformers 5 renames when it loads and saves."""
+
 
 class Weights:
     """The tensors of a Hugging Face folder by name, each read when it is asked for."""
@@ -51,10 +54,11 @@ class Weights:
         for name, parameter in unit.named_parameters(prefix):
             if name in self._filled:
                 continue
-            if name not in self._files:
+            kept = name if name in self._files else _OLDER.get(name, name)
+            if kept not in self._files:
                 raise KfjobError(f"the pretrained weights have no `{name}`")
-            with _readable(self._files[name]), safe_open(self._files[name], framework="pt") as tensors:
-                found = tensors.get_tensor(name)
+            with _readable(self._files[kept]), safe_open(self._files[kept], framework="pt") as tensors:
+                found = tensors.get_tensor(kept)
             if found.shape != parameter.shape:
                 shapes = f"{tuple(found.shape)}, the model's is {tuple(parameter.shape)}"
                 raise KfjobError(f"the pretrained `{name}` has shape {shapes}")

@@ -68,6 +68,14 @@ def test_it_is_submitted_watched_and_stopped(space, name, kfjob, tmp_path):
     assert kfjob("master", name, "-o", "name") == f"{name}-worker-0\n"
     assert f"I am {name}-worker-1" in kfjob("logs", name, "--pod", f"{name}-worker-1")
     assert [pod["phase"] for pod in json.loads(kfjob("status", name, "-o", "json"))["pods"]] == ["Succeeded"] * 2
+
+    first = json.loads(kfjob("list", "-o", "json"))[0]["launch"]
+    (tmp_path / "t.yaml").unlink()  # the record is enough
+    assert kfjob("relaunch", name) == f"{name}\n"
+    again = space.client.call(requests.get("pytorchjobs", space.name, name))
+    assert again["metadata"]["labels"]["kfjob.dev/launch"] == again["spec"]["elasticPolicy"]["rdzvId"] != first
+    assert space.client.call(settings)["data"] == {"who": "a: b # c"}
+    assert kfjob("wait", name, "--timeout", "200") == "Succeeded\n"
     assert kfjob("stop", name) == f"{name}\n"
     with pytest.raises(NotFound):  # it belonged to the job
         space.client.call(settings)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kfjob.backends.base import LogRange
+from kfjob.convert.accelerate import from_accelerate
 from kfjob.errors import SpecError
 from kfjob.events import JobPhase, LogLine
 from tests.local.conftest import Here
@@ -23,9 +25,26 @@ total = torch.ones(1)
 dist.all_reduce(total)
 names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 said = {name: os.environ.get(name) for name in names} | {"sum": int(total.item()), "argv": sys.argv[1:]}
+said["accelerate"] = {name: value for name, value in os.environ.items() if name.startswith(("ACCELERATE_", "FSDP_"))}
 sys.stdout.write(json.dumps(said) + "\\n")
 dist.destroy_process_group()
 """
+FSDP = {
+    "compute_environment": "LOCAL_MACHINE",
+    "distributed_type": "FSDP",
+    "mixed_precision": "bf16",
+    "num_machines": 2,
+    "num_processes": 4,
+    "machine_rank": 0,
+    "rdzv_backend": "static",
+    "fsdp_config": {
+        "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+        "fsdp_offload_params": True,
+        "fsdp_sharding_strategy": "HYBRID_SHARD",
+        "fsdp_state_dict_type": "SHARDED_STATE_DICT",
+        "fsdp_transformer_layer_cls_to_wrap": "BertLayer",
+    },
+}
 SPAWN = """
 import json, os, sys
 import torch
@@ -48,11 +67,11 @@ if __name__ == "__main__":
 """
 
 
-def told(here: Here, tmp_path: Path, code: str, **spec: Any) -> dict[str, list[dict[str, Any]]]:
+def told(here: Here, tmp_path: Path, code: str, words: Sequence[str] = (), **spec: Any) -> dict[str, list[dict[str, Any]]]:
     """What the processes of each pod said of themselves."""
     path = tmp_path / "program.py"
     path.write_text(code)
-    plan = here.plan(command=[str(path), "--flag", "two words"], nodes=2, **spec)
+    plan = here.plan(command=[*words, str(path), "--flag", "two words"], nodes=2, **spec)
     ref = here.backend.submit(plan)
     phase = here.end(ref).job.phase
     logs = {
@@ -81,6 +100,21 @@ def test_four_processes_of_two_nodes_find_each_other(here: Here, tmp_path: Path,
     if rendezvous != "c10d":
         assert list(said) == ["job-master-0", "job-worker-0"]
         assert sorted(process["RANK"] for process in said["job-master-0"]) == ["0", "1"]
+
+
+@pytest.mark.local
+@pytest.mark.trainer
+def test_an_fsdp_config_of_accelerate_reaches_every_process(here: Here, tmp_path: Path):
+    spec = dict(from_accelerate(FSDP, program=["program.py"]).spec)
+    said = told(here, tmp_path, SHOW, launcher="accelerate", processes_per_node=2, words=spec["command"][:-1])
+    every = [process for processes in said.values() for process in processes]
+    assert sorted(process["RANK"] for process in every) == ["0", "1", "2", "3"]
+    for process in every:
+        told_to_accelerate = process["accelerate"]
+        assert told_to_accelerate["ACCELERATE_USE_FSDP"] == told_to_accelerate["FSDP_OFFLOAD_PARAMS"] == "true"
+        assert told_to_accelerate["ACCELERATE_MIXED_PRECISION"] == "bf16"
+        assert told_to_accelerate["FSDP_SHARDING_STRATEGY"] == "HYBRID_SHARD"
+        assert told_to_accelerate["FSDP_TRANSFORMER_CLS_TO_WRAP"] == "BertLayer"
 
 
 @pytest.mark.local

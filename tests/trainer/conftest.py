@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -75,13 +76,14 @@ class Workers:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._pool = [Worker(folder / f"{rank}.log") for rank in range(2)]
+        self._pool: list[Worker] = []
         self._runs = 0
 
     def run(self, program, arguments, *, world_size=1, local_world_size=None):
         """The result of each rank."""
         self._runs += 1
         store = self._folder / f"store-{self._runs}"
+        self._pool += [Worker(self._folder / f"{rank}.log") for rank in range(len(self._pool), world_size)]
         pool = self._pool[:world_size]
         for rank, worker in enumerate(pool):
             ranks = {"rank": rank, "world_size": world_size, "local_world_size": local_world_size or world_size}
@@ -120,10 +122,56 @@ def text_folder(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def tokenised_folder(text_folder, tmp_path_factory):
-    from kfjob.trainer.data.tokenise import tokenise
+    from kfjob.trainer import tokenize
 
     folder = tmp_path_factory.mktemp("tokenised") / "tokens"
-    tokenise(text_folder, folder, tokenizer=text_folder / "tokenizer", text_field="text")
+    tokenize.tokenize(*tokenize.plan_of([str(text_folder), str(folder)])[:2], workers=1)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def parquet_folder(text_folder, tmp_path_factory):
+    """The same text: three files for training, in row groups of 16."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder = tmp_path_factory.mktemp("parquet")
+    for split, files in (("train", 3), ("validation", 1)):
+        texts = [json.loads(line)["text"] for line in (text_folder / f"{split}.jsonl").read_text().splitlines()]
+        size = len(texts) // files
+        for part in range(files):
+            rows = texts[part * size : (part + 1) * size]
+            table = pa.table({"number": list(range(size)), "text": rows})
+            pq.write_table(table, folder / f"{split}-{part}.parquet", row_group_size=16)
+    shutil.copytree(text_folder / "tokenizer", folder / "tokenizer")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def chat_folder(text_folder, tmp_path_factory):
+    """160 conversations of one to three rounds."""
+    folder = tmp_path_factory.mktemp("chat")
+    draw = random.Random(11)  # noqa: S311 -- test data
+    for split, count in (("train", 160), ("validation", 20)):
+        lines = []
+        for number in range(count):
+            messages = []
+            for _ in range(draw.randint(1, 3)):
+                messages.append({"role": "user", "content": " ".join(draw.choices(WORDS, k=draw.randint(1, 5)))})
+                messages.append({"role": "assistant", "content": " ".join(draw.choices(WORDS, k=draw.randint(1, 9)))})
+            messages[-1]["content"] += f" {split} {number}"
+            lines.append(json.dumps({"messages": messages}) + "\n")
+        (folder / f"{split}.jsonl").write_text("".join(lines))
+    shutil.copytree(text_folder / "tokenizer", folder / "tokenizer")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tokenised_chat(chat_folder, tmp_path_factory):
+    from kfjob.trainer import tokenize
+
+    folder = tmp_path_factory.mktemp("tokenised-chat") / "tokens"
+    tokenize.tokenize(*tokenize.plan_of([str(chat_folder), str(folder), "--data-format=chat"])[:2], workers=1)
     return folder
 
 

@@ -22,12 +22,12 @@ import torch.distributed.checkpoint.state_dict
 from torch.distributed.checkpoint import state_dict_saver
 
 from kfjob.spec.train import TrainSpec
-from kfjob.trainer import checkpoint, manifest
-from kfjob.trainer.checkpoint import Checkpoints, find, parameter_shapes, prepare
+from kfjob.trainer import checkpoint
+from kfjob.trainer.checkpoint import Checkpoints, ModelState, find, parameter_shapes, prepare
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.manifest import Manifest
 from kfjob.trainer.model import build_model, meta_model
-from kfjob.trainer.optim import make_optimizer
+from kfjob.trainer.storage import storage_of
 from kfjob.trainer.strategies import make_strategy
 
 SPEC = TrainSpec(model="micro-llama", data="-", max_steps=1, sequence_length=8, strategy="none", precision="fp32")
@@ -53,6 +53,18 @@ def at(owner: Any, name: str, *, before: bool) -> Callable[[], None]:
     return patch
 
 
+def second_save(arm: Callable[[], None]) -> Callable[[], None]:
+    """`arm`, and step 2 once more."""
+
+    def patch() -> None:
+        arm()
+        AGAIN.append(2)
+
+    return patch
+
+
+AGAIN: list[int] = []
+"""Steps that are to be saved a second time, once `arm` was called."""
 POINTS = {
     "before the shards": at(state_dict_saver, "save", before=True),
     "after the shards": at(state_dict_saver, "save", before=False),
@@ -60,22 +72,31 @@ POINTS = {
     "after the manifest": at(Manifest, "write", before=False),
     "after the rename, before retention": at(checkpoint, "complete", before=True),
     "half-way through deleting": at(shutil, "rmtree", before=True),
+    "second save of a step: with its shards": second_save(at(state_dict_saver, "save", before=False)),
+    "second save of a step: between the two renames": second_save(at(Path, "rename", before=False)),
+    "second save of a step: deleting the first": second_save(at(shutil, "rmtree", before=True)),
 }
 
 
 def save_for_ever(folder: Path, arm: Callable[[], None] | None) -> None:
-    """Two checkpoints in peace, then `arm`, then more and more of them."""
+    """Two checkpoints in peace, then `arm`, then more and more of them; without `arm` in the background, each of them twice."""
     torch.set_num_threads(1)
     ranks = Ranks.join()
-    model = build_model(SPEC, make_strategy(SPEC, ranks), ranks.device)
-    optimizer = make_optimizer(model, SPEC)
-    prepare(folder, ranks)
-    checkpoints = Checkpoints(folder, keep_last=2, model=model, optimizer=optimizer, ranks=ranks)
-    steps = [one.manifest.step for one in checkpoint.complete(folder)]
+    strategy = make_strategy(SPEC, ranks)
+    model = build_model(SPEC, strategy, ranks.device)
+    optimizer = strategy.optimizer(model)
+    storage = storage_of(str(folder))
+    prepare(storage, ranks)
+    checkpoints = Checkpoints(storage, ModelState(model, optimizer), ranks, keep_last=2, asynchronous=arm is None)
+    steps = [one.manifest.step for one in checkpoint.complete(storage)]
     for step in range(max(steps, default=0) + 1, 10**6):
         if step == 3 and arm:
             arm()
+        for again in AGAIN:
+            checkpoints.save(about(again, model))
         checkpoints.save(about(step, model))
+        if arm is None:
+            checkpoints.save(about(step, model))
 
 
 def about(step: int, model: torch.nn.Module) -> Manifest:
@@ -111,8 +132,10 @@ def newest(folder: Path) -> dict[str, Any]:
 
     def look() -> None:
         ranks = Ranks.join()
-        found = find("auto", folder, ranks)
-        damaged = [one.name for one in checkpoint.complete(folder) if manifest.damage(one.path, one.manifest)]
+        storage = storage_of(str(folder))
+        prepare(storage, ranks)
+        found = find("auto", storage, ranks)
+        damaged = [one.name for one in checkpoint.complete(storage) if storage.damage(one.name, one.manifest)]
         visible = sorted(path.name for path in folder.iterdir() if path.name.startswith("step-"))
         answer = {"step": found and found.manifest.step, "damaged": damaged, "visible": visible}
         os.write(into, json.dumps(answer).encode())
@@ -143,9 +166,10 @@ def main(folder: Path, random_kills: int) -> None:
             os.kill(child, 0)  # fails if it has ended, and then nothing would ever come
             time.sleep(0.001)
         time.sleep(draw.random() * 0.05)
+        seen = max(path.name for path in place.iterdir() if path.name.startswith("step-"))
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
-        say({"point": f"random {number}", "killed": True, "before": before} | newest(place))
+        say({"point": f"random {number}", "killed": True, "before": before, "seen": seen} | newest(place))
 
 
 if __name__ == "__main__":

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import importlib
 import json
+import math
 import os
 import signal
 import sys
 import traceback
 import warnings
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 
 from kfjob.errors import KfjobError
-from kfjob.spec.train import TrainSpec
+from kfjob.spec.train import TrainSpec, eval_batch_size
 from kfjob.trainer import checkpoint, metrics
 from kfjob.trainer.data.sources import open_data
 from kfjob.trainer.data.stream import SampleStream
@@ -27,7 +28,7 @@ from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.evaluate import evaluate
 from kfjob.trainer.loss import token_loss
 from kfjob.trainer.model import build_model
-from kfjob.trainer.optim import make_optimizer
+from kfjob.trainer.storage import storage_of
 from kfjob.trainer.strategies import make_strategy
 from kfjob.trainer.train import train
 
@@ -49,29 +50,101 @@ class StopAfter:
 
 
 def trained(
-    ranks: Ranks, *, spec: dict[str, Any], stop_after: int | None = None, only_rank: int | None = None
+    ranks: Ranks,
+    *,
+    spec: dict[str, Any],
+    stop_after: int | None = None,
+    only_rank: int | None = None,
+    environment: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     """A whole run: loss of each step in full precision, hash of every sample, and the outcome."""
+    os.environ.update(environment or {})
     losses: dict[int, float] = {}
     batches: list[list[str]] = []
-    progress, batch = metrics.progress, SampleStream.batch
+    evaluations: list[tuple[int, int, float]] = []
+    progress, evaluation, batch = metrics.progress, metrics.evaluation, SampleStream.batch
 
     def heard(step: int, **figures: Any) -> str:
         losses[step] = figures["loss"]
         return progress(step, **figures)
+
+    def heard_evaluation(step: int, **figures: Any) -> str:
+        evaluations.append((step, figures["tokens"], figures["loss"]))
+        return evaluation(step, **figures)
 
     def seen(self: SampleStream, size: int) -> Any:
         samples = batch(self, size)
         batches.append([hashlib.sha256(sample.tobytes()).hexdigest()[:16] for sample in samples])
         return samples
 
-    metrics.progress, SampleStream.batch = heard, seen  # type: ignore[method-assign]
+    metrics.progress, metrics.evaluation, SampleStream.batch = heard, heard_evaluation, seen  # type: ignore[method-assign]
     try:
         stop = StopAfter(stop_after if only_rank in (None, ranks.rank) else None)
         outcome = train(TrainSpec(**spec), ranks, stop, metrics.Startup())  # type: ignore[arg-type]
     finally:
-        metrics.progress, SampleStream.batch = progress, batch  # type: ignore[method-assign]
-    return {"losses": losses, "batches": batches, "outcome": vars(outcome)}
+        metrics.progress, metrics.evaluation, SampleStream.batch = progress, evaluation, batch  # type: ignore[method-assign]
+    return {"losses": losses, "batches": batches, "outcome": vars(outcome), "evaluations": evaluations}
+
+
+def poisoned(ranks: Ranks, *, spec: dict[str, Any], steps: list[int], rank: int) -> dict[str, Any]:
+    """A whole run in which the loss of one rank is no number when those steps are computed for the first time."""
+    heard: list[tuple[int, float]] = []
+    trainer: Any = sys.modules[train.__module__]
+    number, own = [0], trainer.token_loss
+    progress = metrics.progress
+
+    def bad(*args: Any) -> Any:
+        number[0] += 1
+        return own(*args) * (math.nan if number[0] in steps and ranks.rank == rank else 1.0)
+
+    def told(step: int, **figures: Any) -> str:
+        heard.append((step, figures["loss"]))
+        return progress(step, **figures)
+
+    trainer.token_loss, metrics.progress = bad, told
+    try:
+        return {**trained(ranks, spec=spec), "heard": heard}
+    finally:
+        trainer.token_loss, metrics.progress = own, progress
+
+
+def poisoned_and_refused(ranks: Ranks, **arguments: Any) -> str:
+    """The message of such a run."""
+    try:
+        poisoned(ranks, **arguments)
+    except KfjobError as error:
+        return str(error)
+    raise AssertionError("the run was not refused")
+
+
+def without_memory(ranks: Ranks, *, spec: dict[str, Any]) -> str:
+    """The message of a run whose first forward pass finds no memory."""
+    trainer: Any = sys.modules[train.__module__]
+    own = trainer.token_loss
+
+    def full(*args: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.\nmore words")
+
+    trainer.token_loss = full
+    try:
+        return refused(ranks, spec=spec)
+    finally:
+        trainer.token_loss = own
+
+
+def logits(ranks: Ranks, *, spec: dict[str, Any]) -> list[Any]:
+    """What the model of the spec says of the tokens 0 to 31, after loading the checkpoint that `resume` names."""
+    parsed = TrainSpec(**spec)
+    strategy = make_strategy(parsed, ranks)
+    model = build_model(parsed, strategy, ranks.device)
+    if parsed.resume != "auto":
+        found = checkpoint.find(parsed.resume, None, ranks)
+        assert found
+        checkpoint.load(found, model, checkpoint.ModelState(model, strategy.optimizer(model)))
+    ids = torch.arange(32).reshape(2, 16)
+    with torch.no_grad():
+        said: list[Any] = model.eval()(input_ids=ids).logits.tolist()
+    return said
 
 
 def refused(ranks: Ranks, *, spec: dict[str, Any]) -> str:
@@ -88,7 +161,7 @@ def local_elements(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
     parsed = TrainSpec(**spec)
     strategy = make_strategy(parsed, ranks)
     model = build_model(parsed, strategy, ranks.device)
-    optimizer = make_optimizer(model, parsed)
+    optimizer = strategy.optimizer(model)
     with strategy.forward_backward(model, last=True), strategy.autocast():
         model(input_ids=torch.zeros(1, 8, dtype=torch.long), use_cache=False).logits.float().sum().backward()
     optimizer.step()
@@ -109,7 +182,7 @@ def measured_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, int]:
     parsed = TrainSpec(**spec)
     strategy = make_strategy(parsed, ranks)
     model = build_model(parsed, strategy, ranks.device)
-    optimizer = make_optimizer(model, parsed)
+    optimizer = strategy.optimizer(model)
     inputs = torch.zeros(parsed.micro_batch_size, parsed.sequence_length, dtype=torch.long)
     kept: list[torch.Tensor] = []
     whole_gradients: list[torch.Tensor] = []
@@ -143,7 +216,7 @@ def measured_peak(ranks: Ranks, *, spec: dict[str, Any]) -> int:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
         strategy = make_strategy(parsed, ranks)
         model = build_model(parsed, strategy, ranks.device)
-        optimizer = make_optimizer(model, parsed)
+        optimizer = strategy.optimizer(model)
         for _ in range(2):
             last = parsed.gradient_accumulation_steps - 1
             for number in range(last + 1):
@@ -164,7 +237,8 @@ def measured_peak(ranks: Ranks, *, spec: dict[str, Any]) -> int:
 def _whole_gradients(model: Any) -> list[torch.Tensor]:
     """What FSDP2 keeps of micro-batches that are not exchanged; it has no public way to them."""
     groups = [unit._get_fsdp_state()._fsdp_param_group for unit in model.modules() if hasattr(unit, "_get_fsdp_state")]
-    return [p._unsharded_param.grad for group in groups if group for p in group.fsdp_params]
+    found = [p._unsharded_param.grad for group in groups if group for p in group.fsdp_params]
+    return [gradient for gradient in found if gradient is not None]
 
 
 def _nbytes(tensors: list[Any]) -> int:
@@ -179,14 +253,14 @@ def evaluated(ranks: Ranks, *, spec: dict[str, Any]) -> list[float]:
     strategy = make_strategy(parsed, ranks)
     samples = open_data(parsed, rank=ranks.rank, world_size=ranks.world_size).validation
     model = build_model(parsed, strategy, ranks.device)
-    loss, tokens = evaluate(model, samples, batch_size=parsed.micro_batch_size, ranks=ranks, strategy=strategy)
+    loss, tokens = evaluate(model, samples, batch_size=eval_batch_size(parsed), ranks=ranks, strategy=strategy)
     return [loss, tokens]
 
 
 def found(ranks: Ranks, *, folder: str, resume: str = "auto", run_id: str = "") -> str | None:
     """The name of the checkpoint that a run of the launch `run_id` would go on from."""
     ranks = dataclasses.replace(ranks, run_id=run_id)
-    result = checkpoint.find(resume, Path(folder), ranks)
+    result = checkpoint.find(resume, storage_of(folder), ranks)
     return result.name if result else None
 
 
@@ -203,6 +277,13 @@ def together(ranks: Ranks, *, failing: list[int]) -> str:
 def _fail(rank: int, failing: list[int]) -> None:
     if rank in failing:
         raise KfjobError(f"rank {rank} has no data")
+
+
+def forget_groups() -> None:
+    """DeepSpeed keeps the process groups of the run before, and a process elsewhere has one run only."""
+    if groups := sys.modules.get("deepspeed.utils.groups"):
+        importlib.reload(groups)
+        sys.modules["deepspeed.comm.comm"].cdb = None  # type: ignore[attr-defined]
 
 
 def serve(requests: int, answers: int) -> None:
@@ -224,6 +305,7 @@ def serve(requests: int, answers: int) -> None:
                 result = {"error": traceback.format_exc()}
             if dist.is_initialized():
                 dist.destroy_process_group()
+            forget_groups()
             answer.write(json.dumps(result, default=str) + "\n")
             answer.flush()
 

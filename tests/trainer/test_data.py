@@ -10,17 +10,35 @@ from hypothesis import strategies as st
 
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec
-from kfjob.trainer.data import tiny_text, tokenise
-from kfjob.trainer.data.permutation import permuted
+from kfjob.trainer import tokenize
+from kfjob.trainer.data import tiny_text
+from kfjob.trainer.data.files import LineFiles
+from kfjob.trainer.data.permutation import all_permuted, permuted
 from kfjob.trainer.data.sources import open_data
 from kfjob.trainer.data.stream import merged
-from kfjob.trainer.data.text import TextFile
 from kfjob.trainer.data.tokenizer import open_tokenizer
 
+KINDS: dict[str, dict[str, object]] = {
+    "text": {},
+    "text-documents": {"packing": "documents"},
+    "text-pad": {"packing": "pad"},
+    "parquet": {"data": "parquet_folder"},
+    "parquet-documents": {"data": "parquet_folder", "packing": "documents"},
+    "chat": {"data": "chat_folder", "data_format": "chat", "sequence_length": 96},
+    "chat-pad": {"data": "chat_folder", "data_format": "chat", "sequence_length": 96, "packing": "pad"},
+    "tokens": {"data": "tokenised_folder"},
+    "tokens-documents": {"data": "tokenised_folder", "packing": "documents"},
+    "tokens-chat": {"data": "tokenised_chat", "sequence_length": 96},
+    "synthetic": {"data": "synthetic"},
+}
 
-@pytest.fixture(params=["text", "tokens"])
-def spec(request, tiny, tokenised_folder):
-    return tiny if request.param == "text" else tiny | {"data": str(tokenised_folder)}
+
+@pytest.fixture(params=KINDS)
+def spec(request, tiny):
+    change = KINDS[request.param].copy()
+    if (folder := str(change.get("data", "synthetic"))) != "synthetic":
+        change["data"] = str(request.getfixturevalue(folder))
+    return tiny | change
 
 
 def streams(spec, world_size):
@@ -36,6 +54,13 @@ def global_batches(parts, batch, count):
 @given(size=st.integers(1, 5000), key=st.integers(0, 2**64 - 1))
 def test_permutation_is_one(size, key):
     assert sorted(permuted(index, size, key) for index in range(size)) == list(range(size))
+
+
+@given(size=st.integers(1, 10**12), key=st.integers(0, 2**64 - 1), indices=st.lists(st.integers(0, 10**12), max_size=50))
+def test_many_are_permuted_like_one(size, key, indices):
+    indices = [index % size for index in indices]
+    found = all_permuted(np.array(indices, dtype=np.uint64), size, key)
+    assert found.tolist() == [permuted(index, size, key) for index in indices]
 
 
 def test_permutation_never_changes():
@@ -89,7 +114,7 @@ def test_lanes_read_every_document_once_before_any_comes_again(tiny, text_folder
     for part in parts:
         tokens = []
         while all(cursor["epoch"] == 0 for cursor in part.position()["lanes"].values()):
-            tokens += part.batch(1)[0][:-1].tolist()
+            tokens += part.batch(1)[0, 0].tolist()
         text = decoder.decode(tokens, skip_special_tokens=False)
         whole = text.split(tiny_text.END_OF_TEXT)[:-1]
         met += [document.rsplit(" ", 1)[-1] for document in whole]
@@ -110,17 +135,18 @@ def test_seed_decides_the_order(spec):
 
 def test_each_sample_begins_with_the_last_token_of_the_one_before(tiny):
     samples = streams(tiny | {"lanes": 1}, 1)[0].batch(50)
-    assert all(before[-1] == after[0] for before, after in pairwise(samples))
+    assert all(before[1, -1] == after[0, 0] for before, after in pairwise(samples))
 
 
 def test_lanes_cut_between_lines_wherever_the_bytes_fall(tmp_path):
     path = tmp_path / "lines.txt"
     path.write_text("a\n\nbb\nccc\r\ndddd\nno newline at the end")
-    file = TextFile(path=path, text_field="text", encode=lambda text: list(text.encode()), end_of_text=0)
+    more = tmp_path / "more.txt"
+    more.write_text("e\nf\n")
+    files = LineFiles([path, more], text_field="text", pick=lambda record: record["text"])
     for lanes in range(1, 40):
-        edges = [file.begin(lane, lanes) for lane in range(lanes + 1)]
-        read = [text for begin, end in pairwise(edges) for _, text in file.documents(begin, end)]
-        assert read == ["a", "bb", "ccc", "dddd", "no newline at the end"]
+        read = [text for lane in range(lanes) for text in files.read(lane, lanes, None)]
+        assert read == ["a", "bb", "ccc", "dddd", "no newline at the end", "e", "f"]
 
 
 @pytest.mark.parametrize(
@@ -204,13 +230,15 @@ def test_tokenising_keeps_every_token(text_folder, tokenised_folder):
 
 
 def test_tokenising_from_the_command_line(text_folder, tmp_path, capsys):
-    assert tokenise.main([str(text_folder), str(tmp_path / "out")]) == 0
-    assert f"{tmp_path / 'out'}: " in capsys.readouterr().out
-    assert tokenise.main([str(text_folder), str(tmp_path / "out")]) == 1
+    assert tokenize.main([str(text_folder), str(tmp_path / "out"), "--workers=1"]) == 0
+    assert capsys.readouterr().out.startswith(f"{tmp_path / 'out'}: ")
+    assert tokenize.main([str(text_folder), str(tmp_path / "out")]) == 1
     assert "exists" in capsys.readouterr().err
-    assert tokenise.main([str(tmp_path), str(tmp_path / "out2"), str(text_folder / "tokenizer")]) == 1
-    assert "no train.jsonl and no train.txt" in capsys.readouterr().err
-    assert tokenise.main([]) == 2
+    assert tokenize.main([str(tmp_path), str(tmp_path / "out2"), "--tokenizer", str(text_folder / "tokenizer")]) == 1
+    assert "no train.jsonl, .txt or .parquet" in capsys.readouterr().err
+    assert tokenize.main([str(tmp_path), str(tmp_path / "out2")]) == 2
+    assert "no tokenizer" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
 
 
 def test_tiny_text_is_the_same_each_time_and_whole(tmp_path):

@@ -36,12 +36,21 @@ CASES = [
     ({"strategy": "fsdp", "sharding": "hybrid"}, 2, 2),
     ({"strategy": "fsdp", "sharding": "hybrid"}, 2, 1),
     ({"strategy": "fsdp", "gradient_accumulation_steps": 2}, 2, 2),
+    ({"strategy": "none", "loss_chunk": 64}, 1, 1),
+    ({"strategy": "fsdp", "precision": "bf16", "loss_chunk": 64}, 2, 2),
+    ({"strategy": "fsdp", "sharding": "no_shard"}, 2, 2),
+    ({"strategy": "fsdp", "sharding": "hybrid_shard_grad_op"}, 2, 1),
+    ({"strategy": "fsdp", "sharding": "hybrid", "shard_size": 2}, 2, 1),
+    ({"strategy": "fsdp", "gradient_accumulation_steps": 2, "accumulate": "sharded"}, 2, 2),
 ]
 
 
 PEAKS = [
     ({"strategy": "none"}, 1),
     ({"strategy": "none", "precision": "bf16"}, 1),
+    ({"strategy": "none", "loss_chunk": 128}, 1),
+    ({"strategy": "none", "loss_chunk": 128, "precision": "bf16"}, 1),
+    ({"strategy": "fsdp", "loss_chunk": 128, "precision": "bf16"}, 2),
     ({"strategy": "none", "activation_checkpointing": True}, 1),
     ({"strategy": "ddp"}, 2),
     ({"strategy": "fsdp"}, 2),
@@ -64,26 +73,27 @@ def name(value):
 @pytest.mark.parametrize(("change", "ranks", "local"), CASES, ids=name)
 def test_what_ranks_hold_is_what_the_formula_says(workers, change, ranks, local):
     same = {"model": SHAPE, "precision": "fp32", "micro_batch_size": 2, "sequence_length": 77}
-    spec = same | {"data": "-", "max_steps": 1} | change
+    spec = same | {"data": "-", "max_steps": 1, "loss_chunk": 0} | change
     setup = setup_of(TrainSpec(**spec), world_size=ranks, local_world_size=local)
     assert setup is not None
     predicted = estimate(setup)
     for measured in workers.run("measured_bytes", {"spec": spec}, world_size=ranks, local_world_size=local):
         for part in ("parameters", "gradients", "optimizer"):
             assert measured[part] == pytest.approx(getattr(predicted, part), rel=0.02), part
-        logits = 77 * 2 * 512 * 4
+        logits = 0 if "loss_chunk" in change else 77 * 2 * 512 * 4
         assert measured["activations"] - logits == pytest.approx(predicted.activations, rel=0.05)
 
 
 @pytest.mark.parametrize(("change", "ranks"), PEAKS, ids=name)
 def test_most_at_once_is_what_the_formula_says(workers, change, ranks):
     shape = SHAPE | {"hidden_size": 128, "intermediate_size": 352, "num_hidden_layers": 6, "vocab_size": 1024}
-    spec = {"precision": "fp32", "micro_batch_size": 2, "sequence_length": 256} | change
+    spec = {"precision": "fp32", "micro_batch_size": 2, "sequence_length": 256, "loss_chunk": 0} | change
     spec |= {"data": "-", "max_steps": 1, "model": shape | change.get("model", {})}
     setup = setup_of(TrainSpec(**spec), world_size=ranks, local_world_size=ranks)
     assert setup is not None
     predicted = estimate(setup).peak
     # With more ranks it is a matter of chance which buffers are there at once: gloo exchanges them in threads of its own.
-    least, most = (0.95, 1.05) if ranks == 1 else (0.7, 1.1)
+    # What is predicted is the worst of it, and must not be far above what is held for certain.
+    least, most = (0.95, 1.05) if ranks == 1 else (0.55, 1.1)
     for measured in workers.run("measured_peak", {"spec": spec}, world_size=ranks):
         assert least * predicted < measured < most * predicted

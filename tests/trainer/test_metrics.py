@@ -2,16 +2,28 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
 from kfjob.trainer import metrics
 from kfjob.trainer.metrics import Outcome
+from kfjob.trainer.storage import Folder
 
 REFERENCE = "2024-06-12 00:08:25 I [train.py:102] Batch 979 Loss: 5.63272, Speed: 0.43 samples/sec, lr: 0.000091"
 FORM = re.compile(
     r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d I \[train\.py:\d+\] "
     r"Batch \d+ Loss: \d+\.\d{5}, Speed: \d+\.\d\d samples/sec, lr: \d+\.\d{6}$"
+)
+FIGURES = metrics.Figures(
+    loss=1.5,
+    lr=1e-4,
+    grad_norm=0.51234,
+    samples_per_second=9.0,
+    tokens_per_second=1234.5,
+    tokens_per_second_per_device=617.25,
+    mfu=None,
+    peak_memory=3 * 2**29,
 )
 
 
@@ -62,8 +74,12 @@ def test_ranks_above_zero_say_only_what_is_wrong(capsys):
         ),
         (metrics.resume(None, None), "Resume none"),
         (
-            metrics.figures(7, tokens_per_second=1234.5, grad_norm=0.51234, memory=3 * 2**29),
-            "Step 7 tokens/s: 1234, grad norm: 0.5123, peak memory: 1.50 GiB",
+            metrics.figures(7, FIGURES),
+            "Step 7 tokens/s: 1234, grad norm: 0.5123, peak memory: 1.50 GiB, tokens/s/device: 617",
+        ),
+        (
+            metrics.figures(7, replace(FIGURES, mfu=0.41349)),
+            "Step 7 tokens/s: 1234, grad norm: 0.5123, peak memory: 1.50 GiB, tokens/s/device: 617, MFU: 41.3 %",
         ),
         (metrics.evaluation(7, loss=1.5, tokens=2048), "Evaluation step 7 loss 1.50000, perplexity 4.48, 2048 tokens"),
         (
@@ -78,17 +94,17 @@ def test_forms(line, expected):
 
 
 def test_forms_with_paths(tmp_path):
-    assert metrics.resume("step-000050", tmp_path) == f"Resume step-000050 {tmp_path}"
-    assert metrics.checkpoint("step-000050", tmp_path, 0.123) == f"Checkpoint step-000050 in 0.12 s {tmp_path}"
+    assert metrics.resume("step-000050", str(tmp_path)) == f"Resume step-000050 {tmp_path}"
+    assert metrics.checkpoint("step-000050", str(tmp_path), 0.123) == f"Checkpoint step-000050 in 0.12 s {tmp_path}"
     line = Outcome(outcome="stopped", step=50, loss=1.0, checkpoint="/a b/step-000050", reason="signal").line()
     assert line == 'Outcome stopped step 50 loss 1.00000 checkpoint /a b/step-000050 reason "signal"'
 
 
 def test_the_first_of_several_failures_is_kept(tmp_path):
-    assert Outcome(outcome="failed", reason="the cause").write(tmp_path, overwrite=False)
-    assert not Outcome(outcome="failed", reason="a consequence").write(tmp_path, overwrite=False)
+    assert Outcome(outcome="failed", reason="the cause").write(Folder(str(tmp_path)), overwrite=False)
+    assert not Outcome(outcome="failed", reason="a consequence").write(Folder(str(tmp_path)), overwrite=False)
     assert json.loads((tmp_path / "outcome.json").read_text())["reason"] == "the cause"
-    assert Outcome(outcome="finished", step=3).write(tmp_path, overwrite=True)
+    assert Outcome(outcome="finished", step=3).write(Folder(str(tmp_path)), overwrite=True)
     assert json.loads((tmp_path / "outcome.json").read_text())["outcome"] == "finished"
     assert [path.name for path in tmp_path.iterdir()] == ["outcome.json"]
 

@@ -7,7 +7,6 @@ from kfjob.errors import KfjobError
 from kfjob.spec.models import PRESETS, ModelShape
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer.distributed import Ranks
-from kfjob.trainer.loss import IGNORE, counted, inputs_and_targets, token_loss
 from kfjob.trainer.model import build_model, config_arguments, decoder_layers, meta_model, tied, wrap_units
 from kfjob.trainer.optim import learning_rate, make_optimizer
 from kfjob.trainer.strategies import Single
@@ -131,27 +130,6 @@ def test_pretrained_weights_of_another_shape_are_refused(tmp_path):
     built(a_spec(model=ModelShape(**SMALL | {"intermediate_size": 96}))).config.save_pretrained(tmp_path / "a")
     with pytest.raises(KfjobError, match=r"the pretrained `.*mlp.* has shape \(64, 32\), the model's is \(96, 32\)"):
         built(a_spec(model=str(tmp_path / "a")))
-
-
-def test_loss_is_that_of_transformers():
-    model = built(a_spec())
-    samples = torch.randint(0, 256, (3, 9), generator=torch.Generator().manual_seed(1))
-    inputs, targets = inputs_and_targets(samples)
-    theirs = model(input_ids=samples, labels=samples).loss
-    ours = token_loss(model, inputs, targets) / counted(targets)
-    assert ours.item() == pytest.approx(theirs.item(), abs=1e-5)
-
-
-def test_tokens_count_alike_in_whatever_micro_batches():
-    """The mean of the micro-batches' means would differ: one has 8 tokens that count, the other 2."""
-    model = built(a_spec())
-    inputs, targets = inputs_and_targets(torch.randint(0, 256, (2, 9), generator=torch.Generator().manual_seed(1)))
-    targets[1, 2:] = IGNORE
-    whole = token_loss(model, inputs, targets) / counted(targets)
-    parts = [token_loss(model, inputs[i : i + 1], targets[i : i + 1]) for i in range(2)]
-    assert counted(targets) == 10
-    assert sum(part.item() for part in parts) / 10 == pytest.approx(whole.item(), abs=1e-6)
-    assert abs((parts[0].item() / 8 + parts[1].item() / 2) / 2 - whole.item()) > 1e-3
 
 
 def test_norms_and_biases_do_not_decay():

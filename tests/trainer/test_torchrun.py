@@ -14,7 +14,8 @@ import uuid
 
 import pytest
 
-from kfjob.spec.train import TrainSpec, to_argv
+from kfjob.spec.arguments import to_argv
+from kfjob.spec.train import TrainSpec
 from kfjob.trainer.__main__ import main
 
 pytestmark = pytest.mark.local
@@ -115,9 +116,9 @@ def test_stopped_by_a_signal_and_resumed(job, tiny, tmp_path):
     leader = next(agent for agent in range(2) if "group_rank=0" in second.logs[agent].read_text())
     lines = second.own_lines(leader)
     assert second.own_lines(1 - leader) == []
-    assert all(re.match(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d I \[(train|run)\.py:\d+\] [A-Z][a-z]+ ", line) for line in lines), (
-        lines
-    )
+    assert all(
+        re.match(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d I \[(train|run|checkpoint)\.py:\d+\] [A-Z][a-z]+ ", line) for line in lines
+    ), lines
     progress = PROGRESS.findall("\n".join(lines))
     multiples = [number for number in range(step + 1, step + 21) if number % 5 == 0 or number == step + 20]
     assert [int(number) for _, number, _ in progress] == multiples

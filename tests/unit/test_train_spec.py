@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kfjob.errors import SpecError
+from kfjob.spec.arguments import from_argv, help_text, to_argv
 from kfjob.spec.models import PRESETS, ModelShape
 from kfjob.spec.train import (
     Precision,
@@ -18,10 +19,7 @@ from kfjob.spec.train import (
     Strategy,
     TrainSpec,
     final_lr,
-    from_argv,
-    help_text,
     shape_of,
-    to_argv,
 )
 from kfjob.spec.train import warmup_steps as steps_of_warmup
 
@@ -60,7 +58,7 @@ specs = st.builds(
     epochs=st.none() | st.integers(1, 100),
     max_minutes=st.none() | positive,
     lr=st.floats(min_value=1e-3, max_value=1),
-    min_lr=st.none() | st.floats(0, 1e-3),
+    min_lr=st.none() | st.floats(1e-9, 1e-3),
     schedule=st.sampled_from(get_args(Schedule)),
     warmup_fraction=st.none() | st.floats(0, 1),
     betas=st.tuples(st.floats(0, 0.999), st.floats(0, 0.999)),
@@ -69,6 +67,7 @@ specs = st.builds(
     checkpoint_dir=st.none() | texts,
     resume=texts,
     keep_last=st.integers(0, 100),
+    eval_every=st.just(1),
     debug=st.booleans(),
 )
 

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from kfjob.backends.base import JobRef, LogRange
-from kfjob.backends.kubernetes import recorded, requests
+from kfjob.backends.kubernetes import ownership, recorded, requests
 from kfjob.backends.kubernetes.client import Backoff, Client
 from kfjob.backends.kubernetes.connect import connect
 from kfjob.backends.kubernetes.errors import Broken, Conflict
@@ -20,13 +20,15 @@ from kfjob.backends.kubernetes.logs import PodLog
 from kfjob.backends.kubernetes.objects import Object, own_pods, owned, owner, snapshot
 from kfjob.backends.kubernetes.requests import Selection
 from kfjob.backends.kubernetes.watch import Change, Feed, JobState, joined
-from kfjob.errors import AlreadyExists, BackendError, KfjobError, NotFound, Unreachable, WaitTimeout
+from kfjob.errors import AlreadyExists, BackendError, Forbidden, KfjobError, NotFound, Unreachable, WaitTimeout
 from kfjob.events import JobChanged, JobSnapshot, KubernetesEvent, LogGap, LogLine, PodChanged, WorkloadStatus
 from kfjob.spec import names
 
 if TYPE_CHECKING:
     from kfjob.backends.kubernetes import changes
     from kfjob.plan import BackendName, JobPlan
+
+TAKE_OVER_ATTEMPTS = 5
 
 
 class KubernetesBackend:
@@ -69,8 +71,17 @@ class KubernetesBackend:
         """Change the live job by a server-side apply, where that is possible in place."""
         from kfjob.backends.kubernetes import changes
 
-        live = self._client.call(requests.get(names.PLURAL, plan.namespace, plan.name))
-        return _ref(self._client.call(requests.apply(changes.in_place(plan, live))))
+        for attempt in range(1, TAKE_OVER_ATTEMPTS + 1):
+            live = self._client.call(requests.get(names.PLURAL, plan.namespace, plan.name))
+            wanted = changes.in_place(plan, live)
+            try:
+                if operations := ownership.taking_over(live):
+                    self._client.call(requests.patch(names.PLURAL, plan.namespace, plan.name, operations))
+                break
+            except Conflict:  # the operator has written its status in between
+                if attempt == TAKE_OVER_ATTEMPTS:
+                    raise
+        return _ref(self._client.call(requests.apply(wanted)))
 
     def create(self, objects: Sequence[Object]) -> tuple[JobRef, list[Object]]:
         """Create objects that somebody wrote: the PyTorchJob first, then the others, which it will own.
@@ -88,6 +99,18 @@ class KubernetesBackend:
                     there.append(one)
         return ref, there
 
+    def keep(self, manifest: Object) -> None:
+        """Make an object what `manifest` says, whether it is there or not."""
+        self._client.call(requests.apply(manifest))
+
+    def architectures(self) -> frozenset[str]:
+        """Of the nodes' processors (`amd64`, `arm64`); none where nodes may not be listed."""
+        try:
+            nodes = self._client.call(requests.nodes()).get("items") or ()
+        except Forbidden:
+            return frozenset()
+        return frozenset(architecture for node in nodes if (architecture := node["status"]["nodeInfo"].get("architecture")))
+
     def dry_run(self, objects: Sequence[Object]) -> list[Object]:
         """What the API server would make of `objects`, after its webhooks and checks; nothing is created."""
         return [self._client.call(requests.create(one, dry_run=True)) for one in objects]
@@ -104,7 +127,9 @@ class KubernetesBackend:
         live = self._client.call(requests.get(names.PLURAL, plan.namespace, plan.name))
         wanted = changes.for_live(plan, live)
         version = str(live["metadata"]["resourceVersion"])
-        return changes.differences(live, self._client.call(requests.dry_replace(wanted, resource_version=version)))
+        found = changes.differences(live, self._client.call(requests.dry_replace(wanted, resource_version=version)))
+        etcd = changes.etcd_change(plan, self._etcd_of(plan)) if plan.own_etcd_image else None
+        return [*found, etcd] if etcd else found
 
     def get(self, name: str, *, namespace: str) -> JobSnapshot:
         """The job and its pods as they are now."""
@@ -198,6 +223,12 @@ class KubernetesBackend:
                 if _ref(job).launch == plan.launch:
                     return job
             raise
+
+    def _etcd_of(self, plan: JobPlan) -> Object | None:
+        try:
+            return self._client.call(requests.get("pods", plan.namespace, names.etcd_name(plan.name)))
+        except NotFound:
+            return None
 
     def _is_gone(self, ref: JobRef) -> bool:
         """Whether nothing is left of a job that is being deleted; the cheapest question first."""

@@ -1,8 +1,8 @@
 """Whether a live job can become what a plan says, without a relaunch. Pure.
 
 The operator hands a changed pod template, environment or restart policy to new pods only (v1.9.3), so that one job would run
-two versions of itself. What can be changed in place is the number of workers of an elastic job, within its limits, and the run
-policy.
+two versions of itself. What can be changed in place is the number of workers of an elastic job, within its limits, the run
+policy, and what stands on the job alone: its queue, for example.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kfjob.backends.kubernetes.objects import Object
+from kfjob.backends.kubernetes.ownership import owned
 from kfjob.compile.pytorchjob import pytorchjob
 from kfjob.errors import Refused
 from kfjob.plan import JobPlan
 from kfjob.spec import names
 
-IN_PLACE = ("spec.pytorchReplicaSpecs.Worker.replicas", "spec.runPolicy")
+IN_PLACE = ("metadata", "spec.pytorchReplicaSpecs.Worker.replicas", "spec.runPolicy")
 """The limits of an elastic job are not among them: running agents keep the ones they were started with (PET_NNODES)."""
 
 
@@ -63,8 +64,29 @@ def for_live(plan: JobPlan, live: Object) -> Object:
 
 
 def differences(live: Object, wanted: Object) -> list[Change]:
-    """What makes the spec of a live job another one."""
-    return list(_changes(live["spec"], wanted["spec"], "spec"))
+    """What makes a live job another one: its spec, and of its labels and annotations what kfjob has set or would set."""
+    return [*_metadata(live, wanted), *_changes(live["spec"], wanted["spec"], "spec")]
+
+
+def etcd_change(plan: JobPlan, pod: Object | None) -> Change | None:
+    """What would have to change at the job's own etcd, whose pod this is; None: nothing. It lives as long as the launch."""
+    if not plan.own_etcd_image:
+        return None
+    image = pod["spec"]["containers"][0]["image"] if pod else None
+    if image == plan.own_etcd_image:
+        return None
+    return Change(path=f"{names.etcd_name(plan.name)}.image", live=image, wanted=plan.own_etcd_image, in_place=False)
+
+
+_EACH_SUBMIT = frozenset({names.LABEL_LAUNCH, names.LABEL_SPEC_HASH, names.ANNOTATION_SPEC, names.ANNOTATION_SPEC_VERSION})
+
+
+def _metadata(live: Object, wanted: Object) -> Iterator[Change]:
+    for part in ("labels", "annotations"):
+        old, new = live["metadata"].get(part) or {}, wanted["metadata"].get(part) or {}
+        for key in sorted((owned(live, part) | set(new)) - _EACH_SUBMIT):
+            if old.get(key) != new.get(key):
+                yield Change(path=f"metadata.{part}.{key}", live=old.get(key), wanted=new.get(key), in_place=True)
 
 
 def _changes(live: Any, wanted: Any, path: str) -> Iterator[Change]:

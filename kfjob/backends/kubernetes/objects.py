@@ -36,7 +36,7 @@ def parse_time(text: str | None) -> int | None:
 def snapshot(job: Object, pods: list[Object] | None = None, *, now: int) -> JobSnapshot:
     """A job, and those of `pods` that are its own."""
     metadata = job["metadata"]
-    labels = metadata.get("labels") or {}
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     return JobSnapshot(
         name=metadata["name"],
         namespace=metadata["namespace"],
@@ -45,7 +45,8 @@ def snapshot(job: Object, pods: list[Object] | None = None, *, now: int) -> JobS
         uid=metadata["uid"],
         launch=labels.get(names.LABEL_LAUNCH, ""),
         image=_image(job),
-        spec=(metadata.get("annotations") or {}).get(names.ANNOTATION_SPEC),
+        spec=annotations.get(names.ANNOTATION_SPEC),
+        manifest=annotations.get(names.ANNOTATION_MANIFEST),
         labels=dict(labels),
     )
 

@@ -5,7 +5,7 @@ A request knows its meaning in Kubernetes' own terms (verb, resource), so that a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -14,6 +14,7 @@ from urllib.parse import quote
 from kfjob.spec import names
 
 JSON = "application/json"
+JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 WATCH_SECONDS = 240
 """How long a watch lasts until the server ends it and we resume; a dead connection is noticed after that at the latest."""
@@ -35,7 +36,7 @@ class Request:
     name: str = ""
     subresource: str = ""
     query: Query = ()
-    body: Mapping[str, Any] | None = None
+    body: Any = None  # what is sent as JSON: an object, or the operations of a JSON patch
     content_type: str = JSON
 
     @property
@@ -84,6 +85,11 @@ def get(resource: str, namespace: str, name: str) -> Request:
     return _request("GET", "get", resource, namespace, name=name)
 
 
+def nodes() -> Request:
+    """All nodes."""
+    return Request(method="GET", path="/api/v1/nodes", verb="list", resource="nodes", namespace="")
+
+
 def create(manifest: Mapping[str, Any], *, dry_run: bool = False) -> Request:
     """A new object. Fields that the cluster does not know are refused, not dropped: an old operator would ignore them.
 
@@ -120,6 +126,11 @@ def apply(manifest: Mapping[str, Any]) -> Request:
         body=manifest,
         content_type=APPLY_PATCH,
     )
+
+
+def patch(resource: str, namespace: str, name: str, operations: Sequence[Mapping[str, Any]]) -> Request:
+    """A JSON patch (RFC 6902)."""
+    return _request("PATCH", "patch", resource, namespace, name=name, body=operations, content_type=JSON_PATCH)
 
 
 def delete_job(namespace: str, name: str, uid: str) -> Request:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
+
 _ROUNDS = 4
 _MASK = (1 << 64) - 1
+_A, _B, _C = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+
+Numbers = npt.NDArray[np.uint64]
 
 
 def permuted(index: int, size: int, key: int) -> int:
@@ -26,9 +32,33 @@ def permuted(index: int, size: int, key: int) -> int:
             return index
 
 
+def all_permuted(indices: Numbers, size: int, key: int) -> Numbers:
+    """`permuted` of many at once."""
+    if size < 2:
+        return indices
+    half = ((size - 1).bit_length() + 1) // 2
+    mask, shift = np.uint64((1 << half) - 1), np.uint64(half)
+    result, outside = indices.copy(), np.ones(len(indices), dtype=np.bool_)
+    while outside.any():
+        left, right = result[outside] >> shift, result[outside] & mask
+        for turn in range(_ROUNDS):
+            left, right = right, left ^ (_all_mixed(right, key + turn) & mask)
+        result[outside] = left << shift | right
+        outside = result >= np.uint64(size)
+    return result
+
+
 def mixed(value: int, key: int) -> int:
     """64 well-mixed bits of two numbers (the finaliser of SplitMix64)."""
-    z = (value * 0x9E3779B97F4A7C15 + (key + 1) * 0xBF58476D1CE4E5B9) & _MASK
-    z = ((z ^ z >> 30) * 0xBF58476D1CE4E5B9) & _MASK
-    z = ((z ^ z >> 27) * 0x94D049BB133111EB) & _MASK
+    z = (value * _A + (key + 1) * _B) & _MASK
+    z = ((z ^ z >> 30) * _B) & _MASK
+    z = ((z ^ z >> 27) * _C) & _MASK
     return z ^ z >> 31
+
+
+def _all_mixed(values: Numbers, key: int) -> Numbers:
+    """`mixed` of many; arrays of unsigned integers wrap around."""
+    z = values * np.uint64(_A) + np.uint64((key + 1) * _B & _MASK)
+    z = (z ^ z >> np.uint64(30)) * np.uint64(_B)
+    z = (z ^ z >> np.uint64(27)) * np.uint64(_C)
+    return z ^ z >> np.uint64(31)

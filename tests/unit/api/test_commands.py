@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from kfjob.events import JobPhase
+from kfjob.events import JobPhase, PodPhase
 from tests.unit.api import script
 
 GOOD = "name: train\nimage: a:1\nnodes: 2\ncommand: torchrun train.py\n"
@@ -80,6 +80,18 @@ def test_wait_tells_by_its_exit_code(fake, kfjob, events, code, word):
     fake.play("train", *events)
     assert kfjob("wait", "train") == code
     assert kfjob.out == f"{word}\n"
+
+
+@pytest.mark.parametrize("command", ["wait", "watch"])
+def test_a_job_over_its_limits_is_archived_and_stopped(fake, kfjob, command):
+    spec = json.loads(script.SPEC) | {"watchdog": {"crashes": 2}}
+    crashed = script.pod(0, PodPhase.RUNNING, restarts=2, reason="CrashLoopBackOff")
+    fake.play("train", *script.TRAINING, crashed, spec=json.dumps(spec))
+    assert kfjob(command, "train") == 103
+    assert "job `train` was stopped: pod `train-worker-0` was restarted 2 times, and its watchdog allows 1" in kfjob.err
+    assert fake.calls == [("stop", "train")]
+    assert kfjob("logs", "train", "--pod", "train-worker-1") == 0  # from the archive
+    assert "Batch 20" in kfjob.out
 
 
 def test_status_shows_the_pods_the_progress_and_the_master(fake, kfjob):
@@ -194,7 +206,7 @@ def test_relaunch_of_a_stopped_job_takes_the_spec_from_the_archive(fake, kfjob):
 def test_relaunch_of_a_foreign_job_stops_nothing(fake, kfjob):
     fake.play("train", *script.TRAINING)
     assert kfjob("relaunch", "train") == 2
-    assert "was not submitted by kfjob" in kfjob.err
+    assert "kfjob did not submit it" in kfjob.err
     assert fake.calls == []
 
 

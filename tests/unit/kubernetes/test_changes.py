@@ -75,7 +75,7 @@ def test_a_job_of_someone_else_is_left_alone():
 
 def test_lists_of_other_things_are_compared_as_a_whole():
     def paths(live: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
-        return [change.path for change in differences({"spec": live}, {"spec": wanted})]
+        return [change.path for change in differences({"metadata": {}, "spec": live}, {"metadata": {}, "spec": wanted})]
 
     assert paths({"a": [1, 2]}, {"a": [1, 3]}) == ["spec.a"]
     assert paths({"a": []}, {}) == ["spec.a"]

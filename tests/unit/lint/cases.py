@@ -316,6 +316,14 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
             {"hub_token": "hub/token"},
         ],
     ),
+    "image-name": (
+        [
+            ({"image": "Team/Train:1"}, "image", "`Team/Train:1` is not the name of an image"),
+            ({"image": "https://quay.io/a:1"}, "image", "is not the name of an image"),
+            ({"pod": {"init_containers": [{"name": "fetch", "image": "busybox:1:2"}]}}, "pod", "`busybox:1:2` is not"),
+        ],
+        [{}, {"image": "registry.example:5000/train:1"}, {"image": "train@sha256:" + "0" * 64}],
+    ),
     "latest-image": (
         [
             ({"image": "train"}, "image", "has no tag, which means `latest`"),

@@ -21,6 +21,7 @@ SETUP = Setup(
     local_world_size=8,
     micro_batch_size=2,
     sequence_length=4096,
+    loss_chunk=1024,
 )
 
 
@@ -31,18 +32,18 @@ def memory(**train):
 
 def test_the_whole_message():
     assert "\n".join(memory(micro_batch_size=2).lines()) == (
-        "warning: needs about 140.6 GiB on each GPU, and a GPU of p4d.24xlarge has 40.0 GiB [gpu-memory]\n"
+        "warning: needs about 120.9 GiB on each GPU, and a GPU of p4d.24xlarge has 40.0 GiB [gpu-memory]\n"
         "  --> train.model\n"
         "  parameters                     3.74 GiB\n"
         "  gradients                      3.74 GiB\n"
         "  optimiser state                7.48 GiB\n"
         "  copies for arithmetic          1.38 GiB\n"
         "  activations                   98.56 GiB\n"
-        "  logits and their gradient     23.48 GiB\n"
+        "  logits and their gradient      3.79 GiB\n"
         "  buffers of collectives         3.91 GiB\n"
         "  other (allowance)              2.00 GiB\n"
-        "  at once                      140.56 GiB\n"
-        "hint: it would fit with `activation_checkpointing: true` and `micro_batch_size: 1` (a smaller global batch) (32.5 GiB)"
+        "  at once                      120.87 GiB\n"
+        "hint: it would fit with `activation_checkpointing: true` (26.8 GiB)"
     )
 
 

@@ -1,7 +1,6 @@
 """The trainer's lines are read as the trainer writes them: its own functions make the lines here."""
 
 import logging
-from pathlib import Path
 
 import pytest
 
@@ -11,19 +10,27 @@ from kfjob.observe.progress import KFJOB, reader
 from kfjob.trainer import metrics
 
 FRAME = "2026-11-21 07:10:48 I [train.py:18] {}"
+TOLD = metrics.Figures(
+    loss=2.5,
+    lr=0.0001,
+    grad_norm=0.1234,
+    samples_per_second=4.0,
+    tokens_per_second=45455,
+    tokens_per_second_per_device=5682,
+    mfu=0.41,
+    peak_memory=3 * 2**30,
+)
 LINES = {
     metrics.start(
         model="llama", parameters=6738415616, strategy="fsdp2", world_size=8, global_batch=64, total_steps=1000
     ): Start(model="llama", parameters=6738415616, strategy="fsdp2", world_size=8, global_batch=64, total_steps=1000),
     metrics.resume(None, None): Resume(name=None, path=None),
-    metrics.resume("step-100", Path("/data/my runs/step-100")): Resume(name="step-100", path="/data/my runs/step-100"),
-    metrics.checkpoint("step-100", Path("/data/my runs/step-100"), 3.217): Checkpoint(
+    metrics.resume("step-100", "/data/my runs/step-100"): Resume(name="step-100", path="/data/my runs/step-100"),
+    metrics.checkpoint("step-100", "/data/my runs/step-100", 3.217): Checkpoint(
         name="step-100", path="/data/my runs/step-100", seconds=3.22
     ),
     metrics.evaluation(100, loss=2.5, tokens=4096): Evaluation(step=100, loss=2.5, perplexity=12.18),
-    metrics.figures(100, tokens_per_second=45455, grad_norm=0.1234, memory=3 * 2**30): Figures(
-        step=100, tokens_per_second=45455, grad_norm=0.1234, memory=3.0
-    ),
+    metrics.figures(100, TOLD): Figures(step=100, tokens_per_second=45455, grad_norm=0.1234, memory=3.0),
     metrics.Outcome(outcome="finished", step=1000, loss=1.25, checkpoint="step-1000").line(): Outcome(
         outcome="finished", step=1000, loss=1.25, checkpoint="step-1000", reason=None
     ),

@@ -1,0 +1,84 @@
+"""How long the training stands still for a checkpoint: saved in the background over saved while it waits, in one run.
+
+The goal is a tenth at most, on 500 MB and more. Usage: python benchmarks/checkpoint.py [rounds] [folder]
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from kfjob.spec.models import ModelShape
+from kfjob.spec.train import TrainSpec
+from kfjob.trainer.checkpoint import Checkpoints, ModelState, parameter_shapes, prepare
+from kfjob.trainer.distributed import Ranks
+from kfjob.trainer.manifest import Manifest
+from kfjob.trainer.model import build_model
+from kfjob.trainer.storage import storage_of
+from kfjob.trainer.strategies import make_strategy
+
+SHAPE = ModelShape(
+    vocab_size=16384,
+    hidden_size=768,
+    intermediate_size=2048,
+    num_hidden_layers=6,
+    num_attention_heads=12,
+    num_key_value_heads=4,
+    max_position_embeddings=128,
+)
+SPEC = TrainSpec(model=SHAPE, data="-", max_steps=1, sequence_length=8, strategy="fsdp", precision="fp32")
+
+
+def main() -> None:
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    ranks = Ranks.join()
+    strategy = make_strategy(SPEC, ranks)
+    model = build_model(SPEC, strategy, ranks.device)
+    optimizer = strategy.optimizer(model)
+    model(input_ids=torch.zeros(1, 8, dtype=torch.long, device=ranks.device)).logits.sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    with tempfile.TemporaryDirectory(dir=sys.argv[2] if len(sys.argv) > 2 else None) as folder:
+        stalls: dict[bool, list[float]] = {True: [], False: []}
+        commits: list[float] = []
+        savers = {}
+        for background in stalls:
+            storage = storage_of(f"{folder}/{background}")
+            prepare(storage, ranks)
+            savers[background] = Checkpoints(storage, ModelState(model, optimizer), ranks, keep_last=1, asynchronous=background)
+        for step in range(rounds + 1):
+            for background, saver in savers.items():
+                about = Manifest(
+                    step=step,
+                    loss=None,
+                    run_id="",
+                    global_batch=1,
+                    parameters=parameter_shapes(model),
+                    data_identity={},
+                    data_position={},
+                    spec={},
+                    torch_version=torch.__version__,
+                )
+                began = time.monotonic()
+                saved = saver.save(about)
+                stall = time.monotonic() - began
+                saver.wait()  # or it would still be writing while the other is measured
+                if step:  # the first one allocates the memory that the later ones use again
+                    stalls[background].append(stall)
+                    commits += [time.monotonic() - began] if background else []
+        size = sum(path.stat().st_size for path in Path(saved.path).iterdir())
+    stood = {background: statistics.median(values) for background, values in stalls.items()}
+    print(f"{size / 1e6:.0f} MB on {ranks.device.type}, median of {rounds}")
+    print(f"waiting        stall {stood[False]:.2f} s")
+    whole = statistics.median(commits)
+    print(f"in background  stall {stood[True]:.2f} s, {stood[True] / stood[False]:.3f} x waiting; complete after {whole:.2f} s")
+    ranks.leave()
+
+
+if __name__ == "__main__":
+    main()

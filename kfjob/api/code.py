@@ -1,0 +1,59 @@
+"""`submit --code` and `relaunch --code`: the folder goes onto the spec's image, and the job runs what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kfjob.api.place import Notice, Place
+from kfjob.errors import UsageError
+from kfjob.plan import JobPlan
+from kfjob.spec.job import JobSpec
+
+if TYPE_CHECKING:
+    from kfjob.image.registry.uploads import Progress
+
+
+@contextmanager
+def _silently() -> Iterator[Progress]:
+    yield lambda _digest, _done, _size: None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Code:
+    """Code that is to run instead of what the image holds at that place."""
+
+    folder: Path
+    to: str | None = None  # the repository, and if wanted the tag, of the new image; None: that of the spec's image
+    workdir: str | None = None  # None: the image's own
+    shown: Callable[[], AbstractContextManager[Progress]] = _silently
+    """Gives what is to be told of the upload, for as long as that lasts."""
+
+
+def with_code(spec: JobSpec, plan: JobPlan, code: Code, at: Place, *, notice: Notice) -> JobSpec:
+    """The spec with its image pinned to the one that has the code on it, which is in the registry then.
+
+    Raises:
+        UsageError: jobs run on this machine, where there is no image.
+        KfjobError: the code could not be pushed.
+    """
+    if at.name != "kubernetes":
+        raise UsageError("code goes onto an image, and jobs on this machine have none", hint="leave `--code` out")
+    from kfjob.api.push_code import push_code
+
+    with code.shown() as progress:
+        pushed = push_code(
+            code.folder,
+            plan.image,
+            to=code.to,
+            workdir=code.workdir,
+            profile=at.settings.aws_profile,
+            notice=notice,
+            progress=progress,
+        )
+    what = f"{pushed.files} files onto `{plan.image}`" if pushed.is_new else "the registry has this code already"
+    notice(f"code: {what}: `{pushed.ref}`")
+    return spec.model_copy(update={"image": str(pushed.ref)})

@@ -1,0 +1,151 @@
+"""What an engine has built, as files: an OCI layout (a folder or a tar) or what `docker save` writes.
+
+Layers that are not compressed yet (docker keeps them so) are compressed here, without a time in the header: the same layer
+gives the same bytes, and so is in the registry already the next time.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import shutil
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from kfjob.errors import BackendError, Refused
+from kfjob.image.registry import documents
+from kfjob.image.registry.documents import Document
+from kfjob.image.registry.uploads import Blob, BytesBlob, FileBlob
+
+_COMPRESSION = 6
+_PIECE = 1024 * 1024
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """An image that is ready to be pushed: its manifest, and the blobs that it names, the config last."""
+
+    manifest: Document
+    config: dict[str, Any]
+    blobs: tuple[Blob, ...]
+
+
+def read(image: Path, folder: Path, *, platform: str) -> Built:
+    """The image in a layout or an archive; `folder` is an empty one for what has to be unpacked or compressed.
+
+    Raises:
+        Refused: it is neither, or not for this platform.
+        BackendError: the disk is full.
+    """
+    try:
+        root = image if image.is_dir() else _unpacked(image, folder / "unpacked")
+        packed = folder / "packed"
+        packed.mkdir()
+        if (root / "index.json").is_file():
+            return _layout(root, packed, platform)
+        return _saved(root, packed)
+    except OSError as err:
+        raise BackendError("the built image cannot be read", cause=str(err), hint=f"is there space left in {folder}?") from err
+    except (tarfile.TarError, KeyError, ValueError, TypeError, IndexError) as err:
+        raise Refused("the builder wrote an image that kfjob cannot read", cause=f"{type(err).__name__}: {err}") from err
+
+
+def _unpacked(archive: Path, folder: Path) -> Path:
+    with tarfile.open(archive) as tar:
+        tar.extractall(folder, filter="data")
+    return folder
+
+
+def _layout(root: Path, packed: Path, platform: str) -> Built:
+    manifest = _chosen(root, json.loads((root / "index.json").read_bytes()), platform)
+    value = manifest.value
+    config = _blob_file(root, value["config"]["digest"]).read_bytes()
+    files = [_blob_file(root, layer["digest"]) for layer in value["layers"]]
+    if all(_is_compressed(file) for file in files):
+        pairs = zip(value["layers"], files, strict=True)
+        blobs = [FileBlob(digest=layer["digest"], size=layer["size"], file=file) for layer, file in pairs]
+        last = BytesBlob(digest=value["config"]["digest"], content=config)
+        return Built(manifest=manifest, config=json.loads(config), blobs=(*blobs, last))
+    return _assembled(config, files, packed)
+
+
+def _chosen(root: Path, index: dict[str, Any], platform: str) -> Document:
+    entries = [entry for entry in index["manifests"] if entry.get("platform", {}).get("os") != "unknown"]
+    for entry in entries:
+        body = _blob_file(root, entry["digest"]).read_bytes()
+        found = Document(media_type=entry["mediaType"], body=body)
+        if found.is_index:
+            return _chosen(root, found.value, platform)
+        said = entry.get("platform")
+        if len(entries) == 1 or (said and str(documents.platform(said)).startswith(platform)):
+            return found
+    raise ValueError(f"no image for {platform}")
+
+
+def _blob_file(root: Path, digest: str) -> Path:
+    algorithm, _, name = digest.partition(":")
+    if not name.isalnum():
+        raise ValueError(f"`{digest}` is not a digest")
+    return root / "blobs" / algorithm / name
+
+
+def _saved(root: Path, packed: Path) -> Built:
+    (image,) = json.loads((root / "manifest.json").read_bytes())
+    config = _inside(root, image["Config"]).read_bytes()
+    return _assembled(config, [_inside(root, layer) for layer in image["Layers"]], packed)
+
+
+def _inside(root: Path, name: str) -> Path:
+    found = (root / name).resolve()  # a layer that stands twice may be a link to the first
+    if not found.is_relative_to(root.resolve()):
+        raise ValueError(f"`{name}` is outside of the archive")
+    return found
+
+
+def _assembled(config: bytes, files: list[Path], packed: Path) -> Built:
+    layers = [_compressed(file, packed) for file in files]
+    config_digest = documents.sha256(config)
+    manifest = documents.document(
+        documents.OCI_MANIFEST,
+        {
+            "schemaVersion": 2,
+            "mediaType": documents.OCI_MANIFEST,
+            "config": {"mediaType": documents.OCI_CONFIG, "digest": config_digest, "size": len(config)},
+            "layers": [{"mediaType": _kind(layer), "digest": layer.digest, "size": layer.size} for layer in layers],
+        },
+    )
+    return Built(manifest=manifest, config=json.loads(config), blobs=(*layers, BytesBlob(digest=config_digest, content=config)))
+
+
+def _compressed(file: Path, packed: Path) -> FileBlob:
+    target = file if _is_compressed(file) else packed / file.relative_to(file.anchor).as_posix().replace("/", "_")
+    if target is not file and not target.exists():
+        with file.open("rb") as source, target.open("wb") as raw, _gzip(raw) as out:
+            shutil.copyfileobj(source, out, _PIECE)
+    return FileBlob(digest=_digest(target), size=target.stat().st_size, file=target)
+
+
+def _gzip(raw: IO[bytes]) -> gzip.GzipFile:
+    return gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=_COMPRESSION, mtime=0)
+
+
+def _is_compressed(file: Path) -> bool:
+    return _start(file).startswith((_GZIP, _ZSTD))
+
+
+def _kind(layer: FileBlob) -> str:
+    return documents.OCI_LAYER.replace("+gzip", "+zstd") if _start(layer.file) == _ZSTD else documents.OCI_LAYER
+
+
+def _start(file: Path) -> bytes:
+    with file.open("rb") as stream:
+        return stream.read(4)
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"

@@ -1,0 +1,95 @@
+"""What the container engines are told to build an image and to hand it over as files: argument lists, pure.
+
+None of them pushes. What they hand over, kfjob's own registry client uploads, so that no engine is ever given a registry's
+password, a broken push is taken up again whatever built the image, and the digest is known before the first byte is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+Name = Literal["docker", "buildah", "podman", "nerdctl", "finch"]
+
+Argv = list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """One build."""
+
+    context: Path
+    dockerfile: Path
+    local_name: str  # what the engine calls the image on this machine
+    platform: str
+    build_args: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    target: str | None = None
+    no_cache: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """One of them, as it was found on this machine."""
+
+    name: Name
+    program: str
+    buildx: bool = False  # docker with its BuildKit client
+
+    @property
+    def has_secrets(self) -> bool:
+        """Whether `RUN --mount=type=secret` works: not with docker's classic builder."""
+        return self.name != "docker" or self.buildx
+
+    @property
+    def takes_authfile(self) -> bool:
+        """Whether a login for base images is given as `--authfile`; else as a folder, in DOCKER_CONFIG."""
+        return self.name in ("buildah", "podman")
+
+
+def build(engine: Engine, wanted: Wanted, out: Path, *, authfile: Path | None = None) -> Argv:
+    """Build, and write the image's id (or with nerdctl and finch the image itself) to `out`."""
+    match engine.name:
+        case "docker":
+            verb = ["buildx", "build", "--load", "--provenance=false", "--progress=plain"] if engine.buildx else ["build"]
+            argv = [engine.program, *verb, "--iidfile", str(out)]
+        case "buildah" | "podman":
+            login = ["--authfile", str(authfile)] if authfile else []
+            argv = [engine.program, "build", "--layers", "--format=oci", "--iidfile", str(out), *login]
+        case _:
+            argv = [engine.program, "build", "--progress=plain", "--output", f"type=oci,dest={out}"]
+    return [*argv, *_common(wanted)]
+
+
+def export(engine: Engine, image: str, out: Path) -> Argv | None:
+    """Write the image of this id to `out`, a folder or an archive; None: building has done so."""
+    match engine.name:
+        case "docker":
+            return [engine.program, "save", "--output", str(out), image]
+        case "buildah" | "podman":
+            return [engine.program, "push", "--quiet", image.removeprefix("sha256:"), f"oci:{out}:image"]
+        case _:
+            return None
+
+
+def _common(wanted: Wanted) -> Argv:
+    argv = ["--file", str(wanted.dockerfile), "--tag", wanted.local_name, "--platform", wanted.platform]
+    argv += _pairs("--build-arg", wanted.build_args)
+    argv += _pairs("--label", wanted.labels)
+    argv += [word for name, file in wanted.secrets.items() for word in ("--secret", f"id={name},src={file}")]
+    argv += ["--target", wanted.target] if wanted.target else []
+    argv += ["--no-cache"] if wanted.no_cache else []
+    return [*argv, str(wanted.context)]
+
+
+def _pairs(option: str, values: Mapping[str, str]) -> Iterator[str]:
+    for name, value in values.items():
+        yield from (option, f"{name}={value}")
+
+
+def probe(program: str) -> Sequence[str]:
+    """What says whether docker has its BuildKit client."""
+    return [program, "buildx", "version"]

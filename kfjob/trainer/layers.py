@@ -1,0 +1,72 @@
+"""What a decoder layer keeps of its forward pass, and how it is compiled: done to each layer before it is sharded.
+
+Each step wraps the layer's `forward`. The strategy's hooks stand around the module, so a sharded layer is gathered once for
+all that happens inside, and what is compiled has no communication in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial, wraps
+from typing import Any
+
+import torch
+import torch.utils.checkpoint
+from torch import Tensor, nn
+
+from kfjob.spec.train import TrainSpec
+
+
+def prepare_layers(layers: Sequence[nn.Module], spec: TrainSpec) -> None:
+    """Apply to `layers` what the spec says: recomputation, then offloading of what is still kept, then compilation."""
+    for number, layer in enumerate(layers):
+        if spec.activation_checkpointing and number % spec.recompute_every == 0:
+            layer.forward = partial(_recomputed, layer.forward, cheap=spec.recompute == "cheap")
+        if spec.activation_offload:
+            layer.forward = offloaded(layer, layer.forward)
+        if spec.compile:
+            layer.forward = torch.compile(layer.forward)
+
+
+def _recomputed(forward: Callable[..., Any], *args: Any, cheap: bool, **kwargs: Any) -> Any:
+    """Keep the input only, or with `cheap` also the products of matrices, and compute the rest again in the backward pass."""
+    choice = partial(torch.utils.checkpoint.create_selective_checkpoint_contexts, _DEAR)
+    context: dict[str, Any] = {"context_fn": choice} if cheap else {}
+    return torch.utils.checkpoint.checkpoint(forward, *args, use_reentrant=False, **context, **kwargs)
+
+
+_aten = torch.ops.aten
+_DEAR = [
+    _aten.mm.default,
+    _aten.addmm.default,
+    _aten.bmm.default,
+    _aten._scaled_dot_product_flash_attention.default,  # noqa: SLF001 -- the operators have no other names
+    _aten._scaled_dot_product_efficient_attention.default,  # noqa: SLF001
+    _aten._scaled_dot_product_cudnn_attention.default,  # noqa: SLF001
+    _aten._scaled_dot_product_flash_attention_for_cpu.default,  # noqa: SLF001
+]
+"""Operators that cost much to compute again: products of matrices, and attention in all its forms."""
+
+
+def offloaded(layer: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
+    """`forward` with what it keeps for the backward pass on the host. Parameters stay: the strategy knows where they are."""
+    pinned = torch.cuda.is_available()
+
+    def pack(tensor: Tensor) -> tuple[torch.device, Tensor]:
+        held = {parameter.untyped_storage().data_ptr() for parameter in layer.parameters()}
+        if tensor.untyped_storage().data_ptr() in held:
+            return tensor.device, tensor
+        host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=pinned)
+        host.copy_(tensor)
+        return tensor.device, host
+
+    def unpack(packed: tuple[torch.device, Tensor]) -> Tensor:
+        device, tensor = packed
+        return tensor.to(device, non_blocking=pinned)
+
+    @wraps(forward)
+    def kept_on_host(*args: Any, **kwargs: Any) -> Any:
+        with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+            return forward(*args, **kwargs)
+
+    return kept_on_host

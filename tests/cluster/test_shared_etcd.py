@@ -1,0 +1,90 @@
+"""A shared etcd under TLS that asks for client certificates: agents on the real cluster meet in it."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kfjob.backends.kubernetes import requests
+from kfjob.backends.kubernetes.backend import KubernetesBackend
+from kfjob.events import JobChanged, JobPhase
+from tests.cluster.facts import Space
+
+HOST = "shared-etcd"
+CERTIFICATES = "/certificates"
+FILES = {part: f"{CERTIFICATES}/{part}" for part in ("ca.crt", "tls.crt", "tls.key")}
+KEY = ("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out")
+
+
+def openssl(folder: Path, *words: str) -> None:
+    subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True, timeout=60)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An authority, and one certificate for the server and its clients."""
+    folder = tmp_path_factory.mktemp("certificates")
+    openssl(folder, *KEY, "ca.key")
+    openssl(folder, "req", "-x509", "-new", "-key", "ca.key", "-days", "2", "-subj", "/CN=test authority", "-out", "ca.crt")
+    openssl(folder, *KEY, "tls.key")
+    openssl(folder, "req", "-new", "-key", "tls.key", "-subj", f"/CN={HOST}", "-out", "tls.csr")
+    (folder / "names").write_text(f"subjectAltName=DNS:{HOST}\nextendedKeyUsage=serverAuth,clientAuth\n")
+    signed = ("x509", "-req", "-in", "tls.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2")
+    openssl(folder, *signed, "-extfile", "names", "-out", "tls.crt")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def etcd(space: Space, certificates: Path) -> str:
+    """The endpoint of an etcd that nobody may use without a certificate."""
+    secret = {part: base64.b64encode((certificates / part).read_bytes()).decode() for part in FILES}
+    metadata = {"name": "etcd-client", "namespace": space.name}
+    made = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": secret}
+    for one in (made, server(space), service(space)):
+        space.client.call(requests.create(one))
+    return f"{HOST}:2379"
+
+
+def server(space: Space) -> dict[str, Any]:
+    mount = [{"name": "certificates", "mountPath": CERTIFICATES}]
+    serving = [
+        "etcd",
+        "--enable-v2=true",
+        "--data-dir=/data/etcd",
+        "--listen-client-urls=https://0.0.0.0:2379",
+        f"--advertise-client-urls=https://{HOST}:2379",
+        f"--cert-file={FILES['tls.crt']}",
+        f"--key-file={FILES['tls.key']}",
+        f"--trusted-ca-file={FILES['ca.crt']}",
+        "--client-cert-auth",
+    ]
+    data = [*mount, {"name": "data", "mountPath": "/data"}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": HOST, "namespace": space.name, "labels": {"app": HOST}},
+        "spec": {
+            "containers": [{"name": "etcd", "image": space.facts.etcd_image, "command": serving, "volumeMounts": data}],
+            "volumes": [{"name": "certificates", "secret": {"secretName": "etcd-client"}}, {"name": "data", "emptyDir": {}}],
+        },
+    }
+
+
+def service(space: Space) -> dict[str, Any]:
+    ports = [{"port": 2379}]
+    metadata = {"name": HOST, "namespace": space.name}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"selector": {"app": HOST}, "ports": ports}}
+
+
+@pytest.mark.parametrize("kind", ["etcd", "etcd-v2"])
+def test_agents_meet_under_tls(space: Space, backend: KubernetesBackend, name: str, etcd: str, kind: str):
+    meeting = {"backend": kind, "endpoint": etcd, "tls": {"secret": "etcd-client", "client_certificate": True}}
+    plan = space.plan(name, ["torchrun", "/programs/reduce.py"], nodes=2, rendezvous=meeting)
+    ref = backend.submit(plan)
+    (end,) = [event for event in backend.watch(ref) if isinstance(event, JobChanged) and event.phase.ended]
+    assert end.phase is JobPhase.SUCCEEDED, end.message
+    backend.stop(ref, timeout=60)

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.image.aws import ACCOUNT, HOST, MotoAws, moto_aws
+from tests.image.builders import Buildah, buildah, context
+from tests.image.registries import RealRegistry, real_registry
+
+MOTO_TOKEN = f"{ACCOUNT}-auth-token"
+MOTO_TOKEN_HASHED = (  # by bcrypt
+    "$2b$04$nxf7wjmz2VoyLwXXV4XGteboLr2xiQDo8VCEwy0Eyp5n7nhZCaRTW"  # noqa: S105 - moto's token is no secret
+)
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m deselects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker("registry")
+
+
+@pytest.fixture(scope="session")
+def moto_server() -> Iterator[MotoAws]:
+    with moto_aws() as server:
+        yield server
+
+
+@pytest.fixture
+def aws(moto_server: MotoAws, monkeypatch: pytest.MonkeyPatch) -> Iterator[MotoAws]:
+    """An empty AWS account, and this process logged in to it."""
+    clear_aws(monkeypatch)
+    moto_server.reset()
+    for name, value in moto_server.environment().items():
+        monkeypatch.setenv(name, value)
+    yield moto_server
+    moto_server.post("/moto-api/reset-auth", b"inf")
+
+
+def clear_aws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the machine's own way into AWS is seen by a test."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="module")
+def builder(tmp_path_factory: pytest.TempPathFactory) -> Buildah:
+    return buildah(tmp_path_factory.mktemp("buildah"))
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealRegistry]:
+    with real_registry(tmp_path_factory.mktemp("plain")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def ecr_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealRegistry]:
+    """What ECR's host name leads to: TLS, user AWS, moto's token."""
+    with real_registry(tmp_path_factory.mktemp("ecr"), tls=True) as made:
+        (made.folder / "htpasswd").write_text(f"AWS:{MOTO_TOKEN_HASHED}\n")
+        yield made
+
+
+@pytest.fixture
+def building(builder: Buildah, monkeypatch: pytest.MonkeyPatch) -> Buildah:
+    for name, value in builder.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PATH", f"{builder.program.parent}:{os.environ['PATH']}")
+    return builder
+
+
+@pytest.fixture
+def in_ecr(aws: MotoAws, building: Buildah, ecr_registry: RealRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The name of ECR's registry leads to ours, for this test."""
+    folder = tmp_path / "certs.d" / HOST
+    folder.mkdir(parents=True)
+    (folder / "hosts.toml").write_text(f'[host."https://{ecr_registry.host}"]\nca = "{ecr_registry.ca}"\n')
+    monkeypatch.setenv("KFJOB_REGISTRY_CERTS", str(tmp_path / "certs.d"))
+    return aws
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return context(tmp_path / "source")
+
+
+@pytest.fixture
+def name() -> str:
+    return f"team/{os.urandom(4).hex()}"

@@ -1,0 +1,158 @@
+"""Real registries (Debian's docker-registry) on free ports of the loopback, plain or with TLS and a user."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import socket
+import ssl
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from kfjob.image.registry.client import Registry
+from kfjob.image.registry.endpoints import Endpoint
+from kfjob.image.registry.secrets import Login, LoginSource, Secret, anonymous
+from kfjob.image.registry.transport import Patience
+
+USER, PASSWORD = "AWS", "a-password-that-must-never-be-seen"
+_HASHED = "$2b$04$i2yioWjfCvz6d8LBptpWl.JFCV4r43VyNOAq7mEVYMNtEosYCl93C"  # of the password, by bcrypt
+NEXT_PASSWORD = "the-next-password"  # noqa: S105 - of a test's registry
+_NEXT_HASHED = "$2b$04$BO/bv80o24AwI74MYoY/YuELppP72Dk3iEdxe5sUqpq6ExG.2cLE2"
+HURRIED = Patience(tries=4, first_pause=0.01, connect=5, read=20)
+
+
+@dataclass(frozen=True)
+class RealRegistry:
+    """A docker-registry process."""
+
+    port: int
+    folder: Path
+    ca: Path | None = None
+
+    @property
+    def host(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def endpoint(self, port: int | None = None) -> Endpoint:
+        """To it, or through something else that listens on a port."""
+        scheme = "https" if self.ca else "http"
+        return Endpoint(url=f"{scheme}://127.0.0.1:{port or self.port}", authorities=(self.ca,) if self.ca else ())
+
+    def open(self, port: int | None = None, login: LoginSource | None = None, patience: Patience = HURRIED) -> Registry:
+        return Registry(self.endpoint(port), login=login or (known if self.ca else anonymous), patience=patience)
+
+    def get(self, path: str, accept: str = "*/*") -> bytes:
+        """By other code than kfjob's."""
+        url = f"{'https' if self.ca else 'http'}://{self.host}/v2/{path}"
+        request = urllib.request.Request(url, headers={"Accept": accept})  # noqa: S310 - http or https
+        context = ssl.create_default_context(cafile=self.ca) if self.ca else None
+        if self.ca:
+            request.add_header("Authorization", f"Basic {b64encode(f'{USER}:{PASSWORD}'.encode()).decode()}")
+        with urllib.request.urlopen(request, timeout=20, context=context) as answer:  # noqa: S310
+            return bytes(answer.read())
+
+    def change_password(self) -> None:
+        """To NEXT_PASSWORD, at once."""
+        (self.folder / "htpasswd").write_text(f"{USER}:{_NEXT_HASHED}\n")
+
+    def checked_blob(self, repository: str, digest: str) -> bytes:
+        body = self.get(f"{repository}/blobs/{digest}")
+        assert f"sha256:{hashlib.sha256(body).hexdigest()}" == digest
+        return body
+
+
+def known() -> Login:
+    return Login(user=USER, password=Secret(PASSWORD))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def real_registry(folder: Path, *, tls: bool = False, auth: dict[str, Any] | None = None) -> Iterator[RealRegistry]:
+    assert shutil.which("docker-registry"), "the tests of images need a registry\nhint: apt-get install docker-registry"
+    port = free_port()
+    config: dict[str, Any] = {
+        "version": "0.1",
+        "log": {"level": "warn"},
+        "storage": {"filesystem": {"rootdirectory": str(folder / "data")}, "delete": {"enabled": True}},
+        "http": {"addr": f"127.0.0.1:{port}"},
+    }
+    ca = None
+    if tls:
+        ca = _certificate(folder)
+        config["http"]["tls"] = {"certificate": str(folder / "cert.pem"), "key": str(folder / "key.pem")}
+        config["auth"] = {"htpasswd": {"realm": "test", "path": str(_htpasswd(folder))}}
+    if auth:
+        config["auth"] = auth
+    (folder / "config.yml").write_text(yaml.safe_dump(config))
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(["docker-registry", "serve", str(folder / "config.yml")], stdout=log, stderr=log)
+    try:
+        _wait(port, process, folder / "log")
+        yield RealRegistry(port, folder, ca)
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def _wait(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        assert process.poll() is None, log.read_text()
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.02)
+    raise AssertionError(log.read_text())
+
+
+def _certificate(folder: Path) -> Path:
+    names = "subjectAltName=IP:127.0.0.1,DNS:localhost"
+    argv = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+    argv += [
+        "-subj",
+        "/CN=test registry",
+        "-addext",
+        names,
+        "-keyout",
+        str(folder / "key.pem"),
+        "-out",
+        str(folder / "cert.pem"),
+    ]
+    subprocess.run(argv, check=True, capture_output=True)
+    return folder / "cert.pem"
+
+
+def _htpasswd(folder: Path) -> Path:
+    (folder / "htpasswd").write_text(f"{USER}:{_HASHED}\n")
+    return folder / "htpasswd"
+
+
+def manifest_of(registry: RealRegistry, repository: str, wanted: str) -> dict[str, object]:
+    from kfjob.image.registry.documents import ACCEPTED
+
+    found: dict[str, object] = json.loads(registry.get(f"{repository}/manifests/{wanted}", ACCEPTED))
+    return found
+
+
+def is_absent(registry: RealRegistry, path: str) -> bool:
+    try:
+        registry.get(path)
+    except urllib.error.HTTPError as err:
+        return err.code == 404
+    return False

@@ -1,0 +1,342 @@
+"""ECR's API, as far as moto has it; what it has not is played by botocore's Stubber, and says so."""
+
+from __future__ import annotations
+
+import datetime as dt
+import http.server
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from kfjob.errors import BackendError, Forbidden, Refused, Unreachable, UsageError
+from kfjob.image import ecr
+from kfjob.image.references import parse
+from kfjob.image.registry.secrets import Login
+from kfjob.spec.image import RepositoryOptions
+from tests.image.aws import ACCOUNT, HOST, REGION, MotoAws, free_port
+from tests.image.conftest import clear_aws
+
+PLAIN = RepositoryOptions()
+
+
+def become(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_the_registry_is_that_of_the_account_and_the_region(aws: MotoAws):
+    found = ecr.own_registry()
+    assert (found.id, found.host) == (ACCOUNT, HOST)
+    assert ecr.own_registry(region="cn-north-1").host == f"{ACCOUNT}.dkr.ecr.cn-north-1.amazonaws.com.cn"
+    assert ecr.own_registry(region="us-gov-west-1").host == f"{ACCOUNT}.dkr.ecr.us-gov-west-1.amazonaws.com"
+
+
+def test_fips_by_the_environment_and_by_the_host(aws: MotoAws, monkeypatch: pytest.MonkeyPatch):
+    assert ecr.registry_of(parse(f"{ACCOUNT}.dkr.ecr-fips.us-east-1.amazonaws.com/a")).account.fips
+    assert not ecr.registry_of(parse(f"{HOST}/a")).account.fips
+    monkeypatch.setenv("AWS_USE_FIPS_ENDPOINT", "true")
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    where = ecr.account(region="us-gov-west-1")
+    assert where.client("ecr").meta.endpoint_url == "https://ecr-fips.us-gov-west-1.amazonaws.com"
+    assert ecr.account(region="us-gov-west-1", fips=False).client("ecr").meta.endpoint_url.startswith("https://api.ecr.us-gov")
+    assert ecr.account(region="cn-north-1", fips=False).client("ecr").meta.endpoint_url.endswith(".amazonaws.com.cn")
+
+
+def test_a_repository_is_found_by_its_exact_name(aws: MotoAws):
+    aws.client("ecr").create_repository(repositoryName="fsdp-old")
+    registry = ecr.own_registry()
+    assert registry.ensure_repository("fsdp", PLAIN) is True
+    assert registry.ensure_repository("fsdp", PLAIN) is False
+    names = {one["repositoryName"] for one in aws.client("ecr").describe_repositories()["repositories"]}
+    assert names == {"fsdp-old", "fsdp"}
+
+
+def test_the_options_of_a_new_repository(aws: MotoAws):
+    options = RepositoryOptions(scan_on_push=True, immutable_tags=True, keep_images=7, kms_key="alias/mine")
+    registry = ecr.own_registry()
+    registry.ensure_repository("team/fsdp", options)
+    client = aws.client("ecr")
+    (made,) = client.describe_repositories(repositoryNames=["team/fsdp"])["repositories"]
+    assert made["imageScanningConfiguration"] == {"scanOnPush": True}
+    assert made["imageTagMutability"] == "IMMUTABLE"
+    assert made["encryptionConfiguration"]["encryptionType"] == "KMS"
+    assert registry.has_immutable_tags("team/fsdp")
+    rules = json.loads(client.get_lifecycle_policy(repositoryName="team/fsdp")["lifecyclePolicyText"])["rules"]
+    assert rules[0]["selection"]["countNumber"] == 7
+
+
+def test_an_image_is_found_by_tag_and_digest(aws: MotoAws):
+    registry = ecr.own_registry()
+    assert registry.digest("nothing", "one") is None  # no such repository
+    registry.ensure_repository("fsdp", PLAIN)
+    assert registry.digest("fsdp", "one") is None
+    kind = "application/vnd.oci.image.manifest.v1+json"
+    manifest = json.dumps({"schemaVersion": 2, "mediaType": kind, "config": {"digest": "sha256:0", "size": 1}, "layers": []})
+    put = aws.client("ecr").put_image(repositoryName="fsdp", imageManifest=manifest, imageTag="one")
+    digest = put["image"]["imageId"]["imageDigest"]
+    assert registry.digest("fsdp", "one") == registry.digest("fsdp", digest) == digest
+
+
+def test_a_token_says_how_long_it_lasts_and_never_itself(aws: MotoAws):
+    token = ecr.own_registry().token()
+    assert token.login.user == "AWS"
+    assert token.login.password.reveal() not in repr(token)
+    assert token.expires == 1420070400  # 2015, says moto
+
+
+RIGHTS = {
+    "ecr:DescribeRepositories": lambda: ecr.own_registry().ensure_repository("fsdp", PLAIN),
+    "ecr:CreateRepository": lambda: ecr.own_registry().ensure_repository("fsdp", PLAIN),
+    "ecr:PutLifecyclePolicy": lambda: ecr.own_registry().ensure_repository("fsdp", RepositoryOptions(keep_images=3)),
+    "ecr:GetAuthorizationToken": lambda: ecr.own_registry().login(),
+    "ecr:DescribeImages": lambda: ecr.own_registry().digest("fsdp", "one"),
+}
+
+
+@pytest.mark.parametrize("action", RIGHTS)
+def test_a_missing_right_is_named_with_who_lacks_it(aws: MotoAws, monkeypatch: pytest.MonkeyPatch, action: str):
+    others = {*RIGHTS, "ecr:DeleteRepository", "sts:GetCallerIdentity"} - {action}
+    become(monkeypatch, aws.user(*others))
+    with pytest.raises(Forbidden) as caught:
+        RIGHTS[action]()
+    assert f"not allowed to `{action}`" in caught.value.title
+    assert f"ask for `{action}` for `arn:aws:iam::{ACCOUNT}:user/" in str(caught.value.hint)
+    aws.post("/moto-api/reset-auth", b"inf")
+    assert aws.client("ecr").describe_repositories()["repositories"] == []  # nothing half done
+
+
+def test_credentials_that_aws_does_not_know(aws: MotoAws, monkeypatch: pytest.MonkeyPatch):
+    aws.user()
+    become(monkeypatch, aws.environment(key="AKIAIOSFODNN7EXAMPLE", proof="wrong"))
+    with pytest.raises(Forbidden, match="AWS does not know these credentials"):
+        ecr.own_registry()
+
+
+def test_no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    clear_aws(monkeypatch)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    with pytest.raises(Forbidden, match="no AWS credentials were found") as caught:
+        ecr.account(region=REGION)
+    assert "aws configure" in str(caught.value.hint)
+    with pytest.raises(UsageError, match="no AWS region"):
+        ecr.account()
+    with pytest.raises(UsageError, match="there is no AWS profile `work`"):
+        ecr.account(profile="work", region=REGION)
+
+
+def test_a_profile_brings_account_and_region(aws: MotoAws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    for name in ("AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    (tmp_path / "config").write_text("[profile work]\nregion = ap-south-1\n")
+    (tmp_path / "credentials").write_text("[work]\naws_access_key_id = a\naws_secret_access_key = b\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    assert ecr.own_registry(profile="work").host == f"{ACCOUNT}.dkr.ecr.ap-south-1.amazonaws.com"
+    monkeypatch.setenv("AWS_PROFILE", "work")
+    assert ecr.own_registry().host == f"{ACCOUNT}.dkr.ecr.ap-south-1.amazonaws.com"
+    monkeypatch.setenv("AWS_REGION", "eu-north-1")  # over the profile's, as in the AWS CLI
+    assert ecr.own_registry().host == f"{ACCOUNT}.dkr.ecr.eu-north-1.amazonaws.com"
+
+
+def test_an_sso_login_that_has_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    clear_aws(monkeypatch)
+    lines = ["[profile work]", "region = eu-west-1", "sso_start_url = https://x.awsapps.com/start", "sso_region = eu-west-1"]
+    lines += [f"sso_account_id = {ACCOUNT}", "sso_role_name = dev"]
+    (tmp_path / "config").write_text("\n".join(lines))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(Forbidden, match="the SSO login has ended") as caught:
+        ecr.own_registry(profile="work")
+    assert "aws sso login --profile work" in str(caught.value.hint)
+
+
+class InstanceMetadata(http.server.BaseHTTPRequestHandler):
+    """What an EC2 machine tells itself: its role's credentials and its region."""
+
+    def _answer(self, text: str) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def do_PUT(self) -> None:
+        self._answer("a-token")
+
+    def do_GET(self) -> None:
+        keys = {
+            "AccessKeyId": "a",
+            "SecretAccessKey": "b",
+            "Token": "c",
+            "Expiration": "2100-01-01T00:00:00Z",
+            "Code": "Success",
+        }
+        answers = {"credentials/node": json.dumps(keys), "security-credentials/": "node", "availability-zone/": "us-west-2b"}
+        self._answer(next(text for end, text in answers.items() if self.path.endswith(end)))
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base's name
+        pass
+
+
+@pytest.fixture
+def instance_metadata() -> Iterator[str]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), InstanceMetadata) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_role_and_region_of_the_machine(aws: MotoAws, monkeypatch: pytest.MonkeyPatch, instance_metadata: str):
+    for name in ("AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_EC2_METADATA_DISABLED"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", instance_metadata)
+    assert ecr.own_registry().host == f"{ACCOUNT}.dkr.ecr.us-west-2.amazonaws.com"
+
+
+def test_a_region_that_does_not_answer(aws: MotoAws, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ecr, "ATTEMPTS", 1)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
+    with pytest.raises(Unreachable, match="AWS does not answer in region `xx-nowhere-1`"):
+        ecr.own_registry(region="xx-nowhere-1")
+    with pytest.raises(Unreachable, match="AWS does not answer in region `not a region`"):
+        ecr.own_registry(region="not a region")
+
+
+class AnsweringAws(http.server.BaseHTTPRequestHandler):
+    """Says what it was told to say, one answer a request, then a token."""
+
+    answers: ClassVar[list[tuple[int, dict[str, str]]]]
+    seen: ClassVar[list[dict[str, Any]]]
+
+    def do_POST(self) -> None:
+        self.seen.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        token = {"authorizationToken": "QVdTOnNlY3JldA==", "expiresAt": 4102444800.0}
+        status, said = self.answers.pop(0) if self.answers else (200, {})
+        body = json.dumps(said or {"authorizationData": [token]}).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base's name
+        pass
+
+
+Scripted = Callable[..., type[AnsweringAws]]
+
+
+@pytest.fixture
+def scripted(aws: MotoAws, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scripted]:
+    class Handler(AnsweringAws):
+        answers: ClassVar = []
+        seen: ClassVar = []
+
+    def answering(*answers: tuple[int, str, str]) -> type[AnsweringAws]:
+        Handler.answers = [(status, {"__type": code, "message": text}) for status, code, text in answers]
+        Handler.seen = []
+        return Handler
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL_ECR", f"http://127.0.0.1:{server.server_port}")
+        yield answering
+        server.shutdown()
+        thread.join()
+
+
+def login() -> Login:
+    return ecr.registry_of(parse(f"{HOST}/fsdp")).login()
+
+
+def test_throttling_is_repeated_and_a_refusal_is_not(scripted: Scripted):
+    throttled = (400, "ThrottlingException", "Rate exceeded")
+    handler = scripted(throttled, (503, "ServerException", "busy"))
+    assert login().password.reveal() == "secret"
+    assert len(handler.seen) == 3
+    handler = scripted((400, "InvalidParameterException", "no"))
+    with pytest.raises(Refused):
+        login()
+    assert len(handler.seen) == 1
+
+
+def test_another_accounts_registry_is_asked_by_its_id(scripted: Scripted):
+    handler = scripted((400, "RepositoryNotFoundException", "none"))
+    other = ecr.registry_of(parse(f"999999999999.dkr.ecr.{REGION}.amazonaws.com/fsdp"))
+    other.ensure_repository("fsdp", PLAIN)
+    assert [asked["registryId"] for asked in handler.seen] == ["999999999999"] * 2
+
+
+def test_throttled_for_ever(scripted: Scripted, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ecr, "ATTEMPTS", 2)
+    scripted(*[(400, "ThrottlingException", "Rate exceeded")] * 9)
+    with pytest.raises(BackendError, match="AWS is being asked too often at `ecr:GetAuthorizationToken`"):
+        login()
+
+
+POLICY = f"User: arn:aws:iam::1:user/x is not authorized to perform: ecr:GetAuthorizationToken on resource: {HOST} "
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "title", "hint"),
+    [
+        ("ExpiredTokenException", "The security token … is expired", "the AWS credentials have expired", "aws sso login"),
+        ("UnrecognizedClientException", "invalid token", "AWS does not know these credentials", "aws configure"),
+        (
+            "AccessDeniedException",
+            POLICY + "because no identity-based policy allows it",
+            "not allowed to",
+            "arn:aws:iam::1:user/x",
+        ),
+        ("AccessDeniedException", POLICY + "with an explicit deny in a resource-based policy", "not allowed to", "its owner"),
+    ],
+)
+def test_what_aws_says_and_moto_cannot(scripted: Scripted, code: str, text: str, title: str, hint: str):
+    scripted((400, code, text))
+    with pytest.raises(Forbidden) as caught:
+        login()
+    assert title in caught.value.title
+    assert hint in str(caught.value.hint)
+    assert text in str(caught.value.cause)
+
+
+class StubbedPublic:
+    """The public ECR, which moto has not: answers as its API model describes them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        import boto3
+        from botocore.stub import Stubber
+
+        keys = {"aws_access_key_id": "a", "aws_secret_access_key": "b"}
+        self.client = boto3.client("ecr-public", region_name="us-east-1", **keys)
+        self.stub = Stubber(self.client)
+        self.stub.activate()
+        monkeypatch.setattr(ecr.Account, "client", lambda *_: self.client)
+        self.registry = ecr.registry_of(parse("public.ecr.aws/me/fsdp"))
+
+
+def test_the_public_registry_as_stubbed(aws: MotoAws, monkeypatch: pytest.MonkeyPatch):
+    public = StubbedPublic(monkeypatch)
+    assert public.registry.host == "public.ecr.aws"
+    end = dt.datetime(2100, 1, 1, tzinfo=dt.UTC)
+    data = {"authorizationToken": "QVdTOnNlY3JldA==", "expiresAt": end}
+    public.stub.add_response("get_authorization_token", {"authorizationData": data}, {})
+    assert public.registry.login().password.reveal() == "secret"
+    public.stub.add_client_error(
+        "describe_repositories", "RepositoryNotFoundException", expected_params={"repositoryNames": ["fsdp"]}
+    )
+    public.stub.add_response("create_repository", {"repository": {"repositoryUri": "public.ecr.aws/me/fsdp"}})
+    assert public.registry.ensure_repository("me/fsdp", PLAIN) is True
+    public.stub.add_client_error("describe_repositories", "RepositoryNotFoundException")
+    public.stub.add_response("create_repository", {"repository": {"repositoryUri": "public.ecr.aws/you/fsdp"}})
+    public.stub.add_response("delete_repository", {})
+    with pytest.raises(Refused, match="alias `me` of the public ECR is another account's"):
+        public.registry.ensure_repository("me/fsdp", PLAIN)
+    public.stub.assert_no_pending_responses()

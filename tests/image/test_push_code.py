@@ -1,0 +1,307 @@
+"""Code onto images of every form, between real registries; what came of it is read by other code than kfjob's."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import tarfile
+from base64 import b64encode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kfjob.api.push_code import CodePushed, push_code
+from kfjob.cli.main import run
+from kfjob.errors import Forbidden, KfjobError, NotFound, Refused, Unreachable, UsageError
+from kfjob.image.copies import Sent
+from kfjob.image.onto import BASE_DIGEST, BASE_NAME, CODE_LABEL
+from kfjob.image.registry import documents as docs
+from tests.image.images import FORMS, push_image
+from tests.image.proxy import Cut, proxy_before
+from tests.image.registries import HURRIED, PASSWORD, USER, RealRegistry, is_absent, manifest_of, real_registry
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealRegistry]:
+    with real_registry(tmp_path_factory.mktemp("plain")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def private(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealRegistry]:
+    with real_registry(tmp_path_factory.mktemp("private"), tls=True) as made:
+        yield made
+
+
+@pytest.fixture
+def person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home folder without any logins."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("DOCKER_CONFIG", "REGISTRY_AUTH_FILE", "XDG_RUNTIME_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("KFJOB_REGISTRY_CERTS", str(tmp_path / "certs.d"))
+    return tmp_path
+
+
+def log_in(home: Path, registry: RealRegistry, password: str = PASSWORD) -> None:
+    auth = b64encode(f"{USER}:{password}".encode()).decode()
+    (home / ".docker").mkdir(exist_ok=True)
+    (home / ".docker" / "config.json").write_text(json.dumps({"auths": {registry.host: {"auth": auth}}}))
+    place = home / "certs.d" / registry.host
+    place.mkdir(parents=True, exist_ok=True)
+    assert registry.ca
+    (place / "ca.crt").write_bytes(registry.ca.read_bytes())
+
+
+@pytest.fixture
+def src(tmp_path: Path) -> Path:
+    (tmp_path / "src" / "lib").mkdir(parents=True)
+    (tmp_path / "src" / "train.py").write_text("print('one')")
+    (tmp_path / "src" / "lib" / "old.py").write_text("old")
+    return tmp_path / "src"
+
+
+@pytest.fixture
+def repository() -> str:
+    return f"team/{os.urandom(4).hex()}"
+
+
+def pushed_images(registry: RealRegistry, found: CodePushed) -> list[tuple[dict[str, Any], dict[str, Any], dict[str, str]]]:
+    """(manifest, config, files of the last layer) of each platform, everything checked against its digest."""
+    top = manifest_of(registry, found.ref.repository, found.ref.digest)
+    assert top == manifest_of(registry, found.ref.repository, found.ref.tag)
+    raw = registry.get(f"{found.ref.repository}/manifests/{found.ref.digest}", docs.ACCEPTED)
+    assert f"sha256:{hashlib.sha256(raw).hexdigest()}" == found.ref.digest
+    entries: Any = top.get("manifests")
+    manifests: list[Any] = [manifest_of(registry, found.ref.repository, one["digest"]) for one in entries] if entries else [top]
+    out = []
+    for manifest in manifests:
+        config = json.loads(registry.checked_blob(found.ref.repository, manifest["config"]["digest"]))
+        assert len(config["rootfs"]["diff_ids"]) == len(manifest["layers"])
+        assert len([one for one in config["history"] if not one.get("empty_layer")]) == len(manifest["layers"])
+        for layer, diff_id in zip(manifest["layers"], config["rootfs"]["diff_ids"], strict=True):
+            body = gzip.decompress(registry.checked_blob(found.ref.repository, layer["digest"]))
+            assert f"sha256:{hashlib.sha256(body).hexdigest()}" == diff_id
+        with tarfile.open(fileobj=io.BytesIO(body)) as tar:
+            files = {one.name: tar.extractfile(one).read().decode("latin-1") for one in tar if one.isfile()}  # type: ignore[union-attr]
+        out.append((manifest, config, files))
+    return out
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_image_keeps_its_form(plain: RealRegistry, person: Path, src: Path, repository: str, form: str):
+    with plain.open() as registry:
+        base = push_image(registry, repository, "base", form)
+    name = f"{plain.host}/{repository}:base"
+    found = push_code(src, name, labels={"org.opencontainers.image.revision": "abc"})
+    assert str(found.ref) == f"{plain.host}/{repository}:code-{found.ref.digest[7:19]}@{found.ref.digest}"
+    assert manifest_of(plain, repository, found.ref.digest)["mediaType"] == base.media_type
+    images = pushed_images(plain, found)
+    assert found.platforms == (("linux/amd64", "linux/arm64") if form.endswith("index") else ("linux/amd64",))
+    assert [config["architecture"] for _, config, _ in images] == [name.split("/")[1] for name in found.platforms]
+    for manifest, config, files in images:
+        assert files == {"workspace/train.py": "print('one')", "workspace/lib/old.py": "old"}
+        labels = config["config"]["Labels"]
+        assert labels["who"] == "the base"
+        assert labels[BASE_NAME] == name
+        assert labels[BASE_DIGEST] == base.digest
+        assert labels[CODE_LABEL] == config["rootfs"]["diff_ids"][-1]
+        assert config["config"]["WorkingDir"] == "/workspace"
+        assert {layer["mediaType"] for layer in manifest["layers"]} == {docs.LAYER_OF[manifest["mediaType"]]}
+        assert manifest.get("annotations", {}) == (
+            {}
+            if form.startswith("docker")
+            else {
+                "of": "the base",
+                BASE_NAME: name,
+                BASE_DIGEST: base.digest,
+                "org.opencontainers.image.revision": "abc",
+            }
+        )
+
+
+def test_a_second_time_nothing_is_sent(plain: RealRegistry, person: Path, src: Path, repository: str):
+    with plain.open() as registry, proxy_before(plain.port) as proxy:
+        push_image(registry, repository, "base", "oci")
+        through = f"127.0.0.1:{proxy.port}/{repository}:base"
+        one = push_code(src, through, to=f"127.0.0.1:{proxy.port}/{repository}:new")
+        assert one.is_new
+        proxy.requests.clear()
+        two = push_code(src, through, to=f"127.0.0.1:{proxy.port}/{repository}:new")
+        assert (two.is_new, two.ref, two.sent) == (False, one.ref, Sent())
+        assert {seen.method for seen in proxy.requests} == {"GET", "HEAD"}
+
+
+def test_new_code_takes_the_place_of_the_code_before(plain: RealRegistry, person: Path, src: Path, repository: str):
+    with plain.open() as registry:
+        base = push_image(registry, repository, "base", "oci-index")
+    base_name = f"{plain.host}/{repository}:base"
+    one = push_code(src, base_name)
+    (src / "lib" / "old.py").unlink()
+    (src / "train.py").write_text("print('two')")
+    two = push_code(src, str(one.ref))
+    assert two.ref.digest != one.ref.digest
+    for manifest, config, files in pushed_images(plain, two):
+        assert len(manifest["layers"]) == 3
+        assert files == {"workspace/train.py": "print('two')"}
+        assert config["config"]["Labels"][BASE_NAME] == base_name  # the base's, not that of the code before
+        assert config["config"]["Labels"][BASE_DIGEST] == base.digest
+    assert push_code(src, base_name).ref.digest == two.ref.digest  # as if the first had never been
+
+
+def test_between_repositories_layers_are_mounted(plain: RealRegistry, person: Path, src: Path, repository: str):
+    with plain.open() as registry:
+        push_image(registry, repository, "base", "oci")
+    found = push_code(src, f"{plain.host}/{repository}:base", to=f"{plain.host}/{repository}-other:v1")
+    assert found.ref.tag == "v1"
+    assert found.sent.mounted > 0
+    assert found.sent.copied == 0
+    pushed_images(plain, found)
+
+
+def test_between_registries_layers_are_copied(
+    plain: RealRegistry, private: RealRegistry, person: Path, src: Path, repository: str
+):
+    log_in(person, private)
+    with plain.open() as registry:
+        push_image(registry, repository, "base", "docker-index")
+    target = f"{private.host}/{repository}"
+    found = push_code(src, f"{plain.host}/{repository}:base", to=f"{target}:v1")
+    assert found.sent.copied > 0
+    pushed_images(private, found)
+    again = push_code(src, f"{plain.host}/{repository}:base", to=f"{target}:v2")
+    assert again.sent.copied == again.sent.uploaded == again.sent.mounted == 0
+    assert again.sent.there > 0
+
+
+def test_one_platform_of_an_index(plain: RealRegistry, person: Path, src: Path, repository: str):
+    with plain.open() as registry:
+        push_image(registry, repository, "base", "oci-index")
+    base = f"{plain.host}/{repository}:base"
+    found = push_code(src, base, platforms=["linux/arm64"])
+    ((_, config, _),) = pushed_images(plain, found)
+    assert config["architecture"] == "arm64"
+    with pytest.raises(UsageError) as caught:
+        push_code(src, base, platforms=["linux/amd64", "linux/riscv64"])
+    assert caught.value.cause == "it is there for linux/amd64, linux/arm64/v8"
+
+
+def test_where_the_code_goes(plain: RealRegistry, person: Path, src: Path, repository: str):
+    with plain.open() as registry:
+        push_image(registry, repository, "base", "oci", WorkingDir="/")
+    base = f"{plain.host}/{repository}:base"
+    with pytest.raises(UsageError, match="no working directory"):
+        push_code(src, base)
+    for wrong in ("code", "/a/../b"):
+        with pytest.raises(UsageError, match="absolute"):
+            push_code(src, base, workdir=wrong)
+    ((_, config, files),) = pushed_images(plain, push_code(src, base, workdir="/opt/code"))
+    assert config["config"]["WorkingDir"] == "/opt/code"
+    assert "opt/code/train.py" in files
+
+
+def test_a_registry_that_goes_down_in_the_middle(plain: RealRegistry, person: Path, src: Path, repository: str):
+    with plain.open() as registry:
+        push_image(registry, repository, "base", "oci")
+    (src / "big").write_bytes(os.urandom(200_000))
+    with proxy_before(plain.port) as proxy:
+        base, broken = f"127.0.0.1:{proxy.port}/{repository}:base", []
+
+        def breaks_forever(seen: Any) -> Cut | None:
+            return Cut("buffered", after=10) if seen.method == "PUT" and "/blobs/" in seen.path else None
+
+        proxy.rule = breaks_forever
+        with pytest.raises(Unreachable):
+            push_code(src, base, to=f"127.0.0.1:{proxy.port}/{repository}:new", patience=HURRIED)
+        assert is_absent(plain, f"{repository}/manifests/new")
+
+        def breaks_once(seen: Any) -> Cut | None:
+            broken.append(seen.path)
+            return breaks_forever(seen) if len(broken) < 12 else None
+
+        proxy.rule = breaks_once
+        found = push_code(src, base, to=f"127.0.0.1:{proxy.port}/{repository}:new", patience=HURRIED)
+    pushed_images(plain, found)
+
+
+def test_what_cannot_be_done_is_said_and_leaves_no_tag(
+    plain: RealRegistry, private: RealRegistry, person: Path, src: Path, repository: str
+):
+    with plain.open() as registry:
+        push_image(registry, repository, "base", "oci")
+    base = f"{plain.host}/{repository}:base"
+    cases: list[tuple[type[KfjobError], str, str | None]] = [
+        (UsageError, "Not/An/Image", None),
+        (UsageError, base, f"{plain.host}/{repository}@sha256:{'0' * 64}"),
+        (NotFound, f"{plain.host}/{repository}:absent", None),
+        (NotFound, f"{plain.host}/nowhere/at-all:1", None),
+        (Refused, base, f"{private.host}/{repository}:new"),  # it has TLS, and nobody said so
+    ]
+    for kind, onto, to in cases:
+        with pytest.raises(kind):
+            push_code(src, onto, to=to, patience=HURRIED)
+    log_in(person, private, "wrong-but-secret-too")
+    with pytest.raises(Forbidden) as caught:
+        push_code(src, base, to=f"{private.host}/{repository}:new")
+    assert "wrong-but-secret-too" not in str(caught.value)
+    assert is_absent(private, f"{repository}/manifests/new")
+    (src / "out").symlink_to("/etc")
+    with pytest.raises(Refused, match="leads out"):
+        push_code(src, base)
+
+
+def test_the_command(plain: RealRegistry, person: Path, src: Path, repository: str, capsys):
+    with plain.open() as registry:
+        push_image(registry, repository, "base", "oci")
+    base, spec = f"{plain.host}/{repository}:base", person / "job.yaml"
+    spec.write_text("name: a\nimage: old  # soon another\ncommand: c\n")
+    assert run(["push-image", "--code", str(src), "--onto", base, "--to", f"{repository}-b", "--pin", str(spec)]) == 0
+    out, err = capsys.readouterr()
+    found = push_code(src, base, to=f"{plain.host}/{repository}-b")
+    assert out == f"{found.ref}\n"
+    assert "pushed 2 files" in err
+    assert spec.read_text() == f"name: a\nimage: {found.ref}  # soon another\ncommand: c\n"
+    argv = ["push-image", "--code", str(src), "--onto", base, "--to", f"{repository}-b", "-o", "json"]
+    assert run(argv) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["image"], said["pushed"], said["files"], said["bytes_sent"]) == (str(found.ref), False, 2, 0)
+    assert run(["push-image", "--code", str(src), "--onto", base, "--tag", "v7"]) == 0
+    assert capsys.readouterr().out == f"{plain.host}/{repository}:v7@{found.ref.digest}\n"
+    for wrong in (["--code", str(src)], ["--onto", base], [*argv[1:5], "--target", "x"], ["--workdir", "/a"]):
+        assert run(["push-image", *wrong]) == 2
+
+
+def test_secrets_are_warned_about(plain: RealRegistry, person: Path, src: Path, repository: str):
+    with plain.open() as registry:
+        push_image(registry, repository, "base", "oci")
+    (src / ".env").write_text("TOKEN=x")
+    said: list[str] = []
+    push_code(src, f"{plain.host}/{repository}:base", notice=said.append)
+    assert len(said) == 1
+    assert said[0].startswith("warning: `.env` may hold secrets")
+
+
+def test_the_password_is_nowhere(  # noqa: PLR0917 - fixtures
+    private: RealRegistry, person: Path, src: Path, repository: str, capfd, caplog
+):
+    """Neither in what is printed or logged, nor in the image, nor in any file but the one that `docker login` wrote."""
+    caplog.set_level(0)
+    log_in(person, private)
+    with private.open() as registry:
+        push_image(registry, repository, "base", "oci")
+    found = push_code(src, f"{private.host}/{repository}:base")
+    pushed_images(private, found)
+    out, err = capfd.readouterr()
+    for text in (out, err, caplog.text, repr(found), json.dumps(pushed_images(private, found)[0][:2])):
+        assert PASSWORD not in text
+    seen = [path.name for path in person.rglob("*") if path.is_file() and _tells(path.read_bytes())]
+    assert seen == ["config.json"]
+
+
+def _tells(content: bytes) -> bool:
+    return PASSWORD.encode() in content or b64encode(f"{USER}:{PASSWORD}".encode()) in content

@@ -1,0 +1,306 @@
+"""What can go wrong on the way from a folder to a registry: said clearly, and nothing half done."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kfjob.api.push_image import Listener, build_and_push
+from kfjob.errors import AlreadyExists, BackendError, Forbidden, KfjobError, NotFound, Refused, UsageError
+from kfjob.image import ecr
+from kfjob.image.build import children
+from kfjob.image.registry.secrets import Login, Secret
+from kfjob.image.registry.transport import Patience
+from tests.image.aws import HOST, MotoAws
+from tests.image.builders import Buildah
+from tests.image.proxy import Cut, Proxy, Say, Seen, proxy_before
+from tests.image.registries import RealRegistry, is_absent
+from tests.image.test_push_image import spec
+
+
+@pytest.fixture
+def shell(source: Path) -> Path:
+    """A context whose image has a shell, copied from this machine."""
+    root = source / "root"
+    for file in ("/bin/sh", "/lib64/ld-linux-x86-64.so.2", "/lib/x86_64-linux-gnu/libc.so.6"):
+        (root / file[1:]).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(Path(file).resolve(), root / file[1:])
+    return source
+
+
+def dockerfile(source: Path, *lines: str) -> None:
+    (source / "Dockerfile").write_text("\n".join(lines) + "\n")
+
+
+def test_a_command_that_fails_shows_its_own_words(building: Buildah, plain: RealRegistry, shell: Path, name: str):
+    dockerfile(shell, "FROM scratch", "COPY root/ /", "RUN echo these words >&2; exit 3")
+    said: list[str] = []
+    with pytest.raises(Refused, match="the build failed") as caught:
+        build_and_push(spec(shell, f"{plain.host}/{name}"), Listener(output=said.append))
+    assert "these words" in "\n".join(said)
+    assert "exit status 3" in str(caught.value.cause)
+    assert is_absent(plain, f"{name}/tags/list")
+
+
+def test_a_command_that_speaks_of_something_else_is_not_taken_for_it(
+    building: Buildah, plain: RealRegistry, shell: Path, name: str
+):
+    dockerfile(shell, "FROM scratch", "COPY root/ /", "RUN echo 403 Forbidden: manifest unknown; exit 1")
+    with pytest.raises(Refused, match="the build failed"):
+        build_and_push(spec(shell, f"{plain.host}/{name}"))
+
+
+@pytest.mark.parametrize("lines", [["FORM scratch"], ["FROM scratch", "COPY --nope a /"], ["COPY code /"], ["FROM UPPER CASE"]])
+def test_an_error_in_the_dockerfile(building: Buildah, plain: RealRegistry, source: Path, name: str, lines: list[str]):
+    dockerfile(source, *lines)
+    with pytest.raises(Refused) as caught:
+        build_and_push(spec(source, f"{plain.host}/{name}"))
+    assert caught.value.title in ("the Dockerfile has an error", "the build failed (`buildah` ended with status 125)")
+    assert caught.value.cause
+
+
+def test_a_stage_that_is_not_there(building: Buildah, plain: RealRegistry, source: Path, name: str):
+    with pytest.raises(Refused, match="the Dockerfile has an error"):
+        build_and_push(spec(source, f"{plain.host}/{name}", target="nowhere"))
+
+
+def test_a_file_that_is_not_in_the_context(building: Buildah, plain: RealRegistry, source: Path, name: str):
+    dockerfile(source, "FROM scratch", "COPY nothing /")
+    with pytest.raises(Refused, match="the build misses a file"):
+        build_and_push(spec(source, f"{plain.host}/{name}"))
+
+
+@pytest.fixture
+def insecure(building: Buildah, plain: RealRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The builder may pull from the registry without TLS."""
+    file = tmp_path / "registries.conf"
+    file.write_text(f'[[registry]]\nlocation = "{plain.host}"\ninsecure = true\n')
+    monkeypatch.setenv("CONTAINERS_REGISTRIES_CONF", str(file))
+
+
+@pytest.mark.usefixtures("insecure")
+def test_a_base_image_that_is_not_there(plain: RealRegistry, source: Path, name: str):
+    with pytest.raises(NotFound, match="the base image is not there") as caught:
+        build_and_push(spec(source, f"{plain.host}/{name}", base_image=f"{plain.host}/nothing:1"))
+    assert "--base-image" in str(caught.value.hint)
+
+
+@pytest.mark.usefixtures("insecure")
+def test_a_base_image_from_a_registry(plain: RealRegistry, source: Path, name: str):
+    base = build_and_push(spec(source, f"{plain.host}/{name}-base"))
+    outcome = build_and_push(spec(source, f"{plain.host}/{name}", base_image=str(base.ref)))
+    assert outcome.sent > 0
+
+
+def test_no_space_left(  # noqa: PLR0917 - fixtures
+    building: Buildah, plain: RealRegistry, source: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The builder's storage is on a file system of 2 MiB, which only it sees."""
+    (source / "code" / "large").write_bytes(os.urandom(8 << 20))
+    storage, small = tmp_path / "small", tmp_path / "bin" / "buildah"
+    storage.mkdir()
+    small.parent.mkdir()
+    (tmp_path / "storage.conf").write_text(
+        f'[storage]\ndriver = "vfs"\nrunroot = "{storage}/run"\ngraphroot = "{storage}/root"\n'
+    )
+    script = f'mount -t tmpfs -o size=2m tmpfs {storage}; exec {building.program} "$@"'
+    small.write_text(f"#!/bin/sh\nexec unshare --mount sh -c '{script}' buildah \"$@\"\n")
+    small.chmod(0o755)
+    monkeypatch.setenv("CONTAINERS_STORAGE_CONF", str(tmp_path / "storage.conf"))
+    with pytest.raises(BackendError, match="no space left for the build") as caught:
+        build_and_push(spec(source, f"{plain.host}/{name}", builder=str(small)))
+    assert "df -h" in str(caught.value.hint)
+    assert is_absent(plain, f"{name}/tags/list")
+
+
+def test_no_builder(plain: RealRegistry, source: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match="there is nothing to build an image with") as caught:
+        build_and_push(spec(source, f"{plain.host}/{name}", builder=None))
+    assert "docker, buildah, podman, nerdctl, finch" in str(caught.value.cause)
+    assert "--code" in str(caught.value.hint)
+    with pytest.raises(UsageError, match="no `podman` on PATH"):
+        build_and_push(spec(source, f"{plain.host}/{name}", builder="podman"))
+
+
+def test_the_first_engine_on_path_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for engine in ("podman", "nerdctl"):
+        (tmp_path / engine).write_text("#!/bin/sh\n")
+        (tmp_path / engine).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert children.find_engine(None).name == "podman"
+    assert children.find_engine("nerdctl").name == "nerdctl"
+
+
+def test_what_is_missing_is_said_before_anything_is_built(plain: RealRegistry, source: Path, name: str):
+    with pytest.raises(NotFound, match="there is no folder"):
+        build_and_push(spec(source / "no", f"{plain.host}/{name}"))
+    with pytest.raises(NotFound, match="there is no Dockerfile"):
+        build_and_push(spec(source / "code", f"{plain.host}/{name}"))
+    with pytest.raises(NotFound, match="the file of secret `pip`"):
+        build_and_push(spec(source, f"{plain.host}/{name}", secrets={"pip": "/nonexistent"}))
+
+
+def test_a_secret_is_there_while_building_and_not_after(building: Buildah, plain: RealRegistry, shell: Path, name: str):
+    (shell.parent / "pip.conf").write_text("index-url = https://user:hidden@example\n")
+    run = 'RUN --mount=type=secret,id=pip,target=/pip.conf read line </pip.conf && echo "length ${#line}"'
+    dockerfile(shell, "FROM scratch", "COPY root/ /", run)
+    said: list[str] = []
+    wanted = spec(shell, f"{plain.host}/{name}", secrets={"pip": str(shell.parent / "pip.conf")})
+    outcome = build_and_push(wanted, Listener(output=said.append))
+    assert "length 39" in said
+    digest = outcome.ref.digest.partition(":")[2]
+    assert digest
+    assert not [file for file in (plain.folder / "data").rglob("data") if b"hidden" in file.read_bytes()]
+
+
+def test_files_that_look_secret_are_warned_about(building: Buildah, plain: RealRegistry, source: Path, name: str):
+    (source / ".env").write_text("A=1\n")
+    (source / "code" / "id_rsa").write_text("x\n")
+    said: list[str] = []
+    build_and_push(spec(source, f"{plain.host}/{name}", build_args={"HF_TOKEN": "12345678"}), Listener(notice=said.append))
+    text = "\n".join(said)
+    assert "`.env`" in text
+    assert "`code/id_rsa`" in text
+    assert "build argument `HF_TOKEN` stays in the image's history" in text
+
+
+def test_a_link_out_of_the_context(building: Buildah, plain: RealRegistry, source: Path, name: str):
+    (source / "code" / "data").symlink_to("../../elsewhere")
+    with pytest.raises(Refused, match="leads out of the folder"):
+        build_and_push(spec(source, f"{plain.host}/{name}"))
+
+
+def test_a_context_that_changes_while_it_is_built(building: Buildah, plain: RealRegistry, source: Path, name: str):
+    def change(_line: str) -> None:
+        (source / "code" / "train.py").write_text("print('changed')\n")
+
+    with pytest.raises(Refused, match="the context changed while it was built"):
+        build_and_push(spec(source, f"{plain.host}/{name}"), Listener(output=change))
+    assert is_absent(plain, f"{name}/tags/list")
+
+
+@pytest.fixture
+def proxied(in_ecr: MotoAws, plain: RealRegistry, tmp_path: Path):
+    """ECR's name leads through a proxy that can answer as ECR would."""
+    with proxy_before(plain.port) as proxy:
+        (tmp_path / "certs.d" / HOST / "hosts.toml").write_text(f'[host."http://127.0.0.1:{proxy.port}"]\n')
+        yield proxy
+
+
+def ecr_error(status: int, code: str, message: str) -> Say:
+    body = json.dumps({"errors": [{"code": code, "message": message}]}).encode()
+    return Say(status, body, {"Content-Type": "application/json"})
+
+
+WHO = "arn:aws:iam::123456789012:user/dev"
+PUSHING = {
+    "ecr:BatchCheckLayerAvailability": lambda seen: seen.method == "HEAD" and "/blobs/" in seen.path,
+    "ecr:InitiateLayerUpload": lambda seen: seen.method == "POST",
+    "ecr:UploadLayerPart": lambda seen: seen.method in ("PATCH", "PUT") and "/uploads/" in seen.path,
+    "ecr:CompleteLayerUpload": lambda seen: seen.method == "PUT" and "/uploads/" in seen.path,
+    "ecr:PutImage": lambda seen: seen.method == "PUT" and "/manifests/" in seen.path,
+}
+
+
+@pytest.mark.parametrize("action", PUSHING)
+def test_each_of_the_five_rights_of_a_push(proxied: Proxy, plain: RealRegistry, source: Path, name: str, action: str):
+    text = f"User: {WHO} is not authorized to perform: {action} on resource: arn because no identity-based policy allows it"
+    proxied.rule = lambda seen: ecr_error(403, "DENIED", text) if PUSHING[action](seen) else None
+    if action == "ecr:BatchCheckLayerAvailability":  # a HEAD has no body: the registry can only say 403
+        proxied.rule = lambda seen: Say(403) if PUSHING[action](seen) else None
+    with pytest.raises(Forbidden) as caught:
+        build_and_push(spec(source, name))
+    if action != "ecr:BatchCheckLayerAvailability":
+        assert f"not allowed to `{action}` at `{HOST}/{name}`" in caught.value.title
+        assert WHO in str(caught.value.hint)
+    assert is_absent(plain, f"{name}/manifests/1")
+
+
+def test_a_policy_of_the_repository_that_denies(proxied: Proxy, source: Path, name: str):
+    text = f"User: {WHO} is not authorized to perform: ecr:PutImage with an explicit deny in a resource-based policy"
+    proxied.rule = lambda seen: ecr_error(403, "DENIED", text) if seen.method == "POST" else None
+    with pytest.raises(Forbidden) as caught:
+        build_and_push(spec(source, name))
+    assert "the repository's own policy must allow `ecr:PutImage`" in str(caught.value.hint)
+
+
+def test_a_tag_that_is_taken_and_immutable(in_ecr: MotoAws, building: Buildah, source: Path, name: str):
+    wanted = spec(source, f"{name}:stable", repository={"immutable_tags": True})
+    build_and_push(wanted)
+    (source / "code" / "train.py").write_text("print('two')\n")
+    with pytest.raises(AlreadyExists, match="is taken") as caught:
+        build_and_push(wanted)
+    assert "--tag auto" in str(caught.value.hint)
+    assert build_and_push(spec(source, name)).builder
+
+
+def test_a_registry_that_says_immutable_itself(proxied: Proxy, source: Path, name: str):
+    text = f"The image tag '1' already exists in '{name}' and cannot be overwritten because the repository is immutable."
+    proxied.rule = lambda seen: ecr_error(400, "TAG_INVALID", text) if PUSHING["ecr:PutImage"](seen) else None
+    with pytest.raises(AlreadyExists):
+        build_and_push(spec(source, f"{name}:1"))
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kfjob.image import access
+
+    monkeypatch.setattr(access.opened, "__kwdefaults__", {"profile": None, "patience": Patience(tries=3, first_pause=0.01)})
+
+
+@pytest.mark.usefixtures("hurried")
+def test_a_registry_that_goes_down_in_the_middle(proxied: Proxy, source: Path, name: str):
+    """The second attempt sends only what the first did not."""
+    (source / "code" / "large").write_bytes(os.urandom(20 << 20))
+    down = False
+
+    def rule(seen: Seen) -> Cut | None:
+        nonlocal down
+        down = down or ("/manifests/" in seen.path and seen.method == "PUT")
+        return Cut("buffered") if down else None
+
+    proxied.rule = rule
+    with pytest.raises(KfjobError) as caught:
+        build_and_push(spec(source, name))
+    assert caught.value.exit_code == 5
+    proxied.rule = lambda _seen: None
+    sent = proxied.body_bytes
+    again = build_and_push(spec(source, name))
+    assert again.there > 20 << 20
+    assert proxied.body_bytes - sent < 1 << 20
+
+
+def test_a_token_that_ends_in_the_middle_of_a_push(proxied: Proxy, source: Path, name: str, monkeypatch: pytest.MonkeyPatch):
+    """As ECR says it: 403, not 401. moto's token is always the same, ECR's is not."""
+    given = iter(range(100))
+
+    def token(_data: object) -> ecr.Token:
+        return ecr.Token(login=Login(user="AWS", password=Secret(f"token {next(given)}")), expires=0)
+
+    monkeypatch.setattr(ecr, "_token", token)
+    seen_logins: list[str] = []
+    ended = ecr_error(403, "DENIED", "Your authorization token has expired. Reauthenticate and try again.")
+    challenge = Say(401, b"", {"WWW-Authenticate": 'Basic realm="ecr"'})
+
+    def rule(seen: Seen) -> Say | None:
+        said = seen.headers.get("Authorization", "")
+        if not said:
+            return challenge
+        seen_logins.append(said)
+        return ended if len(seen_logins) == 4 else None
+
+    proxied.rule = rule
+    assert build_and_push(spec(source, name)).builder
+    assert len(set(seen_logins)) == 2
+
+
+def test_a_folder_without_a_name_for_the_image(source: Path):
+    with pytest.raises(UsageError, match="`--to NAME`"):
+        build_and_push(
+            spec(source, "").model_copy(update={"context": "/", "to": None, "dockerfile": str(source / "Dockerfile")})
+        )

@@ -1,0 +1,292 @@
+"""The client against real registries, and through a proxy that breaks things."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from kfjob.errors import Forbidden, KfjobError, NotFound, Refused, Unreachable
+from kfjob.image.registry.client import Registry
+from kfjob.image.registry.documents import OCI_CONFIG, OCI_MANIFEST, document, sha256
+from kfjob.image.registry.endpoints import Endpoint
+from kfjob.image.registry.secrets import Login, Secret
+from kfjob.image.registry.uploads import BytesBlob, FileBlob, RemoteBlob, mount, upload
+from tests.image.proxy import Cut, Proxy, Say, Seen, proxy_before
+from tests.image.registries import HURRIED, NEXT_PASSWORD, PASSWORD, RealRegistry, free_port, known, real_registry
+from tests.image.tokens import token_server
+
+CHUNK = 64 * 1024
+SIZE = 16 * CHUNK
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealRegistry]:
+    with real_registry(tmp_path_factory.mktemp("plain")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def private(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealRegistry]:
+    with real_registry(tmp_path_factory.mktemp("private"), tls=True) as made:
+        yield made
+
+
+@pytest.fixture
+def proxy(plain: RealRegistry) -> Iterator[Proxy]:
+    with proxy_before(plain.port) as made:
+        yield made
+
+
+@pytest.fixture
+def name() -> str:
+    return f"team/{os.urandom(4).hex()}"
+
+
+def blob(size: int = SIZE) -> BytesBlob:
+    content = os.urandom(size)
+    return BytesBlob(digest=sha256(content), content=content)
+
+
+@pytest.mark.parametrize("size", [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 7])
+def test_a_blob_arrives_whole(plain: RealRegistry, name: str, size: int, tmp_path):
+    one, told = blob(size), []
+    file = tmp_path / "blob"
+    file.write_bytes(one.content)
+    with plain.open() as registry:
+        assert not registry.has_blob(name, one.digest)
+        sent = FileBlob(digest=one.digest, size=size, file=file)
+        upload(registry, name, sent, chunk=CHUNK, progress=lambda *said: told.append(said))
+        assert registry.has_blob(name, one.digest)
+        assert b"".join(registry.pieces(name, one.digest)) == one.content
+        assert b"".join(registry.pieces(name, one.digest, size // 2)) == one.content[size // 2 :]
+    assert plain.checked_blob(name, one.digest) == one.content
+    assert told[0] == (one.digest, 0, size)
+    assert told[-1] == (one.digest, size, size)
+    assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
+
+
+def test_manifests_and_tags(plain: RealRegistry, name: str):
+    config = BytesBlob(digest=sha256(b"{}"), content=b"{}")
+    value = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "layers": []}
+    value["config"] = {"mediaType": OCI_CONFIG, "digest": config.digest, "size": 2}
+    image = document(OCI_MANIFEST, value)
+    with plain.open() as registry:
+        with pytest.raises(NotFound):
+            registry.manifest(name, "one")
+        assert registry.digest_of(name, "one") is None
+        with pytest.raises((Refused, NotFound)):
+            registry.put_manifest(name, "one", image)  # its config is not there
+        upload(registry, name, config)
+        registry.put_manifest(name, "one", image)
+        registry.put_manifest(name, image.digest, image)
+        assert registry.digest_of(name, "one") == registry.digest_of(name, image.digest) == image.digest
+        assert registry.manifest(name, "one") == image
+        assert registry.blob(name, config.digest) == b"{}"
+        for tag in ("two", "three"):
+            registry.put_manifest(name, tag, image)
+        assert sorted(registry.tags(name)) == ["one", "three", "two"]
+
+
+def test_a_connection_that_breaks_within_a_chunk_costs_that_chunk_and_no_more(proxy: Proxy, plain: RealRegistry, name: str):
+    def rule(seen: Seen) -> Cut | None:
+        cut = seen.method == "PATCH" and len(proxy.methods("PATCH")) in (7, 8, 12)
+        return Cut("buffered", after=CHUNK // 2) if cut else None
+
+    proxy.rule = rule
+    one = blob()
+    with plain.open(proxy.port) as registry:
+        upload(registry, name, one, chunk=CHUNK)
+    assert plain.checked_blob(name, one.digest) == one.content
+    assert proxy.body_bytes == SIZE + 3 * CHUNK // 2
+    assert len(proxy.methods("POST")) == 1
+
+
+def test_a_session_that_the_registry_drops_is_begun_anew(proxy: Proxy, plain: RealRegistry, name: str):
+    def rule(seen: Seen) -> Cut | None:
+        return Cut("streamed", after=CHUNK // 2) if seen.method == "PATCH" and len(proxy.methods("PATCH")) == 5 else None
+
+    proxy.rule = rule
+    one = blob()
+    with plain.open(proxy.port) as registry:
+        upload(registry, name, one, chunk=CHUNK)
+    assert plain.checked_blob(name, one.digest) == one.content
+    assert proxy.body_bytes == SIZE + 4 * CHUNK + CHUNK // 2
+    assert len(proxy.methods("POST")) == 2
+
+
+def test_an_answer_that_is_lost_is_not_a_blob_that_is_lost(proxy: Proxy, plain: RealRegistry, name: str):
+    proxy.rule = lambda seen: Cut("answered") if seen.method == "PUT" and len(proxy.methods("PUT")) == 1 else None
+    one = blob(CHUNK)
+    with plain.open(proxy.port) as registry:
+        upload(registry, name, one, chunk=CHUNK)
+    assert proxy.body_bytes == CHUNK
+    assert plain.checked_blob(name, one.digest) == one.content
+
+
+def test_a_registry_that_stays_away_is_given_up(proxy: Proxy, plain: RealRegistry, name: str):
+    proxy.rule = lambda seen: Cut("buffered") if seen.method == "PATCH" else None
+    with plain.open(proxy.port) as registry, pytest.raises(Unreachable) as caught:
+        upload(registry, name, blob(), chunk=CHUNK)
+    assert f"127.0.0.1:{proxy.port}" in caught.value.title
+    assert len(proxy.methods("PATCH")) == HURRIED.tries
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+def test_a_busy_registry_is_asked_again(proxy: Proxy, plain: RealRegistry, name: str, status: int):
+    pauses: list[float] = []
+    patience = type(HURRIED)(tries=4, first_pause=0.01, wait=pauses.append)
+    busy = Say(status, headers={"Retry-After": "3"} if status == 429 else {})
+    proxy.rule = lambda _seen: busy if len(proxy.requests) <= 2 else None
+    with plain.open(proxy.port, patience=patience) as registry:
+        assert registry.digest_of(name, "1") is None
+    assert len(proxy.requests) == 3
+    assert len(pauses) == 2
+    assert pauses == [3.0, 3.0] if status == 429 else all(pause <= 0.02 for pause in pauses)
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 405, 413, 422])
+def test_a_no_is_not_asked_for_twice(proxy: Proxy, plain: RealRegistry, name: str, status: int):
+    proxy.rule = lambda _seen: Say(status, b'{"errors":[{"code":"DENIED","message":"no, because"}]}')
+    with plain.open(proxy.port) as registry, pytest.raises(KfjobError) as caught:
+        registry.manifest(name, "1")
+    assert caught.value.cause == "no, because"
+    assert caught.value.exit_code == {403: 4, 404: 3}.get(status, 1)
+    assert len(proxy.requests) == 1
+
+
+def test_bytes_that_are_not_what_their_digest_says_are_refused(proxy: Proxy, plain: RealRegistry, name: str):
+    proxy.rule = lambda _seen: Say(200, b"{}", {"Content-Type": OCI_MANIFEST})
+    with plain.open(proxy.port) as registry:
+        for read in (registry.manifest, registry.blob):
+            with pytest.raises(Refused, match="other bytes"):
+                read(name, sha256(b"other"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "hint"),
+    [("application/vnd.docker.distribution.manifest.v1+prettyjws", "builder"), ("application/vnd.cncf.helm", None)],
+)
+def test_what_is_no_image_is_said(proxy: Proxy, plain: RealRegistry, name: str, kind: str, hint: str | None):
+    proxy.rule = lambda _seen: Say(200, b"{}", {"Content-Type": kind})
+    with plain.open(proxy.port) as registry, pytest.raises(Refused) as caught:
+        registry.manifest(name, "1")
+    assert kind in (caught.value.cause or "")
+    assert bool(hint) == bool(caught.value.hint)
+
+
+def test_tls_and_a_user(private: RealRegistry, name: str):
+    one = blob(3 * CHUNK)
+    with private.open() as registry:
+        upload(registry, name, one, chunk=CHUNK)
+    assert private.checked_blob(name, one.digest) == one.content
+
+
+def test_nobody_and_somebody_else_are_refused(private: RealRegistry, name: str):
+    asked: list[int] = []
+
+    def wrong() -> Login:
+        asked.append(1)
+        return Login(user="AWS", password=Secret("another-secret"))
+
+    for login in (lambda: None, wrong):
+        with private.open(login=login) as registry, pytest.raises(Forbidden) as caught:
+            registry.manifest(name, "1")
+        assert "another-secret" not in str(caught.value)
+        assert caught.value.cause == "authentication required"
+    assert len(asked) == 1
+
+
+def test_a_login_that_ends_in_the_middle_is_asked_for_again(tmp_path, name: str):
+    logins = iter([known(), Login(user="AWS", password=Secret(NEXT_PASSWORD))])
+    one, sent = blob(), 0
+
+    def progress(_digest: str, done: int, _size: int) -> None:
+        nonlocal sent
+        if sent < SIZE // 2 <= done:
+            real.change_password()
+        sent = done
+
+    with real_registry(tmp_path, tls=True) as real, real.open(login=lambda: next(logins)) as registry:
+        upload(registry, name, one, chunk=CHUNK, progress=progress)
+        assert next(logins, None) is None
+        assert registry.blob(name, one.digest) == one.content
+
+
+def test_a_registry_with_an_unknown_authority_is_not_spoken_to(private: RealRegistry):
+    untrusting = Registry(Endpoint(url=f"https://{private.host}"), login=known, patience=HURRIED)
+    with untrusting as registry, pytest.raises(Unreachable, match="not to be trusted") as caught:
+        registry.manifest("a", "1")
+    assert "certs.d" in (caught.value.hint or "")
+
+
+def test_a_registry_that_is_not_there_is_said():
+    absent = Registry(Endpoint(url=f"http://127.0.0.1:{free_port()}"), patience=HURRIED)
+    with absent as registry, pytest.raises(Unreachable, match="does not answer") as caught:
+        registry.manifest("a", "1")
+    assert "refused" in (caught.value.cause or "")
+
+
+def test_tokens_are_fetched_for_what_is_wanted_and_again_when_they_end(tmp_path, name: str):
+    with token_server(tmp_path) as tokens, real_registry(tmp_path, auth=tokens.configuration()) as real:
+        one = blob(CHUNK)
+        with real.open(login=known) as registry:
+            upload(registry, name, one)
+            assert mount(registry, f"{name}-copy", one.digest, source=name)
+            assert registry.has_blob(f"{name}-copy", one.digest)
+            assert tokens.asked == [
+                [f"repository:{name}:pull,push"],
+                [f"repository:{name}-copy:pull,push", f"repository:{name}:pull"],
+                [f"repository:{name}-copy:pull"],
+            ]
+            tokens.life = -100  # the registry finds it too old; the client was told it lives for minutes
+            with pytest.raises(Forbidden):
+                registry.has_blob(name, one.digest)
+            tokens.life = 300
+            assert registry.has_blob(name, one.digest)
+            tokens.password = NEXT_PASSWORD
+            with pytest.raises(Forbidden) as caught:
+                registry.has_blob("another", one.digest)
+            assert PASSWORD not in str(caught.value)
+
+
+def test_a_login_is_not_sent_to_where_the_registry_redirects(
+    proxy: Proxy, private: RealRegistry, plain: RealRegistry, name: str
+):
+    one = blob(100)
+    with plain.open() as registry:
+        upload(registry, name, one)
+    elsewhere = f"http://127.0.0.1:{plain.port}/v2/{name}/blobs/{one.digest}"
+    seen: list[Seen] = []
+
+    def rule(request: Seen) -> Say | None:
+        seen.append(request)
+        challenge = {"WWW-Authenticate": 'Basic realm="x"'}
+        return Say(307, headers={"Location": elsewhere}) if "Authorization" in request.headers else Say(401, headers=challenge)
+
+    proxy.rule = rule
+    with proxy_before(plain.port) as second:
+        elsewhere = elsewhere.replace(str(plain.port), str(second.port))
+        with plain.open(proxy.port, login=known) as registry:
+            assert registry.blob(name, one.digest) == one.content
+        assert "Authorization" in seen[-1].headers
+        assert ["Authorization" in request.headers for request in second.requests] == [False]
+
+
+def test_a_blob_goes_from_registry_to_registry(proxy: Proxy, plain: RealRegistry, private: RealRegistry, name: str):
+    one = blob()
+    with private.open() as source, plain.open(proxy.port) as target:
+        upload(source, name, one)
+        proxy.rule = lambda seen: (
+            Cut("buffered", after=10) if seen.method == "PATCH" and len(proxy.methods("PATCH")) in (3, 9) else None
+        )
+        upload(target, name, RemoteBlob(digest=one.digest, size=SIZE, registry=source, repository=name), chunk=CHUNK)
+    assert hashlib.sha256(plain.checked_blob(name, one.digest)).hexdigest() == one.digest.removeprefix("sha256:")
+    assert proxy.body_bytes == SIZE + 20
+
+
+def test_a_mount_that_the_registry_does_not_want(plain: RealRegistry, name: str):
+    with plain.open() as registry:
+        assert not mount(registry, name, sha256(b"nowhere"), source="team/nothing")

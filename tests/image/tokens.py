@@ -1,0 +1,114 @@
+"""A token server for a registry (distribution specification, token authentication), as a cloud's registry has one."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+import threading
+import time
+import uuid
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+
+from tests.image.registries import PASSWORD, USER
+
+
+@dataclass
+class TokenServer:
+    port: int
+    folder: Path
+    life: float = 300.0
+    password: str = PASSWORD
+    asked: list[list[str]] = field(default_factory=list)  # the scopes of each token
+
+    def configuration(self) -> dict[str, Any]:
+        """For the registry."""
+        bundle = str(self.folder / "tokens.pem")
+        return {
+            "token": {
+                "realm": f"http://127.0.0.1:{self.port}/token",
+                "service": "test",
+                "issuer": "tests",
+                "rootcertbundle": bundle,
+            }
+        }
+
+
+@contextmanager
+def token_server(folder: Path) -> Iterator[TokenServer]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    certificate = _self_signed(key)
+    (folder / "tokens.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_args: object) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            asked = parse_qs(urlsplit(self.path).query)
+            expected = b64encode(f"{USER}:{tokens.password}".encode()).decode()
+            if self.headers.get("Authorization") != f"Basic {expected}":
+                self.send_response(401)
+                self.end_headers()
+                return
+            tokens.asked.append(asked.get("scope", []))
+            token = _signed(key, certificate, asked.get("scope", []), tokens.life)
+            body = json.dumps({"token": token, "expires_in": 300}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    tokens = TokenServer(server.server_address[1], folder)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield tokens
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _self_signed(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "tests")])
+    now, day = dt.datetime.now(dt.UTC), dt.timedelta(days=1)
+    made = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    made = made.serial_number(1).not_valid_before(now - day).not_valid_after(now + day)
+    return made.sign(key, hashes.SHA256())
+
+
+def _signed(key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate, scopes: list[str], life: float) -> str:
+    access = []
+    for scope in scopes:
+        kind, name, actions = scope.split(":")
+        access.append({"type": kind, "name": name, "actions": actions.split(",")})
+    der = certificate.public_bytes(serialization.Encoding.DER)
+    now = int(time.time())
+    head = {"typ": "JWT", "alg": "ES256", "x5c": [base64.b64encode(der).decode()]}
+    times = {"exp": now + int(life), "nbf": now - 10, "iat": now - 10}
+    said = {"iss": "tests", "sub": USER, "aud": "test", "jti": uuid.uuid4().hex, "access": access, **times}
+    text = f"{_encoded(head)}.{_encoded(said)}"
+    r, s = decode_dss_signature(key.sign(text.encode(), ec.ECDSA(hashes.SHA256())))
+    return f"{text}.{_raw(r.to_bytes(32) + s.to_bytes(32))}"
+
+
+def _encoded(value: dict[str, Any]) -> str:
+    return _raw(json.dumps(value).encode())
+
+
+def _raw(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()

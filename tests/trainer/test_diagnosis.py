@@ -1,0 +1,80 @@
+"""Dry runs, the profiler's window, memory that does not suffice, deterministic mode."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from kfjob.spec.train import TrainSpec
+from kfjob.trainer.dry_run import memory, parts
+from kfjob.trainer.model import meta_model
+from kfjob.trainer.profile import advice
+
+
+def test_a_dry_run_needs_neither_data_nor_ranks(monkeypatch):
+    command = [sys.executable, "-m", "kfjob.trainer", "--model=llama-2-70b", "--data=nowhere", "--max-steps=5", "--dry-run"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    lines = done.stdout.splitlines()
+    assert lines[0] == "LlamaForCausalLM with 68976648192 parameters, 82 wrap units and the root"
+    assert any("0 … 79 (80): LlamaDecoderLayer, 855654400 parameters  <- unit" in line for line in lines)
+    assert "embedding and head stand in units of their own" in lines
+
+
+def test_tied_ones_stand_in_the_root():
+    spec = TrainSpec(model="qwen2-1.5b", data="-", max_steps=1)
+    lines = list(parts(meta_model(spec), spec))
+    assert lines[0] == "Qwen2ForCausalLM with 1543714304 parameters, 28 wrap units and the root"
+    assert lines[-1] == "embedding and head stand in the root unit, for they are one parameter"
+
+
+def test_the_memory_table_has_every_strategy():
+    spec = TrainSpec(model="llama-3-8b", data="-", max_steps=1, sharding="hybrid")
+    rows = {line.split()[0]: line.split() for line in memory(spec, 16, 8) if line.startswith("  ")}
+    table = {line.split()[0]: line for line in list(memory(spec, 16, 8))[:10] if line.startswith("  ")}
+    assert "<- this one" in table["hybrid"]
+    parameters = {scheme: float(line.split()[1]) for scheme, line in table.items() if scheme != "strategy"}
+    assert set(parameters) == {"ddp", "full", "shard_grad_op", "hybrid", "zero-0", "zero-1", "zero-2", "zero-3"}
+    assert parameters["full"] == pytest.approx(parameters["ddp"] / 16, abs=1e-3)
+    assert parameters["hybrid"] == pytest.approx(parameters["ddp"] / 8, abs=1e-3)
+    assert len(rows["full"]) == 9  # the last table: a name and eight world sizes
+
+
+def test_the_profilers_window_is_a_chrome_trace(workers, tiny, tmp_path):
+    spec = tiny | {"strategy": "fsdp", "profile_from": 3, "profile_steps": 2, "profile_dir": str(tmp_path / "p")}
+    workers.run("trained", {"spec": spec}, world_size=2)
+    assert sorted(path.name for path in (tmp_path / "p").iterdir()) == ["steps-3-4-rank-0.json", "steps-3-4-rank-1.json"]
+    trace = json.loads((tmp_path / "p" / "steps-3-4-rank-0.json").read_text())
+    updates = [event for event in trace["traceEvents"] if event.get("name") == "Optimizer.step#AdamW.step"]
+    assert len(updates) == 2
+
+
+def test_a_window_that_the_run_does_not_fill(workers, tiny, tmp_path):
+    spec = tiny | {"strategy": "none", "profile_from": 5, "profile_steps": 9, "profile_dir": str(tmp_path)}
+    workers.run("trained", {"spec": spec})
+    assert [path.name for path in tmp_path.iterdir()] == ["steps-5-end-rank-0.json"]
+
+
+def test_memory_that_does_not_suffice_is_told_in_numbers(workers, tiny, tmp_path):
+    """The allocator's error is thrown by the test: there is no GPU whose memory could run out."""
+    spec = tiny | {"strategy": "ddp", "profile_dir": str(tmp_path)}
+    (said,) = workers.run("without_memory", {"spec": spec})
+    lines = said.splitlines()
+    assert lines[0] == "error: the GPU's memory does not suffice"
+    assert lines[1] == "  cause: CUDA out of memory. Tried to allocate 20.00 GiB."
+    assert lines[2].strip().startswith("needs about 0.00 GiB on each of 1 ranks: ")
+    assert lines[-1].startswith("hint: try `activation_checkpointing: true`, then `micro_batch_size: 2` with ")
+
+
+def test_advice_does_not_repeat_what_is_done():
+    spec = TrainSpec(model="llama-3-8b", data="-", max_steps=1, activation_checkpointing=True, cpu_offload=True)
+    assert advice(spec) == "try more ranks or a shorter `sequence_length`"
+
+
+def test_deterministic_mode_is_torchs_own(tmp_path):
+    program = "import torch\nfrom kfjob.trainer import run\nrun._be_deterministic()\nimport os\n"
+    program += "print(torch.are_deterministic_algorithms_enabled(), os.environ['CUBLAS_WORKSPACE_CONFIG'])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.split() == ["True", ":4096:8"]

@@ -1,0 +1,149 @@
+"""The loss: transformers' own, whatever is padded, packed, accumulated or done in chunks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from kfjob.spec.train import TrainSpec
+from kfjob.trainer.data.documents import Document
+from kfjob.trainer.data.packing import IGNORE, best_fit, joined
+from kfjob.trainer.distributed import Ranks
+from kfjob.trainer.loss import ChunkedCrossEntropy, batch_of, counted, token_loss
+from kfjob.trainer.model import build_model
+from kfjob.trainer.strategies import Single
+
+SMALL = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+FAMILIES = {
+    "llama": {"architecture": "llama", "num_key_value_heads": 2},
+    "mistral": {"architecture": "mistral", "sliding_window": 7},
+    "qwen2": {"architecture": "qwen2", "tie_word_embeddings": True},
+    "gpt_neox": {"architecture": "gpt_neox", "rotary_pct": 0.25},
+}
+CPU = torch.device("cpu")
+
+
+ALONE = Ranks(rank=0, world_size=1, local_rank=0, local_world_size=1, device=CPU, run_id="")
+
+
+def built(**changes):
+    given = {"model": SMALL | FAMILIES["llama"], "data": "-", "max_steps": 10, "sequence_length": 8, "precision": "fp32"}
+    spec = TrainSpec(**given | changes)
+    torch.manual_seed(0)
+    return build_model(spec, Single(spec, ALONE), CPU)
+
+
+def drawn(samples, length):
+    return torch.randint(0, 64, (samples, length), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("chunk", [0, 5, 1024])
+def test_loss_is_that_of_transformers(family, chunk):
+    model = built(model=SMALL | FAMILIES[family], loss_chunk=chunk)
+    samples = drawn(3, 33)
+    labels = samples.clone()
+    labels[1, 4:19] = labels[2, :7] = IGNORE
+    theirs = built(model=SMALL | FAMILIES[family], loss_chunk=0)(input_ids=samples, labels=labels).loss
+    targets = labels[:, 1:]
+    ours = token_loss(model, samples[:, :-1], targets) / counted(targets)
+    assert ours.item() == pytest.approx(theirs.item(), abs=1e-5)
+    assert model(input_ids=samples).logits.shape == (3, 33, 64)  # who calls the model gets logits, chunks or not
+
+
+def test_tokens_count_alike_in_whatever_micro_batches():
+    """The mean of the micro-batches' means would differ: one has 8 tokens that count, the other 2."""
+    model = built()
+    samples = drawn(2, 9)
+    inputs, targets = samples[:, :-1], samples[:, 1:].clone()
+    targets[1, 2:] = IGNORE
+    whole = token_loss(model, inputs, targets) / counted(targets)
+    parts = [token_loss(model, inputs[i : i + 1], targets[i : i + 1]) for i in range(2)]
+    assert counted(targets) == 10
+    assert sum(part.item() for part in parts) / 10 == pytest.approx(whole.item(), abs=1e-6)
+    assert abs((parts[0].item() / 8 + parts[1].item() / 2) / 2 - whole.item()) > 1e-3
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_chunks_change_neither_loss_nor_gradients(family, precision):
+    samples = drawn(2, 41)
+    inputs, targets = samples[:, :-1], samples[:, 1:].clone()
+    targets[0, 3:20] = IGNORE
+    found = []
+    for chunk in (0, 7):
+        model = built(model=SMALL | FAMILIES[family], loss_chunk=chunk)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bf16"):
+            loss = token_loss(model, inputs, targets) / counted(targets)
+        loss.backward()
+        found.append((loss.item(), {name: parameter.grad for name, parameter in model.named_parameters()}))
+    (whole, gradients), (chunked, others) = found
+    near = 1e-6 if precision == "fp32" else 2e-3
+    assert chunked == pytest.approx(whole, abs=near)
+    for name, gradient in gradients.items():
+        assert torch.allclose(others[name], gradient, atol=near * 5, rtol=0), name
+
+
+def test_gradients_of_chunks_are_derivatives():
+    """Of hidden states, weight and bias; some targets count for nothing, and the last chunk is shorter than the others."""
+    hidden = torch.randn(11, 5, requires_grad=True, generator=torch.Generator().manual_seed(2))
+    weight = torch.randn(9, 5, requires_grad=True, generator=torch.Generator().manual_seed(3))
+    bias = torch.randn(9, requires_grad=True, generator=torch.Generator().manual_seed(4))
+    targets = torch.tensor([0, 8, IGNORE, 3, 3, 1, 2, IGNORE, 7, 5, 6])
+    plain = torch.nn.functional.cross_entropy(
+        torch.nn.functional.linear(hidden, weight, bias), targets, ignore_index=IGNORE, reduction="sum"
+    )
+    expected = torch.autograd.grad(plain * 3, (hidden, weight, bias))
+    loss = ChunkedCrossEntropy.apply(hidden, weight, bias, targets, 4)
+    assert loss.item() == pytest.approx(plain.item(), abs=1e-5)
+    for ours, theirs in zip(torch.autograd.grad(loss * 3, (hidden, weight, bias)), expected, strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-5)
+
+
+def test_logits_never_stand_whole():
+    """The largest tensor that is made: a chunk's logits, not those of all tokens."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Largest(TorchDispatchMode):
+        elements = 0
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None) -> object:
+            result = function(*args, **(kwargs or {}))
+            if isinstance(result, torch.Tensor):
+                self.elements = max(self.elements, result.numel())
+            return result
+
+    samples = drawn(4, 65)
+    largest = {}
+    for chunk in (0, 32):
+        model = built(model=SMALL | FAMILIES["llama"] | {"vocab_size": 4096}, loss_chunk=chunk, sequence_length=64)
+        with Largest() as watched:
+            token_loss(model, samples[:, :-1], samples[:, 1:]).backward()
+        largest[chunk] = watched.elements
+    assert largest == {0: 4 * 64 * 4096, 32: 32 * 4096}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_documents_in_one_sample_do_not_see_each_other(family):
+    """The loss of documents packed together is the sum of their losses alone, and so are the gradients."""
+    draw = np.random.default_rng(3)
+    sizes = [9, 17, 2, 30, 5, 12, 24, 3]
+    documents = [Document(draw.integers(0, 64, size + 1)) for size in sizes]
+    bins = best_fit(sizes, 40)
+    assert any(len(numbers) > 2 for numbers in bins)
+    samples = np.stack([joined((documents[n] for n in numbers), 40, padding=0, positions=True) for numbers in bins])
+    packed = built(model=SMALL | FAMILIES[family])
+    together = token_loss(packed, *batch_of(samples, CPU))
+    together.backward()
+    alone = built(model=SMALL | FAMILIES[family])
+    losses = [
+        token_loss(alone, *batch_of(joined([document], size, padding=0, positions=False)[None], CPU))
+        for document, size in zip(documents, sizes, strict=True)
+    ]
+    torch.stack(losses).sum().backward()
+    assert together.item() == pytest.approx(sum(loss.item() for loss in losses), rel=1e-6)
+    for ours, theirs in zip(packed.parameters(), alone.parameters(), strict=True):
+        assert torch.allclose(ours.grad, theirs.grad, atol=2e-5)
+    crossing = token_loss(packed, *batch_of(samples, CPU)._replace(positions=None))
+    assert abs(crossing.item() - together.item()) > 1e-2

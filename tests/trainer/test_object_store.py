@@ -1,0 +1,148 @@
+"""Checkpoints on S3, for which moto's server stands in: no rename, so the manifest is what makes a checkpoint visible."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from kfjob.errors import KfjobError
+from kfjob.trainer.manifest import NAME, Manifest
+from kfjob.trainer.storage import storage_of
+
+URL = "s3://bucket/jobs/one"
+
+
+@pytest.fixture(scope="module")
+def store():
+    """The environment of those who use it."""
+    from moto.moto_server.threaded_moto_server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield {
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "AWS_ACCESS_KEY_ID": "x",
+        "AWS_SECRET_ACCESS_KEY": "x",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    server.stop()
+
+
+@pytest.fixture
+def bucket(store, monkeypatch, request):
+    """A file system with an empty bucket of the test's own."""
+    from s3fs import S3FileSystem  # type: ignore[import-untyped]
+
+    for name, value in store.items():
+        monkeypatch.setenv(name, value)
+    fs = S3FileSystem(skip_instance_cache=True, use_listings_cache=False)
+    if fs.exists("bucket"):
+        fs.rm("bucket/jobs", recursive=True) if fs.exists("bucket/jobs") else None
+    else:
+        fs.mkdir("bucket")
+    return fs
+
+
+def entries(fs: Any, *parts: str) -> list[str]:
+    return sorted(path.rpartition("/")[2] for path in fs.ls("/".join(("bucket/jobs/one", *parts)), detail=False))
+
+
+def losses(result):
+    return [result["losses"][step] for step in sorted(result["losses"], key=int)]
+
+
+def test_written_by_two_ranks_and_gone_on_with_by_one(workers, tiny, store, bucket):
+    spec = tiny | {"strategy": "fsdp", "checkpoint_dir": URL, "checkpoint_every": 1, "keep_last": 2}
+    (plain, _) = workers.run("trained", {"spec": spec | {"checkpoint_dir": None}}, world_size=2)
+    first = workers.run("trained", {"spec": spec, "environment": store, "stop_after": 3}, world_size=2)[0]
+    assert first["outcome"]["checkpoint"] == f"{URL}/step-000003"
+    assert entries(bucket) == ["step-000002", "step-000003"]
+    attempt, manifest = entries(bucket, "step-000003")
+    assert manifest == NAME
+    assert entries(bucket, "step-000003", attempt) == [".metadata", "__0_0.distcp", "__1_0.distcp"]
+    second = workers.run("trained", {"spec": spec, "environment": store}, world_size=2)[0]
+    assert losses(first) + losses(second) == losses(plain)
+    bucket.rm("bucket/jobs/one/step-000006", recursive=True)
+    (alone,) = workers.run("trained", {"spec": spec | {"strategy": "none", "micro_batch_size": 8}, "environment": store})
+    assert losses(alone) == pytest.approx(losses(plain)[5:], abs=2e-6)
+
+
+def test_damage_is_seen_and_the_one_before_taken(workers, tiny, store, bucket):
+    spec = tiny | {"strategy": "none", "checkpoint_dir": URL, "checkpoint_every": 3}
+    workers.run("trained", {"spec": spec, "environment": store})
+    (path,) = bucket.glob("bucket/jobs/one/step-000006/*/__0_0.distcp")
+    content = bytearray(bucket.cat_file(path))
+    content[5000] ^= 1
+    bucket.pipe_file(path, bytes(content))
+    assert workers.run("found", {"folder": URL}) == ["step-000003"]
+    assert [name[:19] for name in entries(bucket)] == ["damaged-step-000006", "step-000003"]
+    bucket.rm_file("bucket/jobs/one/step-000003/manifest.json")  # as a kill before the commit leaves it
+    assert workers.run("found", {"folder": URL}) == [None]
+    storage_of(URL).prepare()
+    assert [name[:7] for name in entries(bucket)] == ["damaged"]
+
+
+def about(step, **changes):
+    body = {"step": step, "loss": 0.0, "run_id": "", "global_batch": 1, "parameters": {}, "data_identity": {}}
+    return Manifest(**body | {"data_position": {}, "spec": {}, "torch_version": "0"} | changes)
+
+
+def put(step, token, content):
+    """A save of one rank with one file."""
+    from kfjob.trainer.manifest import describe
+
+    storage = storage_of(URL)
+    staging = storage.stage(f"step-{step:06d}", token)
+    (staging / "part").write_bytes(content)
+    files = {"part": describe(staging / "part")}
+    storage.put(staging, f"step-{step:06d}", token, ["part"])
+    assert not staging.exists()
+    return storage, staging, about(step, files=files)
+
+
+def test_a_second_save_of_a_step_is_invisible_until_its_manifest_is_there(bucket):
+    storage, staging, manifest = put(1, "first", b"one")
+    assert storage.names() == []
+    storage.commit(staging, "step-000001", "first", manifest)
+    storage, staging, manifest = put(1, "second", b"two")
+    assert storage.read("step-000001").shards == "first"
+    assert storage.damage("step-000001", storage.read("step-000001")) is None
+    storage.commit(staging, "step-000001", "second", manifest)
+    assert storage.read("step-000001").shards == "second"
+    assert entries(bucket, "step-000001") == [NAME, "second"]
+    put(1, "third", b"killed")
+    storage.prepare()
+    assert entries(bucket, "step-000001") == [NAME, "second"]
+    storage.discard("step-000001")
+    assert storage.names() == []
+
+
+def test_what_was_not_put_there_is_not_committed(bucket):
+    storage, staging, manifest = put(1, "first", b"one")
+    bucket.pipe_file("bucket/jobs/one/step-000001/first/part", b"on")
+    with pytest.raises(KfjobError, match="has not all that was put there: part"):
+        storage.commit(staging, "step-000001", "first", manifest)
+    assert storage.names() == []
+
+
+def test_how_a_run_ended_stands_beside(bucket):
+    storage = storage_of(URL)
+    assert storage.write("outcome.json", json.dumps({"outcome": "failed"}), overwrite=False)
+    assert not storage.write("outcome.json", "{}", overwrite=False)
+    assert storage.write("outcome.json", json.dumps({"outcome": "finished"}), overwrite=True)
+    assert json.loads(bucket.cat_file("bucket/jobs/one/outcome.json")) == {"outcome": "finished"}
+    storage.remove("outcome.json")
+    storage.remove("outcome.json")
+    assert not bucket.exists("bucket/jobs/one/outcome.json")
+
+
+def test_a_store_that_does_not_answer_and_one_that_nobody_knows(bucket):
+    with pytest.raises(KfjobError, match="cannot use `s3://no-such-bucket/x`"):
+        storage_of("s3://no-such-bucket/x").write("outcome.json", "{}", overwrite=True)
+    with pytest.raises(KfjobError, match="cannot use `nothing://x`"):
+        storage_of("nothing://x").prepare()

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from kfjob.errors import KfjobError
+from kfjob.spec.train import TrainSpec
+from kfjob.trainer import flops
+from kfjob.trainer.reports import open_reports
+
+# tokens/s of a GPU, what is counted, and the MFU that was published with it, in per cent
+TITAN_8B = {"parameters": 8_030_261_248, "embedding": 128_256 * 4096, "layers": 32, "heads": 32, "head_dim": 128}
+FOUNDRY = {"embedding": 0, "layers": 24, "heads": 16, "head_dim": 128, "parameters": 1_315_950_592}
+FOUNDRY_7B = {"embedding": 0, "layers": 32, "heads": 32, "head_dim": 128, "parameters": 6_658_859_008}
+
+
+@pytest.mark.parametrize(
+    ("tokens_per_second", "counted", "sequence_length", "published"),
+    [
+        (5762, TITAN_8B, 8192, 33.7),  # torchtitan, 8 H100, eager
+        (6667, TITAN_8B, 8192, 39.0),  # compiled
+        (45455, FOUNDRY, 2048, 41.8),  # llm-foundry, 8 H100, 1.3B
+        (38535, FOUNDRY | {"parameters": 1_315_950_592 + 2048 * 2048}, 4096, 40.3),  # its positions are learnt: more of them
+        (10643, FOUNDRY_7B, 2048, 46.4),
+    ],
+)
+def test_published_utilisations_are_reproduced(tokens_per_second, counted, sequence_length, published):
+    peak = flops.peak("NVIDIA H100 80GB HBM3", "bf16")
+    per_token = flops.per_token(**counted, sequence_length=sequence_length)
+    assert 100 * tokens_per_second * per_token / peak == pytest.approx(published, abs=0.1)
+
+
+def test_peaks_are_of_the_card_and_the_precision():
+    assert flops.peak("NVIDIA H200", "bf16") == 989e12
+    assert flops.peak("NVIDIA H100 PCIe", "bf16") == 756e12
+    assert flops.peak("NVIDIA A100-SXM4-40GB", "bf16-true") == 312e12
+    assert flops.peak("NVIDIA A10G", "bf16") != flops.peak("NVIDIA A10", "bf16")
+    assert flops.peak("NVIDIA H200", "fp32") is None
+    assert flops.peak("Some other card", "bf16") is None
+
+
+def test_a_tied_embedding_is_multiplied_and_counts():
+    class Model:
+        class config:  # noqa: N801 -- as transformers has it
+            num_attention_heads, num_hidden_layers, hidden_size, vocab_size = 4, 2, 32, 320
+            tie_word_embeddings = True
+
+    assert flops.of_model(Model(), 1000, 16) == 6 * 1000 + 12 * 2 * 32 * 16
+    Model.config.tie_word_embeddings = False
+    assert flops.of_model(Model(), 20000, 16) == 6 * (20000 - 320 * 32) + 12 * 2 * 32 * 16
+
+
+def told(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_json_lines_of_the_chosen_rank(workers, tiny, tmp_path):
+    spec = tiny | {
+        "strategy": "fsdp",
+        "metrics_file": str(tmp_path / "m" / "figures.jsonl"),
+        "checkpoint_dir": str(tmp_path / "c"),
+        "log_rank": 1,
+        "eval_every": 3,
+        "peak_tflops": 1e-3,
+    }
+    results = workers.run("trained", {"spec": spec}, world_size=2)
+    lines = told(tmp_path / "m" / "figures.jsonl")
+    steps = [line for line in lines if "loss" in line]
+    assert {line["step"]: line["loss"] for line in steps} == {int(step): loss for step, loss in results[0]["losses"].items()}
+    for line in steps:
+        assert line["tokens_per_second"] == pytest.approx(16 * line["samples_per_second"])
+        assert line["tokens_per_second_per_device"] == pytest.approx(line["tokens_per_second"] / 2)
+        assert line["mfu"] > 0
+        assert line["grad_norm"] > 0
+        assert line["peak_memory"] > 2**20
+    assert [line["step"] for line in lines if "eval_loss" in line] == [3, 6]
+    assert [line["checkpoint"] for line in lines if "checkpoint" in line] == [str(tmp_path / "c" / "step-000006")]
+
+
+def test_a_rank_that_is_not_there_cannot_be_chosen(workers, tiny):
+    assert "error: there is no rank 2 among 1\n  --> log_rank" in workers.run("refused", {"spec": tiny | {"log_rank": 2}})[0]
+
+
+def test_tensorboard_gets_every_figure(workers, tiny, tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
+
+    spec = tiny | {"strategy": "none", "tensorboard_dir": str(tmp_path)}
+    (result,) = workers.run("trained", {"spec": spec})
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    losses = {str(event.step): event.value for event in events.Scalars("loss")}
+    assert losses == {step: pytest.approx(loss) for step, loss in result["losses"].items()}
+    assert set(events.Tags()["scalars"]) >= {"lr", "grad_norm", "tokens_per_second_per_device", "peak_memory"}
+
+
+def leveldb_log(content):
+    """The records of a log in LevelDB's format, after W&B's own 7 bytes: blocks of 32 KiB, parts with a checksum of 4 bytes, a
+    length of 2 and a kind (whole, first, middle, last) of 1."""
+    at, whole = 7, b""
+    content = bytes(7) + content
+    while at < len(content):
+        if 2**15 - at % 2**15 < 7:
+            at += 2**15 - at % 2**15
+            continue
+        length, kind = int.from_bytes(content[at + 4 : at + 6], "little"), content[at + 6]
+        if kind == 0:
+            at += 2**15 - at % 2**15
+            continue
+        whole += content[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):
+            yield whole
+            whole = b""
+
+
+def test_weights_and_biases_offline(workers, tiny, tmp_path, monkeypatch):
+    """The run's own file has entity, project, figures and both artifacts; nothing leaves the machine."""
+    from wandb.proto import wandb_internal_pb2
+
+    record_of: Any = vars(wandb_internal_pb2)["Record"]
+    spec = tiny | {"strategy": "none", "checkpoint_dir": str(tmp_path / "c"), "checkpoint_every": 3}
+    spec |= {"wandb_project": "fabric_llama", "wandb_entity": "somebody", "wandb_log_model": "all"}
+    environment = {"WANDB_MODE": "offline", "WANDB_DIR": str(tmp_path / "w"), "WANDB_DATA_DIR": str(tmp_path / "d")}
+    environment |= {"WANDB_CACHE_DIR": str(tmp_path / "k"), "WANDB_CONFIG_DIR": str(tmp_path / "g")}
+    (tmp_path / "w").mkdir()
+    (result,) = workers.run("trained", {"spec": spec, "environment": environment})
+    (path,) = tmp_path.glob("w/wandb/offline-run-*/run-*.wandb")
+    records = [record_of.FromString(data) for data in leveldb_log(path.read_bytes()[7:])]
+    (run,) = [record.run for record in records if record.HasField("run")]
+    assert (run.project, run.entity) == ("fabric_llama", "somebody")
+    losses = {}
+    for record in records:
+        row = {item.key or item.nested_key[0]: json.loads(item.value_json) for item in record.history.item}
+        if "loss" in row:
+            losses[str(row["step"])] = row["loss"]
+    assert losses == result["losses"]
+    requests = [record.request.log_artifact.artifact for record in records if record.request.HasField("log_artifact")]
+    artifacts = [record.artifact for record in records if record.HasField("artifact")] + requests
+    assert [artifact.name for artifact in artifacts] == [f"checkpoint-{run.run_id}"] * 2
+    assert [sorted(artifact.aliases) for artifact in artifacts] == [["latest", "step-000003"], ["latest", "step-000006"]]
+
+
+@pytest.mark.parametrize(("field", "package"), [("tensorboard_dir", "tensorboard"), ("wandb_project", "wandb")])
+def test_a_package_that_is_missing_is_named(monkeypatch, tmp_path, field, package):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    spec = TrainSpec(**{"model": "micro-llama", "data": "-", "max_steps": 1, "sequence_length": 16, field: str(tmp_path)})
+    with pytest.raises(KfjobError) as raised:
+        open_reports(spec, log_rank=True)
+    assert str(raised.value) == (
+        f"error: `{field}` needs the package {package}\n  --> {field}\nhint: pip install 'kfjob[tracking]' in the image"
+    )
+
+
+def test_other_ranks_open_nothing(tmp_path):
+    spec = TrainSpec(model="micro-llama", data="-", max_steps=1, sequence_length=16, metrics_file=str(tmp_path / "m"))
+    with open_reports(spec, log_rank=False) as reports:
+        reports.figures(1, loss=1.0)
+    assert list(tmp_path.iterdir()) == []

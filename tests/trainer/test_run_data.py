@@ -1,0 +1,114 @@
+"""Runs on data of every kind: padded and packed samples count alike on any number of ranks; evaluations and their times."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kfjob.spec.train import TrainSpec
+from kfjob.trainer.evaluate import evaluation_due
+from tests.trainer.test_run import losses, stopped_and_resumed
+
+SAME = 2e-6
+"""Of a loss near 6 in fp32 this is what the order of additions may change."""
+
+
+@pytest.fixture(scope="module")
+def chat(tiny, chat_folder):
+    """Conversations of 8 to 90 tokens, of which about half are learnt."""
+    return tiny | {"data": str(chat_folder), "data_format": "chat", "sequence_length": 96, "lr": 1e-3}
+
+
+@pytest.mark.parametrize("steps", [12, pytest.param(50, marks=pytest.mark.long)])
+@pytest.mark.parametrize("packing", ["pad", "documents"])
+def test_unequal_samples_count_alike_on_any_number_of_ranks(workers, chat, packing, steps):
+    """Micro-batches differ in the number of tokens that count: a mean of means would be off by 0.01."""
+    spec = chat | {"packing": packing, "max_steps": steps, "sequence_length": 96 if packing == "pad" else 128}
+    (reference,) = workers.run("trained", {"spec": spec | {"strategy": "none", "micro_batch_size": 8}})
+    for world_size, change in (
+        (1, {"strategy": "none", "micro_batch_size": 2, "gradient_accumulation_steps": 4}),
+        (2, {"strategy": "ddp", "micro_batch_size": 1, "gradient_accumulation_steps": 4}),
+        (2, {"strategy": "fsdp", "micro_batch_size": 2, "gradient_accumulation_steps": 2}),
+    ):
+        results = workers.run("trained", {"spec": spec | change}, world_size=world_size)
+        assert losses(results[0]) == pytest.approx(losses(reference), abs=SAME, rel=0)
+    assert losses(reference)[-1] < losses(reference)[0] - 0.3
+
+
+@pytest.mark.parametrize("kind", ["chat", "tokens-chat", "parquet"])
+def test_resuming_packed_samples_changes_no_bit(request, workers, chat, tmp_path, kind):
+    changes = {
+        "chat": {},
+        "tokens-chat": {"data": "tokenised_chat", "data_format": "text"},
+        "parquet": {"data": "parquet_folder", "data_format": "text", "packing": "documents"},
+    }
+    change = changes[kind]
+    if "data" in change:
+        change["data"] = str(request.getfixturevalue(change["data"]))
+    spec = chat | change | {"strategy": "fsdp"}
+    whole, all_batches, _ = stopped_and_resumed(workers, spec, [(2, None)], folder=tmp_path / "whole")
+    parts, met_batches, outcome = stopped_and_resumed(workers, spec, [(2, 2), (2, 3), (2, None)], folder=tmp_path / "parts")
+    assert outcome["step"] == 6
+    assert parts == whole
+    assert met_batches == all_batches
+
+
+@pytest.mark.parametrize("packing", ["stream", "documents"])
+def test_evaluations_answer_the_same_to_the_bit(workers, tiny, packing):
+    """21 samples in batches of 2: the last one is half full, and four ranks have unequal numbers of them."""
+    spec = tiny | {"eval_every": 1, "eval_batches": 11, "eval_batch_size": 2, "packing": packing, "sequence_length": 64}
+    ((loss, tokens),) = workers.run("evaluated", {"spec": spec | {"strategy": "none"}})
+    for world_size, strategy in ((2, "ddp"), (2, "fsdp"), (4, "fsdp")):
+        results = workers.run("evaluated", {"spec": spec | {"strategy": strategy}}, world_size=world_size)
+        assert results == [[loss, tokens]] * world_size
+
+
+def due_steps(steps, **spec):
+    parsed = TrainSpec(model="micro-llama", data="-", max_steps=steps, sequence_length=8, **spec)
+    return [step for step in range(1, steps + 1) if evaluation_due(step, parsed, 8, 100)]
+
+
+def test_evaluations_in_the_middle_and_at_the_end_of_epochs():
+    """100 samples in batches of 8: an epoch ends within the 13th step, its middle is in the 7th."""
+    assert due_steps(26, evals_per_epoch=2) == [7, 13, 19, 25]
+    assert due_steps(26, evals_per_epoch=1, eval_every=10) == [10, 13, 20, 25]
+    assert due_steps(26) == []
+    assert due_steps(4, evals_per_epoch=100) == [1, 2, 3, 4]  # not more than one after each step
+
+
+def test_epochs_are_evaluated_in_a_run(workers, tiny, tokenised_chat):
+    spec = tiny | {"data": str(tokenised_chat), "sequence_length": 96, "strategy": "none", "max_steps": None}
+    spec |= {"epochs": 2, "evals_per_epoch": 2, "eval_batches": 1000}
+    (result,) = workers.run("trained", {"spec": spec})
+    steps, tokens, _ = zip(*result["evaluations"], strict=True)
+    assert [round(step / steps[-1] * 4) for step in steps] == [1, 2, 3, 4]
+    assert len(set(tokens)) == 1
+
+
+def test_neither_datasets_nor_pyarrow_is_needed(tiny, tokenised_folder, tmp_path):
+    """As on a machine that has no more than torch and transformers: text, tokens and synthetic data."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys\n"
+        "for name in ('datasets', 'pyarrow', 'pandas', 'accelerate'):\n"
+        "    sys.modules[name] = None\n"
+        "from kfjob.spec.train import TrainSpec\n"
+        "from kfjob.trainer.data.sources import open_data\n"
+        "for data in sys.argv[2:]:\n"
+        "    spec = TrainSpec.model_validate_json(sys.argv[1]).model_copy(update={'data': data})\n"
+        "    print(open_data(spec, rank=0, world_size=1).train.batch(2).shape)\n"
+    )
+    spec = TrainSpec(**tiny | {"eval_every": 1}).model_dump_json()
+    done = subprocess.run(
+        [sys.executable, program, spec, tiny["data"], str(tokenised_folder), "synthetic"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        cwd=Path(__file__).parents[2],
+        env={"PYTHONPATH": "."},
+    )
+    assert (done.stdout, done.stderr) == ("(2, 2, 16)\n" * 3, "")

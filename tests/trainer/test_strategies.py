@@ -1,0 +1,131 @@
+"""Every strategy computes what one process computes, goes on to the bit after a stop, and into any other strategy."""
+
+from __future__ import annotations
+
+import pytest
+
+SAME = 2e-6
+"""Of a loss near 6 in fp32 this is what the order of additions may change."""
+ZERO = [{"strategy": "deepspeed", "zero_stage": stage} for stage in range(4)]
+FSDP = {"strategy": "fsdp"}
+ALIKE = [
+    (1, {"strategy": "dp", "micro_batch_size": 8}),
+    (2, FSDP | {"sharding": "no_shard"}),
+    (2, FSDP | {"sharding": "hybrid_shard_grad_op"}),
+    (2, FSDP | {"sharding": "hybrid", "shard_size": 1}),
+    (2, FSDP | {"accumulate": "sharded", "micro_batch_size": 1, "gradient_accumulation_steps": 4}),
+    (2, FSDP | {"prefetch": 2}),
+    (2, FSDP | {"cpu_offload": True}),
+    (2, FSDP | {"wrap": ["LlamaDecoderLayer"]}),
+    (2, FSDP | {"activation_checkpointing": True, "recompute": "cheap"}),
+    (2, FSDP | {"activation_checkpointing": True, "recompute_every": 2}),
+    (2, FSDP | {"activation_offload": True}),
+    (2, {"strategy": "ddp", "activation_offload": True, "activation_checkpointing": True}),
+    *[(2, stage) for stage in ZERO],
+    (2, ZERO[2] | {"micro_batch_size": 2, "gradient_accumulation_steps": 2}),
+    (2, ZERO[3] | {"micro_batch_size": 2, "gradient_accumulation_steps": 2}),
+    (2, ZERO[2] | {"cpu_offload": True}),
+    (2, ZERO[3] | {"cpu_offload": True}),
+]
+
+
+def said(value):
+    return " ".join(map(str, value.values())) if isinstance(value, dict) else str(value)
+
+
+def losses(result):
+    return list(result["losses"].values())
+
+
+@pytest.fixture(scope="module")
+def reference(workers, tiny):
+    """One process, a global batch of 8 in one piece."""
+    return losses(workers.run("trained", {"spec": tiny | {"strategy": "none", "micro_batch_size": 8}})[0])
+
+
+@pytest.mark.parametrize(("ranks", "change"), ALIKE, ids=said)
+def test_all_compute_the_same(workers, tiny, reference, ranks, change):
+    for result in workers.run("trained", {"spec": tiny | change}, world_size=ranks):
+        assert losses(result) == pytest.approx(reference, abs=SAME, rel=0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"strategy": "none", "micro_batch_size": 8, "precision": "fp16"},
+        {"strategy": "none", "micro_batch_size": 8, "precision": "bf16-true"},
+    ],
+    ids=said,
+)
+def test_half_precision_alone_is_near(workers, tiny, reference, change):
+    (result,) = workers.run("trained", {"spec": tiny | change})
+    assert losses(result) == pytest.approx(reference, abs=0.06, rel=0)
+    assert losses(result) != reference
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16-true"])
+@pytest.mark.parametrize("strategy", ["fsdp", "ddp"])
+def test_half_precision_of_two_ranks_is_near(workers, tiny, reference, strategy, precision):
+    spec = tiny | {"strategy": strategy, "precision": precision}
+    for result in workers.run("trained", {"spec": spec}, world_size=2):
+        assert losses(result) == pytest.approx(reference, abs=0.06, rel=0)
+        assert losses(result) != reference
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("stage", range(4))
+def test_deepspeed_goes_on_to_the_bit(workers, tiny, tmp_path, stage, precision):
+    spec = tiny | {"strategy": "deepspeed", "zero_stage": stage, "precision": precision, "shuffle_window": 8}
+    whole = workers.run("trained", {"spec": spec}, world_size=2)[0]["losses"]
+    spec |= {"checkpoint_dir": str(tmp_path)}
+    first = workers.run("trained", {"spec": spec, "stop_after": 3}, world_size=2)[0]["losses"]
+    second = workers.run("trained", {"spec": spec}, world_size=2)[0]["losses"]
+    assert len(first) == 3
+    assert first | second == whole
+
+
+def test_a_chain_through_strategies_and_numbers_of_ranks(workers, tiny, reference, tmp_path):
+    spec = tiny | {"micro_batch_size": 4, "gradient_accumulation_steps": 2, "checkpoint_dir": str(tmp_path)}
+    found: dict[str, float] = {}
+    chain = [
+        (ZERO[3], 2, 1),
+        ({"strategy": "none"}, 1, 1),
+        (ZERO[1], 2, 1),
+        (FSDP, 2, 1),
+        (ZERO[2], 1, 1),
+        ({"strategy": "dp"}, 1, None),
+    ]
+    for number, (change, ranks, steps) in enumerate(chain):
+        more = {"gradient_accumulation_steps": 1} if number == 0 else {}
+        found |= workers.run("trained", {"spec": spec | change | more, "stop_after": steps}, world_size=ranks)[0]["losses"]
+        if number == 0:
+            spec |= {"gradient_accumulation_steps": 2}
+    assert list(found.values()) == pytest.approx(reference, abs=SAME, rel=0)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "change", "message"),
+    [
+        (2, {"strategy": "dp"}, "strategy `dp` is a single process, here are 2"),
+        (2, FSDP | {"sharding": "hybrid", "shard_size": 3}, "2 ranks cannot be divided into groups of 3"),
+        (1, FSDP | {"wrap": ["BertLayer"]}, "has no layers of class `BertLayer`"),
+        (1, ZERO[0] | {"precision": "fp16"}, "DeepSpeed's stage 0 is not used in fp16"),
+        (1, ZERO[1] | {"precision": "bf16-true"}, "DeepSpeed keeps fp32 parameters beside those in bf16"),
+    ],
+    ids=said,
+)
+def test_what_cannot_be_is_refused(workers, tiny, ranks, change, message):
+    assert message in workers.run("refused", {"spec": tiny | change}, world_size=ranks)[0]
+
+
+def test_units_inside_units(workers, tiny):
+    """Fresh weights are drawn unit by unit, so one process with the same units is the reference."""
+    spec = tiny | {"wrap": ["LlamaMLP", "LlamaDecoderLayer"]}
+    (whole,) = workers.run("trained", {"spec": spec | {"strategy": "none", "micro_batch_size": 8}})
+    for result in workers.run("trained", {"spec": spec | FSDP}, world_size=2):
+        assert losses(result) == pytest.approx(losses(whole), abs=SAME, rel=0)
+
+
+def test_a_wrong_layer_class_is_told_what_there_is(workers, tiny):
+    said_there = workers.run("refused", {"spec": tiny | FSDP | {"wrap": ["BertLayer"]}})[0]
+    assert "2 LlamaDecoderLayer" in said_there

@@ -1,0 +1,197 @@
+"""What engines are told, what they hand over, and what their last words mean; those that cannot run here are told too."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from kfjob.errors import BackendError, Forbidden, KfjobError, NotFound, Refused, Unreachable
+from kfjob.image.build import archive, base_images, children, engines
+from kfjob.image.build.engines import Engine, Wanted
+from kfjob.image.registry.documents import OCI_LAYER, OCI_MANIFEST
+
+WANTED = Wanted(
+    context=Path("src"),
+    dockerfile=Path("src/Dockerfile"),
+    local_name="host/a:1",
+    platform="linux/arm64",
+    build_args={"A": "1 2"},
+    labels={"l": "m"},
+    secrets={"pip": "/etc/pip.conf"},
+    target="t",
+    no_cache=True,
+)
+COMMON = [
+    "--file",
+    "src/Dockerfile",
+    "--tag",
+    "host/a:1",
+    "--platform",
+    "linux/arm64",
+    "--build-arg",
+    "A=1 2",
+    "--label",
+    "l=m",
+]
+COMMON += ["--secret", "id=pip,src=/etc/pip.conf", "--target", "t", "--no-cache", "src"]
+OUT = Path("/tmp/out")
+
+
+@pytest.mark.parametrize(
+    ("engine", "first"),
+    [
+        (Engine(name="docker", program="docker"), ["docker", "build", "--iidfile", "/tmp/out"]),
+        (
+            Engine(name="docker", program="docker", buildx=True),
+            ["docker", "buildx", "build", "--load", "--provenance=false", "--progress=plain", "--iidfile", "/tmp/out"],
+        ),
+        (Engine(name="buildah", program="buildah"), ["buildah", "build", "--layers", "--format=oci", "--iidfile", "/tmp/out"]),
+        (Engine(name="podman", program="podman"), ["podman", "build", "--layers", "--format=oci", "--iidfile", "/tmp/out"]),
+        (
+            Engine(name="nerdctl", program="nerdctl"),
+            ["nerdctl", "build", "--progress=plain", "--output", "type=oci,dest=/tmp/out"],
+        ),
+        (Engine(name="finch", program="finch"), ["finch", "build", "--progress=plain", "--output", "type=oci,dest=/tmp/out"]),
+    ],
+)
+def test_what_each_engine_is_told(engine: Engine, first: list[str]):
+    assert engines.build(engine, WANTED, OUT) == [*first, *COMMON]
+
+
+def test_how_each_engine_hands_the_image_over():
+    exports = {
+        name: engines.export(Engine(name=name, program=name), "sha256:ab", OUT) for name in ("docker", "podman", "finch")
+    }
+    assert exports["docker"] == ["docker", "save", "--output", "/tmp/out", "sha256:ab"]
+    assert exports["podman"] == ["podman", "push", "--quiet", "ab", "oci:/tmp/out:image"]
+    assert exports["finch"] is None
+
+
+def test_base_images_of_a_dockerfile():
+    text = """ARG BASE=python:3
+FROM --platform=linux/amd64 ${BASE} AS Wheel
+FROM 123456789012.dkr.ecr.eu-west-1.amazonaws.com/base:$TAG
+COPY --from=wheel /a /a
+COPY --chown=1 --from=registry.example/tools:1 /b /b
+COPY --from=0 /c /c
+FROM scratch
+"""
+    found = base_images.base_images(f"ARG TAG=2\n{text}", {"BASE": "python:4"})
+    assert found == ["python:4", "123456789012.dkr.ecr.eu-west-1.amazonaws.com/base:2", "registry.example/tools:1"]
+    assert [str(ref) for ref in base_images.in_ecr([*found, "public.ecr.aws/a/b", "Not A Name"])] == found[1:2]
+
+
+def layer() -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        tar.addfile(tarfile.TarInfo("a"))
+    return out.getvalue()
+
+
+def docker_save(file: Path) -> bytes:
+    """As `docker save` before containerd's image store: layers without compression, no index."""
+    config = json.dumps({"architecture": "amd64", "os": "linux", "rootfs": {"diff_ids": []}}).encode()
+    manifest = json.dumps([{"Config": "c.json", "RepoTags": None, "Layers": ["l/layer.tar", "l/layer.tar"]}]).encode()
+    with tarfile.open(file, "w") as tar:
+        for name, content in {"c.json": config, "l/layer.tar": layer(), "manifest.json": manifest}.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return config
+
+
+def test_what_docker_saves_is_compressed_and_always_alike(tmp_path: Path):
+    config = docker_save(tmp_path / "saved.tar")
+    digests = set()
+    for turn in ("one", "two"):
+        (tmp_path / turn).mkdir()
+        built = archive.read(tmp_path / "saved.tar", tmp_path / turn, platform="linux/amd64")
+        digests.add(built.manifest.digest)
+    assert len(digests) == 1
+    value = built.manifest.value
+    assert value["mediaType"] == OCI_MANIFEST
+    assert value["config"]["digest"] == f"sha256:{hashlib.sha256(config).hexdigest()}"
+    assert [one["mediaType"] for one in value["layers"]] == [OCI_LAYER] * 2
+    assert gzip.decompress(b"".join(built.blobs[0].pieces(0))) == layer()
+
+
+def layout(root: Path, *platforms: str) -> Path:
+    """An OCI layout with an image for each platform, and an attestation as BuildKit adds it."""
+    blobs = root / "blobs" / "sha256"
+    blobs.mkdir(parents=True)
+
+    def stored(content: bytes, **more: object) -> dict[str, object]:
+        digest = hashlib.sha256(content).hexdigest()
+        (blobs / digest).write_bytes(content)
+        return {"digest": f"sha256:{digest}", "size": len(content), **more}
+
+    entries = []
+    for platform in platforms:
+        system, architecture = platform.split("/")
+        config = json.dumps({"architecture": architecture, "os": system}).encode()
+        value = {
+            "schemaVersion": 2,
+            "config": stored(config),
+            "layers": [stored(gzip.compress(layer(), mtime=0), mediaType=OCI_LAYER)],
+        }
+        said = {"os": system, "architecture": architecture}
+        entries.append(stored(json.dumps(value).encode(), mediaType=OCI_MANIFEST, platform=said))
+    (root / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": entries}))
+    return root
+
+
+def test_the_image_of_the_wanted_platform_is_taken(tmp_path: Path):
+    root = layout(tmp_path / "layout", "unknown/unknown", "linux/arm64", "linux/amd64")
+    (tmp_path / "work").mkdir()
+    built = archive.read(root, tmp_path / "work", platform="linux/amd64")
+    assert built.config["architecture"] == "amd64"
+    (tmp_path / "other").mkdir()
+    with pytest.raises(Refused, match="cannot read"):
+        archive.read(root, tmp_path / "other", platform="linux/s390x")
+
+
+def test_an_archive_that_points_out_of_itself_is_refused(tmp_path: Path):
+    manifest = json.dumps([{"Config": "../secret", "Layers": []}]).encode()
+    with tarfile.open(tmp_path / "bad.tar", "w") as tar:
+        info = tarfile.TarInfo("manifest.json")
+        info.size = len(manifest)
+        tar.addfile(info, io.BytesIO(manifest))
+    (tmp_path / "work").mkdir()
+    with pytest.raises(Refused, match="cannot read"):
+        archive.read(tmp_path / "bad.tar", tmp_path / "work", platform="linux/amd64")
+
+
+WORDS = {
+    "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?": (
+        Unreachable,
+        "daemon",
+    ),
+    "permission denied while trying to connect to the Docker daemon socket": (Forbidden, "you may not use the Docker daemon"),
+    "ERROR: failed to solve: dockerfile parse error on line 1: unknown instruction: FORM": (
+        Refused,
+        "the Dockerfile has an error",
+    ),
+    "Error response from daemon: pull access denied for a, repository does not exist": (Forbidden, "the base image may not"),
+    "manifest for python:99 not found: manifest unknown": (NotFound, "the base image is not there"),
+    "Error: reading manifest 9 in docker.io/library/python: manifest unknown": (NotFound, "the base image is not there"),
+    "write /var/lib/docker/tmp: no space left on device": (BackendError, "there is no space left"),
+    "dial tcp: lookup registry-1.docker.io: no such host": (Unreachable, "does not answer"),
+    "The command '/bin/sh -c pip install' returned a non-zero code: 1\nno such host": (Refused, "the build failed"),
+    "The command '/bin/sh -c cp' returned a non-zero code: 1\nno space left on device": (BackendError, "no space left"),
+    "": (Refused, "the build failed"),
+}
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_last_words(words: str):
+    kind, title = WORDS[words]
+    found: KfjobError = children.failure("docker", words.splitlines(), 1)
+    assert type(found) is kind
+    assert title in found.title
+    assert found.cause

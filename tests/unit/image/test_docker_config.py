@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+
+from kfjob.errors import Forbidden, UsageError
+from kfjob.image.registry.docker_config import stored_login
+from kfjob.image.registry.secrets import REFRESH_TOKEN, Login, Secret
+
+HOST = "registry.example:5000"
+HELPER = """#!/bin/sh
+[ "$1" = get ] || exit 9
+read server
+case $server in
+  registry.example:5000) echo '{"ServerURL":"x","Username":"helped","Secret":"from-the-helper"}' ;;
+  https://index.docker.io/v1/) echo '{"Username":"<token>","Secret":"refresh"}' ;;
+  *) echo "credentials not found in native keychain"; exit 1 ;;
+esac
+"""
+
+
+def auth(user: str, password: str) -> dict[str, str]:
+    return {"auth": base64.b64encode(f"{user}:{password}".encode()).decode()}
+
+
+@pytest.fixture
+def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    helper = tmp_path / "bin" / "docker-credential-test"
+    helper.parent.mkdir()
+    helper.write_text(HELPER)
+    helper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{helper.parent}:/usr/bin:/bin")
+    return {"HOME": str(tmp_path)}
+
+
+def store(environ: dict[str, str], config: object) -> None:
+    file = Path(environ["HOME"]) / ".docker" / "config.json"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize(
+    ("config", "user", "password"),
+    [
+        ({"auths": {HOST: auth("me", "a:b")}}, "me", "a:b"),
+        ({"auths": {f"https://{HOST}": auth("me", "x")}}, "me", "x"),
+        ({"auths": {f"https://{HOST}/v1/": {"username": "me", "password": "y"}}}, "me", "y"),
+        ({"auths": {HOST: auth("all", "x"), f"{HOST}/team": auth("team", "z")}}, "team", "z"),
+        ({"auths": {HOST: {"identitytoken": "t"}}}, REFRESH_TOKEN, "t"),
+        ({"auths": {HOST: {}}, "credHelpers": {HOST: "test"}}, "helped", "from-the-helper"),
+        ({"auths": {HOST: {}}, "credsStore": "test"}, "helped", "from-the-helper"),
+    ],
+)
+def test_stored_logins(environ, config, user, password):
+    store(environ, config)
+    assert stored_login(HOST, "team/train", environ) == Login(user=user, password=Secret(password))
+
+
+@pytest.mark.parametrize(
+    "config", [{}, {"auths": {}}, {"auths": {"other": auth("a", "b")}}, {"credHelpers": {"other": "none"}}]
+)
+def test_nothing_is_stored(environ, config):
+    assert stored_login(HOST, "a", environ) is None
+    store(environ, config)
+    assert stored_login(HOST, "a", environ) is None
+
+
+def test_docker_hub_has_a_key_of_its_own(environ):
+    store(environ, {"credsStore": "test"})
+    assert stored_login("docker.io", "library/python", environ) == Login(user=REFRESH_TOKEN, password=Secret("refresh"))
+    assert stored_login("quay.io", "a", environ) is None
+    store(environ, {"auths": {"https://index.docker.io/v1/": auth("hub", "b")}})
+    assert stored_login("docker.io", "library/python", environ) == Login(user="hub", password=Secret("b"))
+
+
+def test_podmans_file_is_read_too(environ, tmp_path):
+    (tmp_path / "auth.json").write_text(json.dumps({"auths": {HOST: auth("pod", "man")}}))
+    found = stored_login(HOST, "a", {**environ, "REGISTRY_AUTH_FILE": str(tmp_path / "auth.json")})
+    assert found == Login(user="pod", password=Secret("man"))
+
+
+def test_a_helper_that_is_not_there_or_fails(environ):
+    store(environ, {"credHelpers": {HOST: "absent"}})
+    with pytest.raises(Forbidden, match="docker-credential-absent"):
+        stored_login(HOST, "a", environ)
+    store(environ, {"credHelpers": {HOST: "test"}})
+    helper = Path(environ["HOME"]) / "bin" / "docker-credential-test"
+    for script in ('echo \'{"Secret": "seen-by-nobody"\'', "echo seen-by-nobody; echo keyring locked >&2; exit 3"):
+        helper.write_text(f"#!/bin/sh\n{script}\n")
+        with pytest.raises(Forbidden) as caught:
+            stored_login(HOST, "a", environ)
+        assert "seen-by-nobody" not in str(caught.value)
+    assert caught.value.cause == "keyring locked"
+
+
+def test_files_that_cannot_be_read(environ):
+    for config in ({"auths": {HOST: {"auth": "%%%"}}}, {"auths": {HOST: {"auth": 5}}}):
+        store(environ, config)
+        with pytest.raises(UsageError, match="cannot be read"):
+            stored_login(HOST, "a", environ)
+    (Path(environ["HOME"]) / ".docker" / "config.json").write_text("not json, a-secret")
+    with pytest.raises(UsageError) as caught:
+        stored_login(HOST, "a", environ)
+    assert "a-secret" not in str(caught.value)
+
+
+def test_a_secret_shows_itself_to_nobody():
+    login = Login(user="me", password=Secret("very-secret"))
+    for shown in (str(login), repr(login), f"{login.password}", f"{login.password!r:>20}", str(vars(login))):
+        assert "very-secret" not in shown
+    with pytest.raises(TypeError):
+        pickle.dumps(login.password)
+    with pytest.raises(TypeError):
+        hash(login.password)
+    assert login.password.reveal() == "very-secret"
+    assert login.password == Secret("very-secret")
+    assert login.password != Secret("other")

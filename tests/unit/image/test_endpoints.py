@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kfjob.errors import UsageError
+from kfjob.image.registry.endpoints import Endpoint, endpoint, folders_here
+
+HOSTS = """
+server = "https://upstream.example"
+[host."http://127.0.0.1:5000"]
+capabilities = ["pull", "resolve"]
+[host."https://mirror.example/v2"]
+capabilities = ["push"]
+ca = "ca.pem"
+client = [["me.pem", "me.key"]]
+[host."https://other.example"]
+skip_verify = true
+ca = ["a.pem", "/b.pem"]
+"""
+
+
+def folder(tmp_path: Path, host: str, **files: str) -> Path:
+    own = tmp_path / host
+    own.mkdir(parents=True)
+    for name, text in files.items():
+        (own / name.replace("_", ".")).write_text(text)
+    return own
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:5000", "localhost:5000", "localhost", "[::1]:5000", "127.3.2.1:80"])
+def test_the_loopback_has_no_tls(host):
+    assert endpoint(host, "pull", folders=()) == Endpoint(url=f"http://{host}")
+
+
+@pytest.mark.parametrize("host", ["quay.io", "registry.example:5000", "10.0.0.1:5000", "localhost.example"])
+def test_all_others_have(host):
+    assert endpoint(host, "push", folders=()) == Endpoint(url=f"https://{host}")
+
+
+def test_what_containerd_is_told(tmp_path):
+    own = folder(tmp_path, "registry.example", hosts_toml=HOSTS)
+    assert endpoint("registry.example", "pull", folders=[tmp_path]) == Endpoint(url="http://127.0.0.1:5000")
+    push = endpoint("registry.example", "push", folders=[tmp_path])
+    assert push.url == "https://mirror.example"
+    assert push.authorities == (own / "ca.pem",)
+    assert push.certificate == (own / "me.pem", own / "me.key")
+    (own / "hosts.toml").write_text(HOSTS.partition("[host")[0])
+    assert endpoint("registry.example", "push", folders=[tmp_path]) == Endpoint(url="https://upstream.example")
+    (own / "hosts.toml").write_text(HOSTS.partition('[host."https://other')[2].replace('.example"]', '[host."https://o"]', 1))
+    found = endpoint("registry.example", "pull", folders=[tmp_path])
+    assert not found.verify
+    assert found.authorities == (own / "a.pem", Path("/b.pem"))
+
+
+def test_what_docker_is_told(tmp_path):
+    own = folder(tmp_path, "127.0.0.1:5000", ca_crt="x", client_cert="y", client_key="z")
+    found = endpoint("127.0.0.1:5000", "pull", folders=[tmp_path / "absent", tmp_path])
+    assert found.url == "https://127.0.0.1:5000"
+    assert found.authorities == (own / "ca.crt",)
+    assert found.certificate == (own / "client.cert", own / "client.key")
+
+
+def test_a_folder_without_a_colon_in_its_name(tmp_path):
+    folder(tmp_path, "registry.example_5000_", hosts_toml='server = "http://a"')
+    assert endpoint("registry.example:5000", "pull", folders=[tmp_path]).url == "http://a"
+
+
+@pytest.mark.parametrize("text", ["server = ", "host = 5", '[host]\n"http://a" = 5'])
+def test_a_file_that_cannot_be_read_is_named(tmp_path, text):
+    own = folder(tmp_path, "a.example", hosts_toml=text)
+    with pytest.raises(UsageError) as caught:
+        endpoint("a.example", "pull", folders=[tmp_path])
+    assert caught.value.where == str(own / "hosts.toml")
+
+
+def test_the_folders_of_this_machine():
+    assert Path("/etc/containerd/certs.d") in folders_here({})
+    assert folders_here({"KFJOB_REGISTRY_CERTS": "/a:/b"}) == (Path("/a"), Path("/b"))

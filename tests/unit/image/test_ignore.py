@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfjob.errors import UsageError
+from kfjob.image.ignore import parse_ignore
+
+# (lines, left out, kept): Docker's documentation and the tables of patternmatcher's tests, in our own selection
+CASES = [
+    ("", "", "a a/b"),
+    ("# a\n\n  \n", "", "a #"),
+    ("a", "a a/b a/b/c", "b ab b/a"),
+    ("/a", "a a/b", "b/a"),
+    ("a/", "a a/b", "b/a"),
+    ("./a/../b", "b b/c", "a"),
+    ("*/a", "b/a b/a/c", "a c/b/a"),
+    ("*/*/a", "c/b/a", "a b/a"),
+    ("a?", "ab a1", "a abc"),
+    ("*.py", "a.py", "b/a.py a.pyc"),
+    ("**/*.py", "a.py b/a.py c/b/a.py", "a.pyc"),
+    ("**", "a a/b", ""),
+    ("**/", "a a/b", ""),
+    ("**/a", "a b/a b/a/c", "ba b/ab"),
+    ("**a", "a ba c/ba", "ab"),
+    ("a/**", "a/b a/b/c", "a b"),
+    ("a/**/b", "a/b a/c/b a/c/d/b", "a ab"),
+    ("**/a/**", "a/b c/a/b", "a c/a"),
+    ("a**b", "ab ac/b", "a b"),
+    ("[a-c]x", "ax bx", "dx x"),
+    ("[^a]x", "bx", "ax"),
+    ("a.b", "a.b", "axb"),
+    ("(a)+{1}|$", "(a)+{1}|$", "a"),
+    ("\\*", "*", "a"),
+    ("\\#a", "#a", "a"),
+    ("*\n!a", "b", "a a/b"),
+    ("!a\n*", "a b", ""),
+    ("a\n!a/b\na/b/c", "a a/x a/b/c", "a/b a/b/d"),
+    ("*.md\n!README*.md\nREADME-secret.md", "a.md README-secret.md", "README.md README-a.md"),
+    ("**/x\n!k/x", "x a/x", "k/x k/x/y"),
+    ("ä ö", "ä\u00a0ö".replace("\u00a0", " "), ""),
+    ("\ufeffa", "a", "b"),
+]
+
+
+@pytest.mark.parametrize(("text", "left_out", "kept"), CASES)
+def test_as_docker_does(text, left_out, kept):
+    ignore = parse_ignore(text)
+    whole = [left_out] if text == "ä ö" else left_out.split()
+    assert [path for path in whole if not ignore.omits(path)] == []
+    assert [path for path in kept.split() if ignore.omits(path)] == []
+
+
+def test_which_folders_have_to_be_looked_through():
+    assert not parse_ignore("a\nb").may_return("a")
+    assert parse_ignore("*\n!a/b/c").may_return("a")
+    assert not parse_ignore("*\n!a/b/c").may_return("b")
+    assert not parse_ignore("*\n!a/b/c").may_return("a/bb")
+    assert parse_ignore("*\n!**/*.py").may_return("anything")
+
+
+@pytest.mark.parametrize(("text", "line"), [("a\n!\nb", 2), ("[a", 1), ("a\n\n[z-a]", 3)])
+def test_a_line_that_is_no_pattern_is_named(text, line):
+    with pytest.raises(UsageError) as caught:
+        parse_ignore(text, file="here/.dockerignore")
+    assert caught.value.where == f"here/.dockerignore:{line}"
+
+
+@given(st.text(alphabet="ab/*?!#.[]\\ \n", max_size=20), st.from_regex(r"[ab](/[ab.]){0,3}", fullmatch=True))
+def test_any_text_is_read_or_refused(text, path):
+    try:
+        ignore = parse_ignore(text)
+    except UsageError:
+        return
+    parent = path.rpartition("/")[0]
+    if parent and ignore.omits(parent) and not ignore.may_return(parent):
+        assert ignore.omits(path)

@@ -1,0 +1,96 @@
+"""What an image says of itself, in file systems made up for it, and without the packages of the control plane."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kfjob.image import inside
+
+WITHOUT = """
+import sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {names!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Blocked())
+from kfjob.image.inside import main
+sys.exit(main({argv!r}))
+"""
+CONTROL_PLANE = ["pydantic", "yaml", "click", "rich", "kubernetes", "boto3", "botocore", "urllib3", "envsubst"]
+
+
+def run(blocked: list[str], *argv: str) -> subprocess.CompletedProcess[str]:
+    code = WITHOUT.format(names=blocked, argv=list(argv))
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_without_torch_and_the_control_plane():
+    done = run([*CONTROL_PLANE, "torch"], "-o", "json")
+    assert done.returncode == 1, done.stderr  # python-etcd is there and needs urllib3
+    parts = {part["name"]: part for part in json.loads(done.stdout)["parts"]}
+    assert parts["kfjob"]["state"] == "there"
+    assert parts["torch"]["state"] == "missing"
+    assert parts["python-etcd"]["state"] == "broken"
+
+
+def test_what_is_required_must_be_there():
+    done = run(["torch", "etcd"], "--require", "torch")
+    assert done.returncode == 1
+    assert "torch" in done.stderr
+
+
+def test_torch_that_does_not_load():
+    code = (
+        "import sys; sys.modules['torch'] = None; from kfjob.image.inside import main; sys.exit(main(['--require', 'python']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    assert "torch" in done.stdout
+
+
+def part(name: str, root: Path) -> inside.Part:
+    return next(part for part in inside.look(root) if part.name == name)
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setattr(inside, "_torch", lambda: (None, []))
+    return tmp_path
+
+
+def test_nothing_of_efa(bare: Path):
+    assert {part(name, bare).state for name in ("efa", "libfabric", "aws-ofi-nccl", "nccl")} == {"missing"}
+
+
+def test_efa_and_its_plugin(bare: Path):
+    (bare / "opt/amazon/ofi-nccl/lib").mkdir(parents=True)
+    (bare / "opt/amazon/efa_installed_packages").write_text("# EFA installer version: 1.37.0\n# Debug packages installed: no\n")
+    plugin = bare / "opt/amazon/ofi-nccl/lib/libnccl-net.so"
+    plugin.write_bytes(b"\x7fELF\0Initializing aws-ofi-nccl 1.13.2-aws\0")
+    (bare / "dev/infiniband").mkdir(parents=True)
+    (bare / "dev/infiniband/uverbs0").touch()
+    assert part("efa", bare).found == "installer 1.37.0, 1 devices"
+    assert part("aws-ofi-nccl", bare).found == "1.13.2-aws"
+    text = "\n".join(inside.lines(inside.look(bare)))
+    assert "ok  aws-ofi-nccl" in text
+
+
+@pytest.mark.parametrize(("number", "text"), [(2708, "2.7.8"), (21903, "2.19.3"), (23007, "2.30.7")])
+def test_numbers_of_nccl(number: int, text: str):
+    class Library:
+        @staticmethod
+        def ncclGetVersion(found) -> None:  # noqa: N802 - its name
+            found._obj.value = number
+
+    assert inside._nccl_version(Library) == text
+
+
+@pytest.mark.parametrize(("version", "hint"), [("1.17", "older"), ("1.18", ""), ("2.1", "")])
+def test_older_libfabric_has_a_profile_of_its_own(bare: Path, monkeypatch: pytest.MonkeyPatch, version: str, hint: str):
+    monkeypatch.setattr(inside, "_of_library", lambda *_: version)
+    assert hint in part("libfabric", bare).hint
+    assert bool(part("libfabric", bare).hint) == bool(hint)

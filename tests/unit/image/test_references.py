@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import string
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfjob.errors import UsageError
+from kfjob.image.references import EcrRegistry, ImageRef, ecr_host, parse
+
+SHA = "sha256:" + "0a" * 32
+ECR = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
+
+
+@pytest.mark.parametrize(
+    ("text", "registry", "repository", "tag", "digest"),
+    [
+        ("python", "docker.io", "library/python", "", ""),
+        ("python:3.11-slim", "docker.io", "library/python", "3.11-slim", ""),
+        ("pytorch/pytorch:2.11", "docker.io", "pytorch/pytorch", "2.11", ""),
+        ("docker.io/python", "docker.io", "library/python", "", ""),
+        ("index.docker.io/a/b", "docker.io", "a/b", "", ""),
+        ("localhost/a", "localhost", "a", "", ""),
+        ("localhost:5000/a:1", "localhost:5000", "a", "1", ""),
+        ("host:5000/a", "host:5000", "a", "", ""),
+        ("[::1]:5000/a/b:1", "[::1]:5000", "a/b", "1", ""),
+        ("Host/a", "Host", "a", "", ""),
+        (f"{ECR}/team/train:v1@{SHA}", ECR, "team/train", "v1", SHA),
+        (f"quay.io/a@{SHA}", "quay.io", "a", "", SHA),
+        ("ghcr.io/a__b/c-d.e:_x", "ghcr.io", "a__b/c-d.e", "_x", ""),
+    ],
+)
+def test_parts(text, registry, repository, tag, digest):
+    found = parse(text)
+    assert found == ImageRef(registry=registry, repository=repository, tag=tag, digest=digest)
+    assert parse(str(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("", "it is empty"),
+        (" a", "white space"),
+        ("a:1 ", "white space"),
+        ("https://quay.io/a:1", "without a scheme"),
+        ("${IMAGE}", "a variable"),
+        ("0a" * 32, "id of an image"),
+        ("quay.io/", "no repository"),
+        ("quay.io/Team/a", "`Team/a` has capital letters"),
+        ("MyImage", "`MyImage` has capital letters"),
+        ("a//b", "`a//b` is not the name of a repository"),
+        ("a/.b", "is not the name of a repository"),
+        ("quay.io/a:", "`` is not a tag"),
+        ("a:b:c", "`b:c` is not a tag"),
+        ("a:" + "x" * 129, "is not a tag"),
+        ("a@sha256:12", "`sha256:12` is not a digest"),
+        ("a@", "`` is not a digest"),
+        ("quay.io:port/a", "`quay.io:port` is not the name of a host"),
+        ("quay.io:70000/a", "is not the name of a host"),
+        ("-x.io/a", "`-x.io` is not the name of a host"),
+        ("quay.io/" + "a" * 250, "too long: 258 characters"),
+    ],
+)
+def test_what_no_runtime_reads_is_refused_with_the_part_at_fault(text, cause):
+    with pytest.raises(UsageError) as caught:
+        parse(text)
+    assert cause in (caught.value.cause or "")
+    assert f"`{text}`" in caught.value.title
+
+
+PART = st.text(string.ascii_lowercase + string.digits, min_size=1, max_size=8)
+NAMES = st.builds(
+    lambda registry, parts, tag, digest: registry + "/".join(parts) + tag + digest,
+    st.sampled_from(["", "localhost:5000/", "quay.io/", f"{ECR}/", "10.0.0.1/"]),
+    st.lists(PART, min_size=1, max_size=4),
+    st.sampled_from(["", ":1", ":latest", ":A_b.c-d"]),
+    st.sampled_from(["", f"@{SHA}"]),
+)
+
+
+@given(NAMES)
+def test_printed_and_read_again_it_is_the_same(text):
+    assert parse(str(parse(text))) == parse(text)
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_a_reference_or_a_usage_error(text):
+    with suppress(UsageError):
+        assert parse(str(parse(text))) == parse(text)
+
+
+@pytest.mark.parametrize(
+    ("host", "registry", "partition"),
+    [
+        (ECR, EcrRegistry(account="123456789012", region="eu-west-1"), "aws"),
+        (
+            "123456789012.dkr.ecr.us-gov-west-1.amazonaws.com",
+            EcrRegistry(account="123456789012", region="us-gov-west-1"),
+            "aws-us-gov",
+        ),
+        (
+            "123456789012.dkr.ecr.cn-north-1.amazonaws.com.cn",
+            EcrRegistry(account="123456789012", region="cn-north-1"),
+            "aws-cn",
+        ),
+        (
+            "123456789012.dkr.ecr-fips.us-east-1.amazonaws.com",
+            EcrRegistry(account="123456789012", region="us-east-1", fips=True),
+            "aws",
+        ),
+        ("123456789012.dkr-ecr.us-east-1.on.aws", EcrRegistry(account="123456789012", region="us-east-1"), "aws"),
+        (
+            "123456789012.dkr-ecr-fips.us-gov-east-1.on.aws",
+            EcrRegistry(account="123456789012", region="us-gov-east-1", fips=True),
+            "aws-us-gov",
+        ),
+        ("public.ecr.aws", EcrRegistry(account="", region="us-east-1", public=True), "aws"),
+    ],
+)
+def test_registries_of_ecr(host, registry, partition):
+    found = parse(f"{host}/team/train:1").ecr
+    assert found == registry
+    assert found
+    assert found.partition == partition
+
+
+@pytest.mark.parametrize(
+    "host", ["quay.io", "12345.dkr.ecr.eu-west-1.amazonaws.com", f"{ECR}.example.com", f"x.{ECR}", f"{ECR}:443"]
+)
+def test_other_registries_are_not_of_ecr(host):
+    assert parse(f"{host}/a").ecr is None
+
+
+def test_host_of_an_account():
+    assert ecr_host("123456789012", "eu-west-1") == ECR
+    assert ecr_host("1" * 12, "cn-north-1") == "111111111111.dkr.ecr.cn-north-1.amazonaws.com.cn"
+    assert ecr_host("1" * 12, "us-gov-west-1", fips=True) == "111111111111.dkr.ecr-fips.us-gov-west-1.amazonaws.com"
+
+
+def test_what_a_registry_is_asked_for():
+    assert parse("python").wanted == "latest"
+    assert parse("python").is_latest
+    assert parse(f"python:latest@{SHA}").wanted == SHA
+    assert not parse(f"python@{SHA}").is_latest
+    assert parse("python").host == "registry-1.docker.io"
+    pinned = parse("quay.io/a:1").pinned(SHA)
+    assert str(pinned) == f"quay.io/a:1@{SHA}"
+    assert str(pinned.tagged("2")) == "quay.io/a:2"

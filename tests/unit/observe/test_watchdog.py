@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kfjob.events import Event, JobPhase, PodPhase, Tick
+from kfjob.observe.config import Limits, ObserveConfig
+from kfjob.observe.view import JobView, fold
+from kfjob.observe.watchdog import exceeded
+from tests.unit.api import script
+
+AFTER = script.START + 100 * script.SECOND
+
+
+def seen(*events: Event, at: int = AFTER, **limits: int) -> str | None:
+    return exceeded(fold(JobView(config=ObserveConfig(limits=Limits(**limits))), [*events, Tick(time=at)]))
+
+
+@pytest.mark.parametrize(
+    ("limit", "just_enough", "said"),
+    [
+        ("deadline", 99, "it has run for 99 s, and its watchdog allows 98 s"),
+        ("stall", 70, "no progress for 70 s, and its watchdog allows 69 s"),
+    ],
+)
+def test_a_limit_is_what_is_still_allowed(limit: str, just_enough: int, said: str):
+    assert seen(*script.TRAINING, **{limit: just_enough}) is None
+    assert seen(*script.TRAINING, **{limit: just_enough - 1}) == said
+
+
+def test_a_pod_that_waits_is_named():
+    events = [*script.STARTING, script.pod(1, PodPhase.PENDING, restarts=1)]
+    assert seen(*events, pending=99) == "pod `train-worker-1` has waited for 100 s, and its watchdog allows 99 s"
+    assert seen(*script.STARTING, pending=99) is None
+
+
+def test_restarts_of_one_pod_are_counted():
+    events = [*script.STARTING, script.pod(0, PodPhase.RUNNING, restarts=2), script.pod(1, PodPhase.RUNNING, restarts=1)]
+    assert seen(*events, crashes=3) is None
+    assert seen(*events, crashes=2) == "pod `train-worker-0` was restarted 2 times, and its watchdog allows 1"
+
+
+@pytest.mark.parametrize("phase", [JobPhase.SUCCEEDED, JobPhase.FAILED, JobPhase.SUSPENDED])
+def test_what_does_not_run_has_no_limits(phase: JobPhase):
+    assert seen(*script.TRAINING, script.job(phase, started=script.START), deadline=1, stall=1) is None
+
+
+def test_nothing_is_said_of_what_is_not_known():
+    without_start = [replace(event, started=None) if event in script.STARTING[3:4] else event for event in script.STARTING]  # type: ignore[arg-type]
+    assert seen(*without_start, deadline=1) is None
+    assert seen(*script.STARTING, stall=1) is None  # no line yet: a download or a compilation can take long

@@ -1,0 +1,61 @@
+"""`--pin`: one value changes, and not a character beside it."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfjob.errors import SpecError
+from kfjob.spec.pin import pinned
+
+NEW = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/fsdp:1@sha256:" + "a" * 64
+
+PLACES = {
+    "plain": ("name: a\nimage: old:1  # why\nnodes: 2\n", "name: a\nimage: {}  # why\nnodes: 2\n"),
+    "quoted": ("image: 'old:1' # why\nname: a\n", "image: {} # why\nname: a\n"),
+    "a variable": ("name: a\nimage: ${IMAGE_URI}\n", "name: a\nimage: {}\n"),
+    "nothing yet": ("name: a\nimage:\nnodes: 2\n", "name: a\nimage: {}\nnodes: 2\n"),
+    "null": ("name: a\nimage: ~\n", "name: a\nimage: {}\n"),
+    "folded": ("name: a\nimage: >-\n  old\n  # not a comment\nnodes: 2\n", "name: a\nimage: {}\nnodes: 2\n"),
+    "anchored": ("image: &i old\nname: a\n", "image: &i {}\nname: a\n"),
+    "an alias": ("name: &n a\nimage: *n\nnodes: 1\n", "name: &n a\nimage: {}\nnodes: 1\n"),
+    "windows": ("name: a\r\nimage: old\r\nnodes: 2\r\n", "name: a\r\nimage: {}\r\nnodes: 2\r\n"),
+    "no line end": ("name: a\nimage: old", "name: a\nimage: {}"),
+    "letters": ("# größer 🚀\nname: a\nimage: old # 🚀\n", "# größer 🚀\nname: a\nimage: {} # 🚀\n"),
+    "added": ("# first\nname: a # mine\n\n# then\nnodes: 2\n", "# first\nname: a # mine\nimage: {}\n\n# then\nnodes: 2\n"),
+    "added at the end": ("nodes: 2\nname: a", "nodes: 2\nname: a\nimage: {}\n"),
+    "an inner image": (
+        "name: a\npod: {init_containers: [{image: b}]}\n",
+        "name: a\nimage: {}\npod: {init_containers: [{image: b}]}\n",
+    ),
+    "added to JSON": ('{"name": "a"}\n', '{"image": "{}", "name": "a"}\n'),
+    "JSON": ('{"name": "a", "image": "old", "nodes": 1}', '{"name": "a", "image": "{}", "nodes": 1}'),
+    "a document mark": ("---\nname: a\nimage: old\n", "---\nname: a\nimage: {}\n"),
+}
+
+
+@pytest.mark.parametrize("case", PLACES)
+def test_the_image_and_nothing_else(case: str):
+    before, after = PLACES[case]
+    assert pinned(before, NEW) == after.replace("{}", NEW, 1)
+
+
+def test_twice_is_once():
+    once = pinned("name: a\n", NEW)
+    assert pinned(once, NEW) == once
+
+
+@pytest.mark.parametrize("text", ["- a\n", "", "name: [\n", "image: &i old\nname: *i\n"])
+def test_what_cannot_be_pinned_is_refused(text: str):
+    with pytest.raises(SpecError):
+        pinned(text, NEW)
+
+
+@given(st.dictionaries(st.sampled_from(["name", "image", "nodes", "env", "command"]), st.text(max_size=20) | st.integers()))
+def test_any_mapping(data: dict[str, object]):
+    text = yaml.safe_dump(data, allow_unicode=True, sort_keys=False)
+    if not data:
+        return
+    assert yaml.safe_load(pinned(text, NEW)) == {**yaml.safe_load(text), "image": NEW}

@@ -1,0 +1,287 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kfjob.errors import SpecError
+from kfjob.spec.aliases import ALIASES, translate
+from kfjob.spec.arguments import from_argv, read_argv
+from kfjob.spec.models import parameter_count
+from kfjob.spec.source import load
+from kfjob.spec.train import TrainSpec, shape_of
+from kfjob.spec.trainer_reference import page
+
+ROOT = Path(__file__).parents[2]
+FABRIC = [
+    "devices",
+    "tpu",
+    "train_data_dir",
+    "model_name",
+    "precision",
+    "auto_wrap_policy",
+    "sharding_strategy",
+    "state_dict_type",
+    "limit_all_gathers",
+    "cpu_offload",
+    "resume",
+    "checkpoint",
+    "number_epochs",
+    "micro_batch_size",
+    "gradient_accumulation_steps",
+    "grad_clip",
+    "max_step",
+    "lr",
+    "min_lr",
+    "lr_decay",
+    "warmup_steps",
+    "weight_decay",
+    "beta1",
+    "beta2",
+    "eval_batch_size",
+    "eval_iters",
+    "eval_step_interval",
+    "save_step_interval",
+    "entity",
+    "project",
+    "log_model",
+]
+EKS = [
+    "train_batch_size",
+    "val_batch_size",
+    "max_steps",
+    "seed",
+    "same_seed",
+    "bf16",
+    "grad_clip",
+    "weight_decay",
+    "beta1",
+    "beta2",
+    "activation_checkpointing",
+    "intermediate_size",
+    "num_key_value_heads",
+    "max_context_width",
+    "vocab_size",
+    "hidden_width",
+    "num_layers",
+    "num_heads",
+    "initializer_range",
+    "model_type",
+    "rotary_pct",
+    "rotary_emb_base",
+    "offload_activations",
+    "limit_all_gathers",
+    "sharding_strategy",
+    "cpu_offload",
+    "lr",
+    "lr_decay_style",
+    "lr_decay_iters",
+    "min_lr",
+    "warmup",
+    "resid_pdrop",
+    "embd_pdrop",
+    "attn_pdrop",
+    "summary_first_pdrop",
+    "activation_loading_horizon",
+    "plateau",
+    "max_training_steps",
+    "dataset",
+    "dataset_path",
+    "dataset_config_name",
+    "tokenizer",
+    "resume_from_checkpoint",
+    "checkpoint_dir",
+    "epochs",
+    "checkpoint_freq",
+    "validation_freq",
+    "validation_batches",
+    "logging_freq",
+    "tensorboard_dir",
+]
+
+
+def test_every_name_of_both_scripts_is_in_the_table():
+    assert {name for name, alias in ALIASES.items() if "fabric" in alias.scripts} == set(FABRIC)
+    assert {name for name, alias in ALIASES.items() if "eks" in alias.scripts} == set(EKS)
+
+
+def test_what_the_table_calls_a_field_is_one():
+    for alias in ALIASES.values():
+        if alias.here.startswith("`"):
+            assert alias.here.strip("`").partition(".")[0] in TrainSpec.model_fields
+
+
+def test_the_page_is_made_from_the_code():
+    """Made anew by `python -m kfjob.spec.trainer_reference`."""
+    assert (ROOT / "docs" / "reference" / "trainer-arguments.md").read_text() == page()
+
+
+def test_the_fine_tuning_with_its_defaults():
+    spec, notes = read_argv(
+        [
+            "--tpu=False",
+            "--train_data_dir=/data",
+            "--model_name=llama-3-8b",
+            "--precision=bf16-true",
+            "--auto_wrap_policy=LlamaDecoderLayer",
+            "--sharding_strategy=FULL_SHARD",
+            "--state_dict_type=full",
+            "--limit_all_gathers=True",
+            "--cpu_offload=False",
+            "--resume=False",
+            "--checkpoint=None",
+            "--number_epochs=2",
+            "--micro_batch_size=1",
+            "--gradient_accumulation_steps=64",
+            "--grad_clip=1.0",
+            "--max_step=6145",
+            "--lr=2e-5",
+            "--min_lr=2e-5",
+            "--lr_decay=True",
+            "--warmup_steps=0",
+            "--weight_decay=0.01",
+            "--beta1=0.9",
+            "--beta2=0.95",
+            "--eval_batch_size=1",
+            "--eval_iters=1000000",
+            "--eval_step_interval=500",
+            "--save_step_interval=1000",
+            "--entity=gplsi_continual",
+            "--project=fabric_llama",
+            "--log_model=all",
+            "--checkpoint_dir=/checkpoints",
+        ]
+    )
+    assert spec == TrainSpec(
+        model="llama-3-8b",
+        data="/data",
+        precision="bf16-true",
+        wrap=("LlamaDecoderLayer",),
+        full_state_dict=True,
+        resume="none",
+        epochs=2,
+        gradient_accumulation_steps=64,
+        max_steps=6145,
+        lr=2e-5,
+        min_lr=2e-5,
+        warmup_steps=0,
+        weight_decay=0.01,
+        eval_batch_size=1,
+        eval_batches=1_000_000,
+        eval_every=500,
+        checkpoint_every=1000,
+        checkpoint_dir="/checkpoints",
+        wandb_entity="gplsi_continual",
+        wandb_project="fabric_llama",
+        wandb_log_model="all",
+    )
+    assert [note.title.partition(":")[0] for note in notes] == ["`limit_all_gathers` changes nothing"]
+
+
+def test_the_samples_llama_2():
+    spec = from_argv(
+        [
+            "--max_context_width=4096",
+            "--num_key_value_heads=32",
+            "--intermediate_size=11008",
+            "--hidden_width=4096",
+            "--num_layers=32",
+            "--num_heads=32",
+            "--model_type=llama_v2",
+            "--tokenizer=/tokenizer",
+            "--checkpoint_freq=50",
+            "--validation_freq=500",
+            "--max_steps=5000",
+            "--checkpoint_dir=/c",
+            "--dataset=c4",
+            "--dataset_config_name=en",
+            "--resume_from_checkpoint=/c/",
+            "--train_batch_size=1",
+            "--val_batch_size=2",
+            "--sharding_strategy=hybrid",
+            "--offload_activations=1",
+            "--bf16=0",
+            "--warmup=0.0032",
+            "--lr_decay_style=linear",
+            "--beta2=0.99",
+            "--resid_pdrop=0",
+        ]
+    )
+    shape = shape_of(spec)
+    assert shape
+    assert parameter_count(shape) == 6889410560
+    assert (spec.data, spec.data_config, spec.resume) == ("allenai/c4", "en", "auto")
+    assert (spec.sequence_length, spec.sharding, spec.precision) == (4096, "hybrid", "fp32")
+    assert (spec.betas, spec.schedule, spec.warmup_fraction) == ((0.9, 0.99), "linear", 0.0032)
+    assert (spec.checkpoint_every, spec.eval_every, spec.eval_batch_size, spec.activation_offload) == (50, 500, 2, True)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"resume": True}, {"resume": "auto"}),
+        ({"resume": True, "checkpoint": "/c/step-5"}, {"resume": "/c/step-5"}),
+        ({"resume": False, "checkpoint": "/c/step-5"}, {"resume": "none"}),
+        ({"checkpoint": "/c/step-5"}, {"resume": "/c/step-5"}),
+        ({"resume": "/c/step-5"}, {"resume": "/c/step-5"}),
+        ({"resume_from_checkpoint": "/other", "checkpoint_dir": "/c"}, {"resume": "/other", "checkpoint_dir": "/c"}),
+        ({"precision": "16-mixed"}, {"precision": "fp16"}),
+        ({"lr_decay": False}, {"schedule": "constant"}),
+        ({"beta1": 0.8}, {"betas": [0.8, 0.95]}),
+        ({"max_steps": 5, "max_training_steps": 5}, {"max_steps": 5}),
+        (
+            {"num_layers": 3, "hidden_width": 96},
+            {"model": {"num_hidden_layers": 3, "hidden_size": 96, "intermediate_size": 384}},
+        ),
+    ],
+)
+def test_values(given, expected):
+    values = translate(given).values
+    if "model" in expected:
+        assert values["model"].items() >= expected["model"].items()
+    else:
+        assert values == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "title"),
+    [
+        ({"tpu": True}, "`tpu` cannot be had here: there is no TPU backend"),
+        ({"devices": 4}, "`devices` cannot be had here: ranks are the launcher's: `processes_per_node` of the job"),
+        ({"model_type": "mixtral"}, "`model_type` cannot be had here: there are no mixtures of experts here"),
+        ({"attn_pdrop": 0.1}, "`attn_pdrop` cannot be had here: the models here are trained without dropout"),
+        ({"plateau": 0.1}, "`plateau` cannot be had here: `schedule: wsd` holds the rate"),
+        ({"precision": "16-true"}, "`precision` cannot be had here: `16-true` is not among"),
+        ({"max_step": 5, "max_steps": 6}, "`max_step` and `max_steps` both mean `max_steps`"),
+        ({"dataset": "a", "dataset_path": "b"}, "`dataset_path` and `dataset` both mean `data`"),
+        ({"model": "tiny-llama", "num_layers": 2}, "`num_layers` describes a model, and `model` names one"),
+        ({"sharding_strategy": "SOME"}, "`sharding_strategy` cannot be had here: `SOME` is none of `full_shard`"),
+        ({"lr_decay": "perhaps"}, "`lr_decay` cannot be had here: `perhaps` is neither true nor false"),
+    ],
+)
+def test_refusals(given, title):
+    (problem,) = translate(given).problems
+    assert problem.title.startswith(title)
+
+
+def test_in_a_spec_they_stand_where_they_were_written():
+    text = (
+        "name: j\ntrain:\n  model_name: tiny-llama\n  dataset_path: /d\n  max_step: many\n  tpu: true\n  limit_all_gathers: 1\n"
+    )
+    with pytest.raises(SpecError) as raised:
+        load(text, file="j.yaml")
+    assert [(problem.line, problem.title.partition(":")[0]) for problem in raised.value.problems] == [
+        (5, "`train.max_steps` must be a whole number, not `many`"),
+        (6, "`tpu` cannot be had here"),
+    ]
+    loaded = load(text.replace("many", "5").replace("true", "false"), file="j.yaml")
+    assert loaded.spec.train
+    assert (loaded.spec.train.model, loaded.spec.train.max_steps) == ("tiny-llama", 5)
+    (note,) = loaded.notes
+    assert note.lines()[1] == "  --> j.yaml:7:22 (train.limit_all_gathers)"
+
+
+def test_unknown_ones_are_refused_with_a_suggestion():
+    with pytest.raises(SpecError) as raised:
+        from_argv(["--model=tiny-llama", "--data=d", "--max-steps=1", "--train_batch_sise=3"])
+    assert raised.value.hint == "did you mean `--train-batch-size`?"

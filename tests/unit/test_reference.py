@@ -1,0 +1,25 @@
+"""The pages of docs/reference that are made from the code say what the code says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kfjob.cli import reference as commands
+from kfjob.cli.main import COMMANDS
+from kfjob.spec import reference as spec
+from kfjob.spec.job import JobSpec
+from kfjob.spec.train import TrainSpec
+
+PAGES = Path(__file__).parents[2] / "docs" / "reference"
+
+
+def test_the_spec_page_is_made_from_the_models():
+    page = (PAGES / "spec.md").read_text(encoding="utf-8")
+    assert page == spec.markdown(), "python -m kfjob.spec.reference > docs/reference/spec.md"
+    assert all(f"| `{field}` |" in page for field in [*JobSpec.model_fields, *TrainSpec.model_fields])
+
+
+def test_the_commands_page_is_made_from_the_commands():
+    page = (PAGES / "commands.md").read_text(encoding="utf-8")
+    assert page == commands.markdown(), "python -m kfjob.cli.reference > docs/reference/commands.md"
+    assert all(f"\n## kfjob {name}\n" in page for name in COMMANDS)
