@@ -1,4 +1,4 @@
-"""A job with everything that a report shows: curves, rounds, a restart, a cause, events, warnings; and hostile words in all of it."""
+"""A job with everything that a report shows (curves, rounds, a restart, a cause, warnings), and hostile words in all of it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ def events() -> Iterator[Event]:
         yield from block(pod, (index - 1) % 4, 560 + index / 10, again if index == 2 else "")
     for step in range(601, 900):
         yield progress(step, 565 + (step - 600) * 0.8)
-    yield line(PODS[2], f"[rank4]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. {HOSTILE}", 806, again)
+    yield line(
+        PODS[2], f"[rank4]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. {HOSTILE}", 806, again
+    )
     yield line(PODS[0], "[rank6]: RuntimeError: [pair.cc:561] Connection closed by peer [10.0.0.2]:54475.", 807)
     for index in range(4):
         ended = START + (808 + index) * SECOND
