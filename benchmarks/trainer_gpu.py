@@ -6,7 +6,7 @@
 Every case is a process of its own. It prints a table: tokens/s, MFU (kfjob/trainer/flops.py: 6 (N - N_embedding) + 12 L h d s
 over the maker's dense 16-bit peak), peak memory beside the formula's, and what others have published. Ours are runs of the
 trainer itself on random tokens, evaluation and checkpoints left out; the first third of the steps is not counted. One GPU moves
-nothing between ranks: figures of several GPUs are not the same thing. Needs torch 2.11, transformers 5.17, accelerate; no network.
+nothing between ranks: figures of several GPUs are not the same thing. Needs accelerate too; no network.
 """
 
 from __future__ import annotations
