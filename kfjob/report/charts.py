@@ -39,11 +39,22 @@ class _Scale:
         return round(self.begin + min(max(share, 0.0), 1.0) * (self.end - self.begin), 1)
 
 
-def chart(title: str, lines: Sequence[Line], *, unit: str = "", width: int = 520, height: int = 220, mark: str = "") -> Html:
-    """The curves over their steps; "" if there is nothing to draw. `mark` stands at the right of the title."""
+def chart(title: str, lines: Sequence[Line], *, unit: str = "", mark: str = "", wide: bool = False) -> Html:
+    """The curves over their steps; "" if there is nothing to draw. `mark` stands at the right of the title.
+
+    A `wide` one is as wide as the page, and drawn a second time for narrow windows, where its words would be too small.
+    """
     known = [point for line in lines for point in line.points if _finite(point[1])]
     if len({x for x, _ in known}) < 2:  # noqa: PLR2004 - a line has two ends
         return ""
+    heading = element("h3", text(title), element("small", text(unit)) if unit else "")
+    legend = _legend(lines) if len(lines) > 1 else ""
+    head = element("div", heading, legend, element("output", text(mark), data_rest=mark), class_="charthead")
+    sizes = (("chart wide", 1080, 300), ("chart narrow", 520, 260)) if wide else (("chart", 520, 220),)
+    return element("figure", head, *(_picture(title, lines, known, *size) for size in sizes), class_="card")
+
+
+def _picture(title: str, lines: Sequence[Line], known: Points, look: str, width: int, height: int) -> Html:
     low, high = _bounds([y for _, y in known if y is not None])
     across = _Scale(low=min(x for x, _ in known), high=max(x for x, _ in known), begin=LEFT, end=width - RIGHT)
     up = _Scale(low=low, high=high, begin=height - BOTTOM, end=TOP)
@@ -54,19 +65,8 @@ def chart(title: str, lines: Sequence[Line], *, unit: str = "", width: int = 520
         f"{title}: from {number(known[0][1])} to {number(known[-1][1])} in steps {number(across.low)} to {number(across.high)}"
     )
     data = {line.name: list(_places(line, across, up)) for line in lines if line.told}
-    picture = element(
-        "svg",
-        *drawn,
-        viewBox=f"0 0 {width} {height}",
-        role="img",
-        aria_label=said,
-        class_="chart",
-        data_points=json.dumps(data),
-    )
-    heading = element("h3", text(title), element("small", text(unit)) if unit else "")
-    legend = _legend(lines) if len(lines) > 1 else ""
-    head = element("div", heading, legend, element("output", text(mark), data_rest=mark), class_="charthead")
-    return element("figure", head, picture, class_="card")
+    size = f"0 0 {width} {height}"
+    return element("svg", *drawn, viewBox=size, role="img", aria_label=said, class_=look, data_points=json.dumps(data))
 
 
 def _axes(across: _Scale, up: _Scale, width: int, height: int) -> Iterator[Html]:

@@ -19,6 +19,12 @@ def text(value: object) -> Html:
     return html.escape(_UNPRINTABLE.sub("\ufffd", _COLOURS.sub("", str(value))), quote=True)
 
 
+def prose(value: object) -> Html:
+    """Anything as text, with what stands between backticks as code."""
+    parts = re.split(r"`([^`\n]+)`", str(value))
+    return "".join(element("code", text(part)) if index % 2 else text(part) for index, part in enumerate(parts))
+
+
 def element(tag: str, *content: Html, **attributes: object) -> Html:
     """An element; `class_` is `class`, an underscore in other names a hyphen. Attributes are escaped, content is not."""
     named = {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items() if value is not None}

@@ -52,7 +52,7 @@ def marks(low: float, high: float, about: int = 5) -> list[float]:
         return [low]
     rough = (high - low) / about
     scale = 10.0 ** math.floor(math.log10(rough))
-    step = next(one * scale for one in _STEPS if one * scale >= rough * 0.999)
+    step = min((one * scale for one in _STEPS), key=lambda one: abs(one - rough))
     first = math.ceil(low / step - 1e-9)
     return [index * step for index in range(first, math.floor(high / step + 1e-9) + 1)]
 

@@ -20,7 +20,7 @@ from kfjob.observe.training import Training
 from kfjob.observe.view import JobView
 from kfjob.report.charts import Line, chart
 from kfjob.report.look import script, style
-from kfjob.report.markup import Html, element, table, text
+from kfjob.report.markup import Html, element, prose, table, text
 from kfjob.report.numbers import SECOND, clock, lasting, number
 from kfjob.report.timeline import place, timeline
 
@@ -113,7 +113,7 @@ def _tiles(view: JobView) -> Iterator[Html]:
         yield _tile("Loss", number(training.loss), f"{number(training.first_loss)} at first")
     if training.speed is not None:
         more = f"{number(training.tokens_per_second)} tokens/s" if training.tokens_per_second is not None else ""
-        yield _tile("Speed", f"{number(training.speed)} {training.unit}".strip(), more)
+        yield _tile("Speed", number(training.speed), " · ".join(one for one in (training.unit, more) if one))
     if job and job.created:
         end = job.ended or view.now or job.created
         left = f"{lasting(view.eta)} left" if view.running and view.eta is not None else f"since {clock(job.created)}"
@@ -122,14 +122,14 @@ def _tiles(view: JobView) -> Iterator[Html]:
         restarts = _count(sum(pod.restarts for pod in view.pods.values()), "restart")
         yield _tile("Pods", str(len(view.pods)), f"{restarts}, {_count(len(view.rounds), 'round')}")
     if isinstance(view.master, Master):
-        yield _tile("Progress printed by", view.master.pod, str(view.master.confidence))
+        yield _tile("Progress printed by", view.master.pod, str(view.master.confidence), look="name")
     if view.checkpoint:
-        yield _tile("Newest checkpoint", view.checkpoint.name, view.checkpoint.path)
+        yield _tile("Newest checkpoint", view.checkpoint.name, view.checkpoint.path, look="name")
 
 
-def _tile(name: str, value: str, more: str = "") -> Html:
+def _tile(name: str, value: str, more: str = "", *, look: str | None = None) -> Html:
     small = element("small", text(more)) if more else ""
-    return element("div", element("dt", text(name)), element("dd", text(value), small))
+    return element("div", element("dt", text(name)), element("dd", text(value), small, class_=look))
 
 
 def _count(many: int, what: str) -> str:
@@ -156,11 +156,11 @@ def _finding(finding: Finding, kind: str) -> Html:
     others = len([pod for pod in finding.pods if pod != finding.pod])
     places.append(f"and in {others} more pods" if others else "")
     parts = [
-        element("h3", text(finding.title[:1].upper() + finding.title[1:]), element("small", text(finding.rule))),
+        element("h3", prose(finding.title[:1].upper() + finding.title[1:]), element("small", text(finding.rule))),
         element("p", text(" · ".join([kind, *(one for one in places if one)])), class_="at"),
         element("pre", text("\n".join(finding.evidence))) if finding.evidence else "",
-        element("p", text(f"Why: {finding.cause}")),
-        element("p", text(f"What to do: {finding.remedy}"), class_="todo") if finding.remedy else "",
+        element("p", prose(f"Why: {finding.cause}")),
+        element("p", prose(f"What to do: {finding.remedy}"), class_="todo") if finding.remedy else "",
         element("p", element("a", text(finding.link), href=finding.link)) if finding.link.startswith("https://") else "",
     ]
     return element("div", *parts, class_=f"card finding {'warning' if kind == 'warning' else ''}".strip())
@@ -168,7 +168,7 @@ def _finding(finding: Finding, kind: str) -> Html:
 
 def _brief(title: str, findings: Sequence[Finding]) -> Iterator[Html]:
     if findings:
-        rows = [(text(one.count), text(one.title), text(len(one.pods)), element("code", text(one.rule))) for one in findings]
+        rows = [(text(one.count), prose(one.title), text(len(one.pods)), element("code", text(one.rule))) for one in findings]
         made = table(("Times", "What", "Pods", "Rule"), rows, caption=title)
         yield element("details", element("summary", text(f"{title} ({len(findings)})")), element("div", made, class_="card"))
 
@@ -178,7 +178,7 @@ def _curves(training: Training) -> Iterator[Html]:
     loss = Line(name="loss", points=[(one.step, one.loss) for one in curve], style="raw")
     smoothed = Line(name="smoothed", points=[(one.step, one.smoothed) for one in curve], style="main")
     last = f"{number(training.first_loss)} → {number(training.loss)}" if training.loss is not None else ""
-    yield chart("Loss", [loss, smoothed], width=1080, height=300, mark=last)
+    yield chart("Loss", [loss, smoothed], mark=last, wide=True)
     speed = [(one.step, one.speed) for one in curve]
     yield chart("Speed", [Line(name="speed", points=speed, style="main")], unit=training.unit, mark=number(training.speed))
     rate = [(one.step, one.lr) for one in curve]
@@ -194,7 +194,7 @@ def _pods(view: JobView) -> Html:
         ranks = span(pod.global_ranks) or "–"
         rows.append([
             element("span", text(pod.name), class_="mono"), text(status), text(pod.restarts), text(exit_code or "–"),
-            text(ranks), element("span", text(pod.node or "–"), class_="mono"), text(clock(state.started if state else None)),
+            text(ranks), element("span", text(pod.node or "–"), class_="mono"), element("span", text(clock(state.started if state else None)), class_="kept"),
             element("div", text(state.message if state else ""), class_="long"),
         ])  # fmt: skip
     return table(("Pod", "State", "Restarts", "Exit code", "Ranks", "Node", "Started", "Why"), rows, caption="Pods")

@@ -13,6 +13,8 @@ from kfjob.report.markup import Html, element, text
 from kfjob.report.numbers import clock, lasting, number, time_marks, time_of_day
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM, ROW = 1080, 190, 16, 34, 26, 22
+END = 6
+"""Width of the mark at the end of what failed."""
 SHOWN = 40
 """Rows at most; of more pods those that had trouble come first."""
 SECOND = 1_000_000_000
@@ -78,7 +80,9 @@ def _bars(view: JobView, pod: PodView, spans: Mapping[str, Span]) -> Iterator[Ba
             yield Bar("waits", state.created, until, f"waited {lasting((until - state.created) / SECOND)}")
     for container, span in ordered:
         newest = container == current
-        first, last = (min(span.first, begun), span.last) if newest and begun else (span.first, span.last)
+        first, last = span.first, span.last
+        if newest and begun and len(ordered) == 1:
+            first = min(first, begun)
         if newest and state:
             last = max(last, state.last_ended or 0, (now or 0) if pod.live and not state.last_ended else 0)
         failed = newest and state is not None and bool(state.exit_code) and not pod.live
@@ -98,7 +102,11 @@ def _row(name: str, bars: list[Bar], top: int, first: int, last: int) -> Iterato
         x = _x(bar.first, first, last)
         width = round(max(_x(bar.last, first, last) - x, 2), 1)
         title = element("title", text(f"{name}: {bar.said}"))
-        yield element("rect", title, x=x, y=top + 5, width=width, height=ROW - 9, rx=3, class_=bar.kind)
+        whole = "runs" if bar.kind == "failed" else bar.kind
+        yield element("rect", title, x=x, y=top + 5, width=width, height=ROW - 9, rx=3, class_=whole)
+        if bar.kind == "failed":
+            end = min(width, END)
+            yield element("rect", title, x=round(x + width - end, 1), y=top + 5, width=end, height=ROW - 9, class_="failed")
 
 
 def _grid(first: int, last: int, height: int) -> Iterator[Html]:

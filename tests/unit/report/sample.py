@@ -56,6 +56,7 @@ def events() -> Iterator[Event]:
     for step in range(1, 601):
         yield progress(step, 45 + step * 0.8)
     again = f"{PODS[2]}-1"
+    yield line(PODS[2], "worker group is restarted", 290)
     yield line(PODS[2], "FutureWarning: old", 300, again)
     for index, pod in enumerate(PODS):
         yield from block(pod, (index - 1) % 4, 560 + index / 10, again if index == 2 else "")
@@ -67,7 +68,7 @@ def events() -> Iterator[Event]:
     yield line(PODS[0], "[rank6]: RuntimeError: [pair.cc:561] Connection closed by peer [10.0.0.2]:54475.", 807)
     for index in range(4):
         ended = START + (808 + index) * SECOND
-        more = {"restarts": 1, "container_id": again} if index == 2 else {}
+        more = {"restarts": 1, "container_id": again, "started": START + 299 * SECOND} if index == 2 else {}
         yield _pod(index, PodPhase.FAILED, exit_code=1, reason="Error", last_ended=ended, time=ended, **more)
     message = f"4 Worker replica(s) failed {HOSTILE}"
     yield JobChanged(phase=JobPhase.FAILED, message=message, created=START, started=START, ended=START + 815 * SECOND)
