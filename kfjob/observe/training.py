@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from kfjob.observe.lines import SECOND
-from kfjob.observe.milestones import Figures
+from kfjob.observe.milestones import Figures, RolledBack, Setback, Skipped
 from kfjob.observe.progress import Reading
 
 _T = TypeVar("_T")
 
 CURVE = 512
 """Points of the loss curve at most; when there are more, every second one goes."""
+SETBACKS = 64
+"""Steps that did not count of which is known that they are counted."""
 SMOOTHING = 0.9
 """Share of the past in the smoothed loss and in the time a step takes."""
 
@@ -48,14 +50,19 @@ class Training:
     speed: float | None = None
     unit: str = ""
     tokens_per_second: float | None = None
+    tokens_per_second_per_device: float | None = None
+    mfu: float | None = None  # share of the device's arithmetic
     grad_norm: float | None = None
     memory: float | None = None  # GiB, of the fullest device
+    skipped: int = 0  # steps whose gradient was not applied
+    rolled_back: int = 0  # times that the run went back to a checkpoint by itself
     first_time: int | None = None
     last_time: int | None = None
     seconds_per_step: float | None = None
     curve: tuple[Point, ...] = ()
     every: int = 1  # of the curve: each how-manyeth reading is kept
     averaged: int = 0  # readings in `smoothed_loss`
+    setbacks: tuple[tuple[type[Setback], int], ...] = ()  # the newest, with their steps, since training last went back
 
     def eta(self) -> float | None:
         """Seconds from the newest line to the last step, None when total or pace is not known."""
@@ -101,12 +108,31 @@ class Training:
 
     def figures(self, figures: Figures) -> Training:
         """The state with the second line of our trainer."""
-        return replace(self, tokens_per_second=figures.tokens_per_second, grad_norm=figures.grad_norm, memory=figures.memory)
+        return replace(
+            self,
+            tokens_per_second=figures.tokens_per_second,
+            tokens_per_second_per_device=figures.tokens_per_second_per_device,
+            mfu=figures.mfu,
+            grad_norm=figures.grad_norm,
+            memory=figures.memory,
+        )
+
+    def set_back(self, setback: Setback) -> Training:
+        """The state after a step that did not count; the same state if another rank has said so."""
+        told = (type(setback), setback.step)
+        if told in self.setbacks:
+            return self
+        return replace(
+            self,
+            skipped=self.skipped + isinstance(setback, Skipped),
+            rolled_back=self.rolled_back + isinstance(setback, RolledBack),
+            setbacks=(*self.setbacks, told)[-SETBACKS:],
+        )
 
     def _from(self, step: int) -> Training:
         """The state when training has gone back to `step`: what came after it is taken back."""
         kept = tuple(point for point in self.curve if point.step < step)
-        return replace(self, curve=kept, seconds_per_step=None, last_time=None, step=None)
+        return replace(self, curve=kept, setbacks=(), seconds_per_step=None, last_time=None, step=None)
 
 
 def _loss(before: Training, reading: Reading) -> tuple[float | None, float | None, int]:

@@ -44,17 +44,19 @@ def chart(title: str, lines: Sequence[Line], *, unit: str = "", mark: str = "", 
 
     A `wide` one is as wide as the page, and drawn a second time for narrow windows, where its words would be too small.
     """
-    known = [point for line in lines for point in line.points if _finite(point[1])]
-    if len({x for x, _ in known}) < 2:  # noqa: PLR2004 - a line has two ends
+    if len({x for x, _ in _known(lines)}) < 2:  # noqa: PLR2004 - a line has two ends
         return ""
     heading = element("h3", text(title), element("small", text(unit)) if unit else "")
     legend = _legend(lines) if len(lines) > 1 else ""
     head = element("div", heading, legend, element("output", text(mark), data_rest=mark), class_="charthead")
-    sizes = (("chart wide", 1080, 300), ("chart narrow", 520, 260)) if wide else (("chart", 520, 220),)
-    return element("figure", head, *(_picture(title, lines, known, *size) for size in sizes), class_="card")
+    sizes = {"chart wide": (1080, 300), "chart narrow": (520, 260)} if wide else {"chart": (520, 220)}
+    drawn = (_picture(title, lines, look, size) for look, size in sizes.items())
+    return element("figure", head, *drawn, class_="card")
 
 
-def _picture(title: str, lines: Sequence[Line], known: Points, look: str, width: int, height: int) -> Html:
+def _picture(title: str, lines: Sequence[Line], look: str, size: tuple[int, int]) -> Html:
+    width, height = size
+    known = _known(lines)
     low, high = _bounds([y for _, y in known if y is not None])
     across = _Scale(low=min(x for x, _ in known), high=max(x for x, _ in known), begin=LEFT, end=width - RIGHT)
     up = _Scale(low=low, high=high, begin=height - BOTTOM, end=TOP)
@@ -65,8 +67,12 @@ def _picture(title: str, lines: Sequence[Line], known: Points, look: str, width:
         f"{title}: from {number(known[0][1])} to {number(known[-1][1])} in steps {number(across.low)} to {number(across.high)}"
     )
     data = {line.name: list(_places(line, across, up)) for line in lines if line.told}
-    size = f"0 0 {width} {height}"
-    return element("svg", *drawn, viewBox=size, role="img", aria_label=said, class_=look, data_points=json.dumps(data))
+    box = f"0 0 {width} {height}"
+    return element("svg", *drawn, viewBox=box, role="img", aria_label=said, class_=look, data_points=json.dumps(data))
+
+
+def _known(lines: Sequence[Line]) -> list[tuple[float, float | None]]:
+    return [point for line in lines for point in line.points if _finite(point[1])]
 
 
 def _axes(across: _Scale, up: _Scale, width: int, height: int) -> Iterator[Html]:

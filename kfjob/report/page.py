@@ -113,7 +113,11 @@ def _tiles(view: JobView) -> Iterator[Html]:
         yield _tile("Loss", number(training.loss), f"{number(training.first_loss)} at first")
     if training.speed is not None:
         more = f"{number(training.tokens_per_second)} tokens/s" if training.tokens_per_second is not None else ""
-        yield _tile("Speed", number(training.speed), " · ".join(one for one in (training.unit, more) if one))
+        mfu = f"MFU {100 * training.mfu:.1f} %" if training.mfu is not None else ""
+        yield _tile("Speed", number(training.speed), " · ".join(one for one in (training.unit, more, mfu) if one))
+    if training.skipped or training.rolled_back:
+        said = f"{_count(training.skipped, 'step')} skipped, {_count(training.rolled_back, 'roll-back')}"
+        yield _tile("Setbacks", str(training.skipped + training.rolled_back), said)
     if job and job.created:
         end = job.ended or view.now or job.created
         left = f"{lasting(view.eta)} left" if view.running and view.eta is not None else f"since {clock(job.created)}"
@@ -192,9 +196,10 @@ def _pods(view: JobView) -> Html:
         status = (state.reason or str(state.phase)) if state else "not known"
         exit_code = "" if state is None or state.exit_code is None else str(state.exit_code)
         ranks = span(pod.global_ranks) or "–"
+        started = element("span", text(clock(state.started if state else None)), class_="kept")
         rows.append([
             element("span", text(pod.name), class_="mono"), text(status), text(pod.restarts), text(exit_code or "–"),
-            text(ranks), element("span", text(pod.node or "–"), class_="mono"), element("span", text(clock(state.started if state else None)), class_="kept"),
+            text(ranks), element("span", text(pod.node or "–"), class_="mono"), started,
             element("div", text(state.message if state else ""), class_="long"),
         ])  # fmt: skip
     return table(("Pod", "State", "Restarts", "Exit code", "Ranks", "Node", "Started", "Why"), rows, caption="Pods")
