@@ -103,6 +103,7 @@ class Training:
             first_time=_newer(before.first_time, time),
             last_time=_newer(time, before.last_time),
             seconds_per_step=_pace(before, reading, time),
+            setbacks=_still_told(before, reading),
         )
         return _with_point(new, reading, time)
 
@@ -133,6 +134,12 @@ class Training:
         """The state when training has gone back to `step`: what came after it is taken back."""
         kept = tuple(point for point in self.curve if point.step < step)
         return replace(self, curve=kept, setbacks=(), seconds_per_step=None, last_time=None, step=None)
+
+
+def _still_told(before: Training, reading: Reading) -> tuple[tuple[type[Setback], int], ...]:
+    """What other ranks may still tell: all ranks do before the next step ends, and after a roll-back steps come again."""
+    went_back = any(kind is RolledBack and step > (reading.step or 0) for kind, step in before.setbacks)
+    return () if went_back else before.setbacks
 
 
 def _loss(before: Training, reading: Reading) -> tuple[float | None, float | None, int]:

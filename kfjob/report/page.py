@@ -106,9 +106,9 @@ def _header(report: Report) -> Html:
 def _tiles(view: JobView) -> Iterator[Html]:
     training, job = view.training, view.job
     if training.step is not None:
-        total = f" of {number(view.total)}" if view.total else ""
+        total = f"of {number(view.total)}" if view.total else ""
         epoch = f"epoch {number(training.epoch)}" if training.epoch is not None else ""
-        yield _tile("Step", number(training.step) + total, epoch)
+        yield _tile("Step", number(training.step), " · ".join(one for one in (total, epoch) if one))
     if training.loss is not None:
         yield _tile("Loss", number(training.loss), f"{number(training.first_loss)} at first")
     if training.speed is not None:
