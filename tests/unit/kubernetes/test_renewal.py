@@ -140,7 +140,9 @@ def test_a_service_accounts_token(front: FakeFront, url: str, tmp_path: Path, mo
 
     def of_pod(client_configuration: Any = None, **_: Any) -> None:
         environ = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "1"}
-        config.incluster_config.InClusterConfigLoader(str(token), str(authority), environ=environ).load_and_set(client_configuration)
+        config.incluster_config.InClusterConfigLoader(str(token), str(authority), environ=environ).load_and_set(
+            client_configuration
+        )
         client_configuration.host, client_configuration.ssl_ca_cert = url, None  # a pod is given https
 
     monkeypatch.setattr(config, "load_incluster_config", of_pod)
