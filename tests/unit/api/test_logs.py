@@ -104,6 +104,24 @@ def test_what_cannot_be_meant_is_said(fake, kfjob, argv, code, words):
     assert kfjob.out == ""
 
 
+@pytest.mark.parametrize("argv", [("-c", "sidecar"), ("--previous",)])
+def test_a_log_that_no_pod_has_is_said(fake, kfjob, argv):
+    eight(fake)
+    assert kfjob("logs", "train", *argv) == 3
+    assert "`train-worker-0` has no" in kfjob.err
+    assert kfjob.out == ""
+
+
+def test_saved_logs_of_containers_before_are_read(kfjob, tmp_path):
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    for index, name in enumerate(("w-0.previous.log", "w-1.log")):
+        text = "\n".join(one.text for one in script.block(index, index, 1))
+        (saved / name).write_text(text + ("\nBatch 3 Loss: 2.5, Speed: 0.43 samples/sec\n" if index == 0 else "\n"))
+    assert kfjob("master", "--from", str(saved), "-o", "name") == 0
+    assert kfjob.out == "w-0\n"
+
+
 def test_ranks_that_nobody_has_told_are_not_guessed(fake, kfjob):
     fake.play("train", *script.STARTING, script.line(0, "hello", 3))
     assert kfjob("logs", "train", "--rank", "0") == 3
