@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -23,7 +24,7 @@ from kfjob.api.place import Place
 from kfjob.api.run import Run
 from kfjob.backends.base import JobRef, LogRange
 from kfjob.backends.fake import FakeBackend
-from kfjob.errors import UsageError
+from kfjob.errors import NotFound, UsageError
 from kfjob.events import Event, JobChanged, JobPhase, LogGap, LogLine, PodChanged, PodPhase
 from kfjob.observe.config import ObserveConfig
 from tests.unit.api import script
@@ -104,11 +105,15 @@ def test_what_cannot_be_meant_is_said(fake, kfjob, argv, code, words):
     assert kfjob.out == ""
 
 
-@pytest.mark.parametrize("argv", [("-c", "sidecar"), ("--previous",)])
-def test_a_log_that_no_pod_has_is_said(fake, kfjob, argv):
+def test_a_log_that_no_pod_has_is_said(fake, kfjob, monkeypatch):
     eight(fake)
-    assert kfjob("logs", "train", *argv) == 3
-    assert "`train-worker-0` has no" in kfjob.err
+
+    def none(ref: object, pod: str, wanted: object) -> NoReturn:
+        raise NotFound(f"pod `{pod}` has no container `sidecar`")
+
+    monkeypatch.setattr(fake, "logs", none)
+    assert kfjob("logs", "train", "-c", "sidecar") == 3
+    assert "pod `train-worker-0` has no container `sidecar`" in kfjob.err
     assert kfjob.out == ""
 
 
