@@ -127,7 +127,7 @@ class Archived:
         if not place.is_dir():
             raise NotFound(f"folder `{place}` does not exist")
         self.place = place
-        self._logs = _logs_in(place)
+        self._logs = folder.saved_logs(place)
         self._containers: dict[str, str] = {}  # the one that wrote a pod's log, so that its state and its log are told as one
         if not self._logs and not (place / folder.STATUS).exists():
             raise NotFound(f"folder `{place}` holds no logs", hint="expected are `<pod>.log` or `<pod>/<container>.log`")
@@ -152,21 +152,13 @@ class Archived:
         if known is None:
             raise NotFound(f"no log of pod `{pod}` in `{self.place}`")
         path = known
-        if wanted.container != TRAINING_CONTAINER or wanted.previous:
+        if wanted.container != TRAINING_CONTAINER:
             path = folder.log_path(self.place, pod, wanted.container, previous=wanted.previous)
-            if known.parent == self.place and wanted.previous and wanted.container == TRAINING_CONTAINER:
-                path = folder.flat_previous(self.place, pod)
+        elif wanted.previous:
+            path = folder.previous_log(known)
         container_id = "" if wanted.previous else self._containers.get(pod, "")
         try:
             for time, text in log_file.read(path, wanted):
                 yield LogLine(pod=pod, text=text, time=time, container=wanted.container, container_id=container_id)
         except FileNotFoundError as err:
             raise NotFound(f"no log of container `{wanted.container}` of pod `{pod}` in `{self.place}`") from err
-
-
-def _logs_in(place: Path) -> dict[str, Path]:
-    logs = folder.flat_logs(place)
-    for pod in folder.entries(place):
-        if (path := folder.log_path(place, pod.name)).is_file():
-            logs[pod.name] = path
-    return logs

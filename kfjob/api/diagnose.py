@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -34,8 +34,8 @@ class Examined:
     uncounted: int  # lines of warnings beyond those that are told apart
 
 
-def examine(run: Run) -> Examined:
-    """Read all that there is of a job now, and say what is wrong with it.
+def examine(run: Run, *, also: Callable[[Event], None] | None = None) -> Examined:
+    """Read all that there is of a job now, and say what is wrong with it; `also` is given every event.
 
     Raises:
         NotFound: the job is gone.
@@ -47,6 +47,8 @@ def examine(run: Run) -> Examined:
         if not isinstance(event, LogLine) or sieves[event.pod, event.container_id].sift(event.text.encode()):
             view = reduce(view, event)
         symptoms.feed(event, view)
+        if also:
+            also(event)
     return Examined(
         view=view,
         diagnosis=answer(symptoms, view, job=run.name),

@@ -6,9 +6,8 @@ import heapq
 import pickle
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -60,12 +59,25 @@ def read(run: Run, choice: Choice, wanted: LogRange) -> Iterator[Line]:
     """
     pods = chosen(run, choice)
     ranges = [(pod.pod, replace(wanted, previous=wanted.previous or (choice.failed and failed_before(pod)))) for pod in pods]
-    return run.logs(*ranges[0]) if len(ranges) == 1 else merged(run, ranges)
+    if len(ranges) == 1:
+        return run.logs(*ranges[0])
+    missing: dict[str, NotFound] = {}
+    return _or_missing(merged(run, ranges, missing), [pod for pod, _ in ranges], missing)
 
 
-def merged(run: Run, ranges: Sequence[tuple[str, LogRange]]) -> Iterator[Line]:
-    """Parts of the logs of several pods as they are now, by time. A pod that has no log (yet) is passed over."""
-    streams = [_in_order(run, pod, part) for pod, part in ranges]
+def _or_missing(lines: Iterator[Line], pods: Sequence[str], missing: Mapping[str, NotFound]) -> Iterator[Line]:
+    """The lines; where no pod has such a log, that is said as it would be of one pod."""
+    yield from lines
+    if pods and len(missing) == len(pods):
+        raise missing[pods[0]]
+
+
+def merged(run: Run, ranges: Sequence[tuple[str, LogRange]], missing: dict[str, NotFound] | None = None) -> Iterator[Line]:
+    """Parts of the logs of several pods as they are now, by time. A pod that has no log (yet) is passed over.
+
+    Why it has none is put into `missing`.
+    """
+    streams = [_in_order(run, pod, part, {} if missing is None else missing) for pod, part in ranges]
     return _merged(streams) if len(streams) <= AT_ONCE else _merged_from_disk(streams)
 
 
@@ -183,19 +195,16 @@ class _MasterLog:
         return replace(self._wanted, tail=None, since=since)
 
 
-def _chosen(run: Run, choice: Choice) -> tuple[PodChanged, ...]:
-    view = run.view() if choice.ranks else None
-    return choice.of(run.snapshot().pods, view)
-
-
-def _in_order(run: Run, pod: str, wanted: LogRange) -> Iterator[tuple[int, Line]]:
+def _in_order(run: Run, pod: str, wanted: LogRange, missing: dict[str, NotFound]) -> Iterator[tuple[int, Line]]:
     """Lines with a time that never falls: a line without one has that of the line before it."""
     last = 0
-    with suppress(NotFound):  # a pod that has not started has no log
+    try:
         for line in run.logs(pod, wanted):
             time_ns = line.time if isinstance(line, LogLine) else line.after
             last = max(last, time_ns or 0)
             yield last, line
+    except NotFound as err:  # a pod that has not started has no log
+        missing[pod] = err
 
 
 def _merged(streams: Sequence[Iterator[tuple[int, Line]]]) -> Iterator[Line]:

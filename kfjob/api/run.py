@@ -142,6 +142,12 @@ class Run:
 
         return examine(self).diagnosis
 
+    def report(self) -> str:
+        """The job as one HTML page that needs nothing else: curves, timeline, diagnosis, pods, spec; reads all logs."""
+        from kfjob.api.report import report
+
+        return report(self)
+
     def logs(self, pod: str, wanted: LogRange | None = None) -> Iterator[LogLine | LogGap]:
         """Lines of one pod's log; all that is there now, if nothing else is wanted."""
         return self._reader.logs(self.ref, pod, wanted or LogRange())

@@ -118,15 +118,28 @@ def log_path(folder: Path, pod: str, container: str = TRAINING_CONTAINER, *, pre
     return folder / pod / f"{container}{'.previous' if previous else ''}.log"
 
 
-def flat_logs(folder: Path) -> dict[str, Path]:
-    """The logs of a flat folder of `<pod>.log` files, such as a loop over `kubectl logs` leaves, by pod."""
-    files = (file for file in sorted(folder.glob("*.log")) if file.is_file() and not file.name.endswith(".previous.log"))
-    return {file.name.removesuffix(".log"): file for file in files}
+def saved_logs(folder: Path) -> dict[str, Path]:
+    """The logs of a folder by pod: `<pod>/<container>.log`, or `<pod>.log` as a loop over `kubectl logs` leaves them.
+
+    Of a log that is there only as `.previous.log` it is the path that the present one would have. Of several containers it is
+    the one that trains.
+    """
+    logs = _logs(folder)
+    for pod in entries(folder):
+        known = _logs(pod)
+        if log := known.get(TRAINING_CONTAINER) or (next(iter(known.values())) if len(known) == 1 else None):
+            logs[pod.name] = log
+    return logs
 
 
-def flat_previous(folder: Path, pod: str) -> Path:
-    """In such a folder, what `kubectl logs --previous` has given."""
-    return folder / f"{pod}.previous.log"
+def _logs(folder: Path) -> dict[str, Path]:
+    names = {file.name.removesuffix(".log").removesuffix(".previous") for file in folder.glob("*.log") if file.is_file()}
+    return {name: folder / f"{name}.log" for name in sorted(names)}
+
+
+def previous_log(log: Path) -> Path:
+    """Where the log of the container before lies, beside the present one's."""
+    return log.with_name(f"{log.name.removesuffix('.log')}.previous.log")
 
 
 def _known(kind: type[_T], data: dict[str, Any]) -> _T:

@@ -6,7 +6,6 @@ All but JSON goes to stderr.
 from __future__ import annotations
 
 import sys
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
@@ -14,17 +13,16 @@ from kfjob.backends.base import LogRange
 from kfjob.cli import text
 from kfjob.cli.diagnose import diagnosis_json, first_cause
 from kfjob.cli.options import print_json
+from kfjob.cli.panel import panel
 from kfjob.errors import KfjobError
 from kfjob.events import JobPhase, LogLine
 from kfjob.observe.diagnose.answer import diagnose
 from kfjob.observe.diagnose.diagnosis import Diagnosis
 from kfjob.observe.diagnose.symptoms import Symptoms
-from kfjob.observe.master import Master
+from kfjob.observe.master import Confidence, Master
 from kfjob.observe.view import JobView, News
 
 if TYPE_CHECKING:
-    from rich.console import Group
-
     from kfjob.api.run import Run
     from kfjob.events import Event
 
@@ -57,14 +55,14 @@ class Display:
             self._phase = view.headline
             self.say(view.now, self.run.name, view.headline)
         for news in self._fresh(view):
-            self.say(news.time, news.pod, news.text if news.kind == "pod" else f"{news.kind}: {news.text}")
+            self.say(news.time, news.pod, text.news_text(news))
         if view.training.step != self._step:
             self._step = view.training.step
             self.progressed(view, now)
 
     def say(self, when: int | None, who: str, what: str) -> None:
         """Something happened that deserves a line."""
-        stamp = time.strftime("%H:%M:%S", time.localtime(when / text.SECOND)) if when else " " * 8
+        stamp = text.local_clock(when) if when else " " * 8
         print(f"{stamp}  {who}  {what}", file=sys.stderr, flush=True)  # noqa: T201 - this is the output
 
     def progressed(self, view: JobView, now: float) -> None:
@@ -137,7 +135,7 @@ class LiveDisplay(Display):
         """Above the panel."""
         from rich.text import Text
 
-        stamp = time.strftime("%H:%M:%S", time.localtime(when / text.SECOND)) if when else " " * 8
+        stamp = text.local_clock(when) if when else " " * 8
         self._console.print(Text.assemble((f"{stamp}  ", "dim"), (f"{who}  ", "cyan"), what))
 
     def progressed(self, view: JobView, now: float) -> None:
@@ -148,7 +146,7 @@ class LiveDisplay(Display):
         super().update(view, event, now)
         if now - self._drawn >= REFRESH_EVERY:
             self._drawn = now
-            self._live.update(panel(self.run.name, view), refresh=True)
+            self._live.update(panel(self.run.name, view, width=self._console.width), refresh=True)
 
     def summary(self, view: JobView) -> None:
         """As the others, with colour."""
@@ -162,31 +160,6 @@ class LiveDisplay(Display):
             self._console.print(Text(line), soft_wrap=True)
 
 
-def panel(name: str, view: JobView) -> Group:
-    """The live panel: state, pods, the bar, the loss curve, the master."""
-    from rich.console import Group
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
-    from rich.text import Text
-
-    now = view.now or 0
-    pods = view.pods.values()
-    up = sum(1 for pod in pods if pod.state and pod.state.ready)
-    head = Text.assemble((name, "bold"), "  ", view.headline, (f"  pods {up}/{len(pods) or len(view.config.workers)}", "dim"))
-    if view.job and view.job.created:
-        head.append(f"  {text.age(view.job.created, now)}", style="dim")
-    grid = Table.grid(padding=(0, 2))
-    if view.training.step is not None and view.total:
-        grid.add_row("progress", ProgressBar(total=view.total, completed=view.training.step, width=40))
-    if line := text.progress_line(view):
-        grid.add_row("", line)
-    if len(view.training.curve) > 1:
-        grid.add_row("loss", text.sparkline([point.loss for point in view.training.curve], 40))
-    if isinstance(view.master, Master):
-        grid.add_row("master", f"{view.master.pod} ({view.master.confidence})")
-    return Group(Text(""), head, grid)
-
-
 def summary(run: Run, view: JobView, diagnosis: Diagnosis) -> list[str]:
     """The end of a job in a few lines."""
     took = ""
@@ -194,7 +167,7 @@ def summary(run: Run, view: JobView, diagnosis: Diagnosis) -> list[str]:
         took = f" after {text.age(view.job.created, view.job.ended or view.now or view.job.created)}"
     lines = [f"{run.name}: {view.headline}{took}"]
     facts: list[tuple[str, str]] = []
-    if isinstance(view.master, Master):
+    if isinstance(view.master, Master) and (view.training.lines or view.master.confidence is not Confidence.PREDICTED):
         ranks = f", global ranks {', '.join(map(str, view.master.global_ranks))}" if view.master.global_ranks else ""
         facts.append(("progress", f"printed by pod `{view.master.pod}` ({view.master.confidence}{ranks})"))
     training = view.training

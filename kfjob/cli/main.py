@@ -27,6 +27,7 @@ COMMANDS = {
     "logs": ("kfjob.cli.logs", "Print the logs of a job's pods."),
     "master": ("kfjob.cli.master", "Name the pod that prints the training progress."),
     "diagnose": ("kfjob.cli.diagnose", "Say what went wrong first, and what to do about it."),
+    "report": ("kfjob.cli.report", "Write a job's report: curves, timeline, diagnosis, in one HTML file."),
     "watch": ("kfjob.cli.follow", "Follow a job: progress, pods and what happens to it."),
     "wait": ("kfjob.cli.follow", "Wait until a job has ended; the exit code tells how."),
     "stop": ("kfjob.cli.lifecycle", "End a job and free its name; its logs are archived first."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -12,7 +13,7 @@ from kfjob.observe.master import Master, span
 from kfjob.observe.pods import PodView
 from kfjob.observe.rendezvous import RendezvousResult
 from kfjob.observe.training import Training
-from kfjob.observe.view import JobView
+from kfjob.observe.view import JobView, News
 
 SECOND = 1_000_000_000
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -44,7 +45,8 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def sparkline(values: Sequence[float], width: int = 32) -> str:
-    """The course of the values in one line of text; each character is the mean of its share."""
+    """The course of the values in one line of text; each character is the mean of its share. What is not finite is left out."""
+    values = [value for value in values if math.isfinite(value)]
     if not values:
         return ""
     width = min(width, len(values))
@@ -68,9 +70,25 @@ def progress_line(view: JobView) -> str:
         parts.append(f"{training.speed:.4g} {training.unit}".strip())
     if training.lr is not None:
         parts.append(f"lr {training.lr:.3g}")
+    if training.mfu is not None:
+        parts.append(f"MFU {100 * training.mfu:.1f} %")
+    if setbacks := setbacks_text(training):
+        parts.append(setbacks)
     if view.running and view.eta is not None:
         parts.append(f"{duration(view.eta)} left")
     return " · ".join(part for part in parts if part)
+
+
+def news_text(news: News) -> str:
+    """`failed: …`; a pod's new state and the trainer's own lines say by themselves what they are."""
+    itself = news.kind == "pod" or news.text.lower().startswith(news.kind)
+    return news.text if itself else f"{news.kind}: {news.text}"
+
+
+def setbacks_text(training: Training) -> str:
+    """`2 steps skipped, 1 roll-back`; "" where every step counted."""
+    said = ((training.skipped, "step", " skipped"), (training.rolled_back, "roll-back", ""))
+    return ", ".join(f"{many} {what}{'' if many == 1 else 's'}{more}" for many, what, more in said if many)
 
 
 def pods_table(view: JobView, now: int) -> str:
@@ -109,7 +127,7 @@ def status_text(view: JobView, *, name: str, now: int) -> str:
 
 def training_json(training: Training) -> dict[str, Any]:
     """The progress for machines, without the curve."""
-    inner = {"curve", "every", "averaged"}
+    inner = {"curve", "every", "averaged", "setbacks"}
     return {key: value for key, value in asdict(training).items() if key not in inner and value not in (None, "")}
 
 
@@ -139,6 +157,11 @@ ROUNDS = 5
 def clock(time_ns: int | None) -> str:
     """The time of day in UTC, `--:--:--` when not known."""
     return time.strftime("%H:%M:%S", time.gmtime(time_ns / SECOND)) if time_ns is not None else "--:--:--"
+
+
+def local_clock(time_ns: int) -> str:
+    """The time of day as this machine's clock shows it."""
+    return time.strftime("%H:%M:%S", time.localtime(time_ns / SECOND))
 
 
 def rounds_text(view: JobView) -> str:

@@ -86,7 +86,8 @@ class NoMaster:
 
     def error(self, job: str) -> Unanswered:
         """The answer for a person who asked."""
-        title = f"no master found for `{job}` in {self.pods} pods, {self.lines} lines"
+        pods, lines = "pod" if self.pods == 1 else "pods", "line" if self.lines == 1 else "lines"
+        title = f"no master found for `{job}` in {self.pods} {pods}, {self.lines} {lines}"
         return Unanswered(title, cause="\n".join(self.reasons), hint=self.hint)
 
 

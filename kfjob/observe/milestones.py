@@ -1,4 +1,4 @@
-"""The other lines of our trainer that matter to a reader: start, resume, checkpoint, evaluation, figures, outcome.
+"""The other lines of our trainer: start, figures, steps that did not count, checkpoints, evaluation, outcome.
 
 Their forms are `kfjob/trainer/metrics.py`'s, which cannot be imported here; tests/unit/observe/test_milestones.py holds the two
 equal.
@@ -56,12 +56,62 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """The line after a progress line; `memory` in GiB."""
+    """The line after a progress line; `memory` in GiB, `mfu` a share. None: an older image, or a device that is not known."""
 
     step: int
     tokens_per_second: float
     grad_norm: float
     memory: float
+    tokens_per_second_per_device: float | None = None
+    mfu: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """A step whose gradient was not applied. Every rank says so."""
+
+    step: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolledBack:
+    """The run went back to a checkpoint at this step. Every rank says so."""
+
+    step: int
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """The profiler has written a file."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Startup:
+    """From process start to the first step, in parts."""
+
+    seconds: float
+    parts: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damaged:
+    """A checkpoint that cannot be used."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Differs:
+    """The data is not that of the checkpoint."""
+
+    name: str
+    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,11 +125,13 @@ class Outcome:
     reason: str | None
 
 
-Milestone = Start | Resume | Checkpoint | Evaluation | Figures | Outcome
+Setback = Skipped | RolledBack
+Milestone = Start | Resume | Checkpoint | Evaluation | Figures | Setback | Trace | Startup | Damaged | Differs | Outcome
 
 _N = r"[-+]?(?:\d+(?:\.\d+)?(?:e[-+]?\d+)?|nan|inf)"
 _LINE = re.compile(
-    r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) [DIWEC] \[\w+\.py:\d+\] ((Start|Resume|Checkpoint|Evaluation|Step|Outcome) .*)$"
+    r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) [DIWEC] \[\w+\.py:\d+\] "
+    r"((Start|Startup|Resume|Checkpoint|Evaluation|Step|Trace|Data|Outcome) .*)$"
 )
 _START = re.compile(
     r"Start (?P<model>.+) with (?P<parameters>\d+) parameters, strategy (?P<strategy>.+), world size (?P<world_size>\d+), "
@@ -87,7 +139,17 @@ _START = re.compile(
 )
 _CHECKPOINT = re.compile(rf"Checkpoint (\S+) in ({_N}) s (.+)")
 _EVALUATION = re.compile(rf"Evaluation step (\d+) loss ({_N}), perplexity ({_N})")
-_FIGURES = re.compile(rf"Step (\d+) tokens/s: ({_N}), grad norm: ({_N}), peak memory: ({_N}) GiB")
+_FIGURES = re.compile(
+    rf"Step (\d+) tokens/s: ({_N}), grad norm: ({_N}), peak memory: ({_N}) GiB"
+    rf"(?:, tokens/s/device: ({_N}))?(?:, MFU: ({_N}) %)?"
+)
+_SKIPPED = re.compile(r"Step (\d+) skipped: (.*)")
+_ROLLED_BACK = re.compile(r"Step (\d+) rolled back to (\S+): (.*)")
+_TRACE = re.compile(r"Trace (?!not written)(.+)")
+_STARTUP = re.compile(rf"Startup ({_N}) s: (.+)")
+_PART = re.compile(rf"([^,]+?) ({_N})(?:, |$)")
+_DAMAGED = re.compile(r"Checkpoint (\S+) is damaged: (.*)")
+_DIFFERS = re.compile(r"Data differs from what (\S+) was trained on: (.*)")
 _OUTCOME = re.compile(rf"Outcome (\w+) step (none|\d+) loss (none|{_N}) checkpoint (\S+)(?: reason (\".*\"))?$")
 
 
@@ -108,7 +170,10 @@ def _milestone(verb: str, message: str) -> Milestone | None:
         "Resume": _resume,
         "Checkpoint": _checkpoint,
         "Evaluation": _evaluation,
-        "Step": _figures,
+        "Step": _step,
+        "Startup": _startup,
+        "Trace": _trace,
+        "Data": _differs,
         "Outcome": _outcome,
     }
     return read[verb](message)
@@ -126,7 +191,9 @@ def _resume(message: str) -> Resume:
     return Resume(name=None, path=None) if name == "none" else Resume(name=name, path=path)
 
 
-def _checkpoint(message: str) -> Checkpoint | None:
+def _checkpoint(message: str) -> Checkpoint | Damaged | None:
+    if found := _DAMAGED.match(message):
+        return Damaged(name=found[1], why=found[2])
     found = _CHECKPOINT.match(message)
     return Checkpoint(name=found[1], seconds=float(found[2]), path=found[3]) if found else None
 
@@ -136,11 +203,40 @@ def _evaluation(message: str) -> Evaluation | None:
     return Evaluation(step=int(found[1]), loss=float(found[2]), perplexity=float(found[3])) if found else None
 
 
-def _figures(message: str) -> Figures | None:
-    if not (found := _FIGURES.match(message)):
+def _step(message: str) -> Figures | Setback | None:
+    if found := _FIGURES.match(message):
+        return _figures(found)
+    if found := _SKIPPED.match(message):
+        return Skipped(step=int(found[1]), why=found[2])
+    if found := _ROLLED_BACK.match(message):
+        return RolledBack(step=int(found[1]), name=found[2], why=found[3])
+    return None
+
+
+def _figures(found: re.Match[str]) -> Figures:
+    per_device, percent = found[5], found[6]
+    return Figures(
+        step=int(found[1]),
+        tokens_per_second=float(found[2]),
+        grad_norm=float(found[3]),
+        memory=float(found[4]),
+        tokens_per_second_per_device=None if per_device is None else float(per_device),
+        mfu=None if percent is None else float(percent) / 100,
+    )
+
+
+def _startup(message: str) -> Startup | None:
+    if not (found := _STARTUP.match(message)):
         return None
-    tokens, norm, memory = (float(found[index]) for index in (2, 3, 4))
-    return Figures(step=int(found[1]), tokens_per_second=tokens, grad_norm=norm, memory=memory)
+    return Startup(seconds=float(found[1]), parts=tuple((name, float(part)) for name, part in _PART.findall(found[2])))
+
+
+def _trace(message: str) -> Trace | None:
+    return Trace(path=found[1]) if (found := _TRACE.match(message)) else None
+
+
+def _differs(message: str) -> Differs | None:
+    return Differs(name=found[1], why=found[2]) if (found := _DIFFERS.match(message)) else None
 
 
 def _outcome(message: str) -> Outcome | None:

@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from kfjob.observe.lines import SECOND
-from kfjob.observe.milestones import Figures
+from kfjob.observe.milestones import Figures, RolledBack, Setback, Skipped
 from kfjob.observe.progress import Reading
 
 _T = TypeVar("_T")
 
 CURVE = 512
 """Points of the loss curve at most; when there are more, every second one goes."""
+SETBACKS = 64
+"""Steps that did not count of which is known that they are counted."""
 SMOOTHING = 0.9
 """Share of the past in the smoothed loss and in the time a step takes."""
 
@@ -25,6 +27,9 @@ class Point:
     step: int
     loss: float
     time: int | None
+    smoothed: float | None = None  # the loss, over what came before
+    lr: float | None = None
+    speed: float | None = None  # as the line says it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +50,19 @@ class Training:
     speed: float | None = None
     unit: str = ""
     tokens_per_second: float | None = None
+    tokens_per_second_per_device: float | None = None
+    mfu: float | None = None  # share of the device's arithmetic
     grad_norm: float | None = None
     memory: float | None = None  # GiB, of the fullest device
+    skipped: int = 0  # steps whose gradient was not applied
+    rolled_back: int = 0  # times that the run went back to a checkpoint by itself
     first_time: int | None = None
     last_time: int | None = None
     seconds_per_step: float | None = None
     curve: tuple[Point, ...] = ()
     every: int = 1  # of the curve: each how-manyeth reading is kept
     averaged: int = 0  # readings in `smoothed_loss`
+    setbacks: tuple[tuple[type[Setback], int], ...] = ()  # the newest, with their steps, since training last went back
 
     def eta(self) -> float | None:
         """Seconds from the newest line to the last step, None when total or pace is not known."""
@@ -93,17 +103,43 @@ class Training:
             first_time=_newer(before.first_time, time),
             last_time=_newer(time, before.last_time),
             seconds_per_step=_pace(before, reading, time),
+            setbacks=_still_told(before, reading),
         )
         return _with_point(new, reading, time)
 
     def figures(self, figures: Figures) -> Training:
         """The state with the second line of our trainer."""
-        return replace(self, tokens_per_second=figures.tokens_per_second, grad_norm=figures.grad_norm, memory=figures.memory)
+        return replace(
+            self,
+            tokens_per_second=figures.tokens_per_second,
+            tokens_per_second_per_device=figures.tokens_per_second_per_device,
+            mfu=figures.mfu,
+            grad_norm=figures.grad_norm,
+            memory=figures.memory,
+        )
+
+    def set_back(self, setback: Setback) -> Training:
+        """The state after a step that did not count; the same state if another rank has said so."""
+        told = (type(setback), setback.step)
+        if told in self.setbacks:
+            return self
+        return replace(
+            self,
+            skipped=self.skipped + isinstance(setback, Skipped),
+            rolled_back=self.rolled_back + isinstance(setback, RolledBack),
+            setbacks=(*self.setbacks, told)[-SETBACKS:],
+        )
 
     def _from(self, step: int) -> Training:
         """The state when training has gone back to `step`: what came after it is taken back."""
         kept = tuple(point for point in self.curve if point.step < step)
-        return replace(self, curve=kept, seconds_per_step=None, last_time=None, step=None)
+        return replace(self, curve=kept, setbacks=(), seconds_per_step=None, last_time=None, step=None)
+
+
+def _still_told(before: Training, reading: Reading) -> tuple[tuple[type[Setback], int], ...]:
+    """What other ranks may still tell: all ranks do before the next step ends, and after a roll-back steps come again."""
+    went_back = any(kind is RolledBack and step > (reading.step or 0) for kind, step in before.setbacks)
+    return () if went_back else before.setbacks
 
 
 def _loss(before: Training, reading: Reading) -> tuple[float | None, float | None, int]:
@@ -134,7 +170,7 @@ def _with_point(new: Training, reading: Reading, time: int | None) -> Training:
     if reading.loss is None or new.lines % new.every:
         return new
     step = new.lines if reading.step is None or reading.per_epoch else reading.step
-    curve = (*new.curve, Point(step, reading.loss, time))
+    curve = (*new.curve, Point(step, reading.loss, time, new.smoothed_loss, new.lr, new.speed))
     if len(curve) <= CURVE:
         return replace(new, curve=curve)
     return replace(new, curve=curve[::2], every=new.every * 2)

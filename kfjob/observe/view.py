@@ -16,7 +16,18 @@ from kfjob.observe.config import ObserveConfig
 from kfjob.observe.discovery import find_master
 from kfjob.observe.lines import SECOND
 from kfjob.observe.master import Master, NoMaster
-from kfjob.observe.milestones import Checkpoint, Evaluation, Figures, Milestone, Outcome, Resume, Start
+from kfjob.observe.milestones import (
+    Checkpoint,
+    Damaged,
+    Differs,
+    Evaluation,
+    Figures,
+    Milestone,
+    Outcome,
+    Resume,
+    Setback,
+    Start,
+)
 from kfjob.observe.pods import Pods, PodView
 from kfjob.observe.progress import Reading, reader
 from kfjob.observe.rendezvous import AgentEvent, Happening, Heard, RendezvousResult
@@ -25,6 +36,8 @@ from kfjob.observe.training import Training
 from kfjob.observe.troubles import Trouble, is_news, queue_text, troubles, unmade, with_event
 
 KEPT_NEWS = 50
+RANKS = 16
+"""News among which one is looked for that another rank has told already."""
 SILENT = 60 * SECOND
 """A printer that is silent for so long can be followed by another one whose rank is not known."""
 
@@ -257,14 +270,29 @@ def _reached(view: JobView, event: LogLine, milestone: Milestone, written: int |
     """A line of our trainer other than progress."""
     if isinstance(milestone, Figures):
         return replace(view, training=view.training.figures(milestone)) if view.training.step == milestone.step else view
-    news = News(event.time or written, event.pod, type(milestone).__name__.lower(), event.text.partition("] ")[2].strip())
-    view = _with_news(view, news)
-    if isinstance(milestone, Start):
-        return replace(view, start=milestone, outcome=None)
-    if isinstance(milestone, Resume):
-        return replace(view, resume=milestone)
-    if isinstance(milestone, Checkpoint):
-        return replace(view, checkpoint=milestone)
-    if isinstance(milestone, Evaluation):
-        return replace(view, evaluation=milestone)
-    return replace(view, outcome=milestone)
+    said = event.text.partition(milestones.MARKER)[2].partition("] ")[2].strip()
+    if isinstance(milestone, Setback):
+        training = view.training.set_back(milestone) if view.training.pod in {"", event.pod} else view.training
+        repeated, view = training is view.training, replace(view, training=training)
+    else:
+        repeated = isinstance(milestone, Damaged | Differs) and any(one.text == said for one in view.news[-RANKS:])
+    if repeated:  # every rank says it
+        return view
+    view = _with_news(view, News(event.time or written, event.pod, said.partition(" ")[0].lower(), said))
+    return _told(view, milestone)
+
+
+def _told(view: JobView, milestone: Milestone) -> JobView:
+    match milestone:
+        case Start():
+            return replace(view, start=milestone, outcome=None)
+        case Resume():
+            return replace(view, resume=milestone)
+        case Checkpoint():
+            return replace(view, checkpoint=milestone)
+        case Evaluation():
+            return replace(view, evaluation=milestone)
+        case Outcome():
+            return replace(view, outcome=milestone)
+        case _:
+            return view

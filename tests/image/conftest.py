@@ -16,6 +16,13 @@ MOTO_TOKEN_HASHED = (  # by bcrypt
 )
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m deselects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker("registry")
+
+
 @pytest.fixture(scope="session")
 def moto_server() -> Iterator[MotoAws]:
     with moto_aws() as server:

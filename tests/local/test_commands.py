@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import pty
@@ -77,6 +78,26 @@ def test_follow_shows_the_end_and_every_shell_can_ask(kfjob):
     taken = kfjob.run("submit", kfjob.spec("short", steps=1, pause=0))
     assert taken.returncode == 1
     assert "`kfjob relaunch short`" in taken.stderr
+
+
+def test_a_report_of_a_job_that_ended_of_its_archive_and_of_saved_logs(kfjob):
+    kfjob("submit", kfjob.spec("told", steps=30, pause=0.02), "--follow")
+    file = kfjob.folder / "told.html"
+    assert kfjob("report", "told", "-o", str(file)) == f"{file}\n"
+    page = file.read_text(encoding="utf-8")
+    curve = json.loads(html.unescape(re.findall(r'data-points="([^"]+)"', page)[0]))["loss"]
+    assert [point[2] for point in curve] == [str(step) for step in range(1, 31)]
+    for words in ("Succeeded", "told-worker-0", "Nothing wrong was found.", "name: told", "timeline"):
+        assert words in page
+    kfjob("stop", "told")
+    archive = next((kfjob.folder / "state").rglob("archive/**/told/*"))
+    for asked in (("told",), ("--from", str(archive))):
+        assert 'class="line main"' in kfjob("report", *asked, "-o", "-")
+    saved = kfjob.folder / "saved"
+    saved.mkdir()
+    (saved / "told-worker-0.log").write_text("".join(f"Batch {n} Loss: {9 - n}, Speed: 1.0 samples/sec\n" for n in range(1, 5)))
+    assert 'class="line main"' in kfjob("report", "--from", str(saved), "-o", "-")
+    assert "cannot be written" in kfjob.run("report", "--from", str(saved), "-o", str(kfjob.folder)).stderr
 
 
 def test_status_logs_master_and_stop_from_another_shell_while_it_runs(kfjob):

@@ -89,7 +89,7 @@ def test_launches_come_in_the_order_of_their_time(tmp_path: Path):
 def test_a_flat_folder_of_logs(tmp_path: Path):
     for name in ("p-1.log", "p-0.log", "p-0.previous.log", "notes.txt"):
         (tmp_path / name).touch()
-    assert folder.flat_logs(tmp_path) == {"p-0": tmp_path / "p-0.log", "p-1": tmp_path / "p-1.log"}
+    assert folder.saved_logs(tmp_path) == {"p-0": tmp_path / "p-0.log", "p-1": tmp_path / "p-1.log"}
 
 
 @given(st.integers(min_value=0, max_value=4_000_000_000 * SECOND))
@@ -237,3 +237,17 @@ def test_the_clusters_events_are_read_as_they_were_written(tmp_path: Path):
     (tmp_path / folder.EVENTS).write_text('{"a": 1}')
     with pytest.raises(BackendError, match=r"events.json` cannot be read"):
         folder.read_events(tmp_path)
+
+
+def test_saved_logs_of_containers_that_are_gone_or_have_other_names_are_found(tmp_path):
+    files = ("w-0.previous.log", "w-1/trainer.log", "w-2/pytorch.previous.log", "w-3/pytorch.log", "w-3/exporter.log")
+    for file in (*files, "w-4/a.log", "w-4/b.log"):  # which of w-4's trains nobody says
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text("a line\n")
+    known = folder.saved_logs(tmp_path)
+    assert {pod: path.name for pod, path in known.items()} == {
+        "w-0": "w-0.log", "w-1": "trainer.log", "w-2": "pytorch.log", "w-3": "pytorch.log",
+    }  # fmt: skip
+    assert folder.previous_log(known["w-0"]).exists()
+    assert folder.previous_log(known["w-2"]).exists()
+    assert folder.previous_log(known["w-1"]) == tmp_path / "w-1" / "trainer.previous.log"

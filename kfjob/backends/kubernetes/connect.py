@@ -10,8 +10,9 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from kfjob.backends.kubernetes.lean import parts
 from kfjob.backends.kubernetes.transport import CONNECTIONS, PooledTransport, keepalive
 from kfjob.errors import Forbidden, Unreachable, UsageError
 
+Load = Callable[[], tuple[Any, str, str]]
+"""Reads the configuration anew: it, the context's name, its namespace."""
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
@@ -40,27 +43,27 @@ def connect(*, context: str | None = None, kubeconfig: str | Path | None = None)
         UsageError: it has no such context.
         Forbidden: its credential plugin gave no credentials.
     """
-    configuration = parts().Configuration()
     path = str(kubeconfig or os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
     if any(Path(part).expanduser().exists() for part in path.split(os.pathsep) if part):
-        name, namespace = _from_file(configuration, path, context)
+        load: Load = partial(_from_file, path=path, wanted=context)
     elif kubeconfig is None and context is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
-        name, namespace = "", _from_pod(configuration)
+        load = _from_pod
     else:
         hint = "set KUBECONFIG or give `--kubeconfig`; on EKS `aws eks update-kubeconfig --name CLUSTER` writes one"
         raise Unreachable("no cluster is configured", cause=f"there is no kubeconfig at `{path}`", hint=hint)
+    configuration, name, namespace = load()
     if not configuration.host.startswith(("https://", "http://")):
         raise Unreachable(
             f"`{configuration.host}` is not the address of an API server", where=path, hint="write `https://HOST:PORT`"
         )
-    return Connection(client=_client(configuration), namespace=namespace, context=name)
+    return Connection(client=_client(configuration, load), namespace=namespace, context=name)
 
 
-def _from_file(configuration: Any, path: str, wanted: str | None) -> tuple[str, str]:
-    """Fill `configuration`; the context's name and namespace."""
+def _from_file(*, path: str, wanted: str | None) -> tuple[Any, str, str]:
+    """The configuration, the context's name and its namespace."""
     import yaml
 
-    config = parts().config
+    configuration, config = parts().Configuration(), parts().config
     problem = "the kubeconfig cannot be used"
     try:
         contexts, current = config.list_kube_config_contexts(config_file=path)
@@ -77,21 +80,21 @@ def _from_file(configuration: Any, path: str, wanted: str | None) -> tuple[str, 
     if said and not configuration.auth_settings() and not configuration.cert_file:
         hint = "`kubectl get pods` runs the same plugin; is it installed and logged in?"
         raise Forbidden("the kubeconfig's credential plugin gave no credentials", where=path, cause="\n".join(said), hint=hint)
-    return chosen["name"], chosen["context"].get("namespace") or "default"
+    return configuration, chosen["name"], chosen["context"].get("namespace") or "default"
 
 
-def _from_pod(configuration: Any) -> str:
-    """Fill `configuration` with the pod's service account; its namespace."""
-    config = parts().config
+def _from_pod() -> tuple[Any, str, str]:
+    """The same for the pod's service account."""
+    configuration, config = parts().Configuration(), parts().config
     try:
         config.load_incluster_config(client_configuration=configuration)
-        return _POD_NAMESPACE.read_text().strip() or "default"
+        return configuration, "", _POD_NAMESPACE.read_text().strip() or "default"
     except (config.ConfigException, OSError) as err:
         hint = "give the pod a service account and let its token be mounted (`automountServiceAccountToken`)"
         raise Unreachable("this pod has no access to its cluster", cause=str(err), hint=hint) from err
 
 
-def _client(configuration: Any) -> Client:
+def _client(configuration: Any, load: Load) -> Client:
     from urllib3.connection import HTTPConnection
 
     configuration.connection_pool_maxsize = CONNECTIONS
@@ -100,15 +103,37 @@ def _client(configuration: Any) -> Client:
     pool = parts().RESTClientObject(configuration).pool_manager
     options = pool.connection_pool_kw.get("socket_options") or HTTPConnection.default_socket_options
     pool.connection_pool_kw["socket_options"] = keepalive(list(options))
+    return Client(PooledTransport(pool, configuration.host, Configured(configuration, load, pool)), host=configuration.host)
 
-    renewing = threading.Lock()  # or every thread starts the credential plugin when the token has expired
 
-    def headers() -> Mapping[str, str]:
-        with renewing:
-            settings = configuration.auth_settings().values()
+class Configured:
+    """Credentials of a kubeconfig or a service account."""
+
+    def __init__(self, configuration: Any, load: Load, pool: Any) -> None:
+        """`load` reads the configuration anew; `pool` is a `urllib3.PoolManager`, which presents the client's certificate."""
+        self._configuration = configuration
+        self._load = load
+        self._pool = pool
+        self._lock = threading.Lock()  # or every thread starts the credential plugin when the token has expired
+
+    def headers(self) -> Mapping[str, str]:
+        """The token; one whose end is known and has come is renewed by the package."""
+        with self._lock:
+            return self._headers()
+
+    def renew(self, refused: Mapping[str, str]) -> None:
+        """Read the kubeconfig or the token's file anew, or run the plugin: tokens are revoked, or replaced early."""
+        with self._lock:
+            if self._headers() != refused:
+                return
+            before, (self._configuration, _, _) = self._configuration, self._load()
+            files = {"cert_file": self._configuration.cert_file, "key_file": self._configuration.key_file}
+            if files["cert_file"] and files["cert_file"] != before.cert_file:
+                self._pool.connection_pool_kw.update(files)  # of new connections
+
+    def _headers(self) -> Mapping[str, str]:
+        settings = self._configuration.auth_settings().values()
         return {one["key"]: one["value"] for one in settings if one["in"] == "header" and one["value"]}
-
-    return Client(PooledTransport(pool, configuration.host, headers), host=configuration.host)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import json
 import socket
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
@@ -21,6 +21,7 @@ CONNECT_SECONDS = 3.0
 CONNECTIONS = 1024
 """Kept open at most. Each followed pod holds one for as long as it is followed."""
 CHUNK_BYTES = 64 * 1024
+UNAUTHORIZED = 401
 
 
 class Stream(Protocol):
@@ -65,24 +66,53 @@ def read_all(stream: Stream) -> bytes:
         stream.close()
 
 
+class Credentials(Protocol):
+    """What tells the API server who asks. Its methods are called from several threads at once."""
+
+    def headers(self) -> Mapping[str, str]:
+        """Asked before every request, since tokens expire."""
+
+    def renew(self, refused: Mapping[str, str]) -> None:
+        """The server did not take `refused`: read them anew, unless another thread has.
+
+        Raises:
+            KfjobError: there are none any more.
+        """
+
+
 class PooledTransport:
     """One pool of connections of the `kubernetes` package (through urllib3), with the authentication of its configuration."""
 
-    def __init__(self, pool: Any, host: str, headers: Callable[[], Mapping[str, str]]) -> None:
-        """`pool` is a `urllib3.PoolManager`; `headers` is asked before every request, since tokens expire."""
+    def __init__(self, pool: Any, host: str, credentials: Credentials) -> None:
+        """`pool` is a `urllib3.PoolManager`."""
         self._pool = pool
         self._host = host.rstrip("/")
-        self._headers = headers
+        self._credentials = credentials
         self._open: weakref.WeakSet[_PooledStream] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._closed = False
 
     def open(self, request: Request, *, read_timeout: float) -> Stream:
-        """Send `request` and wait for the head of the answer."""
+        """Send `request` and wait for the head of the answer; once more if the credentials have expired."""
+        own = self._credentials.headers()
+        stream = self._send(request, own, read_timeout)
+        if stream.status == UNAUTHORIZED:  # turned away before anything was done: any request may be repeated
+            stream.close()
+            self._credentials.renew(own)
+            stream = self._send(request, self._credentials.headers(), read_timeout)
+        with self._lock:
+            self._open.add(stream)
+            closed = self._closed
+        if closed:
+            stream.close()
+            raise Broken("this backend was closed", sent=True, final=True)
+        return stream
+
+    def _send(self, request: Request, own: Mapping[str, str], read_timeout: float) -> _PooledStream:
         from urllib3 import Timeout
 
         body = None if request.body is None else json.dumps(request.body).encode()
-        headers = {"Accept": "application/json", "User-Agent": "kfjob", **self._headers()}
+        headers = {"Accept": "application/json", "User-Agent": "kfjob", **own}
         if body is not None:
             headers["Content-Type"] = request.content_type
         try:
@@ -97,14 +127,7 @@ class PooledTransport:
             )
         except Exception as err:
             raise broken(err) from err
-        stream = _PooledStream(response)
-        with self._lock:
-            self._open.add(stream)
-            closed = self._closed
-        if closed:
-            stream.close()
-            raise Broken("this backend was closed", sent=True, final=True)
-        return stream
+        return _PooledStream(response)
 
     def close(self) -> None:
         """End every stream."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -23,7 +24,7 @@ from kfjob.api.place import Place
 from kfjob.api.run import Run
 from kfjob.backends.base import JobRef, LogRange
 from kfjob.backends.fake import FakeBackend
-from kfjob.errors import UsageError
+from kfjob.errors import NotFound, UsageError
 from kfjob.events import Event, JobChanged, JobPhase, LogGap, LogLine, PodChanged, PodPhase
 from kfjob.observe.config import ObserveConfig
 from tests.unit.api import script
@@ -102,6 +103,28 @@ def test_what_cannot_be_meant_is_said(fake, kfjob, argv, code, words):
     assert kfjob("logs", "train", *argv) == code
     assert words in kfjob.err
     assert kfjob.out == ""
+
+
+def test_a_log_that_no_pod_has_is_said(fake, kfjob, monkeypatch):
+    eight(fake)
+
+    def none(ref: object, pod: str, wanted: object) -> NoReturn:
+        raise NotFound(f"pod `{pod}` has no container `sidecar`")
+
+    monkeypatch.setattr(fake, "logs", none)
+    assert kfjob("logs", "train", "-c", "sidecar") == 3
+    assert "pod `train-worker-0` has no container `sidecar`" in kfjob.err
+    assert kfjob.out == ""
+
+
+def test_saved_logs_of_containers_before_are_read(kfjob, tmp_path):
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    for index, name in enumerate(("w-0.previous.log", "w-1.log")):
+        text = "\n".join(one.text for one in script.block(index, index, 1))
+        (saved / name).write_text(text + ("\nBatch 3 Loss: 2.5, Speed: 0.43 samples/sec\n" if index == 0 else "\n"))
+    assert kfjob("master", "--from", str(saved), "-o", "name") == 0
+    assert kfjob.out == "w-0\n"
 
 
 def test_ranks_that_nobody_has_told_are_not_guessed(fake, kfjob):

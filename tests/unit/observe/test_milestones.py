@@ -1,14 +1,32 @@
 """The trainer's lines are read as the trainer writes them: its own functions make the lines here."""
 
+import ast
 import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from kfjob.observe import milestones
-from kfjob.observe.milestones import Checkpoint, Evaluation, Figures, Outcome, Resume, Start
+from kfjob.observe.milestones import (
+    Checkpoint,
+    Damaged,
+    Differs,
+    Evaluation,
+    Figures,
+    Outcome,
+    Resume,
+    RolledBack,
+    Skipped,
+    Start,
+    Startup,
+    Trace,
+)
 from kfjob.observe.progress import KFJOB, reader
 from kfjob.trainer import metrics
 
+TRAINER = Path(metrics.__file__).parent
 FRAME = "2026-11-21 07:10:48 I [train.py:18] {}"
 TOLD = metrics.Figures(
     loss=2.5,
@@ -20,6 +38,16 @@ TOLD = metrics.Figures(
     mfu=0.41,
     peak_memory=3 * 2**30,
 )
+
+
+def startup() -> str:
+    times = iter([0.0, 6.1, 8.3, 9.8])
+    lap = metrics.Startup(lambda: next(times))
+    lap.lap("imports")
+    lap.lap("process group")
+    return lap.line()
+
+
 LINES = {
     metrics.start(
         model="llama", parameters=6738415616, strategy="fsdp2", world_size=8, global_batch=64, total_steps=1000
@@ -30,7 +58,17 @@ LINES = {
         name="step-100", path="/data/my runs/step-100", seconds=3.22
     ),
     metrics.evaluation(100, loss=2.5, tokens=4096): Evaluation(step=100, loss=2.5, perplexity=12.18),
-    metrics.figures(100, TOLD): Figures(step=100, tokens_per_second=45455, grad_norm=0.1234, memory=3.0),
+    metrics.figures(100, TOLD): Figures(
+        step=100, tokens_per_second=45455, grad_norm=0.1234, memory=3.0, tokens_per_second_per_device=5682, mfu=0.41
+    ),
+    metrics.figures(100, replace(TOLD, mfu=None)): Figures(
+        step=100, tokens_per_second=45455, grad_norm=0.1234, memory=3.0, tokens_per_second_per_device=5682
+    ),
+    # as images had it whose trainer did not know its device
+    "Step 100 tokens/s: 45455, grad norm: inf, peak memory: 3.00 GiB": Figures(
+        step=100, tokens_per_second=45455, grad_norm=float("inf"), memory=3.0
+    ),
+    startup(): Startup(seconds=9.8, parts=(("imports", 6.1), ("process group", 2.2), ("first step", 1.5))),
     metrics.Outcome(outcome="finished", step=1000, loss=1.25, checkpoint="step-1000").line(): Outcome(
         outcome="finished", step=1000, loss=1.25, checkpoint="step-1000", reason=None
     ),
@@ -80,3 +118,37 @@ def test_the_frame_is_the_trainers(capsys: pytest.CaptureFixture[str]):
 )
 def test_what_is_no_milestone(text: str):
     assert milestones.read(text) is None
+
+
+SAID: dict[tuple[str, tuple[object, ...]], object] = {
+    ("Step %s skipped: %s", (7, "loss is nan")): Skipped(step=7, why="loss is nan"),
+    ("Step %s rolled back to %s: %s", (7, "step-5", "a spike")): RolledBack(step=7, name="step-5", why="a spike"),
+    ("Trace %s", ("/data/my traces/a.json",)): Trace(path="/data/my traces/a.json"),
+    ("Trace not written to %s: %s", ("/data/a.json", "disk full")): None,
+    ("Checkpoint %s is damaged: %s", ("step-5", "no manifest")): Damaged(name="step-5", why="no manifest"),
+    ("Data differs from what %s was trained on: it is read from its beginning", ("step-5",)): Differs(
+        name="step-5", why="it is read from its beginning"
+    ),
+}
+"""What is said in the midst of the trainer's code: each text with values for it."""
+FIRST = {"Start", "Startup", "Resume", "Checkpoint", "Evaluation", "Step", "Trace", "Data", "Outcome"}
+
+
+def told() -> Iterator[str]:
+    """The constant texts of the trainer's log calls that begin as a milestone does."""
+    for file in TRAINER.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) == "log":
+                texts = (one.value for one in node.args if isinstance(one, ast.Constant) and isinstance(one.value, str))
+                yield from (text for text in texts if text.split(" ")[0] in FIRST)
+
+
+def test_every_text_of_the_trainer_is_known():
+    assert set(told()) == {text for text, _ in SAID}
+
+
+@pytest.mark.parametrize("said", SAID, ids=lambda said: said[0])
+def test_what_the_trainer_says_in_the_midst_is_read(said: tuple[str, tuple[object, ...]]):
+    text, values = said
+    read = milestones.read(FRAME.format(text % values))
+    assert (read and read[0]) == SAID[said]

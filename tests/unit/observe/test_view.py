@@ -260,3 +260,27 @@ def test_prefixes_of_kubectl_and_containerd_are_taken_off():
     assert clean("[pod/w-0/pytorch] 1970-01-01T00:00:01Z text\r\n") == ("text", SECOND)
     assert clean("1970-01-01T00:00:01.5Z stdout F \x1b[1;31mtext\x1b[0m") == ("text", SECOND + SECOND // 2)
     assert clean("[default0]:text") == ("[default0]:text", None)
+
+
+def test_steps_that_did_not_count_are_counted_once_however_many_ranks_say_so():
+    skipped = [ours("Step 5 skipped: loss is nan", 5, pod) for pod in ("w-0", "w-0", "w-1")]
+    rolled = [ours("Step 6 rolled back to step-3: a spike", 6, pod) for pod in ("w-0", "w-1", "w-0")]
+    view = fold(JobView(), [batch(4, 4), *skipped, *rolled])
+    assert (view.training.skipped, view.training.rolled_back) == (1, 1)
+    assert [news.text for news in view.news] == ["Step 5 skipped: loss is nan", "Step 6 rolled back to step-3: a spike"]
+    again = fold(view, [batch(4, 8), skipped[0]])  # it came to that step a second time
+    assert (again.training.skipped, again.training.rolled_back) == (2, 1)
+
+
+def test_what_is_remembered_of_skipped_steps_is_bounded():
+    view = fold(JobView(), [batch(1, 1), *(ours(f"Step {step} skipped: a spike", step) for step in range(2, 500))])
+    assert view.training.skipped == 498
+    assert len(view.training.setbacks) <= 64
+
+
+def test_news_of_every_rank_is_told_once():
+    damaged = [ours("Checkpoint step-9 is damaged: no manifest", 1, pod) for pod in ("w-0", "w-0", "w-1")]
+    differs = [ours("Data differs from what step-8 was trained on: it is read from its beginning", 2) for _ in range(8)]
+    view = fold(JobView(), [*damaged, *differs, ours("Trace /data/a.json", 3), ours("Startup 9.8 s: imports 6.1", 4)])
+    assert [news.kind for news in view.news] == ["checkpoint", "data", "trace", "startup"]
+    assert view.checkpoint is None
