@@ -14,8 +14,9 @@ from tests.image.builders import Buildah, context
 from tests.image.images import push_image
 from tests.image.registries import RealRegistry, is_absent
 from tests.unit.api.conftest import Shell
-from tests.unit.cli.conftest import cluster, here, kfjob  # noqa: F401
+from tests.unit.cli.conftest import cluster, kfjob  # noqa: F401
 from tests.unit.cli.objects import Objects
+from tests.unit.conftest import here  # noqa: F401
 
 TEMPLATE = """
 apiVersion: kubeflow.org/v1

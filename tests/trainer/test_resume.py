@@ -57,7 +57,7 @@ def test_a_stop_at_any_step_changes_no_bit(workers, spec_of, tmp_path, case):
     assert same_state(end["checkpoint"], outcome["checkpoint"], tmp_path)
 
 
-CHAINS = {
+CHAINS: dict[str, list[dict[str, object]]] = {
     "ddp": [{"strategy": "ddp"}] * 4,
     "fsdp": [FSDP] * 4,
     "zero-1": [ZERO[1]] * 4,
