@@ -43,6 +43,10 @@ class Sifting:
             self._told = time or 0
             yield from self.rest()
 
+    def resume(self) -> None:
+        """The log is opened again: what was left out since the last line that was told comes once more."""
+        self._skipped, self._last = 0, None
+
     def wants(self, line: bytes) -> bool:
         """Whether the next line is wanted, which may have been told before: it is not counted."""
         return bool(self._sift(line + b"\n"))

@@ -197,6 +197,8 @@ class PodLog:
         self._first = self._first or run
         if self._wanted.sieve and (self._position is None or self._position.id != run.id):
             self._sifting = Sifting(self._wanted.sieve())
+        elif self._sifting:
+            self._sifting.resume()
         self._position = Position(run.id, run.number, complete=False)
         stream = self._client.open(self._request(run, follow=follow), read_timeout=IDLE_SECONDS if follow else ANSWER_SECONDS)
         splitter = LineSplitter(LINE_BYTES)

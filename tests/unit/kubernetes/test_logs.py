@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kfjob.backends.base import JobRef, LogRange
@@ -175,6 +175,10 @@ def wants_losses(block: bytes) -> list[tuple[int, int]]:
     clean=st.lists(st.booleans(), max_size=10),
     chunk=st.integers(min_value=1, max_value=200),
 )
+@example(logs=[[(START + 1, ""), (START + 1, "x")]], cuts=[32], clean=[], chunk=1)
+@example(
+    logs=[[(START + 1, ""), (START + 1, ""), (START + 2, ""), (START + 2, "")]], cuts=[0, 96, 0], clean=[False, False], chunk=1
+)
 def test_with_a_sieve_every_line_that_is_wanted_comes_once_wherever_it_is_cut(
     logs: list[list[tuple[int, str]]], cuts: list[int], clean: list[bool], chunk: int
 ):
@@ -185,7 +189,7 @@ def test_with_a_sieve_every_line_that_is_wanted_comes_once_wherever_it_is_cut(
     every = [(f"run-{number}", time, text) for number, run in enumerate(logs) for time, text in run]
     assert [one for one in shown if "Loss" in one[2]] == [one for one in every if "Loss" in one[2]]
     assert not Counter(shown) - Counter(every)
-    assert {run: last for run, *last in shown} == {run: last for run, *last in every}  # the last of each container too
+    assert {run: time for run, time, _ in shown} == {run: time for run, time, _ in every}  # the last of each container too
 
 
 def test_with_a_sieve_lines_that_are_left_out_are_counted_and_one_a_second_is_not():
