@@ -1,22 +1,21 @@
 """Which lines can matter at all: asked of raw blocks of lines, before an event is made of any of them.
 
 A follower that only feeds the view (master, rounds, progress), and with `diagnosis` the symptoms, may drop every other line.
-A literal is looked for in a whole block at once, which costs a third of looking in each line. How many there are still counts,
-so it pays to know the trainer.
+All literals are looked for in one pass over a whole block, by an Aho-Corasick automaton.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
+
+from ahocorasick_rs import BytesAhoCorasick, MatchKind
 
 from kfjob.observe import milestones
 from kfjob.observe.agent_log import HEADINGS
 from kfjob.observe.config import ObserveConfig
 from kfjob.observe.diagnose import coarse, tracebacks
 from kfjob.observe.progress import KFJOB, reader
-
-BLOCK = 1 << 14
-"""Bytes that are searched at once: above 30000 CPython's search changes to a way that is made for long literals."""
 
 _AFTER_HEADING = 40
 """Lines after a heading that are kept whatever they hold: what follows it may have no prefix to look for."""
@@ -47,6 +46,7 @@ class Sieve:
         if diagnosis:
             wanted = tuple(dict.fromkeys((*wanted, *coarse.LITERALS, *coarse.GLOG_WARNINGS)))
         self.literals = tuple(literal.encode() for literal in wanted)
+        self._search = _automaton(self.literals)
         self._at_once = tuple(literal[1:] for literal in self.literals if literal.startswith(b"\n"))  # in a block's first line
         self._followed = {heading.encode(): _AFTER_HEADING for heading in HEADINGS}
         if diagnosis:
@@ -64,19 +64,14 @@ class Sieve:
 
     def _touched(self, block: bytes) -> list[Span]:
         """The lines with a literal."""
-        found: set[Span] = set()
+        found: list[Span] = []
         if block.startswith(self._at_once):
-            found.add((0, _end(block, 0)))
-        for begin in range(0, len(block), BLOCK):
-            for literal in self.literals:
-                stop = begin + BLOCK + len(literal) - 1
-                at = block.find(literal, begin, stop)
-                while at >= 0:
-                    last = at + len(literal) - 1  # a literal may begin with the end of the line before
-                    end = _end(block, last)
-                    found.add((block.rfind(b"\n", 0, last) + 1, end))
-                    at = block.find(literal, end, stop)
-        return sorted(found)
+            found.append((0, _end(block, 0)))
+        for _, _, stop in self._search.find_matches_as_indexes(block):
+            last = stop - 1  # a literal may begin with the end of the line before
+            if not found or last > found[-1][1]:
+                found.append((block.rfind(b"\n", 0, last) + 1, _end(block, last)))
+        return found
 
     def _following(self, block: bytes, start: int, end: int) -> int:
         """How many lines after this one are kept with it."""
@@ -92,6 +87,12 @@ class Sieve:
 def sieve_for(config: ObserveConfig, *, diagnosis: bool = False) -> Callable[[], Callable[[bytes], list[Span]]] | None:
     """What a reader of logs makes a sieve with, for each container; None where every line has to be read."""
     return (lambda: Sieve(config, diagnosis=diagnosis).sift) if markers(config) else None
+
+
+@cache
+def _automaton(literals: tuple[bytes, ...]) -> BytesAhoCorasick:
+    """One for all containers of a job: it has no state."""
+    return BytesAhoCorasick(literals, matchkind=MatchKind.LeftmostFirst)
 
 
 def _lines(block: bytes) -> Iterator[Span]:

@@ -17,7 +17,7 @@ from kfjob.observe.diagnose.coarse import suspicious
 from kfjob.observe.diagnose.rule import Subject
 from kfjob.observe.diagnose.sightings import matches
 from kfjob.observe.lines import clean
-from kfjob.observe.prefilter import BLOCK, Sieve
+from kfjob.observe.prefilter import Sieve
 from kfjob.observe.progress import FORMATS, KFJOB, reader
 from tests.unit.diagnose.texts import LINES
 
@@ -108,11 +108,3 @@ def test_how_lines_come_in_blocks_changes_nothing(lines: list[str], cuts: set[in
     edges = sorted({0, len(lines), *(cut for cut in cuts if cut < len(lines))})
     together = [line for a, b in pairwise(edges) for line in sifted(in_blocks, b"".join(map(stamped, lines[a:b])))]
     assert together == alone
-
-
-@given(at=st.integers(BLOCK - 80, BLOCK + 20), name=st.sampled_from(["elastic", "endezvous", "loss", ".py:"]))
-def test_a_literal_across_the_edge_of_what_is_searched_at_once_is_found(at: int, name: str):
-    before = b"x" * 60 + b"\n"
-    block = (before * (at // len(before) + 1))[:at] + name.encode() + b"y\n" + before
-    (line,) = sifted(Sieve(ObserveConfig()), block)
-    assert line.endswith(name.encode() + b"y")
