@@ -36,6 +36,9 @@ from kfjob.trainer.strategies import make_strategy
 from kfjob.trainer.train import train
 
 
+LINEAR = torch.nn.functional.linear
+
+
 class StopAfter:
     """Stands in for the signal handler: asks to stop when the loop has asked so many times."""
 
@@ -342,8 +345,9 @@ def forget_groups() -> None:
     """DeepSpeed keeps things of the run before, and a process elsewhere has one run only.
 
     Process groups, and the numbers it gives to modules and parameters, which must be the same on all ranks: here one rank may
-    have had more runs than another.
+    have had more runs than another. And its stage 3 puts a linear layer of its own in the place of torch's.
     """
+    torch.nn.functional.linear = LINEAR
     if groups := sys.modules.get("deepspeed.utils.groups"):
         importlib.reload(groups)
         sys.modules["deepspeed.comm.comm"].cdb = None  # type: ignore[attr-defined]
