@@ -35,7 +35,6 @@ from kfjob.trainer.storage import storage_of
 from kfjob.trainer.strategies import make_strategy
 from kfjob.trainer.train import train
 
-
 LINEAR = torch.nn.functional.linear
 
 
