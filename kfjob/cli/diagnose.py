@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kfjob.cli.options import Settings, from_option, output, where
+from kfjob.observe.words import counted
 
 if TYPE_CHECKING:
     from kfjob.api.diagnose import Examined
@@ -56,7 +57,7 @@ def diagnose(*, job: str | None, warnings: bool, folder: str | None, output: str
 
 def diagnosis_text(name: str, diagnosis: Diagnosis) -> list[str]:
     """All that is known, the first cause at the top."""
-    lines = [f"{name}: {diagnosis.headline} ({diagnosis.lines} lines of {_count(diagnosis.pods, 'pod')} read)", ""]
+    lines = [f"{name}: {diagnosis.headline} ({diagnosis.lines} lines of {counted(diagnosis.pods, 'pod')} read)", ""]
     if diagnosis.first:
         lines += first_cause(diagnosis)
     else:
@@ -108,18 +109,14 @@ def _place(finding: Finding) -> str:
 
 def _names(pods: list[str]) -> str:
     named = ", ".join(f"`{pod}`" for pod in pods[:NAMED])
-    return f"{named} and {_count(len(pods) - NAMED, 'more pod')}" if len(pods) > NAMED else named
+    return f"{named} and {counted(len(pods) - NAMED, 'more pod')}" if len(pods) > NAMED else named
 
 
 def _brief(finding: Finding) -> str:
     where = (
-        f" in {_count(len(finding.pods), 'pod')}" if len(finding.pods) > 1 else f" in `{finding.pod}`" if finding.pod else ""
+        f" in {counted(len(finding.pods), 'pod')}" if len(finding.pods) > 1 else f" in `{finding.pod}`" if finding.pod else ""
     )
     return f"{finding.count:>4} × {finding.title} [{finding.rule}]{where}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def diagnosis_json(diagnosis: Diagnosis) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kfjob.cli import text
 from kfjob.observe.master import Master
 from kfjob.observe.view import JobView
+from kfjob.observe.words import counted
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -88,7 +89,7 @@ def _pods(view: JobView) -> str:
     restarts = sum(pod.restarts for pod in pods)
     parts = [f"{ready}/{len(pods) or len(view.config.workers)} ready"]
     if restarts:
-        parts.append(f"{restarts} restart{'' if restarts == 1 else 's'}")
+        parts.append(counted(restarts, "restart"))
     if view.rounds:
         newest = view.rounds[-1]
         at = newest.first.moment(view.dated)

@@ -14,6 +14,7 @@ from kfjob.observe.pods import PodView
 from kfjob.observe.rendezvous import RendezvousResult
 from kfjob.observe.training import Training
 from kfjob.observe.view import JobView, News
+from kfjob.observe.words import counted
 
 SECOND = 1_000_000_000
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -88,7 +89,7 @@ def news_text(news: News) -> str:
 def setbacks_text(training: Training) -> str:
     """`2 steps skipped, 1 roll-back`; "" where every step counted."""
     said = ((training.skipped, "step", " skipped"), (training.rolled_back, "roll-back", ""))
-    return ", ".join(f"{many} {what}{'' if many == 1 else 's'}{more}" for many, what, more in said if many)
+    return ", ".join(f"{counted(many, what)}{more}" for many, what, more in said if many)
 
 
 def pods_table(view: JobView, now: int) -> str:

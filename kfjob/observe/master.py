@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kfjob.errors import Unanswered
+from kfjob.observe.words import counted
 
 
 class EvidenceKind(StrEnum):
@@ -86,8 +87,7 @@ class NoMaster:
 
     def error(self, job: str) -> Unanswered:
         """The answer for a person who asked."""
-        pods, lines = "pod" if self.pods == 1 else "pods", "line" if self.lines == 1 else "lines"
-        title = f"no master found for `{job}` in {self.pods} {pods}, {self.lines} {lines}"
+        title = f"no master found for `{job}` in {counted(self.pods, 'pod')}, {counted(self.lines, 'line')}"
         return Unanswered(title, cause="\n".join(self.reasons), hint=self.hint)
 
 

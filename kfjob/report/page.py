@@ -18,6 +18,7 @@ from kfjob.observe.master import Master, span
 from kfjob.observe.spans import Span
 from kfjob.observe.training import Training
 from kfjob.observe.view import JobView
+from kfjob.observe.words import counted
 from kfjob.report.charts import Line, chart
 from kfjob.report.look import script, style
 from kfjob.report.markup import Html, element, prose, table, text
@@ -116,15 +117,15 @@ def _tiles(view: JobView) -> Iterator[Html]:
         mfu = f"MFU {100 * training.mfu:.1f} %" if training.mfu is not None else ""
         yield _tile("Speed", number(training.speed), " · ".join(one for one in (training.unit, more, mfu) if one))
     if training.skipped or training.rolled_back:
-        said = f"{_count(training.skipped, 'step')} skipped, {_count(training.rolled_back, 'roll-back')}"
+        said = f"{counted(training.skipped, 'step')} skipped, {counted(training.rolled_back, 'roll-back')}"
         yield _tile("Setbacks", str(training.skipped + training.rolled_back), said)
     if job and job.created:
         end = job.ended or view.now or job.created
         left = f"{lasting(view.eta)} left" if view.running and view.eta is not None else f"since {clock(job.created)}"
         yield _tile("Time", lasting((end - job.created) / SECOND), left)
     if view.pods:
-        restarts = _count(sum(pod.restarts for pod in view.pods.values()), "restart")
-        yield _tile("Pods", str(len(view.pods)), f"{restarts}, {_count(len(view.rounds), 'round')}")
+        restarts = counted(sum(pod.restarts for pod in view.pods.values()), "restart")
+        yield _tile("Pods", str(len(view.pods)), f"{restarts}, {counted(len(view.rounds), 'round')}")
     if isinstance(view.master, Master):
         yield _tile("Progress printed by", view.master.pod, str(view.master.confidence), look="name")
     if view.checkpoint:
@@ -134,10 +135,6 @@ def _tiles(view: JobView) -> Iterator[Html]:
 def _tile(name: str, value: str, more: str = "", *, look: str | None = None) -> Html:
     small = element("small", text(more)) if more else ""
     return element("div", element("dt", text(name)), element("dd", text(value), small, class_=look))
-
-
-def _count(many: int, what: str) -> str:
-    return f"{many} {what}{'' if many == 1 else 's'}"
 
 
 def _diagnosis(diagnosis: Diagnosis) -> Iterator[Html]:

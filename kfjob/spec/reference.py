@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from kfjob.spec.job import JobSpec
@@ -47,7 +47,12 @@ def _table(part: Schema) -> Iterator[str]:
     for name, about in part["properties"].items():
         default = "required" if name in part.get("required", ()) else _default(about.get("default"))
         cells = (f"`{name}`", _kind(about), default, about.get("description", ""))
-        yield "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+        yield row(cells)
+
+
+def row(cells: Iterable[str]) -> str:
+    """Of a table in Markdown."""
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 
 
 def _default(value: Any) -> str:

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from kfjob.spec.aliases import ALIASES
+from kfjob.spec.reference import row
 from kfjob.spec.train import TrainSpec
 
 _HEAD = """\
@@ -63,7 +64,7 @@ def _json(value: Any) -> str:
 
 def _table(columns: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> Iterator[str]:
     for cells in (columns, ("---",) * len(columns), *rows):
-        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+        yield row(cells)
 
 
 if __name__ == "__main__":

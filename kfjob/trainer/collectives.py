@@ -608,4 +608,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    if os.path.realpath(sys.path[0]) == os.path.dirname(os.path.realpath(sys.argv[0])):
+        del sys.path[0]  # a neighbour of this file, `tokenize.py` say, would hide Python's own module from torch
     sys.exit(main())

@@ -58,6 +58,12 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealRegistry]:
 
 
 @pytest.fixture(scope="module")
+def private(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealRegistry]:
+    with real_registry(tmp_path_factory.mktemp("private"), tls=True) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
 def ecr_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealRegistry]:
     """What ECR's host name leads to: TLS, user AWS, moto's token."""
     with real_registry(tmp_path_factory.mktemp("ecr"), tls=True) as made:

@@ -9,7 +9,6 @@ import json
 import os
 import tarfile
 from base64 import b64encode
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +22,7 @@ from kfjob.image.onto import BASE_DIGEST, BASE_NAME, CODE_LABEL
 from kfjob.image.registry import documents as docs
 from tests.image.images import FORMS, push_image
 from tests.image.proxy import Cut, proxy_before
-from tests.image.registries import HURRIED, PASSWORD, USER, RealRegistry, is_absent, manifest_of, real_registry
-
-
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealRegistry]:
-    with real_registry(tmp_path_factory.mktemp("plain")) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def private(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealRegistry]:
-    with real_registry(tmp_path_factory.mktemp("private"), tls=True) as made:
-        yield made
+from tests.image.registries import HURRIED, PASSWORD, USER, RealRegistry, is_absent, manifest_of
 
 
 @pytest.fixture

@@ -22,18 +22,6 @@ CHUNK = 64 * 1024
 SIZE = 16 * CHUNK
 
 
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealRegistry]:
-    with real_registry(tmp_path_factory.mktemp("plain")) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def private(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealRegistry]:
-    with real_registry(tmp_path_factory.mktemp("private"), tls=True) as made:
-        yield made
-
-
 @pytest.fixture
 def proxy(plain: RealRegistry) -> Iterator[Proxy]:
     with proxy_before(plain.port) as made:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from kfjob.errors import KfjobError
-from kfjob.trainer.data.source import Pick, Place, Reader, picked, unreadable
+from kfjob.trainer.data.source import Pick, Place, Reader, named, picked, unreadable
 
 
 class LineFiles:
@@ -18,7 +18,7 @@ class LineFiles:
     def __init__(self, paths: list[Path], *, text_field: str, pick: Pick) -> None:
         """Look at the files' sizes only."""
         self.paths, self.text_field, self.pick = paths, text_field, pick
-        self.name = f"`{paths[0]}`" if len(paths) == 1 else f"the {len(paths)} files of `{paths[0].parent}`"
+        self.name = named(paths)
         sizes = [path.stat().st_size for path in paths]
         self.ends = list(accumulate(sizes))
         self.identity: dict[str, Any] = {"kind": "lines", "files": len(paths), "bytes": sum(sizes)}

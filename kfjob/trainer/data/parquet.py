@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kfjob.errors import KfjobError
-from kfjob.trainer.data.source import Pick, Place, Reader, picked
+from kfjob.trainer.data.source import Pick, Place, Reader, named, picked
 
 if TYPE_CHECKING:
     import pyarrow.parquet
@@ -29,7 +29,7 @@ class ParquetFiles:
             KfjobError: pyarrow is not there, or a file is no Parquet.
         """
         self.paths, self.pick = paths, pick
-        self.name = f"`{paths[0]}`" if len(paths) == 1 else f"the {len(paths)} files of `{paths[0].parent}`"
+        self.name = named(paths)
         self.groups = [(number, group, rows) for number, path in enumerate(paths) for group, rows in enumerate(_rows(path))]
         self.ends = list(accumulate(rows for _, _, rows in self.groups))
         if not self.ends or not self.ends[-1]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from kfjob.errors import KfjobError
@@ -36,6 +37,11 @@ class Source(Protocol):
 
     def read(self, lane: int, lanes: int, place: Place) -> Reader:
         """The records of a lane from `place` on."""
+
+
+def named(paths: Sequence[Path]) -> str:
+    """A source of several files, for messages."""
+    return f"`{paths[0]}`" if len(paths) == 1 else f"the {len(paths)} files of `{paths[0].parent}`"
 
 
 def picked(pick: Pick, record: Mapping[str, Any], where: Callable[[], str]) -> Any:

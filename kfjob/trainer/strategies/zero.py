@@ -7,10 +7,8 @@ imported here only, on use: it is an extra, prints when it is imported, and comp
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -177,10 +175,6 @@ def _imported(ranks: Ranks) -> Any:
     os.environ.setdefault("DS_ACCELERATOR", ranks.device.type)
     for name, value in (("RANK", ranks.rank), ("WORLD_SIZE", ranks.world_size), ("LOCAL_RANK", ranks.local_rank)):
         os.environ.setdefault(name, str(value))
-    if groups := sys.modules.get("deepspeed.utils.groups"):
-        # it keeps process groups for the life of the process, and would take those of a run before in it
-        importlib.reload(groups)
-        vars(sys.modules["deepspeed.comm.comm"])["cdb"] = None
     try:
         import deepspeed
     except ImportError as error:
