@@ -31,6 +31,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # annotations are not evaluated, so that Python 3.8 takes them
@@ -608,6 +609,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    if os.path.realpath(sys.path[0]) == os.path.dirname(os.path.realpath(sys.argv[0])):
+    if Path(sys.path[0]).resolve() == Path(sys.argv[0]).resolve().parent:
         del sys.path[0]  # a neighbour of this file, `tokenize.py` say, would hide Python's own module from torch
     sys.exit(main())
