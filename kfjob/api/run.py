@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,9 @@ if TYPE_CHECKING:  # specs and plans are pydantic's, which takes longer to impor
     from kfjob.spec.job import JobSpec
     from kfjob.spec.source import Loaded
 
+STILL_FRESH = 0.5
+"""Seconds for which the look that `attach` took answers the next question."""
+
 
 def _silent(_text: str) -> None:
     """Notices are for terminals."""
@@ -38,12 +41,13 @@ def _silent(_text: str) -> None:
 
 @dataclass(frozen=True)
 class Run:
-    """One launch of one job. Every question is answered by a fresh look; nothing is cached."""
+    """One launch of one job. Every question is answered by a fresh look; the first one may use that of `attach`."""
 
     place: Place
     ref: JobRef
     config: ObserveConfig
     kept: archive.Archived | None = None  # the job is gone, this is what is left of it
+    _attached: list[tuple[float, JobSnapshot]] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -80,7 +84,13 @@ class Run:
         Raises:
             NotFound: it is gone.
         """
-        return self.kept.snapshot() if self.kept else self.place.get(self.name)
+        if self.kept:
+            return self.kept.snapshot()
+        if self._attached:
+            looked, found = self._attached.pop()
+            if time.monotonic() - looked < STILL_FRESH:
+                return found
+        return self.place.get(self.name)
 
     def view(self, *, recorded: bool = False) -> JobView:
         """All that can be known now from the job's state and its logs; with `recorded` from the cluster's events too."""
@@ -281,11 +291,12 @@ def attach(
         NotFound: neither the backend nor the archive knows it.
     """
     at = place_of(job, settings or settings_here(backend=backend, context=context, namespace=namespace), notice=notice)
+    looked = time.monotonic()
     try:
         snapshot = at.get(job)
     except NotFound as err:
         return _from_archive(at, job, err, notice)
-    return Run(at, stopping.ref_of(at, snapshot), expectations.of_snapshot(snapshot))
+    return Run(at, stopping.ref_of(at, snapshot), expectations.of_snapshot(snapshot), _attached=[(looked, snapshot)])
 
 
 def from_folder(path: Path, *, settings: Settings) -> Run:

@@ -141,6 +141,15 @@ def running(fake, monkeypatch):
     return questions
 
 
+def test_the_job_is_looked_at_once_and_later_anew(fake, kfjob, running, monkeypatch):
+    assert kfjob("master", "train", "-o", "name") == 0
+    assert running.count("get") == 1
+    monkeypatch.setattr("kfjob.api.run.STILL_FRESH", 0.0)
+    running.clear()
+    assert kfjob("master", "train", "--fresh", "-o", "name") == 0
+    assert running.count("get") == 2
+
+
 def test_a_second_call_is_one_question(fake, kfjob, running):
     assert kfjob("master", "train", "-o", "name") == 0
     assert kfjob.out == "train-worker-1\n"
@@ -226,7 +235,7 @@ def test_hand_overs_are_told_as_they_happen(fake, kfjob, monkeypatch):
             lambda: fake.play("train", *script.TRAINING, *later, *script.SUCCEEDED[-3:], spec=script.SPEC),
         ]
     )
-    monkeypatch.setattr("kfjob.api.run.time", SimpleNamespace(sleep=lambda _: next(steps)()))
+    monkeypatch.setattr("kfjob.api.run.time", SimpleNamespace(sleep=lambda _: next(steps)(), monotonic=time.monotonic))
     assert kfjob("master", "train", "--watch", "-o", "name") == 0
     assert kfjob.out.split() == ["train-worker-1", "train-worker-0"]
     steps = iter([lambda: fake.play("train", *script.SUCCEEDED, spec=script.SPEC)])
