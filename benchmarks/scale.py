@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
@@ -23,6 +24,8 @@ from tests.cluster.kwok import CACHE, kwok, training
 ROUNDS = 5
 BY_HAND = 256
 """Workers up to which the contrast is measured: it takes a fifth of a second for each."""
+OLD = 75.0
+"""Seconds after which a progress line is too old for an answer from it alone, so that every pod is asked."""
 KUBECTL = str(CACHE / "bin" / "kubectl")
 
 
@@ -33,12 +36,25 @@ def seconds(argv: Sequence[str], env: dict[str, str]) -> float:
     return time.perf_counter() - began
 
 
+def most_connections(argv: Sequence[str], env: dict[str, str]) -> int:
+    """How many sockets a command has at once, at most."""
+    most = 0
+    with subprocess.Popen(argv, env=env, stdout=subprocess.DEVNULL) as child:
+        while child.poll() is None:
+            with suppress(OSError):  # it has ended in between
+                links = [str(entry.readlink()) for entry in Path(f"/proc/{child.pid}/fd").iterdir()]
+                most = max(most, sum(link.startswith("socket:") for link in links))
+            time.sleep(0.002)
+    return most
+
+
 def main() -> None:
     """Print the figures."""
     workers = int(sys.argv[1]) if len(sys.argv) > 1 else 256
     printer = workers * 2 // 3
     with tempfile.TemporaryDirectory() as name, space() as own, kwok(own, Path(name), [("many", workers)]) as fake:
         fake.job("many", workers, training("many", workers, printer=printer))
+        printed = time.monotonic()
         env = os.environ | {"KUBECONFIG": own.facts.kubeconfig, "KFJOB_STATE": f"{name}/state"}
         commands = {
             "kubectl logs": [KUBECTL, "logs", "-n", own.name, "many-worker-0"],
@@ -56,7 +72,10 @@ def main() -> None:
             print(
                 f"{workers} workers, {which:13}: {median(values):.2f} s, {median(values) / base:.1f} times one `kubectl logs`"
             )
-        print(f"{workers} workers: memory at most {resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024:.0f} MB")
+        time.sleep(max(0.0, OLD - (time.monotonic() - printed)))
+        took_all, sockets = seconds(commands["kfjob master"], env), most_connections(commands["kfjob master"], env)
+        memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+        print(f"{workers} workers, every log is read: {took_all:.2f} s, at most {sockets} sockets and {memory:.0f} MB")
         if workers > BY_HAND:
             return
         by_hand = f"{KUBECTL} logs -n {own.name} -l training.kubeflow.org/job-name=many --prefix --tail -1"

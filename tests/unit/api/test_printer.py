@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from kfjob.api import printer, remembered
-from kfjob.api.look import TAIL_LINES
+from kfjob.api.look import AT_ONCE, TAIL_LINES
 from kfjob.backends.base import JobRef, LogRange
 from kfjob.backends.fake import FakeBackend
 from kfjob.events import Event, JobPhase, LogGap, LogLine, PodPhase
@@ -30,6 +31,9 @@ class Counted(FakeBackend):
     def __init__(self) -> None:
         super().__init__()
         self.asked: list[tuple[str, LogRange]] = []
+        self.most_open = 0
+        self._open = 0
+        self._lock = threading.Lock()
 
     def logs(self, ref: JobRef, pod: str, wanted: LogRange) -> Iterator[LogLine | LogGap]:
         self.asked.append((pod, wanted))
@@ -43,7 +47,15 @@ class Counted(FakeBackend):
                     break
                 kept.append(line)
             texts = kept
+        self._count(1)
+        time.sleep(0.001)  # the others' turn
         yield from texts[-wanted.tail :] if wanted.tail else texts
+        self._count(-1)
+
+    def _count(self, more: int) -> None:
+        with self._lock:
+            self._open += more
+            self.most_open = max(self.most_open, self._open)
 
     @property
     def pods_read(self) -> list[str]:
@@ -116,6 +128,7 @@ def test_where_that_is_not_enough_all_tails_are_read(how: dict[str, Any], pod: s
     answer = find(backend)
     assert (answer.pod, answer.confidence) == (pod, confidence)
     assert len(backend.pods_read) == PODS
+    assert 1 < backend.most_open <= AT_ONCE  # each is a connection
 
 
 def test_a_line_that_was_cut_is_not_read():
