@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -74,6 +76,8 @@ def test_the_tiny_llama_trains_and_the_right_pod_is_named(person):
     assert [pod["phase"] for pod in status["pods"]] == ["Succeeded", "Succeeded"]
     assert status["progress"]["step"] == STEPS
     assert "tiny-llama" in person("list")
+    drawn = re.findall(r'data-points="([^"]+)"', person("report", "tiny-llama", "-o", "-"))[0]
+    assert [float(point[2]) for point in json.loads(html.unescape(drawn))["loss"]] == list(range(1, STEPS + 1))
 
     person.submit("tiny-llama.yaml", code=1)  # the name is taken, by a Completed job too
     assert person("stop", "tiny-llama") == "tiny-llama\n"
