@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from kfjob.spec.models import ModelShape, embedding_parameters, parameter_count
-from kfjob.spec.train import TrainSpec, shape_of
+from kfjob.spec.train import Recompute, TrainSpec, shape_of
 
 Scheme = Literal["none", "ddp", "full", "shard_grad_op", "hybrid", "zero-0", "zero-1", "zero-2", "zero-3"]
 """Who holds what: a single process, DDP, FSDP2's three ways, the stages of DeepSpeed."""
@@ -51,6 +51,11 @@ class Setup:
     sequence_length: int
     accumulation: int = 1
     activation_checkpointing: bool = False
+    recompute: Recompute = "all"
+    """With `cheap` the products of matrices, and what attention gives, are kept beside a layer's input."""
+    recompute_every: int = 1
+    activation_offload: bool = False
+    """What layers keep waits on the host."""
     loss_chunk: int = 0
     """Tokens whose logits stand at once; 0 is all."""
     optimizer: Optimizer = "adamw"
@@ -122,6 +127,9 @@ def setup_of(spec: TrainSpec, *, world_size: int, local_world_size: int) -> Setu
         accumulation=1 if spec.accumulate == "sharded" else spec.gradient_accumulation_steps,
         cpu_offload=spec.cpu_offload,
         activation_checkpointing=spec.activation_checkpointing,
+        recompute=spec.recompute,
+        recompute_every=spec.recompute_every,
+        activation_offload=spec.activation_offload,
         loss_chunk=spec.loss_chunk,
     )
 
@@ -130,9 +138,8 @@ _STAGES: tuple[Scheme, ...] = ("zero-1", "zero-2", "zero-3")
 
 
 def _no_formula(spec: TrainSpec) -> bool:
-    """Whether it recomputes in part or keeps activations on the host, or has DeepSpeed offload what depends on the stage."""
-    in_part = spec.activation_checkpointing and (spec.recompute == "cheap" or spec.recompute_every > 1)
-    return in_part or spec.activation_offload or (spec.strategy == "deepspeed" and spec.cpu_offload)
+    """Whether DeepSpeed offloads what depends on the stage."""
+    return spec.strategy == "deepspeed" and spec.cpu_offload
 
 
 def _sharded(spec: TrainSpec, ranks: int, local: int, group: int) -> tuple[Scheme, int, int]:
@@ -147,22 +154,22 @@ def _sharded(spec: TrainSpec, ranks: int, local: int, group: int) -> tuple[Schem
 def estimate(setup: Setup) -> Estimate:
     """Every part, for the rank that holds most."""
     held, copies, buffers = _held(setup), _copies(setup), _buffers(setup)
-    kept, again = _activations(setup)
+    waiting = _activations(setup)
     logits = _logits(setup)
     on_device = _Held(0, 0, 0) if setup.cpu_offload else held
     standing = on_device.parameters + on_device.optimizer + copies
-    forward, backward = kept + max(logits, again), on_device.gradients + buffers
+    forward, backward = waiting.kept + max(logits, waiting.again), on_device.gradients + buffers
     lasting = setup.scheme not in ("none", "full", "shard_grad_op", "hybrid") or setup.accumulation > 1
     return Estimate(
         parameters=on_device.parameters,
         gradients=on_device.gradients,
         optimizer=on_device.optimizer,
         copies=copies,
-        activations=kept + again,
+        activations=waiting.kept + waiting.again,
         logits=logits,
         buffers=buffers,
-        host=HOST_PROCESS + _largest_unit(setup.shape) * FP32 + (held.total if setup.cpu_offload else 0),
-        peak=standing + (forward + backward if lasting else max(forward + buffers, again + backward)),
+        host=HOST_PROCESS + _largest_unit(setup.shape) * FP32 + (held.total if setup.cpu_offload else 0) + waiting.host,
+        peak=standing + (forward + backward if lasting else max(forward + buffers, waiting.again + backward)),
     )
 
 
@@ -261,13 +268,26 @@ def _logits(setup: Setup) -> int:
     return chunk + shape.vocab_size * shape.hidden_size * (FP32 + width) + setup.tokens * shape.hidden_size * width
 
 
-def _activations(setup: Setup) -> tuple[int, int]:
-    """What the forward passes of all layers keep for the backward pass, and what is computed again in it, a layer at a time."""
+@dataclass(frozen=True)
+class _Waiting:
+    """What a backward pass needs, in bytes, of all layers and the last norm."""
+
+    kept: int
+    """Since the forward pass, on the device."""
+    again: int
+    """Computed anew in the backward pass, or brought back from the host: one layer at a time."""
+    host: int
+    """Kept on the host instead."""
+
+
+def _activations(setup: Setup) -> _Waiting:
+    """What the forward passes keep for the backward pass."""
     shape, width = setup.shape, setup.compute_bytes
     form = "fp32" if width == FP32 else "autocast" if setup.scheme in ("none", "ddp") else "cast"
     neox = shape.architecture == "gpt_neox"
     stream, norm = _KEPT["gpt_neox" if neox else "llama", form]
-    layer = stream * shape.hidden_size + FP32 * shape.num_attention_heads  # the logarithms of the softmaxes' sums
+    sums = FP32 * shape.num_attention_heads  # the logarithms of the softmaxes' sums
+    layer = stream * shape.hidden_size + sums
     # llama: k and v, then gate, its SiLU, up, their product. gpt_neox: GELU before and after.
     layer += 2 * width * shape.intermediate_size if neox else 4 * width * shape.intermediate_size
     # Within a window attention takes a mask, and transformers then repeats k and v for every head (sdpa_attention.py).
@@ -275,9 +295,19 @@ def _activations(setup: Setup) -> tuple[int, int]:
     heads = shape.num_attention_heads if masked else shape.key_value_heads
     layer += 0 if neox else 2 * width * heads * shape.head_dim
     layer += width * setup.sequence_length if masked else 0
-    kept = shape.hidden_size * (2 if form == "cast" else FP32) if setup.activation_checkpointing else layer
-    again = layer if setup.activation_checkpointing else 0
-    return setup.tokens * (shape.num_hidden_layers * kept + norm * shape.hidden_size), setup.tokens * again
+    given = shape.hidden_size * (2 if form == "cast" else FP32)
+    kept, again = given, layer
+    if setup.recompute == "cheap":
+        # q, k, v and attention's output, then gate and up; what leads back to the stream is no part of what a layer keeps
+        inside = (4 if neox else 2) * shape.hidden_size + (1 if neox else 2) * shape.intermediate_size
+        inside += 0 if neox else 2 * shape.key_value_heads * shape.head_dim
+        kept, again = given + sums + width * (inside + 2 * shape.hidden_size), layer - sums - width * inside
+    count = -(-shape.num_hidden_layers // setup.recompute_every) if setup.activation_checkpointing else 0
+    layers = count * kept + (shape.num_hidden_layers - count) * layer
+    again = again if count else 0
+    if setup.activation_offload:
+        return _Waiting(setup.tokens * norm * shape.hidden_size, setup.tokens * max(again, layer), setup.tokens * layers)
+    return _Waiting(setup.tokens * (layers + norm * shape.hidden_size), setup.tokens * again, 0)
 
 
 def layer_parameters(shape: ModelShape) -> int:

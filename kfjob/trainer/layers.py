@@ -51,14 +51,19 @@ _DEAR = [
 def offloaded(layer: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
     """`forward` with what it keeps for the backward pass on the host. Parameters stay: the strategy knows where they are."""
     pinned = torch.cuda.is_available()
+    copies: dict[object, tuple[Tensor, Tensor]] = {}
 
     def pack(tensor: Tensor) -> tuple[torch.device, Tensor]:
-        held = {parameter.untyped_storage().data_ptr() for parameter in layer.parameters()}
-        if tensor.untyped_storage().data_ptr() in held:
+        place = tensor.untyped_storage().data_ptr()
+        if place in {parameter.untyped_storage().data_ptr() for parameter in layer.parameters()}:
             return tensor.device, tensor
-        host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=pinned)
-        host.copy_(tensor)
-        return tensor.device, host
+        # What several operators need (q, k and v of one normed input) is copied once. The tensor is held as well, or its
+        # memory could be given to another one meanwhile.
+        key = (place, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype, tensor._version)  # noqa: SLF001
+        if key not in copies:
+            host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=pinned)
+            copies[key] = tensor, host.copy_(tensor)
+        return tensor.device, copies[key][1]
 
     def unpack(packed: tuple[torch.device, Tensor]) -> Tensor:
         device, tensor = packed
@@ -66,7 +71,10 @@ def offloaded(layer: nn.Module, forward: Callable[..., Any]) -> Callable[..., An
 
     @wraps(forward)
     def kept_on_host(*args: Any, **kwargs: Any) -> Any:
-        with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
-            return forward(*args, **kwargs)
+        try:
+            with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+                return forward(*args, **kwargs)
+        finally:
+            copies.clear()
 
     return kept_on_host

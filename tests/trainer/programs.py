@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
 import hashlib
 import importlib
 import io
@@ -274,6 +275,7 @@ def measured_peak(ranks: Ranks, *, spec: dict[str, Any]) -> int:
     """Most bytes at once, from before the model is built to after the second step, by the allocator's own account."""
     parsed = TrainSpec(**spec)
     inputs = torch.zeros(parsed.micro_batch_size, parsed.sequence_length, dtype=torch.long)
+    gc.collect()  # what an earlier program of this process has left would be counted as freed in the midst
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
         strategy = make_strategy(parsed, ranks)
         model = build_model(parsed, strategy, ranks.device)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kfjob.spec.memory import estimate, setup_of
+from kfjob.spec.memory import FP32, HOST_PROCESS, estimate, layer_parameters, setup_of
+from kfjob.spec.models import embedding_parameters
 from kfjob.spec.train import TrainSpec
 
 # Widths that no count of weights is a multiple of 2 x 77 tokens, and that every part shows in the sum.
@@ -52,6 +53,22 @@ PEAKS = [
     ({"strategy": "none", "loss_chunk": 128, "precision": "bf16"}, 1),
     ({"strategy": "fsdp", "loss_chunk": 128, "precision": "bf16"}, 2),
     ({"strategy": "none", "activation_checkpointing": True}, 1),
+    ({"strategy": "none", "activation_checkpointing": True, "recompute_every": 2}, 1),
+    ({"strategy": "none", "activation_checkpointing": True, "recompute": "cheap"}, 1),
+    ({"strategy": "none", "activation_checkpointing": True, "recompute": "cheap", "precision": "bf16"}, 1),
+    (
+        {
+            "strategy": "none",
+            "activation_checkpointing": True,
+            "recompute": "cheap",
+            "model": {"architecture": "gpt_neox", "num_key_value_heads": None},
+        },
+        1,
+    ),
+    ({"strategy": "none", "activation_checkpointing": True, "recompute": "cheap", "recompute_every": 3}, 1),
+    ({"strategy": "none", "activation_offload": True}, 1),
+    ({"strategy": "none", "activation_offload": True, "activation_checkpointing": True}, 1),
+    ({"strategy": "fsdp", "activation_offload": True, "precision": "bf16"}, 1),
     ({"strategy": "ddp"}, 2),
     ({"strategy": "fsdp"}, 2),
     ({"strategy": "fsdp", "precision": "bf16"}, 2),
@@ -91,9 +108,11 @@ def test_most_at_once_is_what_the_formula_says(workers, change, ranks):
     spec |= {"data": "-", "max_steps": 1, "model": shape | change.get("model", {})}
     setup = setup_of(TrainSpec(**spec), world_size=ranks, local_world_size=ranks)
     assert setup is not None
-    predicted = estimate(setup).peak
+    found = estimate(setup)
+    waiting = found.host - HOST_PROCESS - FP32 * max(layer_parameters(setup.shape), embedding_parameters(setup.shape))
+    predicted = found.peak + (waiting if setup.activation_offload else 0)  # here device and host are one
     # With more ranks it is a matter of chance which buffers are there at once: gloo exchanges them in threads of its own.
     # What is predicted is the worst of it, and must not be far above what is held for certain.
-    least, most = (0.95, 1.05) if ranks == 1 else (0.55, 1.1)
+    least, most = (0.95, 1.05) if ranks == 1 else (0.8, 1.15)
     for measured in workers.run("measured_peak", {"spec": spec}, world_size=ranks):
         assert least * predicted < measured < most * predicted
