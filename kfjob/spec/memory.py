@@ -2,7 +2,8 @@
 
 What is held for the whole run follows the ZeRO paper (Rajbhandari et al. 2020, section 3.1: parameters, gradients and optimiser
 state, each whole or divided by the ranks that share it) with the types that this trainer keeps: fp32 parameters, gradients and
-AdamW moments whatever the precision of the arithmetic. DeepSpeed keeps bf16 or fp16 copies and an fp32 master of its own.
+AdamW moments whatever the precision of the arithmetic, but for `bf16-true`. DeepSpeed keeps bf16 or fp16 copies and an fp32
+master of its own.
 
 What a forward pass keeps was counted tensor by tensor in transformers' llama, mistral, qwen2 and gpt_neox blocks with attention
 that never writes its scores down (flash attention, as torch chooses it without a mask).
@@ -20,11 +21,10 @@ from types import MappingProxyType
 from typing import Literal
 
 from kfjob.spec.models import ModelShape, embedding_parameters, parameter_count
-from kfjob.spec.train import Recompute, TrainSpec, shape_of
+from kfjob.spec.train import Precision, Recompute, TrainSpec, shape_of
 
 Scheme = Literal["none", "ddp", "full", "shard_grad_op", "hybrid", "zero-0", "zero-1", "zero-2", "zero-3"]
 """Who holds what: a single process, DDP, FSDP2's three ways, the stages of DeepSpeed."""
-Arithmetic = Literal["fp32", "bf16", "fp16"]
 Optimizer = Literal["adamw", "momentum", "sgd"]
 
 GIB = 2**30
@@ -44,7 +44,7 @@ class Setup:
 
     shape: ModelShape
     scheme: Scheme
-    precision: Arithmetic
+    precision: Precision
     world_size: int
     local_world_size: int
     micro_batch_size: int
@@ -71,6 +71,11 @@ class Setup:
     def compute_bytes(self) -> int:
         """Of one number in a matrix product."""
         return FP32 if self.precision == "fp32" else 2
+
+    @property
+    def stored_bytes(self) -> int:
+        """Of a parameter, of its gradient and of each of its optimiser's numbers."""
+        return 2 if self.precision == "bf16-true" else FP32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +113,7 @@ class Estimate:
 def setup_of(spec: TrainSpec, *, world_size: int, local_world_size: int) -> Setup | None:
     """What `spec` needs on so many ranks; None where only a folder's config.json knows the model, or no formula this way."""
     shape = shape_of(spec)
-    if shape is None or spec.precision == "bf16-true" or _no_formula(spec):
+    if shape is None or _no_formula(spec):
         return None
     scheme: Scheme = "none" if spec.strategy in ("none", "dp") else "ddp"
     if spec.strategy == "fsdp":
@@ -193,14 +198,14 @@ def _held(setup: Setup) -> _Held:
     with `reduce_grads` false), and shards replace them one by one.
     DeepSpeed (ZeRO paper, section 3.1, K = 12): 2 + 2 bytes and 12 for master, moments.
     """
-    count, ranks = parameter_count(setup.shape), setup.world_size
-    states = _STATES[setup.optimizer] * FP32
+    count, ranks, width = parameter_count(setup.shape), setup.world_size, setup.stored_bytes
+    states = _STATES[setup.optimizer] * width
     if setup.scheme in ("none", "ddp"):
-        return _Held(count * FP32, count * FP32, count * states)
+        return _Held(count * width, count * width, count * states)
     if setup.scheme in ("full", "shard_grad_op", "hybrid"):
         sharers = setup.local_world_size if setup.scheme == "hybrid" else ranks
-        gradients = count * FP32 if setup.accumulation > 1 else _share(count * FP32, sharers)
-        return _Held(_share(count * FP32, sharers), gradients, _share(count * states, sharers))
+        gradients = count * FP32 if setup.accumulation > 1 else _share(count * width, sharers)
+        return _Held(_share(count * width, sharers), gradients, _share(count * states, sharers))
     stage = int(setup.scheme[-1])
     master = FP32 if stage or setup.precision != "fp32" else 0
     return _Held(
@@ -218,7 +223,7 @@ def _copies(setup: Setup) -> int:
     """
     shape, width = setup.shape, setup.compute_bytes
     if setup.scheme in ("none", "ddp"):
-        return 0 if setup.precision == "fp32" else (parameter_count(shape) - _lookup(shape)) * width
+        return 0 if width == setup.stored_bytes else (parameter_count(shape) - _lookup(shape)) * width
     if setup.scheme in ("zero-0", "zero-1", "zero-2"):
         return 0
     if setup.scheme == "shard_grad_op":
@@ -283,7 +288,8 @@ class _Waiting:
 def _activations(setup: Setup) -> _Waiting:
     """What the forward passes keep for the backward pass."""
     shape, width = setup.shape, setup.compute_bytes
-    form = "fp32" if width == FP32 else "autocast" if setup.scheme in ("none", "ddp") else "cast"
+    autocast = setup.scheme in ("none", "ddp") and width < setup.stored_bytes
+    form = "fp32" if width == FP32 else "autocast" if autocast else "cast"
     neox = shape.architecture == "gpt_neox"
     stream, norm = _KEPT["gpt_neox" if neox else "llama", form]
     sums = FP32 * shape.num_attention_heads  # the logarithms of the softmaxes' sums

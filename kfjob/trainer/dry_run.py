@@ -94,7 +94,7 @@ def _setup(spec: TrainSpec, scheme: Scheme, world: int, local: int) -> Setup | N
     """The spec with another strategy; None where that does not go with so many ranks."""
     if scheme == "none" and world > 1:
         return None
-    precision = "bf16" if spec.precision == "bf16-true" else spec.precision
+    precision = "bf16" if spec.precision == "bf16-true" and scheme.startswith("zero") else spec.precision  # refused there
     plain = spec.model_copy(update={"strategy": "fsdp", "sharding": "full", "precision": precision, "cpu_offload": False})
     setup = setup_of(plain, world_size=world, local_world_size=local)
     if setup is None:
