@@ -132,7 +132,8 @@ _STAGES: tuple[Scheme, ...] = ("zero-1", "zero-2", "zero-3")
 def _no_formula(spec: TrainSpec) -> bool:
     """Whether it recomputes in part or keeps activations on the host, or has DeepSpeed offload what depends on the stage."""
     in_part = spec.activation_checkpointing and (spec.recompute == "cheap" or spec.recompute_every > 1)
-    return in_part or spec.activation_offload or (spec.strategy == "deepspeed" and spec.cpu_offload)
+    by_deepspeed = spec.strategy == "deepspeed" and (spec.cpu_offload or spec.disk_offload is not None)
+    return in_part or spec.activation_offload or by_deepspeed
 
 
 def _sharded(spec: TrainSpec, ranks: int, local: int, group: int) -> tuple[Scheme, int, int]:

@@ -102,6 +102,10 @@ class TrainSpec(BaseModel):
         default=False,
         description="fsdp: parameters, gradients, optimiser on the host; deepspeed: the optimiser, at stage 3 parameters too",
     )
+    disk_offload: str | None = Field(
+        default=None,
+        description="deepspeed at zero_stage 3: folder of a fast local disk that holds parameters and optimiser",
+    )
     zero_stage: NonNegativeInt = Field(
         default=3,
         le=3,
@@ -256,6 +260,8 @@ class TrainSpec(BaseModel):
             self.strategy not in ("fsdp", "deepspeed") or (self.strategy, self.zero_stage) == ("deepspeed", 0)
         ):
             raise ValueError("cpu_offload is of strategy fsdp, and of deepspeed from zero_stage 1")
+        if self.disk_offload and ((self.strategy, self.zero_stage) != ("deepspeed", 3) or self.cpu_offload):
+            raise ValueError("disk_offload is of strategy deepspeed at zero_stage 3, in place of cpu_offload")
         if self.strategy == "deepspeed" and {self.on_nan, self.on_spike} & {"skip", "roll_back"}:
             raise ValueError("strategy deepspeed cannot skip steps or roll back: on_nan and on_spike may stop the run")
         if self.wandb_log_model != "none" and "://" in (self.checkpoint_dir or "://"):

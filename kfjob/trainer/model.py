@@ -49,6 +49,7 @@ def build_model(spec: TrainSpec, strategy: Strategy, device: torch.device, *, vo
         )
     prepare_layers([layer for _, layer in _layers(model, spec.wrap)], spec)
     chunk_head(model, spec.loss_chunk)
+    strategy.plan(model)
     weights = Weights.of(Path(str(spec.model)).expanduser()) if shape_of(spec) is None else None
     twins: dict[int, nn.Parameter] = {}
     for number, (name, unit) in enumerate([*wrap_units(model, spec.wrap), ("", model)]):

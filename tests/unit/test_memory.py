@@ -94,6 +94,21 @@ def test_a_folder_keeps_its_shape_to_itself():
     assert setup_of(spec, world_size=1, local_world_size=1) is None
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"strategy": "deepspeed", "cpu_offload": True},
+        {"strategy": "deepspeed", "disk_offload": "/scratch"},
+        {"activation_offload": True},
+        {"activation_checkpointing": True, "recompute": "cheap"},
+        {"activation_checkpointing": True, "recompute_every": 2},
+    ],
+)
+def test_there_is_no_formula_for_what_stands_elsewhere(change):
+    spec = TrainSpec(model="micro-llama", data="-", max_steps=1, sequence_length=64, **change)
+    assert setup_of(spec, world_size=2, local_world_size=2) is None
+
+
 def test_the_trainers_arguments_are_read():
     spec = TrainSpec(model="micro-llama", data="-", max_steps=1, sequence_length=64, micro_batch_size=3, strategy="ddp")
     setup = setup_of(spec, world_size=4, local_world_size=2)
