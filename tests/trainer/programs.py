@@ -21,6 +21,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec, eval_batch_size
@@ -238,6 +239,42 @@ def zero_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, int]:
     parameters = list(engine.module.parameters())
     held = [*parameters, *(parameter.ds_tensor for parameter in parameters if hasattr(parameter, "ds_tensor"))]
     return {"parameters": _nbytes(held), "gradients": gradients, "optimizer": _nbytes([*state, *masters])}
+
+
+class Collectives(TorchDispatchMode):
+    """Notes what is gathered and summed: (operation, type, bytes of its input, the values in it, at most four)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, str, int, list[float]]] = []
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if operation in (torch.ops.c10d._allgather_base_.default, torch.ops.c10d._reduce_scatter_base_.default):
+            tensor = args[1]
+            name = operation.name().removeprefix("c10d::_").removesuffix("_base_")
+            self.seen.append((name, str(tensor.dtype), tensor.nbytes, tensor.unique()[:4].tolist()))
+        return operation(*args, **(kwargs or {}))
+
+
+def gathered(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
+    """What FSDP2 exchanges in a forward and in a backward pass; all numbers of layer n are n, from 1, all others 0."""
+    parsed = TrainSpec(**spec)
+    strategy = make_strategy(parsed, ranks)
+    model: Any = build_model(parsed, strategy, ranks.device)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        for number, layer in enumerate(model.model.layers):
+            for parameter in layer.parameters():
+                parameter.fill_(number + 1)
+    inputs = torch.zeros(1, parsed.sequence_length, dtype=torch.long)
+    with strategy.forward_backward(model, last=True):
+        with Collectives() as forward:
+            loss = token_loss(model, inputs, inputs)
+        with Collectives() as backward:
+            strategy.backward(model, loss)
+    held = [sum(parameter.to_local().numel() for parameter in layer.parameters()) for layer in model.model.layers]
+    return {"forward": forward.seen, "backward": backward.seen, "held": held}
 
 
 class Listener(logging.Handler):
