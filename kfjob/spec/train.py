@@ -51,8 +51,10 @@ class TrainSpec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
 
     model: Model = Field(
-        description="a preset's name, a folder with a Hugging Face config.json (and weights, which are loaded), or a shape"
+        description="a preset's name, a folder with a Hugging Face config.json (and weights, which are loaded), a model of the "
+        "hub (`owner/name`), or a shape"
     )
+    model_revision: str | None = Field(default=None, description="commit or branch of a model of the hub; the newest if unset")
     vocab_size: PositiveInt | None = Field(default=None, description="rows of the embedding, where it is not the preset's own")
 
     data: str = Field(
@@ -209,7 +211,7 @@ class TrainSpec(BaseModel):
         if isinstance(model, str) and "/" not in model and model not in PRESETS and not model.startswith("."):
             near = difflib.get_close_matches(model, PRESETS, n=1)
             known = f"did you mean `{near[0]}`" if near else f"the presets are {', '.join(PRESETS)}"
-            raise ValueError(f"no preset `{model}` ({known}; a folder's path contains a slash)")
+            raise ValueError(f"no preset `{model}` ({known}; a folder and a model of the hub have a slash)")
         return model
 
     @field_validator("resume")

@@ -1,11 +1,13 @@
-"""Three layers on three devices, as FSDP is drawn: each device has a third of each layer, and layers are gathered in turn."""
+"""What ranks exchange. Three layers on three devices, as FSDP is drawn: each device has a third of each layer, and layers are
+gathered in turn. Gradients of a step are summed once, where the strategy can wait.
+"""
 
 from __future__ import annotations
 
 import pytest
 
 from kfjob.spec.memory import layer_parameters
-from kfjob.spec.models import ModelShape
+from kfjob.spec.models import ModelShape, parameter_count
 
 SHAPE = {"vocab_size": 96, "hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 3}
 SPEC = {"model": SHAPE, "data": "-", "max_steps": 1, "sequence_length": 8, "strategy": "fsdp"}
@@ -37,3 +39,26 @@ def test_layers_travel_in_their_precision_and_gradients_in_fp32(workers, precisi
         sums = [(kind, size) for name, kind, size, _ in result["backward"] if name == "reduce_scatter"]
         assert {kind for kind, _ in sums} == {"torch.float32"}
         assert [size for _, size in sums].count(LAYER * 4) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "times"),
+    [
+        ({"strategy": "ddp"}, 1),
+        ({"strategy": "fsdp"}, 1),
+        ({"strategy": "fsdp", "accumulate": "sharded"}, 4),
+        ({"strategy": "deepspeed", "zero_stage": 0}, 1),
+        ({"strategy": "deepspeed", "zero_stage": 1}, 1),
+        ({"strategy": "deepspeed", "zero_stage": 2}, 4),  # it has no place for whole gradients
+        ({"strategy": "deepspeed", "zero_stage": 3}, 4),
+    ],
+    ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else None,
+)
+def test_four_micro_batches_exchange_gradients_once(workers, change, times):
+    bytes_of = {}
+    for number in (1, 4):
+        spec = SPEC | {"precision": "fp32", "gradient_accumulation_steps": number} | change
+        sums = workers.run("exchanged_gradients", {"spec": spec}, world_size=2)[0]
+        bytes_of[number] = sum(size for _, size in sums)
+    assert bytes_of[1] >= 4 * parameter_count(ModelShape(**SHAPE))
+    assert bytes_of[4] == times * bytes_of[1]
