@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 from torch import nn
 
 from kfjob.errors import KfjobError
@@ -78,6 +79,20 @@ def meta_model(spec: TrainSpec) -> Any:
     config_class, model_class = (getattr(module, name) for name in _CLASSES[shape.architecture])
     with torch.device("meta"):
         return model_class(config_class(**config_arguments(shape)))
+
+
+def shape_in(model: Any) -> ModelShape | None:
+    """What the model's own configuration says, where its parameters are as many as such a shape has; None for other kinds."""
+    config = model.config
+    if config.model_type not in _CLASSES:
+        return None
+    said = {name: value for name in ModelShape.model_fields if (value := getattr(config, name, None)) is not None}
+    try:
+        shape = ModelShape.model_validate(said | {"architecture": config.model_type})
+    except ValidationError:
+        return None
+    count = sum(parameter.numel() for parameter in model.parameters())
+    return shape if count == parameter_count(shape) else None
 
 
 def config_arguments(shape: ModelShape) -> dict[str, Any]:
