@@ -89,14 +89,7 @@ def test_deepspeeds_own_command_on_one_machine(port, alone, tmp_path):
     """`deepspeed --num_gpus 2`, as a person types it; it starts the launcher that pods run."""
     told = tmp_path / "figures.jsonl"
     train = [f"--{name.replace('_', '-')}={value}" for name, value in (TRAIN | {"metrics_file": told}).items()]
-    command = [
-        BIN / "deepspeed",
-        "--num_gpus=2",
-        "--master_addr=127.0.0.1",
-        f"--master_port={port}",
-        "--module",
-        "kfjob.trainer",
-    ]
+    command = f"{BIN}/deepspeed --num_gpus=2 --master_addr=127.0.0.1 --master_port={port} --module kfjob.trainer".split()
     done = subprocess.run(
         [*command, *train], env=environment(port), capture_output=True, text=True, timeout=300, check=False, cwd=ROOT
     )
