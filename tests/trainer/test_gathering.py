@@ -29,6 +29,16 @@ def test_a_b_c_and_back(workers, sharding, again):
         assert result["held"] == [LAYER / 3] * 3
 
 
+def test_the_head_is_gathered_once(workers):
+    """The backward pass begins where the forward pass has ended."""
+    third = SHAPE["vocab_size"] * SHAPE["hidden_size"] * 4 // 3
+    for result in workers.run("gathered", {"spec": SPEC | {"precision": "fp32"}}, world_size=3):
+        ends = [
+            [size for name, _, size, _ in result[way] if name == "allgather"].count(third) for way in ("forward", "backward")
+        ]
+        assert ends == [2, 1]  # embedding and head, then the embedding
+
+
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16", "bf16-true"])
 def test_layers_travel_in_their_precision_and_gradients_in_fp32(workers, precision):
     """What torch does where no type is given for the sums has changed between its versions."""
