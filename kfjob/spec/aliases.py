@@ -158,7 +158,7 @@ _ROWS = (
         _only(lambda v: not yes(v), "there is no TPU backend"),
     ),
     _renamed("train_data_dir", _FABRIC, "data", "a tokenised data set with train and validation"),
-    _renamed("model_name", _FABRIC, "model", "a preset, or a folder with config.json"),
+    _renamed("model_name", _FABRIC, "model", "a preset, a folder with config.json, or a model of the hub"),
     _alias("precision", _FABRIC, "`precision`", "bf16-true, or bf16-mixed = bf16, 16-mixed = fp16, 32-true = fp32", _ignored),
     _renamed("auto_wrap_policy", _FABRIC, "wrap", "classes of the units; unset, the decoder layers are found"),
     _alias(

@@ -8,8 +8,8 @@ master of its own.
 What a forward pass keeps was counted tensor by tensor in transformers' llama, mistral, qwen2 and gpt_neox blocks with attention
 that never writes its scores down (flash attention, as torch chooses it without a mask).
 
-tests/trainer/test_memory.py measures all of it on processes of this trainer, the peak of a step too; of DeepSpeed what is held
-(test_zero.py). Its copies and buffers, and offloading, are from the paper and the code alone. Not known to the formula:
+tests/trainer/test_memory.py measures all of it on processes of this trainer, the peak of a step too; of DeepSpeed what is held,
+on the host too (test_zero.py); its copies and other buffers are from the paper and the code alone. Not known to the formula:
 fragmentation, workspaces of libraries and the CUDA context, for which `RESERVED` stands.
 """
 
@@ -60,7 +60,7 @@ class Setup:
     """Tokens whose logits stand at once; 0 is all."""
     optimizer: Optimizer = "adamw"
     cpu_offload: bool = False
-    """Parameters, gradients and optimiser state live on the host and visit the GPU."""
+    """Optimiser state and gradients live on the host, and parameters where each rank has a part of them only."""
 
     @property
     def tokens(self) -> int:
@@ -143,8 +143,8 @@ _STAGES: tuple[Scheme, ...] = ("zero-1", "zero-2", "zero-3")
 
 
 def _no_formula(spec: TrainSpec) -> bool:
-    """Whether DeepSpeed offloads what depends on the stage."""
-    return spec.strategy == "deepspeed" and spec.cpu_offload
+    """Whether parameters and optimiser are in files, which are read through buffers of DeepSpeed's."""
+    return spec.disk_offload is not None
 
 
 def _sharded(spec: TrainSpec, ranks: int, local: int, group: int) -> tuple[Scheme, int, int]:
@@ -161,7 +161,7 @@ def estimate(setup: Setup) -> Estimate:
     held, copies, buffers = _held(setup), _copies(setup), _buffers(setup)
     waiting = _activations(setup)
     logits = _logits(setup)
-    on_device = _Held(0, 0, 0) if setup.cpu_offload else held
+    on_device, on_host = _placed(setup, held)
     standing = on_device.parameters + on_device.optimizer + copies
     forward, backward = waiting.kept + max(logits, waiting.again), on_device.gradients + buffers
     lasting = setup.scheme not in ("none", "full", "shard_grad_op", "hybrid") or setup.accumulation > 1
@@ -173,7 +173,7 @@ def estimate(setup: Setup) -> Estimate:
         activations=waiting.kept + waiting.again,
         logits=logits,
         buffers=buffers,
-        host=HOST_PROCESS + _largest_unit(setup.shape) * FP32 + (held.total if setup.cpu_offload else 0) + waiting.host,
+        host=HOST_PROCESS + _largest_unit(setup.shape) * FP32 + on_host + waiting.host,
         peak=standing + (forward + backward if lasting else max(forward + buffers, waiting.again + backward)),
     )
 
@@ -215,6 +215,23 @@ def _held(setup: Setup) -> _Held:
     )
 
 
+def _placed(setup: Setup, held: _Held) -> tuple[_Held, int]:
+    """What of it is on the device, and the bytes on the host instead.
+
+    DeepSpeed 0.19 keeps for its part of the optimiser also the gradient in fp32 there, a copy of the parameters on their way
+    back, and what adds up gradients of micro-batches (stage_1_and_2.py, stage3.py).
+    """
+    if not setup.cpu_offload:
+        return held, 0
+    if not setup.scheme.startswith("zero"):
+        return _Held(0, 0, 0), held.total
+    own = _share(parameter_count(setup.shape), setup.world_size)
+    if setup.scheme == "zero-3":
+        return _Held(0, 0, 0), held.total + own * FP32
+    adding = setup.scheme == "zero-2" and setup.accumulation > 1
+    return _Held(held.parameters, 0, 0), held.optimizer + own * (FP32 + setup.compute_bytes * (2 if adding else 1))
+
+
 def _copies(setup: Setup) -> int:
     """Parameters in the form the arithmetic needs.
 
@@ -240,6 +257,8 @@ _BUCKET = 500_000_000
 def _buffers(setup: Setup) -> int:
     """What collectives work on: FSDP copies a unit's gathered shards, its gradient and the fp32 input of the reduction."""
     count, width = parameter_count(setup.shape), setup.compute_bytes
+    if setup.scheme == "zero-3":  # the bucket of the reduction is there from the start, whatever the model's size
+        return _BUCKET * width + (_largest_unit(setup.shape) * (2 * width + FP32) if setup.world_size > 1 else 0)
     if setup.world_size == 1 or setup.scheme in ("none", "ddp"):
         return 0  # DDP's buckets are the gradients themselves (gradient_as_bucket_view)
     if setup.scheme in ("zero-0", "zero-1", "zero-2"):

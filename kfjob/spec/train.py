@@ -51,8 +51,10 @@ class TrainSpec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
 
     model: Model = Field(
-        description="a preset's name, a folder with a Hugging Face config.json (and weights, which are loaded), or a shape"
+        description="a preset's name, a folder with a Hugging Face config.json (and weights, which are loaded), a model of the "
+        "hub (`owner/name`), or a shape"
     )
+    model_revision: str | None = Field(default=None, description="commit or branch of a model of the hub; the newest if unset")
     vocab_size: PositiveInt | None = Field(default=None, description="rows of the embedding, where it is not the preset's own")
 
     data: str = Field(
@@ -101,6 +103,10 @@ class TrainSpec(BaseModel):
     cpu_offload: bool = Field(
         default=False,
         description="fsdp: parameters, gradients, optimiser on the host; deepspeed: the optimiser, at stage 3 parameters too",
+    )
+    disk_offload: str | None = Field(
+        default=None,
+        description="deepspeed at zero_stage 3: folder of a fast local disk that holds parameters and optimiser",
     )
     zero_stage: NonNegativeInt = Field(
         default=3,
@@ -205,7 +211,7 @@ class TrainSpec(BaseModel):
         if isinstance(model, str) and "/" not in model and model not in PRESETS and not model.startswith("."):
             near = difflib.get_close_matches(model, PRESETS, n=1)
             known = f"did you mean `{near[0]}`" if near else f"the presets are {', '.join(PRESETS)}"
-            raise ValueError(f"no preset `{model}` ({known}; a folder's path contains a slash)")
+            raise ValueError(f"no preset `{model}` ({known}; a folder and a model of the hub have a slash)")
         return model
 
     @field_validator("resume")
@@ -256,6 +262,8 @@ class TrainSpec(BaseModel):
             self.strategy not in ("fsdp", "deepspeed") or (self.strategy, self.zero_stage) == ("deepspeed", 0)
         ):
             raise ValueError("cpu_offload is of strategy fsdp, and of deepspeed from zero_stage 1")
+        if self.disk_offload and ((self.strategy, self.zero_stage) != ("deepspeed", 3) or self.cpu_offload):
+            raise ValueError("disk_offload is of strategy deepspeed at zero_stage 3, in place of cpu_offload")
         if self.strategy == "deepspeed" and {self.on_nan, self.on_spike} & {"skip", "roll_back"}:
             raise ValueError("strategy deepspeed cannot skip steps or roll back: on_nan and on_spike may stop the run")
         if self.wandb_log_model != "none" and "://" in (self.checkpoint_dir or "://"):

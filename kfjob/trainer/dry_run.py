@@ -12,7 +12,7 @@ from torch import nn
 
 from kfjob.spec.memory import GIB, Scheme, Setup, estimate, setup_of
 from kfjob.spec.train import TrainSpec, shape_of
-from kfjob.trainer.model import meta_model, tied, wrap_units
+from kfjob.trainer.model import meta_model, shape_in, tied, wrap_units
 
 WORLDS = (1, 2, 4, 8, 16, 32, 64, 128)
 
@@ -26,6 +26,8 @@ def dry_run(spec: TrainSpec) -> int:
     model = meta_model(spec)
     world = int(os.environ.get("WORLD_SIZE", "1"))
     local = int(os.environ.get("LOCAL_WORLD_SIZE", str(min(world, 8))))
+    if (shape := shape_of(spec) or shape_in(model)) is not None:
+        spec = spec.model_copy(update={"model": shape})
     sys.stdout.write("\n".join([*parts(model, spec), "", *memory(spec, world, local)]) + "\n")
     return 0
 
@@ -61,7 +63,7 @@ def _form(module: nn.Module) -> str:
 def memory(spec: TrainSpec, world: int, local: int) -> Iterator[str]:
     """GiB of one rank for every strategy, and how the peak falls with more ranks."""
     if shape_of(spec) is None:
-        yield "memory: unknown, for the model is a folder whose shape the formula does not read"
+        yield "memory: unknown, for there is no formula for a model of this kind"
         return
     own = setup_of(spec, world_size=world, local_world_size=local)
     yield f"GiB on each of {world} ranks ({local} a node), micro-batch {spec.micro_batch_size} x {spec.sequence_length} tokens:"

@@ -15,17 +15,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 from torch import nn
 
 from kfjob.errors import KfjobError
 from kfjob.spec.models import ModelShape, parameter_count
 from kfjob.spec.train import TrainSpec, shape_of
+from kfjob.trainer.hub import folder_of
 from kfjob.trainer.layers import prepare_layers
 from kfjob.trainer.loss import chunk_head
 from kfjob.trainer.shapes import whole_shape
 from kfjob.trainer.strategies import Strategy
+from kfjob.trainer.weights import FILES as WEIGHTS
 from kfjob.trainer.weights import Weights
 
+CONFIG = "config.json"
 _CLASSES = {
     "llama": ("LlamaConfig", "LlamaForCausalLM"),
     "mistral": ("MistralConfig", "MistralForCausalLM"),
@@ -49,11 +53,11 @@ def build_model(spec: TrainSpec, strategy: Strategy, device: torch.device, *, vo
         )
     prepare_layers([layer for _, layer in _layers(model, spec.wrap)], spec)
     chunk_head(model, spec.loss_chunk)
-    weights = Weights.of(Path(str(spec.model)).expanduser()) if shape_of(spec) is None else None
-    twins: dict[int, nn.Parameter] = {}
+    strategy.plan(model)
+    weights = Weights.of(_folder(spec, *WEIGHTS)) if shape_of(spec) is None else None
     for number, (name, unit) in enumerate([*wrap_units(model, spec.wrap), ("", model)]):
         torch.manual_seed(spec.seed * 100_003 + number)
-        made = list(_give_memory(unit, device, twins))
+        made = list(_give_memory(unit, device))
         for module in made:
             model._initialize_weights(module)  # noqa: SLF001 -- as PreTrainedModel.init_weights does for each module
         if weights:
@@ -70,11 +74,25 @@ def meta_model(spec: TrainSpec) -> Any:
     """The model without memory: a transformers PreTrainedModel on the meta device."""
     shape = shape_of(spec)
     if shape is None:
-        return _from_folder(Path(str(spec.model)).expanduser(), spec.vocab_size)
+        return _from_folder(_folder(spec, CONFIG), spec.vocab_size)
     module = importlib.import_module(f"transformers.models.{shape.architecture}")
     config_class, model_class = (getattr(module, name) for name in _CLASSES[shape.architecture])
     with torch.device("meta"):
         return model_class(config_class(**config_arguments(shape)))
+
+
+def shape_in(model: Any) -> ModelShape | None:
+    """What the model's own configuration says, where its parameters are as many as such a shape has; None for other kinds."""
+    config = model.config
+    if config.model_type not in _CLASSES:
+        return None
+    said = {name: value for name in ModelShape.model_fields if (value := getattr(config, name, None)) is not None}
+    try:
+        shape = ModelShape.model_validate(said | {"architecture": config.model_type})
+    except ValidationError:
+        return None
+    count = sum(parameter.numel() for parameter in model.parameters())
+    return shape if count == parameter_count(shape) else None
 
 
 def config_arguments(shape: ModelShape) -> dict[str, Any]:
@@ -147,20 +165,21 @@ def tied(model: Any) -> bool:
     return bool(model.get_input_embeddings().weight is model.get_output_embeddings().weight)
 
 
-def _give_memory(unit: nn.Module, device: torch.device, twins: dict[int, nn.Parameter]) -> Iterable[nn.Module]:
+def _give_memory(unit: nn.Module, device: torch.device) -> Iterable[nn.Module]:
     """Replace the unit's meta tensors by real ones, uninitialised; yield the modules that had some, children first.
 
-    `Module.to_empty` would give tied parameters memory of their own: `twins` keeps them one.
+    `Module.to_empty` would give tied parameters, which are in one unit, memory of their own: `twins` keeps them one. It must
+    not outlive the unit, or whole tensors would stay beside their shards.
     """
+    twins: dict[nn.Parameter, nn.Parameter] = {}
     for module in reversed(list(unit.modules())):
         parameters = [(name, value) for name, value in module.named_parameters(recurse=False) if value.is_meta]
         buffers = [(name, value) for name, value in module.named_buffers(recurse=False) if value.is_meta]
         for name, parameter in parameters:
-            if id(parameter) not in twins:
+            if parameter not in twins:
                 empty = torch.empty_like(parameter, device=device)
-                twins[id(parameter)] = nn.Parameter(empty, requires_grad=parameter.requires_grad)
-                twins[-id(parameter)] = parameter  # kept alive, or another one could get its id
-            module.register_parameter(name, twins[id(parameter)])
+                twins[parameter] = nn.Parameter(empty, requires_grad=parameter.requires_grad)
+            module.register_parameter(name, twins[parameter])
         for name, buffer in buffers:
             setattr(module, name, torch.empty_like(buffer, device=device))
         if parameters or buffers:
@@ -189,8 +208,12 @@ def _check(model: Any, shape: ModelShape | None) -> None:
         raise KfjobError(f"{type(model).__name__} has {count} parameters, its shape says {parameter_count(shape)}")
 
 
+def _folder(spec: TrainSpec, *files: str) -> Path:
+    return folder_of(str(spec.model), files, what="model", revision=spec.model_revision)
+
+
 def _from_folder(folder: Path, vocab_size: int | None) -> Any:
-    if not (folder / "config.json").exists():
+    if not (folder / CONFIG).exists():
         raise KfjobError(f"no model at `{folder}`", where="model", hint="a folder with config.json, or a preset's name")
     from transformers import AutoConfig, AutoModelForCausalLM
 

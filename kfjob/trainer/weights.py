@@ -14,6 +14,8 @@ from torch import nn
 
 from kfjob.errors import KfjobError
 
+INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
+FILES = (INDEX, "*.safetensors")
 _OLDER = {"lm_head.weight": "embed_out.weight"}
 """Names in files that differ from those in the model: GPT-NeoX's head, which transformers 5 renames when it loads and saves."""
 
@@ -33,7 +35,7 @@ class Weights:
         Raises:
             KfjobError: the folder has weights that are not safetensors, or not whole.
         """
-        index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
+        index, single = folder / INDEX, folder / SINGLE
         with _readable(folder):
             if index.exists():
                 return cls({name: folder / file for name, file in json.loads(index.read_text())["weight_map"].items()})
@@ -56,7 +58,8 @@ class Weights:
                 continue
             kept = name if name in self._files else _OLDER.get(name, name)
             if kept not in self._files:
-                raise KfjobError(f"the pretrained weights have no `{name}`")
+                hint = "some families' files have other names: save them with `save_pretrained(…, save_original_format=False)`"
+                raise KfjobError(f"the pretrained weights have no `{name}`", where="model", hint=hint)
             with _readable(self._files[kept]), safe_open(self._files[kept], framework="pt") as tensors:
                 found = tensors.get_tensor(kept)
             if found.shape != parameter.shape:

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec, eval_batch_size
@@ -92,6 +93,16 @@ def trained(
     return {"losses": losses, "batches": batches, "outcome": vars(outcome), "evaluations": evaluations}
 
 
+def compiled(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
+    """The same with compiled layers, and the number of graphs that torch has made."""
+    from torch._dynamo.utils import counters
+
+    torch._dynamo.reset()
+    counters.clear()
+    result = trained(ranks, spec=spec | {"compile": True})
+    return result | {"graphs": counters["stats"]["unique_graphs"]}
+
+
 def poisoned(ranks: Ranks, *, spec: dict[str, Any], steps: list[int], rank: int) -> dict[str, Any]:
     """A whole run in which the loss of one rank is no number when those steps are computed for the first time."""
     heard: list[tuple[int, float]] = []
@@ -151,6 +162,18 @@ def logits(ranks: Ranks, *, spec: dict[str, Any]) -> list[Any]:
     with torch.no_grad():
         said: list[Any] = model.eval()(input_ids=ids).logits.tolist()
     return said
+
+
+def loss_of_transformers(ranks: Ranks, *, spec: dict[str, Any]) -> float:
+    """Of the model as transformers loads it, on the first micro-batch."""
+    from transformers import AutoModelForCausalLM
+
+    parsed = TrainSpec(**spec)
+    samples = open_data(parsed, rank=ranks.rank, world_size=ranks.world_size).train.batch(parsed.micro_batch_size)
+    model = AutoModelForCausalLM.from_pretrained(str(parsed.model)).train()
+    said = model(input_ids=torch.from_numpy(samples[:, 0])).logits
+    targets = torch.from_numpy(samples[:, 1])
+    return torch.nn.functional.cross_entropy(said.flatten(0, 1), targets.flatten()).item()
 
 
 def refused(ranks: Ranks, *, spec: dict[str, Any]) -> str:
@@ -241,6 +264,93 @@ def zero_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, int]:
     return {"parameters": _nbytes(held), "gradients": gradients, "optimizer": _nbytes([*state, *masters])}
 
 
+class Collectives(TorchDispatchMode):
+    """Notes what the ranks exchange: (operation, type, bytes of its input, the values in it, at most four)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, str, int, list[float]]] = []
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if operation.namespace == "c10d":
+            given = args[1] if isinstance(args[0], torch.Tensor) else args[0][0]
+            name = operation.name().removeprefix("c10d::").strip("_").removesuffix("_base")
+            self.seen.append((name, str(given.dtype), given.nbytes, given.unique()[:4].tolist()))
+        return operation(*args, **(kwargs or {}))
+
+
+def gathered(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
+    """What FSDP2 exchanges in a forward and in a backward pass; all numbers of layer n are n, from 1, all others 0."""
+    parsed = TrainSpec(**spec)
+    strategy = make_strategy(parsed, ranks)
+    model: Any = build_model(parsed, strategy, ranks.device)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        for number, layer in enumerate(model.model.layers):
+            for parameter in layer.parameters():
+                parameter.fill_(number + 1)
+    inputs = torch.zeros(1, parsed.sequence_length, dtype=torch.long)
+    with strategy.forward_backward(model, last=True):
+        with Collectives() as forward:
+            loss = token_loss(model, inputs, inputs)
+        with Collectives() as backward:
+            strategy.backward(model, loss)
+    held = [sum(parameter.to_local().numel() for parameter in layer.parameters()) for layer in model.model.layers]
+    return {"forward": forward.seen, "backward": backward.seen, "held": held}
+
+
+def exchanged_gradients(ranks: Ranks, *, spec: dict[str, Any]) -> list[tuple[str, int]]:
+    """The sums over ranks, and their bytes, that the micro-batches of a step take."""
+    parsed = TrainSpec(**spec)
+    strategy = make_strategy(parsed, ranks)
+    model = build_model(parsed, strategy, ranks.device)
+    strategy.optimizer(model)
+    inputs = torch.zeros(1, parsed.sequence_length, dtype=torch.long)
+    with Collectives() as met:
+        for number in range(parsed.gradient_accumulation_steps):
+            with strategy.forward_backward(model, last=number == parsed.gradient_accumulation_steps - 1):
+                strategy.backward(model, token_loss(model, inputs, inputs))
+    return [(name, size) for name, _, size, _ in met.seen if "reduce" in name]
+
+
+def peak_of_building(ranks: Ranks, *, spec: dict[str, Any]) -> int:
+    """Most bytes at once while the model is built, by the allocator's own account."""
+    parsed = TrainSpec(**spec)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
+        build_model(parsed, make_strategy(parsed, ranks), ranks.device)
+    return most_at_once(profiler)
+
+
+def offloaded_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> list[int]:
+    """Bytes of every tensor that DeepSpeed and the model hold after a step: of all, and of the largest of them.
+
+    Device and host are one here.
+    """
+    gc.collect()
+    before = _living()
+    parsed = TrainSpec(**spec)
+    strategy = make_strategy(parsed, ranks)
+    engine: Any = build_model(parsed, strategy, ranks.device)
+    optimizer: Any = strategy.optimizer(engine)
+    for number in range(parsed.gradient_accumulation_steps):
+        inputs = torch.zeros(parsed.micro_batch_size, parsed.sequence_length, dtype=torch.long)
+        with strategy.forward_backward(engine, last=number == parsed.gradient_accumulation_steps - 1):
+            strategy.backward(engine, token_loss(engine, inputs, inputs))
+    strategy.update(engine, optimizer)
+    gc.collect()
+    sizes = [size for place, size in _living().items() if place not in before]
+    return [sum(sizes), max(sizes)]
+
+
+def _living() -> dict[int, int]:
+    """The bytes behind every tensor of this process, by their place."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some of what is looked at is deprecated
+        storages = [one.untyped_storage() for one in gc.get_objects() if issubclass(type(one), torch.Tensor)]
+    return {storage.data_ptr(): storage.nbytes() for storage in storages}
+
+
 class Listener(logging.Handler):
     """Keeps what is logged."""
 
@@ -290,8 +400,11 @@ def measured_peak(ranks: Ranks, *, spec: dict[str, Any]) -> int:
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad()
-    assert profiler.profiler is not None
-    assert profiler.profiler.kineto_results is not None
+    return most_at_once(profiler)
+
+
+def most_at_once(profiler: Any) -> int:
+    """Bytes."""
     events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
     changes: list[int] = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
     return max(accumulate(changes))
@@ -360,6 +473,7 @@ def forget_groups() -> None:
 def serve(requests: int, answers: int) -> None:
     """Run what is asked for until there is nothing more to come."""
     warnings.simplefilter("error")
+    warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")  # torch's own tracer looks at it
     with os.fdopen(requests) as asked, os.fdopen(answers, "w") as answer:
         for line in asked:
             request = json.loads(line)

@@ -13,7 +13,7 @@ import torch
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer.distributed import Ranks
-from kfjob.trainer.dry_run import memory, parts
+from kfjob.trainer.dry_run import dry_run, memory, parts
 from kfjob.trainer.model import meta_model
 from kfjob.trainer.profile import advice, out_of_memory
 
@@ -32,6 +32,17 @@ def test_tied_ones_stand_in_the_root():
     lines = list(parts(meta_model(spec), spec))
     assert lines[0] == "Qwen2ForCausalLM with 1543714304 parameters, 28 wrap units and the root"
     assert lines[-1] == "embedding and head stand in the root unit, for they are one parameter"
+
+
+@pytest.mark.parametrize("preset", ["llama-3.2-1b", "mistral-7b", "qwen2-1.5b", "gpt-neox-small"])
+def test_a_folder_has_the_memory_of_the_shape_in_it(tmp_path, capsys, preset):
+    said = []
+    meta_model(TrainSpec(model=preset, data="-", max_steps=1)).config.save_pretrained(tmp_path)
+    for model in (preset, str(tmp_path)):
+        dry_run(TrainSpec(model=model, data="-", max_steps=1))
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1]
+    assert "  <- this one" in said[0]
 
 
 def test_the_memory_table_has_every_strategy():

@@ -85,6 +85,19 @@ def test_every_launcher_gives_the_same_curve(launcher, port, alone, tmp_path):
     assert found == pytest.approx(alone, abs=2e-6, rel=0)
 
 
+def test_deepspeeds_own_command_on_one_machine(port, alone, tmp_path):
+    """`deepspeed --num_gpus 2`, as a person types it; it starts the launcher that pods run."""
+    told = tmp_path / "figures.jsonl"
+    train = [f"--{name.replace('_', '-')}={value}" for name, value in (TRAIN | {"metrics_file": told}).items()]
+    command = f"{BIN}/deepspeed --num_gpus=2 --master_addr=127.0.0.1 --master_port={port} --module kfjob.trainer".split()
+    done = subprocess.run(
+        [*command, *train], env=environment(port), capture_output=True, text=True, timeout=300, check=False, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    found = [json.loads(line)["loss"] for line in told.read_text().splitlines()]
+    assert found == pytest.approx(alone, abs=2e-6, rel=0)
+
+
 def test_spawned_ranks_are_stopped_together(port, tmp_path):
     """One signal to the parent, one checkpoint of both, one exit code."""
     folder, log = tmp_path / "c", tmp_path / "log"

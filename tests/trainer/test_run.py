@@ -219,6 +219,12 @@ def test_only_the_newest_checkpoints_are_kept(workers, tiny, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000005", "step-000006"]
 
 
+def test_every_so_many_are_kept_for_ever(workers, tiny, tmp_path):
+    spec = tiny | {"strategy": "fsdp", "checkpoint_dir": str(tmp_path), "checkpoint_every": 1, "keep_last": 1, "keep_every": 2}
+    workers.run("trained", {"spec": spec | {"max_steps": 5}}, world_size=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000002", "step-000004", "step-000005"]
+
+
 def test_other_data_is_read_from_its_beginning(workers, tiny, tmp_path):
     spec = tiny | {"strategy": "none", "checkpoint_dir": str(tmp_path)}
     workers.run("trained", {"spec": spec, "stop_after": 2})

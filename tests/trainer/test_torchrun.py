@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import uuid
 
@@ -192,6 +193,32 @@ def test_out_of_time(tiny, tmp_path, capsys):
     assert outcome["outcome"] == "stopped"
     assert outcome["reason"] == "max_minutes 0.02"
     assert outcome["checkpoint"] == str(tmp_path / f"step-{outcome['step']:06d}")
+    assert "Outcome stopped step" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_is_answered_with_a_checkpoint(tiny, tmp_path, capsys, number):
+    told, done = tmp_path / "told", threading.Event()
+    spec = tiny | {"strategy": "none", "checkpoint_dir": str(tmp_path / "c"), "max_steps": 10**7, "metrics_file": str(told)}
+
+    def ask():
+        while not done.wait(0.01):
+            if told.exists() and told.read_text().count("\n") >= 3:
+                os.kill(os.getpid(), number)
+                return
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        assert main(to_argv(TrainSpec(**spec))) == 128 + number
+    finally:
+        done.set()
+        asking.join()
+    outcome = json.loads((tmp_path / "c" / "outcome.json").read_text())
+    assert (outcome["outcome"], outcome["reason"]) == ("stopped", "signal")
+    assert outcome["step"] >= 3
+    assert (tmp_path / "c" / f"step-{outcome['step']:06d}" / "manifest.json").exists()
     assert "Outcome stopped step" in capsys.readouterr().out
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -37,6 +38,25 @@ def test_a_rank_holds_what_the_formula_says_and_half_of_what_is_shared(workers, 
             held[ranks] = measured
     for part in PARTS:
         assert held[2][part] / held[1][part] == pytest.approx(0.5 if part in HALVED[stage] else 1.0, rel=0.02), part
+
+
+@pytest.mark.parametrize(
+    ("stage", "precision", "micro_batches"), [(1, "fp32", 2), (2, "bf16", 1), (2, "bf16", 2), (3, "bf16", 2)]
+)
+def test_what_is_offloaded_is_what_the_formula_puts_on_the_host(workers, stage, precision, micro_batches):
+    spec = spec_of(zero_stage=stage, precision=precision, cpu_offload=True, gradient_accumulation_steps=micro_batches)
+    for ranks in (1, 2):
+        setup = setup_of(TrainSpec(**spec), world_size=ranks, local_world_size=ranks)
+        assert setup
+        here, there = (estimate(replace(setup, cpu_offload=offloaded)) for offloaded in (False, True))
+        assert (there.gradients, there.optimizer) == (0, 0)
+        assert there.parameters == (0 if stage == 3 else here.parameters)
+        predicted = there.parameters + there.host - here.host
+        for held, largest in workers.run("offloaded_bytes", {"spec": spec}, world_size=ranks):
+            bucket = 500_000_000 * setup.compute_bytes if stage == 3 else 0
+            assert largest == bucket or not bucket
+            assert here.buffers >= bucket
+            assert held - bucket == pytest.approx(predicted, rel=0.1)
 
 
 def run(workers, tiny, stage, **changes):

@@ -94,6 +94,11 @@ def test_a_folder_keeps_its_shape_to_itself():
     assert setup_of(spec, world_size=1, local_world_size=1) is None
 
 
+def test_there_is_no_formula_for_what_is_in_files():
+    spec = TrainSpec(model="micro-llama", data="-", max_steps=1, strategy="deepspeed", disk_offload="/scratch")
+    assert setup_of(spec, world_size=2, local_world_size=2) is None
+
+
 def test_the_trainers_arguments_are_read():
     spec = TrainSpec(model="micro-llama", data="-", max_steps=1, sequence_length=64, micro_batch_size=3, strategy="ddp")
     setup = setup_of(spec, world_size=4, local_world_size=2)

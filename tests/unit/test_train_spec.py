@@ -172,6 +172,16 @@ def test_all_problems_are_reported_at_once():
         ({"sequence_length": 4096}, "sequence_length 4096 is above the model's 1024 positions"),
         ({"lr": float("nan")}, "finite number"),
         ({"learning_rate": 1}, "Extra inputs are not permitted"),
+        ({"strategy": "ddp", "cpu_offload": True}, "cpu_offload is of strategy fsdp, and of deepspeed from zero_stage 1"),
+        ({"strategy": "deepspeed", "zero_stage": 0, "cpu_offload": True}, "cpu_offload is of strategy fsdp"),
+        ({"disk_offload": "/scratch"}, "disk_offload is of strategy deepspeed at zero_stage 3"),
+        ({"strategy": "deepspeed", "zero_stage": 2, "disk_offload": "/scratch"}, "disk_offload is of strategy deepspeed"),
+        ({"strategy": "deepspeed", "cpu_offload": True, "disk_offload": "/scratch"}, "in place of cpu_offload"),
+        ({"strategy": "deepspeed", "on_nan": "skip"}, "cannot skip steps or roll back"),
+        ({"schedule": "plateau"}, "schedule plateau goes by evaluations"),
+        ({"schedule": "exponential", "min_lr": 0}, "schedule exponential never reaches 0"),
+        ({"data_format": "chat", "packing": "stream"}, "packing stream cuts conversations apart"),
+        ({"wandb_log_model": "all", "checkpoint_dir": "s3://bucket/runs"}, "wandb_log_model copies checkpoints from a folder"),
     ],
 )
 def test_what_cannot_be_is_refused(change, message):

@@ -10,6 +10,7 @@ from typing import Any
 
 from kfjob.errors import KfjobError
 from kfjob.trainer.data.source import Pick, Place, Reader, picked
+from kfjob.trainer.hub import said
 
 
 class HubSplit:
@@ -53,11 +54,6 @@ class HubSplit:
         if place is not None:
             stream.load_state_dict(place)
         return _Records(self, stream, place)
-
-
-def said(error: Exception) -> str:
-    """The first line of an error of the library's, which may be a KeyError and then stands in quotes."""
-    return next((line.strip("\"'") for line in str(error).splitlines() if line.strip()), repr(error))
 
 
 class _Records(Reader):

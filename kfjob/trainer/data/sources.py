@@ -22,7 +22,8 @@ from kfjob.trainer.data.parquet import ParquetFiles
 from kfjob.trainer.data.source import Source
 from kfjob.trainer.data.stream import EndlessStream, LaneStream, NumberedStream, Samples, SampleStream
 from kfjob.trainer.data.synthetic import Synthetic
-from kfjob.trainer.data.tokenizer import HUB_NAME, TextTokenizer, open_tokenizer
+from kfjob.trainer.data.tokenizer import TextTokenizer, open_tokenizer
+from kfjob.trainer.hub import NAME
 
 SYNTHETIC = "synthetic"
 _KINDS = (".jsonl", ".txt", ".parquet")
@@ -145,7 +146,7 @@ def local_place(data: str) -> Path | None:
     place = Path(data).expanduser()
     if place.exists():
         return place
-    if not place.is_absolute() and HUB_NAME.fullmatch(data):
+    if NAME.fullmatch(data):
         return None
     raise KfjobError(f"no data at `{place}`", where="data", hint="the path is read inside the container that trains")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,12 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from kfjob.errors import KfjobError
+from kfjob.trainer.hub import folder_of
 
 CONFIG = "tokenizer_config.json"
 FILES = ("tokenizer.json", CONFIG, "chat_template.jinja", "special_tokens_map.json")
 _COMMON = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|im_end|>")
-HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
-"""What a repository of the hub can be called."""
 
 Ends = npt.NDArray[np.int64]
 
@@ -49,9 +47,7 @@ def open_tokenizer(place: Path | str) -> TextTokenizer:
     """
     import tokenizers
 
-    folder = Path(place).expanduser()
-    if not folder.exists() and not Path(place).is_absolute() and HUB_NAME.fullmatch(str(place)):
-        folder = _from_hub(str(place))
+    folder = folder_of(place, FILES, what="tokenizer")
     path = folder / "tokenizer.json" if folder.is_dir() else folder
     if not path.exists():
         raise KfjobError(f"no tokenizer at `{path}`", hint="`tokenizer:` names a folder with tokenizer.json")
@@ -111,16 +107,3 @@ def _template(folder: Path, config: dict[str, Any]) -> str | None:
     if isinstance(found, list):
         found = {entry["name"]: entry["template"] for entry in found}.get("default")
     return found if isinstance(found, str) else None
-
-
-def _from_hub(repository: str) -> Path:
-    """The tokenizer's files, in the hub library's cache."""
-    import huggingface_hub
-
-    from kfjob.trainer.data.hub import said
-
-    try:
-        return Path(huggingface_hub.snapshot_download(repository, allow_patterns=list(FILES)))
-    except Exception as error:  # the library's and its transports' have no common ancestor
-        cause = f"no such folder, and the hub says: {said(error)}"
-        raise KfjobError(f"no tokenizer at `{repository}`", where="tokenizer", cause=cause) from error

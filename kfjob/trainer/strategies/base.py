@@ -22,6 +22,9 @@ COMPUTE = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16,
 class Strategy(Protocol):
     """What the loop asks of a strategy, in the order in which it asks."""
 
+    def plan(self, model: nn.Module) -> None:
+        """Look at the whole model before it has weights."""
+
     def wrap_unit(self, unit: nn.Module) -> None:
         """Take charge of a part of the model whose weights have just been made."""
 
@@ -72,6 +75,9 @@ class Single:
         self._overflow: Tensor | None = None
         # fp16 has no small numbers: the loss is scaled up, and a step with an overflow is left out (torch's own rule)
         self._scaler = torch.amp.GradScaler(ranks.device.type, enabled=spec.precision == "fp16")
+
+    def plan(self, model: nn.Module) -> None:
+        """Nothing depends on it."""
 
     def wrap_unit(self, unit: nn.Module) -> None:
         """Leave it."""

@@ -40,14 +40,19 @@ class FullyShardedDataParallel(Single):
         super().__init__(spec, ranks)
         self._mesh = _mesh(spec, ranks)
         self._units: list[Any] = []
+        self._head: nn.Module | None = None
         # reduce_dtype is always given: what None means has changed between versions of torch.
         self._precision = MixedPrecisionPolicy(param_dtype=COMPUTE[spec.precision], reduce_dtype=torch.float32)
         self._offload = CPUOffloadPolicy(pin_memory=ranks.device.type == "cuda") if spec.cpu_offload else OffloadPolicy()
 
+    def plan(self, model: Any) -> None:
+        """Know the head: the backward pass begins with it, so it stays whole until then."""
+        self._head = model.get_output_embeddings()
+
     def wrap_unit(self, unit: nn.Module) -> None:
         """Shard a unit."""
         self._units.append(unit)
-        self._shard(unit, reshard=self._spec.sharding in ("full", "hybrid"))
+        self._shard(unit, reshard=self._spec.sharding in ("full", "hybrid") and unit is not self._head)
 
     def wrap_model(self, model: nn.Module) -> nn.Module:
         """Shard the rest, which stays whole between forward and backward: it is needed again at once."""

@@ -7,6 +7,7 @@ imported here only, on use: it is an extra, prints when it is imported, and comp
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 from collections.abc import Iterator
@@ -24,6 +25,11 @@ from kfjob.trainer.metrics import log
 from kfjob.trainer.optim import make_optimizer
 from kfjob.trainer.strategies.base import COMPUTE, Single
 from kfjob.trainer.strategies.zero_state import ZeroState
+
+AT_ONCE = 100_000_000
+"""Elements of the optimiser that come out of files at once; DeepSpeed holds four buffers for so many on the host."""
+LOCKED = 64 * 2**20
+"""Bytes to lock as a trial: no container may lock so many that has the usual limit of 8 MiB or 64 KiB."""
 
 
 class DeepSpeed(Single):
@@ -46,6 +52,15 @@ class DeepSpeed(Single):
         self._ranks, self._config = ranks, configuration(spec, ranks)
         self._deepspeed = _imported(ranks)
         self._deepspeed.init_distributed(dist_init_required=False, verbose=False)
+        self._files: Any = None
+        if spec.disk_offload:
+            _can_use_files()
+
+    def plan(self, model: nn.Module) -> None:
+        """Files are read into buffers that hold this rank's part of any parameter."""
+        if self._spec.disk_offload:
+            largest = max(parameter.numel() for parameter in model.parameters())
+            self._config["zero_optimization"]["offload_param"]["buffer_size"] = -(-largest // self._ranks.world_size)
 
     def wrap_unit(self, unit: nn.Module) -> None:
         """Stage 3 shards a unit as soon as it has weights."""
@@ -53,7 +68,8 @@ class DeepSpeed(Single):
             for parameter in unit.parameters():
                 if not hasattr(parameter, "ds_id"):
                     parameter.data = parameter.data.to(COMPUTE[self._spec.precision])
-            self._deepspeed.zero.Init(module=unit, config_dict_or_path=self._config)
+            made = self._deepspeed.zero.Init(module=unit, config_dict_or_path=self._config, param_swapper=self._files)
+            self._files = made.param_swapper  # each would remove the files of the one before
 
     def wrap_model(self, model: nn.Module) -> nn.Module:
         """Hand model and optimiser to DeepSpeed's engine."""
@@ -133,6 +149,12 @@ def configuration(spec: TrainSpec, ranks: Ranks) -> dict[str, Any]:
         zero["offload_optimizer"] = place
         if spec.zero_stage == 3:
             zero["offload_param"] = place
+    if spec.disk_offload:
+        place = {"device": "nvme", "nvme_path": spec.disk_offload, "pin_memory": ranks.device.type == "cuda"}
+        zero["offload_optimizer"] = place
+        zero["offload_param"] = place | {"max_in_cpu": 0}  # DeepSpeed would leave the first thousand million on the host
+        zero["sub_group_size"] = AT_ONCE
+        zero["stage3_max_reuse_distance"] = 0  # a parameter that is kept for its next use keeps one of five buffers
     # the section alone switches it on, whatever its `enabled` says (deepspeed 0.19, comm/config.py), at the cost of waiting
     counted = (
         {"comms_logger": {"enabled": True, "prof_all": True, "verbose": False, "debug": False}} if spec.comms_logger else {}
@@ -162,13 +184,37 @@ def device_line(engine: Any, rank: int, spec: TrainSpec) -> str:
 def held_elements(engine: Any) -> int:
     """Elements in this rank's part of the optimiser.
 
-    At stage 3 DeepSpeed has emptied the parameters, and counting them would say 0: its own flat partitions are counted.
+    At stage 3 DeepSpeed has emptied the parameters, and counting them would say 0: its own flat partitions are counted, whose
+    sizes it notes, for they may be in files.
     """
     optimizer = engine.optimizer
-    for flat in ("fp32_partitioned_groups_flat", "single_partition_of_fp32_groups", "fp32_groups_flat_partition"):
+    if parts := getattr(optimizer, "fp16_partitioned_groups_flat_numel", None):
+        return int(sum(parts))
+    for flat in ("single_partition_of_fp32_groups", "fp32_groups_flat_partition"):
         if parts := getattr(optimizer, flat, None):
             return sum(part.numel() for part in parts)
     return sum(parameter.numel() for group in optimizer.param_groups for parameter in group["params"])
+
+
+def _can_use_files() -> None:
+    """DeepSpeed compiles a part of itself for it, and ends the process where memory cannot be locked.
+
+    Raises:
+        KfjobError: it could not do the one or the other here.
+    """
+    from deepspeed.ops.op_builder import AsyncIOBuilder
+
+    if not AsyncIOBuilder().is_compatible(verbose=False):
+        cause = "DeepSpeed compiles its asynchronous input and output with libaio"
+        hint = "apt-get install libaio-dev g++ ninja-build in the image"
+        raise KfjobError("`disk_offload` needs libaio", where="disk_offload", cause=cause, hint=hint)
+    buffer, system = torch.empty(LOCKED, dtype=torch.uint8), ctypes.CDLL(None)
+    where = ctypes.c_void_p(buffer.data_ptr()), ctypes.c_size_t(LOCKED)
+    if system.mlock(*where):
+        cause = f"the limit of locked memory (`ulimit -l`) is below {LOCKED >> 20} MiB"
+        hint = "give the container a right: `container_security_context: {capabilities: {add: [IPC_LOCK]}}`"
+        raise KfjobError("`disk_offload` needs memory that is not swapped", where="disk_offload", cause=cause, hint=hint)
+    system.munlock(*where)
 
 
 def _imported(ranks: Ranks) -> Any:
