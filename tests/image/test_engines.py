@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import subprocess
+import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,7 @@ from kfjob.api.push_image import Listener, build_and_push
 from kfjob.errors import BackendError, KfjobError, NotFound, Refused, Unreachable, UsageError
 from kfjob.image.build import children
 from tests.image.builders import CLASSIC, Dockerd, buildah, dockerd, with_shell
+from tests.image.images import push_image
 from tests.image.registries import RealRegistry, is_absent, manifest_of
 from tests.image.test_push_image import spec
 
@@ -151,6 +154,46 @@ def test_no_space_left_for_docker(
             build_and_push(spec(source, f"{plain.host}/{name}", builder=str(daemon.client("client"))))
     assert "docker system prune" in str(caught.value.hint)
     assert is_absent(plain, f"{name}/tags/list")
+
+
+@pytest.mark.parametrize(
+    ("engine", "size"),
+    [("buildah", "6m"), ("podman", "6m"), ("docker, classic", "6m"), ("docker, classic", "12m"), ("docker, classic", "20m")],
+    indirect=["engine"],
+)
+def test_no_space_left_on_the_way(  # noqa: PLR0917 - fixtures
+    engine: str, size: str, plain: RealRegistry, source: Path, name: str, tmp_path: Path
+):
+    """TMPDIR is on a small file system: too small for what the engine hands over, to unpack it, to compress it."""
+    (source / "code" / "large").write_bytes(os.urandom(8 << 20))
+    done = in_little_space(tmp_path, size, "push-image", str(source), "--to", f"{plain.host}/{name}", "--builder", engine)
+    assert done.returncode == 1
+    text = done.stderr[done.stderr.index("error: ") :]
+    assert "there is no space left for the build" in text or "No space left on device" in text
+    assert "Traceback" not in text
+    assert is_absent(plain, f"{name}/tags/list")
+
+
+def test_no_space_left_for_a_layer(plain: RealRegistry, source: Path, name: str, tmp_path: Path):
+    with plain.open() as registry:
+        push_image(registry, name, "base", "oci")
+    (source / "code" / "large").write_bytes(os.urandom(8 << 20))
+    argv = ("push-image", "--code", str(source / "code"), "--onto", f"{plain.host}/{name}:base", "--to", f"{name}:new")
+    done = in_little_space(tmp_path, "6m", *argv)
+    assert done.stderr.startswith("error: the layer cannot be written")
+    assert "No space left on device" in done.stderr
+    assert "TMPDIR" in done.stderr
+    assert is_absent(plain, f"{name}/manifests/new")
+
+
+def in_little_space(folder: Path, size: str, *argv: str) -> subprocess.CompletedProcess[str]:
+    """kfjob with a TMPDIR of this size, which only it and its children see."""
+    little = folder / "little"
+    little.mkdir()
+    script = f'mount -t tmpfs -o size={size} tmpfs {little} && exec "$@"'
+    words = ["unshare", "--mount", "sh", "-c", script, "sh", str(Path(sys.executable).with_name("kfjob")), *argv]
+    env = os.environ | {"TMPDIR": str(little)}
+    return subprocess.run(words, env=env, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_which_docker_it_is(daemon: Dockerd, programs: dict[str, Any], monkeypatch: pytest.MonkeyPatch):

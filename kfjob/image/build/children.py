@@ -102,10 +102,13 @@ _SYMPTOMS: tuple[
     _Symptom, ...
 ] = (  # the first that is found in the last lines; texts of buildah 1.28, docker 20 to 28, BuildKit 0.8 to 0.18, nerdctl 2.1
     (
-        r"no space left on device|disk quota exceeded",
+        r"no space left on device|disk quota exceeded|storing layer \S+ to file: io: read/write on closed pipe",
         BackendError,
         "there is no space left for the build",
-        "`df -h` shows which disk is full; `{engine} system prune` (or `{engine} rmi --prune`) removes old layers",
+        (
+            "`df -h` shows which disk is full; `{engine} system prune` (or `{engine} rmi --prune`) removes old layers, "
+            "TMPDIR names another folder for what is on its way"
+        ),
     ),
     (
         r"permission denied while trying to connect to the Docker daemon",
