@@ -156,7 +156,8 @@ def _wanted(spec: ImageSpec) -> engines.Wanted:
         raise NotFound(f"there is no folder `{folder}` to build")
     dockerfile = Path(spec.dockerfile).expanduser() if spec.dockerfile else folder / "Dockerfile"
     if not dockerfile.is_file():
-        raise NotFound(f"there is no Dockerfile at `{dockerfile}`", hint="`--file` names another")
+        hint = "`kfjob push-image --file` names another; code alone goes onto an image with `--code`, without a build"
+        raise NotFound(f"there is no Dockerfile at `{dockerfile}`", hint=hint)
     for name, file in spec.secrets.items():
         if not Path(file).expanduser().is_file():
             raise NotFound(f"the file of secret `{name}` is not there", where=file)
