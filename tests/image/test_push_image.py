@@ -13,9 +13,10 @@ import pytest
 from kfjob import ImageSpec, push_image
 from kfjob.api.push_image import LABEL_CONTENT, Listener, build_and_push
 from kfjob.cli.main import run
+from kfjob.errors import UsageError
 from kfjob.image.onto import BASE_DIGEST, BASE_NAME
 from kfjob.image.registry.documents import OCI_MANIFEST
-from tests.image.aws import HOST, REGION, MotoAws
+from tests.image.aws import ACCOUNT, HOST, REGION, MotoAws
 from tests.image.builders import Buildah, context
 from tests.image.registries import RealRegistry, manifest_of
 
@@ -100,6 +101,36 @@ def test_into_ecr_by_the_very_name(in_ecr: MotoAws, ecr_registry: RealRegistry, 
     assert made["imageScanningConfiguration"]["scanOnPush"]
     again = push_image(spec(source, f"{HOST}/{name}:1"))
     assert again == outcome.ref
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        f"999999999999.dkr.ecr.{REGION}.amazonaws.com",
+        f"{ACCOUNT}.dkr.ecr.us-gov-west-1.amazonaws.com",
+        f"{ACCOUNT}.dkr.ecr-fips.us-gov-west-1.amazonaws.com",
+        f"{ACCOUNT}.dkr.ecr.cn-north-1.amazonaws.com.cn",
+    ],
+)
+def test_another_account_another_partition(  # noqa: PLR0917 - fixtures
+    in_ecr: MotoAws, ecr_registry: RealRegistry, source: Path, name: str, tmp_path: Path, host: str
+):
+    """All of AWS's is moto, and every name leads to the same registry; which name and region is asked for is ours."""
+    (tmp_path / "certs.d" / HOST).rename(tmp_path / "certs.d" / host)
+    outcome = build_and_push(spec(source, f"{host}/{name}"))
+    assert outcome.created_repository
+    assert str(outcome.ref).startswith(f"{host}/{name}:")
+    region = host.split(".")[3]
+    (made,) = in_ecr.client("ecr", region).describe_repositories()["repositories"]
+    assert (made["repositoryName"], made["registryId"]) == (name, host.split(".", maxsplit=1)[0])
+    assert not build_and_push(spec(source, f"{host}/{name}")).created_repository
+    with pytest.raises(UsageError, match=f"is in region `{region}`"):
+        build_and_push(spec(source, f"{host}/{name}", region="eu-south-2"))
+
+
+def test_a_region_means_nothing_elsewhere(source: Path):
+    with pytest.raises(UsageError, match="is not ECR, and has no region"):
+        build_and_push(spec(source, "ghcr.io/me/fsdp", region=REGION))
 
 
 def test_the_command_with_a_profile_and_a_region(  # noqa: PLR0917 - fixtures
