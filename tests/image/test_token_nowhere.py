@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
 from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -149,4 +151,26 @@ def test_a_build_that_fails_leaves_no_login(based: Based, source: Path, tmp_path
     assert b"the build misses a file" in done.stderr  # and with --debug, the traceback
     assert b"Traceback" in done.stderr
     assert not tells(done.stdout + done.stderr)
+    assert set(Path("/dev/shm").glob("kfjob-*")) <= before
+
+
+@pytest.mark.usefixtures("on_ecr")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_build_that_is_broken_off_leaves_no_login(source: Path, tmp_path: Path, number: int, code: int):
+    engine = tmp_path / "slow" / "buildah"
+    engine.parent.mkdir()
+    engine.write_text("#!/bin/sh\nexec sleep 300\n")
+    engine.chmod(0o755)
+    before = set(Path("/dev/shm").glob("kfjob-*"))
+    argv = [KFJOB, "push-image", str(source), "--to", "team/slow", "--builder", str(engine)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as child, Watcher(child.pid) as watcher:
+        deadline = time.monotonic() + 60
+        while not any(b"sleep\x00300" in one for one in list(watcher.seen)):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert len(set(Path("/dev/shm").glob("kfjob-*")) - before) == 1
+        child.send_signal(number)
+        out, _ = child.communicate(timeout=30)
+    assert child.returncode == code, out.decode()
+    assert b"Traceback" not in out
     assert set(Path("/dev/shm").glob("kfjob-*")) <= before
