@@ -10,28 +10,31 @@
 #                 nvcr.io/nvidia/pytorch:…-py3                                 torch, CUDA, NCCL; EFA from a layer of yours
 #                 pytorch/pytorch:…-runtime                                    torch, CUDA, NCCL; no EFA
 #                 an nccl-tests image with EFA                                 CUDA, NCCL, EFA, aws-ofi-nccl; torch from here
-#                 python:3.11-slim (the default)                               nothing; torch from here, for one node or TCP
+#                 python:…-slim (the default)                                  nothing; torch from here, for one node or TCP
 # TORCH         auto: install the pinned torch where the base has none; none: leave it out, whatever the base has
 # DEPENDENCIES  trainer: install the pinned requirements of the trainer; none: the base has them, or a volume will
 #
 # Targets: the last stage is the trainer's image. `--target nccl-tests` compiles NVIDIA's nccl-tests on top of it, on a base with
-# CUDA's compiler (a `-devel` image), into /opt/nccl-tests/build.
+# CUDA's compiler and NCCL's headers (a `-devel` image) and make, into /opt/nccl-tests/build. NCCL_HOME says where NCCL is, MPI_HOME
+# where MPI (without one: for the GPUs of one node), NVCC_GENCODE for which GPUs; NCCL_TESTS_URL names a mirror of the sources.
 #
 # `kfjob doctor --in-image` (or `python3 -m kfjob.image.inside`), run in the image, says what it has of all that.
 #
 # A private package index stands in a secret, not in the image or its history:
 #   docker build --secret id=pip,src=$HOME/.config/pip/pip.conf [--secret id=ca,src=my-ca-bundle.pem] .
-ARG BASE_IMAGE=python:3.11-slim
+ARG BASE_IMAGE=python:3.11.13-slim-bookworm
 
 FROM ${BASE_IMAGE} AS wheel
 WORKDIR /src
-COPY pyproject.toml README.md ./
-COPY kfjob kfjob
+COPY requirements/build.txt requirements/build.txt
 RUN --mount=type=secret,id=pip,target=/run/secrets/pip.conf,required=false \
     --mount=type=secret,id=ca,target=/run/secrets/ca.pem,required=false \
     if [ -s /run/secrets/pip.conf ]; then export PIP_CONFIG_FILE=/run/secrets/pip.conf; fi; \
     if [ -s /run/secrets/ca.pem ]; then export PIP_CERT=/run/secrets/ca.pem; fi; \
-    python3 -m pip wheel --quiet --no-cache-dir --no-deps --wheel-dir /wheel .
+    python3 -m pip install --quiet --no-cache-dir --no-deps --require-hashes --target /build -r requirements/build.txt
+COPY pyproject.toml README.md ./
+COPY kfjob kfjob
+RUN PYTHONPATH=/build python3 -m pip wheel --quiet --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheel .
 
 FROM ${BASE_IMAGE} AS trainer
 USER root
@@ -66,13 +69,16 @@ USER kfjob
 
 FROM trainer AS nccl-tests
 USER root
-ARG NCCL_TESTS_VERSION=2.13.6
-ARG NCCL_TESTS_SHA256=52b472a58a4918d3221a9b8c4bd9335382643d7e241983918b64692d685cc3d1
+ARG NCCL_TESTS_VERSION=2.17.6
+ARG NCCL_TESTS_SHA256=38974e70342150ede0e3fb8fd24bfe60ccbde90fa20241716ba8bb338e6b61a0
+ARG NCCL_TESTS_URL=https://github.com/NVIDIA/nccl-tests/archive/v${NCCL_TESTS_VERSION}.tar.gz
 ARG MPI_HOME=/opt/amazon/openmpi
+# Without a value they are no variables, and nccl-tests takes what it finds.
+ARG NCCL_HOME
+ARG NVCC_GENCODE
 RUN --mount=type=secret,id=ca,target=/run/secrets/ca.pem,required=false \
     set -eu; if [ -s /run/secrets/ca.pem ]; then export SSL_CERT_FILE=/run/secrets/ca.pem; fi; \
-    archive=https://github.com/NVIDIA/nccl-tests/archive/v$NCCL_TESTS_VERSION.tar.gz; \
-    python3 -c 'import sys, urllib.request; urllib.request.urlretrieve(*sys.argv[1:])' "$archive" /tmp/nccl-tests.tar.gz; \
+    python3 -c 'import sys, urllib.request; urllib.request.urlretrieve(*sys.argv[1:])' "$NCCL_TESTS_URL" /tmp/nccl-tests.tar.gz; \
     echo "$NCCL_TESTS_SHA256  /tmp/nccl-tests.tar.gz" | sha256sum --check --quiet; \
     mkdir -p /opt/nccl-tests; tar -xzf /tmp/nccl-tests.tar.gz --strip-components=1 -C /opt/nccl-tests; rm /tmp/nccl-tests.tar.gz; \
     mpi=0; if [ -d "$MPI_HOME" ]; then mpi=1; fi; \

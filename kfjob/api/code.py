@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kfjob.api.place import Notice, Place
 from kfjob.errors import UsageError
+from kfjob.observe.words import counted
 from kfjob.plan import JobPlan
 from kfjob.spec.job import JobSpec
 
@@ -60,6 +61,6 @@ def coded(image: str, code: Code, at: Place, *, notice: Notice, dry_run: bool = 
             progress=progress,
             dry_run=dry_run,
         )
-    what = f"{pushed.files} files onto `{image}`" if pushed.is_new else "the registry has this code already"
+    what = f"{counted(pushed.files, 'file')} onto `{image}`" if pushed.is_new else "the registry has this code already"
     notice(f"code: {'would put ' if dry_run and pushed.is_new else ''}{what}: `{pushed.ref}`")
     return str(pushed.ref)

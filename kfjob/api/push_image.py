@@ -156,7 +156,8 @@ def _wanted(spec: ImageSpec) -> engines.Wanted:
         raise NotFound(f"there is no folder `{folder}` to build")
     dockerfile = Path(spec.dockerfile).expanduser() if spec.dockerfile else folder / "Dockerfile"
     if not dockerfile.is_file():
-        raise NotFound(f"there is no Dockerfile at `{dockerfile}`", hint="`--file` names another")
+        hint = "`kfjob push-image --file` names another; code alone goes onto an image with `--code`, without a build"
+        raise NotFound(f"there is no Dockerfile at `{dockerfile}`", hint=hint)
     for name, file in spec.secrets.items():
         if not Path(file).expanduser().is_file():
             raise NotFound(f"the file of secret `{name}` is not there", where=file)
@@ -202,6 +203,7 @@ def _target(spec: ImageSpec) -> tuple[ImageRef, ecr.Registry | ecr.PublicRegistr
     first, slash, _ = name.partition("/")
     if slash and (first == "localhost" or "." in first or ":" in first):
         ref = parse(name)
+        _check_region(spec, ref)
         place = ecr.registry_of(ref, profile=spec.profile) if ref.ecr else None
     else:
         own = ecr.own_registry(profile=spec.profile, region=spec.region)
@@ -211,6 +213,14 @@ def _target(spec: ImageSpec) -> tuple[ImageRef, ecr.Registry | ecr.PublicRegistr
     if place is None and spec.repository != type(spec.repository)():
         raise UsageError(f"`{ref.registry}` is not ECR: options for a new repository mean nothing there")
     return ref, place
+
+
+def _check_region(spec: ImageSpec, ref: ImageRef) -> None:
+    """The host's name says the region."""
+    said = ref.ecr.region if ref.ecr else ""
+    if spec.region and spec.region != said:
+        what = f"is in region `{said}`" if said else "is not ECR, and has no region"
+        raise UsageError(f"`{ref.registry}` {what}", cause=f"`{spec.region}` was asked for", hint="leave `--region` out")
 
 
 def _name_of(folder: Path) -> str:

@@ -7,13 +7,13 @@ import hashlib
 import io
 import tarfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO
 
-from kfjob.errors import Refused
+from kfjob.errors import BackendError, Refused
 from kfjob.image.folder import Entry, Folder
 from kfjob.image.registry.uploads import FileBlob
 
@@ -40,16 +40,24 @@ def packed(folder: Folder, into: str) -> Iterator[Layer]:
 
     Raises:
         Refused: a file is changed while it is read.
+        BackendError: the disk is full.
     """
-    with TemporaryDirectory(prefix="kfjob-layer-") as place:
-        file = Path(place) / "layer.tar.gz"
-        with file.open("wb") as out:
-            compressed = _Counted(out)
-            with gzip.GzipFile(filename="", mode="wb", fileobj=compressed, compresslevel=_LEVEL, mtime=0) as zipped:
-                tar = _Counted(zipped)
-                _write(folder, into.strip("/"), tar)
-        blob = FileBlob(digest=compressed.digest, size=compressed.size, file=file)
-        yield Layer(blob=blob, diff_id=tar.digest)
+    with ExitStack() as stack:
+        try:
+            file = Path(stack.enter_context(TemporaryDirectory(prefix="kfjob-layer-"))) / "layer.tar.gz"
+            layer = _packed(folder, into.strip("/"), file)
+        except OSError as err:  # of reading, `Folder` speaks itself
+            raise BackendError("the layer cannot be written", cause=str(err), hint="TMPDIR names another folder") from err
+        yield layer
+
+
+def _packed(folder: Folder, into: str, file: Path) -> Layer:
+    with file.open("wb") as out:
+        compressed = _Counted(out)
+        with gzip.GzipFile(filename="", mode="wb", fileobj=compressed, compresslevel=_LEVEL, mtime=0) as zipped:
+            tar = _Counted(zipped)
+            _write(folder, into, tar)
+    return Layer(blob=FileBlob(digest=compressed.digest, size=compressed.size, file=file), diff_id=tar.digest)
 
 
 def _write(folder: Folder, into: str, out: _Counted) -> None:

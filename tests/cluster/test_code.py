@@ -110,6 +110,46 @@ def test_the_changed_line_is_what_runs(space: Space, person: Person):
     person("stop", "coded")
 
 
+TEMPLATE = """
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: templated}
+spec:
+  elasticPolicy: {rdzvBackend: c10d, rdzvId: "${KFJOB_LAUNCH}"}
+  pytorchReplicaSpecs:
+    Worker:
+      replicas: 1
+      template:
+        spec:
+          containers: [{name: pytorch, image: "${IMAGE_URI}", command: [python3, program.py]}]
+"""
+
+
+def test_the_changed_line_of_a_templates_job(space: Space, person: Person):
+    template = person.folder / "fsdp.yaml"
+    template.write_text(TEMPLATE)
+    person.write("one", old="")
+    person("submit", "--template", str(template), "--var", f"IMAGE_URI={space.facts.image}", "--code", person.src)
+    log, phase = person.ran("templated")
+    assert "this is one, old: True" in log
+    assert phase == "Succeeded"
+    first, runs = image_of(space, "templated")
+    assert runs.rpartition("@")[2] == first.rpartition("@")[2]
+
+    person.write("two")
+    person("relaunch", "templated", "--code", person.src)
+    log, _ = person.ran("templated")
+    assert "this is two, old: False" in log
+    second, _ = image_of(space, "templated")
+    assert second != first
+
+    person("relaunch", "templated")  # what is recorded names that image
+    log, _ = person.ran("templated")
+    assert "this is two, old: False" in log
+    assert image_of(space, "templated")[0] == second
+    person("stop", "templated")
+
+
 def test_preflight_asks_the_registry_for_every_image(space: Space, person: Person):
     found = json.loads(person("preflight", person.spec, "-o", "json").stdout)
     assert any(line.startswith("image sha256:") for line in found["good"])

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -112,6 +111,13 @@ def kubectl(space: Space, *argv: str) -> dict[str, object]:
     return found
 
 
+def version_of(space: Space) -> tuple[str, str]:
+    """(uid, when it was made) of the secret that kfjob keeps."""
+    metadata = kubectl(space, "get", "secret", SECRET)["metadata"]
+    assert isinstance(metadata, dict)
+    return metadata["uid"], metadata["annotations"]["kfjob.dev/made"]
+
+
 def test_from_the_dockerfile_to_a_job(space: Space, person: Person):
     spec = person.folder / "job.yaml"
     command = ["python3", "-m", "kfjob.image.inside", "--require", "kfjob"]
@@ -138,11 +144,13 @@ def test_from_the_dockerfile_to_a_job(space: Space, person: Person):
 
     first = kubectl(space, "get", "secret", SECRET)
     assert isinstance(first["data"], dict)
+    assert isinstance(first["metadata"], dict)
     auths = json.loads(base64.b64decode(first["data"][".dockerconfigjson"]))["auths"]
     assert base64.b64decode(auths[HOST]["auth"]).decode() == f"AWS:{MOTO_TOKEN}"
     subprocess.run(["scripts/cluster", "kubectl", "-n", space.name, "delete", "secret", SECRET], cwd=ROOT, check=True)
     person("relaunch", "pinned")  # makes it anew
-    assert kubectl(space, "get", "secret", SECRET)["metadata"] != first["metadata"]
+    second = version_of(space)
+    assert second[0] != first["metadata"]["uid"]
 
     onto = person.folder / "onto"
     onto.mkdir()
@@ -152,6 +160,8 @@ def test_from_the_dockerfile_to_a_job(space: Space, person: Person):
     (onto / "hello.py").write_text("print('hello from a build')\n")
     spec.write_text(spec.read_text().replace("name: pinned", "name: built").replace(json.dumps(command), "python3 /hello.py"))
     person("submit", str(spec), "--build", str(onto), "--builder", "buildah")
+    third = version_of(space)  # another job's submit has renewed it in its place
+    assert (third[0], third[1] != second[1]) == (second[0], True)
     person("wait", "built", "--timeout", "240")
     assert "hello from a build" in person("logs", "built", "--pod", "built-worker-0").stdout
     recorded = kubectl(space, "get", "pytorchjob", "built")["metadata"]
@@ -159,55 +169,6 @@ def test_from_the_dockerfile_to_a_job(space: Space, person: Person):
     assert yaml.safe_load(recorded["annotations"]["kfjob.dev/spec"])["image"] != image
     for job in ("pinned", "built"):
         person("stop", job)
-
-
-def requirements(*wanted: str) -> str:
-    """Those lines of the trainer's requirements, with their hashes."""
-    text = (ROOT / "requirements" / "trainer.txt").read_text()
-    entries = re.findall(r"^[a-z].*\n(?:[ ].*\n)*", text, re.MULTILINE)
-    return "".join(entry for entry in entries if re.match(rf"({'|'.join(wanted)})==", entry))
-
-
-def test_the_torch_of_the_base_stays(tmp_path: Path):
-    """Built of the project's Dockerfile on a base with a torch of its own, which pip would replace if it were asked for one."""
-    needs_own_cluster("builds on the cluster's base image")
-    engine = buildah(tmp_path / "buildah")
-    base, src = tmp_path / "base", tmp_path / "src"
-    for folder in (base, src / "requirements"):
-        folder.mkdir(parents=True)
-    site = "$(python3 -c 'import site; print(site.getsitepackages()[0])')"
-    metadata = "Metadata-Version: 2.1\\nName: torch\\nVersion: 9.9\\n"
-    made = f"d={site}; mkdir -p $d/torch $d/torch-9.9.dist-info; echo '__version__ = \"9.9\"' >$d/torch/__init__.py"
-    (base / "Dockerfile").write_text(
-        f"FROM {base_image()}\nRUN {made}; printf '{metadata}' >$d/torch-9.9.dist-info/METADATA; "
-        "printf pip >$d/torch-9.9.dist-info/INSTALLER; touch $d/torch-9.9.dist-info/RECORD\n"
-    )
-    for name in ("Dockerfile", ".dockerignore", "pyproject.toml", "README.md"):
-        shutil.copy(ROOT / name, src / name)
-    shutil.copytree(ROOT / "kfjob", src / "kfjob", ignore=shutil.ignore_patterns("__pycache__"))
-    asked = requirements("torch", "triton", "nvidia-[a-z0-9-]+", "click")
-    assert "nvidia-" in asked
-    (src / "requirements" / "trainer.txt").write_text(asked)
-
-    def run(*argv: str) -> str:
-        env = os.environ | engine.environment
-        done = subprocess.run([engine.program, *argv], env=env, capture_output=True, text=True, timeout=400, check=False)
-        assert done.returncode == 0, done.stderr[-3000:]
-        return done.stdout
-
-    run("bud", "--tls-verify=false", "--tag", "with-torch", str(base))
-    labels = ["--build-arg", "REVISION=abc", "--build-arg", "KFJOB_VERSION=1.2"]
-    run("bud", "--build-arg", "BASE_IMAGE=localhost/with-torch", *labels, *pip_secrets(), "--tag", "made", str(src))
-    container = run("from", "made").strip()
-    torch = "import torch, kfjob; print(torch.__version__)"
-    assert run("run", container, "--", "python3", "-c", torch) == "9.9\n"
-    assert run("run", container, "--", "sh", "-c", "id -un; pwd; python3 -c 'import click'") == "kfjob\n/workspace\n"
-    installed = json.loads(run("run", container, "--", "python3", "-m", "pip", "list", "--format=json"))
-    assert not [one["name"] for one in installed if one["name"].startswith(("nvidia", "triton"))]
-    config = json.loads(run("inspect", "--type", "image", "made"))["OCIv1"]["config"]
-    assert config["User"] == "kfjob"
-    assert config["Labels"]["org.opencontainers.image.revision"] == "abc"
-    assert config["Labels"]["dev.kfjob.version"] == "1.2"
 
 
 def test_the_rights_that_a_kept_secret_needs(space: Space):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,10 +18,13 @@ ARG GREETING=hello
 COPY code /code
 """
 
+CLASSIC = 'case "$1$DOCKER_BUILDKIT" in buildx*|*1) exit 1 ;; esac'
+"""A docker without any client of BuildKit, as every docker from version 23 on is without its plugin."""
+
 
 @dataclass(frozen=True)
 class Buildah:
-    """Debian's buildah; its mounts stay in a mount namespace that ends with each call."""
+    """Debian's buildah or podman; its mounts stay in a mount namespace that ends with each call."""
 
     program: Path
     environment: dict[str, str]
@@ -30,12 +36,13 @@ class Buildah:
         return dict(line.split("=", 1) for line in done.stdout.split())
 
 
-def buildah(folder: Path) -> Buildah:
-    real = shutil.which("buildah")
-    assert real, "the tests of images need a builder\nhint: apt-get install buildah"
+def buildah(folder: Path, name: str = "buildah") -> Buildah:
+    """It, or podman, which builds with its code."""
+    real = shutil.which(name)
+    assert real, f"the tests of images need a builder\nhint: apt-get install {name}"
     bin_folder = folder / "bin"
     bin_folder.mkdir(parents=True)
-    program = bin_folder / "buildah"
+    program = bin_folder / name
     program.write_text(f'#!/bin/sh\nexec unshare --mount {real} "$@"\n')
     program.chmod(0o755)
     storage = folder / "storage.conf"
@@ -45,9 +52,86 @@ def buildah(folder: Path) -> Buildah:
     return Buildah(program, {"CONTAINERS_STORAGE_CONF": str(storage), "BUILDAH_ISOLATION": "chroot"})
 
 
+@dataclass(frozen=True)
+class Dockerd:
+    """A Docker daemon whose storage, mounts and sockets nobody else sees; its containers reach nothing."""
+
+    folder: Path
+    environment: dict[str, str]
+
+    def client(self, name: str, lines: str = "") -> Path:
+        """A `docker` in a folder of that name, which runs these lines of a shell first."""
+        real = shutil.which("docker", path=f"/usr/bin:{os.environ['PATH']}")
+        assert real, "the tests of images need docker\nhint: apt-get install docker.io"
+        program = self.folder / name / "docker"
+        program.parent.mkdir()
+        program.write_text(f'#!/bin/sh\n{lines}\nexec {real} "$@"\n')
+        program.chmod(0o755)
+        return program
+
+
+@contextlib.contextmanager
+def dockerd(folder: Path, hosts: str = "", *, authority: Path | None = None, small: bool = False) -> Iterator[Dockerd]:
+    """It, for as long as the block lasts. `hosts`: lines of a hosts file that only it sees; `small`: its disk is of 8 MiB;
+    `authority`: whose certificates it trusts.
+    """
+    assert shutil.which("dockerd"), "the tests of images need Docker's daemon\nhint: apt-get install docker.io"
+    (folder / "data").mkdir()
+    (folder / "daemon.json").write_text("{}")
+    (folder / "hosts").write_text(f"127.0.0.1 localhost\n{hosts}\n")
+    disk = f"mount -t tmpfs -o size=8m tmpfs {folder}/data && " if small else ""
+    bridge = f"tests{os.urandom(4).hex()}"
+    own = f'{disk}mount -t tmpfs tmpfs /run && mount --bind {folder}/hosts /etc/hosts && exec dockerd "$@"'
+    argv = [
+        "unshare",
+        "--mount",
+        "sh",
+        "-c",
+        own,
+        "dockerd",
+        "--iptables=false",
+        "--ip6tables=false",
+        "--ip-forward=false",
+        "--bridge",
+        bridge,
+    ]
+    argv += ["--config-file", f"{folder}/daemon.json", "--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec"]
+    argv += ["--pidfile", f"{folder}/pid", "--host", f"unix://{folder}/socket"]
+    subprocess.run(["ip", "link", "add", bridge, "type", "bridge"], check=True)
+    subprocess.run(["ip", "address", "add", f"10.202.{os.getpid() % 250}.1/24", "dev", bridge], check=True)
+    found = Dockerd(folder, {"DOCKER_HOST": f"unix://{folder}/socket"})
+    with (folder / "log").open("wb") as log:
+        trust = {"SSL_CERT_FILE": str(authority)} if authority else {}
+        process = subprocess.Popen(argv, env=os.environ | trust, stdout=log, stderr=log)
+    try:
+        _wait_for(found.client("waiting"), process, found)
+        yield found
+    finally:
+        process.terminate()
+        process.wait(60)
+        subprocess.run(["ip", "link", "delete", bridge], check=True)
+
+
+def _wait_for(client: Path, process: subprocess.Popen[bytes], daemon: Dockerd) -> None:
+    deadline = time.monotonic() + 90
+    while subprocess.run([client, "version"], env=os.environ | daemon.environment, capture_output=True, check=False).returncode:
+        assert process.poll() is None, (daemon.folder / "log").read_text()
+        assert time.monotonic() < deadline, (daemon.folder / "log").read_text()
+        time.sleep(0.1)
+
+
 def context(folder: Path, line: str = "print('one')\n") -> Path:
     """A small thing to build."""
     (folder / "code").mkdir(parents=True)
     (folder / "code" / "train.py").write_text(line)
     (folder / "Dockerfile").write_text(DOCKERFILE)
     return folder
+
+
+def with_shell(source: Path) -> Path:
+    """A context whose image can have a shell, copied from this machine: `COPY root/ /`."""
+    root = source / "root"
+    for file in ("/bin/sh", "/lib64/ld-linux-x86-64.so.2", "/lib/x86_64-linux-gnu/libc.so.6"):
+        (root / file[1:]).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(Path(file).resolve(), root / file[1:])
+    return source

@@ -24,6 +24,7 @@ from kfjob.image.registry.client import Registry
 from kfjob.image.registry.endpoints import Endpoint
 from kfjob.image.registry.secrets import Login, LoginSource, Secret, anonymous
 from kfjob.image.registry.transport import Patience
+from tests.image.aws import HOST
 
 USER, PASSWORD = "AWS", "a-password-that-must-never-be-seen"
 _HASHED = "$2b$04$i2yioWjfCvz6d8LBptpWl.JFCV4r43VyNOAq7mEVYMNtEosYCl93C"  # of the password, by bcrypt
@@ -122,7 +123,7 @@ def _wait(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
 
 
 def _certificate(folder: Path) -> Path:
-    names = "subjectAltName=IP:127.0.0.1,DNS:localhost"
+    names = f"subjectAltName=IP:127.0.0.1,DNS:localhost,DNS:{HOST}"
     argv = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
     argv += [
         "-subj",

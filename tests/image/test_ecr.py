@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import hashlib
 import http.server
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +26,19 @@ from tests.image.aws import ACCOUNT, HOST, REGION, MotoAws, free_port
 from tests.image.conftest import clear_aws
 
 PLAIN = RepositoryOptions()
+
+
+@contextlib.contextmanager
+def answering(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[str]:
+    """A server on the loopback, for as long as the block lasts: its address."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def become(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> None:
@@ -156,6 +174,50 @@ def test_an_sso_login_that_has_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert "aws sso login --profile work" in str(caught.value.hint)
 
 
+class SingleSignOn(http.server.BaseHTTPRequestHandler):
+    """SSO's portal, which gives a role's credentials to whoever is logged in; moto has it not."""
+
+    def do_GET(self) -> None:
+        keys = {"accessKeyId": "a", "secretAccessKey": "b", "sessionToken": "c", "expiration": 4102444800000}
+        known = self.headers.get("x-amz-sso_bearer_token") == "the login" and f"account_id={ACCOUNT}" in self.path
+        body = json.dumps({"roleCredentials": keys} if known else {}).encode()
+        self.send_response(200 if known else 401)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base's name
+        pass
+
+
+def test_an_sso_login(aws: MotoAws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    for name in ("AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    start = "https://x.awsapps.com/start"
+    lines = ["[profile work]", "region = eu-west-1", f"sso_start_url = {start}", "sso_region = eu-west-1"]
+    lines += [f"sso_account_id = {ACCOUNT}", "sso_role_name = dev"]
+    (tmp_path / "config").write_text("\n".join(lines))
+    kept = tmp_path / ".aws" / "sso" / "cache" / f"{hashlib.sha1(start.encode(), usedforsecurity=False).hexdigest()}.json"
+    kept.parent.mkdir(parents=True)
+    kept.write_text(json.dumps({"accessToken": "the login", "expiresAt": "2100-01-01T00:00:00Z", "startUrl": start}))
+    program = "from kfjob.image import ecr; print(ecr.own_registry(profile='work').host)"
+    with answering(SingleSignOn) as url:  # botocore looks for the cache's folder when it is imported
+        mine = {"AWS_ENDPOINT_URL_SSO": url, "AWS_CONFIG_FILE": str(tmp_path / "config"), "HOME": str(tmp_path)}
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=os.environ | mine, capture_output=True, text=True, check=False
+        )
+    assert done.stdout.strip() == HOST, done.stderr
+
+
+def test_a_role_for_a_token_of_the_cluster(aws: MotoAws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    (tmp_path / "token").write_text("a service account's token")
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
+    monkeypatch.setenv("AWS_ROLE_ARN", f"arn:aws:iam::{ACCOUNT}:role/pusher")
+    assert ecr.own_registry().host == HOST
+
+
 class InstanceMetadata(http.server.BaseHTTPRequestHandler):
     """What an EC2 machine tells itself: its role's credentials and its region."""
 
@@ -183,21 +245,12 @@ class InstanceMetadata(http.server.BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def instance_metadata() -> Iterator[str]:
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), InstanceMetadata) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
-
-
-def test_role_and_region_of_the_machine(aws: MotoAws, monkeypatch: pytest.MonkeyPatch, instance_metadata: str):
+def test_role_and_region_of_the_machine(aws: MotoAws, monkeypatch: pytest.MonkeyPatch):
     for name in ("AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_EC2_METADATA_DISABLED"):
         monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", instance_metadata)
-    assert ecr.own_registry().host == f"{ACCOUNT}.dkr.ecr.us-west-2.amazonaws.com"
+    with answering(InstanceMetadata) as url:
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", url)
+        assert ecr.own_registry().host == f"{ACCOUNT}.dkr.ecr.us-west-2.amazonaws.com"
 
 
 def test_a_region_that_does_not_answer(aws: MotoAws, monkeypatch: pytest.MonkeyPatch):
@@ -238,18 +291,14 @@ def scripted(aws: MotoAws, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scripted
         answers: ClassVar = []
         seen: ClassVar = []
 
-    def answering(*answers: tuple[int, str, str]) -> type[AnsweringAws]:
+    def told(*answers: tuple[int, str, str]) -> type[AnsweringAws]:
         Handler.answers = [(status, {"__type": code, "message": text}) for status, code, text in answers]
         Handler.seen = []
         return Handler
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        monkeypatch.setenv("AWS_ENDPOINT_URL_ECR", f"http://127.0.0.1:{server.server_port}")
-        yield answering
-        server.shutdown()
-        thread.join()
+    with answering(Handler) as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_ECR", url)
+        yield told
 
 
 def login() -> Login:

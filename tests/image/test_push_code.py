@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import io
 import json
 import os
+import re
+import subprocess
+import sys
 import tarfile
 from base64 import b64encode
 from pathlib import Path
@@ -261,6 +265,30 @@ def test_the_command(plain: RealRegistry, person: Path, src: Path, repository: s
     assert capsys.readouterr().out == f"{plain.host}/{repository}:v7@{found.ref.digest}\n"
     for wrong in (["--code", str(src)], ["--onto", base], [*argv[1:5], "--target", "x"], ["--workdir", "/a"]):
         assert run(["push-image", *wrong]) == 2
+
+
+def test_a_bar_shows_what_is_on_its_way(plain: RealRegistry, person: Path, src: Path, repository: str):
+    """On stderr, if that is a terminal; stdout has the name and no more."""
+    with plain.open() as registry:
+        push_image(registry, repository, "base", "oci")
+    (src / "large").write_bytes(os.urandom(20 << 20))
+    kfjob = str(Path(sys.executable).with_name("kfjob"))
+    argv = [kfjob, "push-image", "--code", str(src), "--onto", f"{plain.host}/{repository}:base"]
+    ours, theirs = os.openpty()
+    env = os.environ | {"TERM": "xterm", "COLUMNS": "100"}
+    with subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=theirs) as child:
+        os.close(theirs)
+        seen = b""
+        with contextlib.suppress(OSError):  # as a terminal ends
+            while piece := os.read(ours, 65536):
+                seen += piece
+        os.close(ours)
+        out, _ = child.communicate(timeout=60)
+    assert child.returncode == 0, seen
+    manifest: Any = manifest_of(plain, repository, out.decode().strip().partition("@")[2])
+    assert manifest["layers"][-1]["digest"].partition(":")[2][:12] in seen.decode()
+    assert re.search(r"\d+\.\d/21\.\d MB", seen.decode())
+    assert out.decode().startswith(f"{plain.host}/{repository}:code-")
 
 
 def test_secrets_are_warned_about(plain: RealRegistry, person: Path, src: Path, repository: str):

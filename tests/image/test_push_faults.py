@@ -16,7 +16,7 @@ from kfjob.image.build import children
 from kfjob.image.registry.secrets import Login, Secret
 from kfjob.image.registry.transport import Patience
 from tests.image.aws import HOST, MotoAws
-from tests.image.builders import Buildah
+from tests.image.builders import Buildah, with_shell
 from tests.image.proxy import Cut, Proxy, Say, Seen, proxy_before
 from tests.image.registries import RealRegistry, is_absent
 from tests.image.test_push_image import spec
@@ -24,12 +24,7 @@ from tests.image.test_push_image import spec
 
 @pytest.fixture
 def shell(source: Path) -> Path:
-    """A context whose image has a shell, copied from this machine."""
-    root = source / "root"
-    for file in ("/bin/sh", "/lib64/ld-linux-x86-64.so.2", "/lib/x86_64-linux-gnu/libc.so.6"):
-        (root / file[1:]).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(Path(file).resolve(), root / file[1:])
-    return source
+    return with_shell(source)
 
 
 def dockerfile(source: Path, *lines: str) -> None:
@@ -134,6 +129,16 @@ def test_the_first_engine_on_path_is_taken(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("PATH", str(tmp_path))
     assert children.find_engine(None).name == "podman"
     assert children.find_engine("nerdctl").name == "nerdctl"
+
+
+def test_docker_without_its_daemon_is_not_taken_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "docker").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "docker").chmod(0o755)
+    assert children.find_engine(None).name == "docker"  # whose own words say what is wrong
+    shutil.copy(tmp_path / "docker", tmp_path / "podman")
+    assert children.find_engine(None).name == "podman"
+    assert children.find_engine("docker").name == "docker"
 
 
 def test_what_is_missing_is_said_before_anything_is_built(plain: RealRegistry, source: Path, name: str):

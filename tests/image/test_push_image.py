@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -11,9 +12,11 @@ import pytest
 
 from kfjob import ImageSpec, push_image
 from kfjob.api.push_image import LABEL_CONTENT, Listener, build_and_push
+from kfjob.cli.main import run
+from kfjob.errors import UsageError
 from kfjob.image.onto import BASE_DIGEST, BASE_NAME
 from kfjob.image.registry.documents import OCI_MANIFEST
-from tests.image.aws import HOST, MotoAws
+from tests.image.aws import ACCOUNT, HOST, REGION, MotoAws
 from tests.image.builders import Buildah, context
 from tests.image.registries import RealRegistry, manifest_of
 
@@ -98,3 +101,62 @@ def test_into_ecr_by_the_very_name(in_ecr: MotoAws, ecr_registry: RealRegistry, 
     assert made["imageScanningConfiguration"]["scanOnPush"]
     again = push_image(spec(source, f"{HOST}/{name}:1"))
     assert again == outcome.ref
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        f"999999999999.dkr.ecr.{REGION}.amazonaws.com",
+        f"{ACCOUNT}.dkr.ecr.us-gov-west-1.amazonaws.com",
+        f"{ACCOUNT}.dkr.ecr-fips.us-gov-west-1.amazonaws.com",
+        f"{ACCOUNT}.dkr.ecr.cn-north-1.amazonaws.com.cn",
+    ],
+)
+def test_another_account_another_partition(  # noqa: PLR0917 - fixtures
+    in_ecr: MotoAws, ecr_registry: RealRegistry, source: Path, name: str, tmp_path: Path, host: str
+):
+    """All of AWS's is moto, and every name leads to the same registry; which name and region is asked for is ours."""
+    (tmp_path / "certs.d" / HOST).rename(tmp_path / "certs.d" / host)
+    outcome = build_and_push(spec(source, f"{host}/{name}"))
+    assert outcome.created_repository
+    assert str(outcome.ref).startswith(f"{host}/{name}:")
+    region = host.split(".")[3]
+    (made,) = in_ecr.client("ecr", region).describe_repositories()["repositories"]
+    assert (made["repositoryName"], made["registryId"]) == (name, host.split(".", maxsplit=1)[0])
+    assert not build_and_push(spec(source, f"{host}/{name}")).created_repository
+    with pytest.raises(UsageError, match=f"is in region `{region}`"):
+        build_and_push(spec(source, f"{host}/{name}", region="eu-south-2"))
+
+
+def test_a_region_means_nothing_elsewhere(source: Path):
+    with pytest.raises(UsageError, match="is not ECR, and has no region"):
+        build_and_push(spec(source, "ghcr.io/me/fsdp", region=REGION))
+
+
+def test_the_command_with_a_profile_and_a_region(  # noqa: PLR0917 - fixtures
+    in_ecr: MotoAws,
+    source: Path,
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    """The region that is said goes before the profile's; the spec keeps its comments and its order."""
+    for variable in ("AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(variable)
+    (tmp_path / "config").write_text("[profile work]\nregion = ap-south-1\n")
+    (tmp_path / "credentials").write_text("[work]\naws_access_key_id = a\naws_secret_access_key = b\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    (tmp_path / "job.yaml").write_text("# mine\nimage: old:1  # soon another\nname: a\ncommand: c\n")
+    argv = ["push-image", str(source), "--to", name, "--builder", "buildah", "--profile", "work", "--region", REGION]
+    assert run([*argv, "--pin", str(tmp_path / "job.yaml"), "--keep-images", "3"]) == 0
+    image = capsys.readouterr().out.strip()
+    assert image.startswith(f"{HOST}/{name}:")
+    text = f"# mine\nimage: {image}  # soon another\nname: a\ncommand: c\n"
+    assert (tmp_path / "job.yaml").read_text() == text
+    assert run([*argv, "-o", "json"]) == 0
+    out, err = capsys.readouterr()
+    said = json.loads(out)
+    assert (said["image"], said["pushed"], said["bytes_sent"]) == (image, False, 0)
+    assert "is there already, built of the same content: nothing was pushed" in err

@@ -132,7 +132,23 @@ def test_a_busy_registry_is_asked_again(proxy: Proxy, plain: RealRegistry, name:
         assert registry.digest_of(name, "1") is None
     assert len(proxy.requests) == 3
     assert len(pauses) == 2
-    assert pauses == [3.0, 3.0] if status == 429 else all(pause <= 0.02 for pause in pauses)
+    if status == 429:
+        assert pauses == [3.0, 3.0]
+    else:
+        assert 0 <= pauses[0] <= 0.01
+        assert 0 <= pauses[1] <= 0.02
+
+
+def test_pauses_are_random_and_grow():
+    pauses: list[float] = []
+    patience = type(HURRIED)(first_pause=1.0, wait=pauses.append)
+    for failures in (1, 2, 3, 9):
+        for _ in range(200):
+            patience.pause(failures)
+    spans = [pauses[start : start + 200] for start in range(0, 800, 200)]
+    assert [len(set(span)) for span in spans] == [200] * 4
+    assert [round(max(span) / most, 1) for span, most in zip(spans, (1, 2, 4, 20), strict=True)] == [1.0] * 4
+    assert max(map(min, spans)) < 2
 
 
 @pytest.mark.parametrize("status", [400, 403, 404, 405, 413, 422])

@@ -70,7 +70,7 @@ def test_a_dry_run_names_the_image_that_a_submit_would_push(
 ):
     (job,) = said(kfjob, "job.yaml", "--code", "src", "--dry-run", how)["objects"]
     (image,) = containers(job)
-    assert f"note: code: would put 1 files onto `{base}`: `{image}`" in kfjob.err
+    assert f"note: code: would put 1 file onto `{base}`: `{image}`" in kfjob.err
     assert not in_registry(plain, image)
     assert cluster.kept == {}
     assert kfjob("submit", "job.yaml", "--code", "src") == 0

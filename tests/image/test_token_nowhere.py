@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
 from base64 import b64encode
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -15,7 +19,7 @@ import pytest
 
 from kfjob.api.push_image import build_and_push
 from tests.image.aws import HOST, MotoAws
-from tests.image.builders import Buildah
+from tests.image.builders import CLASSIC, Buildah, dockerd
 from tests.image.conftest import MOTO_TOKEN
 from tests.image.front import front, named
 from tests.image.registries import RealRegistry
@@ -63,11 +67,9 @@ class Watcher:
         while waiting:
             pid = waiting.pop()
             yield pid
-            for task in Path(f"/proc/{pid}/task").glob("*/children"):
-                try:
+            with contextlib.suppress(OSError):  # it has ended
+                for task in Path(f"/proc/{pid}/task").glob("*/children"):
                     waiting += map(int, task.read_text().split())
-                except OSError:
-                    continue
 
 
 def tells(content: bytes) -> bool:
@@ -79,40 +81,63 @@ def files_that_tell(*folders: Path) -> list[Path]:
     return [file for file in found if tells(file.read_bytes())]
 
 
+@dataclass(frozen=True)
+class Based:
+    """A builder that finds ECR under its name."""
+
+    program: Path
+    environment: dict[str, str]
+    kept: tuple[Path, ...]  # all that it writes
+    marks: bytes  # stands in its arguments or environment
+
+
 @pytest.fixture
-def based(in_ecr: MotoAws, building: Buildah, ecr_registry: RealRegistry, source: Path, tmp_path: Path) -> Iterator[Buildah]:
-    """A Dockerfile on a base in ECR, and a builder that finds it there."""
+def on_ecr(in_ecr: MotoAws, building: Buildah, source: Path) -> None:
+    """A Dockerfile on a base in ECR."""
     base = build_and_push(spec(source, "team/base"))
     (source / "Dockerfile").write_text(f"FROM {base.ref}\nCOPY code /again\n")
+
+
+@pytest.fixture(params=["buildah", "docker, classic", "docker, BuildKit"])
+def based(
+    request: pytest.FixtureRequest, on_ecr: None, building: Buildah, ecr_registry: RealRegistry, tmp_path: Path
+) -> Iterator[Based]:
     with front(ecr_registry.port) as address:
-        yield named(building, tmp_path / "named", HOST, address)
+        if request.param == "buildah":
+            made = named(building, tmp_path / "named", HOST, address)
+            storage = Path(made.environment["CONTAINERS_STORAGE_CONF"]).parent
+            yield Based(made.program, made.environment, (storage,), b"--authfile")
+            return
+        (tmp_path / "d").mkdir()
+        with dockerd(tmp_path / "d", f"{address} {HOST}", authority=ecr_registry.ca) as daemon:
+            program = daemon.client("client", CLASSIC if "classic" in request.param else "")
+            yield Based(program, daemon.environment, (tmp_path / "d",), b"DOCKER_CONFIG=/dev/shm/kfjob-")
 
 
-def test_the_token_is_nowhere(based: Buildah, source: Path, tmp_path: Path, ecr_registry: RealRegistry):
+def test_the_token_is_nowhere(based: Based, source: Path, tmp_path: Path, ecr_registry: RealRegistry, name: str):
     assert all(tells(one) for one in NEEDLES)
     home, temporary = tmp_path / "home", tmp_path / "tmp"
     home.mkdir()
     temporary.mkdir()
     env = os.environ | based.environment | {"HOME": str(home), "TMPDIR": str(temporary)}
-    argv = [KFJOB, "push-image", str(source), "--to", "team/train", "--builder", str(based.program), "-o", "json"]
+    argv = [KFJOB, "push-image", str(source), "--to", name, "--builder", str(based.program), "-o", "json"]
     with (
         subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as child,
         Watcher(child.pid) as watcher,
     ):
         out, _ = child.communicate(timeout=120)
     assert child.returncode == 0, out.decode()
-    assert b"team/train" in out
+    assert name.encode() in out
     assert not tells(out)
-    assert any(b"--authfile" in one for one in watcher.seen)  # the builders were looked at
+    assert any(based.marks in one for one in watcher.seen)  # the builders were looked at
     assert not [one for one in watcher.seen if tells(one)]
     assert {(mode, holds) for _, mode, holds in watcher.lent if holds} == {(0o600, True)}
     assert not [file for file, _, _ in watcher.lent if file.exists()]
-    storage = Path(based.environment["CONTAINERS_STORAGE_CONF"]).parent
-    assert files_that_tell(home, temporary, source, storage, ecr_registry.folder / "data") == []
+    assert files_that_tell(home, temporary, source, *based.kept, ecr_registry.folder / "data") == []
     assert not tells((ecr_registry.folder / "log").read_bytes())
 
 
-def test_a_build_that_fails_leaves_no_login(based: Buildah, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_build_that_fails_leaves_no_login(based: Based, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (source / "Dockerfile").write_text((source / "Dockerfile").read_text() + "COPY nothing /\n")
     before = set(Path("/dev/shm").glob("kfjob-*"))
     done = subprocess.run(
@@ -126,4 +151,26 @@ def test_a_build_that_fails_leaves_no_login(based: Buildah, source: Path, tmp_pa
     assert b"the build misses a file" in done.stderr  # and with --debug, the traceback
     assert b"Traceback" in done.stderr
     assert not tells(done.stdout + done.stderr)
+    assert set(Path("/dev/shm").glob("kfjob-*")) <= before
+
+
+@pytest.mark.usefixtures("on_ecr")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_build_that_is_broken_off_leaves_no_login(source: Path, tmp_path: Path, number: int, code: int):
+    engine = tmp_path / "slow" / "buildah"
+    engine.parent.mkdir()
+    engine.write_text("#!/bin/sh\nexec sleep 300\n")
+    engine.chmod(0o755)
+    before = set(Path("/dev/shm").glob("kfjob-*"))
+    argv = [KFJOB, "push-image", str(source), "--to", "team/slow", "--builder", str(engine)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as child, Watcher(child.pid) as watcher:
+        deadline = time.monotonic() + 60
+        while not any(b"sleep\x00300" in one for one in list(watcher.seen)):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert len(set(Path("/dev/shm").glob("kfjob-*")) - before) == 1
+        child.send_signal(number)
+        out, _ = child.communicate(timeout=30)
+    assert child.returncode == code, out.decode()
+    assert b"Traceback" not in out
     assert set(Path("/dev/shm").glob("kfjob-*")) <= before

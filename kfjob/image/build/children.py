@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from kfjob.errors import BackendError, Forbidden, KfjobError, NotFound, Refused, Unreachable, UsageError
-from kfjob.image.build.engines import Engine, Name, probe
+from kfjob.image.build.engines import Engine
 from kfjob.spec.image import BUILDERS
 
 Show = Callable[[str], None]
@@ -25,25 +25,41 @@ _PROBE_SECONDS = 30
 def find_engine(wanted: str | None) -> Engine:
     """The engine that was asked for (a name, or a path that ends in one), else the first on PATH.
 
+    Where there are others, docker without its daemon is not taken unasked.
+
     Raises:
         UsageError: there is none.
     """
-    for name in [wanted] if wanted else BUILDERS:
-        if program := shutil.which(name):
-            known: Name = Path(name).name  # type: ignore[assignment]  # the spec allows no other
-            buildx = known == "docker" and _succeeds(probe(program))
-            return Engine(name=known, program=program, buildx=buildx)
+    there = [program for name in ([wanted] if wanted else BUILDERS) if (program := shutil.which(name))]
+    if len(there) > 1 and Path(there[0]).name == "docker" and _answer([there[0], "version"]) is None:
+        del there[0]
+    if there:
+        return _engine(there[0])
     hint = "a change of code needs none: `kfjob push-image --code DIR --onto IMAGE`"
     if wanted:
         raise UsageError(f"there is no `{wanted}` on PATH", hint=f"`--builder` names another; {hint}")
     raise UsageError("there is nothing to build an image with", cause=f"none of {', '.join(BUILDERS)} is on PATH", hint=hint)
 
 
-def _succeeds(argv: Sequence[str]) -> bool:
+def _engine(program: str) -> Engine:
+    name = Path(program).name
+    if name != "docker":
+        return Engine(name=name, program=program)  # type: ignore[arg-type]  # the spec allows no other
+    if _answer([program, "buildx", "version"]) is not None:
+        return Engine(name="docker", program=program, buildkit="buildx")
+    says = _answer([program, "build", "--help"], DOCKER_BUILDKIT="1") or ""  # from version 23 on it fails without buildx
+    return Engine(name="docker", program=program, buildkit="own" if "--secret" in says else "")
+
+
+def _answer(argv: Sequence[str], **environment: str) -> str | None:
+    """What a program prints; None: it fails."""
     try:
-        return subprocess.run(argv, capture_output=True, check=False, timeout=_PROBE_SECONDS).returncode == 0
+        done = subprocess.run(
+            argv, env=os.environ | environment, capture_output=True, text=True, check=False, timeout=_PROBE_SECONDS
+        )
     except (OSError, subprocess.TimeoutExpired):
-        return False
+        return None
+    return done.stdout if done.returncode == 0 else None
 
 
 def run(engine: Engine, argv: Sequence[str], *, show: Show, environment: Mapping[str, str] | None = None) -> None:
@@ -61,7 +77,7 @@ def run(engine: Engine, argv: Sequence[str], *, show: Show, environment: Mapping
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            env={**os.environ, **(environment or {})},
+            env={**os.environ, **engine.environment, **(environment or {})},
         )
     except OSError as err:
         raise BackendError(f"`{engine.program}` cannot be started", cause=str(err)) from err
@@ -77,17 +93,22 @@ def run(engine: Engine, argv: Sequence[str], *, show: Show, environment: Mapping
         raise failure(engine.name, list(last), child.returncode)
 
 
-_OF_A_COMMAND = re.compile(r'while running runtime|non-zero code|did not complete successfully|building at STEP "RUN')
+_OF_A_COMMAND = re.compile(
+    r'while running runtime|non-zero code|did not complete successfully|executor failed running|building at STEP "RUN'
+)
 """A RUN that failed. Its words may be about anything; only that a disk is full is the same for all."""
 _Symptom = tuple[str, type[KfjobError], str, str]
 _SYMPTOMS: tuple[
     _Symptom, ...
-] = (  # the first that is found in the last lines; texts of buildah 1.28, docker 28, BuildKit 0.12
+] = (  # the first that is found in the last lines; texts of buildah 1.28, docker 20 to 28, BuildKit 0.8 to 0.18, nerdctl 2.1
     (
-        r"no space left on device|disk quota exceeded",
+        r"no space left on device|disk quota exceeded|storing layer \S+ to file: io: read/write on closed pipe",
         BackendError,
         "there is no space left for the build",
-        "`df -h` shows which disk is full; `{engine} system prune` (or `{engine} rmi --prune`) removes old layers",
+        (
+            "`df -h` shows which disk is full; `{engine} system prune` (or `{engine} rmi --prune`) removes old layers, "
+            "TMPDIR names another folder for what is on its way"
+        ),
     ),
     (
         r"permission denied while trying to connect to the Docker daemon",
@@ -96,17 +117,26 @@ _SYMPTOMS: tuple[
         "join the group `docker`, or use `--builder buildah` or `--builder podman`",
     ),
     (
-        r"cannot connect to the Docker daemon|Is the docker daemon running|no buildkit host is available",
+        (
+            r"cannot connect to the Docker daemon|Is the docker daemon running|no buildkit host is available"
+            r"|`buildkitd` needs to be running|cannot access containerd socket"
+        ),
         Unreachable,
         "the daemon of `{engine}` does not answer",
         "start it, or name another engine with `--builder`",
+    ),
+    (
+        r"the --mount option requires BuildKit",
+        Refused,
+        "docker's classic builder cannot build this Dockerfile",
+        "install docker's buildx plugin, or use another `--builder`",
     ),
     (
         (
             r"dockerfile parse error|unknown instruction|Unknown flag|no build stage in current context|is neither an image nor"
             r"|failed to parse stage name|invalid reference format|target stage .* (could not be found|not found)"
             r"|was not found in the provided Dockerfile"
-            r"|base name \(.*\) should not be blank"
+            r"|base name \(.*\) should not be blank|no FROM statement found"
         ),
         Refused,
         "the Dockerfile has an error",
@@ -121,14 +151,15 @@ _SYMPTOMS: tuple[
     (
         (
             r"manifest unknown|manifest for .* not found|name unknown|repository name not known"
-            r"|failed to resolve source metadata|short-name .* did not resolve|image not known"
+            r"|failed to (resolve source metadata|create LLB definition).*: not found"
+            r"|short-name .* did not resolve|image not known"
         ),
         NotFound,
         "the base image is not there",
         "`--base-image` names another",
     ),
     (
-        r"no such host|dial tcp|connection refused|i/o timeout|TLS handshake",
+        r"no such host|dial tcp|connection refused|i/o timeout|TLS handshake|x509: ",
         Unreachable,
         "the registry of the base image, or something that the build fetches, does not answer",
         "check the network, proxy and VPN",

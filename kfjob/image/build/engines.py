@@ -6,7 +6,7 @@ password, a broken push is taken up again whatever built the image, and the dige
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -37,12 +37,19 @@ class Engine:
 
     name: Name
     program: str
-    buildx: bool = False  # docker with its BuildKit client
+    buildkit: Literal["", "buildx", "own"] = ""
+    """docker's client of BuildKit: the plugin buildx, or (in versions 18.09 to 22) one of its own; "": its classic builder."""
 
     @property
     def has_secrets(self) -> bool:
         """Whether `RUN --mount=type=secret` works: not with docker's classic builder."""
-        return self.name != "docker" or self.buildx
+        return self.name != "docker" or bool(self.buildkit)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What it is told beside its arguments."""
+        chosen = self.name == "docker" and self.buildkit != "buildx"
+        return {"DOCKER_BUILDKIT": "1" if self.buildkit else "0"} if chosen else {}
 
     @property
     def takes_authfile(self) -> bool:
@@ -50,12 +57,18 @@ class Engine:
         return self.name in ("buildah", "podman")
 
 
+_DOCKER = {
+    "": ["build"],
+    "own": ["build", "--progress=plain"],
+    "buildx": ["buildx", "build", "--load", "--provenance=false", "--progress=plain"],
+}
+
+
 def build(engine: Engine, wanted: Wanted, out: Path, *, authfile: Path | None = None) -> Argv:
     """Build, and write the image's id (or with nerdctl and finch the image itself) to `out`."""
     match engine.name:
         case "docker":
-            verb = ["buildx", "build", "--load", "--provenance=false", "--progress=plain"] if engine.buildx else ["build"]
-            argv = [engine.program, *verb, "--iidfile", str(out)]
+            argv = [engine.program, *_DOCKER[engine.buildkit], "--iidfile", str(out)]
         case "buildah" | "podman":
             login = ["--authfile", str(authfile)] if authfile else []
             argv = [engine.program, "build", "--layers", "--format=oci", "--iidfile", str(out), *login]
@@ -88,8 +101,3 @@ def _common(wanted: Wanted) -> Argv:
 def _pairs(option: str, values: Mapping[str, str]) -> Iterator[str]:
     for name, value in values.items():
         yield from (option, f"{name}={value}")
-
-
-def probe(program: str) -> Sequence[str]:
-    """What says whether docker has its BuildKit client."""
-    return [program, "buildx", "version"]

@@ -93,7 +93,7 @@ project_version() { sed -n 's/^version = "\(.*\)"$/\1/p' "$ROOT/pyproject.toml";
 job_sources() ( # BASE: all that the image is made of, on stdout
   cd "$ROOT" || exit
   echo "$1"
-  cat Dockerfile .dockerignore pyproject.toml README.md requirements/trainer.txt
+  cat Dockerfile .dockerignore pyproject.toml README.md requirements/build.txt requirements/trainer.txt
   find kfjob -type f -not -name '*.pyc' | LC_ALL=C sort | xargs sha256sum
 )
 pip_secrets() { # the machine's way to its package index, for the build and not for the image

@@ -49,7 +49,11 @@ OUT = Path("/tmp/out")
     [
         (Engine(name="docker", program="docker"), ["docker", "build", "--iidfile", "/tmp/out"]),
         (
-            Engine(name="docker", program="docker", buildx=True),
+            Engine(name="docker", program="docker", buildkit="own"),
+            ["docker", "build", "--progress=plain", "--iidfile", "/tmp/out"],
+        ),
+        (
+            Engine(name="docker", program="docker", buildkit="buildx"),
             ["docker", "buildx", "build", "--load", "--provenance=false", "--progress=plain", "--iidfile", "/tmp/out"],
         ),
         (Engine(name="buildah", program="buildah"), ["buildah", "build", "--layers", "--format=oci", "--iidfile", "/tmp/out"]),
@@ -63,6 +67,12 @@ OUT = Path("/tmp/out")
 )
 def test_what_each_engine_is_told(engine: Engine, first: list[str]):
     assert engines.build(engine, WANTED, OUT) == [*first, *COMMON]
+
+
+def test_dockers_builder_is_named_in_its_environment():
+    told = {kind: Engine(name="docker", program="docker", buildkit=kind).environment for kind in ("", "own", "buildx")}
+    assert told == {"": {"DOCKER_BUILDKIT": "0"}, "own": {"DOCKER_BUILDKIT": "1"}, "buildx": {}}
+    assert Engine(name="podman", program="podman").environment == {}
 
 
 def test_how_each_engine_hands_the_image_over():
@@ -209,8 +219,13 @@ WORDS = {
     "Error response from daemon: pull access denied for a, repository does not exist": (Forbidden, "the base image may not"),
     "manifest for python:99 not found: manifest unknown": (NotFound, "the base image is not there"),
     "Error: reading manifest 9 in docker.io/library/python: manifest unknown": (NotFound, "the base image is not there"),
+    "Step 3/5 : RUN --mount=type=secret,id=a true\nthe --mount option requires BuildKit. Refer to …": (
+        Refused,
+        "classic builder cannot build this Dockerfile",
+    ),
     "write /var/lib/docker/tmp: no space left on device": (BackendError, "there is no space left"),
     "dial tcp: lookup registry-1.docker.io: no such host": (Unreachable, "does not answer"),
+    'Head "https://a.example/v2/b": x509: certificate is valid for localhost, not a.example': (Unreachable, "does not answer"),
     "The command '/bin/sh -c pip install' returned a non-zero code: 1\nno such host": (Refused, "the build failed"),
     "The command '/bin/sh -c cp' returned a non-zero code: 1\nno space left on device": (BackendError, "no space left"),
     "": (Refused, "the build failed"),

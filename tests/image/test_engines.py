@@ -1,0 +1,203 @@
+"""Each engine that can run here builds what kfjob pushes: buildah, podman, and docker on a daemon of the tests' own."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kfjob.api.push_image import Listener, build_and_push
+from kfjob.errors import BackendError, KfjobError, NotFound, Refused, Unreachable, UsageError
+from kfjob.image.build import children
+from tests.image.builders import CLASSIC, Dockerd, buildah, dockerd, with_shell
+from tests.image.images import push_image
+from tests.image.registries import RealRegistry, is_absent, manifest_of
+from tests.image.test_push_image import spec
+
+ENGINES = ("buildah", "podman", "docker, classic", "docker, BuildKit")
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dockerd]:
+    with dockerd(tmp_path_factory.mktemp("d")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def programs(daemon: Dockerd, plain: RealRegistry, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Each with the environment that it needs."""
+    found: dict[str, Any] = {}
+    for name in ("buildah", "podman"):
+        made = buildah(tmp_path_factory.mktemp(name), name)
+        registries = made.program.parent / "registries.conf"
+        registries.write_text(f'[[registry]]\nlocation = "{plain.host}"\ninsecure = true\n')
+        found[name] = (made.program, made.environment | {"CONTAINERS_REGISTRIES_CONF": str(registries)})
+    found["docker, classic"] = (daemon.client("classic", CLASSIC), daemon.environment)
+    found["docker, BuildKit"] = (daemon.client("buildkit"), daemon.environment)
+    return found
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest, programs: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> str:
+    program, environment = programs[request.param]
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("DOCKER_BUILDKIT", raising=False)
+    return str(program)
+
+
+every = pytest.mark.parametrize("engine", ENGINES, indirect=True)
+dockers = pytest.mark.parametrize("engine", ENGINES[2:], indirect=True)
+
+
+def files_of(registry: RealRegistry, repository: str, layer: dict[str, Any]) -> list[str]:
+    with tarfile.open(fileobj=io.BytesIO(gzip.decompress(registry.checked_blob(repository, layer["digest"])))) as tar:
+        return tar.getnames()
+
+
+@every
+def test_a_build_on_a_base_from_a_registry(engine: str, plain: RealRegistry, source: Path, name: str):
+    with_shell(source)
+    (source / "Dockerfile").write_text("FROM scratch\nCOPY root/ /\n")
+    base = build_and_push(spec(source, f"{plain.host}/{name}", builder=engine))
+    (source / "Dockerfile").write_text(
+        "ARG BASE_IMAGE\nFROM ${BASE_IMAGE}\nARG GREETING\nRUN echo $GREETING >/made\nCOPY code /code\n"
+    )
+    more = {"builder": engine, "base_image": str(base.ref), "build_args": {"GREETING": "hello"}}
+    made = build_and_push(spec(source, f"{plain.host}/{name}", **more))
+    manifest: Any = manifest_of(plain, name, made.ref.digest)
+    first: Any = manifest_of(plain, name, base.ref.digest)
+    assert manifest["layers"][: len(first["layers"])] == first["layers"]
+    assert "made" in [file for layer in manifest["layers"] for file in files_of(plain, name, layer)]
+    assert made.there > 100_000 > made.sent  # of the base nothing was sent again
+    said: list[str] = []
+    again = build_and_push(spec(source, f"{plain.host}/{name}", **more), Listener(notice=said.append))
+    assert (again.ref, again.sent) == (made.ref, 0)
+    assert "nothing was pushed" in said[-1]
+
+
+@pytest.mark.parametrize("engine", ["podman", "docker, BuildKit"], indirect=True)
+def test_a_secret_of_a_build(engine: str, plain: RealRegistry, source: Path, name: str):
+    with_shell(source)
+    (source.parent / "pip.conf").write_text("index-url = https://user:hidden@example\n")
+    run = "RUN --mount=type=secret,id=pip,target=/pip.conf read line </pip.conf && echo ${#line} >/length"
+    (source / "Dockerfile").write_text(f"FROM scratch\nCOPY root/ /\n{run}\n")
+    made = build_and_push(
+        spec(source, f"{plain.host}/{name}", builder=engine, secrets={"pip": str(source.parent / "pip.conf")})
+    )
+    manifest: Any = manifest_of(plain, name, made.ref.digest)
+    blobs = [gzip.decompress(plain.checked_blob(name, layer["digest"])) for layer in manifest["layers"]]
+    assert any(b"39\n" in blob for blob in blobs)
+    assert not any(b"hidden" in blob for blob in [*blobs, plain.checked_blob(name, manifest["config"]["digest"])])
+
+
+@pytest.mark.parametrize("engine", ["docker, classic"], indirect=True)
+def test_what_dockers_classic_builder_cannot(engine: str, plain: RealRegistry, source: Path, name: str):
+    (source.parent / "pip.conf").touch()
+    with pytest.raises(UsageError, match="no secrets for a build"):
+        build_and_push(spec(source, f"{plain.host}/{name}", builder=engine, secrets={"pip": str(source.parent / "pip.conf")}))
+    (source / "Dockerfile").write_text("FROM scratch\nCOPY code /\nRUN --mount=type=secret,id=a,required=false true\n")
+    with pytest.raises(Refused, match="docker's classic builder cannot build this Dockerfile") as caught:
+        build_and_push(spec(source, f"{plain.host}/{name}", builder=engine))
+    assert "buildx" in str(caught.value.hint)
+
+
+FAULTS = {
+    "FROM scratch\nCOPY root/ /\nRUN echo these words, 403 Forbidden >&2; exit 3\n": (Refused, "the build failed", "words"),
+    "FROM scratch\nFORM a\n": (Refused, "the Dockerfile has an error", "FORM"),
+    "FROM scratch\nCOPY nothing /\n": (Refused, "the build misses a file", "nothing"),
+    "FROM {host}/nothing:1\n": (NotFound, "the base image is not there", "nothing"),
+    "FROM 127.0.0.1:1/nothing:1\n": (Unreachable, "the registry of the base image", "refused"),
+}
+
+
+@every
+@pytest.mark.parametrize("text", FAULTS)
+def test_a_fault_is_told_in_the_engines_own_words(engine: str, plain: RealRegistry, source: Path, name: str, text: str):
+    kind, title, words = FAULTS[text]
+    with_shell(source)
+    (source / "Dockerfile").write_text(text.replace("{host}", plain.host))
+    said: list[str] = []
+    with pytest.raises(KfjobError) as caught:
+        build_and_push(spec(source, f"{plain.host}/{name}", builder=engine), Listener(output=said.append))
+    assert title in caught.value.title, str(caught.value)
+    assert type(caught.value) is kind
+    assert words in str(caught.value.cause)
+    assert words in "\n".join(said)
+    assert is_absent(plain, f"{name}/tags/list")
+
+
+@dockers
+def test_the_daemon_is_gone(engine: str, plain: RealRegistry, source: Path, name: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{source}/nobody")
+    with pytest.raises(Unreachable, match="the daemon of `docker` does not answer"):
+        build_and_push(spec(source, f"{plain.host}/{name}", builder=engine))
+
+
+def test_no_space_left_for_docker(
+    plain: RealRegistry, source: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The daemon's storage is on a file system of 8 MiB, which only it sees."""
+    (source / "code" / "large").write_bytes(os.urandom(12 << 20))
+    with dockerd(tmp_path, small=True) as daemon:
+        for key, value in daemon.environment.items():
+            monkeypatch.setenv(key, value)
+        with pytest.raises(BackendError, match="no space left for the build") as caught:
+            build_and_push(spec(source, f"{plain.host}/{name}", builder=str(daemon.client("client"))))
+    assert "docker system prune" in str(caught.value.hint)
+    assert is_absent(plain, f"{name}/tags/list")
+
+
+@pytest.mark.parametrize(
+    ("engine", "size"),
+    [("buildah", "6m"), ("podman", "6m"), ("docker, classic", "6m"), ("docker, classic", "12m"), ("docker, classic", "20m")],
+    indirect=["engine"],
+)
+def test_no_space_left_on_the_way(  # noqa: PLR0917 - fixtures
+    engine: str, size: str, plain: RealRegistry, source: Path, name: str, tmp_path: Path
+):
+    """TMPDIR is on a small file system: too small for what the engine hands over, to unpack it, to compress it."""
+    (source / "code" / "large").write_bytes(os.urandom(8 << 20))
+    done = in_little_space(tmp_path, size, "push-image", str(source), "--to", f"{plain.host}/{name}", "--builder", engine)
+    assert done.returncode == 1
+    text = done.stderr[done.stderr.index("error: ") :]
+    assert "there is no space left for the build" in text or "No space left on device" in text
+    assert "Traceback" not in text
+    assert is_absent(plain, f"{name}/tags/list")
+
+
+def test_no_space_left_for_a_layer(plain: RealRegistry, source: Path, name: str, tmp_path: Path):
+    with plain.open() as registry:
+        push_image(registry, name, "base", "oci")
+    (source / "code" / "large").write_bytes(os.urandom(8 << 20))
+    argv = ("push-image", "--code", str(source / "code"), "--onto", f"{plain.host}/{name}:base", "--to", f"{name}:new")
+    done = in_little_space(tmp_path, "6m", *argv)
+    assert done.stderr.startswith("error: the layer cannot be written")
+    assert "No space left on device" in done.stderr
+    assert "TMPDIR" in done.stderr
+    assert is_absent(plain, f"{name}/manifests/new")
+
+
+def in_little_space(folder: Path, size: str, *argv: str) -> subprocess.CompletedProcess[str]:
+    """kfjob with a TMPDIR of this size, which only it and its children see."""
+    little = folder / "little"
+    little.mkdir()
+    script = f'mount -t tmpfs -o size={size} tmpfs {little} && exec "$@"'
+    words = ["unshare", "--mount", "sh", "-c", script, "sh", str(Path(sys.executable).with_name("kfjob")), *argv]
+    env = os.environ | {"TMPDIR": str(little)}
+    return subprocess.run(words, env=env, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_which_docker_it_is(daemon: Dockerd, programs: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
+    assert children.find_engine(str(programs["docker, classic"][0])).buildkit == ""
+    assert children.find_engine(str(programs["docker, BuildKit"][0])).buildkit in {"own", "buildx"}
+    plugin = daemon.client("plugin", 'case "$1" in buildx) exit 0 ;; esac')
+    assert children.find_engine(str(plugin)).buildkit == "buildx"

@@ -1,0 +1,116 @@
+"""docker with its plugin buildx, and nerdctl with containerd and BuildKit: built from their modules, so these tests are long.
+
+finch is nerdctl in a machine of its own on macOS; on Linux its module is not to be had. It is told the same as nerdctl.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kfjob.api.push_image import build_and_push
+from kfjob.errors import Unreachable
+from kfjob.image.build import children
+from tests.image.builders import dockerd, with_shell
+from tests.image.modules import program
+from tests.image.registries import RealRegistry, manifest_of
+from tests.image.test_engines import FAULTS
+from tests.image.test_push_image import spec
+
+pytestmark = pytest.mark.long
+
+
+@dataclass(frozen=True)
+class Engine:
+    program: Path
+    environment: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def buildx(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    with dockerd(tmp_path_factory.mktemp("d")) as daemon:
+        plugins = daemon.folder / "config" / "cli-plugins"
+        plugins.mkdir(parents=True)
+        shutil.copy(program("docker-buildx"), plugins)
+        (plugins / "docker-buildx").chmod(0o755)
+        yield Engine(daemon.client("client"), daemon.environment | {"DOCKER_CONFIG": str(plugins.parent)})
+
+
+@pytest.fixture(scope="module")
+def nerdctl(plain: RealRegistry, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    folder = tmp_path_factory.mktemp("n")
+    (folder / "containerd.toml").write_text(
+        f'version = 2\nroot = "{folder}/root"\nstate = "{folder}/state"\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]\n'
+        f'[grpc]\naddress = "{folder}/containerd.sock"\n'
+    )
+    (folder / "buildkitd.toml").write_text(f'[registry."{plain.host}"]\nhttp = true\n')
+    shutil.copy(program("buildctl"), folder)
+    shutil.copy(program("nerdctl"), folder)
+    kit = [str(program("buildkitd")), "--config", f"{folder}/buildkitd.toml", "--root", f"{folder}/kit"]
+    kit += ["--addr", f"unix://{folder}/kit.sock", "--containerd-worker=false", "--oci-worker-net=host"]
+    own = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs tmpfs /run && exec "$@"', "own"]
+    with (folder / "log").open("wb") as log:
+        argvs = (["containerd", "--config", f"{folder}/containerd.toml"], kit)
+        started = [subprocess.Popen([*own, *argv], stdout=log, stderr=log) for argv in argvs]
+    environment = {"CONTAINERD_ADDRESS": f"{folder}/containerd.sock", "BUILDKIT_HOST": f"unix://{folder}/kit.sock"}
+    environment["PATH"] = f"{folder}:{os.environ['PATH']}"
+    try:
+        deadline = time.monotonic() + 60
+        while not all((folder / name).is_socket() for name in ("containerd.sock", "kit.sock")):
+            assert time.monotonic() < deadline, (folder / "log").read_text()
+            time.sleep(0.1)
+        yield Engine(folder / "nerdctl", environment)
+    finally:
+        for process in started:
+            process.terminate()
+            process.wait(30)
+
+
+@pytest.fixture(params=["buildx", "nerdctl"])
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    found: Engine = request.getfixturevalue(request.param)
+    for name, value in found.environment.items():
+        monkeypatch.setenv(name, value)
+    assert children.find_engine(str(found.program)).has_secrets
+    return str(found.program)
+
+
+def test_a_build_with_a_base_and_a_secret(engine: str, plain: RealRegistry, source: Path, name: str):
+    with_shell(source)
+    (source / "Dockerfile").write_text("FROM scratch\nCOPY root/ /\n")
+    base = build_and_push(spec(source, f"{plain.host}/{name}", builder=engine))
+    (source.parent / "pip.conf").write_text("hidden\n")
+    run = "RUN --mount=type=secret,id=pip,target=/pip.conf read line </pip.conf && echo ${#line} >/length"
+    (source / "Dockerfile").write_text(f"ARG BASE_IMAGE\nFROM ${{BASE_IMAGE}}\n{run}\nCOPY code /code\n")
+    more = {"builder": engine, "base_image": str(base.ref), "secrets": {"pip": str(source.parent / "pip.conf")}}
+    made = build_and_push(spec(source, f"{plain.host}/{name}", **more))
+    manifest: Any = manifest_of(plain, name, made.ref.digest)
+    first: Any = manifest_of(plain, name, base.ref.digest)
+    assert manifest["layers"][: len(first["layers"])] == first["layers"]
+    assert made.there > 100_000 > made.sent
+    assert build_and_push(spec(source, f"{plain.host}/{name}", **more)).builder is None
+
+
+@pytest.mark.parametrize("text", FAULTS)
+def test_a_fault_is_told_in_the_engines_own_words(engine: str, plain: RealRegistry, source: Path, name: str, text: str):
+    kind, title, words = FAULTS[text]
+    with_shell(source)
+    (source / "Dockerfile").write_text(text.replace("{host}", plain.host))
+    with pytest.raises(kind, match=title) as caught:
+        build_and_push(spec(source, f"{plain.host}/{name}", builder=engine))
+    assert words in str(caught.value.cause)
+
+
+def test_nobody_answers(engine: str, plain: RealRegistry, source: Path, name: str, monkeypatch: pytest.MonkeyPatch):
+    for variable in ("BUILDKIT_HOST", "DOCKER_HOST"):
+        monkeypatch.setenv(variable, f"unix://{source}/nobody")
+    with pytest.raises(Unreachable, match="does not answer"):
+        build_and_push(spec(source, f"{plain.host}/{name}", builder=engine))
