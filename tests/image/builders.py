@@ -98,7 +98,7 @@ def dockerd(folder: Path, hosts: str = "", *, authority: Path | None = None, sma
     argv += ["--config-file", f"{folder}/daemon.json", "--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec"]
     argv += ["--pidfile", f"{folder}/pid", "--host", f"unix://{folder}/socket"]
     subprocess.run(["ip", "link", "add", bridge, "type", "bridge"], check=True)
-    subprocess.run(["ip", "address", "add", f"10.202.{os.getpid() % 250}.1/24", "dev", bridge], check=True)
+    subprocess.run(["ip", "address", "add", f"10.204.{os.getpid() % 250}.1/24", "dev", bridge], check=True)
     found = Dockerd(folder, {"DOCKER_HOST": f"unix://{folder}/socket"})
     with (folder / "log").open("wb") as log:
         trust = {"SSL_CERT_FILE": str(authority)} if authority else {}
