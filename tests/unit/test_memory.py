@@ -95,7 +95,7 @@ def test_a_folder_keeps_its_shape_to_itself():
 
 
 def test_there_is_no_formula_for_what_is_in_files():
-    spec = TrainSpec(model="micro-llama", data="-", max_steps=1, strategy="deepspeed", disk_offload="/scratch")
+    spec = TrainSpec(model="tiny-llama", data="-", max_steps=1, strategy="deepspeed", zero_stage=3, disk_offload="/scratch")
     assert setup_of(spec, world_size=2, local_world_size=2) is None
 
 
