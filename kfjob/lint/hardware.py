@@ -55,12 +55,10 @@ def processes_and_gpus(job: Job) -> Iterator[Finding]:
     Each process takes the GPU of its local rank: one too many ends with `CUDA error: invalid device ordinal`. `gpu` without a
     GPU ends torchrun with `Cuda is not available`.
     """
-    gpus, said = job.plan.resources.gpus, job.plan.processes_per_node
-    if job.plan.launcher == "python":
-        return
+    gpus, (path, said) = job.plan.resources.gpus, _started(job)
     if gpus and said.isdecimal() and int(said) > gpus:
         message = f"{said} processes on each node, and {gpus} GPU{'s' if gpus > 1 else ''}"
-        yield Finding(path="processes_per_node", message=message, hint=f"set `processes_per_node: {gpus}` or leave it out")
+        yield Finding(path=path, message=message, hint=f"set `{path}: {gpus}` or leave it out")
     elif said == "gpu" and not gpus:
         hint = "set `resources.gpus` or `instance`"
         yield Finding(path="processes_per_node", message="one process for each GPU, and no GPU is asked for", hint=hint)
@@ -72,10 +70,17 @@ def idle_gpus(job: Job) -> Iterator[Finding]:
 
     The others are reserved, paid for and never used.
     """
-    gpus, said = job.plan.resources.gpus, job.plan.processes_per_node
-    if gpus and said.isdecimal() and int(said) < gpus and job.plan.launcher != "python":
+    gpus, (path, said) = job.plan.resources.gpus, _started(job)
+    if gpus and said.isdecimal() and int(said) < gpus:
         message = f"{gpus} GPUs in each pod, and {said} process{'es' if said != '1' else ''} that use one each"
-        yield Finding(path="processes_per_node", message=message, hint=f"set `processes_per_node: {gpus}`")
+        yield Finding(path=path, message=message, hint=f"set `{path}: {gpus}`")
+
+
+def _started(job: Job) -> tuple[str, str]:
+    """Which field says how many processes a node has, and what it says; "" where the program decides by itself."""
+    if job.plan.launcher != "python":
+        return "processes_per_node", job.plan.processes_per_node
+    return "train.spawn", str(job.spec.train.spawn or "") if job.spec.train else ""
 
 
 @rule("network-variables", "warning")

@@ -61,6 +61,8 @@ class Job:
     @cached_property
     def processes(self) -> int | None:
         """Training processes on each node; None for `auto`, `gpu` and `cpu` where only the node knows."""
+        if self.spec.train and self.spec.train.spawn:
+            return self.spec.train.spawn
         said = self.plan.processes_per_node
         if said.isdecimal():
             return int(said)

@@ -22,6 +22,10 @@ def llama(**fields):
     return {"command": None, "train": {**LLAMA, **fields}}
 
 
+def spawned(ranks):
+    return {**train(spawn=ranks), "launcher": "python"}
+
+
 def over(**pod):
     """Something put over the pods of the workers."""
     return {"overrides": {"spec": {"pytorchReplicaSpecs": {"Worker": {"template": {"spec": pod}}}}}}
@@ -147,16 +151,22 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
         [
             ({"resources": {"gpus": 1}, "processes_per_node": 2}, "processes_per_node", "2 processes on each node, and 1 GPU"),
             ({"processes_per_node": "gpu"}, "processes_per_node", "no GPU is asked for"),
+            (spawned(4) | {"resources": {"gpus": 2}}, "train.spawn", "4 processes on each node, and 2 GPUs"),
         ],
         [
             {"resources": {"gpus": 2}, "processes_per_node": 2},
+            spawned(2) | {"resources": {"gpus": 2}},
             {"resources": {"gpus": 2}, "processes_per_node": "gpu"},
             {"processes_per_node": 4},
         ],
     ),
     "idle-gpus": (
-        [({"instance": "p4d.24xlarge", "processes_per_node": 1}, "processes_per_node", "8 GPUs in each pod, and 1 process ")],
         [
+            ({"instance": "p4d.24xlarge", "processes_per_node": 1}, "processes_per_node", "8 GPUs in each pod, and 1 process "),
+            (spawned(4) | {"instance": "p4d.24xlarge"}, "train.spawn", "8 GPUs in each pod, and 4 processes "),
+        ],
+        [
+            spawned(8) | {"instance": "p4d.24xlarge"},
             {"instance": "p4d.24xlarge"},
             {"processes_per_node": 1},
             {"instance": "p4d.24xlarge", "launcher": "python", "command": "train.py"},

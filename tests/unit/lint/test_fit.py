@@ -123,3 +123,9 @@ def test_every_process_of_a_pod_counts():
 
     assert found(2) == []
     assert found(8)[0].startswith("8 processes need about 12.")
+
+
+def test_spawned_processes_count():
+    job = {**cases.spawned(8), "resources": {"memory": "6Gi"}}
+    (found,) = [p.title for p in findings(job) if p.rule == "host-memory"]
+    assert found.startswith("8 processes need about 12.")
