@@ -211,16 +211,14 @@ class Checkpoints:
 
         `committed` hears of each complete checkpoint, on every rank, in the thread that wrote it, before older ones go.
         """
-        from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+        from torch.distributed.checkpoint._state_dict_stager import StateDictStager
 
         self.storage, self._state, self._full = storage, state, full
         self._keep_last, self._keep_every = keep_last, keep_every
         self._ranks, self._committed = ranks.apart(), committed
-        cuda = ranks.device.type == "cuda"
-        options = StagingOptions(
-            use_pinned_memory=cuda, use_shared_memory=False, use_async_staging=False, use_non_blocking_copy=cuda
-        )
-        self._stager = DefaultStager(options) if asynchronous else None
+        # What DefaultStager wraps; torch 2.11 closes that after the first use.
+        self._pinned = ranks.device.type == "cuda"
+        self._stager = StateDictStager(pin_memory=self._pinned) if asynchronous else None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._pending: Future[None] | None = None
 
@@ -235,7 +233,9 @@ class Checkpoints:
         state = self._state.read()
         weights = self._state.weights() if self._full else {}
         if self._stager:
-            staged: Any = self._stager.stage(state)
+            staged = self._stager.stage(state, non_blocking=self._pinned)
+            if self._pinned:
+                torch.cuda.synchronize()
             self._pending = self._thread.submit(self._write, staged, weights, about, began)
         else:
             self._write(state, weights, about, began)
@@ -264,7 +264,7 @@ class Checkpoints:
                 self.wait(LAST_WORDS)
         self._thread.shutdown(wait=kind is None)
         if self._stager:
-            self._stager.close()
+            self._stager.close()  # type: ignore[no-untyped-call]
 
     def _write(self, state: dict[str, Any], weights: dict[str, torch.Tensor], about: Manifest, began: float) -> None:
         """Write, commit and retire; all ranks meet in it, each in its own thread."""

@@ -47,6 +47,7 @@ def test_the_same_is_computed_and_resumed(workers, tiny, tmp_path, ranks):
     assert len(losses(first)) == 2
 
 
+WITHOUT_LOCKS = "from kfjob.trainer.strategies import zero; zero.LOCKED = 0; "
 WITHOUT_RIGHTS = "import resource; resource.setrlimit(resource.RLIMIT_MEMLOCK, (2**20, 2**20)); "
 REFUSED = """
 from kfjob.errors import KfjobError
@@ -72,7 +73,7 @@ def refused(before="", *, prefix=(), **environment):
 
 def test_without_libaio_it_is_said():
     """A compiler that always fails finds no library."""
-    assert "`disk_offload` needs libaio" in refused(CC="/bin/false")
+    assert "`disk_offload` needs libaio" in refused(WITHOUT_LOCKS, CC="/bin/false")
 
 
 def test_memory_that_cannot_be_locked_is_said():

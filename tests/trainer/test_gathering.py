@@ -29,14 +29,15 @@ def test_a_b_c_and_back(workers, sharding, again):
         assert result["held"] == [LAYER / 3] * 3
 
 
-def test_the_head_is_gathered_once(workers):
-    """The backward pass begins where the forward pass has ended."""
+@pytest.mark.parametrize("prefetch", [1, 2])
+def test_ends_are_gathered_when_they_are_needed(workers, prefetch):
+    """The backward pass begins with the head, where the forward pass has ended: it is not gathered again."""
     third = SHAPE["vocab_size"] * SHAPE["hidden_size"] * 4 // 3
-    for result in workers.run("gathered", {"spec": SPEC | {"precision": "fp32"}}, world_size=3):
-        ends = [
-            [size for name, _, size, _ in result[way] if name == "allgather"].count(third) for way in ("forward", "backward")
-        ]
-        assert ends == [2, 1]  # embedding and head, then the embedding
+    for result in workers.run("gathered", {"spec": SPEC | {"precision": "fp32", "prefetch": prefetch}}, world_size=3):
+        assert layers_of(result["forward"]) == [[1], [2], [3]]
+        assert layers_of(result["backward"]) == [[3], [2], [1]]
+        sizes = [[size for name, _, size, _ in result[way] if name == "allgather"] for way in ("forward", "backward")]
+        assert [some.count(third) for some in sizes] == [2, 1]  # embedding and head, then the embedding
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16", "bf16-true"])

@@ -74,7 +74,7 @@ def test_kills_while_training(tiny, tmp_path):
 
 
 def test_kills_while_two_ranks_train(tiny, tmp_path):
-    the_curve_is_the_uninterrupted_one(tmp_path, tiny | {"max_steps": 12, "strategy": "fsdp"}, 2, 3)
+    the_curve_is_the_uninterrupted_one(tmp_path, tiny | {"max_steps": 40, "strategy": "fsdp"}, 2, 3)
 
 
 @pytest.mark.long

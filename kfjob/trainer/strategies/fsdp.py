@@ -39,7 +39,7 @@ class FullyShardedDataParallel(Single):
 
         super().__init__(spec, ranks)
         self._mesh = _mesh(spec, ranks)
-        self._units: list[Any] = []
+        self._units: set[nn.Module] = set()
         self._head: nn.Module | None = None
         # reduce_dtype is always given: what None means has changed between versions of torch.
         self._precision = MixedPrecisionPolicy(param_dtype=COMPUTE[spec.precision], reduce_dtype=torch.float32)
@@ -51,14 +51,14 @@ class FullyShardedDataParallel(Single):
 
     def wrap_unit(self, unit: nn.Module) -> None:
         """Shard a unit."""
-        self._units.append(unit)
+        self._units.add(unit)
         self._shard(unit, reshard=self._spec.sharding in ("full", "hybrid") and unit is not self._head)
 
     def wrap_model(self, model: nn.Module) -> nn.Module:
         """Shard the rest, which stays whole between forward and backward: it is needed again at once."""
         self._shard(model, reshard=False)
         if self._spec.prefetch > 1:
-            self._gather_ahead(self._units)
+            self._gather_ahead([module for module in model.modules() if module in self._units])
         return model
 
     def _shard(self, module: nn.Module, *, reshard: bool) -> None:
@@ -72,7 +72,7 @@ class FullyShardedDataParallel(Single):
         sharded.set_force_sum_reduction_for_comms(True)
 
     def _gather_ahead(self, units: list[Any]) -> None:
-        """Have several units under way; FSDP2 by itself gathers the one that comes next."""
+        """Have several units under way, in the order in which they compute; FSDP2 by itself gathers the one that comes next."""
         for number, unit in enumerate(units):
             unit.set_modules_to_forward_prefetch(units[number + 1 : number + 1 + self._spec.prefetch])
             unit.set_modules_to_backward_prefetch(units[max(0, number - self._spec.prefetch) : number][::-1])

@@ -204,10 +204,6 @@ def _can_use_files() -> None:
     """
     from deepspeed.ops.op_builder import AsyncIOBuilder
 
-    if not AsyncIOBuilder().is_compatible(verbose=False):
-        cause = "DeepSpeed compiles its asynchronous input and output with libaio"
-        hint = "apt-get install libaio-dev g++ ninja-build in the image"
-        raise KfjobError("`disk_offload` needs libaio", where="disk_offload", cause=cause, hint=hint)
     buffer, system = torch.empty(LOCKED, dtype=torch.uint8), ctypes.CDLL(None)
     where = ctypes.c_void_p(buffer.data_ptr()), ctypes.c_size_t(LOCKED)
     if system.mlock(*where):
@@ -215,6 +211,10 @@ def _can_use_files() -> None:
         hint = "give the container a right: `container_security_context: {capabilities: {add: [IPC_LOCK]}}`"
         raise KfjobError("`disk_offload` needs memory that is not swapped", where="disk_offload", cause=cause, hint=hint)
     system.munlock(*where)
+    if not AsyncIOBuilder().is_compatible(verbose=False):
+        cause = "DeepSpeed compiles its asynchronous input and output with libaio"
+        hint = "apt-get install libaio-dev g++ ninja-build in the image"
+        raise KfjobError("`disk_offload` needs libaio", where="disk_offload", cause=cause, hint=hint)
 
 
 def _imported(ranks: Ranks) -> Any:
