@@ -18,14 +18,14 @@ from kfjob.spec.train import TrainSpec
 
 
 def prepare_layers(layers: Sequence[nn.Module], spec: TrainSpec) -> None:
-    """Apply to `layers` what the spec says: recomputation, then offloading of what is still kept, then compilation."""
+    """Apply to `layers` what the spec says: recomputation, then compilation, then offloading of what is still kept."""
     for number, layer in enumerate(layers):
         if spec.activation_checkpointing and number % spec.recompute_every == 0:
             layer.forward = partial(_recomputed, layer.forward, cheap=spec.recompute == "cheap")
-        if spec.activation_offload:
-            layer.forward = offloaded(layer, layer.forward)
         if spec.compile:
             layer.forward = torch.compile(layer.forward)
+        if spec.activation_offload:
+            layer.forward = offloaded(layer, layer.forward)
 
 
 def _recomputed(forward: Callable[..., Any], *args: Any, cheap: bool, **kwargs: Any) -> Any:
@@ -61,7 +61,7 @@ def offloaded(layer: nn.Module, forward: Callable[..., Any]) -> Callable[..., An
         # memory could be given to another one meanwhile.
         key = (place, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype, tensor._version)  # noqa: SLF001
         if key not in copies:
-            host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=pinned)
+            host = torch.empty_like(tensor, device="cpu", pin_memory=pinned)
             copies[key] = tensor, host.copy_(tensor)
         return tensor.device, copies[key][1]
 

@@ -106,10 +106,11 @@ def test_what_cannot_be_is_refused(workers, tiny, ranks, change, message):
     assert message in workers.run("refused", {"spec": tiny | change}, world_size=ranks)[0]
 
 
-def test_layers_are_compiled_once_for_all(workers, tiny):
+@pytest.mark.parametrize("change", [{}, {"activation_offload": True}, {"activation_checkpointing": True}], ids=said)
+def test_layers_are_compiled_once_for_all(workers, tiny, change):
     """Ten layers are one piece of code: a graph for training, one for evaluation. The losses are the same."""
     shape = {"vocab_size": 320, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 10, "num_attention_heads": 4}
-    spec = tiny | FSDP | {"model": shape, "vocab_size": None, "max_steps": 3, "eval_every": 2}
+    spec = tiny | FSDP | {"model": shape, "vocab_size": None, "max_steps": 3, "eval_every": 2} | change
     plain = workers.run("trained", {"spec": spec}, world_size=2)
     for result, expected in zip(workers.run("compiled", {"spec": spec}, world_size=2), plain, strict=True):
         assert 1 <= result["graphs"] <= 4
