@@ -138,7 +138,7 @@ def _weights(found: Any, model: Any) -> dict[str, Any]:
     there = reader.read_metadata().state_dict_metadata
     names = [name for name in model.state_dict() if f"model.{name}" in there]
     if not names:
-        raise KfjobError(f"`{found.path}` has no weights in a form that can be exported", hint="it was written by DeepSpeed")
+        raise KfjobError(f"`{found.path}` has no weights by the names of its model")
     whole = model.state_dict()
     tensors = {name: torch.empty(whole[name].shape, dtype=there[f"model.{name}"].properties.dtype) for name in names}
     with warnings.catch_warnings():

@@ -174,7 +174,7 @@ def deaths(spec: dict[str, Any], folder: Path, count: int) -> None:
             time.sleep(draw.random() * 0.05)  # the moment is the test
             result = one_death(agents, draw.randrange(2))
             say({"number": number, **result})
-            seen = int(result["resumed"].removeprefix("step-"))
+            seen = int((result["resumed"] or "step-0").removeprefix("step-"))
         agents.wait_for_step(seen + 3)
         agents.stop()
         starts = [sum(line["agent"] == agent for line in agents.heard("start")) for agent in range(2)]

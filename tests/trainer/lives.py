@@ -182,6 +182,8 @@ def main(spec: dict[str, Any], folder: Path, world_size: int, kills: int, seed: 
         life = Life(spec, folder, world_size)
         if number == 0 or draw.random() < 0.7:
             life.wait_for_lines(draw.randint(4, 4 + spec["max_steps"] // 2))
+            while number == 0 and life.poll() and not list(place.glob("step-*")):
+                time.sleep(0.001)  # or the next life may have nothing to go on from
             time.sleep(draw.random() * 0.06)  # the moment is the test
         else:
             time.sleep(draw.random() * longest * 0.5)

@@ -472,7 +472,8 @@ def forget_groups() -> None:
 
 def serve(requests: int, answers: int) -> None:
     """Run what is asked for until there is nothing more to come."""
-    warnings.simplefilter("error")
+    if not sys.warnoptions:  # an older torch warns of itself: PYTHONWARNINGS=default
+        warnings.simplefilter("error")
     warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")  # torch's own tracer looks at it
     with os.fdopen(requests) as asked, os.fdopen(answers, "w") as answer:
         for line in asked:
