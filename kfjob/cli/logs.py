@@ -72,7 +72,7 @@ def logs(*, job: str | None, folder: str | None, settings: Settings, **said: Any
     form = Form(
         kind=said["output"],
         colour=said["color"] == "always" or (said["color"] == "auto" and sys.stdout.isatty() and "NO_COLOR" not in os.environ),
-        timed=run.kept and (said["timestamps"] or said["since"] is not None),
+        timed=run.kept is not None and (said["timestamps"] or said["since"] is not None),
         **{name: said[name] for name in ("timestamps", "include", "exclude", "highlight")},
     )
     LogWriter(form, names, sys.stdout, notice).write(lines, live=wanted.follow)
