@@ -55,14 +55,13 @@ class Choice:
         return {pod.pod for pod in known if pod.node in self.nodes}
 
     def _with_ranks(self, view: JobView) -> set[str]:
-        owners = {rank: pod.name for pod in view.pods.values() for rank in pod.global_ranks}
+        owners, highest = _owners(view)
         if not owners:
             raise NotFound(
                 "which pod has which rank is not known yet",
                 cause="no agent has told the result of a rendezvous",
                 hint="`--pod` and `--node` name pods without it",
             )
-        highest = max([*owners, *(size - 1 for pod in view.pods.values() for size in _sizes(pod))])
         found = set()
         for first, last in self.ranks:
             for rank in range(highest if first == LAST else first, (highest if last == LAST else last) + 1):
@@ -72,9 +71,18 @@ class Choice:
         return found
 
 
-def _sizes(pod: PodView) -> tuple[int, ...]:
-    result = pod.log.result
-    return result.global_world_sizes[:1] if result else ()
+def _owners(view: JobView) -> tuple[dict[int, str], int]:
+    """Which pod has which global rank, and the highest rank: by the newest results, as an elastic job gives ranks anew."""
+
+    def when(pod: PodView) -> tuple[int, int]:
+        said = pod.log.result_said
+        return (said.moment(view.dated) or 0, said.order) if said else (0, 0)
+
+    told = sorted((pod for pod in view.pods.values() if pod.global_ranks), key=when)
+    owners = {rank: pod.name for pod in told for rank in pod.global_ranks}
+    sizes = [pod.log.result.global_world_sizes[0] for pod in told if pod.log.result and pod.log.result.global_world_sizes]
+    highest = sizes[-1] - 1 if sizes else max(owners, default=0)
+    return {rank: pod for rank, pod in owners.items() if rank <= highest}, highest
 
 
 def ranks(text: str) -> tuple[tuple[int, int], ...]:

@@ -1,7 +1,8 @@
 """A container's log as a file: each line after the time it was taken up, as `kubectl logs --timestamps` prints it.
 
 A part of a log is found by its place in the file: the last lines from the end backwards, a time by bisection. So a log of
-gigabytes is never read as a whole to show its end. Files without times are read too; their lines have no time.
+gigabytes is never read as a whole to show its end. Files without times are read too; their lines have no time. The
+stream that containerd names in its own files is no part of the text.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ BLOCK = 1 << 16
 POLL_SECONDS = 0.1
 """How old a followed line may get before it is seen."""
 
-_STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(?:Z|([+-])(\d\d):(\d\d))(?: |$)")
+_STAMP = re.compile(
+    rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(?:Z|([+-])(\d\d):(\d\d))(?: (?:std(?:out|err) [FP] )?|$)"
+)
 _SECOND = 1_000_000_000
 
 Line = tuple[int | None, str]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 SECOND = 1_000_000_000
 _COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_cyan", "bright_green", "bright_magenta", "bright_yellow")
+_TIMELESS = "the saved logs hold no times (`kubectl logs --timestamps` saves them): `--since` and `--timestamps` do nothing"
 _LOST = "lines are lost, the kubelet rotated them away"
 
 
@@ -30,6 +31,8 @@ class Form:
     kind: str = "default"  # default | raw | json
     colour: bool = False
     timestamps: bool = False
+    timed: bool = False
+    """Something was asked that needs the lines' times: it is said where there are none."""
     include: Sequence[re.Pattern[str]] = ()
     exclude: Sequence[re.Pattern[str]] = ()
     highlight: Sequence[re.Pattern[str]] = ()
@@ -58,6 +61,7 @@ class LogWriter:
         self._prefixes: dict[str, str] = {}
         self._out = out
         self._notice = notice
+        self._timed = form.timed
 
     def write(self, lines: Iterable[Line], *, live: bool) -> None:
         """All of them; with `live` each is seen at once."""
@@ -71,6 +75,9 @@ class LogWriter:
 
     def _line(self, line: LogLine) -> None:
         form = self._form
+        if self._timed and line.time is None:
+            self._timed = False
+            self._notice(_TIMELESS)
         if not form.shows(line.text):
             return
         if form.kind == "json":

@@ -12,12 +12,23 @@ import click
 from kfjob.cli.log_lines import Form, LogWriter
 from kfjob.cli.options import Settings, from_option, notice, output, where
 from kfjob.cli.params import PATTERN, SINCE
+from kfjob.events import TRAINING_CONTAINER
 
 if TYPE_CHECKING:
     from kfjob.api.choice import Choice
     from kfjob.api.logs import Line
     from kfjob.api.run import Run
     from kfjob.backends.base import LogRange
+
+
+_PARTS: dict[str, tuple[Any, ...]] = {
+    "follow": (False,),
+    "previous": (False,),
+    "container": (TRAINING_CONTAINER,),
+    "tail": (None,),
+    "since": (None,),
+}
+"""Options that ask for a part of a log, with what stands for none: where the first error is decides that too."""
 
 
 @click.command()
@@ -33,7 +44,7 @@ if TYPE_CHECKING:
 @click.option("--tail", type=click.IntRange(min=0), metavar="LINES", help="Only the last so many lines of each pod.")
 @click.option("--since", type=SINCE, metavar="TIME", help="Only lines since then: `10m`, `2026-11-21T08:30:00Z`.")
 @click.option("--timestamps", is_flag=True, help="Put the time before each line.")
-@click.option("-c", "--container", default="pytorch", show_default=True, help="The container of the pods.")
+@click.option("-c", "--container", default=TRAINING_CONTAINER, show_default=True, help="The container of the pods.")
 @click.option("-p", "--previous", is_flag=True, help="Of the container before the last restart.")
 @click.option("--include", multiple=True, type=PATTERN, metavar="REGEX", help="Only lines in which one of these is found.")
 @click.option("--exclude", multiple=True, type=PATTERN, metavar="REGEX", help="No lines in which one of these is found.")
@@ -61,6 +72,7 @@ def logs(*, job: str | None, folder: str | None, settings: Settings, **said: Any
     form = Form(
         kind=said["output"],
         colour=said["color"] == "always" or (said["color"] == "auto" and sys.stdout.isatty() and "NO_COLOR" not in os.environ),
+        timed=run.kept is not None and (said["timestamps"] or said["since"] is not None),
         **{name: said[name] for name in ("timestamps", "include", "exclude", "highlight")},
     )
     LogWriter(form, names, sys.stdout, notice).write(lines, live=wanted.follow)
@@ -102,11 +114,12 @@ def _refuse_contradictions(choice: Choice, said: dict[str, Any]) -> None:
     named, first_error = choice.named or choice.failed, said["first_error"]
     groups = (
         {"`--master`": said["master"], "`--all`": said["everybody"], "`--first-error`": first_error, "a choice of pods": named},
-        {"`--follow`": said["follow"], "`--first-error`": first_error, "`--previous`": said["previous"]},
+        {"`--follow`": said["follow"], "`--previous`": said["previous"]},
+        *({"`--first-error`": first_error, f"`--{part}`": said[part] not in unset} for part, unset in _PARTS.items()),
     )
     for group in groups:
         given = [option for option, is_given in group.items() if is_given]
-        if len(given) > 1 and given != ["`--first-error`", "`--previous`"]:
+        if len(given) > 1:
             from kfjob.errors import UsageError
 
             raise UsageError(f"{given[0]} and {given[1]} do not go together")

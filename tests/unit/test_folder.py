@@ -105,6 +105,8 @@ def test_a_stamp_is_read_as_it_was_written(moment: int):
         (b"2026-11-21T12:00:00.123456789Z  two spaces", NOON + 123456789, " two spaces"),
         (b"2026-11-21T14:30:00.1+02:30 text", NOON + SECOND // 10, "text"),
         (b"2026-11-21T04:00:00-08:00 text", NOON, "text"),
+        (b"2026-11-21T12:00:00Z stderr F text", NOON, "text"),  # as containerd writes it
+        (b"2026-11-21T12:00:00Z stderr Fine text", NOON, "stderr Fine text"),
         (b"2026-11-21T12:00:00Z ", NOON, ""),
         (b"2026-11-21T12:00:00Z", NOON, ""),
         (b"2026-11-21T12:00:00Ztext", None, "2026-11-21T12:00:00Ztext"),

@@ -94,6 +94,11 @@ def test_one_failed_pod_is_bare(fake, kfjob):
         (("--master", "--all"), 2, "`--master` and `--all` do not go together"),
         (("-f", "-p"), 2, "`--follow` and `--previous` do not go together"),
         (("--first-error", "--pod", "train-worker-0"), 2, "do not go together"),
+        (("--first-error", "-f"), 2, "`--first-error` and `--follow` do not go together"),
+        (("--first-error", "-p"), 2, "`--first-error` and `--previous` do not go together"),
+        (("--first-error", "--tail", "5"), 2, "`--first-error` and `--tail` do not go together"),
+        (("--first-error", "--since", "5m"), 2, "`--first-error` and `--since` do not go together"),
+        (("--first-error", "-c", "sidecar"), 2, "`--first-error` and `--container` do not go together"),
         (("--since", "yesterday"), 2, "neither a duration"),
         (("--include", "("), 2, "is not a regular expression"),
     ],
@@ -125,6 +130,35 @@ def test_saved_logs_of_containers_before_are_read(kfjob, tmp_path):
         (saved / name).write_text(text + ("\nBatch 3 Loss: 2.5, Speed: 0.43 samples/sec\n" if index == 0 else "\n"))
     assert kfjob("master", "--from", str(saved), "-o", "name") == 0
     assert kfjob.out == "w-0\n"
+
+
+def test_saved_logs_without_times_say_that_they_cannot_be_told_by_time(kfjob, tmp_path):
+    for pod in ("w-0", "w-1"):
+        (tmp_path / f"{pod}.log").write_text("hello\n")
+    for option in (("--since", "5m"), ("--timestamps",)):
+        assert kfjob("logs", "--from", str(tmp_path), *option) == 0
+        assert kfjob.out == "w-0 | hello\nw-1 | hello\n"
+        assert kfjob.err.count("the saved logs hold no times") == 1
+    for pod in ("w-0", "w-1"):
+        (tmp_path / f"{pod}.log").write_text("2026-11-21T12:00:00Z hello\n")
+    assert kfjob("logs", "--from", str(tmp_path), "--since", "2026-11-21T12:00:01Z") == 0
+    assert (kfjob.out, kfjob.err) == ("", "")
+
+
+def test_ranks_are_those_of_the_newest_round(fake, kfjob):
+    first = [*script.block(0, 0, 1), *script.block(1, 1, 1)]
+    shrunk = [
+        replace(line, text=line.text.replace("world_size=2", "world_size=1").replace("sizes=[2]", "sizes=[1]"))
+        for line in script.block(0, 0, 9)
+    ]
+    fake.play("train", *script.STARTING, *first, script.pod(1, PodPhase.FAILED, exit_code=137), *shrunk)
+    assert kfjob("logs", "train", "--rank", "last", "--tail", "1", "-o", "json") == 0
+    assert json.loads(kfjob.out)["pod"] == "train-worker-0"  # rank 1 is nobody's any more
+    assert kfjob("logs", "train", "--rank", "1") == 3
+    handed_over = [*script.block(1, 0, 1), *script.block(0, 1, 1), script.pod(1, PodPhase.FAILED, exit_code=137), *shrunk]
+    fake.play("train", *script.STARTING, *handed_over)
+    assert kfjob("logs", "train", "--rank", "0", "--tail", "1", "-o", "json") == 0
+    assert json.loads(kfjob.out)["pod"] == "train-worker-0"  # not the dead one that had rank 0 before
 
 
 def test_ranks_that_nobody_has_told_are_not_guessed(fake, kfjob):
