@@ -27,7 +27,7 @@ from kfjob.observe.master import Confidence, Evidence, EvidenceKind, Master, Sto
 SECOND = 1_000_000_000
 LASTS = 300 * SECOND
 LASTS_WITH_ETCD = 30 * SECOND
-"""With the legacy etcd rendezvous any restart of a process can move rank 0."""
+"""With the legacy etcd rendezvous any restart of a process can move rank 0; it may be that where nobody told the rendezvous."""
 FORGOTTEN = 24 * 3600 * SECOND
 
 
@@ -64,7 +64,7 @@ def remember(at: Place, snapshot: JobSnapshot, answer: Master, config: ObserveCo
     kept = {
         "uid": snapshot.uid,
         "learned": time.time_ns(),
-        "lasts": LASTS_WITH_ETCD if config.rendezvous == "etcd" else LASTS,
+        "lasts": LASTS_WITH_ETCD if config.rendezvous in {"etcd", ""} else LASTS,
         "pods": _print(snapshot.pods),
         "answer": asdict(answer),
     }

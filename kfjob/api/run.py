@@ -90,7 +90,7 @@ class Run:
             looked, found = self._attached.pop()
             if time.monotonic() - looked < STILL_FRESH:
                 return found
-        return self.place.get(self.name)
+        return self.place.look(self.name)
 
     def view(self, *, recorded: bool = False) -> JobView:
         """All that can be known now from the job's state and its logs; with `recorded` from the cluster's events too."""
@@ -293,7 +293,7 @@ def attach(
     at = place_of(job, settings or settings_here(backend=backend, context=context, namespace=namespace), notice=notice)
     looked = time.monotonic()
     try:
-        snapshot = at.get(job)
+        snapshot = at.look(job)
     except NotFound as err:
         return _from_archive(at, job, err, notice)
     return Run(at, stopping.ref_of(at, snapshot), expectations.of_snapshot(snapshot), _attached=[(looked, snapshot)])

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +34,6 @@ PROGRAMS = {
     "exception": "def main():\n    raise RuntimeError('boom')\nmain()",
     "pod-killed": "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
     "pod-crashed": "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)",
-    "forward-order": "import warnings\nwarnings.warn('Forward order differs from that of the first iteration on rank 1.')",
 }
 COMMANDS = {
     "module-not-found": [sys.executable, "-m", "kfjob_has_no_such_module"],
@@ -59,6 +62,59 @@ TORCHRUN: dict[str, tuple[list[str], dict[str, str], str]] = {  # options, envir
     "worker-crashed": ([], {}, "import os; os.kill(os.getpid(), 11)"),
     "bus-error": ([], {}, "import os; os.kill(os.getpid(), 7)"),
 }
+MODEL = "import transformers\ntransformers.AutoConfig.from_pretrained('nobody/gpt')"
+DATA_SET = "import datasets\ndatasets.load_dataset('nobody/text')"
+HUB = {  # what the hub answers, the program, the rule, its title
+    "gated model": ((403, "GatedRepo"), MODEL, "hub-auth", "the hub refuses access"),
+    "gated data set": ((401, "GatedRepo"), DATA_SET, "hub-auth", "the hub refuses access"),
+    "no such model": ((401, "RepoNotFound"), MODEL, "model-not-found", "`nobody/gpt` is neither"),
+    "no such data set": ((404, "RepoNotFound"), DATA_SET, "dataset-not-found", "data set `nobody/text`"),
+    "no way to it": (None, MODEL, "hub-unreachable", "the hub cannot be reached"),
+}
+FULL = """
+import torch
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 2
+    def __getitem__(self, index):
+        return torch.ones(1 << 22)
+list(torch.utils.data.DataLoader(Data(), num_workers=1))
+"""
+LOADER = """
+import os, torch
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 2
+    def __getitem__(self, index):
+        os.kill(os.getpid(), 9)
+list(torch.utils.data.DataLoader(Data(), num_workers=1))
+"""
+EARLY = """
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.ones(1)
+for step in range(1, 2 + dist.get_rank()):
+    dist.all_reduce(total)
+    print(f"Batch {step} Loss: {3 - step}.0, Speed: 1.00 samples/sec, lr: 0.000100", flush=True)
+"""
+TURNED = """
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+dist.init_process_group("gloo")
+here = torch.device("cpu")
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.parts = torch.nn.ModuleList(FSDP(torch.nn.Linear(8, 8), device_id=here) for _ in range(2))
+    def forward(self, x, turned):
+        first, second = reversed(self.parts) if turned else self.parts
+        return second(first(x))
+model = FSDP(Model(), device_id=here)
+for turned in (False, True, True):
+    model(torch.ones(2, 8), turned).sum().backward()
+"""
 MISMATCH = """
 import torch
 import torch.distributed as dist
@@ -140,6 +196,89 @@ def test_ranks_that_call_different_collectives(here: Here, tmp_path: Path):
     assert first.rule == "collectives-differ"
     assert first.line
     assert first.rank in {0, 1}
+
+
+@contextmanager
+def hub(answer: tuple[int, str] | None) -> Iterator[str]:
+    """The address of a stand-in for the hub that answers everything with this; of nobody where there is no answer."""
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            assert answer
+            self.send_response(answer[0])
+            self.send_header("X-Error-Code", answer[1])
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_HEAD = do_POST = do_GET  # noqa: N815 - as http.server asks for them
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        address = f"http://127.0.0.1:{server.server_port}"
+        if answer is None:
+            server.server_close()
+            yield address
+            return
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield address
+        server.shutdown()
+
+
+@pytest.mark.local
+@pytest.mark.trainer
+@pytest.mark.parametrize("case", sorted(HUB))
+def test_what_the_hub_says(here: Here, tmp_path: Path, case: str):
+    answer, code, rule, title = HUB[case]
+    with hub(answer) as address:
+        diagnosis = ended(here, code, env={"HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "hub")}).diagnosis
+    assert diagnosis.first
+    assert (diagnosis.first.rule, [one.rule for one in diagnosis.others]) == (rule, [])
+    assert diagnosis.first.title.startswith(title)
+
+
+@pytest.mark.local
+@pytest.mark.trainer
+def test_shared_memory_that_is_too_small(here: Here):
+    small = 'mount -t tmpfs -o size=1m tmpfs /dev/shm && exec "$0" -c "$1"'
+    command = ["unshare", "--map-root-user", "--mount", "sh", "-c", small, sys.executable, FULL]
+    first = ended(here, command=command).diagnosis.first
+    assert first
+    assert first.rule == "shm-too-small"
+
+
+@pytest.mark.local
+@pytest.mark.trainer
+def test_a_process_of_the_data_loader_that_is_killed(here: Here):
+    first = ended(here, LOADER).diagnosis.first
+    assert first
+    assert first.rule == "loader-worker-killed"
+
+
+@pytest.mark.local
+@pytest.mark.trainer
+def test_rank_0_that_leaves_early(here: Here, tmp_path: Path):
+    program = tmp_path / "program.py"
+    program.write_text(EARLY)
+    diagnosis = ended(here, command=["torchrun", str(program)], nodes=2, restarts={"max": 0}, grace=1).diagnosis
+    assert diagnosis.first
+    assert (diagnosis.first.rule, diagnosis.first.pod) == ("rank0-left-early", "job-worker-0")
+    assert "peer-closed" in {one.rule for one in diagnosis.followed}
+
+
+@pytest.mark.local
+@pytest.mark.trainer
+def test_layers_that_are_called_in_another_order(here: Here, tmp_path: Path):
+    program = tmp_path / "program.py"
+    program.write_text(TURNED)
+    checks = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}
+    examined = ended(here, command=["torchrun", str(program)], processes_per_node=2, env=checks)
+    first = examined.diagnosis.first
+    assert examined.view.phase is JobPhase.SUCCEEDED
+    assert first
+    assert first.rule == "forward-order"
+    assert "on rank" in first.title
 
 
 @pytest.mark.local

@@ -17,7 +17,7 @@ from kfjob.backends.kubernetes.connect import connect
 from kfjob.backends.kubernetes.errors import Broken, Conflict
 from kfjob.backends.kubernetes.inventory import Inventory
 from kfjob.backends.kubernetes.logs import PodLog
-from kfjob.backends.kubernetes.objects import Object, own_pods, owned, owner, snapshot
+from kfjob.backends.kubernetes.objects import Object, own_pods, owned, owner, snapshot, snapshot_of_pods
 from kfjob.backends.kubernetes.requests import Selection
 from kfjob.backends.kubernetes.watch import Change, Feed, JobState, joined
 from kfjob.errors import AlreadyExists, BackendError, Forbidden, KfjobError, NotFound, Unreachable, WaitTimeout
@@ -136,6 +136,11 @@ class KubernetesBackend:
         job = self._client.call(requests.get(names.PLURAL, namespace, name))
         pods = self._client.call(requests.of_job("pods", namespace, name).listing())
         return snapshot(job, pods.get("items"), now=time.time_ns())
+
+    def get_by_pods(self, name: str, *, namespace: str) -> JobSnapshot | None:
+        """What the pods alone tell of the job, for who may not see it itself; None where there are none."""
+        found = self._client.call(requests.of_job("pods", namespace, name).listing()).get("items") or []
+        return snapshot_of_pods(name, namespace, found, now=time.time_ns())
 
     def pods(self, name: str, *, namespace: str) -> tuple[str, tuple[PodChanged, ...]]:
         """The uid of the job of that name as its pods tell it, and these pods, by one question; ("", ()) if there are none."""

@@ -51,6 +51,39 @@ def snapshot(job: Object, pods: list[Object] | None = None, *, now: int) -> JobS
     )
 
 
+def snapshot_of_pods(name: str, namespace: str, pods: list[Object], *, now: int) -> JobSnapshot | None:
+    """A job as its pods alone tell it, None if no PyTorchJob owns any; after another one of its name, the newer."""
+    made = [pod for pod in pods if owner(pod)]
+    if not made:
+        return None
+    newest = max(made, key=lambda pod: pod["metadata"].get("creationTimestamp") or "")
+    own = own_pods(made, owner(newest), now=now)
+    phase = _phase_of_pods({pod.phase for pod in own})
+    ends = [pod.last_ended for pod in own if phase.ended and pod.last_ended is not None]
+    return JobSnapshot(
+        name=name,
+        namespace=namespace,
+        job=JobChanged(
+            phase=phase,
+            created=min((pod.created for pod in own if pod.created is not None), default=None),
+            ended=max(ends, default=None),
+            time=now,
+        ),
+        pods=own,
+        uid=owner(newest),
+        launch=(newest["metadata"].get("labels") or {}).get(names.LABEL_LAUNCH, ""),
+    )
+
+
+def _phase_of_pods(phases: set[PodPhase]) -> JobPhase:
+    """What the operator would most likely say."""
+    if phases & {PodPhase.RUNNING, PodPhase.UNKNOWN}:
+        return JobPhase.RUNNING
+    if PodPhase.PENDING in phases:
+        return JobPhase.PENDING
+    return JobPhase.FAILED if PodPhase.FAILED in phases else JobPhase.SUCCEEDED
+
+
 def own_pods(pods: Iterable[Object], uid: str, *, now: int) -> tuple[PodChanged, ...]:
     """Those of the job with that uid, in their order."""
     own = [pod_changed(pod, now=now) for pod in pods if owner(pod) == uid]

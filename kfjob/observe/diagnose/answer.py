@@ -147,9 +147,10 @@ def _overcome(case: Case, sighting: Sighting, time: int | None) -> bool:
     if case.view.phase is JobPhase.SUCCEEDED:
         return True
     pod = case.symptoms.pods.get(sighting.pod)
-    if pod and pod.finished is not None and pod.finished > sighting.order:
+    of_state = sighting.rule.subject is Subject.POD  # which may be told before the log that led to it
+    if pod and pod.finished is not None and (of_state or pod.finished > sighting.order):
         return True
-    if pod and pod.progress and any(sighting.order < order < pod.progress[0] for order, _ in pod.begins):
+    if pod and pod.progress and not of_state and any(sighting.order < order < pod.progress[0] for order, _ in pod.begins):
         return True
     near = case.view.dated
     newest = [moment.resolve(near) for one in case.symptoms.pods.values() if one.progress for moment in [one.progress[1]]]

@@ -19,6 +19,7 @@ LITERALS = (
     "etcd",
     "illed",
     "not found",
+    "Not Found",
     "enied",
     "No such",
     "No module",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kfjob.events import PodChanged
-from kfjob.observe.diagnose.rule import Rule, Subject
+from kfjob.observe.diagnose.rule import NOT_SAID, Rule, Subject
 from kfjob.observe.diagnose.rules import OF
 from kfjob.observe.diagnose.stamps import Clock, Moment
 from kfjob.observe.diagnose.tracebacks import Tracebacks
@@ -38,6 +38,12 @@ class Sighting:
     previous: bool = False  # the container is not the pod's newest one
     waiting: bool = False  # of a pod that had not started
     over: bool = False  # the pod started after all
+
+    def learn(self, values: Mapping[str, str]) -> None:
+        """Take what a later line of the same symptom tells and this one does not: a name follows its error two lines below."""
+        if NOT_SAID in self.values.values():
+            told = {name: value for name, value in values.items() if value != NOT_SAID}
+            self.values = {name: told.get(name, value) if value == NOT_SAID else value for name, value in self.values.items()}
 
 
 @dataclass(slots=True)
@@ -82,7 +88,7 @@ def matches(subject: Subject, text: str) -> Iterator[tuple[Rule, dict[str, str]]
 
 
 def keep(tracks: dict[tuple[str, str], Track], sighting: Sighting, *, episode: int, variant: str = "", count: int = 1) -> None:
-    """Count the sighting, and keep it if it is the first of its round."""
+    """Count the sighting, and keep it if it is the first of its round; else the first may learn from it."""
     key = (sighting.rule.id, variant)
     if key not in tracks and len(tracks) >= KINDS:
         return
@@ -91,3 +97,5 @@ def keep(tracks: dict[tuple[str, str], Track], sighting: Sighting, *, episode: i
     if track.episode != episode:
         track.episode = episode
         track.sightings = [*track.sightings, sighting][-EPISODES:]
+    elif track.sightings:
+        track.sightings[-1].learn(sighting.values)

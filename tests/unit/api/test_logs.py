@@ -145,6 +145,12 @@ def test_saved_logs_without_times_say_that_they_cannot_be_told_by_time(kfjob, tm
     assert (kfjob.out, kfjob.err) == ("", "")
 
 
+def test_the_files_that_containerd_writes_are_read_as_saved_logs(kfjob, tmp_path):
+    (tmp_path / "w-0.log").write_text("2026-11-21T12:00:00Z stderr F hello\n2026-11-21T12:00:01Z stdout F \n")
+    assert kfjob("logs", "--from", str(tmp_path), "-o", "raw") == 0
+    assert kfjob.out == "hello\n\n"
+
+
 def test_ranks_are_those_of_the_newest_round(fake, kfjob):
     first = [*script.block(0, 0, 1), *script.block(1, 1, 1)]
     shrunk = [

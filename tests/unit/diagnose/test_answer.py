@@ -228,6 +228,34 @@ ZeroDivisionError: division by zero
     assert not diagnosis.others
 
 
+@pytest.mark.parametrize(
+    ("after", "name"),
+    [
+        ("OSError: meta/lama is not a local folder and is not a valid model identifier listed on 'https://…'", "meta/lama"),
+        ("Repository Not Found for url: https://huggingface.co/meta/lama/resolve/main/config.json.", "meta/lama"),
+        ("Repository Not Found for url: https://huggingface.co/lama/resolve/main/config.json.", "lama"),
+        ("Repository Not Found for url: https://huggingface.co/api/models/meta/lama-2.1.", "meta/lama-2.1"),
+    ],
+)
+@pytest.mark.parametrize("status", [401, 404])
+def test_a_name_that_comes_after_its_error_is_told_with_it(status: int, after: str, name: str):
+    error = f"huggingface_hub.errors.RepositoryNotFoundError: {status} Client Error. (Request ID: Root=1-2;3)"
+    diagnosis, _ = examine([line(error, 1), line(after, 2), FAILED])
+    assert diagnosis.first
+    assert (diagnosis.first.rule, diagnosis.first.line, diagnosis.others) == ("model-not-found", 1, ())
+    assert diagnosis.first.title.startswith(f"`{name}` is neither")
+
+
+def test_how_a_container_ended_is_not_overcome_by_what_its_log_told_before():
+    """A snapshot tells the states before the logs are read."""
+    ended = PodChanged(pod=A, phase=PodPhase.FAILED, reason="Error", exit_code=1, time=START + 20 * SECOND)
+    diagnosis, _ = examine([FAILED, ended, *trained(), line(OOM, 10, A)])
+    assert diagnosis.first
+    assert diagnosis.first.rule == "cuda-oom"
+    assert not diagnosis.recovered
+    assert [one.rule for one in diagnosis.followed] == ["pod-failed"]
+
+
 def test_a_thread_that_dies_is_a_warning():
     diagnosis, _ = examine(lines("Exception in thread Thread-1 (reader):" + BOOM, 3))
     assert diagnosis.healthy

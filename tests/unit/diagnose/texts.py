@@ -206,7 +206,12 @@ LINES = [
     Text(
         "shm-too-small",
         "RuntimeError: unable to write to file </torch_12_345_6>: No space left on device (28)",
-        "torch ATen/MapAllocator.cpp",
+        "torch ATen/MapAllocator.cpp, to 2.8",
+    ),
+    Text(
+        "shm-too-small",
+        "RuntimeError: unable to allocate shared memory(shm) for file </torch_6192_3877265522_0>: No space left on device (28)",
+        "torch 2.15; tests/local",
     ),
     Text(
         "shm-too-small",
@@ -277,6 +282,22 @@ LINES = [
         "huggingface_hub 2.4 utils/_http.py:890",
     ),
     Text("hub-auth", "You are trying to access a gated repo.", "transformers 5.23 utils/hub.py:611"),
+    Text(
+        "hub-auth",
+        "datasets.exceptions.DatasetNotFoundError: Dataset 'nobody/gated' is a gated dataset on the Hub. "
+        "You must be authenticated to access it.",
+        "datasets 5.2; tests/local",
+    ),
+    Text(
+        "hub-rate-limit",
+        "HTTP Error 429 thrown while requesting HEAD https://huggingface.co/datasets/nobody/busy/resolve/main/README.md",
+        "huggingface_hub 2.4, seen with a stand-in for the hub",
+    ),
+    Text(
+        "model-not-found",
+        "Repository Not Found for url: https://huggingface.co/api/models/nobody/missing/revision/main.",
+        "huggingface_hub 2.4, seen with a stand-in for the hub",
+    ),
     Text(
         "dataset-not-found",
         "datasets.exceptions.DatasetNotFoundError: Dataset 'allenai/c5' doesn't exist on the Hub or cannot be accessed.",

@@ -138,8 +138,9 @@ RULES = (
         title="shared memory (/dev/shm) is too small",
         cause="data loaders and NCCL share memory through /dev/shm, of which a container has 64 MiB unless a volume is mounted",
         remedy="set `shared_memory` (kfjob mounts a memory-backed /dev/shm), or lower the number of loader workers",
-        markers=("shared memory", "unable to write to file </torch_", "dev/shm"),
-        pattern=r"out of shared memory|insufficient shared memory|unable to write to file </torch_"
+        markers=("shared memory", "file </torch_", "dev/shm"),
+        pattern=r"out of shared memory|insufficient shared memory"
+        r"|unable to (?:write to|open|allocate shared memory\(shm\) for) file </torch_"
         r"|(?:while|Error|rror).*/dev/shm/|/dev/shm.*No space left on device|No space left on device.*/dev/shm",
     ),
     Rule(

@@ -10,8 +10,10 @@ RULES = (
         "terms",
         remedy="accept the terms on the repository's page, and hand the token over as a secret (`HF_TOKEN` by secret "
         "reference)",
-        markers=("gated repo", "GatedRepoError", "401 Client Error", "Invalid user token", "403 Client Error"),
-        pattern=r"access(?:ing)? (?:a )?gated repo|GatedRepoError|40[13] Client Error|Invalid user token",
+        markers=("gated repo", "gated dataset", "GatedRepoError", "401 Client Error", "Invalid user token", "403 Client Error"),
+        # of a repository that does not exist the hub says 401 to whoever shows no token
+        pattern=r"access(?:ing)? (?:a )?gated repo|is a gated dataset on the Hub|GatedRepoError"
+        r"|(?<!RepositoryNotFoundError: )40[13] Client Error|Invalid user token",
     ),
     Rule(
         id="dataset-not-found",
@@ -28,7 +30,9 @@ RULES = (
         cause="the name is misspelt, the repository is private, or the folder is not mounted",
         remedy="check the name; a path must exist inside the container; a private repository needs `HF_TOKEN`",
         markers=("is not a local folder", "Repository Not Found", "RepositoryNotFoundError", "Repo id must be"),
-        pattern=r"(?P<name>\S+) is not a local folder and is not a valid model identifier|Repository Not Found for url"
+        pattern=r"(?P<name>\S+) is not a local folder and is not a valid model identifier"
+        r"|Repository Not Found for url: https?://[^/\s]+/(?:api/(?:model|dataset)s/|datasets/)?"
+        r"(?P<name4>[^/\s]+(?:/(?!resolve/|revision/)[^/\s]*[^/\s.])?)"
         r"|(?P<name2>\S+) is not a local folder or a valid repository|RepositoryNotFoundError"
         r"|Repo id must be in the form .*: '(?P<name3>[^']*)'",
     ),
@@ -49,8 +53,8 @@ RULES = (
         title="the hub turns requests away: too many at once",
         cause="every rank asks the hub for the same files",
         remedy="download once to a shared volume (`HF_HOME` on it), set `HF_TOKEN`, or let rank 0 download first",
-        markers=("429 Client Error", "Too Many Requests"),
-        pattern=r"429 Client Error|Too Many Requests",
+        markers=("429 Client Error", "Too Many Requests", "HTTP Error 429"),
+        pattern=r"429 Client Error|Too Many Requests|HTTP Error 429 thrown",
     ),
     Rule(
         id="data-missing",

@@ -9,7 +9,7 @@ RULES = (
         cause="a rank did not come to it within the time: it failed, hangs, or called another one. Alone, without a fault "
         "anywhere "
         "else, it means a network that drops packets, or ranks that took different paths",
-        remedy="look for the rank that is *not* in the list of those that timed out; `TORCH_NCCL_TRACE_BUFFER_SIZE=2000` and "
+        remedy="look for the rank that is missing from those that timed out; `TORCH_NCCL_TRACE_BUFFER_SIZE=2000` and "
         "`TORCH_DISTRIBUTED_DEBUG=DETAIL` record where each one was",
         markers=("collective operation timeout", "NCCL operation timed out", "Timed out waiting", "imed out"),
         pattern=r"[Ww]atchdog caught collective operation timeout|NCCL operation timed out"
