@@ -100,7 +100,7 @@ def _header(report: Report) -> Html:
     badge = element("span", text(phase or "state not known"), class_=f"badge {look}")
     line = element("div", element("h1", text(report.name)), badge, class_="line")
     where = " · ".join(f"{text(key)} {element('code', text(value))}" for key, value in report.facts.items() if value)
-    more = element("p", text(view.headline), class_="where") if view.headline != str(phase or "unknown") else ""
+    more = element("p", prose(view.headline), class_="where") if view.headline != str(phase or "unknown") else ""
     return element("header", line, more, element("p", where, class_="where") if where else "")
 
 
@@ -197,7 +197,7 @@ def _pods(view: JobView) -> Html:
         rows.append([
             element("span", text(pod.name), class_="mono"), text(status), text(pod.restarts), text(exit_code or "–"),
             text(ranks), element("span", text(pod.node or "–"), class_="mono"), started,
-            element("div", text(state.message if state else ""), class_="long"),
+            element("div", prose(state.message if state else ""), class_="long"),
         ])  # fmt: skip
     return table(("Pod", "State", "Restarts", "Exit code", "Ranks", "Node", "Started", "Why"), rows, caption="Pods")
 
