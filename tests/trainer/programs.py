@@ -345,10 +345,14 @@ def offloaded_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> list[int]:
 
 def _living() -> dict[int, int]:
     """The bytes behind every tensor of this process, by their place."""
+    found = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some of what is looked at is deprecated
-        storages = [one.untyped_storage() for one in gc.get_objects() if issubclass(type(one), torch.Tensor)]
-    return {storage.data_ptr(): storage.nbytes() for storage in storages}
+        tensors = [one for one in gc.get_objects() if issubclass(type(one), torch.Tensor)]
+    for tensor in tensors:
+        with contextlib.suppress(RuntimeError):  # what a compiler works with has no memory
+            found[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+    return found
 
 
 class Listener(logging.Handler):
