@@ -70,7 +70,12 @@ class ContainerLog:
             log = log._hear(one, order)
         reading = progress.read(event.text)
         if reading:
-            said = Said(text=event.text.strip(), line=number, order=order, time=event.time or reading.written)
+            said = Said(
+                text=event.text.rstrip().rpartition("\r")[2].strip(),
+                line=number,
+                order=order,
+                time=event.time or reading.written,
+            )
             log = replace(log, reading=reading, reading_said=said, printed_as=log.result)
         return log, heard, reading
 

@@ -50,7 +50,8 @@ def pumped(path: Path, *blocks: bytes) -> list[bytes]:
         ([], []),
     ],
 )
-def test_lines_are_kept_byte_for_byte(tmp_path: Path, blocks: list[bytes], lines: list[bytes]):
+def test_lines_are_kept_byte_for_byte(tmp_path: Path, monkeypatch, blocks: list[bytes], lines: list[bytes]):
+    monkeypatch.setattr(pump, "DRAWN", float("inf"))
     assert pumped(tmp_path / "p.log", *blocks) == lines
 
 
@@ -60,6 +61,19 @@ def test_a_line_that_never_ends_is_cut(tmp_path: Path):
     assert b"".join(lines) == block * 5
     assert max(map(len, lines)) <= pump.LONGEST_LINE + len(block)
     assert len(lines) > 1
+
+
+@pytest.mark.parametrize(
+    ("blocks", "lines"),
+    [
+        ([b"\r10%\r20%", b"\r30%", b"\rdone\n"], [b"\r10%", b"\r20%", b"\r30%\rdone"]),
+        ([b"one\r", b"\ntwo\r", b"\n"], [b"one\r", b"two\r"]),
+        ([b"no", b" end", b"\n"], [b"no end"]),
+    ],
+)
+def test_a_bar_that_is_drawn_over_and_over_is_seen(tmp_path: Path, monkeypatch, blocks: list[bytes], lines: list[bytes]):
+    monkeypatch.setattr(pump, "DRAWN", 0.0)
+    assert pumped(tmp_path / "p.log", *blocks) == lines
 
 
 def test_a_disk_that_is_full_costs_lines_and_says_so(tmp_path: Path):

@@ -11,7 +11,9 @@ from kfjob.backends.log_file import stamp
 
 CHUNK = 1 << 16
 LONGEST_LINE = 1 << 16
-"""Bytes after which a line without an end is cut, so that a progress bar that never ends its line is seen."""
+"""Bytes after which a line without an end is cut."""
+DRAWN = 1.0
+"""Seconds after which a progress bar, which goes back to the begin of its line, is a line as far as it was drawn."""
 
 
 class Pump:
@@ -21,6 +23,7 @@ class Pump:
         self._source = source
         self._file = path.open("wb", buffering=0)
         self._partial = b""
+        self._written = time.monotonic()
         self._lost = 0  # lines that the disk did not take
 
     def step(self) -> bool:
@@ -47,11 +50,17 @@ class Pump:
         if len(self._partial) >= LONGEST_LINE:
             self._write(self._partial)
             self._partial = b""
+        elif time.monotonic() - self._written >= DRAWN:
+            before, back, now = self._partial.rpartition(b"\r")
+            if now:  # else a line feed may follow
+                self._write(before)
+                self._partial = back + now
 
     def _write(self, lines: bytes) -> None:
         """Lines, the last one with or without its end; a full disk costs lines, and the log says so, but never the job."""
         if not lines:
             return
+        self._written = time.monotonic()
         mark = stamp(time.time_ns())
         lines = lines.removesuffix(b"\n")
         data = mark + lines.replace(b"\n", b"\n" + mark) + b"\n"

@@ -146,6 +146,12 @@ def test_a_bare_bar_does_not_beat_a_loss():
     assert (found(RUNNING, bar).pod, found(RUNNING, bar).confidence) == ("w-1", "likely")
 
 
+def test_of_a_bar_that_was_drawn_over_and_over_the_last_is_quoted():
+    last = "12%|█   | 6/50 [00:01<00:09,  4.5it/s]"
+    drawn = line("w-1", 9, f"\r 10%|█   | 5/50 [00:01<00:09,  4.5it/s]\r {last}\r")
+    assert found(RUNNING, drawn).evidence.quote == last
+
+
 def test_master_addr_is_a_hint_when_rank_0_told_nothing():
     master = found(RUNNING, pod("w-0", ip="10.0.0.5"), pod("w-1"), block("w-1", 1, 1, address="10.0.0.5"))
     assert (master.pod, master.confidence, master.evidence.kind, master.evidence.pod) == (
