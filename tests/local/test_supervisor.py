@@ -132,8 +132,10 @@ def test_stop_ends_what_was_left_when_supervisor_and_guard_were_killed(here: Her
     here.until(lambda: len(here.alive(ref)) == 2)
     supervisor = here.supervisor(ref)
     children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
-    for pid in {supervisor, *map(int, children)} - set(here.alive(ref)):
-        os.kill(pid, signal.SIGKILL)
+    both = {supervisor, *map(int, children)} - set(here.alive(ref))
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # neither is to see the other go
+        for pid in both:
+            os.kill(pid, number)
     here.until(lambda: here.get(ref).job.phase.ended)
     assert len(here.alive(ref)) == 2
     here.backend.stop(ref, timeout=PATIENCE)
