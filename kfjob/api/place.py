@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
@@ -57,9 +58,14 @@ class Place:
         try:
             return self.get(job)
         except Forbidden:
-            if self.name != "kubernetes" or (told := cluster_of(self).get_by_pods(job, namespace=self.namespace)) is None:
+            if self.name != "kubernetes" or (told := self._told_by_pods(job)) is None:
                 raise
             return told
+
+    def _told_by_pods(self, job: str) -> JobSnapshot | None:
+        with suppress(Forbidden):  # to see jobs is the right to ask for
+            return cluster_of(self).get_by_pods(job, namespace=self.namespace)
+        return None
 
 
 def place(settings: Settings, *, notice: Notice) -> Place:
