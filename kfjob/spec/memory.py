@@ -113,7 +113,7 @@ class Estimate:
 def setup_of(spec: TrainSpec, *, world_size: int, local_world_size: int) -> Setup | None:
     """What `spec` needs on so many ranks; None where only a folder's config.json knows the model, or no formula this way."""
     shape = shape_of(spec)
-    if shape is None or _no_formula(spec):
+    if shape is None or spec.disk_offload:  # files are read through buffers of DeepSpeed's
         return None
     scheme: Scheme = "none" if spec.strategy in ("none", "dp") else "ddp"
     if spec.strategy == "fsdp":
@@ -140,11 +140,6 @@ def setup_of(spec: TrainSpec, *, world_size: int, local_world_size: int) -> Setu
 
 
 _STAGES: tuple[Scheme, ...] = ("zero-1", "zero-2", "zero-3")
-
-
-def _no_formula(spec: TrainSpec) -> bool:
-    """Whether parameters and optimiser are in files, which are read through buffers of DeepSpeed's."""
-    return spec.disk_offload is not None
 
 
 def _sharded(spec: TrainSpec, ranks: int, local: int, group: int) -> tuple[Scheme, int, int]:

@@ -134,19 +134,21 @@ class KubernetesBackend:
     def get(self, name: str, *, namespace: str) -> JobSnapshot:
         """The job and its pods as they are now."""
         job = self._client.call(requests.get(names.PLURAL, namespace, name))
-        pods = self._client.call(requests.of_job("pods", namespace, name).listing())
-        return snapshot(job, pods.get("items"), now=time.time_ns())
+        return snapshot(job, self._pods_of(name, namespace), now=time.time_ns())
 
     def get_by_pods(self, name: str, *, namespace: str) -> JobSnapshot | None:
         """What the pods alone tell of the job, for who may not see it itself; None where there are none."""
-        found = self._client.call(requests.of_job("pods", namespace, name).listing()).get("items") or []
-        return snapshot_of_pods(name, namespace, found, now=time.time_ns())
+        return snapshot_of_pods(name, namespace, self._pods_of(name, namespace), now=time.time_ns())
 
     def pods(self, name: str, *, namespace: str) -> tuple[str, tuple[PodChanged, ...]]:
         """The uid of the job of that name as its pods tell it, and these pods, by one question; ("", ()) if there are none."""
-        found = self._client.call(requests.of_job("pods", namespace, name).listing()).get("items") or []
+        found = self._pods_of(name, namespace)
         uid = next((uid for pod in found if (uid := owner(pod))), "")
         return uid, own_pods(found, uid, now=time.time_ns())
+
+    def _pods_of(self, name: str, namespace: str) -> builtins.list[Object]:
+        found: builtins.list[Object] = self._client.call(requests.of_job("pods", namespace, name).listing()).get("items") or []
+        return found
 
     def list(self, *, namespace: str) -> list[JobSnapshot]:
         """All PyTorchJobs of a namespace, also those that kfjob did not submit, oldest first."""

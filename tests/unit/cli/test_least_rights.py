@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 
-from kfjob.api import context
-from kfjob.backends.kubernetes.backend import KubernetesBackend
-from kfjob.backends.kubernetes.client import Backoff, Client
-from kfjob.backends.kubernetes.fake import FakeStream, FakeTransport, refused, reply
+from kfjob.backends.kubernetes.fake import FakeStream, refused, reply
 from kfjob.backends.kubernetes.requests import Request
 from tests.unit.api.conftest import Shell
 from tests.unit.api.script import block, progress
+from tests.unit.cli.conftest import serve
 
 RUNNING = json.loads((Path(__file__).parents[1] / "kubernetes" / "recorded" / "pod-running.json").read_text())
 ALLOWED = {("get", "pods"), ("list", "pods"), ("get", "pods/log")}
@@ -53,8 +51,7 @@ class Narrow:
 @pytest.fixture
 def narrow(here: Path, monkeypatch: pytest.MonkeyPatch) -> Narrow:
     server = Narrow()
-    client = Client(FakeTransport(server.answer), host="test", backoff=Backoff(first=0.0, most=0.0))
-    monkeypatch.setattr(context, "open_backend", lambda *_: KubernetesBackend(client))
+    serve(server.answer, monkeypatch)
     return server
 
 
