@@ -56,6 +56,7 @@ class LogLine:
     container: str = TRAINING_CONTAINER
     container_id: str = ""  # tells a restarted container from the one before it; "": not known
     skipped: int = 0  # lines before it, since the last one that was told, that nobody wanted to hear of
+    open: bool = False  # a progress bar as it stands in a line that has no end yet, seen at `time`; the line comes when it has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

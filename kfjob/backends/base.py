@@ -53,7 +53,8 @@ class LogRange:
     follow: bool = False  # go on until the pod has ended, across restarts of the container; wait for a pod that is pending
     sieve: Callable[[], Sift] | None = None
     """Makes what tells the lines of one container that are wanted; the others may be left out. Of these one a second comes
-    nevertheless, and the last, so that it can be seen that the container lives and what it said last."""
+    nevertheless, and the last, so that it can be seen that the container lives and what it said last. With a sieve, a
+    progress bar is told of while its line is open (`LogLine.open`)."""
     state: PodChanged | None = None  # of the pod, as it was told a moment ago: saves a backend from asking again
 
 

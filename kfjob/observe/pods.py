@@ -52,11 +52,11 @@ class ContainerLog:
     ) -> tuple[ContainerLog, tuple[Heard, ...], Reading | None]:
         """The log with one more line, and what was heard in that line."""
         number = self.lines + event.skipped
-        agent, heard = self.agent.feed(number, event.text, event.time)
+        agent, heard = (self.agent, ()) if event.open else self.agent.feed(number, event.text, event.time)
         log = ContainerLog(
             self.id or event.container_id,
             event.container,
-            number + 1,
+            number + (not event.open),
             self.last_line if event.time is None else event.time,
             agent,
             self.launch,

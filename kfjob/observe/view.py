@@ -38,6 +38,9 @@ from kfjob.observe.troubles import Trouble, is_news, queue_text, troubles, unmad
 KEPT_NEWS = 50
 RANKS = 16
 """News among which one is looked for that another rank has told already."""
+CUT = 16 * 1024
+"""Characters of a line beyond which its time is that of its first part (containerd cuts there, and the kubelet puts the parts
+together): when the newest state of a bar in it was drawn is not known."""
 SILENT = 60 * SECOND
 """A printer that is silent for so long can be followed by another one whose rank is not known."""
 
@@ -217,14 +220,14 @@ def _line(view: JobView, event: LogLine) -> JobView:
     view = replace(
         view,
         pods=view.pods.having(pod),
-        lines=view.lines + 1 + event.skipped,
+        lines=view.lines + (not event.open) + event.skipped,
         now=max(view.now or 0, event.time) if event.time is not None else view.now,
         dated=max(view.dated or 0, dated) if dated is not None else view.dated,
     )
     for one in heard:
         view = _heard(view, pod, one)
     if reading:
-        return _read(view, pod, reading)
+        return _read(view, pod, reading, drawn_over=len(event.text) > CUT and "\r" in event.text)
     told = milestones.read(event.text)
     return _reached(view, event, *told) if told else view
 
@@ -238,10 +241,10 @@ def _heard(view: JobView, pod: PodView, one: Heard) -> JobView:
     return view
 
 
-def _read(view: JobView, pod: PodView, reading: Reading) -> JobView:
+def _read(view: JobView, pod: PodView, reading: Reading, *, drawn_over: bool) -> JobView:
     """A progress line counts if its pod is the one that prints, or takes over from it."""
     said = pod.log.reading_said
-    time = said.time if said else None
+    time = said.time if said and not drawn_over else None
     if not reading.firm and view.training.format and view.training.pod != pod.name:
         return view
     if not _speaks(view, pod, time):

@@ -18,6 +18,9 @@ from kfjob.backends.kubernetes.transport import Stream, Transport
 from kfjob.compile.pytorchjob import pytorchjob
 from kfjob.errors import AlreadyExists, Forbidden, KfjobError, NotFound, Refused, WaitTimeout
 from kfjob.events import JobChanged, JobPhase, LogGap, LogLine, PodPhase
+from kfjob.observe.config import ObserveConfig
+from kfjob.observe.prefilter import sieve_for
+from kfjob.observe.view import JobView, fold
 from kfjob.spec.job import Volume
 from tests.cluster.facts import PATIENCE, Space
 
@@ -229,6 +232,35 @@ def test_a_restart_while_following(space: Space, backend: KubernetesBackend, nam
             assert texts == [f"{stream} {number}" for number in range(40)]
     (pod,) = backend.get(name, namespace=space.name).pods
     assert (pod.restarts, pod.container_id) == (1, second)
+
+
+BAR = """
+import sys, time
+print('begin', flush=True)
+for step in range(1, 801):
+    sys.stderr.write(f'\\rEpoch 0: {step // 8:3d}%|{"#" * 20}| {step}/800 [00:01<00:09,  4.50it/s, train_loss=2.50]')
+    sys.stderr.flush()
+    time.sleep(0.01)
+sys.stderr.write('\\n')
+"""
+
+
+def test_a_bar_is_seen_while_its_line_is_open(space: Space, backend: KubernetesBackend, name: str):
+    """The runtime hands on a part of a line when it has 16 KiB of it."""
+    ref = backend.submit(space.plan(name, ["python3", "-c", BAR]))
+    wanted = LogRange(follow=True, sieve=sieve_for(ObserveConfig()))
+    begin, *drawn, whole = (line for line in backend.logs(ref, f"{name}-worker-0", wanted) if isinstance(line, LogLine))
+    assert (begin.text, whole.open, whole.text.count("\r")) == ("begin", False, 800)
+    assert len(drawn) >= 2
+    assert all(line.open for line in drawn)
+    view = JobView()
+    for line in drawn:
+        before, view = view.training.step or 0, fold(view, [line])
+        assert before < (view.training.step or 0) < 800
+        assert view.training.loss == 2.5
+        assert (line.time or 0) > (whole.time or 0)
+    view = fold(view, [whole])
+    assert (view.training.step, view.lines, view.training.last_time) == (800, 1, drawn[-1].time)
 
 
 def test_an_outage_is_not_noticed_by_who_follows_and_watches(space: Space, name: str, tmp_path):

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
+from torch._subclasses import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kfjob.errors import KfjobError
@@ -350,7 +351,9 @@ def _living() -> dict[int, int]:
         warnings.simplefilter("ignore")  # some of what is looked at is deprecated
         tensors = [one for one in gc.get_objects() if issubclass(type(one), torch.Tensor)]
     for tensor in tensors:
-        with contextlib.suppress(RuntimeError):  # what a compiler works with has no memory
+        if isinstance(tensor, FakeTensor):  # an earlier compiler's, without memory
+            continue
+        with contextlib.suppress(RuntimeError):  # of a compiler's other tensors, too
             found[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
     return found
 

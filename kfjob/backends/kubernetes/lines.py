@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 class LineSplitter:
     """Cuts at line feeds only: a carriage return is a progress bar's. Lines stay bytes, so a piece may end inside a character.
 
-    What goes beyond `limit` bytes of one line is not kept; `overlong` says how much of a line that was.
+    Of a line longer than `limit` bytes its beginning is kept, and the newest state of a bar that is drawn in it.
     """
 
     def __init__(self, limit: int) -> None:
@@ -17,6 +17,10 @@ class LineSplitter:
         self._parts: list[bytes] = []
         self._size = 0  # of the parts
         self._length = 0  # of the line, with what was not kept
+        self._returned = False  # the line has a carriage return
+        self._drawing = b""  # after the newest one
+        self.drawn = b""
+        """The newest whole state of a progress bar that goes back to the begin of the open line; empty: there is none."""
 
     def take(self, piece: bytes) -> Iterator[tuple[bytes, int]]:
         """Every line that `piece` completes, and how many of its bytes were not kept."""
@@ -48,10 +52,26 @@ class LineSplitter:
         if room := self._limit - self._size:
             self._parts.append(part[:room])
             self._size += len(self._parts[-1])
+        if self._returned or b"\r" in part:
+            self._draw(part)
+
+    def _draw(self, part: bytes) -> None:
+        if not self._returned:
+            part = part.partition(b"\r")[2]  # before it the line has its time
+            self._returned = True
+        *states, drawing = (self._drawing + part).split(b"\r")
+        self.drawn = next((state for state in reversed(states) if state.strip()), self.drawn)
+        self._drawing = drawing[: self._limit]
 
     def _line(self) -> tuple[bytes, int]:
-        line, lost = b"".join(self._parts), self._length - self._size
+        lost = self._length - self._size
+        newest = b"\r" + (self._drawing if self._drawing.strip() else self.drawn)
+        if self._returned and lost >= len(newest):
+            self._parts.append(newest)
+            lost -= len(newest)
+        line = b"".join(self._parts)
         self._parts, self._size, self._length = [], 0, 0
+        self._returned, self._drawing, self.drawn = False, b"", b""
         return line, lost
 
 

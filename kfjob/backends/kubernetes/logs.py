@@ -29,6 +29,8 @@ from kfjob.spec import names
 
 LINE_BYTES = 1024 * 1024
 """More of one line is not shown, so that a pod cannot fill our memory."""
+DRAWN_SECONDS = 1.0
+"""A progress bar that is drawn in a line without end is told of so often at most."""
 IDLE_SECONDS = 120.0
 """A silent stream is opened anew after this: its other end may be gone without a word."""
 
@@ -202,12 +204,16 @@ class PodLog:
         self._position = Position(run.id, run.number, complete=False)
         stream = self._client.open(self._request(run, follow=follow), read_timeout=IDLE_SECONDS if follow else ANSWER_SECONDS)
         splitter = LineSplitter(LINE_BYTES)
+        drawn, again = b"", time.monotonic() + DRAWN_SECONDS  # what was told before comes again at first
         try:
             for piece in stream.chunks():
                 for line in self._lines(splitter, piece):
                     yield from self._show(run, line)
                     if not self._wanting():
                         return
+                if follow and self._sifting and splitter.drawn not in {b"", drawn} and time.monotonic() >= again:
+                    drawn, again = splitter.drawn, time.monotonic() + DRAWN_SECONDS
+                    yield self._open_line(run, drawn)
             for kept in self._sifting.rest() if self._sifting else ():
                 yield from self._show(run, _Raw(*kept))
             if not follow and (rest := splitter.rest()):  # else it is not known to be whole
@@ -266,6 +272,12 @@ class PodLog:
         if self._fits(text):
             container = self._wanted.container
             yield LogLine(pod=self._pod, text=text, time=at, container=container, container_id=run.id, skipped=raw.skipped)
+
+    def _open_line(self, run: Run, drawn: bytes) -> LogLine:
+        """What stands in a line that has no end yet. The cursor does not count it: the whole line comes later."""
+        text = drawn.decode("utf-8", errors="replace")
+        container = self._wanted.container
+        return LogLine(pod=self._pod, text=text, time=time.time_ns(), container=container, container_id=run.id, open=True)
 
     def _fits(self, text: str) -> bool:
         if self._left is None:

@@ -53,8 +53,11 @@ class Symptoms:
             yield from pod.tracks.values()
 
     def _line(self, event: LogLine, view: JobView) -> None:
-        self.lines += 1 + event.skipped
         pod = self.pods.setdefault(event.pod, PodTrace())
+        if event.open:
+            self._follow(pod, event, view)
+            return
+        self.lines += 1 + event.skipped
         if event.container_id != pod.container and (event.container_id or not pod.lines):
             self._new_container(pod, event.container_id)
         pod.lines += 1 + event.skipped

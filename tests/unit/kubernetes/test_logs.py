@@ -183,7 +183,9 @@ def test_with_a_sieve_every_line_that_is_wanted_comes_once_wherever_it_is_cut(
     logs: list[list[tuple[int, str]]], cuts: list[int], clean: list[bool], chunk: int
 ):
     kubelet = Kubelet(logs=logs, cuts=iter(cuts), clean=iter(clean), chunk=chunk)
-    seen = kubelet.follow(sieve=lambda: wants_losses)
+    told = kubelet.follow(sieve=lambda: wants_losses)
+    seen = [line for line in told if isinstance(line, LogGap) or not line.open]
+    assert {line.text for line in told if line not in seen and isinstance(line, LogLine)} <= {" 10%|#  |"}
     assert not [line for line in seen if isinstance(line, LogGap)]
     shown = [(line.container_id, line.time, line.text) for line in seen if isinstance(line, LogLine)]
     every = [(f"run-{number}", time, text) for number, run in enumerate(logs) for time, text in run]
@@ -200,6 +202,22 @@ def test_with_a_sieve_lines_that_are_left_out_are_counted_and_one_a_second_is_no
     assert sum(line.skipped + 1 for line in seen) == 100
     number = itertools.accumulate(line.skipped + 1 for line in seen)
     assert all(lines[at - 1] == (line.time, line.text) for at, line in zip(number, seen, strict=True))
+
+
+def test_with_a_sieve_a_bar_is_seen_while_its_line_is_open(monkeypatch):
+    clock = itertools.count(step=0.3)
+    monkeypatch.setattr("kfjob.backends.kubernetes.logs.time.monotonic", lambda: next(clock))
+    bar = "".join(f"\r {at}%|" for at in range(100))
+    logs = [(START, "Loss: 1"), (START + SECOND, bar), (START + 2 * SECOND, "Loss: 2")]
+    seen = [line for line in kubelet(logs, chunk=9).follow(sieve=lambda: wants_losses) if isinstance(line, LogLine)]
+    assert [(line.time, line.text) for line in seen if not line.open] == logs
+    drawn = [line for line in seen if line.open]
+    assert 10 < len(drawn) < 60  # one a second, by this clock
+    at = [int(line.text.removeprefix(" ").removesuffix("%|")) for line in drawn]
+    assert at == sorted(set(at))
+    assert at[-1] > 90
+    assert all(line.container_id == "run-0" and line.time and line.time > START + 3 * SECOND for line in drawn)
+    assert not [line for line in kubelet(logs, chunk=9).follow() if isinstance(line, LogLine) and line.open]
 
 
 def test_with_a_sieve_the_word_of_a_kubelet_that_cannot_read_is_heard():

@@ -172,6 +172,26 @@ def test_a_stall_is_silence_of_a_running_job():
     assert never.stalled
 
 
+def bar(step: int) -> str:
+    return f"Epoch 0:  {step}%|█   | {step}/100 [00:01<00:09,  4.50it/s, train_loss=2.5]"
+
+
+def test_a_bar_in_an_open_line_is_progress_and_no_line():
+    running = JobChanged(phase=JobPhase.RUNNING, started=START)
+    view = fold(JobView(config=ObserveConfig(stall_after=60)), [running, say("x"), replace(say(bar(7), 100), open=True)])
+    assert (view.lines, view.pods["w-0"].log.lines, view.training.step, view.training.loss) == (1, 1, 7, 2.5)
+    assert view.pods["w-0"].log.reading_said.time == START + 100 * SECOND  # type: ignore[union-attr]
+    assert not fold(view, [Tick(time=START + 150 * SECOND)]).stalled
+
+
+def test_a_bar_that_was_drawn_for_long_is_as_old_as_it_was_when_it_was_seen_last():
+    running = JobChanged(phase=JobPhase.RUNNING, started=START)
+    whole = say("\r".join(bar(step) for step in range(100) for _ in range(5)), 1)  # the time is that of its first part
+    view = fold(JobView(config=ObserveConfig(stall_after=60)), [running, replace(say(bar(98), 100), open=True), whole])
+    assert (view.lines, view.training.step, view.training.last_time) == (1, 99, START + 100 * SECOND)
+    assert not fold(view, [Tick(time=START + 150 * SECOND)]).stalled
+
+
 def test_a_failed_job_says_why():
     assert fold(JobView(), [JobChanged(phase=JobPhase.FAILED, reason="BackoffLimit")]).headline == "Failed: BackoffLimit"
 
