@@ -6,8 +6,9 @@ the kubelet stamps log lines with nanoseconds and a datetime would cut them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from msgspec import Struct, field
 
 TRAINING_CONTAINER = "pytorch"
 """The container the operator looks for (operator v1.9.3, pytorch_validation.go: a container named `pytorch`)."""
@@ -46,8 +47,7 @@ class PodPhase(StrEnum):
         return self in {PodPhase.SUCCEEDED, PodPhase.FAILED, PodPhase.DELETED}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogLine:
+class LogLine(Struct, frozen=True, kw_only=True):
     """One line of one container's log, without its line end and without the time the kubelet put before it."""
 
     pod: str
@@ -59,8 +59,7 @@ class LogLine:
     open: bool = False  # a progress bar as it stands in a line that has no end yet, seen at `time`; the line comes when it has
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodChanged:
+class PodChanged(Struct, frozen=True, kw_only=True):
     """The whole state of one pod at one time."""
 
     pod: str
@@ -84,8 +83,7 @@ class PodChanged:
     time: int | None = None  # of the report
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobChanged:
+class JobChanged(Struct, frozen=True, kw_only=True):
     """The whole state of the job at one time, as its controller tells it."""
 
     phase: JobPhase
@@ -97,8 +95,7 @@ class JobChanged:
     time: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogGap:
+class LogGap(Struct, frozen=True, kw_only=True):
     """Lines of this container are lost: the kubelet rotated them away before they were read."""
 
     pod: str
@@ -107,8 +104,7 @@ class LogGap:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KubernetesEvent:
+class KubernetesEvent(Struct, frozen=True, kw_only=True, tag_field="is", tag="event"):
     """What a controller of the cluster (scheduler, kubelet, operator, provisioner) wrote down of an object of the job.
 
     The cluster forgets them after an hour, and tells the same one again with a higher `count`.
@@ -126,8 +122,7 @@ class KubernetesEvent:
     uid: str = ""  # of this record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkloadStatus:
+class WorkloadStatus(Struct, frozen=True, kw_only=True, tag_field="is", tag="workload"):
     """Where the job stands in a queue (Kueue), as the queue's controller tells it."""
 
     name: str
@@ -139,8 +134,7 @@ class WorkloadStatus:
     time: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tick:
+class Tick(Struct, frozen=True, kw_only=True):
     """Time passed and nothing happened: what lets a pure view see a stall."""
 
     time: int
@@ -149,8 +143,7 @@ class Tick:
 Event = LogLine | PodChanged | JobChanged | LogGap | KubernetesEvent | WorkloadStatus | Tick
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobSnapshot:
+class JobSnapshot(Struct, frozen=True, kw_only=True):
     """A job and its pods, as one question to a backend answers it."""
 
     name: str

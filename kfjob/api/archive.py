@@ -9,12 +9,13 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from threading import Thread
 from time import monotonic
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from kfjob.api.config import Settings
 from kfjob.backends import folder, log_file

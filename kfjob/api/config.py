@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -71,6 +69,8 @@ def _nearest(folder: Path) -> dict[str, Any]:
 def _read_file(file: Path, table: tuple[str, ...] = ()) -> dict[str, Any]:
     if not file.is_file():
         return {}
+    import tomllib  # most have no such file
+
     try:
         said: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as err:
@@ -79,7 +79,9 @@ def _read_file(file: Path, table: tuple[str, ...] = ()) -> dict[str, Any]:
         said = said[name]
     for name, value in said.items():
         if name not in _NAMES:
-            close = difflib.get_close_matches(name, _NAMES, n=1)
+            from difflib import get_close_matches
+
+            close = get_close_matches(name, _NAMES, n=1)
             hint = f"did you mean `{close[0]}`?" if close else f"known: {', '.join(_NAMES)}"
             raise SpecError([Problem(title=f"unknown setting `{name}`", file=str(file), hint=hint)])
         if not isinstance(value, str) and not (name in _TRUTHS and isinstance(value, bool)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -30,7 +29,9 @@ class Kubeconfig:
 
 def new_launch_id() -> str:
     """Unique for each launch, sorts by time, fits in a label: `20261121-083000-k3v9`."""
-    tail = "".join(secrets.choice("bcdfghjkmnpqrstvwxz23456789") for _ in range(4))
+    from secrets import choice  # few commands need a name
+
+    tail = "".join(choice("bcdfghjkmnpqrstvwxz23456789") for _ in range(4))
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{tail}"
 
 

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kfjob.api.archive import Reader
 from kfjob.backends.base import JobRef, LogRange

@@ -12,17 +12,19 @@ import json
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+
+from msgspec import MsgspecError, convert, to_builtins
+from msgspec.structs import replace
 
 from kfjob.api.place import Place, cluster_of
 from kfjob.backends import folder
 from kfjob.errors import KfjobError
 from kfjob.events import JobSnapshot, PodChanged
 from kfjob.observe.config import ObserveConfig
-from kfjob.observe.master import Confidence, Evidence, EvidenceKind, Master, Store
+from kfjob.observe.master import Confidence, Master
 
 SECOND = 1_000_000_000
 LASTS = 300 * SECOND
@@ -51,8 +53,8 @@ def recall(at: Place, job: str) -> Known | None:
         owner, pods = cluster_of(at).pods(job, namespace=at.namespace)
         if owner != kept["uid"] or _print(pods) != kept["pods"]:
             return None
-        answer = _master(kept["answer"])
-    except (OSError, ValueError, KeyError, TypeError, KfjobError):
+        answer = convert(kept["answer"], Master)
+    except (OSError, ValueError, KeyError, TypeError, MsgspecError, KfjobError):
         return None  # whatever it is, a fresh look will tell
     return Known(owner, replace(answer, notes=(*answer.notes, f"found out {age // SECOND} s ago; the pods are the same since")))
 
@@ -66,7 +68,7 @@ def remember(at: Place, snapshot: JobSnapshot, answer: Master, config: ObserveCo
         "learned": time.time_ns(),
         "lasts": LASTS_WITH_ETCD if config.rendezvous in {"etcd", ""} else LASTS,
         "pods": _print(snapshot.pods),
-        "answer": asdict(answer),
+        "answer": to_builtins(answer),
     }
     file = _file(at, snapshot.name)
     with suppress(OSError):  # it only saves time
@@ -90,17 +92,3 @@ def _tidy(cache: Path) -> None:
         with suppress(OSError):
             if file.stat().st_mtime < oldest:
                 file.unlink()
-
-
-def _master(kept: dict[str, Any]) -> Master:
-    store, evidence = kept["store"], kept["evidence"]
-    return Master(
-        **kept
-        | {
-            "evidence": Evidence(**evidence | {"kind": EvidenceKind(evidence["kind"])}),
-            "confidence": Confidence(kept["confidence"]),
-            "store": Store(**store) if store else None,
-            "global_ranks": tuple(kept["global_ranks"]),
-            "notes": tuple(kept["notes"]),
-        }
-    )

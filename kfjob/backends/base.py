@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from msgspec import Struct
 
 from kfjob.events import (
     TRAINING_CONTAINER,
@@ -26,8 +27,7 @@ if TYPE_CHECKING:  # a command that only looks at a job needs no plan, and pydan
     from kfjob.plan import BackendName, JobPlan
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobRef:
+class JobRef(Struct, frozen=True, kw_only=True):
     """Which job. `uid` is this very job, not a later one of the same name."""
 
     backend: BackendName
@@ -41,8 +41,7 @@ Sift = Callable[[bytes], Sequence[tuple[int, int]]]
 """Says which lines of the next block of whole lines are wanted: where each begins, and where its line end is."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LogRange:
+class LogRange(Struct, frozen=True, kw_only=True):
     """Which part of a container's log. With nothing said: all of it, as it is now."""
 
     container: str = TRAINING_CONTAINER

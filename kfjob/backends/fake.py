@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import ClassVar
+
+from msgspec import Struct, field
 
 from kfjob.backends.base import JobRef, LogRange
 from kfjob.errors import AlreadyExists, NotFound, Refused
@@ -19,8 +20,7 @@ from kfjob.events import Event, JobChanged, JobPhase, JobSnapshot, KubernetesEve
 from kfjob.plan import BackendName, JobPlan
 
 
-@dataclass
-class _Job:
+class _Job(Struct):
     snapshot: JobSnapshot
     script: list[Event] = field(default_factory=list)
 

@@ -14,22 +14,18 @@ The folders hold what a job printed and was told, so they are the owner's alone.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+
+from msgspec import MsgspecError, json
+from msgspec.structs import replace
 
 from kfjob.errors import BackendError, NotFound
 from kfjob.events import (
     TRAINING_CONTAINER,
-    JobChanged,
-    JobPhase,
     JobSnapshot,
     KubernetesEvent,
-    PodChanged,
-    PodPhase,
     WorkloadStatus,
 )
 
@@ -38,8 +34,6 @@ SPEC = "spec.json"
 MANIFEST = "manifest.json"
 STATUS = "status.json"
 EVENTS = "events.json"
-
-_T = TypeVar("_T")
 
 
 def launch_folder(root: Path, namespace: str, job: str, launch: str) -> Path:
@@ -73,7 +67,7 @@ def write_snapshot(folder: Path, snapshot: JobSnapshot) -> None:
     for file, said in ((folder / SPEC, snapshot.spec), (folder / MANIFEST, snapshot.manifest)):
         if said is not None and not file.exists():
             replace_file(file, said)
-    replace_file(folder / STATUS, json.dumps(asdict(replace(snapshot, spec=None, manifest=None)), indent=1))
+    replace_file(folder / STATUS, _json(replace(snapshot, spec=None, manifest=None)))
 
 
 def read_snapshot(folder: Path) -> JobSnapshot:
@@ -84,20 +78,17 @@ def read_snapshot(folder: Path) -> JobSnapshot:
         BackendError: what it says cannot be understood.
     """
     try:
-        data = json.loads((folder / STATUS).read_text(encoding="utf-8"))
-        data["job"] = _known(JobChanged, data["job"] | {"phase": JobPhase(data["job"]["phase"])})
-        data["pods"] = tuple(_known(PodChanged, pod | {"phase": PodPhase(pod["phase"])}) for pod in data["pods"])
-        return _known(JobSnapshot, data | {"spec": _text(folder / SPEC), "manifest": _text(folder / MANIFEST)})
+        snapshot = json.decode((folder / STATUS).read_bytes(), type=JobSnapshot)
+        return replace(snapshot, spec=_text(folder / SPEC), manifest=_text(folder / MANIFEST))
     except (FileNotFoundError, NotADirectoryError) as err:
         raise NotFound(f"`{folder}` holds no {STATUS}") from err
-    except (OSError, ValueError, LookupError, TypeError) as err:
+    except (OSError, ValueError, MsgspecError) as err:
         raise BackendError(f"`{folder / STATUS}` cannot be read", cause=f"{type(err).__name__}: {err}") from err
 
 
 def write_events(folder: Path, events: Sequence[KubernetesEvent | WorkloadStatus]) -> None:
     """Replace what the folder has of the cluster's events."""
-    kinds = {KubernetesEvent: "event", WorkloadStatus: "workload"}
-    replace_file(folder / EVENTS, json.dumps([{"is": kinds[type(one)]} | asdict(one) for one in events], indent=1))
+    replace_file(folder / EVENTS, _json(events))
 
 
 def read_events(folder: Path) -> list[KubernetesEvent | WorkloadStatus]:
@@ -107,9 +98,8 @@ def read_events(folder: Path) -> list[KubernetesEvent | WorkloadStatus]:
         BackendError: what the folder says cannot be understood.
     """
     try:
-        data = json.loads(_text(folder / EVENTS) or "[]")
-        return [_known(WorkloadStatus, one) if one["is"] == "workload" else _known(KubernetesEvent, one) for one in data]
-    except (OSError, ValueError, LookupError, TypeError) as err:
+        return json.decode(_text(folder / EVENTS) or "[]", type=list[KubernetesEvent | WorkloadStatus])
+    except (OSError, ValueError, MsgspecError) as err:
         raise BackendError(f"`{folder / EVENTS}` cannot be read", cause=f"{type(err).__name__}: {err}") from err
 
 
@@ -142,9 +132,8 @@ def previous_log(log: Path) -> Path:
     return log.with_name(f"{log.name.removesuffix('.log')}.previous.log")
 
 
-def _known(kind: type[_T], data: dict[str, Any]) -> _T:
-    names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
-    return kind(**{name: value for name, value in data.items() if name in names})
+def _json(value: object) -> str:
+    return json.format(json.encode(value), indent=1).decode()
 
 
 def _text(file: Path) -> str | None:

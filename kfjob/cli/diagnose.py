@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import to_builtins
 
 from kfjob.cli.options import Settings, from_option, output, where
 from kfjob.observe.words import counted
@@ -121,7 +121,7 @@ def _brief(finding: Finding) -> str:
 
 def diagnosis_json(diagnosis: Diagnosis) -> dict[str, Any]:
     """The whole diagnosis for machines; times in nanoseconds since the epoch."""
-    return asdict(diagnosis) | {"healthy": diagnosis.healthy}
+    return {**to_builtins(diagnosis), "healthy": diagnosis.healthy}
 
 
 def warnings_text(examined: Examined) -> str:
@@ -142,4 +142,4 @@ def warnings_text(examined: Examined) -> str:
 
 def warnings_json(warnings: Iterable[Noted]) -> list[dict[str, Any]]:
     """The same for machines."""
-    return [asdict(one) | {"pods": sorted(one.pods), "ranks": sorted(one.ranks)} for one in warnings]
+    return [to_builtins(one) | {"pods": sorted(one.pods), "ranks": sorted(one.ranks)} for one in warnings]

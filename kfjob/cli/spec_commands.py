@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 import click
+from msgspec import to_builtins
 
 from kfjob.cli.options import Settings, Source, notice, output, read_spec, spec, where
 
@@ -51,7 +52,7 @@ def diff(*, source: Source, output: str, settings: Settings) -> None:
 
     name, changes = diff_loaded(read_spec(source), settings=settings, notice=notice)
     if output == "json":
-        click.echo(json.dumps({"job": name, "changes": [asdict(change) for change in changes]}, indent=2))
+        click.echo(json.dumps({"job": name, "changes": to_builtins(changes)}, indent=2))
         return
     for change in changes:
         click.echo(f"{change.path}  ({'in place' if change.in_place else 'needs relaunch'})")

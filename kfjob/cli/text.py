@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
+
+from msgspec import to_builtins
+from msgspec.structs import asdict
 
 from kfjob.observe.master import Master, span
 from kfjob.observe.pods import PodView
@@ -138,17 +140,18 @@ def view_json(view: JobView) -> dict[str, Any]:
     return {
         "phase": view.phase,
         "headline": view.headline,
-        "pods": [asdict(pod.state) | {"ranks": list(pod.global_ranks)} for pod in view.pods.values() if pod.state],
+        "pods": [to_builtins(pod.state) | {"ranks": list(pod.global_ranks)} for pod in view.pods.values() if pod.state],
         "master": master_json(master) if isinstance(master, Master) else None,
         "progress": training_json(view.training) | {"total": view.total, "eta": view.eta},
-        "checkpoint": asdict(view.checkpoint) if view.checkpoint else None,
-        "outcome": asdict(view.outcome) if view.outcome else None,
+        "checkpoint": to_builtins(view.checkpoint) if view.checkpoint else None,
+        "outcome": to_builtins(view.outcome) if view.outcome else None,
     }
 
 
 def master_json(master: Master) -> dict[str, Any]:
     """The answer of `kfjob master` for machines."""
-    return asdict(master)
+    told: dict[str, Any] = to_builtins(master)
+    return told
 
 
 ROUNDS = 5

@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kfjob.observe.lines import clean, glog, rfc3339
 from kfjob.observe.rendezvous import (
@@ -58,8 +60,7 @@ _SETTING = re.compile(r"(?:^|(.*?)\s)\s*(min_nodes|max_nodes|nproc_per_node|max_
 _DIGITS = re.compile(r"\d+")
 
 
-@dataclass(frozen=True, slots=True)
-class _Said:
+class _Said(Struct, frozen=True):
     """One line taken apart: who says what, and when."""
 
     family: str  # glog | bracketed | plain
@@ -81,8 +82,7 @@ class _Said:
         return self.family != "plain" or not self.lead or other.lead.startswith(self.lead)
 
 
-@dataclass(frozen=True, slots=True)
-class _Open:
+class _Open(Struct, frozen=True):
     """A block or launch message that is being read."""
 
     said: _Said
@@ -107,8 +107,7 @@ class _Open:
         return FIELDS.index(name) == newest + 1 and said.lead == self.said.lead
 
 
-@dataclass(frozen=True, slots=True)
-class AgentLog:
+class AgentLog(Struct, frozen=True):
     """How far the log of one container is read. Empty at its first line."""
 
     open: tuple[_Open, ...] = ()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, kw_only=True)
-class Limits:
+class Limits(Struct, frozen=True, kw_only=True):
     """What a job may take, in seconds and in restarts of a pod's container; None: as much as it likes."""
 
     deadline: int | None = None
@@ -15,8 +14,7 @@ class Limits:
     crashes: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class ObserveConfig:
+class ObserveConfig(Struct, frozen=True, kw_only=True):
     """The expectations that logs and pods are read against. Every field may be unknown: a folder of logs has no spec."""
 
     workers: tuple[str, ...] = ()

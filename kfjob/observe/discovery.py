@@ -12,7 +12,8 @@ Trainers in the manner of Megatron print from the last rank: where that was seen
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kfjob.observe.addresses import pod_of
 from kfjob.observe.config import ObserveConfig
@@ -35,8 +36,7 @@ _SURE = {
 _Found = tuple[PodView, ContainerLog, Said]
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _Asked(Struct, frozen=True):
     """One question: the pods with the log that counts of each, and what is known beside."""
 
     pods: Mapping[str, PodView]

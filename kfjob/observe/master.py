@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from kfjob.errors import Unanswered
 from kfjob.observe.words import counted
@@ -28,8 +29,7 @@ class Confidence(StrEnum):
     PREDICTED = "predicted"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class Evidence(Struct, frozen=True, kw_only=True):
     """The one line that an answer rests on; for a prediction the rule, in words."""
 
     kind: EvidenceKind
@@ -38,8 +38,7 @@ class Evidence:
     time: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Store:
+class Store(Struct, frozen=True, kw_only=True):
     """The host that the processes of a round meet at; `pod` is None when it belongs to no pod of the job."""
 
     address: str
@@ -47,8 +46,7 @@ class Store:
     pod: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Master:
+class Master(Struct, frozen=True, kw_only=True):
     """The pod that prints progress."""
 
     pod: str
@@ -76,8 +74,7 @@ class Master:
         return lines + list(self.notes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoMaster:
+class NoMaster(Struct, frozen=True, kw_only=True):
     """There is no evidence. What was looked at, and why it did not do."""
 
     pods: int

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kfjob.observe.lines import clean, rfc3339
 
@@ -16,8 +17,7 @@ MARKER = ".py:"
 """In every line of the trainer: `2026-11-21 07:10:48 I [train.py:18] …`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class Start(Struct, frozen=True, kw_only=True):
     """The first line of a run."""
 
     model: str
@@ -28,16 +28,14 @@ class Start:
     total_steps: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resume:
+class Resume(Struct, frozen=True, kw_only=True):
     """Where the run begins: a checkpoint, or nowhere (`name` is None)."""
 
     name: str | None
     path: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
+class Checkpoint(Struct, frozen=True, kw_only=True):
     """A checkpoint is complete."""
 
     name: str
@@ -45,8 +43,7 @@ class Checkpoint:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluation:
+class Evaluation(Struct, frozen=True, kw_only=True):
     """The loss on the validation slice."""
 
     step: int
@@ -54,8 +51,7 @@ class Evaluation:
     perplexity: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class Figures(Struct, frozen=True, kw_only=True):
     """The line after a progress line; `memory` in GiB, `mfu` a share. None: an older image, or a device that is not known."""
 
     step: int
@@ -66,16 +62,14 @@ class Figures:
     mfu: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Skipped:
+class Skipped(Struct, frozen=True, kw_only=True):
     """A step whose gradient was not applied. Every rank says so."""
 
     step: int
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RolledBack:
+class RolledBack(Struct, frozen=True, kw_only=True):
     """The run went back to a checkpoint at this step. Every rank says so."""
 
     step: int
@@ -83,39 +77,34 @@ class RolledBack:
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trace:
+class Trace(Struct, frozen=True, kw_only=True):
     """The profiler has written a file."""
 
     path: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Startup:
+class Startup(Struct, frozen=True, kw_only=True):
     """From process start to the first step, in parts."""
 
     seconds: float
     parts: tuple[tuple[str, float], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Damaged:
+class Damaged(Struct, frozen=True, kw_only=True):
     """A checkpoint that cannot be used."""
 
     name: str
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Differs:
+class Differs(Struct, frozen=True, kw_only=True):
     """The data is not that of the checkpoint."""
 
     name: str
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(Struct, frozen=True, kw_only=True):
     """How the run ended: `finished`, `stopped` or `failed`."""
 
     outcome: str

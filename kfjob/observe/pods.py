@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kfjob.events import LogLine, PodChanged, PodPhase
 from kfjob.observe.agent_log import AgentLog
@@ -14,8 +16,7 @@ from kfjob.observe.rendezvous import AgentEvent, Heard, LaunchConfig, Rendezvous
 REMEMBERED_CONTAINERS = 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class Said(Struct, frozen=True, kw_only=True):
     """A log line that is evidence: which one, when, and the how-manyeth line it was that came in."""
 
     text: str
@@ -31,8 +32,7 @@ class Said:
         return in_year_of(self.yearless, near)
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerLog:
+class ContainerLog(Struct, frozen=True):
     """How far one container's log is read, and its newest evidence."""
 
     id: str = ""
@@ -93,8 +93,7 @@ class ContainerLog:
         return self.result is not None or self.reading is not None
 
 
-@dataclass(frozen=True, slots=True)
-class PodView:
+class PodView(Struct, frozen=True):
     """A pod of the job. Known from its state, its log, or both."""
 
     name: str

@@ -10,16 +10,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from functools import cache, lru_cache
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kfjob.errors import Problem, SpecError
 from kfjob.observe.lines import clean, rfc3339
 from kfjob.spec.progress import pattern_fault
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class Reading(Struct, frozen=True, kw_only=True):
     """What one progress line says. None: it does not say."""
 
     format: str
@@ -38,8 +39,7 @@ class Reading:
     """False for a bare progress bar, which data preparation prints too: it counts only beside something better."""
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
+class Format(Struct, frozen=True):
     """How one trainer prints progress. `marker` "" is for patterns that hold no literal: they are tried on every line."""
 
     name: str
@@ -233,8 +233,7 @@ def custom(pattern: str) -> Format:
     return Format("custom", "", read)
 
 
-@dataclass(frozen=True, slots=True)
-class ProgressReader:
+class ProgressReader(Struct, frozen=True):
     """The formats that one job's lines are tried with, in order."""
 
     formats: tuple[Format, ...]

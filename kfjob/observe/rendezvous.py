@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 INTEGERS = ("restart_count", "master_port", "group_rank", "group_world_size")
 LISTS = ("local_ranks", "role_ranks", "global_ranks", "role_world_sizes", "global_world_sizes")
@@ -21,8 +22,7 @@ class Source(StrEnum):
     EVENT = "console event"  # --event-log-handler console, 2.9 and later
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RendezvousResult:
+class RendezvousResult(Struct, frozen=True, kw_only=True):
     """What one agent says it was given in one round. Agents of one round can disagree about `master_addr`, not about ranks.
 
     `restart_count` is this agent's own count: it must not be used to order rounds.
@@ -68,8 +68,7 @@ class Happening(StrEnum):
     FAILED = "failed"  # gave up
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentEvent:
+class AgentEvent(Struct, frozen=True, kw_only=True):
     """One happening, with the numbers its line holds."""
 
     kind: Happening
@@ -85,8 +84,7 @@ class AgentEvent:
     signal: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchConfig:
+class LaunchConfig(Struct, frozen=True, kw_only=True):
     """What the agent was started with (torch/distributed/launcher/api.py `launch_agent`), as far as observation needs it."""
 
     line: int = 0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kfjob.observe.lines import SECOND
 from kfjob.observe.pods import Said
@@ -13,8 +14,7 @@ TOGETHER = 15 * SECOND
 """Agents learn the result of one round within this time (they ask the store about once a second)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class Member(Struct, frozen=True, kw_only=True):
     """One pod in one round."""
 
     pod: str
@@ -23,8 +23,7 @@ class Member:
     said: Said
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
+class Round(Struct, frozen=True, kw_only=True):
     """One meeting of the agents, as far as its logs were read."""
 
     members: tuple[Member, ...]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from kfjob.events import Event, LogLine
 
@@ -11,8 +12,7 @@ KEPT = 64
 """Containers of one pod that are told apart; of more the newest."""
 
 
-@dataclass(slots=True)
-class Span:
+class Span(Struct):
     """One container's log. Times in nanoseconds since the epoch."""
 
     first: int
@@ -20,8 +20,7 @@ class Span:
     lines: int = 0
 
 
-@dataclass(slots=True)
-class Spans:
+class Spans(Struct):
     """By pod, then by container, in the order in which they were read."""
 
     of: dict[str, dict[str, Span]] = field(default_factory=lambda: defaultdict(dict))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kfjob.observe.lines import SECOND
 from kfjob.observe.milestones import Figures, RolledBack, Setback, Skipped
@@ -20,8 +22,7 @@ SMOOTHING = 0.9
 """Share of the past in the smoothed loss and in the time a step takes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(Struct, frozen=True):
     """One point of the loss curve."""
 
     step: int
@@ -32,8 +33,7 @@ class Point:
     speed: float | None = None  # as the line says it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
+class Training(Struct, frozen=True, kw_only=True):
     """Where training stands. None: no line has told."""
 
     format: str = ""

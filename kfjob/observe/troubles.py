@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kfjob.events import KubernetesEvent, PodPhase, WorkloadStatus
 from kfjob.observe.pods import PodView
@@ -16,8 +17,7 @@ KEPT_EVENTS = 100
 """Of the cluster's events that tell different things, the newest."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
+class Trouble(Struct, frozen=True):
     """A pod that waits or has failed, and Kubernetes' word for why."""
 
     pod: str

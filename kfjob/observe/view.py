@@ -6,8 +6,10 @@ A view is a value: it can be kept, compared and replayed. Its size does not grow
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from functools import cached_property
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kfjob.events import Event, JobChanged, JobPhase, KubernetesEvent, LogGap, LogLine, PodChanged, WorkloadStatus
 from kfjob.observe import milestones
@@ -54,8 +56,7 @@ _TOLD = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class News:
+class News(Struct, frozen=True):
     """Something worth a line of its own in a display."""
 
     time: int | None
@@ -64,8 +65,7 @@ class News:
     text: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobView:
+class JobView(Struct, frozen=True, kw_only=True, dict=True):
     """What is known of a job. Made by `reduce`; the empty one is `JobView(config=…)`."""
 
     config: ObserveConfig = field(default_factory=ObserveConfig)

@@ -97,7 +97,8 @@ def _setup(spec: TrainSpec, scheme: Scheme, world: int, local: int) -> Setup | N
     if scheme == "none" and world > 1:
         return None
     precision = "bf16" if spec.precision == "bf16-true" and scheme.startswith("zero") else spec.precision  # refused there
-    plain = spec.model_copy(update={"strategy": "fsdp", "sharding": "full", "precision": precision, "cpu_offload": False})
+    offloading = {"cpu_offload": False, "disk_offload": None}
+    plain = spec.model_copy(update={"strategy": "fsdp", "sharding": "full", "precision": precision, **offloading})
     setup = setup_of(plain, world_size=world, local_world_size=local)
     if setup is None:
         return None

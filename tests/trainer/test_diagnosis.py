@@ -57,6 +57,13 @@ def test_the_memory_table_has_every_strategy():
     assert len(rows["full"]) == 9  # the last table: a name and eight world sizes
 
 
+def test_strategies_are_compared_for_a_run_on_disk_too(tmp_path):
+    deepspeed = {"model": "llama-3-8b", "data": "-", "max_steps": 1, "strategy": "deepspeed", "zero_stage": 3}
+    table = list(memory(TrainSpec.model_validate(deepspeed | {"disk_offload": str(tmp_path)}), 16, 8))
+    assert table == [line.removesuffix("  <- this one") for line in memory(TrainSpec.model_validate(deepspeed), 16, 8)]
+    assert len(table) > 16
+
+
 def test_the_profilers_window_is_a_chrome_trace(workers, tiny, tmp_path):
     spec = tiny | {"strategy": "fsdp", "profile_from": 3, "profile_steps": 2, "profile_dir": str(tmp_path / "p")}
     workers.run("trained", {"spec": spec}, world_size=2)

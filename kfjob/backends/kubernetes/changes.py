@@ -8,8 +8,10 @@ policy, and what stands on the job alone: its queue, for example.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
+
+from msgspec import Struct
 
 from kfjob.backends.kubernetes.objects import Object
 from kfjob.backends.kubernetes.ownership import owned
@@ -22,8 +24,7 @@ IN_PLACE = ("metadata", "spec.pytorchReplicaSpecs.Worker.replicas", "spec.runPol
 """The limits of an elastic job are not among them: running agents keep the ones they were started with (PET_NNODES)."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Change:
+class Change(Struct, frozen=True, kw_only=True):
     """One path of a job's spec at which the live value is not the wanted one. None: it is not there."""
 
     path: str

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import random
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import MsgspecError, Struct, json
 
 from kfjob.backends.kubernetes.errors import Broken, is_passing, refusal, unreachable
 from kfjob.backends.kubernetes.requests import Request
@@ -24,8 +24,7 @@ PATIENCE_SECONDS = 300.0
 SHORT_SECONDS = 1.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Backoff:
+class Backoff(Struct, frozen=True, kw_only=True):
     """How long to wait before a repetition: doubling, and spread at random so that many clients do not come back at once."""
 
     first: float = 0.2
@@ -37,8 +36,7 @@ class Backoff:
         return min(self.most, self.first * 2.0 ** min(attempt - 1, 16)) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """A whole answer."""
 
     status: int
@@ -112,8 +110,8 @@ class Client:
         if not _is_success(outcome.status):
             raise refusal(request, outcome.status, outcome.body)
         try:
-            answer = json.loads(outcome.body)
-        except ValueError:
+            answer = json.decode(outcome.body)
+        except MsgspecError:
             answer = None
         if not isinstance(answer, dict):
             shown = outcome.body[:200].decode(errors="replace")

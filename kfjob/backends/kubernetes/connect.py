@@ -11,10 +11,11 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from kfjob.backends.kubernetes.client import Client
 from kfjob.backends.kubernetes.lean import parts
@@ -26,8 +27,7 @@ Load = Callable[[], tuple[Any, str, str]]
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Connection:
+class Connection(Struct, frozen=True, kw_only=True):
     """A client, and what the kubeconfig says beside."""
 
     client: Client

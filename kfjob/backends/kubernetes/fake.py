@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from kfjob.backends.kubernetes.errors import Broken
 from kfjob.backends.kubernetes.requests import Request
 from kfjob.backends.kubernetes.transport import Stream
 
 
-@dataclass
-class FakeStream:
+class FakeStream(Struct):
     """A scripted answer. A `Broken` among the pieces breaks the connection there."""
 
     status: int = 200

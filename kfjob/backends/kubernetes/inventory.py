@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from kfjob.backends.kubernetes.client import Client
 from kfjob.backends.kubernetes.requests import Request
@@ -27,8 +28,7 @@ AT_ONCE = 8
 Object = dict[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Right:
+class Right(Struct, frozen=True, kw_only=True):
     """One verb on one resource of a namespace."""
 
     verb: str

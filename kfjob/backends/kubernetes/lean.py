@@ -11,19 +11,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.metadata import version
 from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from msgspec import Struct
 
 _LAZY_SINCE = 36
 
 
-@dataclass(frozen=True)
-class Parts:
+class Parts(Struct, frozen=True):
     """What `connect` works with."""
 
     Configuration: Any
@@ -34,7 +34,7 @@ class Parts:
 @cache
 def parts() -> Parts:
     """Import them, once."""
-    if "kubernetes" in sys.modules or int(version("kubernetes").partition(".")[0]) >= _LAZY_SINCE:
+    if "kubernetes" in sys.modules or _version() >= _LAZY_SINCE:
         return _import()
     with _stand_ins():
         return _import()
@@ -48,15 +48,29 @@ def _import() -> Parts:
     return Parts(Configuration=Configuration, RESTClientObject=RESTClientObject, config=config)
 
 
+def _version() -> int:
+    """The major version, read and not asked for: `importlib.metadata` costs 10 ms."""
+    for folder in _folders():
+        with (folder / "client" / "__init__.py").open(encoding="utf-8") as file:
+            for line in file:
+                if line.startswith("__version__"):
+                    return int(line.partition("=")[2].strip(" \"'\n").partition(".")[0])
+    return _LAZY_SINCE
+
+
+def _folders() -> list[Path]:
+    spec = find_spec("kubernetes")
+    assert spec is not None  # it is a dependency  # noqa: S101
+    return [Path(folder) for folder in spec.submodule_search_locations or ()]
+
+
 @contextmanager
 def _stand_ins() -> Iterator[None]:
     """Packages that have the submodules of `kubernetes` and `kubernetes.client`, and run none of their code."""
-    spec = find_spec("kubernetes")
     later = [name for name in _LATER if name not in sys.modules]
-    assert spec is not None  # it is a dependency  # noqa: S101
     package, client = ModuleType("kubernetes"), ModuleType("kubernetes.client")
-    package.__path__ = list(spec.submodule_search_locations or ())
-    client.__path__ = [f"{folder}/client" for folder in package.__path__]
+    package.__path__ = [str(folder) for folder in _folders()]
+    client.__path__ = [str(folder / "client") for folder in _folders()]
     sys.modules |= {"kubernetes": package, "kubernetes.client": client} | {name: _Later(name) for name in later}
     try:
         from kubernetes.client.configuration import Configuration
@@ -86,8 +100,7 @@ class _Later(ModuleType):
         return _Use(self.__name__, name)  # imported by `from … import …`, long before it is called
 
 
-@dataclass(frozen=True)
-class _Use:
+class _Use(Struct, frozen=True):
     """One name of such a module, which is called."""
 
     module: str

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kfjob.backends import log_file
 from kfjob.backends.base import JobRef, LogRange
@@ -39,8 +40,7 @@ _KUBELET_SAYS = ("unable to retrieve container logs", "failed to try resolving s
 """How the kubelet begins what it writes into a log, without a time, when it cannot read it (v1.34 pkg/kubelet/kuberuntime)."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Raw:
+class _Raw(Struct, frozen=True):
     """A line as the kubelet sends it."""
 
     line: bytes

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kfjob.backends.kubernetes import requests
 from kfjob.backends.kubernetes.client import Client
@@ -25,8 +26,7 @@ _BESIDE = frozenset({"PodGroup", "HorizontalPodAutoscaler", "PodDisruptionBudget
 """Kinds that the operator makes one of for each job, under the job's name."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Owner:
+class Owner(Struct, frozen=True, kw_only=True):
     """What tells a job's events from those of others."""
 
     name: str

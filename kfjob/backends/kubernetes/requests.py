@@ -6,10 +6,12 @@ A request knows its meaning in Kubernetes' own terms (verb, resource), so that a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kfjob.spec import names
 
@@ -24,8 +26,7 @@ EVENTS_AT_ONCE = 500
 Query = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(Struct, frozen=True, kw_only=True):
     """One HTTP request."""
 
     method: str
@@ -45,8 +46,7 @@ class Request:
         return self.method != "POST"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class Selection(Struct, frozen=True, kw_only=True):
     """Objects of one kind: what a list and a watch are about."""
 
     resource: str

@@ -6,15 +6,15 @@ again its newest run is the one that ended last.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from kfjob.backends.kubernetes.objects import Object, container_status
 from kfjob.events import PodPhase
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True):
     """One run of a container, whose log can be read."""
 
     id: str  # the container's
@@ -30,8 +30,7 @@ class Then(Enum):
     END = "nothing will come any more"
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(Struct, frozen=True):
     """The run that was read last, and whether it was read to its end."""
 
     id: str
@@ -39,8 +38,7 @@ class Position:
     complete: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Next:
+class Next(Struct, frozen=True):
     """The run to read, and whether runs before it were missed."""
 
     run: Run

@@ -5,12 +5,13 @@ A `Feed` talks about one selection of objects, `joined` merges several feeds, `J
 
 from __future__ import annotations
 
-import json
 import queue
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import MsgspecError, Struct, json
+from msgspec.structs import replace
 
 from kfjob.backends.kubernetes.client import Client, Patience
 from kfjob.backends.kubernetes.errors import Broken, Expired, refusal
@@ -26,16 +27,14 @@ OBJECT_BYTES = 16 * 1024 * 1024
 """No event is larger: etcd takes objects of 1.5 MB."""
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(Struct, frozen=True):
     """Everything that there is now; what is not in it is gone."""
 
     resource: str
     items: list[Object]
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
+class Changed(Struct, frozen=True):
     """One object was added, changed or deleted."""
 
     resource: str
@@ -105,12 +104,12 @@ class Feed:
 
     def _event(self, request: Request, line: bytes) -> Iterator[Change]:
         try:
-            event = json.loads(line)
+            event = json.decode(line)
             kind, thing = event["type"], event["object"]
-        except (ValueError, KeyError, TypeError) as err:  # cut off in the middle of a line
+        except (MsgspecError, KeyError, TypeError) as err:  # cut off in the middle of a line
             raise Broken("the watch ended within an event", sent=True) from err
         if kind == "ERROR":
-            raise refusal(request, int(thing.get("code") or 500), json.dumps(thing).encode())
+            raise refusal(request, int(thing.get("code") or 500), json.encode(thing))
         self._version = thing["metadata"]["resourceVersion"]
         if kind != "BOOKMARK":
             yield Changed(self._selection.resource, thing, deleted=kind == "DELETED")

@@ -7,8 +7,9 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from kfjob.backends import folder
 from kfjob.backends.local.child import Child, Exits
@@ -135,7 +136,7 @@ class Agent:
         return folder.log_path(self._place, self._order.pod)
 
     def _change(self, **what: object) -> None:
-        self.state = replace(self.state, time=time.time_ns(), **what)  # type: ignore[arg-type]
+        self.state = replace(self.state, time=time.time_ns(), **what)
 
 
 def _name(number: int) -> str:

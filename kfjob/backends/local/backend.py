@@ -19,10 +19,11 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar
+
+from msgspec.structs import replace
 
 from kfjob.backends import folder, log_file
 from kfjob.backends.base import JobRef, LogRange

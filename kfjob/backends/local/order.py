@@ -5,19 +5,17 @@ The supervisor so needs neither pydantic nor the plan, and starts in the time of
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+
+from msgspec import Struct, json
 
 from kfjob.backends import folder
 
 ORDER = "order.json"
 
 
-@dataclass(frozen=True, kw_only=True)
-class AgentOrder:
+class AgentOrder(Struct, frozen=True, kw_only=True):
     """One agent: the pod that it stands for, and the process."""
 
     pod: str
@@ -25,8 +23,7 @@ class AgentOrder:
     env: Mapping[str, str]  # added to the supervisor's own
 
 
-@dataclass(frozen=True, kw_only=True)
-class EtcdOrder:
+class EtcdOrder(Struct, frozen=True, kw_only=True):
     """The job's own etcd."""
 
     pod: str
@@ -34,8 +31,7 @@ class EtcdOrder:
     port: int  # for clients, on loopback
 
 
-@dataclass(frozen=True, kw_only=True)
-class LaunchOrder:
+class LaunchOrder(Struct, frozen=True, kw_only=True):
     """All that runs for one launch, and what happens when it ends."""
 
     uid: str  # of the job
@@ -48,12 +44,9 @@ class LaunchOrder:
 
 def write(launch: Path, order: LaunchOrder) -> None:
     """Put the order into the launch folder."""
-    (launch / folder.RUN / ORDER).write_text(json.dumps(asdict(order), indent=1), encoding="utf-8")
+    (launch / folder.RUN / ORDER).write_bytes(json.format(json.encode(order), indent=1))
 
 
 def read(launch: Path) -> LaunchOrder:
     """The order in the launch folder."""
-    data: dict[str, Any] = json.loads((launch / folder.RUN / ORDER).read_text(encoding="utf-8"))
-    agents = tuple(AgentOrder(**agent | {"argv": tuple(agent["argv"])}) for agent in data.pop("agents"))
-    etcd = data.pop("etcd")
-    return LaunchOrder(**data, agents=agents, etcd=EtcdOrder(**etcd | {"argv": tuple(etcd["argv"])}) if etcd else None)
+    return json.decode((launch / folder.RUN / ORDER).read_bytes(), type=LaunchOrder)

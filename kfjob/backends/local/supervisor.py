@@ -13,9 +13,10 @@ import os
 import signal
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from kfjob.backends import folder
 from kfjob.backends.local import order as orders

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kfjob.events import JobPhase, PodPhase
 from kfjob.observe.diagnose.conditions import CONDITIONS, Case
@@ -22,8 +24,7 @@ EVIDENCE = 6
 _TELLING = {role: index for index, role in enumerate(Role)}
 
 
-@dataclass(frozen=True, slots=True)
-class _Judged:
+class _Judged(Struct, frozen=True):
     """A sighting, and what it means in this job."""
 
     sighting: Sighting

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kfjob.events import JobPhase, PodPhase
 from kfjob.observe.diagnose.rule import Subject
@@ -25,8 +26,7 @@ QUIET = 120 * SECOND
 Found = Iterator[Sighting]
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(Struct, frozen=True):
     """All that a condition may look at."""
 
     view: JobView

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from kfjob.observe.diagnose.rule import Role, Severity
 
 
-@dataclass(frozen=True, kw_only=True)
-class Finding:
+class Finding(Struct, frozen=True, kw_only=True):
     """One fault, wherever it was seen."""
 
     rule: str
@@ -29,8 +28,7 @@ class Finding:
     recovered: bool = False  # training went on after it
 
 
-@dataclass(frozen=True, kw_only=True)
-class Diagnosis:
+class Diagnosis(Struct, frozen=True, kw_only=True):
     """All findings, by time, told apart by what they mean."""
 
     headline: str  # the state of the job in one sentence

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 DISTINCT = 500
 """Warnings that are told apart; what comes on top is only counted."""
@@ -15,8 +16,7 @@ _LEADS = re.compile(
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+(?:[.,]\d+)*")
 
 
-@dataclass(slots=True)
-class Noted:
+class Noted(Struct):
     """One distinct warning."""
 
     text: str  # as it was first printed, without time and rank

@@ -6,8 +6,10 @@ The texts of a rule may name groups of its pattern in braces: `module {name} is 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
+
+from msgspec import Struct
 
 NOT_SAID = "(not said)"
 """What stands for a value that this form of the symptom does not tell."""
@@ -42,8 +44,7 @@ class Subject(StrEnum):
     VIEW = "view"  # the whole picture: `conditions.py` has a function of the rule's id
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rule:
+class Rule(Struct, frozen=True, kw_only=True, dict=True):
     """One known failure, or one known noise."""
 
     id: str
@@ -76,11 +77,10 @@ class Rule:
     link: str = ""
     """A document outside of kfjob that says more."""
 
-    regex: re.Pattern[str] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        """Compile the pattern once."""
-        object.__setattr__(self, "regex", re.compile(self.pattern))
+    @cached_property
+    def regex(self) -> re.Pattern[str]:
+        """The pattern."""
+        return re.compile(self.pattern)
 
     def search(self, text: str) -> dict[str, str] | None:
         """The groups of the pattern, if the text shows this symptom."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from kfjob.events import PodChanged
 from kfjob.observe.diagnose.rule import NOT_SAID, Rule, Subject
@@ -21,8 +22,7 @@ QUOTED = 400
 """Characters of a line that are quoted."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Sighting:
+class Sighting(Struct, kw_only=True):
     """One symptom at one place."""
 
     rule: Rule
@@ -46,8 +46,7 @@ class Sighting:
             self.values = {name: told.get(name, value) if value == NOT_SAID else value for name, value in self.values.items()}
 
 
-@dataclass(slots=True)
-class Track:
+class Track(Struct):
     """One symptom of one pod, however often it was seen."""
 
     rule: Rule
@@ -56,8 +55,7 @@ class Track:
     sightings: list[Sighting] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class PodTrace:
+class PodTrace(Struct):
     """What is kept of one pod."""
 
     container: str = ""

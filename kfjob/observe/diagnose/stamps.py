@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kfjob.observe.lines import glog, in_year_of, rfc3339
 
@@ -17,8 +18,7 @@ _WITHIN = 100
 """A time stands at the beginning of a line."""
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(Struct, frozen=True):
     """A time as well as it is known."""
 
     time: int | None = None

@@ -6,7 +6,8 @@ A process is known by what stands in front of its lines (`[rank1]: `, `[default0
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 HEADING = "Traceback (most recent call last):"
 _AGAIN = (
@@ -27,8 +28,7 @@ _FRAME = re.compile(r'\s*File "([^"]+)", line (\d+)')
 _FOREIGN = ("site-packages", "dist-packages", "/lib/python", "<frozen ")
 
 
-@dataclass(frozen=True, slots=True)
-class Raised:
+class Raised(Struct, frozen=True):
     """The end of a traceback."""
 
     kind: str  # the exception's class
@@ -40,8 +40,7 @@ class Raised:
     lead: str
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(Struct):
     again: bool
     thread: bool
     left: int = PATIENCE

@@ -9,12 +9,12 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from msgspec.structs import replace
 
 from kfjob.api import logs
 from kfjob.api.choice import LAST, Choice, ranks

@@ -6,11 +6,11 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kfjob.api import printer, remembered
 from kfjob.api.look import AT_ONCE, TAIL_LINES

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import string
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from kfjob.events import Event, JobChanged, JobPhase, KubernetesEvent, LogLine, PodChanged, PodPhase, WorkloadStatus
 from kfjob.observe.diagnose.coarse import suspicious

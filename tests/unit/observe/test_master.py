@@ -1,8 +1,7 @@
 """Master discovery: the ranking of evidence, addresses, what is dead, and honest answers where nothing is known."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from kfjob.errors import Unanswered
 from kfjob.events import Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
@@ -47,12 +46,12 @@ def progress(pod: str, second: float, step: int = 1, container: str = "") -> Log
 
 
 def pod(name: str, phase: PodPhase = PodPhase.RUNNING, **more: object) -> PodChanged:
-    return replace(PodChanged(pod=name, phase=phase), **more)  # type: ignore[arg-type]
+    return replace(PodChanged(pod=name, phase=phase), **more)
 
 
 def ask(*events: Event | list[LogLine], **config: object) -> Master | NoMaster:
     flat = [one for event in events for one in (event if isinstance(event, list) else [event])]
-    return fold(JobView(config=replace(ObserveConfig(), **config)), flat).master  # type: ignore[arg-type]
+    return fold(JobView(config=replace(ObserveConfig(), **config)), flat).master
 
 
 def found(*events: Event | list[LogLine], **config: object) -> Master:

@@ -2,11 +2,11 @@
 
 import itertools
 import math
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kfjob.events import JobChanged, JobPhase, LogGap, LogLine, PodChanged, PodPhase, Tick
 from kfjob.observe.config import ObserveConfig

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from kfjob.events import Event, JobPhase, PodPhase, Tick
 from kfjob.observe.config import Limits, ObserveConfig
@@ -47,6 +46,6 @@ def test_what_does_not_run_has_no_limits(phase: JobPhase):
 
 
 def test_nothing_is_said_of_what_is_not_known():
-    without_start = [replace(event, started=None) if event in script.STARTING[3:4] else event for event in script.STARTING]  # type: ignore[arg-type]
+    without_start = [replace(event, started=None) if event in script.STARTING[3:4] else event for event in script.STARTING]
     assert seen(*without_start, deadline=1) is None
     assert seen(*script.STARTING, stall=1) is None  # no line yet: a download or a compilation can take long
