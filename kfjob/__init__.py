@@ -15,9 +15,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kfjob.api.attach import attach as attach
     from kfjob.api.push_image import push_image as push_image
     from kfjob.api.run import Run as Run
-    from kfjob.api.run import attach as attach
     from kfjob.api.run import submit as submit
     from kfjob.errors import KfjobError as KfjobError
     from kfjob.events import JobPhase as JobPhase
@@ -44,7 +44,7 @@ _HOME = {
     "Run": "kfjob.api.run",
     "TrainSpec": "kfjob.spec.train",
     "Volume": "kfjob.spec.job",
-    "attach": "kfjob.api.run",
+    "attach": "kfjob.api.attach",
     "push_image": "kfjob.api.push_image",
     "submit": "kfjob.api.run",
 }

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,14 +112,20 @@ def find_kubeconfig_here(context: str | None = None) -> Kubeconfig | None:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    from kfjob.spec.yaml_text import parse
-
     try:
-        data, _ = parse(file.read_text(encoding="utf-8"), file=str(file))
+        return _parsed(file, file.stat().st_mtime_ns)
     except OSError as err:
         raise Unreachable(f"kubeconfig `{file}` cannot be read", cause=str(err)) from err
     except SpecError as err:
         raise Unreachable(f"kubeconfig `{file}` is not valid YAML", cause="\n".join(err.lines())) from err
+
+
+@lru_cache(maxsize=8)
+def _parsed(file: Path, _changed_ns: int) -> dict[str, Any]:
+    """Read once, however often a command asks."""
+    from kfjob.spec.yaml_text import parse
+
+    data, _ = parse(file.read_text(encoding="utf-8"), file=str(file))
     return data if isinstance(data, dict) else {}
 
 

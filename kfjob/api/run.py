@@ -1,4 +1,4 @@
-"""One job in one's hands: `submit` and `attach` give a Run, which answers questions about the job and ends it."""
+"""One job in one's hands: `submit` gives a Run, which answers questions about the job and ends it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kfjob.api import follow as following
 from kfjob.api import stop as stopping
 from kfjob.api import wait as waiting
 from kfjob.api.config import Settings, settings_here
-from kfjob.api.place import Notice, Place, place, place_of
+from kfjob.api.place import Notice, Place, place
 from kfjob.backends import folder
 from kfjob.backends.base import JobRef, LogRange
 from kfjob.errors import KfjobError, NotFound
@@ -274,47 +274,6 @@ def apply_loaded(loaded: Loaded, *, settings: Settings, notice: Notice = _silent
     live = at.get(plan.name)
     plan = _resolved(at, loaded, launch=live.launch)
     return Run(at, at.backend.apply(plan), expectations.of_plan(plan))
-
-
-def attach(
-    job: str,
-    *,
-    backend: str | None = None,
-    context: str | None = None,
-    namespace: str | None = None,
-    settings: Settings | None = None,
-    notice: Notice = _silent,
-) -> Run:
-    """Take an existing job in hand; one that was stopped, from the archive.
-
-    Raises:
-        NotFound: neither the backend nor the archive knows it.
-    """
-    at = place_of(job, settings or settings_here(backend=backend, context=context, namespace=namespace), notice=notice)
-    looked = time.monotonic()
-    try:
-        snapshot = at.look(job)
-    except NotFound as err:
-        return _from_archive(at, job, err, notice)
-    return Run(at, stopping.ref_of(at, snapshot), expectations.of_snapshot(snapshot), _attached=[(looked, snapshot)])
-
-
-def from_folder(path: Path, *, settings: Settings) -> Run:
-    """A Run over a folder of saved logs: what it can answer, it answers; there is nothing to stop or to wait for."""
-    kept = archive.Archived(path)
-    at = Place(settings, "local", "default")
-    snapshot = kept.snapshot()
-    return Run(at, stopping.ref_of(at, snapshot), expectations.of_snapshot(snapshot), kept)
-
-
-def _from_archive(at: Place, job: str, error: NotFound, notice: Notice) -> Run:
-    try:
-        left = archive.newest(archive.archive_root(at.settings), at.namespace, job)
-    except NotFound:
-        raise error from None
-    notice(f"`{job}` is gone, this is the archive of its last launch: {left}")
-    run = from_folder(left, settings=at.settings)
-    return replace(run, place=at)
 
 
 def _read(file: Path) -> Loaded:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import re
 import time as clock
-from calendar import timegm
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -201,7 +201,7 @@ def _date(seconds: int) -> bytes:
 @lru_cache(maxsize=64)
 def _seconds(date: bytes) -> int | None:
     try:
-        return timegm(clock.strptime(date.decode(), "%Y-%m-%dT%H:%M:%S"))
+        return int(datetime.fromisoformat(f"{date.decode()}+00:00").timestamp())
     except ValueError:
         return None
 

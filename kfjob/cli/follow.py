@@ -24,7 +24,7 @@ DETACHED = 130
 @where
 def watch(*, job: str, output: str, settings: Settings) -> int:
     """Follow a job: progress, pods, and what happens to it. Ctrl-C detaches, the job goes on."""
-    from kfjob.api.run import attach
+    from kfjob.api.attach import attach
 
     return follow(attach(job, settings=settings, notice=notice), output)
 
@@ -38,7 +38,7 @@ def wait(*, job: str, timeout: float | None, settings: Settings) -> int:
 
     Why a job has failed is said on stderr.
     """
-    from kfjob.api.run import attach
+    from kfjob.api.attach import attach
 
     run = attach(job, settings=settings, notice=notice)
     phase = run.wait(timeout=timeout)

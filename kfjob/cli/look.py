@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def open_run(job: str | None, folder: str | None, settings: Settings) -> Run:
     """The job that was named, or the folder of `--from`."""
-    from kfjob.api.run import attach, from_folder
+    from kfjob.api.attach import attach, from_folder
     from kfjob.errors import UsageError
 
     if folder is not None:

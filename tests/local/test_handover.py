@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from kfjob.api.attach import attach
 from kfjob.api.config import Settings
-from kfjob.api.run import attach
 from kfjob.observe.master import Confidence, Master
 from tests.local.conftest import Here
 

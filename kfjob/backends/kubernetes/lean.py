@@ -85,8 +85,8 @@ def _stand_ins() -> Iterator[None]:
             del sys.modules[name]
 
 
-_LATER = ("oauthlib", "oauthlib.oauth2", "requests_oauthlib", "requests", "requests.utils")
-"""What the package needs only to renew an OIDC token, or behind a proxy: 50 ms of imports."""
+_LATER = ("oauthlib", "oauthlib.oauth2", "requests_oauthlib", "requests", "requests.utils", "importlib.metadata")
+"""What the package needs only to renew an OIDC token, or behind a proxy, and urllib3 only for HTTP/2: 50 ms of imports."""
 
 
 class _Later(ModuleType):
