@@ -44,9 +44,13 @@ class Facts:
     volumes: tuple[Mapping[str, Any], ...]  # what a pod needs to have torch
     etcd_image: str
 
+    def kubeconfig_of(self, user: str, namespace: str) -> str:
+        """Of a `submitter` or `reader` (with the rights of that name in manifests/rbac, there), or of `nobody`."""
+        return _script("kubeconfig", "--user", user, "--namespace", namespace)
+
     def user(self, name: str, namespace: str) -> KubernetesBackend:
-        """As `submitter` (who has manifests/rbac in that namespace) or `nobody`."""
-        kubeconfig = _script("kubeconfig", "--user", name, "--namespace", namespace)
+        """As one of these."""
+        kubeconfig = self.kubeconfig_of(name, namespace)
         return KubernetesBackend.from_kubeconfig(kubeconfig=kubeconfig, namespace=namespace)
 
 

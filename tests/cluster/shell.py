@@ -19,10 +19,11 @@ class Shell:
 
     space: Space
     folder: Path
+    kubeconfig: str = ""  # "": all rights
 
     def __call__(self, *argv: str, code: int = 0) -> str:
         env = {key: value for key, value in os.environ.items() if not key.startswith("KFJOB_")}
-        env |= {"KUBECONFIG": self.space.facts.kubeconfig, "KFJOB_NAMESPACE": self.space.name}
+        env |= {"KUBECONFIG": self.kubeconfig or self.space.facts.kubeconfig, "KFJOB_NAMESPACE": self.space.name}
         env["KFJOB_STATE"] = str(self.folder / "state")
         command = [KFJOB, *argv]
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False, cwd=self.folder)

@@ -70,12 +70,12 @@ user_kubeconfig() { # USER NAMESPACE: writes a token kubeconfig and prints its p
   local user=$1 namespace=$2 account file=$STATE/kubeconfig-$1-$2
   kubectl get namespace "$namespace" >/dev/null 2>&1 || kubectl create namespace "$namespace" >/dev/null
   case $user in
-    submitter) account=kfjob-submitter
-      kubectl -n "$namespace" apply --server-side -f "$ROOT/manifests/rbac/submitter.yaml" >/dev/null ;;
+    submitter | reader) account=kfjob-$user
+      kubectl -n "$namespace" apply --server-side -f "$ROOT/manifests/rbac/$user.yaml" >/dev/null ;;
     nobody) account=kfjob-nobody
       kubectl -n "$namespace" create serviceaccount "$account" --dry-run=client -o yaml |
         kubectl apply --server-side -f - >/dev/null ;;
-    *) die "unknown user \`$user\`" "--user admin | submitter | nobody" ;;
+    *) die "unknown user \`$user\`" "--user admin | submitter | reader | nobody" ;;
   esac
   (umask 077 && kubeconfig "$account" "$namespace" \
     "token: $(kubectl -n "$namespace" create token "$account" --duration=24h)" >"$file")

@@ -138,7 +138,7 @@ cluster_kubeconfig() {
     case $1 in
       --user) user=${2:?--user needs a name}; shift 2 ;;
       --namespace) namespace=${2:?--namespace needs a name}; shift 2 ;;
-      *) die "unknown option \`$1\`" "scripts/cluster kubeconfig [--user admin|submitter|nobody] [--namespace NS]" ;;
+      *) die "unknown option \`$1\`" "scripts/cluster kubeconfig [--user admin|submitter|reader|nobody] [--namespace NS]" ;;
     esac
   done
   require_running

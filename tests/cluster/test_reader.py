@@ -1,0 +1,44 @@
+"""The command line of somebody who may see pods and read their logs, and nothing else (`manifests/rbac/reader.yaml`)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.cluster.facts import Space
+from tests.cluster.shell import Shell
+from tests.cluster.test_kubernetes_backend import until
+
+PRINTS = """
+import os, time
+print('up', flush=True)
+for step in range(1, 1000):
+    if os.environ['HOSTNAME'].endswith('-1'):
+        print(f'Batch {step} Loss: 1.50000, Speed: 2.50 samples/sec, lr: 0.000091', flush=True)
+    time.sleep(0.2)
+"""
+
+
+def test_who_may_see_pods_and_their_logs_finds_the_master(space: Space, name: str, tmp_path: Path):
+    job = {"name": name, "image": space.facts.image, "nodes": 2, "command": ["python3", "-c", PRINTS]}
+    (tmp_path / "job.yaml").write_text(json.dumps(job))
+    Shell(space, tmp_path)("submit", "job.yaml")
+    reader = Shell(space, tmp_path / "..", kubeconfig=space.facts.kubeconfig_of("reader", space.name))
+
+    assert reader("master", name, "--wait", "120", "-o", "name") == f"{name}-worker-1\n"
+    assert json.loads(reader("master", name, "--fresh", "-o", "json"))["evidence"]["kind"] == "progress line"
+    rows = reader("master", name, "--all")
+    assert f"\n*   {name}-worker-1" in rows
+    assert f"\n    {name}-worker-0" in rows
+
+    def status() -> dict[str, object]:
+        said: dict[str, object] = json.loads(reader("status", name, "-o", "json"))["progress"]
+        return said
+
+    first = int(str(status()["step"]))
+    until(lambda: int(str(status()["step"])) > first)
+    assert reader("logs", name, "--pod", f"{name}-worker-0", "-o", "raw") == "up\n"
+    assert "Batch" in reader("logs", name, "--master", "--tail", "1")
+    assert "kubectl auth can-i list pytorchjobs.kubeflow.org" in reader("list", code=4)
+    assert "kubectl auth can-i" in reader("stop", name, code=4)
+    assert name in Shell(space, tmp_path)("list")
