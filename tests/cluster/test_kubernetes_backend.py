@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from kfjob.backends.base import JobRef, LogRange
 from kfjob.backends.kubernetes import requests
@@ -145,7 +146,7 @@ class OtherGroup:
 
     def open(self, request: Request, *, read_timeout: float) -> Stream:
         return self._inner.open(
-            replace(request, path=request.path.replace("kubeflow.org", "other.org")), read_timeout=read_timeout
+            structs.replace(request, path=request.path.replace("kubeflow.org", "other.org")), read_timeout=read_timeout
         )
 
     def close(self) -> None:

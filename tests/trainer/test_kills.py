@@ -20,6 +20,7 @@ def run(program: str, *arguments: object, seconds: float = 500) -> list[dict[str
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=seconds)
     assert done.returncode == 0, done.stderr[-3000:]
     if kept := os.environ.get("KFJOB_TEST_LOGS"):
+        Path(kept).mkdir(parents=True, exist_ok=True)
         with (Path(kept) / f"{Path(program).stem}.jsonl").open("a") as file:
             file.write(done.stdout)
     return [json.loads(line) for line in done.stdout.splitlines()]
