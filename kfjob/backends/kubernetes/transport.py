@@ -112,7 +112,7 @@ class PooledTransport:
         from urllib3 import Timeout
 
         body = None if request.body is None else json.dumps(request.body).encode()
-        headers = {"Accept": "application/json", "User-Agent": "kfjob", **own}
+        headers = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": "kfjob", **own}
         if body is not None:
             headers["Content-Type"] = request.content_type
         try:
@@ -147,7 +147,7 @@ class _PooledStream:
 
     def chunks(self) -> Iterator[bytes]:
         try:
-            yield from self._response.stream(CHUNK_BYTES)
+            yield from self._response.stream(CHUNK_BYTES, decode_content=True)
         except Exception as err:
             raise broken(err) from err
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import socket
+import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -153,3 +156,44 @@ def test_a_closed_backend_does_nothing_more(tmp_path: Path):
         pass
     with pytest.raises(Unreachable):
         backend.get("llama", namespace="ml")
+
+
+@pytest.fixture(params=[False, True], ids=["whole", "damaged"])
+def compressing(request: pytest.FixtureRequest) -> Iterator[tuple[str, bool]]:
+    """An API server that compresses its lists, as the real one does above 128 KB, for who takes that."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = b'{"items": [%s]}' % b", ".join([b'{"kind": "Pod"}'] * 9000)
+            self.send_response(200)
+            if self.headers.get("Accept-Encoding") == "gzip":
+                self.send_header("Content-Encoding", "gzip")
+                body = gzip.compress(body)
+                body = body[:50] + bytes(20) + body[70:] if request.param else body
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            sent.append(len(body))
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            """Not on stderr."""
+
+    sent: list[int] = []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}", request.param
+    server.shutdown()
+    server.server_close()
+    assert max(sent) < 5000
+
+
+def test_a_list_may_come_compressed(tmp_path: Path, compressing: tuple[str, bool], monkeypatch: pytest.MonkeyPatch):
+    server, damaged = compressing
+    client = connect(kubeconfig=kubeconfig(tmp_path, server)).client
+    monkeypatch.setattr(client, "pause", lambda _: False)
+    if damaged:
+        with pytest.raises(Unreachable, match=r"incorrect|invalid|decode"):
+            client.call(requests.every_job("ml").listing())
+    else:
+        assert len(client.call(requests.every_job("ml").listing())["items"]) == 9000
+    client.close()
