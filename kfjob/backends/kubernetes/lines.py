@@ -65,13 +65,14 @@ class LineSplitter:
 
     def _line(self) -> tuple[bytes, int]:
         lost = self._length - self._size
-        newest = b"\r" + (self._drawing if self._drawing.strip() else self.drawn)
-        if self._returned and lost >= len(newest):
-            self._parts.append(newest)
-            lost -= len(newest)
+        if self._returned:
+            newest = b"\r" + (self._drawing if self._drawing.strip() else self.drawn)
+            if lost >= len(newest):
+                self._parts.append(newest)
+                lost -= len(newest)
+            self._returned, self._drawing, self.drawn = False, b"", b""
         line = b"".join(self._parts)
         self._parts, self._size, self._length = [], 0, 0
-        self._returned, self._drawing, self.drawn = False, b"", b""
         return line, lost
 
 
