@@ -71,7 +71,7 @@ class ContainerLog(Struct, frozen=True):
         reading = progress.read(event.text)
         if reading:
             said = Said(
-                text=event.text.rstrip().rpartition("\r")[2].strip(),
+                text=_newest(event.text, progress),
                 line=number,
                 order=order,
                 time=event.time or reading.written,
@@ -91,6 +91,11 @@ class ContainerLog(Struct, frozen=True):
     def tells(self) -> bool:
         """Whether it holds any evidence."""
         return self.result is not None or self.reading is not None
+
+
+def _newest(text: str, progress: ProgressReader) -> str:
+    """Of a bar that was drawn over and over in one line its newest state that is whole, else the line."""
+    return next((state for state in reversed(text.split("\r")) if progress.read(state)), text).strip()
 
 
 class PodView(Struct, frozen=True):

@@ -149,6 +149,8 @@ def test_of_a_bar_that_was_drawn_over_and_over_the_last_is_quoted():
     last = "12%|█   | 6/50 [00:01<00:09,  4.5it/s]"
     drawn = line("w-1", 9, f"\r 10%|█   | 5/50 [00:01<00:09,  4.5it/s]\r {last}\r")
     assert found(RUNNING, drawn).evidence.quote == last
+    cut = line("w-1", 9, f"{drawn.text}\r 14%|█   | 7/5")
+    assert found(RUNNING, cut).evidence.quote == last
 
 
 def test_master_addr_is_a_hint_when_rank_0_told_nothing():
