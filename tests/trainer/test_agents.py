@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from operator import itemgetter
 
 import pytest
 
@@ -54,8 +55,12 @@ def test_nodes_go_and_come(spec, workers, tmp_path, count):
     assert said["resumes"][0][1] is None
     assert all(re.fullmatch(r"step-\d{6}", name) for _, name in said["resumes"][1:])
     steps = max(step for _, step, _ in said["losses"])
-    alone = {"strategy": "none", "micro_batch_size": 8, "max_steps": steps, "schedule": "constant"}
-    (whole,) = workers.run("trained", {"spec": spec | alone})
+    alone = {"strategy": "none", "max_steps": steps, "schedule": "constant"}
+    (whole,) = workers.run("trained", {"spec": spec | alone | {"micro_batch_size": 8}})
+    (parts,) = workers.run("trained", {"spec": spec | alone | {"micro_batch_size": 4, "gradient_accumulation_steps": 2}})
     assert {step for _, step, _ in said["losses"]} == set(range(1, steps + 1))
-    for _, step, loss in said["losses"]:  # sums in another order drift apart: 9.5e-5 was seen at step 79
-        assert float.fromhex(loss) == pytest.approx(whole["losses"][str(step)], abs=5e-6 * step, rel=0)
+    drift = 0.0  # what the order of summing alone comes to: after 100 steps a hundredth, when the text is known by heart
+    for _, step, loss in sorted(said["losses"], key=itemgetter(1)):
+        expected = whole["losses"][str(step)]
+        drift = max(drift, abs(parts["losses"][str(step)] - expected))
+        assert float.fromhex(loss) == pytest.approx(expected, abs=1e-6 * step + drift, rel=0)
