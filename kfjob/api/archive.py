@@ -5,7 +5,6 @@ Also the reader of such a folder, of a folder of saved logs, and of the archive 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -34,8 +33,6 @@ from kfjob.events import (
     WorkloadStatus,
 )
 
-_STREAM = re.compile(r"^std(?:out|err) [FP] ")
-"""In the files that containerd writes on a node, between the time and the text."""
 AT_ONCE = 8
 """Logs that are fetched at the same time."""
 LAST_WORDS_SECONDS = 10.0
@@ -161,10 +158,8 @@ class Archived:
         elif wanted.previous:
             path = folder.previous_log(known)
         container_id = "" if wanted.previous else self._containers.get(pod, "")
-        foreign = not (self.place / folder.STATUS).exists()
         try:
-            for time, raw in log_file.read(path, wanted):
-                text = _STREAM.sub("", raw) if foreign and time is not None else raw
+            for time, text in log_file.read(path, wanted):
                 yield LogLine(pod=pod, text=text, time=time, container=wanted.container, container_id=container_id)
         except FileNotFoundError as err:
             raise NotFound(f"no log of container `{wanted.container}` of pod `{pod}` in `{self.place}`") from err

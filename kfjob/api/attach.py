@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from pathlib import Path
+from concurrent.futures import Future
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kfjob.api.config import Settings, settings_here
-from kfjob.api.place import Notice, Place, place_of
-from kfjob.backends.background import begun
+from kfjob.api.place import Notice, Place, place_of, silent
 from kfjob.errors import NotFound
+from kfjob.events import JobSnapshot
 
 if TYPE_CHECKING:
     from kfjob.api.run import Run
-
-
-def _silent(_text: str) -> None:
-    """Notices are for terminals."""
 
 
 def attach(
@@ -26,7 +24,7 @@ def attach(
     context: str | None = None,
     namespace: str | None = None,
     settings: Settings | None = None,
-    notice: Notice = _silent,
+    notice: Notice = silent,
 ) -> Run:
     """Take an existing job in hand; one that was stopped, from the archive.
 
@@ -36,7 +34,7 @@ def attach(
     at = place_of(job, settings or settings_here(backend=backend, context=context, namespace=namespace), notice=notice)
     assert at.backend  # opened by this thread, for two that import would wait for each other  # noqa: S101
     looked = time.monotonic()
-    answer = begun(lambda: at.look(job))
+    answer = _begun(at, job)
     from kfjob.api import expectations
     from kfjob.api.run import Run
     from kfjob.api.stop import ref_of
@@ -48,28 +46,27 @@ def attach(
     return Run(at, ref_of(at, snapshot), expectations.of_snapshot(snapshot), _attached=[(looked, snapshot)])
 
 
-def from_folder(path: Path, *, settings: Settings) -> Run:
-    """A Run over a folder of saved logs: what it can answer, it answers; there is nothing to stop or to wait for."""
-    return _kept(path, Place(settings, "local", "default"))
+def _begun(at: Place, job: str) -> Future[JobSnapshot]:
+    """The look at the job. Unlike a pool's, its thread does not keep a process that was interrupted from ending."""
+    answer: Future[JobSnapshot] = Future()
+
+    def look() -> None:
+        try:
+            answer.set_result(at.look(job))
+        except BaseException as err:  # noqa: BLE001 - it is raised where the answer is awaited
+            answer.set_exception(err)
+
+    threading.Thread(target=look, name="kfjob-look", daemon=True).start()
+    return answer
 
 
 def _from_archive(at: Place, job: str, error: NotFound, notice: Notice) -> Run:
     from kfjob.api import archive
+    from kfjob.api.run import from_folder
 
     try:
         left = archive.newest(archive.archive_root(at.settings), at.namespace, job)
     except NotFound:
         raise error from None
     notice(f"`{job}` is gone, this is the archive of its last launch: {left}")
-    return _kept(left, at)
-
-
-def _kept(path: Path, at: Place) -> Run:
-    from kfjob.api import expectations
-    from kfjob.api.archive import Archived
-    from kfjob.api.run import Run
-    from kfjob.api.stop import ref_of
-
-    kept = Archived(path)
-    snapshot = kept.snapshot()
-    return Run(at, ref_of(Place(at.settings, "local", "default"), snapshot), expectations.of_snapshot(snapshot), kept)
+    return replace(from_folder(left, settings=at.settings), place=at)

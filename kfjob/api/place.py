@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 Notice = Callable[[str], None]
 
 
+def silent(_text: str) -> None:
+    """Notices are for terminals."""
+
+
 @dataclass(frozen=True)
 class Place:
     """One backend and one namespace."""

@@ -1,4 +1,4 @@
-"""One job in one's hands: `submit` gives a Run, which answers questions about the job and ends it."""
+"""One job in one's hands: a Run, of `submit` or `attach`, which answers questions about the job and ends it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kfjob.api import follow as following
 from kfjob.api import stop as stopping
 from kfjob.api import wait as waiting
 from kfjob.api.config import Settings, settings_here
-from kfjob.api.place import Notice, Place, place
+from kfjob.api.place import Notice, Place, place, silent
 from kfjob.backends import folder
 from kfjob.backends.base import JobRef, LogRange
 from kfjob.errors import KfjobError, NotFound
@@ -33,10 +33,6 @@ if TYPE_CHECKING:  # specs and plans are pydantic's, which takes longer to impor
 
 STILL_FRESH = 0.5
 """Seconds for which the look that `attach` took answers the next question."""
-
-
-def _silent(_text: str) -> None:
-    """Notices are for terminals."""
 
 
 @dataclass(frozen=True)
@@ -226,7 +222,7 @@ def submit(
     settings: Settings | None = None,
     strict: bool = False,
     code: str | Path | None = None,
-    notice: Notice = _silent,
+    notice: Notice = silent,
 ) -> Run:
     """Start a job; `spec` is a JobSpec or the file of one. `notice` is told what lint warns of; with `strict` it is an error.
 
@@ -246,7 +242,7 @@ def submit(
     return submit_loaded(loaded, settings=replace(where, strict=where.strict or strict), code=put, notice=notice)
 
 
-def submit_loaded(loaded: Loaded, *, settings: Settings, code: Code | None = None, notice: Notice = _silent) -> Run:
+def submit_loaded(loaded: Loaded, *, settings: Settings, code: Code | None = None, notice: Notice = silent) -> Run:
     """`submit` for a spec that was read from a text, so that problems can be put to their place in it."""
     at, plan = _plan(loaded, settings, notice)
     if code:
@@ -254,7 +250,7 @@ def submit_loaded(loaded: Loaded, *, settings: Settings, code: Code | None = Non
         from kfjob.spec.source import Loaded
 
         spec = with_code(loaded.spec, plan, code, at, notice=notice)
-        at, plan = _plan(Loaded(spec, loaded.positions), settings, _silent)
+        at, plan = _plan(Loaded(spec, loaded.positions), settings, silent)
     from kfjob.api import pull_secret
     from kfjob.api.image_check import check_image
 
@@ -263,7 +259,7 @@ def submit_loaded(loaded: Loaded, *, settings: Settings, code: Code | None = Non
     return Run(at, at.backend.submit(plan), expectations.of_plan(plan))
 
 
-def apply_loaded(loaded: Loaded, *, settings: Settings, notice: Notice = _silent) -> Run:
+def apply_loaded(loaded: Loaded, *, settings: Settings, notice: Notice = silent) -> Run:
     """Change the live job to what the spec says, where that is possible in place. The launch stays the same.
 
     Raises:
@@ -274,6 +270,13 @@ def apply_loaded(loaded: Loaded, *, settings: Settings, notice: Notice = _silent
     live = at.get(plan.name)
     plan = _resolved(at, loaded, launch=live.launch)
     return Run(at, at.backend.apply(plan), expectations.of_plan(plan))
+
+
+def from_folder(path: Path, *, settings: Settings) -> Run:
+    """A Run over a folder of saved logs: what it can answer, it answers; there is nothing to stop or to wait for."""
+    kept, at = archive.Archived(path), Place(settings, "local", "default")
+    snapshot = kept.snapshot()
+    return Run(at, stopping.ref_of(at, snapshot), expectations.of_snapshot(snapshot), kept)
 
 
 def _read(file: Path) -> Loaded:

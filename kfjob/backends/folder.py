@@ -22,12 +22,7 @@ from msgspec import MsgspecError, json
 from msgspec.structs import replace
 
 from kfjob.errors import BackendError, NotFound
-from kfjob.events import (
-    TRAINING_CONTAINER,
-    JobSnapshot,
-    KubernetesEvent,
-    WorkloadStatus,
-)
+from kfjob.events import TRAINING_CONTAINER, JobSnapshot, KubernetesEvent, WorkloadStatus
 
 RUN = ".run"
 SPEC = "spec.json"

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
 def open_run(job: str | None, folder: str | None, settings: Settings) -> Run:
     """The job that was named, or the folder of `--from`."""
-    from kfjob.api.attach import attach, from_folder
+    from kfjob.api.attach import attach
     from kfjob.errors import UsageError
 
     if folder is not None:
+        from kfjob.api.run import from_folder
+
         return from_folder(Path(folder), settings=settings)
     if job is None:
         raise UsageError("no job was named", hint="`kfjob list` shows the jobs; `--from DIR` reads saved logs")

@@ -60,11 +60,11 @@ def master(
 def _remembered(job: str | None, settings: Settings) -> Master | None:
     """The answer of a moment ago, before anything else is asked."""
     from kfjob.api import remembered
-    from kfjob.api.place import place
+    from kfjob.api.place import place, silent
 
     if job is None:
         return None
-    known = remembered.recall(place(settings, notice=lambda _: None), job)
+    known = remembered.recall(place(settings, notice=silent), job)
     return known.master if known else None
 
 

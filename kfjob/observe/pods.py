@@ -70,12 +70,8 @@ class ContainerLog(Struct, frozen=True):
             log = log._hear(one, order)
         reading = progress.read(event.text)
         if reading:
-            said = Said(
-                text=_newest(event.text, progress),
-                line=number,
-                order=order,
-                time=event.time or reading.written,
-            )
+            time = event.time or reading.written
+            said = Said(text=_newest(event.text, progress), line=number, order=order, time=time)
             log = replace(log, reading=reading, reading_said=said, printed_as=log.result)
         return log, heard, reading
 
@@ -95,7 +91,9 @@ class ContainerLog(Struct, frozen=True):
 
 def _newest(text: str, progress: ProgressReader) -> str:
     """Of a bar that was drawn over and over in one line its newest state that is whole, else the line."""
-    return next((state for state in reversed(text.split("\r")) if progress.read(state)), text).strip()
+    if "\r" in text:
+        text = next((state for state in reversed(text.split("\r")) if progress.read(state)), text)
+    return text.strip()
 
 
 class PodView(Struct, frozen=True):

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -62,6 +64,13 @@ def facts() -> Facts:
         return Facts(kubeconfig=own, image=image, volumes=(), etcd_image=etcd)
     image = os.environ.get("KFJOB_TEST_IMAGE") or _script("image")
     return Facts(kubeconfig=_script("kubeconfig"), image=image, volumes=(TORCH,), etcd_image=ETCD_IMAGE)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline, pause = time.monotonic() + PATIENCE, threading.Event()
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        pause.wait(0.1)
 
 
 def needs_own_cluster(why: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -23,7 +22,7 @@ from kfjob.observe.config import ObserveConfig
 from kfjob.observe.prefilter import sieve_for
 from kfjob.observe.view import JobView, fold
 from kfjob.spec.job import Volume
-from tests.cluster.facts import PATIENCE, Space
+from tests.cluster.facts import PATIENCE, Space, until
 
 OBEDIENT = [
     "python3",
@@ -31,13 +30,6 @@ OBEDIENT = [
     "import signal\nsignal.signal(15, lambda *_: exit(0))\nprint('up', flush=True)\nwhile True: signal.pause()",
 ]
 STUBBORN = ["python3", "-c", "import time\nprint('up', flush=True)\ntime.sleep(600)"]  # PID 1 does not die of a SIGTERM
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline, pause = time.monotonic() + PATIENCE, threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        pause.wait(0.1)
 
 
 def runs(backend: KubernetesBackend, ref: JobRef) -> bool:

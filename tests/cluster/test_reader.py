@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
-from tests.cluster.facts import Space
+from tests.cluster.facts import Space, until
 from tests.cluster.shell import Shell
-from tests.cluster.test_kubernetes_backend import until
 
 PRINTS = """
 import os, time
@@ -22,8 +22,9 @@ for step in range(1, 1000):
 def test_who_may_see_pods_and_their_logs_finds_the_master(space: Space, name: str, tmp_path: Path):
     job = {"name": name, "image": space.facts.image, "nodes": 2, "command": ["python3", "-c", PRINTS]}
     (tmp_path / "job.yaml").write_text(json.dumps(job))
-    Shell(space, tmp_path)("submit", "job.yaml")
-    reader = Shell(space, tmp_path / "..", kubeconfig=space.facts.kubeconfig_of("reader", space.name))
+    submitter = Shell(space, tmp_path)
+    reader = replace(submitter, kubeconfig=space.facts.kubeconfig_of("reader", space.name))
+    submitter("submit", "job.yaml")
 
     assert reader("master", name, "--wait", "120", "-o", "name") == f"{name}-worker-1\n"
     assert json.loads(reader("master", name, "--fresh", "-o", "json"))["evidence"]["kind"] == "progress line"
@@ -41,4 +42,4 @@ def test_who_may_see_pods_and_their_logs_finds_the_master(space: Space, name: st
     assert "Batch" in reader("logs", name, "--master", "--tail", "1")
     assert "kubectl auth can-i list pytorchjobs.kubeflow.org" in reader("list", code=4)
     assert "kubectl auth can-i" in reader("stop", name, code=4)
-    assert name in Shell(space, tmp_path)("list")
+    assert name in submitter("list")

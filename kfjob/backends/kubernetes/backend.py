@@ -17,7 +17,7 @@ from kfjob.backends.kubernetes.connect import connect
 from kfjob.backends.kubernetes.errors import Broken, Conflict
 from kfjob.backends.kubernetes.inventory import Inventory
 from kfjob.backends.kubernetes.logs import PodLog
-from kfjob.backends.kubernetes.objects import Object, own_pods, owned, owner, snapshot, snapshot_of_pods
+from kfjob.backends.kubernetes.objects import Object, launch_of, own_pods, owned, owner, snapshot, snapshot_of_pods
 from kfjob.backends.kubernetes.requests import Selection
 from kfjob.backends.kubernetes.watch import Change, Feed, JobState, joined
 from kfjob.errors import AlreadyExists, BackendError, Forbidden, KfjobError, NotFound, Unreachable, WaitTimeout
@@ -276,7 +276,6 @@ def _job_first(objects: Sequence[Object]) -> tuple[Object, list[Object]]:
 
 def _ref(job: Object) -> JobRef:
     metadata = job["metadata"]
-    launch = (metadata.get("labels") or {}).get(names.LABEL_LAUNCH, "")
     return JobRef(
-        backend="kubernetes", namespace=metadata["namespace"], name=metadata["name"], uid=metadata["uid"], launch=launch
+        backend="kubernetes", namespace=metadata["namespace"], name=metadata["name"], uid=metadata["uid"], launch=launch_of(job)
     )

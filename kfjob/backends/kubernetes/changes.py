@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from kfjob.backends.kubernetes.objects import Object
+from kfjob.backends.kubernetes.objects import Object, launch_of
 from kfjob.backends.kubernetes.ownership import owned
 from kfjob.compile.pytorchjob import pytorchjob
 from kfjob.errors import Refused
@@ -55,8 +55,7 @@ def for_live(plan: JobPlan, live: Object) -> Object:
     Raises:
         Refused: the live job is not kfjob's.
     """
-    launch = (live["metadata"].get("labels") or {}).get(names.LABEL_LAUNCH)
-    if not launch:
+    if not (launch := launch_of(live)):
         hint = "change it with the tool that made it"
         raise Refused(f"job `{plan.name}` was not submitted by kfjob", hint=hint)
     elastic = live["spec"].get("elasticPolicy") or {}

@@ -70,7 +70,7 @@ def _stand_ins() -> Iterator[None]:
     later = [name for name in _LATER if name not in sys.modules]
     package, client = ModuleType("kubernetes"), ModuleType("kubernetes.client")
     package.__path__ = [str(folder) for folder in _folders()]
-    client.__path__ = [str(folder / "client") for folder in _folders()]
+    client.__path__ = [f"{folder}/client" for folder in package.__path__]
     sys.modules |= {"kubernetes": package, "kubernetes.client": client} | {name: _Later(name) for name in later}
     try:
         from kubernetes.client.configuration import Configuration

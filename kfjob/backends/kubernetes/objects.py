@@ -33,6 +33,11 @@ def parse_time(text: str | None) -> int | None:
     return int(at.timestamp()) * 1_000_000_000 + at.microsecond * 1000
 
 
+def launch_of(thing: Object) -> str:
+    """Which launch a job or what belongs to it is of, "" if kfjob did not submit it."""
+    return (thing["metadata"].get("labels") or {}).get(names.LABEL_LAUNCH) or ""
+
+
 def snapshot(job: Object, pods: list[Object] | None = None, *, now: int) -> JobSnapshot:
     """A job, and those of `pods` that are its own."""
     metadata = job["metadata"]
@@ -43,7 +48,7 @@ def snapshot(job: Object, pods: list[Object] | None = None, *, now: int) -> JobS
         job=job_changed(job, now=now),
         pods=own_pods(pods or (), metadata["uid"], now=now),
         uid=metadata["uid"],
-        launch=labels.get(names.LABEL_LAUNCH, ""),
+        launch=launch_of(job),
         image=_image(job),
         spec=annotations.get(names.ANNOTATION_SPEC),
         manifest=annotations.get(names.ANNOTATION_MANIFEST),
@@ -71,7 +76,7 @@ def snapshot_of_pods(name: str, namespace: str, pods: list[Object], *, now: int)
         ),
         pods=own,
         uid=owner(newest),
-        launch=(newest["metadata"].get("labels") or {}).get(names.LABEL_LAUNCH, ""),
+        launch=launch_of(newest),
     )
 
 
