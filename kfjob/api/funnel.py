@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from collections import deque
@@ -36,7 +37,7 @@ class Funnel(Generic[T]):
         self._closed = False
         self._open = 0
         self._lock = threading.Lock()
-        self._there_is = threading.Condition(self._lock)
+        self._there_is: queue.SimpleQueue[None] = queue.SimpleQueue()  # one, exactly while items wait
         self._there_is_room = threading.Condition(self._lock)
 
     def add(self, source: Iterable[T], name: str) -> None:
@@ -71,10 +72,16 @@ class Funnel(Generic[T]):
             self._there_is_room.notify_all()
 
     def _take(self, idle: float | None) -> deque[T | KfjobError | None]:
-        """All that waits; what comes first is waited for."""
-        with self._lock:
-            came_at_once = bool(self._waiting)
-            self._there_is.wait_for(lambda: self._waiting, idle)
+        """All that waits; what comes first is waited for, `idle` seconds at most.
+
+        Ctrl-C may come at any moment of it. A `Condition` that is waited for can then release its lock twice, and ends in a
+        RuntimeError in the place of the KeyboardInterrupt.
+        """
+        came_at_once = not self._there_is.empty()
+        try:
+            self._there_is.get(timeout=idle)
+        except queue.Empty:
+            return deque()
         if not came_at_once:
             time.sleep(GATHER_SECONDS)
         with self._lock:
@@ -103,4 +110,4 @@ class Funnel(Generic[T]):
             self._waiting.append(item)
             self._bytes += size
             if len(self._waiting) == 1:
-                self._there_is.notify()
+                self._there_is.put(None)

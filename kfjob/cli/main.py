@@ -124,6 +124,10 @@ def run(argv: list[str]) -> int:
         return err.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
+    except RuntimeError as err:
+        if not isinstance(err.__context__, KeyboardInterrupt):
+            raise
+        return INTERRUPTED  # while threads were waited for: a Condition so interrupted can release its lock twice
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the interpreter's last flush
         return 1

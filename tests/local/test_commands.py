@@ -132,10 +132,14 @@ def test_ctrl_c_in_a_terminal_detaches_and_the_job_goes_on(kfjob):
         start_new_session=True,
     )
     os.close(terminal)
-    seen = read_until(controller, "step ")
-    os.killpg(process.pid, signal.SIGINT)  # what a terminal sends to all of its foreground group
-    seen += read_until(controller, "ends it")
-    assert process.wait(timeout=30) == 130
+    try:
+        seen = read_until(controller, "step ")
+        os.killpg(process.pid, signal.SIGINT)  # what a terminal sends to all of its foreground group
+        seen += read_until(controller, "ends it")
+        assert process.wait(timeout=30) == 130
+    finally:
+        process.kill()
+        process.wait()
     os.close(controller)
     assert "detached: `kept` goes on" in seen
     before = len(kfjob("logs", "kept").splitlines())
@@ -149,7 +153,10 @@ def read_until(terminal: int, text: str) -> str:
     deadline = time.monotonic() + 60
     while text.encode() not in seen:
         assert time.monotonic() < deadline, seen.decode(errors="replace")
-        seen += os.read(terminal, 65536)
+        try:
+            seen += os.read(terminal, 65536)
+        except OSError as err:  # nobody writes to it any more
+            raise AssertionError(f"it has ended without `{text}`: {seen.decode(errors='replace')}") from err
     return seen.decode(errors="replace")
 
 

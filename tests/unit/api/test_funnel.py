@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import linecache
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import count, islice, takewhile
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -71,6 +75,40 @@ def test_faults_of_a_source_reach_the_reader_and_what_is_not_found_does_not():
     funnel.add(broken(), "broken")
     with pytest.raises(KfjobError, match="reading a stream failed"):
         list(funnel.items())
+
+
+def test_ctrl_c_is_a_keyboard_interrupt_wherever_it_comes_while_the_reader_waits():
+    """A signal's handler runs between two lines, in the libraries' too; not at the end of a `with`, where no line begins."""
+
+    def interrupted_at(line: int) -> bool:
+        lines, go_on = count(1), threading.Event()
+
+        def trace(frame: FrameType, event: str, _arg: object) -> Callable[..., Any] | None:
+            here = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+            if event == "line" and not here.lstrip().startswith("with ") and next(lines) == line:
+                raise KeyboardInterrupt
+            return trace
+
+        def source() -> Iterator[int]:
+            go_on.wait(20)
+            yield 7
+
+        funnel: Funnel[int] = Funnel()
+        funnel.add(source(), "slow")
+        threading.Timer(0.005, go_on.set).start()
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            next(item for item in funnel.items() if item is not None)
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.settrace(before)
+            funnel.close()  # nobody holds its lock
+        return False
+
+    reached = sum(1 for _ in takewhile(interrupted_at, count(1)))
+    assert reached > 10
 
 
 def test_closing_ends_threads_that_wait_for_room():
