@@ -117,13 +117,11 @@ def run(argv: list[str]) -> int:
             raise
         click.echo(str(err), err=True)
         return err.exit_code
-    except click.exceptions.Abort:
+    except (click.exceptions.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except click.ClickException as err:
         _show_usage(err)
         return err.exit_code
-    except KeyboardInterrupt:
-        return INTERRUPTED
     except RuntimeError as err:
         if not isinstance(err.__context__, KeyboardInterrupt):
             raise
