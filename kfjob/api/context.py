@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from kfjob.api.config import Settings
 from kfjob.backends.base import Backend
-from kfjob.errors import SpecError, Unreachable
+from kfjob.errors import Unreachable
 
 if TYPE_CHECKING:
     from kfjob.plan import BackendName, Context
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
-@dataclass(frozen=True)
-class Kubeconfig:
+class Kubeconfig(Struct, frozen=True):
     """The little of a kubeconfig that is needed without talking to the cluster."""
 
     context: str
@@ -92,7 +92,7 @@ def find_kubeconfig(environ: Mapping[str, str], context: str | None = None) -> K
     """The context in force, as kubectl finds it: the first file that names one; in a pod, its service account.
 
     Raises:
-        SpecError: a kubeconfig is not YAML.
+        Unreachable: a kubeconfig cannot be read, or is not YAML.
     """
     files = [Path(p) for p in environ.get("KUBECONFIG", "").split(os.pathsep) if p] or [Path("~/.kube/config").expanduser()]
     documents = [document for file in files if file.is_file() for document in [_read(file)] if document]
@@ -116,16 +116,18 @@ def _read(file: Path) -> dict[str, Any]:
         return _parsed(file, file.stat().st_mtime_ns)
     except OSError as err:
         raise Unreachable(f"kubeconfig `{file}` cannot be read", cause=str(err)) from err
-    except SpecError as err:
-        raise Unreachable(f"kubeconfig `{file}` is not valid YAML", cause="\n".join(err.lines())) from err
 
 
 @lru_cache(maxsize=8)
 def _parsed(file: Path, _changed_ns: int) -> dict[str, Any]:
     """Read once, however often a command asks."""
-    from kfjob.spec.yaml_text import parse
+    import yaml
 
-    data, _ = parse(file.read_text(encoding="utf-8"), file=str(file))
+    try:
+        with file.open(encoding="utf-8") as text:
+            data = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
+    except (yaml.YAMLError, ValueError) as err:
+        raise Unreachable(f"kubeconfig `{file}` is not valid YAML", cause=str(err)) from err
     return data if isinstance(data, dict) else {}
 
 

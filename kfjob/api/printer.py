@@ -10,7 +10,8 @@ import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from kfjob.api.archive import Reader
 from kfjob.api.look import AT_ONCE, TAIL_LINES, read_pod, read_tail, up_to_now, with_head
@@ -36,8 +37,7 @@ def find(reader: Reader, ref: JobRef, snapshot: JobSnapshot, config: ObserveConf
     return _Search(reader, ref, snapshot, fold(JobView(config=config), (snapshot.job, *snapshot.pods))).run()
 
 
-@dataclass
-class _Search:
+class _Search(Struct):
     reader: Reader
     ref: JobRef
     snapshot: JobSnapshot

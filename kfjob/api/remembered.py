@@ -12,11 +12,10 @@ import json
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from msgspec import MsgspecError, convert, to_builtins
+from msgspec import MsgspecError, Struct, convert, to_builtins
 from msgspec.structs import replace
 
 from kfjob.api.place import Place, cluster_of
@@ -33,8 +32,7 @@ LASTS_WITH_ETCD = 30 * SECOND
 FORGOTTEN = 24 * 3600 * SECOND
 
 
-@dataclass(frozen=True)
-class Known:
+class Known(Struct, frozen=True):
     """An answer that still holds, and the job's uid."""
 
     uid: str

@@ -17,7 +17,7 @@ from kfjob.backends.kubernetes.connect import connect
 from kfjob.backends.kubernetes.errors import Broken, Conflict
 from kfjob.backends.kubernetes.inventory import Inventory
 from kfjob.backends.kubernetes.logs import PodLog
-from kfjob.backends.kubernetes.objects import Object, launch_of, own_pods, owned, owner, snapshot, snapshot_of_pods
+from kfjob.backends.kubernetes.objects import Object, PodList, launch_of, own_pods, owned, owner, snapshot, snapshot_of_pods
 from kfjob.backends.kubernetes.requests import Selection
 from kfjob.backends.kubernetes.watch import Change, Feed, JobState, joined
 from kfjob.errors import AlreadyExists, BackendError, Forbidden, KfjobError, NotFound, Unreachable, WaitTimeout
@@ -147,7 +147,8 @@ class KubernetesBackend:
         return uid, own_pods(found, uid, now=time.time_ns())
 
     def _pods_of(self, name: str, namespace: str) -> builtins.list[Object]:
-        found: builtins.list[Object] = self._client.call(requests.of_job("pods", namespace, name).listing()).get("items") or []
+        listing = requests.of_job("pods", namespace, name).listing()
+        found: builtins.list[Object] = self._client.call(listing, shape=PodList).get("items") or []
         return found
 
     def list(self, *, namespace: str) -> list[JobSnapshot]:

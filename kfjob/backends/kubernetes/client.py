@@ -54,8 +54,8 @@ class Client:
         self._transport = transport
         self._closed = threading.Event()
 
-    def call(self, request: Request) -> dict[str, Any]:
-        """The answer to `request`, as the API's JSON.
+    def call(self, request: Request, *, shape: Any = dict[str, Any]) -> dict[str, Any]:
+        """The answer to `request`, as the API's JSON; of a `shape` (a TypedDict) with no more than it names.
 
         Raises:
             KfjobError: any of those that `errors` makes; `Unreachable` within 10 s.
@@ -67,7 +67,7 @@ class Client:
             late = time.monotonic() - started > CONTACT_SECONDS / 2
             delay = repeat_after(request, outcome, attempt, self.backoff)
             if delay is None or late or not self.pause(delay):
-                return self._conclude(request, outcome)
+                return self._conclude(request, outcome, shape)
             attempt += 1
 
     def open(self, request: Request, *, read_timeout: float) -> Stream:
@@ -104,18 +104,16 @@ class Client:
         except Broken as lost:
             return lost
 
-    def _conclude(self, request: Request, outcome: Reply | Broken) -> dict[str, Any]:
+    def _conclude(self, request: Request, outcome: Reply | Broken, shape: Any) -> dict[str, Any]:
         if isinstance(outcome, Broken):
             raise unreachable(outcome, self.host) from outcome
         if not _is_success(outcome.status):
             raise refusal(request, outcome.status, outcome.body)
         try:
-            answer = json.decode(outcome.body)
-        except MsgspecError:
-            answer = None
-        if not isinstance(answer, dict):
+            answer: dict[str, Any] = json.decode(outcome.body, type=shape)
+        except MsgspecError as err:
             shown = outcome.body[:200].decode(errors="replace")
-            raise BackendError(f"`{self.host}` does not answer as a Kubernetes API server does", cause=shown)
+            raise BackendError(f"`{self.host}` does not answer as a Kubernetes API server does", cause=shown) from err
         return answer
 
 

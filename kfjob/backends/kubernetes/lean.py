@@ -8,6 +8,7 @@ models when they are used.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -72,6 +73,8 @@ def _stand_ins() -> Iterator[None]:
     package.__path__ = [str(folder) for folder in _folders()]
     client.__path__ = [f"{folder}/client" for folder in package.__path__]
     sys.modules |= {"kubernetes": package, "kubernetes.client": client} | {name: _Later(name) for name in later}
+    if "multiprocessing" in later:  # all that is asked of it, for a number that `connect` replaces
+        sys.modules["multiprocessing"].cpu_count = os.cpu_count  # type: ignore[attr-defined]
     try:
         from kubernetes.client.configuration import Configuration
 
@@ -85,8 +88,14 @@ def _stand_ins() -> Iterator[None]:
             del sys.modules[name]
 
 
-_LATER = ("oauthlib", "oauthlib.oauth2", "requests_oauthlib", "requests", "requests.utils", "importlib.metadata")
-"""What the package needs only to renew an OIDC token, or behind a proxy, and urllib3 only for HTTP/2: 50 ms of imports."""
+_LATER = (
+    *("oauthlib", "oauthlib.oauth2", "requests_oauthlib"),  # to renew an OIDC token
+    *("requests", "requests.utils"),  # behind a proxy
+    "importlib.metadata",  # urllib3, for HTTP/2
+    "certifi",  # where the kubeconfig names no authority
+    "multiprocessing",
+)
+"""What is needed seldom or never: 50 ms of imports."""
 
 
 class _Later(ModuleType):

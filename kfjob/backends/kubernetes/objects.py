@@ -8,12 +8,49 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
+from typing import Any, TypedDict
 
 from kfjob.events import TRAINING_CONTAINER, JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
 from kfjob.spec import names
 
 Object = dict[str, Any]
+
+
+class _Metadata(TypedDict, total=False):
+    name: Any
+    uid: Any
+    labels: Any
+    ownerReferences: Any
+    creationTimestamp: Any
+    deletionTimestamp: Any
+
+
+class _Spec(TypedDict, total=False):
+    nodeName: Any
+
+
+class _Status(TypedDict, total=False):
+    phase: Any
+    reason: Any
+    message: Any
+    hostIP: Any
+    podIP: Any
+    conditions: Any
+    containerStatuses: Any
+    initContainerStatuses: Any
+
+
+class _Pod(TypedDict, total=False):
+    metadata: _Metadata
+    spec: _Spec
+    status: _Status
+
+
+class PodList(TypedDict, total=False):
+    """Of a list of pods as much as `pod_changed`, `owner` and `launch_of` read: a third of it, and decoded in as much time."""
+
+    items: list[_Pod] | None
+
 
 _PHASES = {
     "Created": JobPhase.PENDING,
