@@ -117,29 +117,30 @@ class Outcome(Struct, frozen=True, kw_only=True):
 Setback = Skipped | RolledBack
 Milestone = Start | Resume | Checkpoint | Evaluation | Figures | Setback | Trace | Startup | Damaged | Differs | Outcome
 
+# texts, which `re` compiles when a line may be of such a kind: only jobs of our own trainer have them
 _N = r"[-+]?(?:\d+(?:\.\d+)?(?:e[-+]?\d+)?|nan|inf)"
-_LINE = re.compile(
+_LINE = (
     r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) [DIWEC] \[\w+\.py:\d+\] "
     r"((Start|Startup|Resume|Checkpoint|Evaluation|Step|Trace|Data|Outcome) .*)$"
 )
-_START = re.compile(
+_START = (
     r"Start (?P<model>.+) with (?P<parameters>\d+) parameters, strategy (?P<strategy>.+), world size (?P<world_size>\d+), "
     r"global batch (?P<global_batch>\d+) samples, (?P<total_steps>\d+) steps"
 )
-_CHECKPOINT = re.compile(rf"Checkpoint (\S+) in ({_N}) s (.+)")
-_EVALUATION = re.compile(rf"Evaluation step (\d+) loss ({_N}), perplexity ({_N})")
-_FIGURES = re.compile(
+_CHECKPOINT = rf"Checkpoint (\S+) in ({_N}) s (.+)"
+_EVALUATION = rf"Evaluation step (\d+) loss ({_N}), perplexity ({_N})"
+_FIGURES = (
     rf"Step (\d+) tokens/s: ({_N}), grad norm: ({_N}), peak memory: ({_N}) GiB"
     rf"(?:, tokens/s/device: ({_N}))?(?:, MFU: ({_N}) %)?"
 )
-_SKIPPED = re.compile(r"Step (\d+) skipped: (.*)")
-_ROLLED_BACK = re.compile(r"Step (\d+) rolled back to (\S+): (.*)")
-_TRACE = re.compile(r"Trace (?!not written)(.+)")
-_STARTUP = re.compile(rf"Startup ({_N}) s: (.+)")
-_PART = re.compile(rf"([^,]+?) ({_N})(?:, |$)")
-_DAMAGED = re.compile(r"Checkpoint (\S+) is damaged: (.*)")
-_DIFFERS = re.compile(r"Data differs from what (\S+) was trained on: (.*)")
-_OUTCOME = re.compile(rf"Outcome (\w+) step (none|\d+) loss (none|{_N}) checkpoint (\S+)(?: reason (\".*\"))?$")
+_SKIPPED = r"Step (\d+) skipped: (.*)"
+_ROLLED_BACK = r"Step (\d+) rolled back to (\S+): (.*)"
+_TRACE = r"Trace (?!not written)(.+)"
+_STARTUP = rf"Startup ({_N}) s: (.+)"
+_PART = rf"([^,]+?) ({_N})(?:, |$)"
+_DAMAGED = r"Checkpoint (\S+) is damaged: (.*)"
+_DIFFERS = r"Data differs from what (\S+) was trained on: (.*)"
+_OUTCOME = rf"Outcome (\w+) step (none|\d+) loss (none|{_N}) checkpoint (\S+)(?: reason (\".*\"))?$"
 
 
 def read(text: str) -> tuple[Milestone, int | None] | None:
@@ -147,7 +148,7 @@ def read(text: str) -> tuple[Milestone, int | None] | None:
     if MARKER not in text:
         return None
     plain, _ = clean(text)
-    if not (found := _LINE.search(plain)):
+    if not (found := re.search(_LINE, plain)):
         return None
     milestone = _milestone(found[3], found[2])
     return (milestone, rfc3339(found[1])) if milestone else None
@@ -169,7 +170,7 @@ def _milestone(verb: str, message: str) -> Milestone | None:
 
 
 def _start(message: str) -> Start | None:
-    if not (found := _START.match(message)):
+    if not (found := re.match(_START, message)):
         return None
     numbers = {name: int(found[name]) for name in ("parameters", "world_size", "global_batch", "total_steps")}
     return Start(model=found["model"], strategy=found["strategy"], **numbers)
@@ -181,23 +182,23 @@ def _resume(message: str) -> Resume:
 
 
 def _checkpoint(message: str) -> Checkpoint | Damaged | None:
-    if found := _DAMAGED.match(message):
+    if found := re.match(_DAMAGED, message):
         return Damaged(name=found[1], why=found[2])
-    found = _CHECKPOINT.match(message)
+    found = re.match(_CHECKPOINT, message)
     return Checkpoint(name=found[1], seconds=float(found[2]), path=found[3]) if found else None
 
 
 def _evaluation(message: str) -> Evaluation | None:
-    found = _EVALUATION.match(message)
+    found = re.match(_EVALUATION, message)
     return Evaluation(step=int(found[1]), loss=float(found[2]), perplexity=float(found[3])) if found else None
 
 
 def _step(message: str) -> Figures | Setback | None:
-    if found := _FIGURES.match(message):
+    if found := re.match(_FIGURES, message):
         return _figures(found)
-    if found := _SKIPPED.match(message):
+    if found := re.match(_SKIPPED, message):
         return Skipped(step=int(found[1]), why=found[2])
-    if found := _ROLLED_BACK.match(message):
+    if found := re.match(_ROLLED_BACK, message):
         return RolledBack(step=int(found[1]), name=found[2], why=found[3])
     return None
 
@@ -215,21 +216,21 @@ def _figures(found: re.Match[str]) -> Figures:
 
 
 def _startup(message: str) -> Startup | None:
-    if not (found := _STARTUP.match(message)):
+    if not (found := re.match(_STARTUP, message)):
         return None
-    return Startup(seconds=float(found[1]), parts=tuple((name, float(part)) for name, part in _PART.findall(found[2])))
+    return Startup(seconds=float(found[1]), parts=tuple((name, float(part)) for name, part in re.findall(_PART, found[2])))
 
 
 def _trace(message: str) -> Trace | None:
-    return Trace(path=found[1]) if (found := _TRACE.match(message)) else None
+    return Trace(path=found[1]) if (found := re.match(_TRACE, message)) else None
 
 
 def _differs(message: str) -> Differs | None:
-    return Differs(name=found[1], why=found[2]) if (found := _DIFFERS.match(message)) else None
+    return Differs(name=found[1], why=found[2]) if (found := re.match(_DIFFERS, message)) else None
 
 
 def _outcome(message: str) -> Outcome | None:
-    if not (found := _OUTCOME.match(message)):
+    if not (found := re.match(_OUTCOME, message)):
         return None
     outcome, step, loss, checkpoint, reason = found.groups()
     return Outcome(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from functools import cache, lru_cache
+from functools import lru_cache
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -85,64 +85,61 @@ def _reading(
 
 def _by_pattern(name: str, marker: str, pattern: str, *, unit: str = "", per_epoch: bool = False) -> Format:
     """A format that one regular expression takes apart; `@` in it stands for a number."""
-
-    @cache
-    def compiled() -> re.Pattern[str]:  # when a line may be of this format: most jobs print one, and compiling all takes long
-        return re.compile(pattern.replace("@", _NUMBER))
+    whole = pattern.replace("@", _NUMBER)
 
     def read(text: str) -> Reading | None:
-        found = compiled().search(text)
+        found = re.search(whole, text)  # compiled when a line may be of this format: most jobs print one, all would take long
         return _reading(name, found.groupdict(), unit=unit, per_epoch=per_epoch) if found else None
 
     return Format(name, marker, read)
 
 
-_PAIR = re.compile(rf"'(\w+)': '?({_NUMBER})'?")
+_PAIR = rf"'(\w+)': '?({_NUMBER})'?"
 
 
 def _hugging_face(text: str) -> Reading | None:
     """`{'loss': 2.1, 'grad_norm': 1.0, 'learning_rate': 5e-05, 'epoch': 0.1}`; transformers 5 puts the numbers in quotes."""
-    said = dict(_PAIR.findall(text[text.index("'loss'") - 1 :])) if "{'loss'" in text else {}
+    said = dict(re.findall(_PAIR, text[text.index("'loss'") - 1 :])) if "{'loss'" in text else {}
     if "loss" not in said or not said.keys() & {"epoch", "learning_rate"}:
         return None
     return _reading("hugging-face", said | {"lr": said.get("learning_rate")})
 
 
-_MEGATRON = re.compile(rf"(?:\[{_WHEN}[^\]]*\] )?iteration\s+(?P<step>\d+)/\s*(?P<total>\d+) \|(?P<rest>.*)")
-_MEGATRON_PAIR = re.compile(rf"\s([a-z][\w ()-]*?):?\s+({_NUMBER}) \|")
+_MEGATRON = rf"(?:\[{_WHEN}[^\]]*\] )?iteration\s+(?P<step>\d+)/\s*(?P<total>\d+) \|(?P<rest>.*)"
+_MEGATRON_PAIR = rf"\s([a-z][\w ()-]*?):?\s+({_NUMBER}) \|"
 
 
 def _megatron(text: str) -> Reading | None:
     """Megatron-LM (megatron/training/training.py `training_log`), printed by the last rank; speed is from batch and time."""
-    if not (found := _MEGATRON.search(text)):
+    if not (found := re.search(_MEGATRON, text)):
         return None
-    said = {name.strip(): value for name, value in _MEGATRON_PAIR.findall(found["rest"])}
+    said = {name.strip(): value for name, value in re.findall(_MEGATRON_PAIR, found["rest"])}
     elapsed, batch = _number(said.get("elapsed time per iteration (ms)")), _number(said.get("global batch size"))
     speed = f"{batch * 1000 / elapsed}" if elapsed and batch else None
     more = {"loss": said.get("lm loss"), "lr": said.get("learning rate"), "grad_norm": said.get("grad norm"), "speed": speed}
     return _reading("megatron", found.groupdict() | more, unit="samples/s")
 
 
-_BAR = re.compile(
+_BAR = (
     rf"(?P<what>[^|\r]*?)\s*\d+%\|[^|]*\| (?P<step>\d+)/(?P<total>\d+) "
     rf"\[[^\]<]*<[^\],]*, *(?P<rate>{_NUMBER}|\?)(?P<per>it/s|s/it)(?P<rest>[^\]]*)"
 )
 _UP = "\x1b[A"
-_NESTED = re.compile(r"[^\r\n]*\x1b\[A")
+_NESTED = r"[^\r\n]*\x1b\[A"
 """A bar below another one (tqdm `position`, such as evaluation's within training): after it the cursor goes up again."""
-_BAR_LOSS = re.compile(rf"\b(?:train_|train/)?loss(?:_step)?=(?P<loss>{_NUMBER})")
-_BAR_EPOCH = re.compile(r"(?:Training )?[Ee]poch:? \[?(\d+)")
+_BAR_LOSS = rf"\b(?:train_|train/)?loss(?:_step)?=(?P<loss>{_NUMBER})"
+_BAR_EPOCH = r"(?:Training )?[Ee]poch:? \[?(\d+)"
 
 
 def _bar(text: str) -> Reading | None:
     """A tqdm bar: Lightning's and others' (`Epoch 0: … train_loss=0.5`), or a nameless one, as transformers' Trainer draws."""
     for part in reversed(text.split("\r")):
-        if found := _BAR.search(part):
+        if found := re.search(_BAR, part):
             break
     else:
         return None
     what = found["what"].rpartition("]:")[2].strip(" :")
-    epoch, loss = _BAR_EPOCH.match(what), _BAR_LOSS.search(found["rest"])
+    epoch, loss = re.match(_BAR_EPOCH, what), re.search(_BAR_LOSS, found["rest"])
     if what and not epoch and not (loss and what.lower().startswith(("train", "step"))):
         return None  # Map, Loading checkpoint shards, Downloading …
     rate = _number(found["rate"]) if found["rate"] != "?" else None
@@ -192,10 +189,10 @@ FORMATS: tuple[Format, ...] = (
     _by_pattern("nanogpt", "oss", r"\biter (?P<step>\d+): loss (?P<loss>@), time @ ?m?s"),
     Format("megatron", "oss", _megatron),
     # microsoft/DeepSpeed runtime/engine.py `_report_progress` and utils/timer.py `ThroughputTimer.stop`
-    _by_pattern("deepspeed", ".py:", rf"(?:\[{_WHEN}\].*?)?\bstep=(?P<step>\d+), skipped=\d+, lr=\[(?P<lr>@)"),
+    _by_pattern("deepspeed", "step=", rf"(?:\[{_WHEN}\].*?)?\bstep=(?P<step>\d+), skipped=\d+, lr=\[(?P<lr>@)"),
     _by_pattern(
         "deepspeed",
-        ".py:",
+        "step=",
         rf"(?:\[{_WHEN}\].*?)?\bepoch=(?P<epoch>\d+)/micro_step=\d+/global_step=(?P<step>\d+), "
         r"RunningAvgSamplesPerSec=@, CurrSamplesPerSec=(?P<speed>@)",
         unit="samples/s",
@@ -244,7 +241,7 @@ class ProgressReader(Struct, frozen=True):
         if self.markers and not any(marker in text for marker in self.markers):
             return None
         if _UP in text:
-            text = _NESTED.sub("", text)
+            text = re.sub(_NESTED, "", text)
         plain, stamped = clean(text)
         for form in self.formats:
             if form.marker in plain and (reading := form.read(plain)):

@@ -66,13 +66,18 @@ def _from_file(*, path: str, wanted: str | None) -> tuple[Any, str, str]:
     configuration, config = parts().Configuration(), parts().config
     problem = "the kubeconfig cannot be used"
     try:
-        contexts, current = config.list_kube_config_contexts(config_file=path)
-        chosen = next((one for one in contexts if one["name"] == wanted), None) if wanted else current
+        files = config.kube_config.KubeConfigMerger(path)  # read once: `load_kube_config` would not tell the context
+        loader = config.kube_config.KubeConfigLoader(
+            config_dict=files.config, config_base_path=None, config_persister=files.save_changes
+        )
+        contexts = loader.list_contexts()
+        chosen = next((one for one in contexts if one["name"] == wanted), None) if wanted else loader.current_context
         if chosen is None:
             known = ", ".join(f"`{one['name']}`" for one in contexts)
             raise UsageError(f"there is no context `{wanted}` in the kubeconfig", where=path, hint=f"it has {known}")
         with _said_aside() as said:
-            config.load_kube_config(config_file=path, context=wanted, client_configuration=configuration)
+            loader.set_active_context(wanted)
+            loader.load_and_set(configuration)
     except (config.ConfigException, yaml.YAMLError, OSError, TypeError, AttributeError, KeyError, ValueError) as err:
         raise Unreachable(
             problem, where=path, cause=str(err), hint="`kubectl config view` shows what kubectl makes of it"
