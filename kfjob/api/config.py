@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
-
-from msgspec import Struct
 
 from kfjob.errors import Problem, SpecError
 
 FILE_NAME = "kfjob.toml"
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Settings:
     """What holds for every job. None: not said anywhere."""
 
     backend: str | None = None  # kubernetes | local
@@ -45,7 +45,7 @@ def load_settings(*, environ: Mapping[str, str], folder: Path, **flags: str | No
 
 
 _TRUTHS = ("strict", "image_check")
-_NAMES = Settings.__struct_fields__
+_NAMES = tuple(field.name for field in fields(Settings))
 
 
 def _flags(flags: Mapping[str, str | None]) -> dict[str, str]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
-
-from msgspec import Struct
-from msgspec.structs import replace
 
 from kfjob.api import context
 from kfjob.api.config import Settings
@@ -28,7 +26,8 @@ def silent(_text: str) -> None:
     """Notices are for terminals."""
 
 
-class Place(Struct, frozen=True, dict=True):
+@dataclass(frozen=True)
+class Place:
     """One backend and one namespace."""
 
     settings: Settings

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-
-from msgspec.structs import replace
+from dataclasses import replace
 
 from kfjob.api import context, expectations
 from kfjob.api.config import Settings
