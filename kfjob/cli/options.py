@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec import Struct
 
 from kfjob.api.config import Settings, settings_here
 from kfjob.errors import NotFound, UsageError
@@ -111,7 +110,8 @@ def notice(text: str) -> None:
     click.echo(click.style(mark, dim=mark == "note: ", fg="cyan" if mark == "note: " else "yellow") + text, err=True)
 
 
-class Source(Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Source:
     """What a command was told of the job: a spec or a template, and what to put into it."""
 
     spec: str | None
@@ -175,7 +175,7 @@ def spec_or_template(command: Command) -> Command:
 
 
 def _sourced(command: Command, *options: Callable[[Command], Command]) -> Command:
-    names = set(Source.__struct_fields__)
+    names = {field.name for field in fields(Source)}
 
     def wrapped(**given: Any) -> Any:
         said = {name: given.pop(name) for name in names & set(given)}

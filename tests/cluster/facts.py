@@ -48,7 +48,7 @@ class Facts:
 
     def kubeconfig_of(self, user: str, namespace: str) -> str:
         """Of a `submitter` or `reader` (with the rights of that name in manifests/rbac, there), or of `nobody`."""
-        return _script("kubeconfig", "--user", user, "--namespace", namespace)
+        return script("kubeconfig", "--user", user, "--namespace", namespace)
 
     def user(self, name: str, namespace: str) -> KubernetesBackend:
         """As one of these."""
@@ -62,8 +62,8 @@ def facts() -> Facts:
         image, etcd = os.environ.get("KFJOB_TEST_IMAGE"), os.environ.get("KFJOB_TEST_ETCD_IMAGE", "quay.io/coreos/etcd:v3.4.37")
         assert image, "KFJOB_TEST_KUBECONFIG is set: set KFJOB_TEST_IMAGE too, to a job image that this cluster can pull"
         return Facts(kubeconfig=own, image=image, volumes=(), etcd_image=etcd)
-    image = os.environ.get("KFJOB_TEST_IMAGE") or _script("image")
-    return Facts(kubeconfig=_script("kubeconfig"), image=image, volumes=(TORCH,), etcd_image=ETCD_IMAGE)
+    image = os.environ.get("KFJOB_TEST_IMAGE") or script("image")
+    return Facts(kubeconfig=script("kubeconfig"), image=image, volumes=(TORCH,), etcd_image=ETCD_IMAGE)
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -136,7 +136,8 @@ def _send(client: Client, method: str, path: str, namespace: str, body: Mapping[
     client.call(Request(method=method, path=f"/api/v1/{path}", verb=verb, resource=resource, namespace=namespace, body=body))
 
 
-def _script(*arguments: str) -> str:
+def script(*arguments: str) -> str:
+    """What `scripts/cluster` prints, asked for this."""
     done = subprocess.run([str(ROOT / "scripts" / "cluster"), *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, (
         f"no test cluster: `scripts/cluster {arguments[0]}` says: {done.stderr.strip()}\n"

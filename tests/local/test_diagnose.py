@@ -261,7 +261,7 @@ def test_a_process_of_the_data_loader_that_is_killed(here: Here):
 def test_rank_0_that_leaves_early(here: Here, tmp_path: Path):
     program = tmp_path / "program.py"
     program.write_text(EARLY)
-    diagnosis = ended(here, command=["torchrun", str(program)], nodes=2, restarts={"max": 0}, grace=1).diagnosis
+    diagnosis = ended(here, command=["torchrun", str(program)], nodes=2, restarts={"max": 0}, grace=5).diagnosis
     assert diagnosis.first
     assert (diagnosis.first.rule, diagnosis.first.pod) == ("rank0-left-early", "job-worker-0")
     assert "peer-closed" in {one.rule for one in diagnosis.followed}

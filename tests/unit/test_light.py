@@ -27,6 +27,10 @@ def test_help_imports_not_even_pydantic(argv):
     assert modules_after(*argv).isdisjoint({*HEAVY, "pydantic"})
 
 
+def test_doctor_begins_in_an_image_that_has_the_trainer_alone():
+    assert modules_after("doctor", "--help").isdisjoint({*HEAVY, "pydantic", "msgspec", "yaml"})
+
+
 def test_render_and_validate_import_nothing_heavy(tmp_path):
     spec = tmp_path / "job.yaml"
     spec.write_text("name: a\nimage: b\ncommand: c\n")

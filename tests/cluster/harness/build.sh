@@ -23,6 +23,7 @@ built() { # MODULE-FOLDER: builds it if its sources or pins changed, prints noth
       flags+=" -X $package.gitVersion=$KUBERNETES_VERSION -X $package.gitMajor=1 -X $package.gitMinor=${minor%%.*}" ;;
     operator) target=github.com/kubeflow/training-operator/cmd/training-operator.v1 ;;
     kwok) target=sigs.k8s.io/kwok/cmd/kwok ;;
+    kueue) target=sigs.k8s.io/kueue/cmd/kueue ;;
   esac
   say "building $module (once; minutes for the larger ones)"
   mkdir -p "$BIN/new"

@@ -1,14 +1,14 @@
 # Container images: what the node needs to start, the base with Python, etcd 3.4, the project's own. Sourced by scripts/cluster.
 # shellcheck shell=bash
 
-scratch_image() { # REFERENCE BINARY PATH: a docker archive with nothing but one static program, on stdout
+scratch_image() { # REFERENCE BINARY PATH [USER]: a docker archive with nothing but one static program, on stdout
   local folder layer config
   folder=$(mktemp -d)
   mkdir -p "$folder/root$(dirname "$3")"
   cp "$2" "$folder/root$3"
   tar --sort=name --mtime=@0 --owner=0 --group=0 -C "$folder/root" -cf "$folder/layer.tar" .
   layer=$(sha256sum <"$folder/layer.tar" | cut -d' ' -f1)
-  config="{\"architecture\":\"$(architecture)\",\"os\":\"linux\",\"config\":{\"Entrypoint\":[\"$3\"]},"
+  config="{\"architecture\":\"$(architecture)\",\"os\":\"linux\",\"config\":{\"Entrypoint\":[\"$3\"],\"User\":\"${4:-}\"},"
   config+="\"rootfs\":{\"type\":\"layers\",\"diff_ids\":[\"sha256:$layer\"]}}"
   printf '%s' "$config" >"$folder/config.json"
   printf '[{"Config":"config.json","RepoTags":["%s"],"Layers":["layer.tar"]}]' "$1" >"$folder/manifest.json"

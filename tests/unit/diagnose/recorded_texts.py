@@ -194,7 +194,9 @@ EVENTS: list[tuple[str, KubernetesEvent, str]] = [
 
 QUEUES: list[tuple[str, WorkloadStatus, str]] = [
     ("queue-missing", _queue("Inadmissible", "LocalQueue team doesn't exist"), "kueue workload_controller.go:442"),
+    ("queue-missing", _queue("Inadmissible", "ClusterQueue g is terminating or missing"), "kueue workload_controller.go:623"),
     ("queue-inactive", _queue("Inadmissible", "ClusterQueue gpus is inactive"), "kueue workload_controller.go:463"),
+    ("queue-inactive", _queue("Inadmissible", "LocalQueue team is stopped"), "kueue workload_controller.go:590"),
     ("queue-inactive", _queue("ClusterQueueStopped", "The ClusterQueue is stopped"), "kueue workload_types.go:685"),
     (
         "queue-too-small",

@@ -201,8 +201,8 @@ RULES = (
         cause="the job waits in a queue of Kueue that nobody serves: {what}",
         remedy="`kubectl get localqueues` in the job's namespace lists them; correct `scheduling.queue`",
         subject=Subject.QUEUE,
-        markers=("doesn't exist",),
-        pattern=r"(?P<what>(?:LocalQueue|ClusterQueue) (?P<name>\S+) doesn't exist)",
+        markers=("doesn't exist", "terminating or missing"),
+        pattern=r"(?P<what>(?:LocalQueue|ClusterQueue) (?P<name>\S+) (?:doesn't exist|is terminating or missing))",
     ),
     Rule(
         id="queue-inactive",
@@ -210,8 +210,8 @@ RULES = (
         cause="its administrator has stopped it, or something that it needs (a flavor, an admission check) is missing",
         remedy="`kubectl describe clusterqueue` says which",
         subject=Subject.QUEUE,
-        markers=("is inactive", "QueueStopped"),
-        pattern=r"(?:LocalQueue|ClusterQueue) (?P<name>\S+) is inactive|QueueStopped",
+        markers=("is inactive", "is stopped", "QueueStopped"),
+        pattern=r"(?:LocalQueue|ClusterQueue) (?P<name>\S+) is (?:inactive|stopped)|QueueStopped",
     ),
     Rule(
         id="queue-too-small",

@@ -1,0 +1,50 @@
+# Kueue with its own manifests, its binary built here. Sourced by scripts/cluster.
+# shellcheck shell=bash
+
+cluster_kueue() {
+  require_root
+  require_running
+  with_lock
+  case ${1:-} in
+    up)
+      built kueue
+      kueue_manifests
+      scratch_image "$(kueue_image)" "$BIN/kueue" /manager 65532:65532 | node_ctr images import - >/dev/null
+      kubectl apply --server-side -k "$STATE/manifests/kueue" >/dev/null
+      step "kueue ready" wait_for 120 - "Kueue's webhooks" kueue_ready
+      ;;
+    down) kubectl delete --ignore-not-found --timeout=60s -k "$STATE/manifests/kueue" >/dev/null ;;
+    *) die "\`kueue\` needs \`up\` or \`down\`" ;;
+  esac
+}
+
+kueue_image() { echo "$REGISTRY_NAME/kueue:$(version_of kueue sigs.k8s.io/kueue)"; }
+
+kueue_manifests() { # of the module that the binary was built of; the image is on the node already
+  local source folder=$STATE/manifests/kueue image
+  [ -n "${GO:-}" ] || find_go
+  source=$(go_in kueue list -m -f '{{.Dir}}' sigs.k8s.io/kueue)
+  image=$(kueue_image)
+  rm -rf "$folder"
+  mkdir -p "$folder"
+  cp -r "$source/config" "$folder/"
+  chmod -R u+w "$folder"
+  cat >"$folder/kustomization.yaml" <<EOF
+resources: [config/default]
+images: [{name: us-central1-docker.pkg.dev/k8s-staging-images/kueue/kueue, newName: ${image%:*}, newTag: ${image##*:}}]
+patches:
+- target: {kind: Deployment, name: kueue-controller-manager}
+  patch: |
+    - {op: replace, path: /spec/template/spec/containers/0/imagePullPolicy, value: Never}
+    - {op: replace, path: /spec/template/spec/containers/0/resources/requests, value: {cpu: 50m, memory: 128Mi}}
+EOF
+}
+
+kueue_ready() { # a queue is checked by its webhook, and only by it
+  kubectl create --dry-run=server -f - 2>&1 <<'EOF' | grep -q 'admission webhook "vclusterqueue.kb.io" denied'
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ClusterQueue
+metadata: {name: probe}
+spec: {preemption: {reclaimWithinCohort: Never, borrowWithinCohort: {policy: LowerPriority}}}
+EOF
+}
