@@ -40,11 +40,12 @@ patches:
 EOF
 }
 
-kueue_ready() { # a queue is checked by its webhook, and only by it
-  kubectl create --dry-run=server -f - 2>&1 <<'EOF' | grep -q 'admission webhook "vclusterqueue.kb.io" denied'
-apiVersion: kueue.x-k8s.io/v1beta1
-kind: ClusterQueue
-metadata: {name: probe}
-spec: {preemption: {reclaimWithinCohort: Never, borrowWithinCohort: {policy: LowerPriority}}}
+kueue_ready() { # its webhook answers: a job with a queue is suspended by it, and only by it
+  [ "$(kubectl create --dry-run=server -o 'jsonpath={.spec.runPolicy.suspend}' -f - <<'EOF'
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: probe, namespace: default, labels: {kueue.x-k8s.io/queue-name: probe}}
+spec: {pytorchReplicaSpecs: {Worker: {replicas: 1, template: {spec: {containers: [{name: pytorch, image: none}]}}}}}
 EOF
+  )" = true ]
 }
