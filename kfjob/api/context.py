@@ -123,9 +123,11 @@ def _parsed(file: Path, _changed_ns: int) -> dict[str, Any]:
     """Read once, however often a command asks."""
     import yaml
 
+    from kfjob.spec.yaml_loader import Loader
+
     try:
         with file.open(encoding="utf-8") as text:
-            data = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
+            data = yaml.load(text, Loader)  # noqa: S506 - a safe one
     except (yaml.YAMLError, ValueError) as err:
         raise Unreachable(f"kubeconfig `{file}` is not valid YAML", cause=str(err)) from err
     return data if isinstance(data, dict) else {}

@@ -15,6 +15,7 @@ import yaml
 
 from kfjob.errors import Problem, SpecError
 from kfjob.spec.variables import REFERENCE, Fate, Variables, is_run_time
+from kfjob.spec.yaml_loader import Loader
 
 Object = dict[str, Any]
 
@@ -53,7 +54,7 @@ class _Everything(frozenset[str]):
         return True
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+class _Loader(Loader):  # type: ignore[misc]
     """YAML as kubectl reads it: no dates, no numbers to the base of 60."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's own way

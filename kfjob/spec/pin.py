@@ -9,9 +9,9 @@ from typing import Any
 import yaml
 
 from kfjob.errors import Problem, SpecError
+from kfjob.spec.yaml_loader import Loader
 from kfjob.spec.yaml_text import parse
 
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _ANCHOR = re.compile(r"(?:[&!]\S*\s+)+")
 
 
@@ -22,7 +22,7 @@ def pinned(text: str, image: str, *, file: str | None = None) -> str:
         SpecError: it is not a spec, or the image is written in a way that cannot be changed in place.
     """
     before, _ = parse(text, file=file)
-    root = yaml.compose(text, Loader=_Loader)
+    root = yaml.compose(text, Loader=Loader)
     if not isinstance(root, yaml.MappingNode) or not isinstance(before, dict):
         raise SpecError([Problem(title="a job spec is a mapping", file=file, line=1, column=1)])
     fields = {key.value: (key, value) for key, value in root.value if isinstance(key, yaml.ScalarNode)}

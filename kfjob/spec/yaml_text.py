@@ -10,9 +10,9 @@ import yaml
 
 from kfjob.errors import Problem, SpecError
 from kfjob.spec.substitute import Substitution
+from kfjob.spec.yaml_loader import Loader
 
 Path = tuple[str | int, ...]
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml where PyYAML was built with it: ten times the speed
 _MERGE = "tag:yaml.org,2002:merge"
 _CONSTRUCTING = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
 """What PyYAML's constructor lets through for scalars that are not what their tag says, such as `!!int ''`."""
@@ -71,7 +71,7 @@ def parse_all(
     walk = _Walk()
     try:
         _check_depth(text)
-        loader = _Loader(text)
+        loader = Loader(text)
         node = loader.get_single_node()
         if node is not None:
             walk.value((), node)
@@ -116,7 +116,7 @@ def _check_depth(text: str) -> None:
     if text.count("[") + text.count("{") + max(map(len, text.splitlines()), default=0) < 10 * DEEPEST:
         return
     depth = 0
-    for event in yaml.parse(text, Loader=_Loader):
+    for event in yaml.parse(text, Loader=Loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST:
             mark = event.start_mark
