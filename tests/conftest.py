@@ -1,5 +1,9 @@
 import os
+import signal
+from collections import defaultdict
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 # the images that tests name are in no registry: a submit that asked for them would wait for the network and say so
@@ -8,3 +12,24 @@ os.environ["KFJOB_IMAGE_CHECK"] = "0"
 # machines are shared: how long one example takes says nothing; what hangs is ended by pytest-timeout
 settings.register_profile("kfjob", deadline=None)
 settings.load_profile("kfjob")
+
+# A shell script starts its background commands with SIGINT ignored and nohup ignores SIGHUP, and so would every program that a
+# test starts. A handler here, even one that does nothing, gives those programs the default again.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How long the tests of each folder took, their fixtures included."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                folder = Path(report.nodeid.partition("::")[0]).parts[1]
+                seconds[folder] += report.duration
+    if not seconds:
+        return
+    parts = sorted(seconds.items(), key=lambda item: -item[1])
+    terminalreporter.write_line("time per folder: " + ", ".join(f"{folder} {duration:.0f} s" for folder, duration in parts))

@@ -146,7 +146,7 @@ def test_the_collectives_between_two_workers_with_a_submitters_rights(kfjob, spa
     spec = {
         "name": "trial",
         "nodes": 2,
-        "resources": {"cpu": "100m", "memory": "1Gi"},
+        "resources": {"cpu": "700m", "memory": "1Gi"},  # with less the limit makes the imports of torch take a minute
         "volumes": list(map(dict, space.facts.volumes)),
     }
     found = kfjob(spec, "--run", "--sizes", "8K,256K", "--seconds", "0.05", "--timeout", "240", user="submitter", timeout=300)

@@ -86,7 +86,7 @@ def test_the_tiny_llama_trains_and_the_right_pod_is_named(person):
 
 
 def test_a_job_that_is_stopped_in_the_middle_goes_on_after_a_relaunch_and_finishes(person):
-    folder, last = f"/workspace/{person.space.name}-stopped", 150
+    folder, last = f"/workspace/{person.space.name}-stopped", 80
     changes = ("name=stopped", f"train.checkpoint_dir={folder}", f"train.max_steps={last}")
     person.submit("tiny-llama.yaml", *(word for change in changes for word in ("--set", change)))
     assert "stopped-worker-0" in person("master", "stopped", "--wait", "120")

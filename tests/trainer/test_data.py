@@ -242,8 +242,17 @@ def test_tokenising_from_the_command_line(text_folder, tmp_path, capsys):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
 
 
-def test_tiny_text_is_the_same_each_time_and_whole(tmp_path):
-    folders = [tiny_text.make(tmp_path / name) for name in ("a", "b")]
+@pytest.fixture(scope="module")
+def tiny_texts(tmp_path_factory):
+    """The same data set made twice, in folders `a` and `b`; the first by the command."""
+    parent = tmp_path_factory.mktemp("tiny-text")
+    (parent / "a").mkdir()
+    assert tiny_text.main([str(parent / "a")]) == 0
+    return [parent / "a", tiny_text.make(parent / "b")]
+
+
+def test_tiny_text_is_the_same_each_time_and_whole(tiny_texts):
+    folders = tiny_texts
     files = ["train.jsonl", "validation.jsonl", "tokenizer/tokenizer.json", "tokenizer/tokenizer_config.json"]
     for file in files:
         assert (folders[0] / file).read_bytes() == (folders[1] / file).read_bytes()
@@ -254,12 +263,12 @@ def test_tiny_text_is_the_same_each_time_and_whole(tmp_path):
     assert sum(map(len, texts[0])) > 1_000_000
     assert set(texts[0]).isdisjoint(texts[1])
     assert open_tokenizer(folders[0] / "tokenizer").vocab_size == tiny_text.VOCABULARY
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+    assert sorted(path.name for path in folders[0].parent.iterdir()) == ["a", "b"]
 
 
-def test_tiny_text_from_the_command_line(tmp_path, capsys):
-    (tmp_path / "empty").mkdir()
-    assert tiny_text.main([str(tmp_path / "empty")]) == 0
-    assert capsys.readouterr().out == f"{tmp_path / 'empty'}\n"
-    assert tiny_text.main([str(tmp_path)]) == 1
-    assert f"error: cannot make `{tmp_path}`" in capsys.readouterr().err
+def test_tiny_text_from_the_command_line(tiny_texts, capsys):
+    folder = tiny_texts[0]
+    assert tiny_text.main([str(folder)]) == 0
+    assert capsys.readouterr().out == f"{folder}\n"
+    assert tiny_text.main([str(folder.parent)]) == 1
+    assert f"error: cannot make `{folder.parent}`" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -74,6 +75,17 @@ def etcd(here: Machine) -> Iterator[Finding]:
     yield ok("etcd", found) if found else missing
 
 
+def envsubst(here: Machine) -> Iterator[Finding]:
+    """GNU envsubst is what people expect under this name; the Python package's script treats options as file names."""
+    path = here.program("envsubst")
+    if path is None:
+        return
+    if b"from envsubst import" in _head(path):
+        yield warn("envsubst", f"{path} hides GNU envsubst and fails with its options", f"rm {shlex.quote(path)}")
+    else:
+        yield ok("envsubst", path)
+
+
 def settings(here: Machine) -> Iterator[Finding]:
     """What configuration came to; a file that cannot be read is an error of every command."""
     said = {"backend": here.settings.backend, "context": here.settings.context, "namespace": here.settings.namespace}
@@ -133,6 +145,7 @@ CHECKS: Checks[Machine] = {
     "torch": torch,
     "deepspeed": deepspeed,
     "etcd": etcd,
+    "envsubst": envsubst,
     "disk": disk,
     "settings": settings,
     "archive": archived,
@@ -146,6 +159,17 @@ def _version(distribution: str) -> str | None:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return None
+
+
+def _head(path: str) -> bytes:
+    """The first bytes of a program: all of a script, and nothing of what may be run and not be read."""
+    if not Path(path).is_file():  # a FIFO would be waited for
+        return b""
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(4096)
+    except OSError:
+        return b""
 
 
 def _packages(programs: list[str]) -> str:

@@ -49,9 +49,11 @@ def read(image: Path, folder: Path, *, platform: str) -> Built:
         if (root / "index.json").is_file():
             return _layout(root, packed, platform)
         return _saved(root, packed)
+    except (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError) as err:
+        raise Refused("the builder wrote an image that kfjob cannot read", cause=str(err)) from err
     except OSError as err:
         raise BackendError("the built image cannot be read", cause=str(err), hint=f"is there space left in {folder}?") from err
-    except (tarfile.TarError, KeyError, ValueError, TypeError, IndexError) as err:
+    except (tarfile.TarError, EOFError, AttributeError, LookupError, ValueError, TypeError, RuntimeError) as err:
         raise Refused("the builder wrote an image that kfjob cannot read", cause=f"{type(err).__name__}: {err}") from err
 
 
@@ -65,9 +67,30 @@ def annotated(built: Built, annotations: Mapping[str, str]) -> Built:
 
 
 def _unpacked(archive: Path, folder: Path) -> Path:
-    with tarfile.open(archive) as tar:
-        tar.extractall(folder, filter="data")
+    """Unpack an archive. `tarfile` refuses paths outside the folder only from Python 3.11.4 on; Debian 12 has 3.11.2."""
+    folder.mkdir()
+    with tarfile.open(archive, "r:") as tar:  # no builder compresses it
+        for member in tar:
+            path = _inside(folder, member.name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if member.isdir():
+                path.mkdir(exist_ok=True)
+            elif member.isfile():
+                _write(tar, member, path)
+            elif member.issym() or member.islnk():
+                origin = Path(member.name).parent if member.issym() else Path()
+                path.symlink_to(_inside(folder, str(origin / member.linkname)))
+            else:
+                raise ValueError(f"`{member.name}` is neither a file, nor a folder, nor a link")
     return folder
+
+
+def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
+    content = tar.extractfile(member)
+    if content is None or member.issparse():
+        raise ValueError(f"`{member.name}` is no plain file")
+    with content, path.open("wb") as file:
+        shutil.copyfileobj(content, file, _PIECE)
 
 
 def _layout(root: Path, packed: Path, platform: str) -> Built:
@@ -98,9 +121,9 @@ def _chosen(root: Path, index: dict[str, Any], platform: str) -> Document:
 
 def _blob_file(root: Path, digest: str) -> Path:
     algorithm, _, name = digest.partition(":")
-    if not name.isalnum():
+    if not (algorithm.isalnum() and name.isalnum()):
         raise ValueError(f"`{digest}` is not a digest")
-    return root / "blobs" / algorithm / name
+    return _inside(root, f"blobs/{algorithm}/{name}")
 
 
 def _saved(root: Path, packed: Path) -> Built:
@@ -132,7 +155,7 @@ def _assembled(config: bytes, files: list[Path], packed: Path) -> Built:
 
 
 def _compressed(file: Path, packed: Path) -> FileBlob:
-    target = file if _is_compressed(file) else packed / file.relative_to(file.anchor).as_posix().replace("/", "_")
+    target = file if _is_compressed(file) else packed / hashlib.sha256(str(file).encode()).hexdigest()
     if target is not file and not target.exists():
         with file.open("rb") as source, target.open("wb") as raw, _gzip(raw) as out:
             shutil.copyfileobj(source, out, _PIECE)

@@ -43,6 +43,8 @@ def make(folder: Path) -> Path:
     """
     if (folder / "tokenizer" / "tokenizer.json").exists():
         return folder
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise _cannot_make(folder, "something else is there")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as staging:
         texts = list(documents())
@@ -58,8 +60,12 @@ def make(folder: Path) -> Path:
             built.rename(folder)
         except OSError as error:
             if not (folder / "tokenizer" / "tokenizer.json").exists():  # else another process has just made it
-                raise KfjobError(f"cannot make `{folder}`", cause=str(error), hint="it must be empty, or not there") from error
+                raise _cannot_make(folder, str(error)) from error
     return folder
+
+
+def _cannot_make(folder: Path, cause: str) -> KfjobError:
+    return KfjobError(f"cannot make `{folder}`", cause=cause, hint="it must be empty, or not there")
 
 
 def documents() -> Iterator[str]:

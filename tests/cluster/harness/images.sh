@@ -52,12 +52,16 @@ push_base_image() {
 }
 python_of() { tar -tf "$1" | grep -oE '^\./usr/bin/python3\.[0-9]+$' | grep -oE '3\.[0-9]+'; } # ROOTFS
 
-rootfs() { # prints the path of a Debian file system with Python, as a tar
-  local tree
-  tree=$CACHE/rootfs-$(release).tar
+rootfs() { # prints the path of a Debian file system with Python, as a tar; many tests pack and push it, so it is small
+  local tree folder hooks=/usr/share/mmdebstrap/hooks exclude=()
+  tree=$CACHE/rootfs-$(release)-$(declare -f rootfs | cksum | cut -d' ' -f1).tar
   if [ ! -s "$tree" ]; then
     say "making a Debian $(release) file system with Python (once, about a minute)"
-    mmdebstrap --quiet --format=tar --variant=minbase --include=python3,python3-pip,ca-certificates,procps "$(release)" "$tree.new" >&2
+    for folder in doc locale man; do exclude+=("--dpkgopt=path-exclude=/usr/share/$folder/*"); done
+    # /usr is merged by the hook; the package that would do it instead brings all of Perl
+    quietly_logged rootfs mmdebstrap --quiet --format=tar --variant=minbase --hook-dir="$hooks/merged-usr" "${exclude[@]}" \
+      --include=usr-is-merged,python3,python3-pip,ca-certificates,procps "$(release)" "$tree.new"
+    rm -f "$CACHE/rootfs-$(release)-"*.tar
     mv "$tree.new" "$tree"
   fi
   echo "$tree"
@@ -73,9 +77,10 @@ push_etcd_image() {
 }
 
 job_image() { # prints the reference of the project's image, building and pushing it if its sources changed
-  local base image secrets=()
+  local base image tree secrets=()
   base=$(base_image)
-  check_python "$(rootfs)"
+  tree=$(rootfs)
+  require_same_python "$(minor_version "$(python_path)")" "$(python_of "$tree")"
   image=kfjob:$(job_sources "$base" | sha256sum | cut -c1-12)
   if in_registry "$image"; then
     say "the job image is up to date"
@@ -103,14 +108,6 @@ pip_secrets() { # the machine's way to its package index, for the build and not 
   done
   file=${PIP_CERT:-${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}}
   [ ! -f "$file" ] || secrets+=(--secret "id=ca,src=$file")
-}
-check_python() { # ROOTFS
-  local image environment
-  image=$(python_of "$1")
-  environment=$("${KFJOB_VENV:-$ROOT/.venv}/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || return 0
-  [ "$image" = "$environment" ] ||
-    die "the environment has Python $environment, the image Debian's $image: pods could not use the mounted packages" \
-      "PYTHON=python$image scripts/env dev, in a fresh .venv"
 }
 quietly_logged() { # NAME COMMAND...
   local name=$1

@@ -8,7 +8,7 @@ with_lock() { # one of these commands at a time; the lock is on the cache's fold
 }
 
 cluster_up() {
-  local fakes=0 start
+  local fakes=0 start package
   while [ $# -gt 0 ]; do
     case $1 in
       --fake-nodes) [[ ${2:-} =~ ^[1-9][0-9]*$ ]] || die "--fake-nodes needs a number"; fakes=$2; shift 2 ;;
@@ -16,16 +16,18 @@ cluster_up() {
     esac
   done
   require_root
-  running || require_no_other
+  if ! running; then
+    require_machine
+    "$ROOT/scripts/packages" install cluster || exit
+    require_no_other
+  fi
   with_lock
   start=$(now_ms)
   if running; then
     healthy || die "the test cluster runs but is not healthy: see \`scripts/cluster status\`" "scripts/cluster down, then up"
     say "already running (kubeconfig $KUBECONFIG_ADMIN)"
   else
-    require_kernel
-    require_disk
-    debian_packages
+    for package in "${UNPACKED[@]}"; do unpack_debian "$package"; done
     step "programs ready" build_programs
     [ ! -e "$STATE" ] || { say "clearing away what an earlier cluster left"; end_everything; }
     own_folder "$STATE"

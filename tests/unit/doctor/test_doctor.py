@@ -13,6 +13,7 @@ import pytest
 from moto import mock_aws
 
 from kfjob.api.doctor import aws
+from kfjob.backends.kubernetes import client
 from kfjob.cli.main import run
 from tests.unit.conftest import KUBECONFIG_OF_A_PORT
 
@@ -49,7 +50,8 @@ def test_what_fails_is_exit_code_1_with_its_remedy(capsys):
 
 
 @pytest.mark.parametrize("listening", [False, True], ids=["refused", "silent"])
-def test_a_cluster_that_does_not_answer_is_a_finding_within_seconds(tmp_path, listening, capsys):
+def test_a_cluster_that_does_not_answer_is_a_finding_within_seconds(tmp_path, listening, capsys, monkeypatch):
+    monkeypatch.setattr(client, "CONTACT_SECONDS", 2.0)  # tests/unit/api/test_unreachable.py waits for the whole of it
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         if listening:

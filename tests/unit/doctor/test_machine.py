@@ -67,6 +67,19 @@ def test_builders_and_etcd_are_found_on_path(tmp_path, monkeypatch):
     assert look("etcd", tmp_path, path=path)[0].verdict == "ok"
 
 
+def test_the_envsubst_of_the_python_package_is_a_warning_and_gnus_is_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    assert look("envsubst", tmp_path) == []
+    path = a_program(tmp_path, "envsubst")
+    assert look("envsubst", tmp_path, path=path)[0].verdict == "ok"
+    (tmp_path / "envsubst").write_text("#!/usr/bin/python3\nimport sys\nfrom envsubst import main\nsys.exit(main())\n")
+    (finding,) = look("envsubst", tmp_path, path=path)
+    assert (finding.verdict, finding.remedy) == ("warn", f"rm {tmp_path}/envsubst")
+    (tmp_path / "envsubst").unlink()
+    os.mkfifo(tmp_path / "envsubst", 0o700)
+    assert look("envsubst", tmp_path, path=path)[0].verdict == "ok"
+
+
 @pytest.mark.parametrize(("free", "verdict"), [(100, "ok"), (5, "warn"), (0.5, "fail")])
 def test_disk(free, verdict, tmp_path, monkeypatch):
     usage = SimpleNamespace(free=free * machine.GIB)

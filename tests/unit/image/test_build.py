@@ -206,6 +206,103 @@ def test_an_archive_that_points_out_of_itself_is_refused(tmp_path: Path):
         archive.read(tmp_path / "bad.tar", tmp_path / "work", platform="linux/amd64")
 
 
+def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, target
+    return info
+
+
+OUTSIDE = {
+    "parent": [member("../out")],
+    "absolute": [member("/tmp/kfjob-out")],
+    "symbolic link": [member("link", tarfile.SYMTYPE, "..")],
+    "hard link": [member("link", tarfile.LNKTYPE, "../out")],
+    "link through a link": [member("here", tarfile.SYMTYPE, "."), member("here/here/up", tarfile.SYMTYPE, "../..")],
+    "device": [member("null", tarfile.CHRTYPE)],
+    "loop of links": [member("a", tarfile.SYMTYPE, "b"), member("b", tarfile.SYMTYPE, "a"), member("a/c")],
+    "file over a folder": [member("l")],
+}
+
+
+@pytest.mark.parametrize("members", OUTSIDE.values(), ids=OUTSIDE)
+def test_members_outside_of_an_archive_are_refused(members: list[tarfile.TarInfo], tmp_path: Path):
+    docker_save(tmp_path / "bad.tar")
+    with tarfile.open(tmp_path / "bad.tar", "a") as tar:
+        for info in members:
+            tar.addfile(info)
+    work = tmp_path / "folder" / "work"
+    work.mkdir(parents=True)
+    with pytest.raises(Refused, match="cannot read"):
+        archive.read(tmp_path / "bad.tar", work, platform="linux/amd64")
+    assert list(work.parent.iterdir()) == [work]
+    assert list(work.iterdir()) == [work / "unpacked"]
+
+
+@pytest.mark.parametrize("digest", ["/etc:passwd", "../../../..:secret", "sha256:../secret", "sha256:", "passwd"])
+def test_a_digest_that_leads_out_of_a_layout_is_refused(digest: str, tmp_path: Path):
+    root = layout(tmp_path / "layout", "linux/amd64")
+    index = json.loads((root / "index.json").read_text())
+    (manifest,) = index["manifests"]
+    blob = root / "blobs" / "sha256" / manifest["digest"].removeprefix("sha256:")
+    value = json.loads(blob.read_text())
+    value["layers"][0]["digest"] = digest
+    blob.write_text(json.dumps(value))
+    (tmp_path / "work").mkdir()
+    with pytest.raises(Refused, match="cannot read"):
+        archive.read(root, tmp_path / "work", platform="linux/amd64")
+
+
+@pytest.mark.parametrize("index", ['{"manifests": ["a"]}', '{"manifests": [{"digest": 3}]}', "{", '{"manifests": 1}'])
+def test_a_damaged_layout_is_refused(index: str, tmp_path: Path):
+    root = layout(tmp_path / "layout", "linux/amd64")
+    (root / "index.json").write_text(index)
+    (tmp_path / "work").mkdir()
+    with pytest.raises(Refused, match="cannot read"):
+        archive.read(root, tmp_path / "work", platform="linux/amd64")
+
+
+def test_an_archive_that_is_cut_off_is_refused(tmp_path: Path):
+    docker_save(tmp_path / "whole.tar")
+    content = (tmp_path / "whole.tar").read_bytes()
+    with tarfile.open(tmp_path / "whole.tar") as tar:
+        needed = tar.getmember("manifest.json").offset_data + tar.getmember("manifest.json").size
+    for length in range(0, needed, 300):
+        (tmp_path / "cut.tar").write_bytes(content[:length])
+        (tmp_path / f"work-{length}").mkdir()
+        with pytest.raises(Refused, match="cannot read"):
+            archive.read(tmp_path / "cut.tar", tmp_path / f"work-{length}", platform="linux/amd64")
+
+
+def test_layers_whose_paths_look_alike_stay_apart(tmp_path: Path):
+    config = json.dumps({"architecture": "amd64", "os": "linux"}).encode()
+    manifest = json.dumps([{"Config": "c.json", "Layers": ["a/b", "a_b"]}]).encode()
+    with tarfile.open(tmp_path / "saved.tar", "w") as tar:
+        for name, content in {"c.json": config, "a/b": b"one", "a_b": b"two", "manifest.json": manifest}.items():
+            info = member(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    (tmp_path / "work").mkdir()
+    built = archive.read(tmp_path / "saved.tar", tmp_path / "work", platform="linux/amd64")
+    assert [gzip.decompress(b"".join(blob.pieces(0))) for blob in built.blobs[:2]] == [b"one", b"two"]
+
+
+def test_a_layer_that_is_a_link_to_another_one(tmp_path: Path):
+    """Docker before version 25 saves a layer that occurs twice once."""
+    config = docker_save(tmp_path / "saved.tar")
+    manifest = json.dumps([{"Config": "c.json", "Layers": ["l/layer.tar", "m/layer.tar"]}]).encode()
+    with tarfile.open(tmp_path / "saved.tar", "a") as tar:
+        tar.addfile(member("m", tarfile.DIRTYPE))
+        tar.addfile(member("m/layer.tar", tarfile.SYMTYPE, "../l/layer.tar"))
+        info = member("manifest.json")
+        info.size = len(manifest)
+        tar.addfile(info, io.BytesIO(manifest))
+    (tmp_path / "work").mkdir()
+    built = archive.read(tmp_path / "saved.tar", tmp_path / "work", platform="linux/amd64")
+    assert built.manifest.value["config"]["digest"] == f"sha256:{hashlib.sha256(config).hexdigest()}"
+    first, second = built.manifest.value["layers"]
+    assert first == second
+
+
 WORDS = {
     "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?": (
         Unreachable,

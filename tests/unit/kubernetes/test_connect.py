@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kfjob.backends.kubernetes import requests
+from kfjob.backends.kubernetes import client, requests
 from kfjob.backends.kubernetes.backend import KubernetesBackend
 from kfjob.backends.kubernetes.connect import connect
 from kfjob.errors import Forbidden, Unreachable, UsageError
@@ -116,7 +116,8 @@ def test_a_port_that_says_nothing_to_tls(tmp_path: Path, silent: int):
     assert "in time" in (ask(kubeconfig(tmp_path, f"https://127.0.0.1:{silent}")).cause or "")
 
 
-def test_a_server_that_never_answers(tmp_path: Path, silent: int):
+def test_a_server_that_never_answers(tmp_path: Path, silent: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(client, "CONTACT_SECONDS", 2.0)  # test_unreachable.py waits for the whole of it
     assert ask(kubeconfig(tmp_path, f"http://127.0.0.1:{silent}")).cause == "no answer in time"
 
 
