@@ -1,0 +1,90 @@
+"""Threads that wait for the network or the disk, with one rule for Ctrl-C: a blocked thread never keeps the process alive.
+
+The threads of a `ThreadPoolExecutor` are joined when the interpreter ends, so an interrupted process would wait for a server
+that does not answer. Daemon threads are not joined. Results travel through `queue.SimpleQueue`, because Ctrl-C during
+`threading.Condition.wait` can release the lock twice and then raises a RuntimeError instead of KeyboardInterrupt.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class _Result(Generic[R]):
+    """The value that a call returned, or the exception that it raised."""
+
+    def __init__(self, call: Callable[[], R]) -> None:
+        self._error: BaseException | None = None
+        try:
+            self._value = call()
+        except BaseException as err:  # noqa: BLE001 - `get` raises it, in the thread that waits
+            self._error = err
+
+    def get(self) -> R:
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+class Task(Generic[R]):
+    """A call that runs in a daemon thread."""
+
+    def __init__(self, call: Callable[[], R], *, name: str) -> None:
+        """Start the thread."""
+        results = queue.SimpleQueue[_Result[R]]()
+        self._results = results
+        self._thread = threading.Thread(target=lambda: results.put(_Result(call)), name=f"kfjob-{name}", daemon=True)
+        self._thread.start()
+
+    def result(self) -> R:
+        """Wait for the call, then return its value or raise its exception. There is one result: ask for it once."""
+        return self._results.get().get()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until the thread has ended, or for `timeout` seconds."""
+        self._thread.join(timeout)
+
+
+def map_parallel(
+    call: Callable[[T], R], items: Sequence[T], *, threads: int, name: str, stop: threading.Event | None = None
+) -> list[R]:
+    """Return the result of the call for each item, in order, from at most `threads` daemon threads.
+
+    The first exception is raised, and no further item is begun. With `stop`, the event is set then, and this function waits
+    until the calls that still run have returned: they look at the event.
+    """
+    pending = queue.SimpleQueue[tuple[int, T]]()
+    completed = queue.SimpleQueue[tuple[int, _Result[R]]]()
+    for pair in enumerate(items):
+        pending.put(pair)
+    cancelled = stop or threading.Event()
+
+    def work() -> None:
+        while not cancelled.is_set():
+            try:
+                index, item = pending.get_nowait()
+            except queue.Empty:
+                return
+            completed.put((index, _Result(partial(call, item))))
+
+    workers = [threading.Thread(target=work, name=f"kfjob-{name}", daemon=True) for _ in range(min(threads, len(items)))]
+    for worker in workers:
+        worker.start()
+    try:
+        results = {index: result.get() for index, result in (completed.get() for _ in items)}
+    except Exception:
+        cancelled.set()
+        if stop:
+            for worker in workers:
+                worker.join()
+        raise
+    finally:
+        cancelled.set()
+    return [results[index] for index in range(len(items))]

@@ -1,0 +1,31 @@
+"""Units of time and size, and Kubernetes quantities."""
+
+from __future__ import annotations
+
+SECOND = 1_000_000_000
+"""Nanoseconds in a second. Times in kfjob are nanoseconds since the epoch, because the kubelet stamps log lines with them."""
+KIB, MIB, GIB = 1024, 1024**2, 1024**3
+"""Bytes."""
+
+_SUFFIXES = {
+    **{suffix: 1024.0**power for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), start=1)},
+    **{suffix: 1000.0**power for power, suffix in enumerate(("k", "M", "G", "T", "P", "E"), start=1)},
+    "n": 1e-9,
+    "u": 1e-6,
+    "m": 1e-3,
+}
+
+
+def parse_quantity(quantity: object) -> float:
+    """Return the number of bytes, cores or devices that a Kubernetes quantity stands for (`500m`, `16Gi`, `1e3`).
+
+    The suffixes are those of apimachinery's `resource.Quantity`. `kubernetes.utils.parse_quantity` knows them too, but
+    importing it loads the client.
+
+    Raises:
+        ValueError: the text is not a quantity.
+    """
+    text = str(quantity)
+    suffix = text[-2:] if text[-2:] in _SUFFIXES else text[-1:]
+    scale = _SUFFIXES.get(suffix)
+    return float(text) if scale is None else float(text.removesuffix(suffix)) * scale

@@ -1,0 +1,61 @@
+"""The modules that every package uses: units, text, threads."""
+
+import threading
+import time
+
+import pytest
+
+from kfjob.concurrency import Task, map_parallel
+from kfjob.text import join_names, plural
+from kfjob.units import parse_quantity
+
+
+@pytest.mark.parametrize(
+    ("quantity", "value"),
+    [("2", 2), (3, 3), ("500m", 0.5), ("16Gi", 16 * 1024**3), ("1G", 1e9), ("100n", 1e-7), ("1e3", 1000), ("1Ei", 1024**6)],
+)
+def test_quantity_is_parsed(quantity, value):
+    assert parse_quantity(quantity) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("text", ["", "many", "5Q", "Gi"])
+def test_text_that_is_no_quantity_is_an_error(text):
+    with pytest.raises(ValueError, match="could not convert"):
+        parse_quantity(text)
+
+
+def test_counts_have_singular_and_plural():
+    assert [plural(1, "node"), plural(0, "node"), plural(2, "process", "processes")] == ["1 node", "0 nodes", "2 processes"]
+    assert join_names(["a", "b", "c"], limit=2) == "a, b and 1 more"
+    assert join_names([], empty="none yet") == "none yet"
+
+
+def test_task_returns_the_value_or_raises_the_exception():
+    assert Task(lambda: 3, name="test").result() == 3
+    with pytest.raises(ZeroDivisionError):
+        Task(lambda: 1 / 0, name="test").result()
+
+
+def test_parallel_results_are_in_the_order_of_the_items():
+    def slow_for_small(number):
+        time.sleep(0.01 * (5 - number))
+        return number * 10
+
+    assert map_parallel(slow_for_small, range(5), threads=3, name="test") == [0, 10, 20, 30, 40]
+    assert map_parallel(slow_for_small, [], threads=3, name="test") == []
+
+
+def test_first_failure_begins_no_further_item_and_waits_for_the_running_ones():
+    stop, begun, ended = threading.Event(), [], []
+
+    def call(number):
+        begun.append(number)
+        if number == 0:
+            raise ValueError("no")
+        stop.wait(10)
+        ended.append(number)
+
+    with pytest.raises(ValueError, match="no"):
+        map_parallel(call, range(100), threads=2, name="test", stop=stop)
+    assert sorted(ended) == sorted(begun)[1:]
+    assert len(begun) < 5
