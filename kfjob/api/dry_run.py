@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from kfjob.api.code import Code, with_code
 from kfjob.api.config import Settings
 from kfjob.api.context import plan_context
+from kfjob.api.images.code_layer import Code, with_code
 from kfjob.api.lint import linted
 from kfjob.api.place import Notice, Place, cluster_of, place
 from kfjob.api.render import resolve_at

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kfjob.api import archive, expectations, pull_secret
-from kfjob.api.code import Code, coded, with_code
+from kfjob.api import archive, expectations
 from kfjob.api.context import new_launch_id, plan_context
-from kfjob.api.image_check import check_image, check_images
+from kfjob.api.images import own_pull_secret
+from kfjob.api.images.check import check_image, check_images
+from kfjob.api.images.code_layer import Code, coded, with_code
 from kfjob.api.place import Notice, Place, cluster_of
 from kfjob.api.stop import STOP_TIMEOUT, stop
 from kfjob.backends.base import JobRef
@@ -61,7 +62,7 @@ def _of_spec(place: Place, said: str, code: Code | None, notice: Notice) -> Call
     if code:
         plan = resolve(with_code(spec, plan, code, place, notice=notice), plan_context(place.settings, place.name))
     check_image(place, plan, notice=notice)
-    pull_secret.keep(place, plan)
+    own_pull_secret.keep(place, plan)
     return lambda: (place.backend.submit(plan), expectations.of_plan(plan))
 
 

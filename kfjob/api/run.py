@@ -25,7 +25,7 @@ from kfjob.observe.training import Training
 from kfjob.observe.view import JobView, fold, reduce
 
 if TYPE_CHECKING:  # specs and plans are pydantic's, which takes longer to import than a question takes to be answered
-    from kfjob.api.code import Code
+    from kfjob.api.images.code_layer import Code
     from kfjob.observe.diagnose.diagnosis import Diagnosis
     from kfjob.plan import JobPlan
     from kfjob.spec.job import JobSpec
@@ -202,7 +202,7 @@ class Run:
     def relaunch(self, *, timeout: float = stopping.STOP_TIMEOUT, code: str | Path | None = None) -> Run:
         """Stop the job and submit what is recorded of it again, with the folder `code` put onto its image if one is named."""
         from kfjob.api import relaunch as relaunching
-        from kfjob.api.code import Code
+        from kfjob.api.images.code_layer import Code
 
         put = Code(folder=Path(code)) if code else None
         ref, config = relaunching.relaunch(self.place, self.name, timeout=timeout, code=put)
@@ -232,7 +232,7 @@ def submit(
         SpecError: every problem of the spec.
         AlreadyExists: a job of this name is there; nothing was changed.
     """
-    from kfjob.api.code import Code
+    from kfjob.api.images.code_layer import Code
     from kfjob.spec.job import JobSpec
     from kfjob.spec.source import Loaded, Positions
 
@@ -246,16 +246,16 @@ def submit_loaded(loaded: Loaded, *, settings: Settings, code: Code | None = Non
     """`submit` for a spec that was read from a text, so that problems can be put to their place in it."""
     at, plan = _plan(loaded, settings, notice)
     if code:
-        from kfjob.api.code import with_code
+        from kfjob.api.images.code_layer import with_code
         from kfjob.spec.source import Loaded
 
         spec = with_code(loaded.spec, plan, code, at, notice=notice)
         at, plan = _plan(Loaded(spec, loaded.positions), settings, silent)
-    from kfjob.api import pull_secret
-    from kfjob.api.image_check import check_image
+    from kfjob.api.images import own_pull_secret
+    from kfjob.api.images.check import check_image
 
     check_image(at, plan, notice=notice)
-    pull_secret.keep(at, plan)
+    own_pull_secret.keep(at, plan)
     return Run(at, at.backend.submit(plan), expectations.of_plan(plan))
 
 

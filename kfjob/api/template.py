@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kfjob.api import context, expectations
 from kfjob.api.config import Settings
-from kfjob.api.image_check import check_images
+from kfjob.api.images.check import check_images
 from kfjob.api.imports import checked, import_objects
 from kfjob.api.lint import linted
 from kfjob.api.place import Notice, cluster_of, place

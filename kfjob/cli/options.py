@@ -15,7 +15,7 @@ from kfjob.api.config import Settings, settings_here
 from kfjob.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
-    from kfjob.api.code import Code
+    from kfjob.api.images.code_layer import Code
     from kfjob.spec.source import Loaded
 
 Command = Callable[..., Any]
@@ -81,7 +81,7 @@ def code(command: Command) -> Command:
 def _code(folder: str | None, to: str | None, workdir: str | None) -> Code | None:
     if not folder:
         return None
-    from kfjob.api.code import Code
+    from kfjob.api.images.code_layer import Code
     from kfjob.cli.transfer import shown
 
     return Code(folder=Path(folder), to=to, workdir=workdir, shown=shown)

@@ -13,8 +13,8 @@ from kfjob.cli.options import Settings, Source, code, notice, output, print_json
 from kfjob.cli.options import spec as spec_option
 
 if TYPE_CHECKING:
-    from kfjob.api.code import Code
     from kfjob.api.dry_run import DryRun
+    from kfjob.api.images.code_layer import Code
     from kfjob.api.run import Run
     from kfjob.compile.images import ImageChange
     from kfjob.spec.source import Loaded

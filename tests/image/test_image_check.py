@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kfjob.api.config import Settings
-from kfjob.api.image_check import ImageInspector, check_image
+from kfjob.api.images.check import ImageInspector, check_image
 from kfjob.api.place import Place
 from kfjob.errors import Forbidden, NotFound, Refused, UsageError
 from kfjob.plan import Context, JobPlan, resolve

@@ -10,6 +10,7 @@ from kfjob.api.doctor.cluster import is_ready
 from kfjob.api.preflight import fit, quota, wants
 from kfjob.api.preflight.result import Checked
 from kfjob.backends.kubernetes.inventory import CORE, JOBS, KUEUE, SCHEDULING, Inventory
+from kfjob.compile.pod_templates import PodTemplate
 from kfjob.compile.pytorchjob import Manifest
 from kfjob.errors import AlreadyExists, Forbidden, KfjobError, Refused, Unreachable
 from kfjob.plan import JobPlan
@@ -29,7 +30,7 @@ class Wanted:
     spec: JobSpec
     plan: JobPlan
     objects: Sequence[Manifest]
-    pods: Sequence[wants.PodKind]
+    pods: Sequence[PodTemplate]
     cluster: Inventory
 
 

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 from kfjob.api.config import Settings
 from kfjob.api.context import plan_context
-from kfjob.api.image_check import ImageInspector
+from kfjob.api.images.check import ImageInspector
 from kfjob.api.place import Notice, cluster_of, place
-from kfjob.api.preflight import cluster, images, machine, wants
+from kfjob.api.preflight import cluster, images, machine
 from kfjob.api.preflight.result import Checked, Preflight, ordered
 from kfjob.api.render import resolve_at
+from kfjob.compile.pod_templates import read_pod_templates
 from kfjob.compile.pytorchjob import manifests
 from kfjob.lint.check import lint
 from kfjob.spec.source import Loaded
@@ -32,7 +33,7 @@ def examine(loaded: Loaded, *, settings: Settings, notice: Notice, inspector: Im
     else:
         objects = manifests(plan)
         inventory = cluster_of(at).inventory(plan.namespace)
-        pods = wants.pod_kinds(objects)
+        pods = read_pod_templates(objects)
         wanted = cluster.Wanted(spec=loaded.spec, plan=plan, objects=objects, pods=pods, cluster=inventory)
         cluster.check(wanted, found)
         images.check(wanted, at, found, inspector=inspector)

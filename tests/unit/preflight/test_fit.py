@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kfjob.api.preflight import fit, quota, wants
-from kfjob.api.preflight.wants import PodKind
+from kfjob.compile.pod_templates import PodTemplate
 
 GPU = "nvidia.com/gpu"
 
@@ -25,14 +25,14 @@ def node(
     )
 
 
-def pods(count: int = 1, *, spec: dict[str, Any] | None = None, **requests: str) -> PodKind:
+def pods(count: int = 1, *, spec: dict[str, Any] | None = None, **requests: str) -> PodTemplate:
     asked = {key.replace("gpu", GPU): value for key, value in requests.items()}
     container = {"name": "pytorch", "resources": {"requests": asked, "limits": asked}}
     each = tuple(f"job-worker-{index}" for index in range(count))
-    return PodKind(names=each, metadata={}, spec={"containers": [container], **(spec or {})})
+    return PodTemplate(names=each, metadata={}, spec={"containers": [container], **(spec or {})})
 
 
-def why(nodes: list[fit.Node], kind: PodKind) -> str:
+def why(nodes: list[fit.Node], kind: PodTemplate) -> str:
     found = fit.misfits(nodes, [kind])
     return found[0].why if found else ""
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from kfjob.api.preflight.wants import Object, PodKind, pod_kinds
+from kfjob.common_types import JsonMapping
+from kfjob.compile.pod_templates import PodTemplate, read_pod_templates
 from kfjob.events import TRAINING_CONTAINER
 
 _ARCHITECTURE = "kubernetes.io/arch"
 
 
 @dataclass(frozen=True, kw_only=True)
-class NeededImage:
+class RequiredImage:
     """One image, and who starts it."""
 
     image: str
@@ -21,19 +22,19 @@ class NeededImage:
     architecture: str = ""  # of the nodes that its pod may go to, where the pod says so
 
 
-def needed_images(objects: Iterable[Object], *, architecture: str = "") -> list[NeededImage]:
+def find_required_images(objects: Iterable[JsonMapping], *, architecture: str = "") -> list[RequiredImage]:
     """Each once, the training container's first; not those that must be on the node already (`imagePullPolicy: Never`).
 
     `architecture` is that of the training pods' nodes, where they do not say it themselves.
     """
-    found: dict[tuple[str, str], NeededImage] = {}
-    for pod in pod_kinds(objects):
+    found: dict[tuple[str, str], RequiredImage] = {}
+    for pod in read_pod_templates(objects):
         for needed in _of_pod(pod, architecture):
             found.setdefault((needed.image, needed.architecture), needed)
     return sorted(found.values(), key=lambda needed: bool(needed.container))
 
 
-def _of_pod(pod: PodKind, architecture: str) -> Iterator[NeededImage]:
+def _of_pod(pod: PodTemplate, architecture: str) -> Iterator[RequiredImage]:
     secrets = tuple(one["name"] for one in pod.spec.get("imagePullSecrets") or () if one.get("name"))
     said = str((pod.spec.get("nodeSelector") or {}).get(_ARCHITECTURE) or "")
     trains = any(one.get("name") == TRAINING_CONTAINER for one in pod.spec.get("containers") or ())
@@ -43,7 +44,7 @@ def _of_pod(pod: PodKind, architecture: str) -> Iterator[NeededImage]:
                 continue
             kind = "sidecar " if one.get("restartPolicy") == "Always" else f"{what}container "
             is_trainer = not what and one.get("name") == TRAINING_CONTAINER
-            yield NeededImage(
+            yield RequiredImage(
                 image=one["image"],
                 container="" if is_trainer else f"{kind}`{one.get('name', '')}`",
                 secrets=secrets,
