@@ -12,7 +12,8 @@ from kfjob.api.images.code_layer import Code, with_code
 from kfjob.api.lint import linted
 from kfjob.api.place import Notice, Place, cluster_of, place
 from kfjob.api.render import resolve_at
-from kfjob.compile.pytorchjob import Manifest, manifests
+from kfjob.common_types import JsonObject
+from kfjob.compile.pytorchjob import manifests
 from kfjob.spec import names
 from kfjob.spec.source import Loaded
 
@@ -26,7 +27,7 @@ class DryRun:
     name: str
     namespace: str
     how: How
-    objects: tuple[Manifest, ...]  # none on this machine
+    objects: tuple[JsonObject, ...]  # none on this machine
 
     @property
     def said(self) -> str:
@@ -55,7 +56,7 @@ def of_loaded(loaded: Loaded, how: How, *, settings: Settings, notice: Notice, c
     return _gone_through(at, DryRun(name=plan.name, namespace=plan.namespace, how=how, objects=objects))
 
 
-def of_objects(objects: Sequence[Manifest], how: How, *, settings: Settings, notice: Notice) -> DryRun:
+def of_objects(objects: Sequence[JsonObject], how: How, *, settings: Settings, notice: Notice) -> DryRun:
     """Of a rendered template."""
     (job,) = (one["metadata"] for one in objects if one["kind"] == names.KIND)
     wanted = DryRun(name=job["name"], namespace=job["namespace"], how=how, objects=tuple(objects))

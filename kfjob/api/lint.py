@@ -22,7 +22,7 @@ def linted(
     Raises:
         SpecError: a rule found an error, or anything at all and the settings are strict.
     """
-    found = loaded.positions.locate_all(lint(loaded.spec, plan, written=written))
+    found = loaded.positions.locate_all(lint(loaded.spec, plan, user_manifest=written))
     problems = sorted(found, key=lambda p: (p.severity != "error", p.line or 0, p.column or 0))
     if settings.strict:
         problems = [replace(problem, severity="error") for problem in problems]

@@ -12,7 +12,7 @@ from kfjob.api.images.code_layer import Code, coded, with_code
 from kfjob.api.place import Notice, Place, cluster_of
 from kfjob.api.stop import STOP_TIMEOUT, stop
 from kfjob.backends.base import JobRef
-from kfjob.compile.recorded import again
+from kfjob.compile.launch_record import restore_objects
 from kfjob.errors import NotFound, UsageError
 from kfjob.events import JobSnapshot
 from kfjob.observe.config import ObserveConfig
@@ -68,7 +68,7 @@ def _of_spec(place: Place, said: str, code: Code | None, notice: Notice) -> Call
 
 def _of_manifest(place: Place, last: JobSnapshot, manifest: str, code: Code | None, notice: Notice) -> Callable[[], Launched]:
     change = (lambda image: coded(image, code, place, notice=notice)) if code else None
-    objects = again(manifest, before=last.launch, launch=new_launch_id(), image=change)
+    objects = restore_objects(manifest, previous_launch=last.launch, launch=new_launch_id(), image=change)
     check_images(place, objects, notice=notice)
     (pytorchjob,) = (one for one in objects if one["kind"] == names.KIND)
     return lambda: (cluster_of(place).create(objects)[0], expectations.of_job(pytorchjob))

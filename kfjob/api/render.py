@@ -11,7 +11,8 @@ from kfjob.api import context
 from kfjob.api.config import Settings
 from kfjob.api.lint import linted
 from kfjob.api.place import Notice
-from kfjob.compile.pytorchjob import Manifest, check_overrides, manifests
+from kfjob.common_types import JsonObject
+from kfjob.compile.pytorchjob import check_overrides, manifests
 from kfjob.errors import SpecError
 from kfjob.plan import BackendName, Context, JobPlan, resolve
 from kfjob.spec.job import JobSpec
@@ -47,7 +48,7 @@ def render(loaded: Loaded, *, settings: Settings, form: str, notice: Notice) -> 
     return as_text(manifests(linted(loaded, plan, settings=settings, notice=notice)), form)
 
 
-def as_text(objects: Sequence[Manifest], form: str) -> str:
+def as_text(objects: Sequence[JsonObject], form: str) -> str:
     """YAML documents, or one JSON list."""
     if form == "json":
         return json.dumps(list(objects), indent=2) + "\n"

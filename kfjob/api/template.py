@@ -13,10 +13,10 @@ from kfjob.api.lint import linted
 from kfjob.api.place import Notice, cluster_of, place
 from kfjob.api.run import Run
 from kfjob.backends.kubernetes.requests import RESOURCES
+from kfjob.common_types import JsonObject
 from kfjob.compile import template
-from kfjob.compile.images import ImageChange, with_other_image
-from kfjob.compile.recorded import with_record
-from kfjob.compile.template import Object
+from kfjob.compile.images import ImageChange, replace_image
+from kfjob.compile.launch_record import add_record
 from kfjob.errors import Problem, SpecError
 from kfjob.plan import resolve
 from kfjob.spec import names
@@ -33,7 +33,7 @@ def render_template(
     settings: Settings,
     notice: Notice,
     image: ImageChange | None = None,
-) -> tuple[Object, ...]:
+) -> tuple[JsonObject, ...]:
     """The objects of a template, each with its namespace, as they are submitted; `image` makes another of their own.
 
     `KFJOB_LAUNCH` and `KFJOB_NAMESPACE` have a value too: a launch id, to make a rendezvous id of, and where the job goes.
@@ -46,16 +46,16 @@ def render_template(
     launch = context.new_launch_id()
     known = {"KFJOB_LAUNCH": launch, "KFJOB_NAMESPACE": where}
     rendered = template.render(text, values=known | dict(values), keep=keep, file=file)
-    if rendered.left:
-        notice(f"{', '.join(f'`${name}`' for name in rendered.left)} stays as it is: no value was given")
+    if rendered.unresolved:
+        notice(f"{', '.join(f'`${name}`' for name in rendered.unresolved)} stays as it is: no value was given")
     if problems := list(_problems(rendered.objects, file, settings.namespace)):
         raise SpecError(problems)
     objects = [one | {"metadata": {"namespace": where} | one["metadata"]} for one in rendered.objects]
     _lint(objects, file, launch, settings=settings, notice=notice)
-    return with_record(with_other_image(objects, image) if image else objects, launch=launch)
+    return add_record(replace_image(objects, image) if image else objects, launch=launch)
 
 
-def submit_objects(objects: Sequence[Object], *, settings: Settings, notice: Notice) -> Run:
+def submit_objects(objects: Sequence[JsonObject], *, settings: Settings, notice: Notice) -> Run:
     """Create the objects; the PyTorchJob owns the others, so that `kfjob stop` ends them with it.
 
     Raises:
@@ -71,7 +71,7 @@ def submit_objects(objects: Sequence[Object], *, settings: Settings, notice: Not
     return Run(replace(at, namespace=ref.namespace), ref, expectations.of_job(job))
 
 
-def _lint(objects: Sequence[Object], file: str, launch: str, *, settings: Settings, notice: Notice) -> None:
+def _lint(objects: Sequence[JsonObject], file: str, launch: str, *, settings: Settings, notice: Notice) -> None:
     """Run the rules over the spec that the PyTorchJob would come from.
 
     Raises:
@@ -87,7 +87,7 @@ def _lint(objects: Sequence[Object], file: str, launch: str, *, settings: Settin
     linted(Loaded(spec, Positions(file)), plan, settings=settings, notice=notice, written=job)
 
 
-def _with_id(spec: JobSpec, job: Object, objects: Sequence[Object], launch: str) -> JobSpec:
+def _with_id(spec: JobSpec, job: JsonObject, objects: Sequence[JsonObject], launch: str) -> JobSpec:
     """The spec with the job's own rendezvous id (torch's is `none`), if launches share it, and the store that keeps it."""
     policy = job["spec"].get("elasticPolicy") or {}
     fixed = policy.get("rdzvId") or "none"
@@ -99,7 +99,7 @@ def _with_id(spec: JobSpec, job: Object, objects: Sequence[Object], launch: str)
     )
 
 
-def _problems(objects: Sequence[Object], file: str, namespace: str | None) -> Iterator[Problem]:
+def _problems(objects: Sequence[JsonObject], file: str, namespace: str | None) -> Iterator[Problem]:
     jobs = [one for one in objects if one["kind"] == names.KIND]
     if len(jobs) != 1:
         kinds = ", ".join(one["kind"] for one in objects) or "nothing"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from kfjob.common_types import JsonObject
 from kfjob.plan import JobPlan
 from kfjob.spec import names
 
@@ -23,11 +22,11 @@ while True:
 """.strip()
 
 
-def manifests(plan: JobPlan, *, owner_uid: str | None) -> list[dict[str, Any]]:
+def manifests(plan: JobPlan, *, owner_uid: str | None) -> list[JsonObject]:
     """The service and the pod. The service knows the pod only once it is ready."""
     name = names.etcd_name(plan.name)
     labels = {names.LABEL_MANAGED_BY: names.FIELD_MANAGER, names.LABEL_LAUNCH: plan.launch, "app.kubernetes.io/name": name}
-    metadata: dict[str, Any] = {"name": name, "namespace": plan.namespace, "labels": labels}
+    metadata: JsonObject = {"name": name, "namespace": plan.namespace, "labels": labels}
     if owner_uid:
         owner = {
             "apiVersion": f"{names.API_GROUP}/{names.API_VERSION}",
@@ -48,7 +47,7 @@ def manifests(plan: JobPlan, *, owner_uid: str | None) -> list[dict[str, Any]]:
     ]
 
 
-def _pod(plan: JobPlan, name: str) -> dict[str, Any]:
+def _pod(plan: JobPlan, name: str) -> JsonObject:
     everywhere = f"http://0.0.0.0:{names.ETCD_PORT}"
     return {
         "restartPolicy": "Always",
@@ -75,7 +74,7 @@ def _pod(plan: JobPlan, name: str) -> dict[str, Any]:
     }
 
 
-def wait_container(plan: JobPlan) -> dict[str, Any]:
+def wait_container(plan: JobPlan) -> JsonObject:
     """The workers' first step: wait until etcd answers, with nothing but the Python of the job's own image."""
     url = f"http://{plan.rendezvous.host}:{plan.rendezvous.port}/health"
     return {"name": names.ETCD_WAIT, "image": plan.image, "command": ["python3", "-c", _WAIT, url, str(WAIT_SECONDS)]}

@@ -10,8 +10,8 @@ from kfjob.api.doctor.cluster import is_ready
 from kfjob.api.preflight import fit, quota, wants
 from kfjob.api.preflight.result import Checked
 from kfjob.backends.kubernetes.inventory import CORE, JOBS, KUEUE, SCHEDULING, Inventory
+from kfjob.common_types import JsonObject
 from kfjob.compile.pod_templates import PodTemplate
-from kfjob.compile.pytorchjob import Manifest
 from kfjob.errors import AlreadyExists, Forbidden, KfjobError, Refused, Unreachable
 from kfjob.plan import JobPlan
 from kfjob.spec import names
@@ -29,7 +29,7 @@ class Wanted:
 
     spec: JobSpec
     plan: JobPlan
-    objects: Sequence[Manifest]
+    objects: Sequence[JsonObject]
     pods: Sequence[PodTemplate]
     cluster: Inventory
 
