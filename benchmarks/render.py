@@ -23,7 +23,7 @@ from kfjob.api.render import as_text, resolve_at
 from kfjob.compile.pytorchjob import manifests
 from kfjob.plan import Context
 from kfjob.spec.job import JobSpec
-from kfjob.spec.source import load
+from kfjob.spec.source import load_spec
 
 SPECS = Path(__file__).parents[1] / "tests" / "golden" / "specs"
 CONTEXT = Context(backend="kubernetes", launch="20261121-083000-gold")
@@ -31,7 +31,7 @@ LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def compiled(text: str) -> list[dict[str, object]]:
-    loaded = load(text, file="t.yaml")
+    loaded = load_spec(text, file="t.yaml")
     return manifests(resolve_at(loaded.spec, loaded.positions, CONTEXT))
 
 

@@ -25,9 +25,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kfjob.spec.arguments import to_argv
-from kfjob.spec.memory import GIB, estimate, setup_of
+from kfjob.spec.memory import estimate_memory, make_setup
 from kfjob.spec.models import ModelShape
 from kfjob.spec.train import TrainSpec
+from kfjob.units import GIB
 
 HERE = Path(__file__).parent
 MPT_LIKE = ModelShape(
@@ -168,8 +169,8 @@ def mfu(spec: TrainSpec, speed: float) -> float | None:
 def row(case: Case, spec: TrainSpec, measured: Measured) -> str:
     """A line of the table."""
     share = "      ?" if measured.mfu is None else f"{100 * measured.mfu:5.1f} %"
-    setup = setup_of(spec, world_size=1, local_world_size=1) if case.program == "ours" else None
-    theory = f"{estimate(setup).peak / GIB:6.1f}" if setup else "     -"
+    setup = make_setup(spec, world_size=1, local_world_size=1) if case.program == "ours" else None
+    theory = f"{estimate_memory(setup).peak / GIB:6.1f}" if setup else "     -"
     return f"{case.name:<40} {measured.speed:>9.0f} {share} {measured.peak_memory / GIB:>7.1f} {theory}  {case.published}"
 
 

@@ -15,7 +15,7 @@
     ├── JobStopped                      103  the job was stopped before it ended
     └── WaitTimeout                     124  the deadline of a wait passed
 
-An error carries what is wrong (`title`), where (`where`), why (`cause`) and what to do next (`hint`). Foreign exceptions are
+An error carries what is wrong (`title`), where (`location`), why (`cause`) and what to do next (`hint`). Foreign exceptions are
 turned into these at the edge that meets them, `raise … from`.
 """
 
@@ -31,19 +31,19 @@ class KfjobError(Exception):
 
     exit_code = 1
 
-    def __init__(self, title: str, *, where: str | None = None, cause: str | None = None, hint: str | None = None) -> None:
+    def __init__(self, title: str, *, location: str | None = None, cause: str | None = None, hint: str | None = None) -> None:
         """Keep the four parts; `title` is lower case, without a final period, with names in backticks."""
         super().__init__(title)
         self.title = title
-        self.where = where
+        self.location = location
         self.cause = cause
         self.hint = hint
 
     def lines(self) -> list[str]:
         """The message as a user reads it, one part a line."""
         parts = [f"error: {self.title}"]
-        if self.where:
-            parts.append(f"  --> {self.where}")
+        if self.location:
+            parts.append(f"  --> {self.location}")
         if self.cause:
             parts += [f"  cause: {line}" if i == 0 else f"         {line}" for i, line in enumerate(self.cause.splitlines())]
         if self.hint:
@@ -69,7 +69,7 @@ class Problem:
     severity: Literal["error", "warning"] = "error"
     rule: str = ""  # of lint, which found it
 
-    def where(self) -> str | None:
+    def location(self) -> str | None:
         """`file:line:column (path)`, as far as known."""
         place = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
         if place and self.path:
@@ -79,8 +79,8 @@ class Problem:
     def lines(self) -> list[str]:
         """The problem as a user reads it."""
         parts = [f"{self.severity}: {self.title}{f' [{self.rule}]' if self.rule else ''}"]
-        if where := self.where():
-            parts.append(f"  --> {where}")
+        if location := self.location():
+            parts.append(f"  --> {location}")
         if self.detail:
             parts += [f"  {line}" for line in self.detail.splitlines()]
         if self.hint:
@@ -97,7 +97,7 @@ class SpecError(KfjobError):
         """Hold at least one problem."""
         first = problems[0]
         title = first.title if len(problems) == 1 else f"{len(problems)} problems in the spec, the first: {first.title}"
-        super().__init__(title, where=first.where(), hint=first.hint)
+        super().__init__(title, location=first.location(), hint=first.hint)
         self.problems = tuple(problems)
 
     def lines(self) -> list[str]:
@@ -144,7 +144,7 @@ class BackendError(KfjobError):
     """A backend failed in a way that no other class names."""
 
 
-class Unanswered(KfjobError):
+class NoEvidence(KfjobError):
     """The question is valid, but the evidence for an answer is not there (yet)."""
 
 

@@ -7,9 +7,9 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-from kfjob.compile.merge import items_by_name
-from kfjob.convert.pod import is_shared_memory, training_container
-from kfjob.spec import names
+from kfjob.convert.pod import is_shared_memory
+from kfjob.spec import api_objects
+from kfjob.spec.api_objects import find_training_container
 from kfjob.spec.names import SHARED_MEMORY_VOLUME
 
 Object = dict[str, Any]
@@ -47,7 +47,7 @@ def gaps(original: Any, made: Any, path: Path = ()) -> Iterator[Gap]:
         steps: dict[Any, tuple[Any, Any]] = {
             key: (original.get(key, MISSING), made.get(key, MISSING)) for key in dict.fromkeys([*original, *made])
         }
-    elif (old := items_by_name(original)) is not None and (new := items_by_name(made)) is not None:
+    elif (old := _by_name(original)) is not None and (new := _by_name(made)) is not None:
         steps = {Named(name): (old.get(name, MISSING), new.get(name, MISSING)) for name in dict.fromkeys([*old, *new])}
     else:
         if original != made and not (_is_empty(original) and _is_empty(made)):
@@ -80,6 +80,13 @@ def _item(items: list[Object], name: str) -> Object:
     return items[-1]
 
 
+def _by_name(value: Any) -> dict[str, Any] | None:
+    if not isinstance(value, list) or not all(isinstance(item, dict) and isinstance(item.get("name"), str) for item in value):
+        return None
+    found = {item["name"]: item for item in value}
+    return found if len(found) == len(value) else None
+
+
 def _is_empty(value: Any) -> bool:
     return value is MISSING or value in (None, "", {}, [])
 
@@ -110,18 +117,18 @@ def _metadata(metadata: Object, keys: tuple[str, ...]) -> Object:
 
 _NOT_THE_USERS = frozenset(
     {
-        names.LABEL_MANAGED_BY,
-        names.LABEL_LAUNCH,
-        names.LABEL_SPEC_HASH,
-        names.ANNOTATION_SPEC,
-        names.ANNOTATION_SPEC_VERSION,
+        api_objects.LABEL_MANAGED_BY,
+        api_objects.LABEL_LAUNCH,
+        api_objects.LABEL_SPEC_HASH,
+        api_objects.ANNOTATION_SPEC,
+        api_objects.ANNOTATION_SPEC_VERSION,
         "kubectl.kubernetes.io/last-applied-configuration",
     }
 )
 
 
 def _pod(spec: Object) -> None:
-    container: Any = training_container(spec)
+    container: Any = find_training_container(spec)
     if container.get("command") and container.get("args"):
         container["command"] = [*container["command"], *container.pop("args")]
     for toleration in spec.get("tolerations") or ():

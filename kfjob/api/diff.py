@@ -7,10 +7,10 @@ from kfjob.api.context import plan_context
 from kfjob.api.place import Notice, cluster_of, place
 from kfjob.api.render import resolve_at
 from kfjob.backends.kubernetes.changes import Change
-from kfjob.spec.source import Loaded
+from kfjob.spec.source import LoadedSpec
 
 
-def diff_loaded(loaded: Loaded, *, settings: Settings, notice: Notice) -> tuple[str, list[Change]]:
+def diff_loaded(loaded: LoadedSpec, *, settings: Settings, notice: Notice) -> tuple[str, list[Change]]:
     """The job's name, and every change with whether it can be made in place; the API server has gone through them.
 
     Raises:

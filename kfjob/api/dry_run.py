@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from kfjob.api.code import Code, with_code
 from kfjob.api.config import Settings
 from kfjob.api.context import plan_context
-from kfjob.api.images.code_layer import Code, with_code
 from kfjob.api.lint import linted
 from kfjob.api.place import Notice, Place, cluster_of, place
 from kfjob.api.render import resolve_at
-from kfjob.common_types import JsonObject
-from kfjob.compile.pytorchjob import manifests
-from kfjob.spec import names
-from kfjob.spec.source import Loaded
+from kfjob.compile.pytorchjob import Manifest, manifests
+from kfjob.spec import api_objects
+from kfjob.spec.source import LoadedSpec
 
 How = Literal["client", "server"]
 
@@ -27,7 +26,7 @@ class DryRun:
     name: str
     namespace: str
     how: How
-    objects: tuple[JsonObject, ...]  # none on this machine
+    objects: tuple[Manifest, ...]  # none on this machine
 
     @property
     def said(self) -> str:
@@ -39,7 +38,7 @@ class DryRun:
         return {"job": self.name, "namespace": self.namespace, "dry_run": self.how, "objects": list(self.objects)}
 
 
-def of_loaded(loaded: Loaded, how: How, *, settings: Settings, notice: Notice, code: Code | None = None) -> DryRun:
+def of_loaded(loaded: LoadedSpec, how: How, *, settings: Settings, notice: Notice, code: Code | None = None) -> DryRun:
     """Of a spec; with `code`, of the image that would be made with it, of which nothing is pushed.
 
     Raises:
@@ -56,9 +55,9 @@ def of_loaded(loaded: Loaded, how: How, *, settings: Settings, notice: Notice, c
     return _gone_through(at, DryRun(name=plan.name, namespace=plan.namespace, how=how, objects=objects))
 
 
-def of_objects(objects: Sequence[JsonObject], how: How, *, settings: Settings, notice: Notice) -> DryRun:
+def of_objects(objects: Sequence[Manifest], how: How, *, settings: Settings, notice: Notice) -> DryRun:
     """Of a rendered template."""
-    (job,) = (one["metadata"] for one in objects if one["kind"] == names.KIND)
+    (job,) = (one["metadata"] for one in objects if one["kind"] == api_objects.PYTORCHJOB)
     wanted = DryRun(name=job["name"], namespace=job["namespace"], how=how, objects=tuple(objects))
     return _gone_through(place(settings, notice=notice), wanted)
 

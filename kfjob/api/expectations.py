@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kfjob.events import JobSnapshot
 from kfjob.observe.config import Limits, ObserveConfig
-from kfjob.spec import names
+from kfjob.spec import api_objects, names
 
 if TYPE_CHECKING:
     from kfjob.plan import JobPlan
@@ -30,7 +30,7 @@ def of_snapshot(snapshot: JobSnapshot) -> ObserveConfig:
     if snapshot.spec:
         return of_spec(snapshot.spec)
     if snapshot.manifest:
-        return of_job(next(one for one in json.loads(snapshot.manifest) if one["kind"] == names.KIND))
+        return of_job(next(one for one in json.loads(snapshot.manifest) if one["kind"] == api_objects.PYTORCHJOB))
     pods = sorted(snapshot.pods, key=lambda pod: (pod.replica_type != "Master", pod.replica_index))
     return ObserveConfig(workers=tuple(pod.pod for pod in pods))
 
@@ -71,6 +71,6 @@ def of_spec(recorded: str) -> ObserveConfig:
 
 
 def _migrated(recorded: str) -> dict[str, Any]:
-    from kfjob.spec.source import load
+    from kfjob.spec.source import load_spec
 
-    return load(recorded).spec.model_dump(mode="json", exclude_defaults=True)
+    return load_spec(recorded).spec.model_dump(mode="json", exclude_defaults=True)

@@ -16,7 +16,7 @@ from kfjob.errors import NotFound, Problem
 from kfjob.lint.secrets import looks_like
 from kfjob.plan import JobPlan
 from kfjob.spec.job import JobSpec
-from kfjob.spec.source import Loaded, Positions
+from kfjob.spec.source import LoadedSpec, Positions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class Explanation:
         return operator_environment(self.plan, node_rank)
 
 
-def explain(loaded: Loaded, *, settings: Settings, notice: Notice) -> Explanation:
+def explain(loaded: LoadedSpec, *, settings: Settings, notice: Notice) -> Explanation:
     """What would be submitted, value by value.
 
     Raises:
@@ -79,7 +79,7 @@ def _written(spec: JobSpec, positions: Positions) -> Iterator[Value]:
         place = ""
         if path in said:
             located = positions.locate_all([Problem(title="", path=path)])[0]
-            place = (located.where() or "").partition(" (")[0] if located.file else ""
+            place = (located.location() or "").partition(" (")[0] if located.file else ""
         yield Value(path=path, value=value, origin="spec" if path in said else "default", place=place)
 
 

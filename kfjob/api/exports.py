@@ -8,10 +8,10 @@ from kfjob.api.render import resolve_at
 from kfjob.convert.accelerate import to_accelerate
 from kfjob.errors import UsageError
 from kfjob.plan import Context
-from kfjob.spec.source import Loaded
+from kfjob.spec.source import LoadedSpec
 
 
-def accelerate(loaded: Loaded) -> dict[str, Any]:
+def accelerate(loaded: LoadedSpec) -> dict[str, Any]:
     """The Accelerate config of a spec's job, for machine 0.
 
     Raises:

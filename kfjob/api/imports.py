@@ -16,22 +16,22 @@ from pydantic import ValidationError
 from kfjob.api.compared import MISSING, Gap, gaps, normal, override, shown, without_nulls
 from kfjob.compile import template
 from kfjob.compile.pytorchjob import pytorchjob
-from kfjob.convert.imported import Imported, Note
-from kfjob.convert.pod import training_container
+from kfjob.convert.conversion import Conversion, Note
 from kfjob.convert.pytorchjob import from_pytorchjob
 from kfjob.errors import Problem, SpecError
 from kfjob.events import TRAINING_CONTAINER
 from kfjob.plan import Context, resolve
-from kfjob.spec import kubernetes, names
+from kfjob.spec import api_objects, names, pytorchjob_schema
+from kfjob.spec.api_objects import find_training_container
 from kfjob.spec.job import JobSpec
-from kfjob.spec.source import problems_of
+from kfjob.spec.source import list_problems
 
 Object = dict[str, Any]
 
 _NEVER_LEFT_OUT = ("version", "name", "image", "overrides")
 
 
-def import_pytorchjob(text: str, *, file: str | None = None) -> Imported:
+def import_pytorchjob(text: str, *, file: str | None = None) -> Conversion:
     """The spec of the PyTorchJob in a manifest, which may hold other objects too.
 
     Raises:
@@ -40,20 +40,20 @@ def import_pytorchjob(text: str, *, file: str | None = None) -> Imported:
     return import_objects(template.parse(text, file=file), file=file)
 
 
-def import_objects(manifest: Sequence[Object], *, file: str | None = None) -> Imported:
+def import_objects(manifest: Sequence[Object], *, file: str | None = None) -> Conversion:
     """`import_pytorchjob` of objects.
 
     Raises:
         SpecError: there is no PyTorchJob or several, or a spec cannot be made of it.
     """
     objects = list(_listed(manifest))
-    jobs = [one for one in objects if one["kind"] == names.KIND]
+    jobs = [one for one in objects if one["kind"] == api_objects.PYTORCHJOB]
     if len(jobs) != 1:
-        raise SpecError([Problem(title=f"this holds {len(jobs)} {names.KIND}s, one is wanted", file=file)])
+        raise SpecError([Problem(title=f"this holds {len(jobs)} {api_objects.PYTORCHJOB}s, one is wanted", file=file)])
     job, notes = _well_formed(jobs[0], file)
     others = [one for one in objects if one is not jobs[0]]
     etcd = [one for one in others if _is_own_etcd(one, job)]
-    ours = (job["metadata"].get("labels") or {}).get(names.LABEL_MANAGED_BY) == names.FIELD_MANAGER
+    ours = (job["metadata"].get("labels") or {}).get(api_objects.LABEL_MANAGED_BY) == api_objects.FIELD_MANAGER
     recorded = _recorded(job)
     found = recorded or from_pytorchjob(job, own_etcd=bool(etcd), exact=ours)
     why = "not a part of the spec: it has to be there before the job starts"
@@ -62,7 +62,7 @@ def import_objects(manifest: Sequence[Object], *, file: str | None = None) -> Im
     return _told(found if recorded else replace(found, spec=_without_defaults(found.spec)), normal(job), notes)
 
 
-def checked(found: Imported, *, image: str | None = None) -> Imported:
+def checked(found: Conversion, *, image: str | None = None) -> Conversion:
     """The same with the image that was named, once its spec was checked.
 
     Raises:
@@ -86,8 +86,8 @@ def _well_formed(job: Object, file: str | None) -> tuple[Object, list[Note]]:
     """The job as the API server would keep it, without the fields that it would drop, which are noted."""
     job = without_nulls(job)
     problems, notes = [], []
-    for path, why in list(kubernetes.faults(job.get("spec", {}))):
-        if why.startswith(kubernetes.UNKNOWN):
+    for path, why in list(pytorchjob_schema.find_problems(job.get("spec", {}))):
+        if why.startswith(pytorchjob_schema.UNKNOWN_FIELD):
             notes.append(Note(what=".".join(["spec", *map(str, path)]), why=f"{why}; left out"))
             _drop(job["spec"], path)
         else:
@@ -108,7 +108,7 @@ def _replica_faults(replicas: Mapping[str, Any]) -> Iterator[str]:
     if not replicas or set(replicas) - {"Master", "Worker"}:
         yield "`spec.pytorchReplicaSpecs` must hold a Worker, a Master, or both"
     for kind, one in replicas.items():
-        if not training_container(one.get("template", {}).get("spec", {})):
+        if not find_training_container(one.get("template", {}).get("spec", {})):
             yield f"`spec.pytorchReplicaSpecs.{kind}` has no container that is named `{TRAINING_CONTAINER}`"
 
 
@@ -120,13 +120,13 @@ def _drop(value: Any, path: Sequence[str | int]) -> None:
 
 def _is_own_etcd(one: Object, job: Object) -> bool:
     labels = one["metadata"].get("labels") or {}
-    ours = labels.get(names.LABEL_MANAGED_BY) == names.FIELD_MANAGER
+    ours = labels.get(api_objects.LABEL_MANAGED_BY) == api_objects.FIELD_MANAGER
     return ours and one["metadata"]["name"] == names.etcd_name(job["metadata"]["name"])
 
 
-def _recorded(job: Object) -> Imported | None:
+def _recorded(job: Object) -> Conversion | None:
     """The spec that kfjob put into the job when it was submitted."""
-    said = (job["metadata"].get("annotations") or {}).get(names.ANNOTATION_SPEC)
+    said = (job["metadata"].get("annotations") or {}).get(api_objects.ANNOTATION_SPEC)
     if said is None:
         return None
     try:
@@ -135,10 +135,10 @@ def _recorded(job: Object) -> Imported | None:
         return None
     found: Object = json.loads(spec.model_dump_json(exclude_defaults=True))
     where = {"namespace": job["metadata"]["namespace"]} if "namespace" in job["metadata"] else {}
-    return Imported(spec=found | where)
+    return Conversion(spec=found | where)
 
 
-def _completed(found: Imported, original: Object, *, exact: bool) -> Imported:
+def _completed(found: Conversion, original: Object, *, exact: bool) -> Conversion:
     """With overrides for what is missing or other. A command that was not there would hide the image's own: it is removed."""
     overrides: Object = deepcopy(found.spec.get("overrides") or {})
     removed = ("command", "terminationGracePeriodSeconds") if exact else ("command",)
@@ -148,7 +148,7 @@ def _completed(found: Imported, original: Object, *, exact: bool) -> Imported:
     return replace(found, spec=found.spec | {"overrides": overrides}) if overrides else found
 
 
-def _told(found: Imported, original: Object, notes: list[Note]) -> Imported:
+def _told(found: Conversion, original: Object, notes: list[Note]) -> Conversion:
     """With a note for what kfjob adds or cannot say."""
     left = [_note(gap) for gap in gaps(original, _made(found.spec))]
     return replace(found, notes=(*found.notes, *notes, *left))
@@ -165,7 +165,7 @@ def _validated(spec: Mapping[str, Any]) -> JobSpec:
     try:
         return JobSpec.model_validate(spec)
     except ValidationError as err:
-        raise SpecError(problems_of(err)) from None
+        raise SpecError(list_problems(err)) from None
 
 
 def _made(spec: Mapping[str, Any]) -> Object:

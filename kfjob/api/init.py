@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kfjob.api.schema import FILE_NAME, schema
 from kfjob.errors import AlreadyExists, NotFound
-from kfjob.spec.source import Loaded, load
+from kfjob.spec.source import LoadedSpec, load_spec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,11 +46,11 @@ def spec_text(answers: Answers) -> str:
     lines += ["restarts: {max: 3}   # how often torchrun restarts the processes before the job has failed", ""]
     lines += _program(answers)
     text = "\n".join(lines) + "\n"
-    load(text, file="the new spec")
+    load_spec(text, file="the new spec")
     return text
 
 
-def write(file: Path, answers: Answers, *, force: bool = False) -> Loaded:
+def write(file: Path, answers: Answers, *, force: bool = False) -> LoadedSpec:
     """Write the spec, and the schema for editors beside it.
 
     Raises:
@@ -67,7 +67,7 @@ def write(file: Path, answers: Answers, *, force: bool = False) -> Loaded:
         raise AlreadyExists(f"`{file}` is there already", hint="`--force` writes over it") from err
     except OSError as err:
         raise NotFound(f"`{file}` cannot be written", cause=str(err)) from err
-    return load(text, file=str(file))
+    return load_spec(text, file=str(file))
 
 
 def _machines(answers: Answers) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kfjob.errors import Forbidden, KfjobError, Unreachable
-from kfjob.spec.instances import Instance, catalogue
+from kfjob.spec.instances import Instance, load_catalogue
 
 COMPARED = ("gpus", "gpu_memory", "neuron", "efa", "vcpus", "memory")
 AT_ONCE = 100  # EC2 takes at most 200 values in a filter
@@ -40,7 +40,7 @@ class Comparison:
 
 def instances() -> tuple[Instance, ...]:
     """All instance types of the catalogue."""
-    return tuple(catalogue().values())
+    return tuple(load_catalogue().values())
 
 
 def compare(*, region: str | None = None, client: Any = None) -> Comparison:
@@ -52,7 +52,7 @@ def compare(*, region: str | None = None, client: Any = None) -> Comparison:
     """
     client = client or _client(region)
     found: dict[str, dict[str, int]] = {}
-    known = catalogue()
+    known = load_catalogue()
     names = list(known)
     for start in range(0, len(names), AT_ONCE):
         for row in _described(client, names[start : start + AT_ONCE]):

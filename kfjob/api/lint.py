@@ -11,18 +11,18 @@ from kfjob.api.place import Notice
 from kfjob.errors import SpecError
 from kfjob.lint.check import lint
 from kfjob.plan import JobPlan
-from kfjob.spec.source import Loaded
+from kfjob.spec.source import LoadedSpec
 
 
 def linted(
-    loaded: Loaded, plan: JobPlan, *, settings: Settings, notice: Notice, written: Mapping[str, Any] | None = None
+    loaded: LoadedSpec, plan: JobPlan, *, settings: Settings, notice: Notice, written: Mapping[str, Any] | None = None
 ) -> JobPlan:
     """The plan, after `notice` was told every warning. `written`: as `lint` has it.
 
     Raises:
         SpecError: a rule found an error, or anything at all and the settings are strict.
     """
-    found = loaded.positions.locate_all(lint(loaded.spec, plan, user_manifest=written))
+    found = loaded.positions.locate_all(lint(loaded.spec, plan, written=written))
     problems = sorted(found, key=lambda p: (p.severity != "error", p.line or 0, p.column or 0))
     if settings.strict:
         problems = [replace(problem, severity="error") for problem in problems]

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from kfjob.api.choice import Choice, failed_before
 from kfjob.api.follow import Following
 from kfjob.backends.base import LogRange
-from kfjob.errors import NotFound, Unanswered
+from kfjob.errors import NoEvidence, NotFound
 from kfjob.events import JobChanged, LogGap, LogLine, PodChanged, PodPhase
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def around(run: Run, finding: Finding, wanted: LogRange) -> Iterator[Line]:
     """
     if finding.line is None:
         cause = finding.title
-        raise Unanswered("the first error stands in no log", cause=cause, hint=f"`kfjob diagnose {run.name}` tells it")
+        raise NoEvidence("the first error stands in no log", cause=cause, hint=f"`kfjob diagnose {run.name}` tells it")
     before, after = AROUND
     lines = run.logs(finding.pod, replace(wanted, previous=finding.previous))
     text = (line for line in lines if isinstance(line, LogLine))
@@ -175,7 +175,7 @@ class _MasterLog:
         self._pause = min(max(self._pause * 2, 2.0), MOST_SECONDS)
         try:
             answer = self._run.master(fresh=True).pod
-        except Unanswered as err:
+        except NoEvidence as err:
             if not self._printer and self._pause <= 2.0:  # noqa: PLR2004 - the first time
                 self._notice(f"waiting for the pod that prints progress: {err.title}")
             return

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kfjob.api import archive, expectations
+from kfjob.api import archive, expectations, pull_secret
+from kfjob.api.code import Code, coded, with_code
 from kfjob.api.context import new_launch_id, plan_context
-from kfjob.api.images import own_pull_secret
-from kfjob.api.images.check import check_image, check_images
-from kfjob.api.images.code_layer import Code, coded, with_code
+from kfjob.api.image_check import check_image, check_images
 from kfjob.api.place import Notice, Place, cluster_of
 from kfjob.api.stop import STOP_TIMEOUT, stop
 from kfjob.backends.base import JobRef
-from kfjob.compile.launch_record import restore_objects
+from kfjob.compile.recorded import again
 from kfjob.errors import NotFound, UsageError
 from kfjob.events import JobSnapshot
 from kfjob.observe.config import ObserveConfig
 from kfjob.plan import resolve
-from kfjob.spec import names
+from kfjob.spec import api_objects
 from kfjob.spec.job import JobSpec
 
 Launched = tuple[JobRef, ObserveConfig]
@@ -62,15 +61,15 @@ def _of_spec(place: Place, said: str, code: Code | None, notice: Notice) -> Call
     if code:
         plan = resolve(with_code(spec, plan, code, place, notice=notice), plan_context(place.settings, place.name))
     check_image(place, plan, notice=notice)
-    own_pull_secret.keep(place, plan)
+    pull_secret.keep(place, plan)
     return lambda: (place.backend.submit(plan), expectations.of_plan(plan))
 
 
 def _of_manifest(place: Place, last: JobSnapshot, manifest: str, code: Code | None, notice: Notice) -> Callable[[], Launched]:
     change = (lambda image: coded(image, code, place, notice=notice)) if code else None
-    objects = restore_objects(manifest, previous_launch=last.launch, launch=new_launch_id(), image=change)
+    objects = again(manifest, before=last.launch, launch=new_launch_id(), image=change)
     check_images(place, objects, notice=notice)
-    (pytorchjob,) = (one for one in objects if one["kind"] == names.KIND)
+    (pytorchjob,) = (one for one in objects if one["kind"] == api_objects.PYTORCHJOB)
     return lambda: (cluster_of(place).create(objects)[0], expectations.of_job(pytorchjob))
 
 

@@ -11,17 +11,16 @@ from kfjob.api import context
 from kfjob.api.config import Settings
 from kfjob.api.lint import linted
 from kfjob.api.place import Notice
-from kfjob.common_types import JsonObject
-from kfjob.compile.pytorchjob import check_overrides, manifests
+from kfjob.compile.pytorchjob import Manifest, check_overrides, manifests
 from kfjob.errors import SpecError
 from kfjob.plan import BackendName, Context, JobPlan, resolve
 from kfjob.spec.job import JobSpec
-from kfjob.spec.source import Loaded, Positions
+from kfjob.spec.source import LoadedSpec, Positions
 
 _Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
-def plan_of(loaded: Loaded, *, settings: Settings, notice: Notice) -> JobPlan:
+def plan_of(loaded: LoadedSpec, *, settings: Settings, notice: Notice) -> JobPlan:
     """Decide everything for the backend that the settings lead to.
 
     Raises:
@@ -42,13 +41,13 @@ def resolve_at(spec: JobSpec, positions: Positions, into: Context) -> JobPlan:
     return plan
 
 
-def render(loaded: Loaded, *, settings: Settings, form: str, notice: Notice) -> str:
+def render(loaded: LoadedSpec, *, settings: Settings, form: str, notice: Notice) -> str:
     """All objects of the job on Kubernetes, as YAML documents or one JSON list."""
     plan = resolve_at(loaded.spec, loaded.positions, context.plan_context(settings, "kubernetes"))
     return as_text(manifests(linted(loaded, plan, settings=settings, notice=notice)), form)
 
 
-def as_text(objects: Sequence[JsonObject], form: str) -> str:
+def as_text(objects: Sequence[Manifest], form: str) -> str:
     """YAML documents, or one JSON list."""
     if form == "json":
         return json.dumps(list(objects), indent=2) + "\n"

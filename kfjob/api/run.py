@@ -25,11 +25,11 @@ from kfjob.observe.training import Training
 from kfjob.observe.view import JobView, fold, reduce
 
 if TYPE_CHECKING:  # specs and plans are pydantic's, which takes longer to import than a question takes to be answered
-    from kfjob.api.images.code_layer import Code
+    from kfjob.api.code import Code
     from kfjob.observe.diagnose.diagnosis import Diagnosis
     from kfjob.plan import JobPlan
     from kfjob.spec.job import JobSpec
-    from kfjob.spec.source import Loaded
+    from kfjob.spec.source import LoadedSpec
 
 STILL_FRESH = 0.5
 """Seconds for which the look that `attach` took answers the next question."""
@@ -202,7 +202,7 @@ class Run:
     def relaunch(self, *, timeout: float = stopping.STOP_TIMEOUT, code: str | Path | None = None) -> Run:
         """Stop the job and submit what is recorded of it again, with the folder `code` put onto its image if one is named."""
         from kfjob.api import relaunch as relaunching
-        from kfjob.api.images.code_layer import Code
+        from kfjob.api.code import Code
 
         put = Code(folder=Path(code)) if code else None
         ref, config = relaunching.relaunch(self.place, self.name, timeout=timeout, code=put)
@@ -232,34 +232,34 @@ def submit(
         SpecError: every problem of the spec.
         AlreadyExists: a job of this name is there; nothing was changed.
     """
-    from kfjob.api.images.code_layer import Code
+    from kfjob.api.code import Code
     from kfjob.spec.job import JobSpec
-    from kfjob.spec.source import Loaded, Positions
+    from kfjob.spec.source import LoadedSpec, Positions
 
     where = settings or settings_here(backend=backend, context=context, namespace=namespace)
-    loaded = Loaded(spec, Positions()) if isinstance(spec, JobSpec) else _read(Path(spec))
+    loaded = LoadedSpec(spec, Positions()) if isinstance(spec, JobSpec) else _read(Path(spec))
     put = Code(folder=Path(code)) if code else None
     return submit_loaded(loaded, settings=replace(where, strict=where.strict or strict), code=put, notice=notice)
 
 
-def submit_loaded(loaded: Loaded, *, settings: Settings, code: Code | None = None, notice: Notice = silent) -> Run:
+def submit_loaded(loaded: LoadedSpec, *, settings: Settings, code: Code | None = None, notice: Notice = silent) -> Run:
     """`submit` for a spec that was read from a text, so that problems can be put to their place in it."""
     at, plan = _plan(loaded, settings, notice)
     if code:
-        from kfjob.api.images.code_layer import with_code
-        from kfjob.spec.source import Loaded
+        from kfjob.api.code import with_code
+        from kfjob.spec.source import LoadedSpec
 
         spec = with_code(loaded.spec, plan, code, at, notice=notice)
-        at, plan = _plan(Loaded(spec, loaded.positions), settings, silent)
-    from kfjob.api.images import own_pull_secret
-    from kfjob.api.images.check import check_image
+        at, plan = _plan(LoadedSpec(spec, loaded.positions), settings, silent)
+    from kfjob.api import pull_secret
+    from kfjob.api.image_check import check_image
 
     check_image(at, plan, notice=notice)
-    own_pull_secret.keep(at, plan)
+    pull_secret.keep(at, plan)
     return Run(at, at.backend.submit(plan), expectations.of_plan(plan))
 
 
-def apply_loaded(loaded: Loaded, *, settings: Settings, notice: Notice = silent) -> Run:
+def apply_loaded(loaded: LoadedSpec, *, settings: Settings, notice: Notice = silent) -> Run:
     """Change the live job to what the spec says, where that is possible in place. The launch stays the same.
 
     Raises:
@@ -279,16 +279,16 @@ def from_folder(path: Path, *, settings: Settings) -> Run:
     return Run(at, stopping.ref_of(at, snapshot), expectations.of_snapshot(snapshot), kept)
 
 
-def _read(file: Path) -> Loaded:
-    from kfjob.spec.source import load
+def _read(file: Path) -> LoadedSpec:
+    from kfjob.spec.source import load_spec
 
     try:
-        return load(file.read_text(encoding="utf-8"), file=str(file))
+        return load_spec(file.read_text(encoding="utf-8"), file=str(file))
     except OSError as err:
         raise NotFound(f"spec `{file}` cannot be read", cause=str(err)) from err
 
 
-def _plan(loaded: Loaded, settings: Settings, notice: Notice) -> tuple[Place, JobPlan]:
+def _plan(loaded: LoadedSpec, settings: Settings, notice: Notice) -> tuple[Place, JobPlan]:
     from kfjob.api.lint import linted
 
     at = place(settings, notice=notice)
@@ -296,7 +296,7 @@ def _plan(loaded: Loaded, settings: Settings, notice: Notice) -> tuple[Place, Jo
     return replace(at, namespace=plan.namespace), linted(loaded, plan, settings=settings, notice=notice)
 
 
-def _resolved(at: Place, loaded: Loaded, *, launch: str | None = None) -> JobPlan:
+def _resolved(at: Place, loaded: LoadedSpec, *, launch: str | None = None) -> JobPlan:
     from kfjob.api.context import plan_context
     from kfjob.api.render import resolve_at
 

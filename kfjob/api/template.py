@@ -7,21 +7,21 @@ from dataclasses import replace
 
 from kfjob.api import context, expectations
 from kfjob.api.config import Settings
-from kfjob.api.images.check import check_images
+from kfjob.api.image_check import check_images
 from kfjob.api.imports import checked, import_objects
 from kfjob.api.lint import linted
 from kfjob.api.place import Notice, cluster_of, place
 from kfjob.api.run import Run
 from kfjob.backends.kubernetes.requests import RESOURCES
-from kfjob.common_types import JsonObject
 from kfjob.compile import template
-from kfjob.compile.images import ImageChange, replace_image
-from kfjob.compile.launch_record import add_record
+from kfjob.compile.images import ImageChange, with_other_image
+from kfjob.compile.recorded import with_record
+from kfjob.compile.template import Object
 from kfjob.errors import Problem, SpecError
 from kfjob.plan import resolve
-from kfjob.spec import names
+from kfjob.spec import api_objects
 from kfjob.spec.job import JobSpec
-from kfjob.spec.source import Loaded, Positions
+from kfjob.spec.source import LoadedSpec, Positions
 
 
 def render_template(
@@ -33,7 +33,7 @@ def render_template(
     settings: Settings,
     notice: Notice,
     image: ImageChange | None = None,
-) -> tuple[JsonObject, ...]:
+) -> tuple[Object, ...]:
     """The objects of a template, each with its namespace, as they are submitted; `image` makes another of their own.
 
     `KFJOB_LAUNCH` and `KFJOB_NAMESPACE` have a value too: a launch id, to make a rendezvous id of, and where the job goes.
@@ -46,16 +46,16 @@ def render_template(
     launch = context.new_launch_id()
     known = {"KFJOB_LAUNCH": launch, "KFJOB_NAMESPACE": where}
     rendered = template.render(text, values=known | dict(values), keep=keep, file=file)
-    if rendered.unresolved:
-        notice(f"{', '.join(f'`${name}`' for name in rendered.unresolved)} stays as it is: no value was given")
+    if rendered.left:
+        notice(f"{', '.join(f'`${name}`' for name in rendered.left)} stays as it is: no value was given")
     if problems := list(_problems(rendered.objects, file, settings.namespace)):
         raise SpecError(problems)
     objects = [one | {"metadata": {"namespace": where} | one["metadata"]} for one in rendered.objects]
     _lint(objects, file, launch, settings=settings, notice=notice)
-    return add_record(replace_image(objects, image) if image else objects, launch=launch)
+    return with_record(with_other_image(objects, image) if image else objects, launch=launch)
 
 
-def submit_objects(objects: Sequence[JsonObject], *, settings: Settings, notice: Notice) -> Run:
+def submit_objects(objects: Sequence[Object], *, settings: Settings, notice: Notice) -> Run:
     """Create the objects; the PyTorchJob owns the others, so that `kfjob stop` ends them with it.
 
     Raises:
@@ -67,27 +67,27 @@ def submit_objects(objects: Sequence[JsonObject], *, settings: Settings, notice:
     ref, there = cluster_of(at).create(objects)
     for one in there:
         notice(f"{one['kind']} `{one['metadata']['name']}` is there already and is left as it is; it stays when the job goes")
-    (job,) = (one for one in objects if one["kind"] == names.KIND)
+    (job,) = (one for one in objects if one["kind"] == api_objects.PYTORCHJOB)
     return Run(replace(at, namespace=ref.namespace), ref, expectations.of_job(job))
 
 
-def _lint(objects: Sequence[JsonObject], file: str, launch: str, *, settings: Settings, notice: Notice) -> None:
+def _lint(objects: Sequence[Object], file: str, launch: str, *, settings: Settings, notice: Notice) -> None:
     """Run the rules over the spec that the PyTorchJob would come from.
 
     Raises:
         SpecError: a rule found an error, or anything at all and the settings are strict.
     """
-    (job,) = (one for one in objects if one["kind"] == names.KIND)
+    (job,) = (one for one in objects if one["kind"] == api_objects.PYTORCHJOB)
     try:
         spec = _with_id(JobSpec.model_validate(checked(import_objects(objects, file=file)).spec), job, objects, launch)
         plan = resolve(spec, context.plan_context(settings, "kubernetes"))
     except SpecError as err:
         notice(f"`{file}` cannot be linted, because no spec can be made of it: {err.problems[0].title}")
         return
-    linted(Loaded(spec, Positions(file)), plan, settings=settings, notice=notice, written=job)
+    linted(LoadedSpec(spec, Positions(file)), plan, settings=settings, notice=notice, written=job)
 
 
-def _with_id(spec: JobSpec, job: JsonObject, objects: Sequence[JsonObject], launch: str) -> JobSpec:
+def _with_id(spec: JobSpec, job: Object, objects: Sequence[Object], launch: str) -> JobSpec:
     """The spec with the job's own rendezvous id (torch's is `none`), if launches share it, and the store that keeps it."""
     policy = job["spec"].get("elasticPolicy") or {}
     fixed = policy.get("rdzvId") or "none"
@@ -99,12 +99,13 @@ def _with_id(spec: JobSpec, job: JsonObject, objects: Sequence[JsonObject], laun
     )
 
 
-def _problems(objects: Sequence[JsonObject], file: str, namespace: str | None) -> Iterator[Problem]:
-    jobs = [one for one in objects if one["kind"] == names.KIND]
+def _problems(objects: Sequence[Object], file: str, namespace: str | None) -> Iterator[Problem]:
+    jobs = [one for one in objects if one["kind"] == api_objects.PYTORCHJOB]
     if len(jobs) != 1:
         kinds = ", ".join(one["kind"] for one in objects) or "nothing"
         yield Problem(
-            title=f"a template describes one {names.KIND} and what belongs to it, this has {len(jobs)}: {kinds}", file=file
+            title=f"a template describes one {api_objects.PYTORCHJOB} and what belongs to it, this has {len(jobs)}: {kinds}",
+            file=file,
         )
     for one in objects:
         what, place_of = f"{one['kind']} `{one['metadata']['name']}`", one["metadata"].get("namespace")

@@ -12,8 +12,8 @@ from kfjob.cli.options import notice
 from kfjob.errors import UsageError
 
 if TYPE_CHECKING:
+    from kfjob.api.code import Code
     from kfjob.api.config import Settings
-    from kfjob.api.images.code_layer import Code
     from kfjob.compile.images import ImageChange
 
 Command = Callable[..., Any]
@@ -52,7 +52,7 @@ def built(image: str | None, build: Build, settings: Settings, *, dry_run: bool,
 
     A dry run does nothing of that: the image then has a digest only if the registry has it already.
     """
-    from kfjob.api.images.push_image import foreseen
+    from kfjob.api.push_image import foreseen
     from kfjob.cli.push_image import build_and_push, image_spec
     from kfjob.image.references import parse
 
@@ -83,7 +83,7 @@ def image_change(build: Build | None, code: Code | None, settings: Settings, *, 
         made = built(image, build, settings, dry_run=dry_run, code=code) if build else image
         if not code:
             return made
-        from kfjob.api.images.code_layer import coded
+        from kfjob.api.code import coded
         from kfjob.api.place import place
 
         return coded(made, code, place(settings, notice=notice), notice=notice, dry_run=dry_run)

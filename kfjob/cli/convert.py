@@ -11,7 +11,7 @@ import click
 from kfjob.cli.options import Source, notice, output, read_spec, read_text, spec
 
 if TYPE_CHECKING:
-    from kfjob.convert.imported import Imported
+    from kfjob.convert.conversion import Conversion
 
 _LANGUAGE_SERVER = "# yaml-language-server: $schema=kfjob.schema.json\n"
 
@@ -46,9 +46,9 @@ def import_accelerate(*, file: str, program: tuple[str, ...], name: str | None, 
     """Of an Accelerate config FILE, and the PROGRAM with its arguments that it is for. Our own options come first."""
     from kfjob.api.imports import checked
     from kfjob.convert.accelerate import from_accelerate
-    from kfjob.spec.source import parse
+    from kfjob.spec.source import parse_yaml
 
-    config, _ = parse(read_text(file, "config"), file=file)
+    config, _ = parse_yaml(read_text(file, "config"), file=file)
     _print(checked(from_accelerate(config, program=program, name=name), image=image), output)
 
 
@@ -80,7 +80,7 @@ def export_accelerate(*, source: Source, output: str) -> None:
     sys.stdout.write(_text(accelerate(read_spec(source)), output))
 
 
-def _print(found: Imported, form: str) -> None:
+def _print(found: Conversion, form: str) -> None:
     if form == "json":
         notes = [{"what": note.what, "why": note.why} for note in found.notes]
         click.echo(json.dumps({"spec": found.spec, "notes": notes}, indent=2))

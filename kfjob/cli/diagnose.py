@@ -36,7 +36,7 @@ def diagnose(*, job: str | None, warnings: bool, folder: str | None, output: str
     """
     from kfjob.api.diagnose import examine
     from kfjob.cli.look import open_run
-    from kfjob.errors import Unanswered
+    from kfjob.errors import NoEvidence
 
     run = open_run(job, folder, settings)
     examined = examine(run)
@@ -48,7 +48,7 @@ def diagnose(*, job: str | None, warnings: bool, folder: str | None, output: str
     else:
         click.echo("\n".join(diagnosis_text(run.name, examined.diagnosis)))
     if examined.view.phase == "Failed" and examined.diagnosis.first is None:
-        raise Unanswered(
+        raise NoEvidence(
             f"the cause of `{run.name}`'s failure is not known",
             cause=examined.diagnosis.headline,
             hint=f"`kfjob logs {run.name} --tail 50` shows the last words of its pods",

@@ -9,7 +9,7 @@ import click
 from kfjob.cli.options import Settings, code, notice, where
 
 if TYPE_CHECKING:
-    from kfjob.api.images.code_layer import Code
+    from kfjob.api.code import Code
 
 
 @click.command()

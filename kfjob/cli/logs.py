@@ -99,11 +99,11 @@ def _lines(run: Run, choice: Choice, wanted: LogRange, said: dict[str, Any]) -> 
 def _first_error(run: Run, wanted: LogRange) -> tuple[Sequence[str], Iterable[Line]]:
     from kfjob.api.diagnose import examine
     from kfjob.api.logs import around
-    from kfjob.errors import Unanswered
+    from kfjob.errors import NoEvidence
 
     found = examine(run).diagnosis.first
     if found is None:
-        raise Unanswered(f"no error was found in the logs of `{run.name}`", hint=f"`kfjob diagnose {run.name}` says what was")
+        raise NoEvidence(f"no error was found in the logs of `{run.name}`", hint=f"`kfjob diagnose {run.name}` says what was")
     place = f"line {found.line} of `{found.pod}`" if found.line else f"pod `{found.pod}`"
     notice(f"{place}{', before its restart' if found.previous else ''}: {found.title}")
     return (), around(run, found, wanted)

@@ -15,8 +15,8 @@ from kfjob.api.config import Settings, settings_here
 from kfjob.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
-    from kfjob.api.images.code_layer import Code
-    from kfjob.spec.source import Loaded
+    from kfjob.api.code import Code
+    from kfjob.spec.source import LoadedSpec
 
 Command = Callable[..., Any]
 
@@ -81,7 +81,7 @@ def code(command: Command) -> Command:
 def _code(folder: str | None, to: str | None, workdir: str | None) -> Code | None:
     if not folder:
         return None
-    from kfjob.api.images.code_layer import Code
+    from kfjob.api.code import Code
     from kfjob.cli.transfer import shown
 
     return Code(folder=Path(folder), to=to, workdir=workdir, shown=shown)
@@ -196,16 +196,16 @@ def _sourced(command: Command, *options: Callable[[Command], Command]) -> Comman
     return made
 
 
-def read_spec(source: Source) -> Loaded:
+def read_spec(source: Source) -> LoadedSpec:
     """The spec that was named.
 
     Raises:
         NotFound: the file is not there or cannot be read.
         SpecError: every problem of the spec.
     """
-    from kfjob.spec.source import load
+    from kfjob.spec.source import load_spec
 
-    return load(source.text(), file=source.name, assignments=source.assignments, variables=source.values())
+    return load_spec(source.text(), file=source.name, assignments=source.assignments, variables=source.values())
 
 
 def read_text(file: str, what: str) -> str:

@@ -18,11 +18,11 @@ class Span(click.ParamType):  # type: ignore[type-arg]  # generic in newer versi
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """As click asks for it."""
-        from kfjob.spec.durations import seconds
+        from kfjob.spec.durations import parse_duration
 
         if isinstance(value, int | float):
             return float(value)
-        span = float(value) if re.fullmatch(r"\d+(\.\d+)?", value) else seconds(value)
+        span = float(value) if re.fullmatch(r"\d+(\.\d+)?", value) else parse_duration(value)
         if span is None:
             self.fail(f"`{value}` is not a duration; write seconds, or for example `5m`, `1h30m`", param, ctx)
         return float(span)

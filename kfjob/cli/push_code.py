@@ -14,7 +14,7 @@ from kfjob.errors import UsageError
 from kfjob.observe.words import counted
 
 if TYPE_CHECKING:
-    from kfjob.api.images.push_code import CodePushed
+    from kfjob.api.push_code import CodePushed
 
 Command = Callable[..., Any]
 
@@ -38,7 +38,7 @@ def push_code(*, code: str | None, onto: str | None, workdir: str | None, said: 
     Raises:
         UsageError: `--onto` is missing, or an option of a build was named.
     """
-    from kfjob.api.images.push_code import push_code as push
+    from kfjob.api.push_code import push_code as push
     from kfjob.cli.transfer import shown
 
     if not code or not onto:

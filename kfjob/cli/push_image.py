@@ -13,8 +13,8 @@ from kfjob.cli.options import notice, output, print_json, read_text
 from kfjob.cli.push_code import code_options, push_code
 
 if TYPE_CHECKING:
-    from kfjob.api.images.push_code import CodePushed
-    from kfjob.api.images.push_image import Listener, Outcome
+    from kfjob.api.push_code import CodePushed
+    from kfjob.api.push_image import Listener, Outcome
     from kfjob.spec.image import ImageSpec
 
 Command = Callable[..., Any]
@@ -90,7 +90,7 @@ def push_image(
 
 def build_and_push(spec: ImageSpec, *, quiet: bool = False) -> Outcome:
     """Build and push, with everything that a terminal wants to see of it on stderr."""
-    from kfjob.api.images.push_image import build_and_push as run
+    from kfjob.api.push_image import build_and_push as run
     from kfjob.cli.transfer import shown
 
     with shown() as progress:
@@ -102,7 +102,7 @@ def build_and_push(spec: ImageSpec, *, quiet: bool = False) -> Outcome:
 
 
 def _listener(progress: Callable[[str, int, int], None], *, quiet: bool) -> Listener:
-    from kfjob.api.images.push_image import Listener
+    from kfjob.api.push_image import Listener
 
     def show(line: str) -> None:
         if not quiet:
@@ -122,7 +122,7 @@ def image_spec(said: dict[str, Any]) -> ImageSpec:
 
     from kfjob.errors import SpecError
     from kfjob.spec.image import ImageSpec
-    from kfjob.spec.source import problems_of
+    from kfjob.spec.source import list_problems
 
     options = ("scan_on_push", "immutable_tags", "keep_images", "kms_key")
     fields = {name: value for name, value in said.items() if name not in options and value not in (None, ())}
@@ -133,7 +133,7 @@ def image_spec(said: dict[str, Any]) -> ImageSpec:
     try:
         return ImageSpec.model_validate(fields)
     except ValidationError as err:
-        raise SpecError(problems_of(err)) from None
+        raise SpecError(list_problems(err)) from None
 
 
 def _pair(text: str, option: str) -> tuple[str, str]:
@@ -160,11 +160,11 @@ def _pin(file: Path, image: str) -> None:
     import tempfile
 
     from kfjob.errors import BackendError
-    from kfjob.spec.pin import pinned
+    from kfjob.spec.pin import pin_image
 
     place = file.resolve()  # what a link leads to is written, not the link
     try:
-        made = pinned(place.read_bytes().decode(), image, file=str(file))
+        made = pin_image(place.read_bytes().decode(), image, file=str(file))
         with tempfile.NamedTemporaryFile("wb", dir=place.parent, delete=False) as new:
             new.write(made.encode())
         Path(new.name).chmod(place.stat().st_mode & 0o7777)

@@ -13,11 +13,11 @@ from kfjob.cli.options import Settings, Source, code, notice, output, print_json
 from kfjob.cli.options import spec as spec_option
 
 if TYPE_CHECKING:
+    from kfjob.api.code import Code
     from kfjob.api.dry_run import DryRun
-    from kfjob.api.images.code_layer import Code
     from kfjob.api.run import Run
     from kfjob.compile.images import ImageChange
-    from kfjob.spec.source import Loaded
+    from kfjob.spec.source import LoadedSpec
 
 DRY_RUN_HELP = "Create nothing: check here (client), or by the API server with its webhooks and quotas (server)."
 
@@ -85,7 +85,7 @@ def _dry_run(source: Source, how: Any, settings: Settings, code: Code | None, bu
     return dry_run.of_loaded(loaded, how, settings=settings, notice=notice, code=code)
 
 
-def _loaded(source: Source, build: Build | None, code: Code | None, settings: Settings, *, dry_run: bool = False) -> Loaded:
+def _loaded(source: Source, build: Build | None, code: Code | None, settings: Settings, *, dry_run: bool = False) -> LoadedSpec:
     """The spec, with the image of `--build` if that was said."""
     loaded = read_spec(source)
     if not build:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from kfjob.common_types import JsonObject
+from typing import Any
+
 from kfjob.plan import JobPlan
-from kfjob.spec import names
+from kfjob.spec import api_objects, names
 
 WAIT_SECONDS = 600
 
@@ -22,15 +23,19 @@ while True:
 """.strip()
 
 
-def manifests(plan: JobPlan, *, owner_uid: str | None) -> list[JsonObject]:
+def manifests(plan: JobPlan, *, owner_uid: str | None) -> list[dict[str, Any]]:
     """The service and the pod. The service knows the pod only once it is ready."""
     name = names.etcd_name(plan.name)
-    labels = {names.LABEL_MANAGED_BY: names.FIELD_MANAGER, names.LABEL_LAUNCH: plan.launch, "app.kubernetes.io/name": name}
-    metadata: JsonObject = {"name": name, "namespace": plan.namespace, "labels": labels}
+    labels = {
+        api_objects.LABEL_MANAGED_BY: api_objects.FIELD_MANAGER,
+        api_objects.LABEL_LAUNCH: plan.launch,
+        api_objects.LABEL_APP_NAME: name,
+    }
+    metadata: dict[str, Any] = {"name": name, "namespace": plan.namespace, "labels": labels}
     if owner_uid:
         owner = {
-            "apiVersion": f"{names.API_GROUP}/{names.API_VERSION}",
-            "kind": names.KIND,
+            "apiVersion": api_objects.PYTORCHJOB_API_VERSION,
+            "kind": api_objects.PYTORCHJOB,
             "name": plan.name,
             "uid": owner_uid,
         }
@@ -41,13 +46,13 @@ def manifests(plan: JobPlan, *, owner_uid: str | None) -> list[JsonObject]:
             "apiVersion": "v1",
             "kind": "Service",
             "metadata": metadata,
-            "spec": {"selector": {"app.kubernetes.io/name": name, names.LABEL_LAUNCH: plan.launch}, "ports": [port]},
+            "spec": {"selector": {api_objects.LABEL_APP_NAME: name, api_objects.LABEL_LAUNCH: plan.launch}, "ports": [port]},
         },
         {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": _pod(plan, name)},
     ]
 
 
-def _pod(plan: JobPlan, name: str) -> JsonObject:
+def _pod(plan: JobPlan, name: str) -> dict[str, Any]:
     everywhere = f"http://0.0.0.0:{names.ETCD_PORT}"
     return {
         "restartPolicy": "Always",
@@ -74,7 +79,7 @@ def _pod(plan: JobPlan, name: str) -> JsonObject:
     }
 
 
-def wait_container(plan: JobPlan) -> JsonObject:
+def wait_container(plan: JobPlan) -> dict[str, Any]:
     """The workers' first step: wait until etcd answers, with nothing but the Python of the job's own image."""
     url = f"http://{plan.rendezvous.host}:{plan.rendezvous.port}/health"
     return {"name": names.ETCD_WAIT, "image": plan.image, "command": ["python3", "-c", _WAIT, url, str(WAIT_SECONDS)]}

@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
-from kfjob.common_types import JsonObject
+from typing import Any
+
 from kfjob.compile import etcd
 from kfjob.events import TRAINING_CONTAINER
 from kfjob.plan import JobPlan
-from kfjob.spec import names
+from kfjob.spec import api_objects, names
 from kfjob.spec.pod import EnvFrom
 from kfjob.spec.scheduling import Toleration
 from kfjob.spec.volumes import Volume
 
+Manifest = dict[str, Any]
+
 
 def own_labels(plan: JobPlan) -> dict[str, str]:
     """The labels that everything of one launch carries."""
-    return {names.LABEL_MANAGED_BY: names.FIELD_MANAGER, names.LABEL_LAUNCH: plan.launch}
+    return {api_objects.LABEL_MANAGED_BY: api_objects.FIELD_MANAGER, api_objects.LABEL_LAUNCH: plan.launch}
 
 
-def template(plan: JobPlan) -> JsonObject:
+def template(plan: JobPlan) -> Manifest:
     """The pod of every replica."""
-    metadata: JsonObject = {"labels": {**dict(plan.labels), **own_labels(plan)}}
+    metadata: Manifest = {"labels": {**dict(plan.labels), **own_labels(plan)}}
     annotations = dict(plan.annotations)
     if not plan.scheduling.istio_sidecar:
-        metadata["labels"][names.ISTIO_INJECT] = "false"
+        metadata["labels"][api_objects.LABEL_ISTIO_INJECT] = "false"
     if annotations:
         metadata["annotations"] = annotations
     return {"metadata": metadata, "spec": _spec(plan)}
 
 
-def _spec(plan: JobPlan) -> JsonObject:
-    spec: JsonObject = {}
+def _spec(plan: JobPlan) -> Manifest:
+    spec: Manifest = {}
     if plan.service_account:
         spec["serviceAccountName"] = plan.service_account
     if plan.image_pull_secrets:
@@ -47,15 +50,15 @@ def _spec(plan: JobPlan) -> JsonObject:
     before += [dict(container) | {"restartPolicy": "Always"} for container in plan.pod.sidecars]
     if before:
         spec["initContainers"] = before
-    spec["containers"] = [_training_container(plan)]
+    spec["containers"] = [_make_training_container(plan)]
     if volumes := [*_shared_memory(plan), *map(_volume, plan.volumes)]:
         spec["volumes"] = volumes
     return spec
 
 
-def _placement(plan: JobPlan) -> JsonObject:
+def _placement(plan: JobPlan) -> Manifest:
     wanted = plan.scheduling
-    spec: JsonObject = {
+    spec: Manifest = {
         "schedulerName": wanted.scheduler,
         "priorityClassName": wanted.priority_class,
         "nodeSelector": _node_selector(plan),
@@ -67,11 +70,11 @@ def _placement(plan: JobPlan) -> JsonObject:
 
 
 def _node_selector(plan: JobPlan) -> dict[str, str]:
-    healthy = {names.HYPERPOD_HEALTH: "Schedulable"} if plan.scheduling.hyperpod else {}
+    healthy = {api_objects.LABEL_HYPERPOD_HEALTH: "Schedulable"} if plan.scheduling.hyperpod else {}
     return healthy | plan.scheduling.node_selector
 
 
-def _toleration(toleration: Toleration) -> JsonObject:
+def _toleration(toleration: Toleration) -> Manifest:
     found = {
         "key": toleration.key,
         "operator": toleration.operator,
@@ -82,8 +85,8 @@ def _toleration(toleration: Toleration) -> JsonObject:
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _training_container(plan: JobPlan) -> JsonObject:
-    container: JsonObject = {"name": TRAINING_CONTAINER, "image": plan.image}
+def _make_training_container(plan: JobPlan) -> Manifest:
+    container: Manifest = {"name": TRAINING_CONTAINER, "image": plan.image}
     if plan.image_pull_policy:
         container["imagePullPolicy"] = plan.image_pull_policy
     container["command"] = list(plan.command)
@@ -102,28 +105,28 @@ def _training_container(plan: JobPlan) -> JsonObject:
     return container
 
 
-def _ports(plan: JobPlan) -> list[JsonObject]:
-    ports: list[JsonObject] = []
+def _ports(plan: JobPlan) -> list[Manifest]:
+    ports: list[Manifest] = []
     if plan.has_master and plan.rendezvous.port != names.RENDEZVOUS_PORT and plan.rendezvous.backend in ("static", "c10d"):
         ports.append({"name": names.RENDEZVOUS_PORT_NAME, "containerPort": plan.rendezvous.port})
     ports += [{**({"name": port.name} if port.name else {}), "containerPort": port.port} for port in plan.pod.ports]
     return ports
 
 
-def _env_from(plan: JobPlan) -> list[JsonObject]:
+def _env_from(plan: JobPlan) -> list[Manifest]:
     """First, so that plain values may refer to them as `$(NAME)`."""
     return [{"name": name, "valueFrom": _source(source)} for name, source in plan.env_from]
 
 
-def _source(source: EnvFrom) -> JsonObject:
+def _source(source: EnvFrom) -> Manifest:
     if source.field is not None:
         return {"fieldRef": {"fieldPath": source.field}}
     kind = "secretKeyRef" if source.secret else "configMapKeyRef"
-    reference: JsonObject = {"name": source.secret or source.config_map, "key": source.key}
+    reference: Manifest = {"name": source.secret or source.config_map, "key": source.key}
     return {kind: reference | ({"optional": True} if source.optional else {})}
 
 
-def _resources(plan: JobPlan) -> JsonObject:
+def _resources(plan: JobPlan) -> Manifest:
     amounts = _amounts(plan)
     requests, limits = amounts | plan.resources.requests, amounts | plan.resources.limits
     found = {"requests": requests, "limits": limits}
@@ -143,26 +146,26 @@ def _amounts(plan: JobPlan) -> dict[str, str]:
     return {name: amount for name, amount in amounts.items() if amount}
 
 
-def _shared_memory(plan: JobPlan) -> list[JsonObject]:
+def _shared_memory(plan: JobPlan) -> list[Manifest]:
     if plan.shared_memory is None:
         return []
     limit = {"sizeLimit": plan.shared_memory} if plan.shared_memory else {}
     return [{"name": names.SHARED_MEMORY_VOLUME, "emptyDir": {"medium": "Memory"} | limit}]
 
 
-def _shared_memory_mount(plan: JobPlan) -> list[JsonObject]:
+def _shared_memory_mount(plan: JobPlan) -> list[Manifest]:
     return [] if plan.shared_memory is None else [{"name": names.SHARED_MEMORY_VOLUME, "mountPath": "/dev/shm"}]  # noqa: S108 - the pod's own
 
 
-def _mount(volume: Volume) -> JsonObject:
-    mount: JsonObject = {"name": volume.name, "mountPath": volume.mount_path}
+def _mount(volume: Volume) -> Manifest:
+    mount: Manifest = {"name": volume.name, "mountPath": volume.mount_path}
     if volume.sub_path:
         mount["subPath"] = volume.sub_path
     return mount | ({"readOnly": True} if volume.read_only else {})
 
 
-def _volume(volume: Volume) -> JsonObject:
-    source: JsonObject
+def _volume(volume: Volume) -> Manifest:
+    source: Manifest
     if volume.claim:
         source = {"persistentVolumeClaim": {"claimName": volume.claim, **({"readOnly": True} if volume.read_only else {})}}
     elif volume.host_path:

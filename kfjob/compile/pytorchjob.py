@@ -10,16 +10,17 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
-from kfjob.common_types import JsonObject
 from kfjob.compile import etcd, pod
-from kfjob.compile.merge import merge
+from kfjob.compile.merge import merged
 from kfjob.errors import Problem, SpecError
 from kfjob.plan import JobPlan
-from kfjob.spec import kubernetes, names
+from kfjob.spec import api_objects, pytorchjob_schema
 from kfjob.spec.job import SPEC_VERSION
 
+Manifest = dict[str, Any]
 
-def manifests(plan: JobPlan, *, owner_uid: str | None = None) -> list[JsonObject]:
+
+def manifests(plan: JobPlan, *, owner_uid: str | None = None) -> list[Manifest]:
     """All objects of a job, the PyTorchJob first.
 
     `owner_uid`, the PyTorchJob's, makes it the owner of the others; it is known only after creation.
@@ -30,11 +31,11 @@ def manifests(plan: JobPlan, *, owner_uid: str | None = None) -> list[JsonObject
     return objects
 
 
-def pytorchjob(plan: JobPlan) -> JsonObject:
+def pytorchjob(plan: JobPlan) -> Manifest:
     """The PyTorchJob, with the spec's overrides merged in last."""
     job = {
-        "apiVersion": f"{names.API_GROUP}/{names.API_VERSION}",
-        "kind": names.KIND,
+        "apiVersion": api_objects.PYTORCHJOB_API_VERSION,
+        "kind": api_objects.PYTORCHJOB,
         "metadata": {
             "name": plan.name,
             "namespace": plan.namespace,
@@ -48,7 +49,7 @@ def pytorchjob(plan: JobPlan) -> JsonObject:
             "pytorchReplicaSpecs": _replicas(plan),
         },
     }
-    result: JsonObject = merge(job, plan.overrides)
+    result: Manifest = merged(job, plan.overrides)
     return result
 
 
@@ -60,7 +61,7 @@ def check_overrides(plan: JobPlan) -> None:
     """
     if not plan.overrides:
         return
-    found = kubernetes.faults(pytorchjob(plan).get("spec"))
+    found = pytorchjob_schema.find_problems(pytorchjob(plan).get("spec"))
     problems = [
         Problem(title=f"`{'.'.join(['spec', *map(str, path)])}` {message}, after `overrides` were merged", path="overrides")
         for path, message in found
@@ -83,23 +84,23 @@ def typed(plan: JobPlan) -> Any:
 
 
 def _labels(plan: JobPlan) -> dict[str, str]:
-    labels = {**dict(plan.labels), **pod.own_labels(plan), names.LABEL_SPEC_HASH: plan.spec_hash}
+    labels = {**dict(plan.labels), **pod.own_labels(plan), api_objects.LABEL_SPEC_HASH: plan.spec_hash}
     if plan.scheduling.queue:
-        labels[names.KUEUE_QUEUE] = plan.scheduling.queue
+        labels[api_objects.LABEL_KUEUE_QUEUE] = plan.scheduling.queue
     if plan.scheduling.queue_priority:
-        labels[names.KUEUE_PRIORITY] = plan.scheduling.queue_priority
+        labels[api_objects.LABEL_KUEUE_PRIORITY] = plan.scheduling.queue_priority
     return labels
 
 
 def _annotations(plan: JobPlan) -> dict[str, str]:
     annotations = dict(plan.annotations)
     if hyperpod := plan.scheduling.hyperpod:
-        annotations[names.HYPERPOD_AUTO_RESUME] = str(hyperpod.auto_resume).lower()
-        annotations[names.HYPERPOD_RETRIES] = str(hyperpod.max_retries)
-    return annotations | {names.ANNOTATION_SPEC_VERSION: str(SPEC_VERSION), names.ANNOTATION_SPEC: plan.spec_json}
+        annotations[api_objects.ANNOTATION_HYPERPOD_AUTO_RESUME] = str(hyperpod.auto_resume).lower()
+        annotations[api_objects.ANNOTATION_HYPERPOD_RETRIES] = str(hyperpod.max_retries)
+    return annotations | {api_objects.ANNOTATION_SPEC_VERSION: str(SPEC_VERSION), api_objects.ANNOTATION_SPEC: plan.spec_json}
 
 
-def _run_policy(plan: JobPlan) -> JsonObject:
+def _run_policy(plan: JobPlan) -> Manifest:
     run, policy = plan.run, {"cleanPodPolicy": plan.run.clean_pods}
     said = {
         "activeDeadlineSeconds": run.deadline,
@@ -111,7 +112,7 @@ def _run_policy(plan: JobPlan) -> JsonObject:
     return policy | {key: value for key, value in said.items() if value is not None}
 
 
-def _gang(plan: JobPlan) -> JsonObject | None:
+def _gang(plan: JobPlan) -> Manifest | None:
     if (gang := plan.scheduling.gang) is None:
         return None
     said = {
@@ -123,7 +124,7 @@ def _gang(plan: JobPlan) -> JsonObject | None:
     return {key: value for key, value in said.items() if value is not None}
 
 
-def _replicas(plan: JobPlan) -> JsonObject:
+def _replicas(plan: JobPlan) -> Manifest:
     workers = plan.nodes - plan.has_master
     counts = {"Master": int(plan.has_master), "Worker": workers}
     return {
@@ -133,9 +134,9 @@ def _replicas(plan: JobPlan) -> JsonObject:
     }
 
 
-def _elastic_policy(plan: JobPlan) -> JsonObject:
+def _elastic_policy(plan: JobPlan) -> Manifest:
     rendezvous = plan.rendezvous
-    policy: JsonObject = {
+    policy: Manifest = {
         "minReplicas": plan.min_nodes,
         "maxReplicas": plan.max_nodes,
         "rdzvBackend": rendezvous.backend,

@@ -10,12 +10,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kfjob.convert.imported import Imported, Note, job_name
+from kfjob.convert.conversion import Conversion, Note, job_name
 from kfjob.errors import Problem, SpecError
+from kfjob.spec import api_objects
 from kfjob.spec.job import JobSpec
 from kfjob.spec.train import TrainSpec
-
-ANNOTATION = "kfjob.dev/accelerate"
 
 _KINDS = {"FSDP": "use_fsdp", "DEEPSPEED": "use_deepspeed", "MULTI_GPU": "multi_gpu"}
 _SWITCHES = {"use_cpu": "cpu", "downcast_bf16": "downcast_bf16", "same_network": "same_network", "debug": "debug"}
@@ -63,7 +62,7 @@ _SHARDING = {"full": "FULL_SHARD", "shard_grad_op": "SHARD_GRAD_OP", "hybrid": "
 _SHARDING |= {"hybrid_shard_grad_op": "_HYBRID_SHARD_ZERO2", "no_shard": "NO_SHARD"}
 
 
-def from_accelerate(config: Any, *, program: Sequence[str] = (), name: str | None = None) -> Imported:
+def from_accelerate(config: Any, *, program: Sequence[str] = (), name: str | None = None) -> Conversion:
     """The spec of a job that `accelerate launch` starts on every node with this config.
 
     Raises:
@@ -86,9 +85,9 @@ def from_accelerate(config: Any, *, program: Sequence[str] = (), name: str | Non
         spec["resources"] = {"gpus": processes}
         notes.append(Note(what=f"num_processes: {config['num_processes']}", why=f"taken for {processes} GPUs a node"))
     if rest:
-        spec["annotations"] = {ANNOTATION: json.dumps(rest, separators=(",", ":"))}
+        spec["annotations"] = {api_objects.ANNOTATION_ACCELERATE: json.dumps(rest, separators=(",", ":"))}
     spec["command"] = ["accelerate", "launch", *options, *program]
-    return Imported(spec=spec, notes=tuple(notes))
+    return Conversion(spec=spec, notes=tuple(notes))
 
 
 def to_accelerate(spec: JobSpec, processes: int) -> dict[str, Any]:
@@ -98,7 +97,7 @@ def to_accelerate(spec: JobSpec, processes: int) -> dict[str, Any]:
     if "distributed_type" not in made:
         made["distributed_type"] = "MULTI_GPU" if spec.nodes * processes > 1 else "NO"
     made |= {"machine_rank": 0, "num_machines": spec.nodes, "num_processes": spec.nodes * processes, "rdzv_backend": "static"}
-    kept = json.loads(spec.annotations.get(ANNOTATION, "{}"))
+    kept = json.loads(spec.annotations.get(api_objects.ANNOTATION_ACCELERATE, "{}"))
     for old, new in _OLD_NAMES.items():
         if old in kept.get("fsdp_config", {}):
             made.get("fsdp_config", {}).pop(new, None)

@@ -26,7 +26,7 @@ _OPTIONS = {
 }
 
 
-def split(words: Sequence[str]) -> tuple[str, list[str]] | None:
+def split_launcher(words: Sequence[str]) -> tuple[str, list[str]] | None:
     """The launcher and the program with its arguments; None if this is a command of another kind."""
     for launcher, starts in _STARTS.items():
         for start in starts:

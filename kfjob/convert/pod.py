@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from kfjob.convert.imported import job_name
+from kfjob.convert.conversion import job_name
 from kfjob.convert.torchrun import OWN_TRAINER
 from kfjob.errors import SpecError
-from kfjob.events import TRAINING_CONTAINER
-from kfjob.spec import names
+from kfjob.spec import api_objects
+from kfjob.spec.api_objects import find_training_container
 from kfjob.spec.arguments import from_argv
 
 Object = dict[str, Any]
@@ -27,10 +27,10 @@ _AMOUNTS = {
 _WHOLE = ("gpus", "efa", "neuron")
 
 
-def from_template(template: Mapping[str, Any], *, job: str, hyperpod: bool, exact: bool) -> Object:
+def convert_pod_template(template: Mapping[str, Any], *, job: str, hyperpod: bool, exact: bool) -> Object:
     """The fields that describe the pods. `exact`: what kfjob does by itself and the template does not is switched off."""
     spec = template.get("spec") or {}
-    container = training_container(spec)
+    container = find_training_container(spec)
     made: Object = {}
     _put(made, "service_account", spec.get("serviceAccountName"))
     _put(made, "image_pull_secrets", [one["name"] for one in spec.get("imagePullSecrets") or ()])
@@ -45,11 +45,6 @@ def from_template(template: Mapping[str, Any], *, job: str, hyperpod: bool, exac
     _put(made, "pod", _pod(spec, container))
     _put(made, "scheduling", _placement(template, hyperpod=hyperpod, exact=exact))
     return made
-
-
-def training_container(spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The container that trains; {} if there is none."""
-    return next((one for one in spec.get("containers") or () if one.get("name") == TRAINING_CONTAINER), {})
 
 
 def _put(made: Object, field: str, value: Any) -> None:
@@ -166,7 +161,7 @@ def _placement(template: Mapping[str, Any], *, hyperpod: bool, exact: bool) -> O
     spec = template.get("spec") or {}
     selector = dict(spec.get("nodeSelector") or {})
     if hyperpod:
-        selector.pop(names.HYPERPOD_HEALTH, None)
+        selector.pop(api_objects.LABEL_HYPERPOD_HEALTH, None)
     made: Object = {}
     _put(made, "scheduler", spec.get("schedulerName"))
     _put(made, "priority_class", spec.get("priorityClassName"))
@@ -175,7 +170,7 @@ def _placement(template: Mapping[str, Any], *, hyperpod: bool, exact: bool) -> O
     _put(made, "tolerations", [_toleration(one) for one in spec.get("tolerations") or ()])
     _put(made, "spread", spec.get("topologySpreadConstraints"))
     labels = (template.get("metadata") or {}).get("labels") or {}
-    if labels.get(names.ISTIO_INJECT, "true" if exact else "false") == "true":
+    if labels.get(api_objects.LABEL_ISTIO_INJECT, "true" if exact else "false") == "true":
         made["istio_sidecar"] = True
     return made
 

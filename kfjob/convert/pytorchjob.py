@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from kfjob.convert import launchers
-from kfjob.convert.imported import Imported, Note
-from kfjob.convert.pod import from_template
-from kfjob.spec import names
+from kfjob.convert.conversion import Conversion, Note
+from kfjob.convert.pod import convert_pod_template
+from kfjob.spec import api_objects, names
 
 Object = dict[str, Any]
 
@@ -21,7 +21,7 @@ OPERATORS_PROCESSES = "auto"
 """What the operator takes where nothing is said (v1.9.3, pytorch_defaults.go)."""
 
 
-def from_pytorchjob(job: Mapping[str, Any], *, own_etcd: bool = False, exact: bool = False) -> Imported:
+def from_pytorchjob(job: Mapping[str, Any], *, own_etcd: bool = False, exact: bool = False) -> Conversion:
     """The spec of a PyTorchJob, as far as a spec has fields for it.
 
     `own_etcd`: the etcd that it meets in belongs to it. `exact`: kfjob rendered it, and what it left out was meant.
@@ -48,15 +48,15 @@ def from_pytorchjob(job: Mapping[str, Any], *, own_etcd: bool = False, exact: bo
         why = "without it and without a Master the operator tells no pod where to meet; the spec meets at worker 0 (c10d)"
         notes.append(Note(what="spec.elasticPolicy is missing", why=why))
     scheduling = _scheduling(metadata, spec.get("runPolicy") or {}, notes)
-    pod = from_template(template, job=metadata["name"], hyperpod="hyperpod" in scheduling, exact=exact)
+    pod = convert_pod_template(template, job=metadata["name"], hyperpod="hyperpod" in scheduling, exact=exact)
     scheduling |= pod.pop("scheduling", {})
     made |= pod
     if has_master:
         _take_port(made)
-    if elastic is None and has_master and (found := launchers.split(made.get("command", ()))):
+    if elastic is None and has_master and (found := launchers.split_launcher(made.get("command", ()))):
         made["launcher"], made["command"] = found
         made["rendezvous"].pop("backend")
-    return Imported(spec=made | ({"scheduling": scheduling} if scheduling else {}), notes=tuple(notes))
+    return Conversion(spec=made | ({"scheduling": scheduling} if scheduling else {}), notes=tuple(notes))
 
 
 def _take_port(made: Object) -> None:
@@ -84,11 +84,11 @@ def _metadata(job: Mapping[str, Any], pod: Mapping[str, Any]) -> Object:
 
 _OURS = frozenset(
     {
-        names.LABEL_MANAGED_BY,
-        names.LABEL_LAUNCH,
-        names.LABEL_SPEC_HASH,
-        names.ANNOTATION_SPEC,
-        names.ANNOTATION_SPEC_VERSION,
+        api_objects.LABEL_MANAGED_BY,
+        api_objects.LABEL_LAUNCH,
+        api_objects.LABEL_SPEC_HASH,
+        api_objects.ANNOTATION_SPEC,
+        api_objects.ANNOTATION_SPEC_VERSION,
     }
 )
 
@@ -137,14 +137,14 @@ def _scheduling(metadata: Mapping[str, Any], policy: Mapping[str, Any], notes: l
     """What stands at the job itself: Kueue, HyperPod, the gang."""
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     found: Object = {}
-    if names.KUEUE_QUEUE in labels:
-        found["queue"] = labels[names.KUEUE_QUEUE]
-        if names.KUEUE_PRIORITY in labels:
-            found["queue_priority"] = labels[names.KUEUE_PRIORITY]
-    if names.HYPERPOD_AUTO_RESUME in annotations:
-        found["hyperpod"] = {"auto_resume": annotations[names.HYPERPOD_AUTO_RESUME] == "true"}
-        if names.HYPERPOD_RETRIES in annotations:
-            found["hyperpod"]["max_retries"] = _number(annotations[names.HYPERPOD_RETRIES])
+    if api_objects.LABEL_KUEUE_QUEUE in labels:
+        found["queue"] = labels[api_objects.LABEL_KUEUE_QUEUE]
+        if api_objects.LABEL_KUEUE_PRIORITY in labels:
+            found["queue_priority"] = labels[api_objects.LABEL_KUEUE_PRIORITY]
+    if api_objects.ANNOTATION_HYPERPOD_AUTO_RESUME in annotations:
+        found["hyperpod"] = {"auto_resume": annotations[api_objects.ANNOTATION_HYPERPOD_AUTO_RESUME] == "true"}
+        if api_objects.ANNOTATION_HYPERPOD_RETRIES in annotations:
+            found["hyperpod"]["max_retries"] = _number(annotations[api_objects.ANNOTATION_HYPERPOD_RETRIES])
     if gang := policy.get("schedulingPolicy"):
         said = {
             "scheduler": "volcano" if gang.get("queue") else "scheduler-plugins",

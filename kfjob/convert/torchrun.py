@@ -11,15 +11,15 @@ import shlex
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kfjob.convert.imported import Imported, Note, job_name
+from kfjob.convert.conversion import Conversion, Note, job_name
 from kfjob.errors import Problem, SpecError
 from kfjob.spec.arguments import from_argv
-from kfjob.spec.rendezvous import Torchrun
+from kfjob.spec.rendezvous import TorchrunOptions
 
 OWN_TRAINER = "kfjob.trainer"
 
 _STARTS = (("torchrun",), ("torch.distributed.run",), ("torch.distributed.launch",))
-_SECTION = tuple(Torchrun.model_fields)
+_SECTION = tuple(TorchrunOptions.model_fields)
 _VALUED = frozenset(_SECTION) | {
     "nnodes",
     "nproc_per_node",
@@ -41,7 +41,7 @@ _PASSED_ON = ("no_python", "run_path", "virtual_local_rank", "logs_specs", "numa
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
-def from_torchrun(line: str | Sequence[str], *, name: str | None = None) -> Imported:
+def from_torchrun(line: str | Sequence[str], *, name: str | None = None) -> Conversion:
     """The spec of a job that runs this command on every node. Variables before the command become the job's.
 
     Raises:
@@ -60,7 +60,7 @@ def from_torchrun(line: str | Sequence[str], *, name: str | None = None) -> Impo
     if started_by == "torch.distributed.launch":
         spec["launcher"] = "launch"
     _program(options, program, spec, notes)
-    return Imported(spec=spec, notes=tuple(notes))
+    return Conversion(spec=spec, notes=tuple(notes))
 
 
 def _words(line: str | Sequence[str]) -> list[str]:

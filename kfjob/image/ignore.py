@@ -69,11 +69,11 @@ def _patterns(text: str, file: str) -> Iterator[Pattern]:
         taken_back = said.startswith("!")
         cleaned = posixpath.normpath(said.removeprefix("!").strip() or ".").lstrip("/") or "."
         if taken_back and said == "!":
-            raise UsageError("`!` takes back nothing", where=f"{file}:{number}")
+            raise UsageError("`!` takes back nothing", location=f"{file}:{number}")
         try:
             yield Pattern(re.compile(_regex(cleaned), re.DOTALL), cleaned, taken_back)
         except re.error as err:
-            raise UsageError(f"`{said}` is not a pattern", where=f"{file}:{number}", cause=str(err)) from err
+            raise UsageError(f"`{said}` is not a pattern", location=f"{file}:{number}", cause=str(err)) from err
 
 
 def _regex(pattern: str) -> str:

@@ -96,7 +96,7 @@ def read_images(registry: Registry, repository: str, wanted: str, platforms: Seq
     for name in platforms:
         if not any(_is_one_of(one.platform, [name]) for one in found):
             shown = ", ".join(there) or "none"
-            raise UsageError(f"the image is not there for `{name}`", where=f"{registry.endpoint.host}/{repository}:{wanted}",
+            raise UsageError(f"the image is not there for `{name}`", location=f"{registry.endpoint.host}/{repository}:{wanted}",
                              cause=f"it is there for {shown}")  # fmt: skip
     if not found:
         raise Refused(f"`{repository}:{wanted}` names no image")

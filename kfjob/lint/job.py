@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any
 
 from kfjob.compile.pytorchjob import pytorchjob
-from kfjob.events import TRAINING_CONTAINER
 from kfjob.plan import JobPlan
+from kfjob.spec.api_objects import find_training_container
 from kfjob.spec.job import JobSpec
 
 
@@ -20,12 +20,12 @@ class Job:
 
     spec: JobSpec
     plan: JobPlan
-    user_manifest: Mapping[str, Any] | None = None  # the PyTorchJob where somebody wrote it himself
+    written: Mapping[str, Any] | None = None  # the PyTorchJob where somebody wrote it himself
 
     @cached_property
     def manifest(self) -> Mapping[str, Any]:
         """The PyTorchJob as it would be submitted."""
-        return self.user_manifest or pytorchjob(self.plan)
+        return self.written or pytorchjob(self.plan)
 
     @cached_property
     def pods(self) -> tuple[Mapping[str, Any], ...]:
@@ -37,7 +37,7 @@ class Job:
     @cached_property
     def training(self) -> tuple[Mapping[str, Any], ...]:
         """The training container of each replica."""
-        return tuple(c for pod in self.pods for c in pod.get("containers") or () if c.get("name") == TRAINING_CONTAINER)
+        return tuple(filter(None, map(find_training_container, self.pods)))
 
     @cached_property
     def env(self) -> Mapping[str, str]:

@@ -14,7 +14,7 @@ Severity = Literal["error", "warning"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Violation:
+class Finding:
     """One thing that a rule has to say, at one field of the spec."""
 
     path: str
@@ -23,7 +23,7 @@ class Violation:
     detail: str | None = None
 
 
-Check = Callable[[Job], Iterator[Violation]]
+Check = Callable[[Job], Iterator[Finding]]
 
 
 @dataclass(frozen=True, kw_only=True)

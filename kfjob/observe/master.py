@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from kfjob.errors import Unanswered
+from kfjob.errors import NoEvidence
 from kfjob.observe.words import counted
 
 
@@ -82,10 +82,10 @@ class NoMaster(Struct, frozen=True, kw_only=True):
     reasons: tuple[str, ...]
     hint: str | None = None
 
-    def error(self, job: str) -> Unanswered:
+    def error(self, job: str) -> NoEvidence:
         """The answer for a person who asked."""
         title = f"no master found for `{job}` in {counted(self.pods, 'pod')}, {counted(self.lines, 'line')}"
-        return Unanswered(title, cause="\n".join(self.reasons), hint=self.hint)
+        return NoEvidence(title, cause="\n".join(self.reasons), hint=self.hint)
 
 
 def span(ranks: Iterable[int]) -> str:

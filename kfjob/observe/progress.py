@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from kfjob.errors import Problem, SpecError
 from kfjob.observe.lines import clean, rfc3339
-from kfjob.spec.progress import pattern_fault
+from kfjob.spec.progress import check_pattern
 
 
 class Reading(Struct, frozen=True, kw_only=True):
@@ -216,7 +216,7 @@ def custom(pattern: str) -> Format:
     Raises:
         SpecError: it is no regular expression, or its groups are not those.
     """
-    if fault := pattern_fault(pattern):
+    if fault := check_pattern(pattern):
         raise SpecError([Problem(title=fault.title, path="progress", detail=fault.detail, hint=fault.hint)])
     compiled = re.compile(pattern)
 

@@ -9,7 +9,7 @@ from kfjob.spec import instances
 from kfjob.spec.instances import Instance
 from kfjob.spec.job import SECRET_VARIABLES, JobSpec
 from kfjob.spec.pod import EnvFrom, Resources
-from kfjob.spec.rendezvous import Torchrun
+from kfjob.spec.rendezvous import TorchrunOptions
 
 Sources = tuple[tuple[str, EnvFrom], ...]
 
@@ -31,7 +31,7 @@ def plain(
     for name, (value, reason) in (_DEFAULTS | (_DYNAMIC if spec.is_dynamic else {})).items():
         env[name] = _decide(spec, name, value, reason, decisions)
     if instance:
-        network = instances.network_environment(instance, resources.efa, spec.network_profile)
+        network = instances.list_network_variables(instance, resources.efa, spec.network_profile)
         for name, (value, reason) in network.items():
             env[name] = _decide(spec, name, value, f"{instance.name}: {reason}", decisions, from_instance=True)
     env |= _torchrun(spec, decisions)
@@ -61,7 +61,7 @@ def _decide(spec: JobSpec, name: str, value: str, reason: str, decisions: Decisi
 def _torchrun(spec: JobSpec, decisions: Decisions) -> Mapping[str, str]:
     """The options of torchrun as the variables that it reads (torch/distributed/run.py: `PET_` and the option's name)."""
     env = {}
-    for name in Torchrun.model_fields:
+    for name in TorchrunOptions.model_fields:
         if (value := getattr(spec.torchrun, name)) is not None:
             env[f"PET_{name.upper()}"] = f"{value:g}" if isinstance(value, float) else str(value)
     if spec.rendezvous.local_addr and spec.rendezvous.local_addr not in _LOCAL_ADDR:

@@ -13,14 +13,14 @@ from typing import Any
 
 from kfjob.errors import Problem, SpecError, UsageError
 from kfjob.image.references import parse
-from kfjob.plan import environment, launchers, rendezvous
+from kfjob.plan import environment, launchers, meeting
 from kfjob.plan.values import GRACE_SECONDS, Context, Decisions, JobPlan
 from kfjob.spec import instances, names
-from kfjob.spec.fields import amount
 from kfjob.spec.instances import HYPERPOD_PREFIX, Instance
 from kfjob.spec.job import SPEC_VERSION, JobSpec
 from kfjob.spec.pod import Resources
 from kfjob.spec.scheduling import Restarts, Scheduling, Toleration
+from kfjob.units import parse_quantity
 
 SHARED_MEMORY_PATH = "/dev/shm"  # noqa: S108 - where the C library keeps it
 INSTANCE_LABEL = "node.kubernetes.io/instance-type"
@@ -34,7 +34,7 @@ def resolve(spec: JobSpec, context: Context) -> JobPlan:
     """
     decisions = Decisions()
     launcher = spec.launcher or "torchrun"
-    instance = instances.find(spec.instance) if spec.instance else None
+    instance = instances.find_instance(spec.instance) if spec.instance else None
     resources = _resources(spec, instance, decisions)
     processes = _processes(spec, resources, decisions)
     if problems := [*_problems(spec, context), *launchers.problems(spec, processes)]:
@@ -69,9 +69,9 @@ def resolve(spec: JobSpec, context: Context) -> JobPlan:
         env_from=elsewhere,
         instance=instance,
         resources=resources,
-        volumes=(*spec.volumes, *rendezvous.tls_volume(spec)),
+        volumes=(*spec.volumes, *meeting.tls_volume(spec)),
         shared_memory=_shared_memory(spec, decisions),
-        rendezvous=rendezvous.plan_rendezvous(spec, context, decisions),
+        rendezvous=meeting.rendezvous(spec, context, decisions),
         own_etcd_image=context.etcd_image if has_own_etcd(spec) else "",
         restarts=_restarts(spec),
         run=spec.run,
@@ -154,7 +154,7 @@ def _pull_secret(spec: JobSpec, context: Context, decisions: Decisions) -> str:
     if not spec.make_pull_secret or not spec.image or context.backend != "kubernetes":
         return ""
     try:
-        name = names.pull_secret(parse(spec.image).registry)
+        name = names.pull_secret_name(parse(spec.image).registry)
     except UsageError as err:
         raise SpecError([Problem(title=err.title, path="image", detail=err.cause, hint=err.hint)]) from None
     return decisions.take("image_pull_secrets", None, name, "kept by kfjob, renewed at every submit and relaunch")
@@ -198,7 +198,7 @@ def _shared_memory(spec: JobSpec, decisions: Decisions) -> str | None:
     if spec.shared_memory == "0" or any(volume.mount_path == SHARED_MEMORY_PATH for volume in spec.volumes):
         return None
     memory = spec.resources.memory
-    mebibytes = int(amount(memory or "0") / 2) // 1024**2
+    mebibytes = int(parse_quantity(memory or "0") / 2) // 1024**2
     half = "" if not memory else f"{mebibytes // 1024}Gi" if mebibytes and not mebibytes % 1024 else f"{max(mebibytes, 1)}Mi"
     reason = "half of the pod's memory" if half else "no memory was asked for: up to what the node has"
     return decisions.take("shared_memory", spec.shared_memory, half, reason)

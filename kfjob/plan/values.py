@@ -10,7 +10,7 @@ from kfjob.spec import names
 from kfjob.spec.instances import Instance
 from kfjob.spec.pod import EnvFrom, Pod, Resources
 from kfjob.spec.rendezvous import Launcher
-from kfjob.spec.scheduling import Restarts, Run, Scheduling
+from kfjob.spec.scheduling import Restarts, RunPolicy, Scheduling
 from kfjob.spec.volumes import Volume
 
 BackendName = Literal["kubernetes", "local"]
@@ -99,7 +99,7 @@ class JobPlan:
     rendezvous: RendezvousPlan
     own_etcd_image: str  # "" where the job has no etcd of its own
     restarts: Restarts
-    run: Run
+    run: RunPolicy
     scheduling: Scheduling  # with the node selector and the tolerations of the instance
     pod: Pod
     grace_seconds: int  # between SIGTERM and SIGKILL

@@ -16,8 +16,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticUndefined
 
 from kfjob.errors import Problem, SpecError
-from kfjob.spec.aliases import ALIASES, translate
 from kfjob.spec.models import PRESETS
+from kfjob.spec.script_arguments import SCRIPT_ARGUMENTS, translate_arguments
 from kfjob.spec.train import TrainSpec
 
 
@@ -38,11 +38,11 @@ def to_argv(spec: TrainSpec) -> list[str]:
 
 def from_argv(argv: Sequence[str]) -> TrainSpec:
     """`read_argv` without its notes."""
-    return read_argv(argv)[0]
+    return parse_argv(argv)[0]
 
 
-def read_argv(argv: Sequence[str]) -> tuple[TrainSpec, list[Problem]]:
-    """The spec, and what was accepted and changes nothing. Names of other scripts are translated (`kfjob.spec.aliases`).
+def parse_argv(argv: Sequence[str]) -> tuple[TrainSpec, list[Problem]]:
+    """The spec, and what was accepted and changes nothing. Names of other scripts are translated.
 
     Read `--name=value` and `--name value`; a bare `--name` and `--no-name` set a switch.
 
@@ -59,7 +59,7 @@ def read_argv(argv: Sequence[str]) -> tuple[TrainSpec, list[Problem]]:
             problems.append(Problem(title=f"`{argument}` is given twice", path=argument))
         elif name:
             given[name] = value
-    translated = translate(given)
+    translated = translate_arguments(given)
     problems += [replace(problem, path=_flag(problem.path)) for problem in translated.problems]
     try:
         spec = TrainSpec.model_validate(translated.values)
@@ -70,7 +70,7 @@ def read_argv(argv: Sequence[str]) -> tuple[TrainSpec, list[Problem]]:
     return spec, [replace(note, path=_flag(note.path)) for note in translated.notes]
 
 
-def help_text(program: str = "torchrun … -m kfjob.trainer") -> str:
+def format_help(program: str = "torchrun … -m kfjob.trainer") -> str:
     """`--help`, made from the fields."""
     lines = [f"usage: {program} --model MODEL --data PATH --max-steps N [--name=value …]", ""]
     for name, field in TrainSpec.model_fields.items():
@@ -110,10 +110,10 @@ def _known(argument: str, text: str | None, problems: list[Problem]) -> tuple[st
     positive = name.removeprefix("no_")
     if name not in fields and positive in fields and fields[positive].annotation is bool and text is None:
         return positive, False
-    if name in ALIASES and name not in fields:
+    if name in SCRIPT_ARGUMENTS and name not in fields:
         return name, text if text is not None else True
     if name not in fields:
-        near = difflib.get_close_matches(name, [*fields, *ALIASES], n=1)
+        near = difflib.get_close_matches(name, [*fields, *SCRIPT_ARGUMENTS], n=1)
         hint = f"did you mean `{_flag(near[0])}`?" if near else "`--help` lists all arguments"
         problems.append(Problem(title=f"unknown argument `{argument}`", hint=hint))
     elif text is not None:

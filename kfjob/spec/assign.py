@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from kfjob.errors import Problem, SpecError
-from kfjob.spec.yaml_text import Path, parse, parse_path
+from kfjob.spec.yaml_text import Path, parse_path, parse_yaml
 
 
-def assign(data: dict[str, Any], assignments: Sequence[str], problems: list[Problem]) -> dict[Path, str]:
+def apply_assignments(data: dict[str, Any], assignments: Sequence[str], problems: list[Problem]) -> dict[Path, str]:
     """Change `data` as the assignments say; where each value came from."""
     made: dict[Path, str] = {}
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         path, where = parse_path(name), f"--set {assignment}"
         try:
-            value, _ = parse(text)
+            value, _ = parse_yaml(text)
         except SpecError:
             value = text  # as in a shell: what is no YAML is a word
         if not equals or not name:

@@ -8,7 +8,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _PARTS = re.compile(r"(\d+)([smhd])")
 
 
-def seconds(text: str) -> int | None:
+def parse_duration(text: str) -> int | None:
     """Seconds of `90m` or `1d12h`; None if the text is none of that kind."""
     parts = _PARTS.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:

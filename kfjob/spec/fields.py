@@ -12,20 +12,17 @@ from pydantic_core import PydanticCustomError
 
 from kfjob.spec import names
 
-QUANTITY = re.compile(r"\d+(\.\d+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?", re.ASCII)
-ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
-
-_SCALE = {"m": 1e-3, "": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
-_SCALE |= {f"{letter}i": 1024**power for power, letter in enumerate("KMGTP", start=1)}
+QUANTITY_PATTERN = re.compile(r"\d+(\.\d+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?", re.ASCII)
+ENV_NAME_PATTERN = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 
 
-class Model(BaseModel):
+class SpecModel(BaseModel):
     """A part of a spec: frozen, and nothing in it that we do not know."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
 
-def fault(kind: str, message: str, **context: Any) -> PydanticCustomError:
+def field_error(kind: str, message: str, **context: Any) -> PydanticCustomError:
     """An error in our words; `path` in the context moves it to another field, `hint` says what to do."""
     return PydanticCustomError(kind, message.replace("{", "{{").replace("}", "}}"), context)
 
@@ -34,23 +31,17 @@ def _quantity(value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return value
     text = str(value)
-    if not QUANTITY.fullmatch(text):
-        raise fault("quantity", f"`{text}` is not a Kubernetes quantity", hint="write for example `2`, `500m`, `16Gi`")
+    if not QUANTITY_PATTERN.fullmatch(text):
+        raise field_error("quantity", f"`{text}` is not a Kubernetes quantity", hint="write for example `2`, `500m`, `16Gi`")
     return text
 
 
 Quantity = Annotated[str, BeforeValidator(_quantity, json_schema_input_type=str | int | float)]
 
 
-def amount(quantity: str) -> float:
-    """The number that a quantity stands for: bytes, cores, pieces."""
-    digits = quantity.rstrip("mkMGTPi")
-    return float(digits) * _SCALE[quantity[len(digits) :]]
-
-
 def _env_value(value: object) -> object:
     if isinstance(value, bool):
-        raise fault(
+        raise field_error(
             "env_bool",
             f"an environment variable is text, and `{value}` could be meant in two ways",
             hint='put it in quotes: "true"',
@@ -67,25 +58,25 @@ def _words(value: object) -> object:
     try:
         return shlex.split(value)
     except ValueError as err:
-        raise fault("command_quotes", f"the command cannot be split into words: {str(err).lower()}") from err
+        raise field_error("command_quotes", f"the command cannot be split into words: {str(err).lower()}") from err
 
 
-Words = Annotated[tuple[str, ...], BeforeValidator(_words, json_schema_input_type=str | tuple[str, ...])]
+Command = Annotated[tuple[str, ...], BeforeValidator(_words, json_schema_input_type=str | tuple[str, ...])]
 
 
 def _label(value: str) -> str:
     if not names.DNS_1123.fullmatch(value) or len(value) > names.MAX_LABEL:
-        raise fault("dns_1123", f"`{value}` is not a DNS-1123 label (lower-case letters, digits and `-`)")
+        raise field_error("dns_1123", f"`{value}` is not a DNS-1123 label (lower-case letters, digits and `-`)")
     return value
 
 
-Label = Annotated[str, AfterValidator(_label)]
+DnsLabel = Annotated[str, AfterValidator(_label)]
 """A DNS-1123 label: the name of a namespace, a volume, a port, a container."""
 
 
 def _object_name(value: str) -> str:
     if not names.DNS_1123_SUBDOMAIN.fullmatch(value) or len(value) > names.MAX_NAME:
-        raise fault(
+        raise field_error(
             "object_name", f"`{value}` is not the name of a Kubernetes object (lower-case letters, digits, `-` and `.`)"
         )
     return value
@@ -97,7 +88,7 @@ ObjectName = Annotated[str, AfterValidator(_object_name)]
 
 def _absolute(value: str) -> str:
     if not value.startswith("/"):
-        raise fault("absolute_path", f"`{value}` is not an absolute path")
+        raise field_error("absolute_path", f"`{value}` is not an absolute path")
     return value.rstrip("/") or "/"
 
 
@@ -106,7 +97,9 @@ AbsolutePath = Annotated[str, AfterValidator(_absolute)]
 
 def _label_value(value: str) -> str:
     if value and (len(value) > names.MAX_LABEL or not names.LABEL_VALUE.fullmatch(value)):
-        raise fault("label_value", f"`{value}` cannot be the value of a label: at most 63 letters, digits, `-`, `_` and `.`")
+        raise field_error(
+            "label_value", f"`{value}` cannot be the value of a label: at most 63 letters, digits, `-`, `_` and `.`"
+        )
     return value
 
 
@@ -117,7 +110,7 @@ def _key(value: str) -> str:
     prefix, slash, name = value.rpartition("/")
     well = names.LABEL_VALUE.fullmatch(name) and len(name) <= names.MAX_LABEL
     if not well or (slash and (not names.DNS_1123_SUBDOMAIN.fullmatch(prefix) or len(prefix) > names.MAX_NAME)):
-        raise fault(
+        raise field_error(
             "metadata_key", f"`{value}` cannot be the key of a label or an annotation", hint="for example `example.com/team`"
         )
     return value
@@ -126,7 +119,7 @@ def _key(value: str) -> str:
 MetadataKey = Annotated[str, AfterValidator(_key)]
 
 
-def first_twice(items: Iterable[object]) -> int | None:
+def find_duplicate(items: Iterable[object]) -> int | None:
     """The index of the first item that stands before it already."""
     seen: list[object] = []
     for index, item in enumerate(items):
@@ -136,7 +129,7 @@ def first_twice(items: Iterable[object]) -> int | None:
     return None
 
 
-class SecretKey(Model):
+class SecretKey(SpecModel):
     """One entry of a secret of the job's namespace."""
 
     secret: ObjectName
@@ -148,7 +141,7 @@ def _secret_key(value: object) -> object:
         return value
     secret, slash, key = value.partition("/")
     if not slash or not key:
-        raise fault(
+        raise field_error(
             "secret_key", "a key or token is taken from a secret, and never stands in a spec", hint="write `SECRET/KEY`"
         )
     return {"secret": secret, "key": key}

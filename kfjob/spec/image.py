@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from kfjob.spec.fields import Model, fault
+from kfjob.spec.fields import SpecModel, field_error
 
 BUILDERS = ("docker", "buildah", "podman", "nerdctl", "finch")
 
@@ -15,7 +15,7 @@ AUTO = "auto"
 BuildArg = Annotated[str, Field(max_length=32_000)]
 
 
-class RepositoryOptions(Model):
+class RepositoryOptions(SpecModel):
     """How a repository of ECR is made where there is none. One that is there is left as it is."""
 
     scan_on_push: bool = Field(default=False, description="look for known vulnerabilities in every image")
@@ -24,7 +24,7 @@ class RepositoryOptions(Model):
     kms_key: str | None = Field(default=None, description="encrypt with this KMS key, `aws/ecr` for AWS's own; unset: AES-256")
 
 
-class ImageSpec(Model):
+class ImageSpec(SpecModel):
     """An image to build and push."""
 
     context: str = Field(default=".", description="folder that the Dockerfile's COPY sees")
@@ -50,14 +50,14 @@ class ImageSpec(Model):
     @classmethod
     def _known_builder(cls, value: str | None) -> str | None:
         if value is not None and value.rpartition("/")[2] not in BUILDERS:
-            raise fault("builder", f"`{value}` is not a builder that kfjob knows", hint=f"one of {', '.join(BUILDERS)}")
+            raise field_error("builder", f"`{value}` is not a builder that kfjob knows", hint=f"one of {', '.join(BUILDERS)}")
         return value
 
     @field_validator("platform")
     @classmethod
     def _one_platform(cls, value: str) -> str:
         if not value.startswith("linux/") or "," in value:
-            raise fault("platform", f"`{value}` is not one platform of Linux", hint="`linux/amd64` or `linux/arm64`")
+            raise field_error("platform", f"`{value}` is not one platform of Linux", hint="`linux/amd64` or `linux/arm64`")
         return value
 
     def all_build_args(self) -> dict[str, str]:

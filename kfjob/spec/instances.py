@@ -52,20 +52,20 @@ class Instance:
 
 
 @cache
-def catalogue() -> MappingProxyType[str, Instance]:
+def load_catalogue() -> MappingProxyType[str, Instance]:
     """All instance types, by name."""
     rows = json.loads(resources.files("kfjob.spec").joinpath("data", "instances.json").read_text("utf-8"))
     return MappingProxyType({row["name"]: Instance(**row) for row in rows})
 
 
-def find(name: str) -> Instance | None:
+def find_instance(name: str) -> Instance | None:
     """The instance type; HyperPod's names (`ml.p5.48xlarge`) are those of EC2 with a prefix."""
-    return catalogue().get(name.removeprefix(HYPERPOD_PREFIX))
+    return load_catalogue().get(name.removeprefix(HYPERPOD_PREFIX))
 
 
-def near(name: str) -> str | None:
+def suggest_instance(name: str) -> str | None:
     """The name in the catalogue that is most like it."""
-    found = difflib.get_close_matches(name.removeprefix(HYPERPOD_PREFIX), catalogue(), n=1)
+    found = difflib.get_close_matches(name.removeprefix(HYPERPOD_PREFIX), load_catalogue(), n=1)
     return found[0] if found else None
 
 
@@ -81,7 +81,7 @@ _NO_EFA = MappingProxyType(
 )
 
 
-def network_environment(instance: Instance, efa: int, profile: Profile) -> MappingProxyType[str, tuple[str, str]]:
+def list_network_variables(instance: Instance, efa: int, profile: Profile) -> MappingProxyType[str, tuple[str, str]]:
     """Variables for libfabric and NCCL, each with its reason.
 
     `auto` sets FI_* on p4d and p4de only: later images (libfabric 1.18, aws-ofi-nccl 1.7 and up) find the rest by themselves.

@@ -9,25 +9,25 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
-from kfjob.spec import instances, kubernetes, names
+from kfjob.spec import instances, names, pytorchjob_schema
 from kfjob.spec.fields import (
-    ENV_NAME,
+    ENV_NAME_PATTERN,
+    Command,
+    DnsLabel,
     EnvValue,
-    Label,
     LabelValue,
     MetadataKey,
-    Model,
     ObjectName,
     Quantity,
     SecretRef,
-    Words,
-    fault,
-    first_twice,
+    SpecModel,
+    field_error,
+    find_duplicate,
 )
 from kfjob.spec.pod import EnvEntry, EnvFrom, Pod, Resources
-from kfjob.spec.progress import GROUPS, pattern_fault
-from kfjob.spec.rendezvous import Elastic, Launcher, Rendezvous, RendezvousField, Torchrun
-from kfjob.spec.scheduling import Restarts, Run, Scheduling
+from kfjob.spec.progress import PROGRESS_GROUPS, check_pattern
+from kfjob.spec.rendezvous import Elastic, Launcher, Rendezvous, RendezvousField, TorchrunOptions
+from kfjob.spec.scheduling import Restarts, RunPolicy, Scheduling
 from kfjob.spec.train import TrainSpec
 from kfjob.spec.volumes import Volume
 from kfjob.spec.watchdog import Watchdog
@@ -44,23 +44,25 @@ def _processes(value: object) -> object:
         or (isinstance(value, int) and not isinstance(value, bool) and value >= 1)
     ):
         return value
-    raise fault("processes_per_node", f"`processes_per_node` is a number from 1 up, `auto`, `gpu` or `cpu`, not `{value}`")
+    raise field_error(
+        "processes_per_node", f"`processes_per_node` is a number from 1 up, `auto`, `gpu` or `cpu`, not `{value}`"
+    )
 
 
-class Lint(Model):
+class LintOptions(SpecModel):
     """What the lint rules are told."""
 
     ignore: tuple[str, ...] = Field(default=(), description="ids of rules that are not to be reported")
 
 
-class JobSpec(Model):
+class JobSpec(SpecModel):
     """One training job. Compiles to a PyTorchJob, or runs on this machine."""
 
     version: Literal[1] = Field(default=1, description="of this schema")
     name: str = Field(description="of the job, a DNS-1035 label; pods are named `<name>-worker-<i>`")
     project: LabelValue | None = Field(default=None, description="what the job belongs to; a label of it and its pods")
     experiment: LabelValue | None = Field(default=None, description="what the job is compared with; a label of it and its pods")
-    namespace: Label | None = Field(default=None, description="left out: the one of the kubeconfig's context")
+    namespace: DnsLabel | None = Field(default=None, description="left out: the one of the kubeconfig's context")
     image: str | None = Field(default=None, description="of the pods; not used on this machine")
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
     image_pull_secrets: tuple[ObjectName, ...] = ()
@@ -86,7 +88,7 @@ class JobSpec(Model):
         description="what starts the processes on each node; `command` is then the program and its arguments alone. "
         "Left out: `command` is run as it is, and `train` with torchrun",
     )
-    torchrun: Torchrun = Torchrun()
+    torchrun: TorchrunOptions = TorchrunOptions()
     elastic: Elastic | None = None
     rendezvous: RendezvousField = Rendezvous()
     master: bool | None = Field(
@@ -104,7 +106,7 @@ class JobSpec(Model):
         description="size of /dev/shm; left out, half of the pod's memory; 0: what the container runtime gives",
     )
     restarts: Restarts = Restarts()
-    run: Run = Run()
+    run: RunPolicy = RunPolicy()
     watchdog: Watchdog = Watchdog()
     scheduling: Scheduling = Scheduling()
     service_account: ObjectName | None = None
@@ -115,15 +117,15 @@ class JobSpec(Model):
         default_factory=dict,
         description="merged into the PyTorchJob last: mappings deep, lists of mappings with a `name` by it, other lists whole",
     )
-    lint: Lint = Lint()
-    command: Words | None = Field(
+    lint: LintOptions = LintOptions()
+    command: Command | None = Field(
         default=None, description="what the container runs, words or one line, for example `torchrun train.py`"
     )
     train: TrainSpec | None = Field(default=None, description="arguments of kfjob's own trainer, instead of `command`")
     progress: str | None = Field(
         default=None,
         description="how `command` prints progress, if no known trainer prints so: a regular expression with named groups, "
-        f"among them `step` or `loss`, out of {', '.join(GROUPS)}",
+        f"among them `step` or `loss`, out of {', '.join(PROGRESS_GROUPS)}",
     )
 
     @property
@@ -139,24 +141,26 @@ class JobSpec(Model):
     @field_validator("name")
     @classmethod
     def _dns_1035(cls, value: str) -> str:
-        if why := names.dns_1035_fault(value):
-            raise fault("job_name", f"job name `{value}` is not a DNS-1035 label: {why}", hint="for example `llama3-8b`")
+        if why := names.find_dns_1035_problem(value):
+            raise field_error("job_name", f"job name `{value}` is not a DNS-1035 label: {why}", hint="for example `llama3-8b`")
         return value
 
     @field_validator("instance")
     @classmethod
     def _known_instance(cls, value: str | None) -> str | None:
-        if value is None or instances.find(value):
+        if value is None or instances.find_instance(value):
             return value
-        close = instances.near(value)
+        close = instances.suggest_instance(value)
         hint = f"did you mean `{close}`?" if close else "`kfjob instances` lists them; say what it has with `resources`"
-        raise fault("instance", f"instance type `{value}` is not in the catalogue", hint=hint)
+        raise field_error("instance", f"instance type `{value}` is not in the catalogue", hint=hint)
 
     @field_validator("elastic")
     @classmethod
     def _elastic_with_torchrun(cls, value: Elastic | None, info: ValidationInfo) -> Elastic | None:
         if value and (launcher := info.data.get("launcher")) not in (None, "torchrun"):
-            raise fault("elastic_launcher", f"launcher `{launcher}` cannot run an elastic job", hint="use `launcher: torchrun`")
+            raise field_error(
+                "elastic_launcher", f"launcher `{launcher}` cannot run an elastic job", hint="use `launcher: torchrun`"
+            )
         return value
 
     @field_validator("rendezvous")
@@ -166,9 +170,9 @@ class JobSpec(Model):
         if name is None or nodes is None:
             return value
         most = max(nodes, elastic.max) if (elastic := info.data.get("elastic")) else nodes
-        longest = names.longest_derived(name, most, own_etcd=value.has_own_etcd)
+        longest = names.find_longest_name(name, most, own_etcd=value.has_own_etcd)
         if (over := len(longest) - names.MAX_LABEL) > 0:
-            raise fault(
+            raise field_error(
                 "derived_name",
                 "job name is too long for the names that Kubernetes will derive from it",
                 path="name",
@@ -184,10 +188,12 @@ class JobSpec(Model):
         launcher = info.data.get("launcher")
         if value.is_etcd and launcher not in (None, "torchrun"):
             hint = "remove `rendezvous`, or use `launcher: torchrun`"
-            raise fault("rendezvous_launcher", f"launcher `{launcher}` cannot meet in an etcd", path="rendezvous", hint=hint)
+            raise field_error(
+                "rendezvous_launcher", f"launcher `{launcher}` cannot meet in an etcd", path="rendezvous", hint=hint
+            )
         if value.backend == "static" and info.data.get("elastic"):
             hint = "use `c10d`, `etcd` or `etcd-v2`"
-            raise fault("elastic_static", "an elastic job cannot have a static rendezvous", path="rendezvous", hint=hint)
+            raise field_error("elastic_static", "an elastic job cannot have a static rendezvous", path="rendezvous", hint=hint)
         return value
 
     @field_validator("master")
@@ -197,13 +203,15 @@ class JobSpec(Model):
             return value
         dynamic = info.data.get("launcher") in (None, "torchrun") and info.data["rendezvous"].backend != "static"
         if not value and not dynamic:
-            raise fault("no_master", "without a Master the operator tells nobody its address", hint="remove `master: false`")
+            raise field_error(
+                "no_master", "without a Master the operator tells nobody its address", hint="remove `master: false`"
+            )
         if value and dynamic and info.data["nodes"] == 1:
-            raise fault(
+            raise field_error(
                 "lone_master", "the operator wants a Worker beside a Master", hint="remove `master: true`, or use `nodes: 2`"
             )
         if value and (elastic := info.data.get("elastic")) and elastic.metrics:
-            raise fault(
+            raise field_error(
                 "scaled_master", "an autoscaler counts Workers only, and this job has a Master", hint="remove `master: true`"
             )
         return value
@@ -213,22 +221,24 @@ class JobSpec(Model):
     def _spawn_without_launcher(cls, value: TrainSpec | None, info: ValidationInfo) -> TrainSpec | None:
         if value and value.spawn and info.data.get("launcher") != "python":
             hint = "use `launcher: python`, or `processes_per_node` instead of `spawn`"
-            raise fault("spawn", "this job's launcher starts its ranks: none is to spawn others", path="train.spawn", hint=hint)
+            raise field_error(
+                "spawn", "this job's launcher starts its ranks: none is to spawn others", path="train.spawn", hint=hint
+            )
         return value
 
     @field_validator("env")
     @classmethod
     def _env_names(cls, value: dict[str, str | EnvFrom]) -> dict[str, str | EnvFrom]:
         for name in value:
-            if not ENV_NAME.fullmatch(name):
-                raise fault("env_name", f"`{name}` is not the name of an environment variable", path=f"env.{name}")
+            if not ENV_NAME_PATTERN.fullmatch(name):
+                raise field_error("env_name", f"`{name}` is not the name of an environment variable", path=f"env.{name}")
         return value
 
     @field_validator("image_pull_secrets")
     @classmethod
     def _no_secret_twice(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if (index := first_twice(value)) is not None:
-            raise fault("secret_twice", f"`{value[index]}` stands twice", path=f"image_pull_secrets.{index}")
+        if (index := find_duplicate(value)) is not None:
+            raise field_error("secret_twice", f"`{value[index]}` stands twice", path=f"image_pull_secrets.{index}")
         return value
 
     @field_validator("hub_token", "wandb_key")
@@ -236,7 +246,7 @@ class JobSpec(Model):
     def _said_once(cls, value: Any, info: ValidationInfo) -> Any:
         name = SECRET_VARIABLES[str(info.field_name)]
         if value is not None and name in info.data.get("env", {}):
-            raise fault("token_twice", f"`{info.field_name}` is `{name}`, and `env` has it too")
+            raise field_error("token_twice", f"`{info.field_name}` is `{name}`, and `env` has it too")
         return value
 
     @field_validator("volumes")
@@ -246,12 +256,12 @@ class JobSpec(Model):
         ours = (names.SHARED_MEMORY_VOLUME, *([names.TLS_VOLUME] if rendezvous and rendezvous.tls else []))
         for index, volume in enumerate(value):
             if volume.name in ours:
-                raise fault("volume_ours", f"kfjob itself adds a volume `{volume.name}`", path=f"volumes.{index}.name")
+                raise field_error("volume_ours", f"kfjob itself adds a volume `{volume.name}`", path=f"volumes.{index}.name")
             for other in value[:index]:
                 if volume.name == other.name:
-                    raise fault("volume_twice", f"two volumes are named `{volume.name}`", path=f"volumes.{index}.name")
+                    raise field_error("volume_twice", f"two volumes are named `{volume.name}`", path=f"volumes.{index}.name")
                 if volume.mount_path == other.mount_path:
-                    raise fault(
+                    raise field_error(
                         "mount_twice", f"two volumes are mounted at `{volume.mount_path}`", path=f"volumes.{index}.mount_path"
                     )
         return value
@@ -259,9 +269,9 @@ class JobSpec(Model):
     @field_validator("overrides")
     @classmethod
     def _parts_of_a_job(cls, value: dict[str, Any]) -> dict[str, Any]:
-        for path, message in kubernetes.override_faults(value):
+        for path, message in pytorchjob_schema.find_override_problems(value):
             where = ".".join(["overrides", *map(str, path)])
-            raise fault("overrides", f"`{where}` {message}", path=where)
+            raise field_error("overrides", f"`{where}` {message}", path=where)
         return value
 
     @field_validator("train")
@@ -271,14 +281,14 @@ class JobSpec(Model):
             return value
         command = info.data["command"]
         if command and value is not None:
-            raise fault("command_and_train", "a job has either `command` or `train`, not both", path="train")
+            raise field_error("command_and_train", "a job has either `command` or `train`, not both", path="train")
         if not command and value is None:
-            raise fault(
+            raise field_error(
                 "nothing_to_run", "the job has nothing to run", path="", hint="add `train:` for kfjob's trainer, or `command:`"
             )
         folder = value.checkpoint_dir if value else None
-        if folder and (why := names.path_fault(folder)):
-            raise fault("checkpoint_folder", f"this folder cannot be made: {why}", path="train.checkpoint_dir")
+        if folder and (why := names.find_path_problem(folder)):
+            raise field_error("checkpoint_folder", f"this folder cannot be made: {why}", path="train.checkpoint_dir")
         return value
 
     @field_validator("progress")
@@ -287,10 +297,10 @@ class JobSpec(Model):
         if value is None:
             return value
         if info.data.get("train") is not None:
-            raise fault("progress_and_train", "kfjob's own trainer prints lines that are known", hint="remove `progress`")
-        if wrong := pattern_fault(value):
+            raise field_error("progress_and_train", "kfjob's own trainer prints lines that are known", hint="remove `progress`")
+        if wrong := check_pattern(value):
             context = {key: text for key, text in (("detail", wrong.detail), ("hint", wrong.hint)) if text}
-            raise fault("progress", wrong.title, **context)
+            raise field_error("progress", wrong.title, **context)
         return value
 
 

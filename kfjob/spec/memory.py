@@ -20,14 +20,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from kfjob.spec.models import ModelShape, embedding_parameters, parameter_count
-from kfjob.spec.train import Precision, Recompute, TrainSpec, shape_of
+from kfjob.spec.models import ModelShape, count_embedding_parameters, count_parameters
+from kfjob.spec.train import Precision, Recompute, TrainSpec, get_shape
+from kfjob.units import GIB
 
 Scheme = Literal["none", "ddp", "full", "shard_grad_op", "hybrid", "zero-0", "zero-1", "zero-2", "zero-3"]
 """Who holds what: a single process, DDP, FSDP2's three ways, the stages of DeepSpeed."""
 Optimizer = Literal["adamw", "momentum", "sgd"]
 
-GIB = 2**30
 FP32 = 4
 
 RESERVED = 2 * GIB
@@ -39,7 +39,7 @@ _STATES: Mapping[Optimizer, int] = MappingProxyType({"adamw": 2, "momentum": 1, 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setup:
+class MemorySetup:
     """All that memory depends on."""
 
     shape: ModelShape
@@ -79,7 +79,7 @@ class Setup:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Estimate:
+class MemoryEstimate:
     """Bytes of one rank, at the moment of the step when each is largest."""
 
     parameters: int
@@ -110,9 +110,9 @@ class Estimate:
         )
 
 
-def setup_of(spec: TrainSpec, *, world_size: int, local_world_size: int) -> Setup | None:
+def make_setup(spec: TrainSpec, *, world_size: int, local_world_size: int) -> MemorySetup | None:
     """What `spec` needs on so many ranks; None where only a folder's config.json knows the model, or no formula this way."""
-    shape = shape_of(spec)
+    shape = get_shape(spec)
     if shape is None or spec.disk_offload:  # files are read through buffers of DeepSpeed's
         return None
     scheme: Scheme = "none" if spec.strategy in ("none", "dp") else "ddp"
@@ -121,7 +121,7 @@ def setup_of(spec: TrainSpec, *, world_size: int, local_world_size: int) -> Setu
         scheme, world_size, local_world_size = _sharded(spec, world_size, local_world_size, group)
     elif spec.strategy == "deepspeed" and spec.zero_stage:  # stage 0 is run as DDP is: fp32 parameters, autocast
         scheme = _STAGES[spec.zero_stage - 1]
-    return Setup(
+    return MemorySetup(
         shape=shape,
         scheme=scheme,
         precision=spec.precision,
@@ -151,7 +151,7 @@ def _sharded(spec: TrainSpec, ranks: int, local: int, group: int) -> tuple[Schem
     return ("full" if spec.sharding == "full" else "shard_grad_op"), ranks, local
 
 
-def estimate(setup: Setup) -> Estimate:
+def estimate_memory(setup: MemorySetup) -> MemoryEstimate:
     """Every part, for the rank that holds most."""
     held, copies, buffers = _held(setup), _copies(setup), _buffers(setup)
     waiting = _activations(setup)
@@ -160,7 +160,7 @@ def estimate(setup: Setup) -> Estimate:
     standing = on_device.parameters + on_device.optimizer + copies
     forward, backward = waiting.kept + max(logits, waiting.again), on_device.gradients + buffers
     lasting = setup.scheme not in ("none", "full", "shard_grad_op", "hybrid") or setup.accumulation > 1
-    return Estimate(
+    return MemoryEstimate(
         parameters=on_device.parameters,
         gradients=on_device.gradients,
         optimizer=on_device.optimizer,
@@ -186,14 +186,14 @@ class _Held:
         return self.parameters + self.gradients + self.optimizer
 
 
-def _held(setup: Setup) -> _Held:
+def _held(setup: MemorySetup) -> _Held:
     """Parameters, gradients, optimiser state.
 
     FSDP2 keeps the gradients of micro-batches that are not exchanged whole, in fp32 (torch `_fsdp_param_group.py` post_backward
     with `reduce_grads` false), and shards replace them one by one.
     DeepSpeed (ZeRO paper, section 3.1, K = 12): 2 + 2 bytes and 12 for master, moments.
     """
-    count, ranks, width = parameter_count(setup.shape), setup.world_size, setup.stored_bytes
+    count, ranks, width = count_parameters(setup.shape), setup.world_size, setup.stored_bytes
     states = _STATES[setup.optimizer] * width
     if setup.scheme in ("none", "ddp"):
         return _Held(count * width, count * width, count * states)
@@ -210,7 +210,7 @@ def _held(setup: Setup) -> _Held:
     )
 
 
-def _placed(setup: Setup, held: _Held) -> tuple[_Held, int]:
+def _placed(setup: MemorySetup, held: _Held) -> tuple[_Held, int]:
     """What of it is on the device, and the bytes on the host instead.
 
     DeepSpeed 0.19 keeps for its part of the optimiser also the gradient in fp32 there, a copy of the parameters on their way
@@ -220,14 +220,14 @@ def _placed(setup: Setup, held: _Held) -> tuple[_Held, int]:
         return held, 0
     if not setup.scheme.startswith("zero"):
         return _Held(0, 0, 0), held.total
-    own = _share(parameter_count(setup.shape), setup.world_size)
+    own = _share(count_parameters(setup.shape), setup.world_size)
     if setup.scheme == "zero-3":
         return _Held(0, 0, 0), held.total + own * FP32
     adding = setup.scheme == "zero-2" and setup.accumulation > 1
     return _Held(held.parameters, 0, 0), held.optimizer + own * (FP32 + setup.compute_bytes * (2 if adding else 1))
 
 
-def _copies(setup: Setup) -> int:
+def _copies(setup: MemorySetup) -> int:
     """Parameters in the form the arithmetic needs.
 
     Autocast keeps a cast of every matrix from its forward to its backward pass. FSDP and ZeRO-3 gather the unit that computes
@@ -235,23 +235,23 @@ def _copies(setup: Setup) -> int:
     """
     shape, width = setup.shape, setup.compute_bytes
     if setup.scheme in ("none", "ddp"):
-        return 0 if width == setup.stored_bytes else (parameter_count(shape) - _lookup(shape)) * width
+        return 0 if width == setup.stored_bytes else (count_parameters(shape) - _lookup(shape)) * width
     if setup.scheme in ("zero-0", "zero-1", "zero-2"):
         return 0
     if setup.scheme == "shard_grad_op":
-        return parameter_count(shape) * width
+        return count_parameters(shape) * width
     if shape.tie_word_embeddings:
-        return (embedding_parameters(shape) + 2 * layer_parameters(shape)) * width
-    return (_largest_unit(shape) + layer_parameters(shape)) * width
+        return (count_embedding_parameters(shape) + 2 * count_layer_parameters(shape)) * width
+    return (_largest_unit(shape) + count_layer_parameters(shape)) * width
 
 
 _BUCKET = 500_000_000
 """Elements of DeepSpeed's `allgather_bucket_size` and of its `reduce_bucket_size`."""
 
 
-def _buffers(setup: Setup) -> int:
+def _buffers(setup: MemorySetup) -> int:
     """What collectives work on: FSDP copies a unit's gathered shards, its gradient and the fp32 input of the reduction."""
-    count, width = parameter_count(setup.shape), setup.compute_bytes
+    count, width = count_parameters(setup.shape), setup.compute_bytes
     if setup.scheme == "zero-3":  # the bucket of the reduction is there from the start, whatever the model's size
         return _BUCKET * width + (_largest_unit(setup.shape) * (2 * width + FP32) if setup.world_size > 1 else 0)
     if setup.world_size == 1 or setup.scheme in ("none", "ddp"):
@@ -276,7 +276,7 @@ _KEPT: Mapping[tuple[str, str], tuple[int, int]] = MappingProxyType(
 """Bytes that (a layer, the last norm) keeps for each number of the residual stream."""
 
 
-def _logits(setup: Setup) -> int:
+def _logits(setup: MemorySetup) -> int:
     """Of the loss: logits, their gradient and what lies between; in chunks also the gradients of head and hidden states, which
     are worked out with them (trainer/loss.py).
     """
@@ -299,7 +299,7 @@ class _Waiting:
     """Kept on the host instead."""
 
 
-def _activations(setup: Setup) -> _Waiting:
+def _activations(setup: MemorySetup) -> _Waiting:
     """What the forward passes keep for the backward pass."""
     shape, width = setup.shape, setup.compute_bytes
     autocast = setup.scheme in ("none", "ddp") and width < setup.stored_bytes
@@ -330,21 +330,21 @@ def _activations(setup: Setup) -> _Waiting:
     return _Waiting(setup.tokens * (layers + norm * shape.hidden_size), setup.tokens * again, 0)
 
 
-def layer_parameters(shape: ModelShape) -> int:
+def count_layer_parameters(shape: ModelShape) -> int:
     """Parameters of one decoder layer."""
     norms = shape.hidden_size * (2 if shape.architecture == "gpt_neox" else 1)
-    ends = embedding_parameters(shape) * (1 if shape.tie_word_embeddings else 2) + norms
-    return (parameter_count(shape) - ends) // shape.num_hidden_layers
+    ends = count_embedding_parameters(shape) * (1 if shape.tie_word_embeddings else 2) + norms
+    return (count_parameters(shape) - ends) // shape.num_hidden_layers
 
 
 def _largest_unit(shape: ModelShape) -> int:
     """Parameters of the largest part that is gathered at once (trainer/model.py, wrap_units)."""
-    return max(layer_parameters(shape), embedding_parameters(shape))
+    return max(count_layer_parameters(shape), count_embedding_parameters(shape))
 
 
 def _lookup(shape: ModelShape) -> int:
     """Parameters that are looked up and never multiplied: an embedding that is not the head too."""
-    return 0 if shape.tie_word_embeddings else embedding_parameters(shape)
+    return 0 if shape.tie_word_embeddings else count_embedding_parameters(shape)
 
 
 def _share(amount: int, ranks: int) -> int:

@@ -62,12 +62,12 @@ class ModelShape(BaseModel):
         return self.num_key_value_heads or self.num_attention_heads
 
 
-def embedding_parameters(shape: ModelShape) -> int:
+def count_embedding_parameters(shape: ModelShape) -> int:
     """Parameters of the input embedding (the head counts as it when they are tied)."""
     return shape.vocab_size * shape.hidden_size
 
 
-def parameter_count(shape: ModelShape) -> int:
+def count_parameters(shape: ModelShape) -> int:
     """Trainable parameters, tied ones once.
 
     Source: transformers' modeling_llama, modeling_mistral, modeling_qwen2 (biases on q, k, v) and modeling_gpt_neox (biases on
@@ -82,7 +82,7 @@ def parameter_count(shape: ModelShape) -> int:
         layer = (2 * h * h + 2 * h * kv) + 3 * h * i + 2 * h
         layer += h + 2 * kv if shape.architecture == "qwen2" else 0
         final_norm = h
-    embeddings = embedding_parameters(shape) * (1 if shape.tie_word_embeddings else 2)
+    embeddings = count_embedding_parameters(shape) * (1 if shape.tie_word_embeddings else 2)
     return embeddings + shape.num_hidden_layers * layer + final_norm
 
 

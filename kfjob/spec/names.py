@@ -18,36 +18,6 @@ MAX_PATH = 4096 - 1 - 256
 """Linux takes paths of 4096 bytes with the zero at their end (limits.h); what is made in a folder needs some of them."""
 MAX_PATH_PART = 255
 
-API_GROUP = "kubeflow.org"
-API_VERSION = "v1"
-KIND = "PyTorchJob"
-PLURAL = "pytorchjobs"
-
-LABEL_JOB_NAME = "training.kubeflow.org/job-name"
-LABEL_REPLICA_TYPE = "training.kubeflow.org/replica-type"
-LABEL_REPLICA_INDEX = "training.kubeflow.org/replica-index"
-
-LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
-LABEL_LAUNCH = "kfjob.dev/launch"
-LABEL_SPEC_HASH = "kfjob.dev/spec-hash"
-ANNOTATION_SPEC = "kfjob.dev/spec"
-ANNOTATION_MANIFEST = "kfjob.dev/manifest"
-ANNOTATION_SPEC_VERSION = "kfjob.dev/spec-version"
-LABEL_PROJECT = "kfjob.dev/project"
-LABEL_EXPERIMENT = "kfjob.dev/experiment"
-FIELD_MANAGER = "kfjob"
-
-KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
-KUEUE_JOB_UID = "kueue.x-k8s.io/job-uid"
-KUEUE_API = "kueue.x-k8s.io/v1beta1"
-KUEUE_PRIORITY = "kueue.x-k8s.io/priority-class"
-HYPERPOD_AUTO_RESUME = "sagemaker.amazonaws.com/enable-job-auto-resume"
-HYPERPOD_RETRIES = "sagemaker.amazonaws.com/job-max-retry-count"
-HYPERPOD_HEALTH = "sagemaker.amazonaws.com/node-health-status"
-ISTIO_INJECT = "sidecar.istio.io/inject"
-
-TRAINING = "pytorch"
-"""The container that the operator looks for (its webhook asks for one of this name)."""
 SHARED_MEMORY_VOLUME = "kfjob-shared-memory"
 TLS_VOLUME = "kfjob-etcd-tls"
 ETCD_WAIT = "wait-for-etcd"
@@ -77,12 +47,12 @@ def etcd_name(job: str) -> str:
 PULL_SECRET_PREFIX = "kfjob-pull-"  # noqa: S105 - a name
 
 
-def pull_secret(registry: str) -> str:
+def pull_secret_name(registry: str) -> str:
     """The pull secret that kfjob keeps for a registry: one in each namespace, for all jobs there."""
     return f"{PULL_SECRET_PREFIX}{re.sub(r'[^a-z0-9.-]+', '-', registry.lower()).strip('-')}"
 
 
-def longest_derived(job: str, nodes: int, *, own_etcd: bool) -> str:
+def find_longest_name(job: str, nodes: int, *, own_etcd: bool) -> str:
     """The longest name that Kubernetes will be asked to take for this job."""
     names = [pod_name(job, "worker", max(nodes - 1, 0))]
     if own_etcd:
@@ -90,7 +60,7 @@ def longest_derived(job: str, nodes: int, *, own_etcd: bool) -> str:
     return max(names, key=len)
 
 
-def path_fault(path: str) -> str | None:
+def find_path_problem(path: str) -> str | None:
     """What keeps a folder of this name, and files in it, from being made on Linux; None if nothing does."""
     if "\0" in path:
         return "it holds a zero byte"
@@ -100,7 +70,7 @@ def path_fault(path: str) -> str | None:
     return f"a part of it has {longest} bytes, the limit is {MAX_PATH_PART}" if longest > MAX_PATH_PART else None
 
 
-def dns_1035_fault(name: str) -> str | None:
+def find_dns_1035_problem(name: str) -> str | None:
     """What keeps `name` from being a DNS-1035 label (the operator's webhook asks for one), or None."""
     if not name:
         return "it is empty"

@@ -10,25 +10,25 @@ import yaml
 
 from kfjob.errors import Problem, SpecError
 from kfjob.spec.yaml_loader import Loader
-from kfjob.spec.yaml_text import parse
+from kfjob.spec.yaml_text import parse_yaml
 
 _ANCHOR = re.compile(r"(?:[&!]\S*\s+)+")
 
 
-def pinned(text: str, image: str, *, file: str | None = None) -> str:
+def pin_image(text: str, image: str, *, file: str | None = None) -> str:
     """The text with this image, at its place if it names one, else after the job's name.
 
     Raises:
         SpecError: it is not a spec, or the image is written in a way that cannot be changed in place.
     """
-    before, _ = parse(text, file=file)
+    before, _ = parse_yaml(text, file=file)
     root = yaml.compose(text, Loader=Loader)
     if not isinstance(root, yaml.MappingNode) or not isinstance(before, dict):
         raise SpecError([Problem(title="a job spec is a mapping", file=file, line=1, column=1)])
     fields = {key.value: (key, value) for key, value in root.value if isinstance(key, yaml.ScalarNode)}
     written = json.dumps(image) if root.flow_style else image
     made = _replaced(text, *fields["image"], written) if "image" in fields else _added(text, root, fields, written)
-    after, _ = parse(made, file=file)
+    after, _ = parse_yaml(made, file=file)
     if after != {**before, "image": image}:
         line = fields["image"][0].start_mark.line + 1 if "image" in fields else 1
         hint = f"write `image: {image}` there yourself"

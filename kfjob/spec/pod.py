@@ -6,11 +6,12 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
-from kfjob.spec import kubernetes, names
-from kfjob.spec.fields import AbsolutePath, EnvValue, Label, Model, ObjectName, Quantity, fault, first_twice
+from kfjob.events import TRAINING_CONTAINER
+from kfjob.spec import names, pytorchjob_schema
+from kfjob.spec.fields import AbsolutePath, DnsLabel, EnvValue, ObjectName, Quantity, SpecModel, field_error, find_duplicate
 
 
-class Resources(Model):
+class Resources(SpecModel):
     """What one pod asks for. Requests equal limits, so that the pod is not the first to be evicted."""
 
     cpu: Quantity | None = Field(default=None, description="CPU cores, for example `8` or `500m`")
@@ -26,7 +27,7 @@ class Resources(Model):
     limits: dict[str, Quantity] = Field(default_factory=dict, description="put over the limits, by Kubernetes' names")
 
 
-class EnvFrom(Model):
+class EnvFrom(SpecModel):
     """A variable whose value stands elsewhere. Exactly one source."""
 
     secret: ObjectName | None = None
@@ -38,9 +39,9 @@ class EnvFrom(Model):
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         if sum(source is not None for source in (self.secret, self.config_map, self.field)) != 1:
-            raise fault("env_source", "a variable comes from exactly one of `secret`, `config_map`, `field`")
+            raise field_error("env_source", "a variable comes from exactly one of `secret`, `config_map`, `field`")
         if (self.key is None) != (self.field is not None):
-            raise fault("env_key", "`key` names the entry of a secret or config map, and there only")
+            raise field_error("env_key", "`key` names the entry of a secret or config map, and there only")
         return self
 
 
@@ -51,14 +52,14 @@ EnvEntry = Annotated[
 """The value of a variable, or where it stands."""
 
 
-class Port(Model):
+class Port(SpecModel):
     """A port that the training container listens on."""
 
-    name: Label | None = Field(default=None, max_length=15)
+    name: DnsLabel | None = Field(default=None, max_length=15)
     port: int = Field(ge=1, le=65535)
 
 
-class Pod(Model):
+class Pod(SpecModel):
     """The rest of a pod, in Kubernetes' own terms where there is nothing to simplify."""
 
     working_dir: AbsolutePath | None = None
@@ -76,17 +77,17 @@ class Pod(Model):
     @field_validator("ports")
     @classmethod
     def _ports_once(cls, value: tuple[Port, ...]) -> tuple[Port, ...]:
-        if (index := first_twice(port.port for port in value)) is not None:
-            raise fault("port_twice", f"port {value[index].port} stands twice", path=f"pod.ports.{index}")
+        if (index := find_duplicate(port.port for port in value)) is not None:
+            raise field_error("port_twice", f"port {value[index].port} stands twice", path=f"pod.ports.{index}")
         return value
 
     @field_validator("sidecars")
     @classmethod
     def _containers_once(cls, value: tuple[dict[str, Any], ...], info: ValidationInfo) -> tuple[dict[str, Any], ...]:
         before = info.data.get("init_containers", ())
-        taken = [names.ETCD_WAIT, names.TRAINING, *(container.get("name") for container in (*before, *value))]
-        if (index := first_twice(taken)) is not None:
-            raise fault("container_twice", f"two containers are named `{taken[index]}`", path="pod")
+        taken = [names.ETCD_WAIT, TRAINING_CONTAINER, *(container.get("name") for container in (*before, *value))]
+        if (index := find_duplicate(taken)) is not None:
+            raise field_error("container_twice", f"two containers are named `{taken[index]}`", path="pod")
         return value
 
     @field_validator("security_context", "container_security_context", "init_containers", "sidecars")
@@ -99,5 +100,5 @@ class Pod(Model):
             "sidecars": "initContainers",
         }[info.field_name]
         plain = list(value) if isinstance(value, tuple) else value
-        kubernetes.check(f"{kubernetes.POD}.{where}", plain, f"pod.{info.field_name}")
+        pytorchjob_schema.check_value(f"{pytorchjob_schema.POD_PATH}.{where}", plain, f"pod.{info.field_name}")
         return value

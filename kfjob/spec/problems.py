@@ -11,12 +11,12 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from kfjob.errors import Problem
-from kfjob.spec.aliases import ALIASES
 from kfjob.spec.job import JobSpec
-from kfjob.spec.yaml_text import Path, Positions, join, parse_path
+from kfjob.spec.script_arguments import SCRIPT_ARGUMENTS
+from kfjob.spec.yaml_text import Path, Positions, join_path, parse_path
 
 
-def kind_of(value: object) -> str:
+def describe_kind(value: object) -> str:
     """What a value is, for a message."""
     names = {
         bool: "yes-or-no value",
@@ -39,13 +39,13 @@ _UNION_TAGS = {
 }  # pydantic names the branch of a union, and that it means a key
 
 
-def problem_of(detail: ErrorDetails, positions: Positions) -> Problem:
+def make_problem(detail: ErrorDetails, positions: Positions) -> Problem:
     """One fault, with its place."""
     path = tuple(part for part in detail["loc"] if part not in _UNION_TAGS)
     context = detail.get("ctx", {})
     if "path" in context:
         path = parse_path(context["path"])
-    name = join(path)
+    name = join_path(path)
     if detail["type"] == "extra_forbidden":
         problem = Problem(title=f"unknown field `{path[-1]}`", path=name, hint=_hint(path))
         return positions.locate(problem, path, at_key=True)
@@ -77,7 +77,7 @@ def _hint(path: Path) -> str:
     """What the field may have been meant to be."""
     word = re.sub(r"(?<=[a-z])(?=[A-Z])|-", "_", str(path[-1])).lower()
     known = sorted(_fields_at(JobSpec, path[:-1]))
-    others = ALIASES if path[:-1] == ("train",) else ()
+    others = SCRIPT_ARGUMENTS if path[:-1] == ("train",) else ()
     close = difflib.get_close_matches(word, [*known, *others], n=1)
     if word in _OTHERS_WORDS and not (close and close[0] == word):
         return _OTHERS_WORDS[word]
@@ -107,7 +107,7 @@ _LIMITS = {
 
 def _title(detail: ErrorDetails, name: str) -> str:
     kind, given, context = detail["type"], detail["input"], detail.get("ctx", {})
-    shown = f"`{given}`" if isinstance(given, str | int | float) else "empty" if given is None else f"a {kind_of(given)}"
+    shown = f"`{given}`" if isinstance(given, str | int | float) else "empty" if given is None else f"a {describe_kind(given)}"
     if kind in _WANTED:
         return f"`{name}` must be {_WANTED[kind]}, not {shown}"
     if kind in _LIMITS:

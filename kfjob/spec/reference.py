@@ -22,7 +22,7 @@ This page is made from the models by `python -m kfjob.spec.reference`.
 Schema = dict[str, Any]
 
 
-def markdown() -> str:
+def format_page() -> str:
     """The whole page: the top level, then the mappings in it, in the order in which they are met."""
     whole = JobSpec.model_json_schema(mode="validation")
     parts = whole.get("$defs", {})
@@ -47,10 +47,10 @@ def _table(part: Schema) -> Iterator[str]:
     for name, about in part["properties"].items():
         default = "required" if name in part.get("required", ()) else _default(about.get("default"))
         cells = (f"`{name}`", _kind(about), default, about.get("description", ""))
-        yield row(cells)
+        yield format_row(cells)
 
 
-def row(cells: Iterable[str]) -> str:
+def format_row(cells: Iterable[str]) -> str:
     """Of a table in Markdown."""
     return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 
@@ -93,4 +93,4 @@ def _references(about: Any) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(markdown())
+    sys.stdout.write(format_page())

@@ -6,22 +6,22 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
-from kfjob.spec import kubernetes
-from kfjob.spec.fields import EnvValue, Model, ObjectName, SecretRef, fault
+from kfjob.spec import pytorchjob_schema
+from kfjob.spec.fields import EnvValue, ObjectName, SecretRef, SpecModel, field_error
 
 RendezvousBackend = Literal["c10d", "etcd", "etcd-v2", "static"]
 Launcher = Literal["torchrun", "launch", "deepspeed", "accelerate", "python"]
 LAST_PORT = 65535
 
 
-class EtcdTls(Model):
+class EtcdTls(SpecModel):
     """Encryption to a shared etcd; the files come from a secret, under the keys that cert-manager uses."""
 
     secret: ObjectName = Field(description="a secret with `ca.crt`, and for client certificates `tls.crt` and `tls.key`")
     client_certificate: bool = Field(default=False, description="show `tls.crt` to the server")
 
 
-class Rendezvous(Model):
+class Rendezvous(SpecModel):
     """How the agents find each other."""
 
     backend: RendezvousBackend = Field(default="c10d", description="torch's rendezvous backend")
@@ -55,10 +55,10 @@ class Rendezvous(Model):
             return None
         host, colon, port = value.rpartition(":")
         if not colon or not host or not port.isdecimal() or not 0 < int(port) <= LAST_PORT:
-            raise fault("endpoint", f"`{value}` is not `host:port`", hint="for example `etcd.default:2379`")
+            raise field_error("endpoint", f"`{value}` is not `host:port`", hint="for example `etcd.default:2379`")
         if (backend := info.data.get("backend")) in ("c10d", "static"):
             first = "worker 0" if backend == "c10d" else "the master"
-            raise fault(
+            raise field_error(
                 f"endpoint_{backend}",
                 f"a {backend} rendezvous meets at {first}, it has no `endpoint` of its own",
                 hint="remove `endpoint`, or set `backend: etcd`",
@@ -69,7 +69,7 @@ class Rendezvous(Model):
     @classmethod
     def _of_a_store(cls, value: int | None, info: ValidationInfo) -> int | None:
         if value is not None and info.data.get("backend") in ("etcd", "etcd-v2"):
-            raise fault("port_etcd", "`port` is of the store on the first pod; that of an etcd stands in `endpoint`")
+            raise field_error("port_etcd", "`port` is of the store on the first pod; that of an etcd stands in `endpoint`")
         return value
 
     @field_validator("conf")
@@ -77,7 +77,7 @@ class Rendezvous(Model):
     def _pairs(cls, value: dict[str, str]) -> dict[str, str]:
         for key, text in value.items():
             if not key or set(",=") & set(key) or "," in text:  # torch writes it as key=value,key=value
-                raise fault(
+                raise field_error(
                     "rdzv_conf", f"`{key}={text}` cannot be written as torch's `key=value,…`", path=f"rendezvous.conf.{key}"
                 )
         return value
@@ -86,9 +86,9 @@ class Rendezvous(Model):
     @classmethod
     def _of_a_shared_etcd(cls, value: Any, info: ValidationInfo) -> Any:
         if value is not None and info.field_name != "password" and "backend" in info.data and not info.data.get("endpoint"):
-            raise fault("etcd_access", f"`{info.field_name}` is of a shared etcd, and the rendezvous has no `endpoint`")
+            raise field_error("etcd_access", f"`{info.field_name}` is of a shared etcd, and the rendezvous has no `endpoint`")
         if info.field_name == "password" and "user" in info.data and (value is None) != (info.data.get("user") is None):
-            raise fault("etcd_login", "`user` and `password` go together")
+            raise field_error("etcd_login", "`user` and `password` go together")
         return value
 
 
@@ -99,7 +99,7 @@ def _rendezvous(value: object) -> object:
 RendezvousField = Annotated[Rendezvous, BeforeValidator(_rendezvous, json_schema_input_type=RendezvousBackend | Rendezvous)]
 
 
-class Elastic(Model):
+class Elastic(SpecModel):
     """A job that goes on with fewer agents than it would like, and takes more when they come."""
 
     min: int = Field(ge=1, le=4096, description="with fewer agents the job waits")
@@ -112,11 +112,11 @@ class Elastic(Model):
     @field_validator("metrics")
     @classmethod
     def _are_metrics(cls, value: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
-        kubernetes.check("spec.elasticPolicy.metrics", list(value), "elastic.metrics")
+        pytorchjob_schema.check_value("spec.elasticPolicy.metrics", list(value), "elastic.metrics")
         return value
 
 
-class Torchrun(Model):
+class TorchrunOptions(SpecModel):
     """What torchrun can be told besides the rendezvous (torch 2.15, torch/distributed/run.py). Left out: torch's default."""
 
     monitor_interval: float | None = Field(default=None, gt=0, description="seconds between looks at the processes")

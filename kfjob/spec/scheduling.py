@@ -6,16 +6,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from kfjob.spec import kubernetes
-from kfjob.spec.durations import seconds
-from kfjob.spec.fields import LabelValue, MetadataKey, Model, ObjectName, fault
+from kfjob.spec import pytorchjob_schema
+from kfjob.spec.durations import parse_duration
+from kfjob.spec.fields import LabelValue, MetadataKey, ObjectName, SpecModel, field_error
 
 
 def _seconds(value: object) -> object:
     if not isinstance(value, str):
         return value
-    if (span := seconds(value)) is None:
-        raise fault("duration", f"`{value}` is not a duration", hint="write seconds, or for example `90m`, `1d12h`")
+    if (span := parse_duration(value)) is None:
+        raise field_error("duration", f"`{value}` is not a duration", hint="write seconds, or for example `90m`, `1d12h`")
     return span
 
 
@@ -25,7 +25,7 @@ _INT32 = 2**31 - 1
 _INT64 = 2**63 - 1
 
 
-class Restarts(Model):
+class Restarts(SpecModel):
     """What happens when something dies."""
 
     max: int = Field(
@@ -37,7 +37,7 @@ class Restarts(Model):
     )
 
 
-class Run(Model):
+class RunPolicy(SpecModel):
     """The operator's run policy. Its deadline and back-off are unreliable: they come late or never, and delete the logs."""
 
     clean_pods: Literal["None", "Running", "All"] = Field(default="None", description="which pods go when the job has ended")
@@ -51,7 +51,7 @@ class Run(Model):
     suspend: bool = Field(default=False, description="created without pods, until somebody resumes it")
 
 
-class Gang(Model):
+class Gang(SpecModel):
     """All pods at once or none. The operator must have been started with the same gang scheduler."""
 
     scheduler: Literal["volcano", "scheduler-plugins"]
@@ -61,14 +61,14 @@ class Gang(Model):
     timeout: Seconds | None = Field(default=None, ge=0, le=_INT32, description="seconds to wait for the gang")
 
 
-class HyperPod(Model):
+class HyperPod(SpecModel):
     """Amazon SageMaker HyperPod: the job comes back after a faulty node was replaced (operator 1.7.0, 1.8.0 or 1.8.1)."""
 
     auto_resume: bool = True
     max_retries: int = Field(default=1, ge=0, le=100)
 
 
-class Toleration(Model):
+class Toleration(SpecModel):
     """A taint that pods put up with."""
 
     key: MetadataKey | None = None
@@ -78,7 +78,7 @@ class Toleration(Model):
     seconds: int | None = Field(default=None, ge=0, description="with NoExecute, for so long")
 
 
-class Scheduling(Model):
+class Scheduling(SpecModel):
     """Where and when pods are placed."""
 
     queue: ObjectName | None = Field(default=None, description="the local queue of Kueue")
@@ -96,18 +96,20 @@ class Scheduling(Model):
     @field_validator("affinity")
     @classmethod
     def _is_affinity(cls, value: dict[str, Any]) -> dict[str, Any]:
-        kubernetes.check(f"{kubernetes.POD}.affinity", value, "scheduling.affinity")
+        pytorchjob_schema.check_value(f"{pytorchjob_schema.POD_PATH}.affinity", value, "scheduling.affinity")
         return value
 
     @field_validator("spread")
     @classmethod
     def _is_spread(cls, value: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
-        kubernetes.check(f"{kubernetes.POD}.topologySpreadConstraints", list(value), "scheduling.spread")
+        pytorchjob_schema.check_value(
+            f"{pytorchjob_schema.POD_PATH}.topologySpreadConstraints", list(value), "scheduling.spread"
+        )
         return value
 
     @field_validator("queue_priority")
     @classmethod
     def _of_a_queue(cls, value: str | None, info: Any) -> str | None:
         if value is not None and info.data.get("queue") is None:
-            raise fault("queue_priority", "`queue_priority` needs a `queue`", path="scheduling.queue_priority")
+            raise field_error("queue_priority", "`queue_priority` needs a `queue`", path="scheduling.queue_priority")
         return value

@@ -12,18 +12,18 @@ from typing import Any
 from pydantic import ValidationError
 
 from kfjob.errors import Problem, SpecError
-from kfjob.spec.aliases import translate
-from kfjob.spec.assign import assign
+from kfjob.spec.assign import apply_assignments
 from kfjob.spec.job import JobSpec
 from kfjob.spec.migrate import migrate
-from kfjob.spec.problems import kind_of, problem_of
-from kfjob.spec.yaml_text import Path, Positions, parse, parse_all, parse_path
+from kfjob.spec.problems import describe_kind, make_problem
+from kfjob.spec.script_arguments import translate_arguments
+from kfjob.spec.yaml_text import Path, Positions, parse_path, parse_yaml, parse_yaml_with_problems
 
-__all__ = ["Loaded", "Positions", "load", "parse", "problems_of"]
+__all__ = ["LoadedSpec", "Positions", "list_problems", "load_spec", "parse_yaml"]
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedSpec:
     """A spec and where its fields stand."""
 
     spec: JobSpec
@@ -32,9 +32,9 @@ class Loaded:
     """What was accepted and changes nothing."""
 
 
-def load(
+def load_spec(
     text: str, *, file: str | None = None, assignments: Sequence[str] = (), variables: Mapping[str, str] | None = None
-) -> Loaded:
+) -> LoadedSpec:
     """Read one YAML (or JSON) document.
 
     `${NAME}` and `${NAME:-default}` stand for what `variables` hold, `$${NAME}` for itself; then `assignments` (`nodes=4`,
@@ -43,16 +43,16 @@ def load(
     Raises:
         SpecError: with every problem that was found, each with its place in the text.
     """
-    data, positions, problems = parse_all(text, file=file, variables=variables or {})
+    data, positions, problems = parse_yaml_with_problems(text, file=file, variables=variables or {})
     if not isinstance(data, dict):
-        title = f"a job spec is a mapping, this is {'empty' if data is None else f'a {kind_of(data)}'}"
+        title = f"a job spec is a mapping, this is {'empty' if data is None else f'a {describe_kind(data)}'}"
         raise SpecError([Problem(title=title, file=file, line=1, column=1, hint="begin with `name: …`")])
-    positions = replace(positions, assigned=assign(data, assignments, problems))
+    positions = replace(positions, assigned=apply_assignments(data, assignments, problems))
     try:
         data = migrate(data)
     except SpecError as err:
         raise SpecError(positions.locate_all(err.problems)) from None
-    train = translate(data["train"]) if isinstance(data.get("train"), dict) else None
+    train = translate_arguments(data["train"]) if isinstance(data.get("train"), dict) else None
     if train:
         data = {**data, "train": train.values}
         problems += [positions.locate(replace(p, path=f"train.{p.path}"), ("train", p.path)) for p in train.problems]
@@ -61,11 +61,11 @@ def load(
     try:
         spec = JobSpec.model_validate(data)
     except ValidationError as err:
-        problems += [problem_of(detail, positions) for detail in err.errors(include_url=False)]
+        problems += [make_problem(detail, positions) for detail in err.errors(include_url=False)]
     if spec is None or problems:
         raise SpecError(sorted(problems, key=lambda p: (p.line or 0, p.column or 0)))
     notes = [positions.locate(replace(n, path=f"train.{n.path}"), ("train", n.path)) for n in train.notes] if train else []
-    return Loaded(spec, positions, tuple(notes))
+    return LoadedSpec(spec, positions, tuple(notes))
 
 
 def _also_called(positions: Positions, origins: Mapping[str, str]) -> Positions:
@@ -79,6 +79,6 @@ def _also_called(positions: Positions, origins: Mapping[str, str]) -> Positions:
     return replace(positions, keys=keys, values=values, assigned=assigned)
 
 
-def problems_of(error: ValidationError) -> list[Problem]:
+def list_problems(error: ValidationError) -> list[Problem]:
     """The problems of a spec that was made in Python, where fields have no place in a file."""
-    return [problem_of(detail, Positions()) for detail in error.errors(include_url=False)]
+    return [make_problem(detail, Positions()) for detail in error.errors(include_url=False)]

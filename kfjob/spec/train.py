@@ -217,7 +217,7 @@ class TrainSpec(BaseModel):
     @field_validator("resume")
     @classmethod
     def _no_switch(cls, resume: str) -> str:
-        if resume.lower() in ("true", "false"):  # another script's switch by this name, see `kfjob.spec.aliases`
+        if resume.lower() in ("true", "false"):  # another script's switch by this name, see `kfjob.spec.script_arguments`
             raise ValueError(f"`{resume}` is auto or none here (a folder of that name: `./{resume}`)")
         return resume
 
@@ -256,7 +256,7 @@ class TrainSpec(BaseModel):
             raise ValueError("give max_steps or epochs: nothing says when the training ends")
         if self.schedule == "plateau" and not (self.eval_every or self.evals_per_epoch):
             raise ValueError("schedule plateau goes by evaluations: give eval_every")
-        if self.schedule == "exponential" and final_lr(self) == 0:
+        if self.schedule == "exponential" and resolve_final_lr(self) == 0:
             raise ValueError("schedule exponential never reaches 0: give a min_lr above it")
         if self.cpu_offload and (
             self.strategy not in ("fsdp", "deepspeed") or (self.strategy, self.zero_stage) == ("deepspeed", 0)
@@ -268,7 +268,7 @@ class TrainSpec(BaseModel):
             raise ValueError("strategy deepspeed cannot skip steps or roll back: on_nan and on_spike may stop the run")
         if self.wandb_log_model != "none" and "://" in (self.checkpoint_dir or "://"):
             raise ValueError("wandb_log_model copies checkpoints from a folder: give a checkpoint_dir that is one")
-        shape = shape_of(self)
+        shape = get_shape(self)
         if shape and self.sequence_length > shape.max_position_embeddings:
             raise ValueError(
                 f"sequence_length {self.sequence_length} is above the model's {shape.max_position_embeddings} positions"
@@ -276,27 +276,27 @@ class TrainSpec(BaseModel):
         return self
 
 
-def shape_of(spec: TrainSpec) -> ModelShape | None:
+def get_shape(spec: TrainSpec) -> ModelShape | None:
     """The model's shape with `vocab_size` applied; None where only a folder's config.json knows it."""
     shape = PRESETS.get(spec.model) if isinstance(spec.model, str) else spec.model
     return shape.model_copy(update={"vocab_size": spec.vocab_size}) if shape and spec.vocab_size else shape
 
 
-def packing_of(spec: TrainSpec) -> Packing:
+def resolve_packing(spec: TrainSpec) -> Packing:
     """How documents become samples."""
     return spec.packing or ("documents" if spec.data_format == "chat" else "stream")
 
 
-def eval_batch_size(spec: TrainSpec) -> int:
+def resolve_eval_batch_size(spec: TrainSpec) -> int:
     """Samples in a batch of an evaluation."""
     return spec.eval_batch_size or spec.micro_batch_size
 
 
-def final_lr(spec: TrainSpec) -> float:
+def resolve_final_lr(spec: TrainSpec) -> float:
     """The learning rate that the schedule ends at."""
     return spec.lr / 10 if spec.min_lr is None else spec.min_lr
 
 
-def warmup_steps(spec: TrainSpec, total_steps: int) -> int:
+def resolve_warmup_steps(spec: TrainSpec, total_steps: int) -> int:
     """Steps of warm-up out of `total_steps`."""
     return spec.warmup_steps or round((spec.warmup_fraction or 0) * total_steps)

@@ -13,8 +13,8 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from kfjob.spec.aliases import ALIASES
-from kfjob.spec.reference import row
+from kfjob.spec.reference import format_row
+from kfjob.spec.script_arguments import SCRIPT_ARGUMENTS
 from kfjob.spec.train import TrainSpec
 
 _HEAD = """\
@@ -35,7 +35,7 @@ changes nothing, and the trainer says so.
 """
 
 
-def page() -> str:
+def format_page() -> str:
     """The whole page."""
     return (
         "\n".join([_HEAD, *_table(("argument", "default", "meaning"), _fields()), "", _NAMES, *_table(_COLUMNS, _aliases())])
@@ -54,7 +54,7 @@ def _fields() -> Iterator[tuple[str, ...]]:
 
 
 def _aliases() -> Iterator[tuple[str, ...]]:
-    for alias in ALIASES.values():
+    for alias in SCRIPT_ARGUMENTS.values():
         yield f"`{alias.name}`", ", ".join(alias.scripts), alias.here, alias.meaning
 
 
@@ -64,8 +64,8 @@ def _json(value: Any) -> str:
 
 def _table(columns: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> Iterator[str]:
     for cells in (columns, ("---",) * len(columns), *rows):
-        yield row(cells)
+        yield format_row(cells)
 
 
 if __name__ == "__main__":
-    sys.stdout.write(page())
+    sys.stdout.write(format_page())

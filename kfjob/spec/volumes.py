@@ -6,15 +6,15 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from kfjob.spec.fields import AbsolutePath, Label, Model, ObjectName, Quantity, fault
+from kfjob.spec.fields import AbsolutePath, DnsLabel, ObjectName, Quantity, SpecModel, field_error
 
 KINDS = ("pvc", "fsx", "efs", "host_path", "empty_dir", "config_map", "secret")
 
 
-class Volume(Model):
+class Volume(SpecModel):
     """Storage that every pod sees under the same path. Exactly one of the kinds."""
 
-    name: Label = Field(description="a DNS-1123 label")
+    name: DnsLabel = Field(description="a DNS-1123 label")
     mount_path: AbsolutePath = Field(description="absolute path in the pod")
     read_only: bool = False
     sub_path: str | None = Field(default=None, description="a folder in the volume, instead of its root")
@@ -47,9 +47,9 @@ class Volume(Model):
     def _one_kind(self) -> Self:
         if sum(bool(getattr(self, kind)) for kind in KINDS) != 1:
             kinds = ", ".join(f"`{kind}`" for kind in KINDS)
-            raise fault("volume_kind", f"volume `{self.name}` needs exactly one of {kinds}")
+            raise field_error("volume_kind", f"volume `{self.name}` needs exactly one of {kinds}")
         if not self.empty_dir and (self.size or self.in_memory):
-            raise fault("volume_size", f"`size` and `in_memory` are of an `empty_dir`, and volume `{self.name}` is none")
+            raise field_error("volume_size", f"`size` and `in_memory` are of an `empty_dir`, and volume `{self.name}` is none")
         if self.sub_path is not None and (self.sub_path.startswith("/") or ".." in self.sub_path.split("/")):
-            raise fault("sub_path", f"`{self.sub_path}` is not a path inside the volume", path="sub_path")
+            raise field_error("sub_path", f"`{self.sub_path}` is not a path inside the volume", path="sub_path")
         return self

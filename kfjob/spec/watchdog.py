@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from kfjob.spec.fields import Model
+from kfjob.spec.fields import SpecModel
 from kfjob.spec.scheduling import Seconds
 
 
-class Watchdog(Model):
+class Watchdog(SpecModel):
     """When `kfjob wait`, `kfjob watch` and `submit --follow` end a job. Its logs are archived first."""
 
     deadline: Seconds | None = Field(default=None, ge=1, description="since the job began to run")

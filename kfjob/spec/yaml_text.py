@@ -47,19 +47,19 @@ class Positions:
         return [p if p.line is not None else self.locate(p, parse_path(p.path)) for p in problems]
 
 
-def parse(text: str, *, file: str | None = None) -> tuple[Any, Positions]:
+def parse_yaml(text: str, *, file: str | None = None) -> tuple[Any, Positions]:
     """YAML -> plain data and positions.
 
     Raises:
         SpecError: for a syntax error, or a key that stands twice.
     """
-    data, positions, problems = parse_all(text, file=file)
+    data, positions, problems = parse_yaml_with_problems(text, file=file)
     if problems:
         raise SpecError(problems)
     return data, positions
 
 
-def parse_all(
+def parse_yaml_with_problems(
     text: str, *, file: str | None = None, variables: Mapping[str, str] | None = None
 ) -> tuple[Any, Positions, list[Problem]]:
     """`parse`, with `${NAME}` replaced where `variables` are given, and the problems that still leave data to look at.
@@ -95,7 +95,7 @@ def parse_all(
 def _replace(scalars: Iterable[tuple[Path, yaml.ScalarNode]], substitution: Substitution, loader: Any) -> None:
     """Put values into the scalars, which are then typed again unless they stand in quotes."""
     for path, node in scalars:
-        replaced = substitution.replace(node.value, path=join(path), place=_place(node))
+        replaced = substitution.replace(node.value, path=join_path(path), place=_place(node))
         if replaced != node.value:
             plain = node.style is None and node.tag == loader.resolve(yaml.ScalarNode, node.value, (True, False))
             node.value = replaced
@@ -185,7 +185,7 @@ class _Walk:
 
     def _fault(self, title: str, node: yaml.Node, path: Path, detail: str | None = None) -> None:
         line, column = _place(node)
-        self.problems.append(Problem(title=title, path=join(path), line=line, column=column, detail=detail))
+        self.problems.append(Problem(title=title, path=join_path(path), line=line, column=column, detail=detail))
 
 
 def _place(node: yaml.Node) -> tuple[int, int]:
@@ -193,7 +193,7 @@ def _place(node: yaml.Node) -> tuple[int, int]:
     return mark.line + 1, mark.column + 1
 
 
-def join(path: Path) -> str:
+def join_path(path: Path) -> str:
     """A path as people write it."""
     return ".".join(str(part) for part in path)
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from kfjob.errors import KfjobError
-from kfjob.spec.arguments import help_text, read_argv
+from kfjob.spec.arguments import format_help, parse_argv
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer.metrics import Outcome, Startup, log, start_logging
 
@@ -16,12 +16,12 @@ def main(argv: Sequence[str]) -> int:
     """Read the arguments, and only then import torch."""
     startup = Startup()
     if "--help" in argv or "-h" in argv:
-        sys.stdout.write(help_text() + "\n")
+        sys.stdout.write(format_help() + "\n")
         return 0
     first = os.environ.get("RANK", "0") == "0"
     start_logging(verbose=first)
     try:
-        spec, notes = read_argv(argv)
+        spec, notes = parse_argv(argv)
         _not_spawned_twice(spec)
     except KfjobError as error:
         if first:
@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
 def _not_spawned_twice(spec: TrainSpec) -> None:
     if spec.spawn and "LOCAL_RANK" in os.environ:
         hint = "leave `spawn` out, or start one process a node with `launcher: python`"
-        raise KfjobError("a launcher has started this process as one rank of several", where="spawn", hint=hint)
+        raise KfjobError("a launcher has started this process as one rank of several", location="spawn", hint=hint)
 
 
 if __name__ == "__main__":

@@ -150,7 +150,7 @@ def _asked_for(resume: str, others: list[Checkpoint], ranks: Ranks) -> Checkpoin
     if later:
         raise KfjobError(
             f"`{later[0].storage.place}` holds {later[0].name} of an earlier run",
-            where="resume",
+            location="resume",
             hint="use another checkpoint_dir, `resume: auto` to go on from it, or move it away",
         )
     return start
@@ -171,7 +171,7 @@ def _at(place: str, ranks: Ranks) -> Checkpoint:
             return checkpoint
         if ranks.first and len(within) > 1:
             log.warning("Checkpoint %s is damaged: %s", checkpoint.name, fault)
-    raise KfjobError(f"checkpoint `{place}` is damaged", where="resume", cause=fault)
+    raise KfjobError(f"checkpoint `{place}` is damaged", location="resume", cause=fault)
 
 
 def _fault(checkpoint: Checkpoint, ranks: Ranks) -> str | None:
@@ -285,7 +285,7 @@ class Checkpoints:
                     torch.save(weights, staging / FULL)
                 mine = {path.name: manifest.describe(path) for path in self._written_here(staging)}
             except (OSError, RuntimeError, CheckpointException) as error:
-                raise KfjobError(f"cannot write to `{staging}`", where="checkpoint_dir", cause=str(error)) from error
+                raise KfjobError(f"cannot write to `{staging}`", location="checkpoint_dir", cause=str(error)) from error
             storage.put(staging, name, token, list(mine))
         everyone = {file: facts for part in ranks.gather(mine) for file, facts in part.items()}
         with ranks.together():
@@ -375,7 +375,7 @@ def _same_shape(checkpoint: Checkpoint, here: dict[str, list[int]]) -> None:
     more = [f"and {len(different) - 3} more"] if len(different) > 3 else []
     raise KfjobError(
         f"{checkpoint.name} is of a model of another shape",
-        where=checkpoint.path,
+        location=checkpoint.path,
         cause="\n".join(shapes + more),
         hint="give the model that wrote it, or another checkpoint_dir",
     )

@@ -10,9 +10,10 @@ from typing import Any, get_args
 
 from torch import nn
 
-from kfjob.spec.memory import GIB, Scheme, Setup, estimate, setup_of
-from kfjob.spec.train import TrainSpec, shape_of
+from kfjob.spec.memory import MemorySetup, Scheme, estimate_memory, make_setup
+from kfjob.spec.train import TrainSpec, get_shape
 from kfjob.trainer.model import meta_model, shape_in, tied, wrap_units
+from kfjob.units import GIB
 
 WORLDS = (1, 2, 4, 8, 16, 32, 64, 128)
 
@@ -26,7 +27,7 @@ def dry_run(spec: TrainSpec) -> int:
     model = meta_model(spec)
     world = int(os.environ.get("WORLD_SIZE", "1"))
     local = int(os.environ.get("LOCAL_WORLD_SIZE", str(min(world, 8))))
-    if (shape := shape_of(spec) or shape_in(model)) is not None:
+    if (shape := get_shape(spec) or shape_in(model)) is not None:
         spec = spec.model_copy(update={"model": shape})
     sys.stdout.write("\n".join([*parts(model, spec), "", *memory(spec, world, local)]) + "\n")
     return 0
@@ -62,10 +63,10 @@ def _form(module: nn.Module) -> str:
 
 def memory(spec: TrainSpec, world: int, local: int) -> Iterator[str]:
     """GiB of one rank for every strategy, and how the peak falls with more ranks."""
-    if shape_of(spec) is None:
+    if get_shape(spec) is None:
         yield "memory: unknown, for there is no formula for a model of this kind"
         return
-    own = setup_of(spec, world_size=world, local_world_size=local)
+    own = make_setup(spec, world_size=world, local_world_size=local)
     yield f"GiB on each of {world} ranks ({local} a node), micro-batch {spec.micro_batch_size} x {spec.sequence_length} tokens:"
     names = ("parameters", "gradients", "optimiser", "copies", "activations", "logits", "peak")
     yield f"  {'strategy':<14}" + "".join(f"{name:>13}" for name in names)
@@ -73,7 +74,7 @@ def memory(spec: TrainSpec, world: int, local: int) -> Iterator[str]:
         setup = _setup(spec, scheme, world, local)
         if setup is None:
             continue
-        figures = estimate(setup)
+        figures = estimate_memory(setup)
         columns = (
             figures.parameters,
             figures.gradients,
@@ -89,17 +90,19 @@ def memory(spec: TrainSpec, world: int, local: int) -> Iterator[str]:
     yield f"  {'peak, ranks':<14}" + "".join(f"{ranks:>9}" for ranks in WORLDS)
     for scheme in get_args(Scheme):
         setups = [_setup(spec, scheme, ranks, min(ranks, max(local, 8))) for ranks in WORLDS]
-        yield f"  {scheme:<14}" + "".join(f"{estimate(setup).peak / GIB:>9.2f}" if setup else f"{'':>9}" for setup in setups)
+        yield f"  {scheme:<14}" + "".join(
+            f"{estimate_memory(setup).peak / GIB:>9.2f}" if setup else f"{'':>9}" for setup in setups
+        )
 
 
-def _setup(spec: TrainSpec, scheme: Scheme, world: int, local: int) -> Setup | None:
+def _setup(spec: TrainSpec, scheme: Scheme, world: int, local: int) -> MemorySetup | None:
     """The spec with another strategy; None where that does not go with so many ranks."""
     if scheme == "none" and world > 1:
         return None
     precision = "bf16" if spec.precision == "bf16-true" and scheme.startswith("zero") else spec.precision  # refused there
     offloading = {"cpu_offload": False, "disk_offload": None}
     plain = spec.model_copy(update={"strategy": "fsdp", "sharding": "full", "precision": precision, **offloading})
-    setup = setup_of(plain, world_size=world, local_world_size=local)
+    setup = make_setup(plain, world_size=world, local_world_size=local)
     if setup is None:
         return None
-    return Setup(**{**vars(setup), "scheme": scheme})
+    return MemorySetup(**{**vars(setup), "scheme": scheme})

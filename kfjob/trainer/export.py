@@ -106,7 +106,7 @@ def upload(folder: Path, name: str, *, private: bool = True) -> str:
         done = api.upload_folder(repo_id=name, folder_path=folder, commit_message=f"{folder.name}, exported by kfjob-export")
     except Exception as error:  # the client's own differ from one version to the next
         hint = f"a token that may write, in HF_TOKEN; `{folder}` is complete, and `hf upload {name} {folder}` tries again"
-        raise KfjobError(f"cannot upload to `{name}`", where="--upload", cause=str(error), hint=hint) from error
+        raise KfjobError(f"cannot upload to `{name}`", location="--upload", cause=str(error), hint=hint) from error
     return f"{name} is at {done.repo_url}"
 
 

@@ -33,7 +33,7 @@ def folder_of(place: Path | str, files: Sequence[str], *, what: str, revision: s
     except Exception as error:  # the library's and its transports' have no common ancestor
         cause = f"no such folder, and the hub says: {said(error)}"
         hint = "HF_ENDPOINT and HF_TOKEN say where the hub is and who asks"
-        raise KfjobError(f"no {what} at `{place}`", where=what, cause=cause, hint=hint) from error
+        raise KfjobError(f"no {what} at `{place}`", location=what, cause=cause, hint=hint) from error
     return Path(found)
 
 

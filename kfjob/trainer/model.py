@@ -19,8 +19,8 @@ from pydantic import ValidationError
 from torch import nn
 
 from kfjob.errors import KfjobError
-from kfjob.spec.models import ModelShape, parameter_count
-from kfjob.spec.train import TrainSpec, shape_of
+from kfjob.spec.models import ModelShape, count_parameters
+from kfjob.spec.train import TrainSpec, get_shape
 from kfjob.trainer.hub import folder_of
 from kfjob.trainer.layers import prepare_layers
 from kfjob.trainer.loss import chunk_head
@@ -48,13 +48,13 @@ def build_model(spec: TrainSpec, strategy: Strategy, device: torch.device, *, vo
     if (rows := model.get_input_embeddings().weight.shape[0]) < vocab_size:
         raise KfjobError(
             f"the data has a vocabulary of {vocab_size}, the model's embedding {rows} rows",
-            where="model",
+            location="model",
             hint=f"set `vocab_size: {-(-vocab_size // 64) * 64}`",
         )
     prepare_layers([layer for _, layer in _layers(model, spec.wrap)], spec)
     chunk_head(model, spec.loss_chunk)
     strategy.plan(model)
-    weights = Weights.of(_folder(spec, *WEIGHTS)) if shape_of(spec) is None else None
+    weights = Weights.of(_folder(spec, *WEIGHTS)) if get_shape(spec) is None else None
     for number, (name, unit) in enumerate([*wrap_units(model, spec.wrap), ("", model)]):
         torch.manual_seed(spec.seed * 100_003 + number)
         made = list(_give_memory(unit, device))
@@ -66,13 +66,13 @@ def build_model(spec: TrainSpec, strategy: Strategy, device: torch.device, *, vo
             _round(unit)
         if unit is not model:
             strategy.wrap_unit(unit)
-    _check(model, shape_of(spec))
+    _check(model, get_shape(spec))
     return strategy.wrap_model(model.train())
 
 
 def meta_model(spec: TrainSpec) -> Any:
     """The model without memory: a transformers PreTrainedModel on the meta device."""
-    shape = shape_of(spec)
+    shape = get_shape(spec)
     if shape is None:
         return _from_folder(_folder(spec, CONFIG), spec.vocab_size)
     module = importlib.import_module(f"transformers.models.{shape.architecture}")
@@ -92,7 +92,7 @@ def shape_in(model: Any) -> ModelShape | None:
     except ValidationError:
         return None
     count = sum(parameter.numel() for parameter in model.parameters())
-    return shape if count == parameter_count(shape) else None
+    return shape if count == count_parameters(shape) else None
 
 
 def config_arguments(shape: ModelShape) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def _layers(model: Any, names: Sequence[str] | None) -> list[tuple[str, nn.Modul
     if missing := [name for name in names if name not in there]:
         raise KfjobError(
             f"{type(model).__name__} has no layers of class `{missing[0]}`",
-            where="wrap",
+            location="wrap",
             cause=f"it has {', '.join(f'{many} {name}' for name, many in there.items())}",
             hint="leave `wrap` out, and the decoder layers are found",
         )
@@ -204,8 +204,8 @@ def _check(model: Any, shape: ModelShape | None) -> None:
     if getattr(model.config, "tie_word_embeddings", False) and not tied(model):
         raise KfjobError(f"embedding and head of {type(model).__name__} are to be tied and are not")
     count = sum(math.prod(whole_shape(parameter)) for parameter in model.parameters())
-    if shape and count != parameter_count(shape):
-        raise KfjobError(f"{type(model).__name__} has {count} parameters, its shape says {parameter_count(shape)}")
+    if shape and count != count_parameters(shape):
+        raise KfjobError(f"{type(model).__name__} has {count} parameters, its shape says {count_parameters(shape)}")
 
 
 def _folder(spec: TrainSpec, *files: str) -> Path:
@@ -214,13 +214,13 @@ def _folder(spec: TrainSpec, *files: str) -> Path:
 
 def _from_folder(folder: Path, vocab_size: int | None) -> Any:
     if not (folder / CONFIG).exists():
-        raise KfjobError(f"no model at `{folder}`", where="model", hint="a folder with config.json, or a preset's name")
+        raise KfjobError(f"no model at `{folder}`", location="model", hint="a folder with config.json, or a preset's name")
     from transformers import AutoConfig, AutoModelForCausalLM
 
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
-        raise KfjobError(f"cannot read the model configuration in `{folder}`", where="model", cause=str(error)) from error
+        raise KfjobError(f"cannot read the model configuration in `{folder}`", location="model", cause=str(error)) from error
     if vocab_size and vocab_size != config.vocab_size:
         hint = "leave `vocab_size` out, or give the shape instead of the folder"
         raise KfjobError(f"the model in `{folder}` has vocabulary {config.vocab_size}, not {vocab_size}", hint=hint)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from kfjob.spec.train import TrainSpec, final_lr, warmup_steps
+from kfjob.spec.train import TrainSpec, resolve_final_lr, resolve_warmup_steps
 from kfjob.trainer.shapes import whole_shape
 
 
@@ -35,7 +35,7 @@ def learning_rate(step: int, total_steps: int, spec: TrainSpec, *, factor: float
     The last update (step `total_steps` - 1), or that of step `lr_decay_iters`, has the final rate, and so have those after it.
     `factor` is what a plateau has made of the rate.
     """
-    warmup, low = warmup_steps(spec, total_steps), final_lr(spec)
+    warmup, low = resolve_warmup_steps(spec, total_steps), resolve_final_lr(spec)
     if step < warmup:
         return spec.lr * (step + 1) / warmup
     if spec.schedule == "constant":

@@ -11,10 +11,11 @@ from typing import Any, Self
 import torch
 
 from kfjob.errors import KfjobError
-from kfjob.spec.memory import GIB, estimate, setup_of
+from kfjob.spec.memory import estimate_memory, make_setup
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.metrics import log
+from kfjob.units import GIB
 
 
 class Window:
@@ -89,10 +90,10 @@ def out_of_memory(spec: TrainSpec, ranks: Ranks) -> Iterator[None]:
 
 def needs(spec: TrainSpec, ranks: Ranks) -> list[str]:
     """What the formula of spec/memory.py says that this rank needs, and what the device has."""
-    setup = setup_of(spec, world_size=ranks.world_size, local_world_size=ranks.local_world_size)
+    setup = make_setup(spec, world_size=ranks.world_size, local_world_size=ranks.local_world_size)
     lines = []
     if setup:
-        parts = estimate(setup)
+        parts = estimate_memory(setup)
         most = sorted(parts.rows(), key=lambda row: -row[1])
         of_it = ", ".join(f"{name} {size / GIB:.2f}" for name, size in most if size)
         lines.append(f"needs about {parts.peak / GIB:.2f} GiB on each of {ranks.world_size} ranks: {of_it}")

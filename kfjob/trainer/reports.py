@@ -85,7 +85,7 @@ class JsonLines:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         except OSError as error:
-            raise KfjobError(f"cannot write to `{path}`", where="metrics_file", cause=str(error)) from error
+            raise KfjobError(f"cannot write to `{path}`", location="metrics_file", cause=str(error)) from error
 
     def figures(self, step: int, values: Mapping[str, float]) -> None:
         """One write for a line: readers and kills see all of it or nothing."""
@@ -152,7 +152,7 @@ class WeightsAndBiases:
         except (wandb.Error, OSError) as error:
             hint = "set WANDB_API_KEY from a secret (`wandb_key` of the spec), or WANDB_MODE=offline"
             raise KfjobError(
-                "cannot start a Weights & Biases run", where="wandb_project", cause=str(error), hint=hint
+                "cannot start a Weights & Biases run", location="wandb_project", cause=str(error), hint=hint
             ) from error
         self._run.define_metric("*", step_metric="step")  # a run that was rolled back tells smaller steps again
 
@@ -180,4 +180,6 @@ class WeightsAndBiases:
 
 
 def _missing(field: str, package: str) -> KfjobError:
-    return KfjobError(f"`{field}` needs the package {package}", where=field, hint="pip install 'kfjob[tracking]' in the image")
+    return KfjobError(
+        f"`{field}` needs the package {package}", location=field, hint="pip install 'kfjob[tracking]' in the image"
+    )

@@ -150,7 +150,7 @@ class Folder:
                 if not (staging / file).exists():
                     hint = "a volume that every pod mounts at the same path"
                     title = f"the ranks do not share `{self.place}`: {file} is not there"
-                    raise KfjobError(title, where="checkpoint_dir", hint=hint)
+                    raise KfjobError(title, location="checkpoint_dir", hint=hint)
             about.write(staging)
             target, replaced = self.path / name, self.path / f"{_REPLACED}{name}-{token}"
             if target.exists():
@@ -206,7 +206,7 @@ class Folder:
         try:
             yield
         except OSError as error:
-            raise KfjobError(f"cannot write to `{self.place}`", where="checkpoint_dir", cause=str(error)) from error
+            raise KfjobError(f"cannot write to `{self.place}`", location="checkpoint_dir", cause=str(error)) from error
 
 
 @dataclass(frozen=True)
@@ -274,7 +274,9 @@ class ObjectStore:
         with self._errors():
             there = {Path(path).name: facts["size"] for path, facts in self._files(name, token).items()}
             if missing := [file for file, facts in about.files.items() if there.get(file) != facts["bytes"]]:
-                raise KfjobError(f"`{self.place}/{name}` has not all that was put there: {missing[0]}", where="checkpoint_dir")
+                raise KfjobError(
+                    f"`{self.place}/{name}` has not all that was put there: {missing[0]}", location="checkpoint_dir"
+                )
             self._fs.pipe_file(self._path(name, manifest.NAME), replace(about, shards=token).text().encode())
             for attempt in self._entries(name):
                 if attempt not in (manifest.NAME, token):
@@ -351,7 +353,7 @@ class ObjectStore:
             raise
         except Exception as error:
             cause = f"{type(error).__name__}: {error}"
-            raise KfjobError(f"cannot use `{self.place}`", where="checkpoint_dir", cause=cause, hint=_hint(error)) from error
+            raise KfjobError(f"cannot use `{self.place}`", location="checkpoint_dir", cause=cause, hint=_hint(error)) from error
 
 
 def _hint(error: Exception) -> str | None:

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import torch
 
 from kfjob.errors import KfjobError
-from kfjob.spec.train import TrainSpec, eval_batch_size
+from kfjob.spec.train import TrainSpec, resolve_eval_batch_size
 from kfjob.trainer import flops, metrics
 from kfjob.trainer.checkpoint import Checkpoint, find, load, make_checkpoints, parameter_shapes, prepare, roll_back
 from kfjob.trainer.data.permutation import mixed
@@ -45,7 +45,7 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
 ) -> Outcome:
     closing.enter_context(out_of_memory(spec, ranks))
     if spec.log_rank >= ranks.world_size:
-        raise KfjobError(f"there is no rank {spec.log_rank} among {ranks.world_size}", where="log_rank")
+        raise KfjobError(f"there is no rank {spec.log_rank} among {ranks.world_size}", location="log_rank")
 
     # What goes in. Faults of the spec and the data show here, before anything is computed.
     storage = storage_of(spec.checkpoint_dir) if spec.checkpoint_dir else None
@@ -189,7 +189,7 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
         began = time.monotonic()
         if data.validation and (last or evaluation_due(step, spec, global_batch, data.train.samples_per_epoch)):
             held_out, evaluated = evaluate(
-                model, data.validation, batch_size=eval_batch_size(spec), ranks=ranks, strategy=strategy
+                model, data.validation, batch_size=resolve_eval_batch_size(spec), ranks=ranks, strategy=strategy
             )
             log.info(metrics.evaluation(step, loss=held_out, tokens=evaluated))
             reports.figures(step, eval_loss=held_out, eval_tokens=evaluated)
@@ -239,5 +239,5 @@ def _total_steps(spec: TrainSpec, data: Data, global_batch: int) -> int:
         return spec.max_steps or 0
     steps = spec.epochs * data.train.samples_per_epoch // global_batch
     if steps == 0:
-        raise KfjobError(f"{spec.epochs} epochs have fewer samples than one global batch of {global_batch}", where="epochs")
+        raise KfjobError(f"{spec.epochs} epochs have fewer samples than one global batch of {global_batch}", location="epochs")
     return min(steps, spec.max_steps or steps)

@@ -59,7 +59,7 @@ class Weights:
             kept = name if name in self._files else _OLDER.get(name, name)
             if kept not in self._files:
                 hint = "some families' files have other names: save them with `save_pretrained(…, save_original_format=False)`"
-                raise KfjobError(f"the pretrained weights have no `{name}`", where="model", hint=hint)
+                raise KfjobError(f"the pretrained weights have no `{name}`", location="model", hint=hint)
             with _readable(self._files[kept]), safe_open(self._files[kept], framework="pt") as tensors:
                 found = tensors.get_tensor(kept)
             if found.shape != parameter.shape:

@@ -25,7 +25,7 @@ from kfjob.backends.kubernetes.requests import Request
 from kfjob.backends.log_file import stamp
 from kfjob.errors import KfjobError
 from kfjob.events import JobSnapshot, PodPhase
-from kfjob.spec import names
+from kfjob.spec import api_objects
 from tests.cluster.facts import PATIENCE, ROOT, Space
 
 STATE = Path(os.environ.get("KFJOB_CLUSTER_STATE", "/var/lib/kfjob-cluster"))
@@ -87,9 +87,9 @@ class Kwok:
         for index in range(workers):
             append(self.log(f"{name}-worker-{index}"), lines(index))
         spec = {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}, "pytorchReplicaSpecs": {"Worker": _worker(workers)}}
-        job = self._send("POST", names.PLURAL, "", {**_job(name, self.space.name), "spec": spec})
+        job = self._send("POST", api_objects.PYTORCHJOBS, "", {**_job(name, self.space.name), "spec": spec})
         running = {"conditions": [{"type": "Running", "status": "True", "lastTransitionTime": _now()}], "startTime": _now()}
-        self._send("PATCH", names.PLURAL, f"{name}/status", {"status": running})
+        self._send("PATCH", api_objects.PYTORCHJOBS, f"{name}/status", {"status": running})
         ref = JobRef(backend="kubernetes", namespace=self.space.name, name=name, uid=job["metadata"]["uid"])
         for index in range(workers):
             self._send("POST", "pods", "", self._pod(ref, index))
@@ -97,8 +97,17 @@ class Kwok:
         return ref
 
     def _pod(self, ref: JobRef, index: int) -> dict[str, Any]:
-        labels = {names.LABEL_JOB_NAME: ref.name, names.LABEL_REPLICA_TYPE: "worker", names.LABEL_REPLICA_INDEX: str(index)}
-        owner = {"apiVersion": f"{names.API_GROUP}/{names.API_VERSION}", "kind": names.KIND, "name": ref.name, "uid": ref.uid}
+        labels = {
+            api_objects.LABEL_JOB_NAME: ref.name,
+            api_objects.LABEL_REPLICA_TYPE: "worker",
+            api_objects.LABEL_REPLICA_INDEX: str(index),
+        }
+        owner = {
+            "apiVersion": api_objects.PYTORCHJOB_API_VERSION,
+            "kind": api_objects.PYTORCHJOB,
+            "name": ref.name,
+            "uid": ref.uid,
+        }
         return {
             "metadata": {
                 "name": f"{ref.name}-worker-{index}",
@@ -185,8 +194,8 @@ def append(file: Path, lines: Iterable[Line]) -> None:
 
 def _job(name: str, namespace: str) -> dict[str, Any]:
     return {
-        "apiVersion": f"{names.API_GROUP}/{names.API_VERSION}",
-        "kind": names.KIND,
+        "apiVersion": api_objects.PYTORCHJOB_API_VERSION,
+        "kind": api_objects.PYTORCHJOB,
         "metadata": {"name": name, "namespace": namespace},
     }
 
@@ -236,7 +245,7 @@ def _now() -> str:
 
 def _send(client: Client, method: str, path: str, name: str, body: dict[str, Any] | None) -> dict[str, Any]:
     resource = path.rpartition("/")[2]
-    group = f"/apis/{names.API_GROUP}/{names.API_VERSION}" if resource == names.PLURAL else "/api/v1"
+    group = f"/apis/{api_objects.PYTORCHJOB_API_VERSION}" if resource == api_objects.PYTORCHJOBS else "/api/v1"
     verb = {"POST": "create", "DELETE": "delete", "PATCH": "patch"}[method]
     return client.call(
         Request(

@@ -82,4 +82,4 @@ def test_a_job_that_the_webhook_refuses_is_refused_here_too(space: Space):
     manifest["metadata"] |= {"namespace": space.name, "name": "not.a.dns-1035-label"}
     with pytest.raises(Exception, match=r"DNS-1035|metadata\.name"):
         space.client.call(requests.create(manifest, dry_run=True))
-    assert names.dns_1035_fault("not.a.dns-1035-label")
+    assert names.find_dns_1035_problem("not.a.dns-1035-label")

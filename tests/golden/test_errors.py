@@ -7,13 +7,13 @@ import pytest
 from kfjob.api.render import resolve_at
 from kfjob.errors import SpecError
 from kfjob.plan import Context
-from kfjob.spec.source import load
+from kfjob.spec.source import load_spec
 
 SPECS = sorted((Path(__file__).parent / "errors").glob("*.yaml"))
 
 
 def plan(spec: Path) -> None:
-    loaded = load(spec.read_text(encoding="utf-8"), file=spec.name)
+    loaded = load_spec(spec.read_text(encoding="utf-8"), file=spec.name)
     resolve_at(loaded.spec, loaded.positions, Context(backend="kubernetes", launch="l"))
 
 

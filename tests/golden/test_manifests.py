@@ -9,7 +9,8 @@ import yaml
 
 from kfjob.compile.pytorchjob import manifests, pytorchjob, typed
 from kfjob.plan import Context, JobPlan, resolve
-from kfjob.spec.source import load
+from kfjob.spec import api_objects
+from kfjob.spec.source import load_spec
 
 HERE = Path(__file__).parent
 SPECS = sorted((HERE / "specs").glob("*.yaml"))
@@ -17,7 +18,7 @@ CONTEXT = Context(backend="kubernetes", launch="20261121-083000-gold", namespace
 
 
 def planned(spec: Path) -> JobPlan:
-    return resolve(load(spec.read_text(encoding="utf-8"), file=spec.name).spec, CONTEXT)
+    return resolve(load_spec(spec.read_text(encoding="utf-8"), file=spec.name).spec, CONTEXT)
 
 
 def compiled(spec: Path) -> list[dict[str, Any]]:
@@ -51,14 +52,12 @@ def test_round_trip_through_the_kubeflow_training_models_loses_nothing(spec):
 def test_label_keys_are_those_of_the_sdk():
     from kubeflow.training.constants import constants
 
-    from kfjob.spec import names
-
-    assert names.LABEL_JOB_NAME == constants.JOB_NAME_LABEL
-    assert names.LABEL_REPLICA_TYPE == constants.REPLICA_TYPE_LABEL
-    assert names.LABEL_REPLICA_INDEX == constants.REPLICA_INDEX_LABEL
-    assert f"{names.API_GROUP}/{names.API_VERSION}" == constants.API_VERSION
-    assert names.KIND == constants.PYTORCHJOB_KIND
-    assert names.PLURAL == constants.PYTORCHJOB_PLURAL
+    assert api_objects.LABEL_JOB_NAME == constants.JOB_NAME_LABEL
+    assert api_objects.LABEL_REPLICA_TYPE == constants.REPLICA_TYPE_LABEL
+    assert api_objects.LABEL_REPLICA_INDEX == constants.REPLICA_INDEX_LABEL
+    assert api_objects.PYTORCHJOB_API_VERSION == constants.API_VERSION
+    assert api_objects.PYTORCHJOB == constants.PYTORCHJOB_KIND
+    assert api_objects.PYTORCHJOBS == constants.PYTORCHJOB_PLURAL
 
 
 def test_every_golden_has_a_spec():

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kfjob.api.images.push_image import Listener, build_and_push
+from kfjob.api.push_image import Listener, build_and_push
 from kfjob.errors import BackendError, KfjobError, NotFound, Refused, Unreachable, UsageError
 from kfjob.image.build import children
 from tests.image.builders import CLASSIC, Dockerd, buildah, dockerd, with_shell

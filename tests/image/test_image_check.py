@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kfjob.api.config import Settings
-from kfjob.api.images.check import ImageInspector, check_image
+from kfjob.api.image_check import ImageInspector, check_image
 from kfjob.api.place import Place
 from kfjob.errors import Forbidden, NotFound, Refused, UsageError
 from kfjob.plan import Context, JobPlan, resolve
@@ -201,7 +201,7 @@ def test_init_containers_and_sidecars_count(registry: RealRegistry, tmp_path: Pa
         container = {"name": "beside", "image": absent}
         with pytest.raises(NotFound) as caught:
             check_image(place(tmp_path), plan(there, pod={field_: [container]}), notice=pytest.fail)
-        assert caught.value.where == f"{what} `beside`"
+        assert caught.value.location == f"{what} `beside`"
         check_image(place(tmp_path), plan(there, pod={field_: [{**container, "image": there}]}), notice=pytest.fail)
         never = {**container, "imagePullPolicy": "Never"}
         check_image(place(tmp_path), plan(there, pod={field_: [never]}), notice=pytest.fail)
@@ -209,7 +209,7 @@ def test_init_containers_and_sidecars_count(registry: RealRegistry, tmp_path: Pa
         check_image(
             place(tmp_path, "arm64"), plan(there, pod={"sidecars": [{"name": "beside", "image": there}]}), notice=pytest.fail
         )
-    assert refused.value.where is None  # the training container's, and said once
+    assert refused.value.location is None  # the training container's, and said once
 
 
 def test_a_login_that_cannot_be_read_is_no_reason_to_refuse(private: RealRegistry, tmp_path: Path):
@@ -225,7 +225,7 @@ def test_a_name_that_no_runtime_can_read_is_refused(tmp_path: Path):
         check_image(
             place(tmp_path), plan("127.0.0.1:1/a:1", pod={"init_containers": [{"name": "i", "image": "A B"}]}), notice=print
         )
-    assert caught.value.where == "init container `i`"
+    assert caught.value.location == "init container `i`"
 
 
 def test_nobody_is_asked_where_nobody_is_to_be_asked(tmp_path: Path):

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from kfjob.api.images.push_code import CodePushed, push_code
+from kfjob.api.push_code import CodePushed, push_code
 from kfjob.cli.main import run
 from kfjob.errors import Forbidden, KfjobError, NotFound, Refused, Unreachable, UsageError
 from kfjob.image.copies import Sent

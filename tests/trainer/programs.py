@@ -26,7 +26,7 @@ from torch._subclasses import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kfjob.errors import KfjobError
-from kfjob.spec.train import TrainSpec, eval_batch_size
+from kfjob.spec.train import TrainSpec, resolve_eval_batch_size
 from kfjob.trainer import checkpoint, metrics
 from kfjob.trainer.data.sources import open_data
 from kfjob.trainer.data.stream import SampleStream
@@ -436,7 +436,7 @@ def evaluated(ranks: Ranks, *, spec: dict[str, Any]) -> list[float]:
     strategy = make_strategy(parsed, ranks)
     samples = open_data(parsed, rank=ranks.rank, world_size=ranks.world_size).validation
     model = build_model(parsed, strategy, ranks.device)
-    loss, tokens = evaluate(model, samples, batch_size=eval_batch_size(parsed), ranks=ranks, strategy=strategy)
+    loss, tokens = evaluate(model, samples, batch_size=resolve_eval_batch_size(parsed), ranks=ranks, strategy=strategy)
     return [loss, tokens]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.spec.models import PRESETS, parameter_count
+from kfjob.spec.models import PRESETS, count_parameters
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
@@ -86,7 +86,7 @@ def test_zero_as_a_job(tmp_path: Path, stage: int):
     run(words, "zero.yaml", **here)
     lines = run([str(BIN / "kfjob"), "logs", "zero"], "zero.yaml", **here)
     run([str(BIN / "kfjob"), "stop", "zero"], "zero.yaml", **here)
-    elements = parameter_count(PRESETS["tiny-llama"]) // (2 if stage else 1)
+    elements = count_parameters(PRESETS["tiny-llama"]) // (2 if stage else 1)
     about = f"ZeRO Stage: {stage} | Optimizer: lr=5e-05 | betas=(0.9, 0.999) | eps=1e-08 | parameter count={elements}"
     said = [found[0] for line in lines if (found := re.search(r"Device \d \| .*", line))]
     assert said == [f"Device {rank} | {about}" for rank in range(2)]

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import pytest
 
-from kfjob.spec.memory import layer_parameters
-from kfjob.spec.models import ModelShape, parameter_count
+from kfjob.spec.memory import count_layer_parameters
+from kfjob.spec.models import ModelShape, count_parameters
 
 SHAPE = {"vocab_size": 96, "hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 3}
 SPEC = {"model": SHAPE, "data": "-", "max_steps": 1, "sequence_length": 8, "strategy": "fsdp"}
-LAYER = layer_parameters(ModelShape(**SHAPE))
+LAYER = count_layer_parameters(ModelShape(**SHAPE))
 TYPES = {"fp32": ("torch.float32", 4), "bf16": ("torch.bfloat16", 2), "fp16": ("torch.float16", 2)}
 
 
@@ -71,5 +71,5 @@ def test_four_micro_batches_exchange_gradients_once(workers, change, times):
         spec = SPEC | {"precision": "fp32", "gradient_accumulation_steps": number} | change
         sums = workers.run("exchanged_gradients", {"spec": spec}, world_size=2)[0]
         bytes_of[number] = sum(size for _, size in sums)
-    assert bytes_of[1] >= 4 * parameter_count(ModelShape(**SHAPE))
+    assert bytes_of[1] >= 4 * count_parameters(ModelShape(**SHAPE))
     assert bytes_of[4] == times * bytes_of[1]

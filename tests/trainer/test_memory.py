@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kfjob.spec.memory import FP32, HOST_PROCESS, estimate, layer_parameters, setup_of
-from kfjob.spec.models import embedding_parameters
+from kfjob.spec.memory import FP32, HOST_PROCESS, count_layer_parameters, estimate_memory, make_setup
+from kfjob.spec.models import count_embedding_parameters
 from kfjob.spec.train import TrainSpec
 
 # Widths that no count of weights is a multiple of 2 x 77 tokens, and that every part shows in the sum.
@@ -97,9 +97,9 @@ def name(value):
 def test_what_ranks_hold_is_what_the_formula_says(workers, change, ranks, local):
     same = {"model": SHAPE, "precision": "fp32", "micro_batch_size": 2, "sequence_length": 77}
     spec = same | {"data": "-", "max_steps": 1, "loss_chunk": 0} | change
-    setup = setup_of(TrainSpec(**spec), world_size=ranks, local_world_size=local)
+    setup = make_setup(TrainSpec(**spec), world_size=ranks, local_world_size=local)
     assert setup is not None
-    predicted = estimate(setup)
+    predicted = estimate_memory(setup)
     for measured in workers.run("measured_bytes", {"spec": spec}, world_size=ranks, local_world_size=local):
         for part in ("parameters", "gradients", "optimizer"):
             assert measured[part] == pytest.approx(getattr(predicted, part), rel=0.02), part
@@ -112,10 +112,12 @@ def test_most_at_once_is_what_the_formula_says(workers, change, ranks):
     shape = SHAPE | {"hidden_size": 128, "intermediate_size": 352, "num_hidden_layers": 6, "vocab_size": 1024}
     spec = {"precision": "fp32", "micro_batch_size": 2, "sequence_length": 256, "loss_chunk": 0} | change
     spec |= {"data": "-", "max_steps": 1, "model": shape | change.get("model", {})}
-    setup = setup_of(TrainSpec(**spec), world_size=ranks, local_world_size=ranks)
+    setup = make_setup(TrainSpec(**spec), world_size=ranks, local_world_size=ranks)
     assert setup is not None
-    found = estimate(setup)
-    waiting = found.host - HOST_PROCESS - FP32 * max(layer_parameters(setup.shape), embedding_parameters(setup.shape))
+    found = estimate_memory(setup)
+    waiting = (
+        found.host - HOST_PROCESS - FP32 * max(count_layer_parameters(setup.shape), count_embedding_parameters(setup.shape))
+    )
     predicted = found.peak + (waiting if setup.activation_offload else 0)  # here device and host are one
     # With more ranks it is a matter of chance which buffers are there at once: gloo exchanges them in threads of its own.
     # What is predicted is the worst of it, and must not be far above what is held for certain.

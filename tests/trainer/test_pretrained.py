@@ -12,8 +12,8 @@ import pytest
 import torch
 import transformers
 
-from kfjob.spec.memory import layer_parameters
-from kfjob.spec.models import ModelShape, parameter_count
+from kfjob.spec.memory import count_layer_parameters
+from kfjob.spec.models import ModelShape, count_parameters
 from kfjob.trainer.model import config_arguments
 from tests.trainer.fake_hub import FakeHub
 
@@ -84,7 +84,10 @@ def test_no_rank_ever_holds_more_than_its_part_and_a_unit(workers, tiny, folder)
     """Half of the model, and twice a unit: whole, and its shard or what is just read."""
     spec = tiny | {"model": folder, "vocab_size": None, "strategy": "fsdp"}
     shape = ModelShape(**SHAPE)
-    whole, unit = 4 * parameter_count(shape), 4 * max(layer_parameters(shape), SHAPE["vocab_size"] * SHAPE["hidden_size"])
+    whole, unit = (
+        4 * count_parameters(shape),
+        4 * max(count_layer_parameters(shape), SHAPE["vocab_size"] * SHAPE["hidden_size"]),
+    )
     for peak in workers.run("peak_of_building", {"spec": spec}, world_size=2):
         assert whole / 2 <= peak <= whole / 2 + 2 * unit < whole
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from kfjob.spec.memory import estimate, setup_of
-from kfjob.spec.models import PRESETS, parameter_count
+from kfjob.spec.memory import estimate_memory, make_setup
+from kfjob.spec.models import PRESETS, count_parameters
 from kfjob.spec.train import TrainSpec
 
 # Stage 3 keeps parameters of up to 100 000 elements whole (stage3_param_persistence_threshold): the matrices are larger.
@@ -29,9 +29,9 @@ def test_a_rank_holds_what_the_formula_says_and_half_of_what_is_shared(workers, 
     spec = spec_of(zero_stage=stage, precision=precision)
     held = {}
     for ranks in (1, 2):
-        setup = setup_of(TrainSpec(**spec), world_size=ranks, local_world_size=ranks)
+        setup = make_setup(TrainSpec(**spec), world_size=ranks, local_world_size=ranks)
         assert setup
-        predicted = estimate(setup)
+        predicted = estimate_memory(setup)
         for measured in workers.run("zero_bytes", {"spec": spec}, world_size=ranks):
             for part in PARTS:
                 assert measured[part] == pytest.approx(getattr(predicted, part), rel=0.1), (ranks, part)
@@ -46,9 +46,9 @@ def test_a_rank_holds_what_the_formula_says_and_half_of_what_is_shared(workers, 
 def test_what_is_offloaded_is_what_the_formula_puts_on_the_host(workers, stage, precision, micro_batches):
     spec = spec_of(zero_stage=stage, precision=precision, cpu_offload=True, gradient_accumulation_steps=micro_batches)
     for ranks in (1, 2):
-        setup = setup_of(TrainSpec(**spec), world_size=ranks, local_world_size=ranks)
+        setup = make_setup(TrainSpec(**spec), world_size=ranks, local_world_size=ranks)
         assert setup
-        here, there = (estimate(replace(setup, cpu_offload=offloaded)) for offloaded in (False, True))
+        here, there = (estimate_memory(replace(setup, cpu_offload=offloaded)) for offloaded in (False, True))
         assert (there.gradients, there.optimizer) == (0, 0)
         assert there.parameters == (0 if stage == 3 else here.parameters)
         predicted = there.parameters + there.host - here.host
@@ -69,10 +69,10 @@ def test_the_line_of_each_rank(workers, tiny):
     """At the shape of Qwen2-1.5B but for its depth and vocabulary, since the whole of it needs 27 GB for two ranks; its own
     numbers follow from its count, which is exact on the meta device.
     """
-    whole = parameter_count(PRESETS["qwen2-1.5b"])
+    whole = count_parameters(PRESETS["qwen2-1.5b"])
     assert (whole, whole // 2) == (1543714304, 771857152)
     shape = PRESETS["qwen2-1.5b"].model_copy(update={"num_hidden_layers": 1, "vocab_size": 512})
-    count = parameter_count(shape)
+    count = count_parameters(shape)
     for stage in range(4):
         options = {"model": shape.model_dump(), "vocab_size": None, "lr": 5e-5, "betas": [0.9, 0.999], "max_steps": 1}
         lines = run(workers, tiny, stage, **options, micro_batch_size=1, comms_logger=False)["lines"]

@@ -12,7 +12,7 @@ import click
 import pytest
 
 from kfjob.cli.main import COMMANDS, kfjob
-from kfjob.spec.source import load
+from kfjob.spec.source import load_spec
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
@@ -68,7 +68,7 @@ def test_there_are_many_such_lines():
 
 def test_the_spec_of_the_readme_is_valid():
     (spec,) = re.findall(r"```yaml\n(name: .*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    assert load(spec).spec.name
+    assert load_spec(spec).spec.name
 
 
 def test_every_link_leads_to_a_file():

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kfjob.spec.models import PRESETS, ModelShape, embedding_parameters, parameter_count
+from kfjob.spec.models import PRESETS, ModelShape, count_embedding_parameters, count_parameters
 
 PUBLISHED = {
     "llama-2-7b": 6738415616,
@@ -20,16 +20,16 @@ AT_THE_SAMPLES_VOCABULARY = {"llama-2-7b": 6889410560, "llama-2-13b": 1320460800
 
 @pytest.mark.parametrize(("name", "count"), PUBLISHED.items())
 def test_presets_have_the_published_counts(name, count):
-    assert parameter_count(PRESETS[name]) == count
+    assert count_parameters(PRESETS[name]) == count
 
 
 @pytest.mark.parametrize(("name", "count"), AT_THE_SAMPLES_VOCABULARY.items())
 def test_counts_follow_the_vocabulary(name, count):
-    assert parameter_count(PRESETS[name].model_copy(update={"vocab_size": 50432})) == count
+    assert count_parameters(PRESETS[name].model_copy(update={"vocab_size": 50432})) == count
 
 
 def test_embedding_parameters():
-    assert embedding_parameters(PRESETS["llama-2-7b"]) == 32000 * 4096
+    assert count_embedding_parameters(PRESETS["llama-2-7b"]) == 32000 * 4096
 
 
 @pytest.mark.parametrize(
@@ -55,5 +55,5 @@ def test_counts_are_those_of_transformers(name):
     from kfjob.trainer.model import meta_model, tied
 
     model = meta_model(TrainSpec(model=name, data="-", max_steps=1, sequence_length=8))
-    assert sum(parameter.numel() for parameter in model.parameters()) == parameter_count(PRESETS[name])
+    assert sum(parameter.numel() for parameter in model.parameters()) == count_parameters(PRESETS[name])
     assert tied(model) == PRESETS[name].tie_word_embeddings

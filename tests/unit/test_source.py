@@ -9,36 +9,36 @@ from hypothesis import strategies as st
 
 from kfjob.errors import Problem, SpecError
 from kfjob.spec.migrate import migrate
-from kfjob.spec.source import load, parse
+from kfjob.spec.source import load_spec, parse_yaml
 
 GOOD = "name: train\nimage: a:1\ncommand: torchrun train.py\n"
 
 
 def problems(text: str):
     with pytest.raises(SpecError) as caught:
-        load(text, file="t.yaml")
+        load_spec(text, file="t.yaml")
     return caught.value.problems
 
 
 def faults(text: str) -> tuple[Problem, ...]:
     """What is wrong with any text; nothing but a SpecError may come out of it."""
     try:
-        load(text, file="t.yaml")
+        load_spec(text, file="t.yaml")
     except SpecError as err:
         return err.problems or (Problem(title=""),)
     return ()
 
 
 def test_a_line_of_command_is_split_into_words():
-    assert load(GOOD + "nodes: 2\n").spec.command == ("torchrun", "train.py")
+    assert load_spec(GOOD + "nodes: 2\n").spec.command == ("torchrun", "train.py")
 
 
 def test_rendezvous_may_be_one_word():
-    assert load(GOOD + "rendezvous: etcd-v2\n").spec.rendezvous.backend == "etcd-v2"
+    assert load_spec(GOOD + "rendezvous: etcd-v2\n").spec.rendezvous.backend == "etcd-v2"
 
 
 def test_numbers_of_the_environment_become_text():
-    assert load(GOOD + "env: {A: 1, B: 0.5, C: x}\n").spec.env == {"A": "1", "B": "0.5", "C": "x"}
+    assert load_spec(GOOD + "env: {A: 1, B: 0.5, C: x}\n").spec.env == {"A": "1", "B": "0.5", "C": "x"}
 
 
 def test_every_problem_is_named_once_in_the_order_of_the_file():
@@ -48,7 +48,7 @@ def test_every_problem_is_named_once_in_the_order_of_the_file():
 
 def test_merge_keys_are_understood():
     text = GOOD + "env: &e {A: x}\nannotations: {<<: *e, B: y}\n"
-    assert load(text).spec.annotations == {"A": "x", "B": "y"}
+    assert load_spec(text).spec.annotations == {"A": "x", "B": "y"}
 
 
 def test_a_dictionary_in_the_place_of_text_is_one_problem():
@@ -58,7 +58,7 @@ def test_a_dictionary_in_the_place_of_text_is_one_problem():
 
 
 def test_json_is_yaml():
-    assert load('{"name": "train", "image": "a", "command": ["x"]}').spec.name == "train"
+    assert load_spec('{"name": "train", "image": "a", "command": ["x"]}').spec.name == "train"
 
 
 @pytest.mark.parametrize(
@@ -93,22 +93,22 @@ def test_a_few_aliases_cannot_fill_the_memory(first, next_one):
 
 def test_names_in_braces_become_their_values_typed_again():
     text = GOOD + "nodes: ${NODES}\nenv: {A: '${NODES}', B: '${HOST:-here}', C: '$NODES ${HOSTNAME}', D: '$${NODES}'}\n"
-    spec = load(text, variables={"NODES": "4"}).spec
+    spec = load_spec(text, variables={"NODES": "4"}).spec
     assert spec.nodes == 4
     assert spec.env == {"A": "4", "B": "here", "C": "$NODES ${HOSTNAME}", "D": "${NODES}"}
 
 
 @given(st.text(min_size=1).filter(str.isprintable))
 def test_a_value_never_changes_the_structure_around_it(value):
-    spec = load(GOOD + "env:\n  A: '${VALUE}'\n  B: b\n", variables={"VALUE": value}).spec
+    spec = load_spec(GOOD + "env:\n  A: '${VALUE}'\n  B: b\n", variables={"VALUE": value}).spec
     assert spec.env == {"A": value, "B": "b"}
 
 
 def test_all_names_without_a_value_are_one_error_with_all_places():
     with pytest.raises(SpecError) as caught:
-        load(GOOD + "nodes: ${N}\nenv: {A: '${N}', B: '${EMPTY}'}\n", file="t.yaml", variables={"EMPTY": ""})
+        load_spec(GOOD + "nodes: ${N}\nenv: {A: '${N}', B: '${EMPTY}'}\n", file="t.yaml", variables={"EMPTY": ""})
     first, second = caught.value.problems
-    assert (first.title, first.where(), first.detail) == (
+    assert (first.title, first.location(), first.detail) == (
         "`${N}` has no value: nobody gave it",
         "t.yaml:4:8 (nodes)",
         "also at 5:10",
@@ -167,7 +167,7 @@ def test_any_text_gives_a_spec_or_problems(text):
 
 
 def test_positions_of_values_and_keys():
-    _, positions = parse("a:\n  - b: 1\n    c: 2\n", file="f")
+    _, positions = parse_yaml("a:\n  - b: 1\n    c: 2\n", file="f")
     assert positions.keys["a", 0, "c"] == (3, 5)
     assert positions.values["a", 0, "c"] == (3, 8)
 
@@ -181,15 +181,15 @@ def test_assignments_are_put_over_what_the_text_says():
         "env.A=1",
         "image=b:2",
     ]
-    spec = load(text, assignments=assignments).spec
+    spec = load_spec(text, assignments=assignments).spec
     assert (spec.nodes, spec.image, spec.env) == (4, "b:2", {"A": "1"})
     assert [(v.name, v.pvc) for v in spec.volumes] == [("a", "other"), ("b", None)]
 
 
 def test_a_fault_of_an_assignment_is_put_to_the_assignment():
     with pytest.raises(SpecError) as caught:
-        load(GOOD, assignments=["nodes=many", "colour=red", "name.x=3", "novalue"])
-    assert {p.where() for p in caught.value.problems} == {
+        load_spec(GOOD, assignments=["nodes=many", "colour=red", "name.x=3", "novalue"])
+    assert {p.location() for p in caught.value.problems} == {
         "--set name.x=3 (name.x)",
         "--set novalue",
         "--set nodes=many (nodes)",

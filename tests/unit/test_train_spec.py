@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kfjob.errors import SpecError
-from kfjob.spec.arguments import from_argv, help_text, to_argv
+from kfjob.spec.arguments import format_help, from_argv, to_argv
 from kfjob.spec.models import PRESETS, ModelShape
 from kfjob.spec.train import (
     Precision,
@@ -18,10 +18,10 @@ from kfjob.spec.train import (
     Sharding,
     Strategy,
     TrainSpec,
-    final_lr,
-    shape_of,
+    get_shape,
+    resolve_final_lr,
 )
-from kfjob.spec.train import warmup_steps as steps_of_warmup
+from kfjob.spec.train import resolve_warmup_steps as steps_of_warmup
 
 SMALL = {"model": "tiny-llama", "data": "/data", "max_steps": 10, "sequence_length": 128}
 
@@ -190,23 +190,23 @@ def test_what_cannot_be_is_refused(change, message):
 
 
 def test_vocabulary_of_a_preset_can_be_another():
-    shape = shape_of(TrainSpec(**{**SMALL, "model": "llama-2-7b"}, vocab_size=50432))
+    shape = get_shape(TrainSpec(**{**SMALL, "model": "llama-2-7b"}, vocab_size=50432))
     assert shape is not None
     assert shape.vocab_size == 50432
-    assert shape_of(TrainSpec(**{**SMALL, "model": "./here"})) is None
+    assert get_shape(TrainSpec(**{**SMALL, "model": "./here"})) is None
 
 
 def test_derived_numbers():
     spec = TrainSpec(**SMALL, lr=1e-3)
-    assert final_lr(spec) == 1e-4
-    assert final_lr(spec.model_copy(update={"min_lr": 0.0})) == 0.0
+    assert resolve_final_lr(spec) == 1e-4
+    assert resolve_final_lr(spec.model_copy(update={"min_lr": 0.0})) == 0.0
     assert steps_of_warmup(spec, 1000) == 0
     assert steps_of_warmup(spec.model_copy(update={"warmup_steps": 7}), 1000) == 7
     assert steps_of_warmup(spec.model_copy(update={"warmup_fraction": 0.0032}), 5000) == 16
 
 
 def test_help_has_every_field_and_every_field_is_described():
-    said = help_text()
+    said = format_help()
     for name, field in TrainSpec.model_fields.items():
         assert f"--{name.replace('_', '-')}" in said
         assert field.description

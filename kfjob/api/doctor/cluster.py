@@ -11,15 +11,15 @@ from kfjob.api.doctor.findings import Checks, Finding, fail, ok, warn
 from kfjob.backends.kubernetes.inventory import APPS, CORE, CRDS, JOBS, KUEUE, Inventory, Right
 from kfjob.errors import BackendError, Forbidden, Refused
 from kfjob.plan.resolve import INSTANCE_LABEL
-from kfjob.spec import names
-from kfjob.spec.fields import amount
+from kfjob.spec import api_objects
+from kfjob.units import parse_quantity
 
 INSTALL = "kubectl apply --server-side -k manifests/operator"
 GRANT = "kubectl apply -n {namespace} -f manifests/rbac/submitter.yaml"
 OPERATOR_LABEL = "control-plane=kubeflow-training-operator"
 DEVICES = {"nvidia.com/gpu": "GPUs", "aws.amazon.com/neuron": "Neuron devices", "vpc.amazonaws.com/efa": "EFA interfaces"}
 
-_JOBS = {"group": names.API_GROUP, "resource": names.PLURAL}
+_JOBS = {"group": api_objects.PYTORCHJOB_GROUP, "resource": api_objects.PYTORCHJOBS}
 NEEDED = (
     *(Right(verb=verb, **_JOBS) for verb in ("create", "get", "list", "watch", "update", "patch", "delete")),
     *(Right(verb=verb, resource="pods") for verb in ("get", "list", "watch")),
@@ -46,12 +46,14 @@ def reachable(cluster: Inventory) -> Iterator[Finding]:
 def crd(cluster: Inventory) -> Iterator[Finding]:
     """The kind that jobs are made of."""
     served = cluster.served(JOBS)
-    if names.PLURAL not in served:
-        yield fail("crd", f"the cluster has no `{names.KIND}`: the training operator is not installed", INSTALL)
+    if api_objects.PYTORCHJOBS not in served:
+        yield fail("crd", f"the cluster has no `{api_objects.PYTORCHJOB}`: the training operator is not installed", INSTALL)
         return
-    group = f"{names.KIND} {names.API_GROUP}/{names.API_VERSION}"
+    group = f"{api_objects.PYTORCHJOB} {api_objects.PYTORCHJOB_API_VERSION}"
     try:
-        definition = cluster.get(CRDS, "customresourcedefinitions", f"{names.PLURAL}.{names.API_GROUP}", namespaced=False)
+        definition = cluster.get(
+            CRDS, "customresourcedefinitions", f"{api_objects.PYTORCHJOBS}.{api_objects.PYTORCHJOB_GROUP}", namespaced=False
+        )
     except Forbidden:
         yield ok("crd", f"{group} (which version of it cannot be seen with these rights)")
         return
@@ -92,7 +94,7 @@ def operator(cluster: Inventory) -> Iterator[Finding]:
 def webhook(cluster: Inventory) -> Iterator[Finding]:
     """Whether it answers: it is asked about a job that it must refuse. Nothing is created."""
     try:
-        cluster.dry_create(JOBS, names.PLURAL, _without_a_training_container(cluster.namespace))
+        cluster.dry_create(JOBS, api_objects.PYTORCHJOBS, _without_a_training_container(cluster.namespace))
     except Refused as err:
         if "webhook" in (err.cause or "") and "failed" not in (err.cause or ""):
             yield ok("webhook", "answers")
@@ -156,11 +158,11 @@ def nodes(cluster: Inventory) -> Iterator[Finding]:
 
 def queues(cluster: Inventory) -> Iterator[Finding]:
     """Kueue, where it is."""
-    if "localqueues" not in cluster.served(KUEUE):
+    if api_objects.KUEUE_LOCAL_QUEUES not in cluster.served(KUEUE):
         yield ok("queues", "no Kueue: jobs start as nodes are free")
         return
     try:
-        found = [queue["metadata"]["name"] for queue in cluster.all(KUEUE, "localqueues")]
+        found = [queue["metadata"]["name"] for queue in cluster.all(KUEUE, api_objects.KUEUE_LOCAL_QUEUES)]
     except Forbidden:
         yield warn("queues", f"Kueue is there, its queues in `{cluster.namespace}` cannot be seen with these rights")
         return
@@ -186,7 +188,7 @@ def is_ready(node: dict[str, Any]) -> bool:
 
 
 def _count(node: dict[str, Any], resource: str) -> float:
-    return amount(str(((node.get("status") or {}).get("allocatable") or {}).get(resource, "0")))
+    return parse_quantity(str(((node.get("status") or {}).get("allocatable") or {}).get(resource, "0")))
 
 
 def _kind(node: dict[str, Any]) -> str:
@@ -203,8 +205,8 @@ def _into(value: Any, *keys: str) -> Any:
 def _without_a_training_container(namespace: str) -> dict[str, Any]:
     pod = {"containers": [{"name": "not-pytorch", "image": "none"}]}
     return {
-        "apiVersion": f"{names.API_GROUP}/{names.API_VERSION}",
-        "kind": names.KIND,
+        "apiVersion": api_objects.PYTORCHJOB_API_VERSION,
+        "kind": api_objects.PYTORCHJOB,
         "metadata": {"name": "kfjob-doctor", "namespace": namespace},
         "spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 1, "template": {"spec": pod}}}},
     }

@@ -10,11 +10,10 @@ from kfjob.api.doctor.cluster import is_ready
 from kfjob.api.preflight import fit, quota, wants
 from kfjob.api.preflight.result import Checked
 from kfjob.backends.kubernetes.inventory import CORE, JOBS, KUEUE, SCHEDULING, Inventory
-from kfjob.common_types import JsonObject
-from kfjob.compile.pod_templates import PodTemplate
+from kfjob.compile.pytorchjob import Manifest
 from kfjob.errors import AlreadyExists, Forbidden, KfjobError, Refused, Unreachable
 from kfjob.plan import JobPlan
-from kfjob.spec import names
+from kfjob.spec import api_objects
 from kfjob.spec.job import JobSpec
 
 _NOT_ALLOWED = "not allowed to see them with these rights"
@@ -29,15 +28,15 @@ class Wanted:
 
     spec: JobSpec
     plan: JobPlan
-    objects: Sequence[JsonObject]
-    pods: Sequence[PodTemplate]
+    objects: Sequence[Manifest]
+    pods: Sequence[wants.PodKind]
     cluster: Inventory
 
 
 def the_names(wanted: Wanted, found: Checked) -> None:
     """The job's name, and the names of the pods and services that will be made for it."""
     job, namespace = wanted.plan.name, wanted.plan.namespace
-    if wanted.cluster.get(JOBS, names.PLURAL, job):
+    if wanted.cluster.get(JOBS, api_objects.PYTORCHJOBS, job):
         hint = f"`kfjob stop {job}` removes it, `kfjob relaunch {job}` starts it anew"
         found.error(f"there is a job `{job}` in namespace `{namespace}` already", "name", hint=hint)
         return
@@ -145,10 +144,10 @@ def the_queue(wanted: Wanted, found: Checked) -> None:
     queue, path = wanted.plan.scheduling.queue, "scheduling.queue"
     if not queue:
         return
-    if "localqueues" not in wanted.cluster.served(KUEUE):
+    if api_objects.KUEUE_LOCAL_QUEUES not in wanted.cluster.served(KUEUE):
         found.error(f"the job is for queue `{queue}`, and the cluster has no Kueue", path, hint="remove `scheduling.queue`")
         return
-    there = wanted.cluster.get(KUEUE, "localqueues", queue)
+    there = wanted.cluster.get(KUEUE, api_objects.KUEUE_LOCAL_QUEUES, queue)
     if there is None:
         found.error(
             f"there is no queue `{queue}` in namespace `{wanted.plan.namespace}`", path, hint="`kubectl get localqueues`"
@@ -195,7 +194,7 @@ def the_objects(wanted: Wanted, found: Checked) -> None:
     """The job and what comes with it, gone through by the API server and the operator's webhook."""
     for one in wanted.objects:
         kind, name = one["kind"], one["metadata"]["name"]
-        group, resource = (JOBS, names.PLURAL) if kind == names.KIND else (CORE, f"{kind.lower()}s")
+        group, resource = (JOBS, api_objects.PYTORCHJOBS) if kind == api_objects.PYTORCHJOB else (CORE, f"{kind.lower()}s")
         try:
             wanted.cluster.dry_create(group, resource, one)
         except AlreadyExists:

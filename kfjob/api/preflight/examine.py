@@ -6,18 +6,17 @@ from dataclasses import replace
 
 from kfjob.api.config import Settings
 from kfjob.api.context import plan_context
-from kfjob.api.images.check import ImageInspector
+from kfjob.api.image_check import ImageInspector
 from kfjob.api.place import Notice, cluster_of, place
-from kfjob.api.preflight import cluster, images, machine
+from kfjob.api.preflight import cluster, images, machine, wants
 from kfjob.api.preflight.result import Checked, Preflight, ordered
 from kfjob.api.render import resolve_at
-from kfjob.compile.pod_templates import read_pod_templates
 from kfjob.compile.pytorchjob import manifests
 from kfjob.lint.check import lint
-from kfjob.spec.source import Loaded
+from kfjob.spec.source import LoadedSpec
 
 
-def examine(loaded: Loaded, *, settings: Settings, notice: Notice, inspector: ImageInspector | None = None) -> Preflight:
+def examine(loaded: LoadedSpec, *, settings: Settings, notice: Notice, inspector: ImageInspector | None = None) -> Preflight:
     """Everything at once: what lint finds, and what the cluster (or this machine) says.
 
     Raises:
@@ -33,7 +32,7 @@ def examine(loaded: Loaded, *, settings: Settings, notice: Notice, inspector: Im
     else:
         objects = manifests(plan)
         inventory = cluster_of(at).inventory(plan.namespace)
-        pods = read_pod_templates(objects)
+        pods = wants.pod_kinds(objects)
         wanted = cluster.Wanted(spec=loaded.spec, plan=plan, objects=objects, pods=pods, cluster=inventory)
         cluster.check(wanted, found)
         images.check(wanted, at, found, inspector=inspector)

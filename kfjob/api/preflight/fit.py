@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kfjob.api.preflight.wants import quantity, requests
-from kfjob.compile.pod_templates import PodTemplate
+from kfjob.api.preflight.wants import PodKind, quantity, requests
 
 Object = Mapping[str, Any]
 CORDONED = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
@@ -63,7 +62,7 @@ def occupy(nodes: Iterable[Node], pods: Iterable[Object]) -> None:
             node.take(requests(pod["spec"]) | {"pods": 1.0})
 
 
-def misfits(nodes: Sequence[Node], kinds: Iterable[PodTemplate]) -> list[Misfit]:
+def misfits(nodes: Sequence[Node], kinds: Iterable[PodKind]) -> list[Misfit]:
     """Put every pod on the first node that takes it; of each kind, the first that none takes."""
     found = []
     for kind in kinds:

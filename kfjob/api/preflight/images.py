@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kfjob.api.images.check import Answer, ImageInspector, ask, secrets_of, useless
-from kfjob.api.images.required_images import find_required_images
+from kfjob.api.image_check import Answer, ImageInspector, ask, secrets_of, useless
 from kfjob.api.place import Place
 from kfjob.api.preflight.cluster import Wanted
+from kfjob.api.preflight.needed import needed_images
 from kfjob.api.preflight.result import Checked
 from kfjob.backends.kubernetes.inventory import CORE
 from kfjob.errors import Forbidden
@@ -16,7 +16,7 @@ from kfjob.errors import Forbidden
 def check(wanted: Wanted, at: Place, found: Checked, *, inspector: ImageInspector | None = None) -> None:
     """Ask the registries, all of them whatever one says."""
     instance = wanted.plan.instance.architecture if wanted.plan.instance else ""
-    needed = find_required_images(wanted.objects, architecture=instance)
+    needed = needed_images(wanted.objects, architecture=instance)
     if not at.settings.image_check:
         for one in needed:
             found.skip(f"image `{one.image}`", "`image_check` is off")

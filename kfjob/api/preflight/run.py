@@ -21,7 +21,7 @@ from kfjob.backends.base import LogRange
 from kfjob.errors import KfjobError, NotFound, Problem, WaitTimeout
 from kfjob.events import JobPhase, LogLine, PodChanged
 from kfjob.plan import JobPlan
-from kfjob.spec.source import Loaded
+from kfjob.spec.source import LoadedSpec
 
 AT_ONCE = 16
 LAST_WORDS_SECONDS = 15.0
@@ -72,7 +72,7 @@ class Outcome:
         }
 
 
-def run_trial(loaded: Loaded, trial: Trial, *, settings: Settings, notice: Notice) -> Outcome:
+def run_trial(loaded: LoadedSpec, trial: Trial, *, settings: Settings, notice: Notice) -> Outcome:
     """Run the collectives where the job would train.
 
     Raises:

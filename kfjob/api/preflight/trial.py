@@ -13,6 +13,7 @@ from importlib.resources import files
 from typing import Any
 
 from kfjob.compile.pytorchjob import check_overrides
+from kfjob.events import TRAINING_CONTAINER
 from kfjob.plan import Context, JobPlan, resolve
 from kfjob.spec import names
 from kfjob.spec.job import JobSpec
@@ -86,7 +87,7 @@ def trial_name(spec: JobSpec) -> str:
     """`<job>-preflight`, the job's part cut where the names of its pods would be too long."""
     own_etcd = spec.is_dynamic and spec.rendezvous.has_own_etcd
     name = spec.name
-    while len(names.longest_derived(name + SUFFIX, spec.nodes, own_etcd=own_etcd)) > names.MAX_LABEL:
+    while len(names.find_longest_name(name + SUFFIX, spec.nodes, own_etcd=own_etcd)) > names.MAX_LABEL:
         name = name[:-1].rstrip("-")
     return name + SUFFIX
 
@@ -103,7 +104,7 @@ def _without_command(over: Any) -> Any:
         return [_without_command(item) for item in over]
     if not isinstance(over, Mapping):
         return over
-    gone = {"command", "args"} if over.get("name") == names.TRAINING else set()
+    gone = {"command", "args"} if over.get("name") == TRAINING_CONTAINER else set()
     kept = {key: _without_command(value) for key, value in over.items() if key not in gone}
     if isinstance(kept.get("metadata"), dict):
         kept["metadata"].pop("name", None)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from kfjob.compile.pod_templates import PodTemplate
+from kfjob.spec import api_objects, names
 from kfjob.spec.job import JobSpec
 
 Object = Mapping[str, Any]
@@ -25,7 +25,31 @@ class Reference:
     path: str = ""  # where the spec says so; "" if its overrides do
 
 
-def references(pods: Iterable[PodTemplate], spec: JobSpec) -> list[Reference]:
+@dataclass(frozen=True, kw_only=True)
+class PodKind:
+    """Pods that are alike."""
+
+    names: tuple[str, ...]
+    metadata: Object
+    spec: Object
+
+
+def pod_kinds(objects: Iterable[Object]) -> list[PodKind]:
+    """The pods that the operator will make, and those that come with the job."""
+    found = []
+    for one in objects:
+        metadata = one["metadata"]
+        if one["kind"] == "Pod":
+            found.append(PodKind(names=(metadata["name"],), metadata=metadata, spec=one["spec"]))
+        elif one["kind"] == api_objects.PYTORCHJOB:
+            for kind, replica in one["spec"]["pytorchReplicaSpecs"].items():
+                each = tuple(names.pod_name(metadata["name"], kind, index) for index in range(int(replica.get("replicas", 1))))
+                template = replica["template"]
+                found.append(PodKind(names=each, metadata=template.get("metadata") or {}, spec=template["spec"]))
+    return found
+
+
+def references(pods: Iterable[PodKind], spec: JobSpec) -> list[Reference]:
     """What the pods refer to, each once; optional things are left out."""
     places = dict(_places(spec))
     found = {}

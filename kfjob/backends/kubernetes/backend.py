@@ -22,7 +22,7 @@ from kfjob.backends.kubernetes.requests import Selection
 from kfjob.backends.kubernetes.watch import Change, Feed, JobState, joined
 from kfjob.errors import AlreadyExists, BackendError, Forbidden, KfjobError, NotFound, Unreachable, WaitTimeout
 from kfjob.events import JobChanged, JobSnapshot, KubernetesEvent, LogGap, LogLine, PodChanged, WorkloadStatus
-from kfjob.spec import names
+from kfjob.spec import api_objects, names
 
 if TYPE_CHECKING:
     from kfjob.backends.kubernetes import changes
@@ -72,11 +72,11 @@ class KubernetesBackend:
         from kfjob.backends.kubernetes import changes
 
         for attempt in range(1, TAKE_OVER_ATTEMPTS + 1):
-            live = self._client.call(requests.get(names.PLURAL, plan.namespace, plan.name))
+            live = self._client.call(requests.get(api_objects.PYTORCHJOBS, plan.namespace, plan.name))
             wanted = changes.in_place(plan, live)
             try:
                 if operations := ownership.taking_over(live):
-                    self._client.call(requests.patch(names.PLURAL, plan.namespace, plan.name, operations))
+                    self._client.call(requests.patch(api_objects.PYTORCHJOBS, plan.namespace, plan.name, operations))
                 break
             except Conflict:  # the operator has written its status in between
                 if attempt == TAKE_OVER_ATTEMPTS:
@@ -124,7 +124,7 @@ class KubernetesBackend:
         """
         from kfjob.backends.kubernetes import changes
 
-        live = self._client.call(requests.get(names.PLURAL, plan.namespace, plan.name))
+        live = self._client.call(requests.get(api_objects.PYTORCHJOBS, plan.namespace, plan.name))
         wanted = changes.for_live(plan, live)
         version = str(live["metadata"]["resourceVersion"])
         found = changes.differences(live, self._client.call(requests.dry_replace(wanted, resource_version=version)))
@@ -133,7 +133,7 @@ class KubernetesBackend:
 
     def get(self, name: str, *, namespace: str) -> JobSnapshot:
         """The job and its pods as they are now."""
-        job = self._client.call(requests.get(names.PLURAL, namespace, name))
+        job = self._client.call(requests.get(api_objects.PYTORCHJOBS, namespace, name))
         return snapshot(job, self._pods_of(name, namespace), now=time.time_ns())
 
     def get_by_pods(self, name: str, *, namespace: str) -> JobSnapshot | None:
@@ -161,7 +161,7 @@ class KubernetesBackend:
         """The present state of job and pods, then every change. What the pods came to is told before the job's end."""
         state = JobState(ref.uid)
         pods = Feed(self._client, requests.of_job("pods", ref.namespace, ref.name))
-        jobs = Feed(self._client, requests.one(names.PLURAL, ref.namespace, ref.name))
+        jobs = Feed(self._client, requests.one(api_objects.PYTORCHJOBS, ref.namespace, ref.name))
         with contextlib.closing(_listed_then_joined(jobs, pods)) as all_changes:
             for change in all_changes:
                 for event in state.take(change, now=time.time_ns()):
@@ -173,7 +173,7 @@ class KubernetesBackend:
 
     def events(self, ref: JobRef) -> builtins.list[KubernetesEvent | WorkloadStatus]:
         """What the cluster's controllers wrote down of this very job, its pods and its claims, oldest first."""
-        job = self._client.call(requests.get(names.PLURAL, ref.namespace, ref.name))
+        job = self._client.call(requests.get(api_objects.PYTORCHJOBS, ref.namespace, ref.name))
         if job["metadata"]["uid"] != ref.uid:
             raise NotFound(f"job `{ref.name}` is gone, another one has its name")
         return recorded.read(self._client, job)
@@ -227,7 +227,7 @@ class KubernetesBackend:
             if isinstance(lost.__cause__, Broken) and not lost.__cause__.sent:
                 raise
             with contextlib.suppress(KfjobError):
-                job = self._client.call(requests.get(names.PLURAL, plan.namespace, plan.name))
+                job = self._client.call(requests.get(api_objects.PYTORCHJOBS, plan.namespace, plan.name))
                 if _ref(job).launch == plan.launch:
                     return job
             raise
@@ -242,7 +242,7 @@ class KubernetesBackend:
         """Whether nothing is left of a job that is being deleted; the cheapest question first."""
         try:
             return not (
-                self._left(requests.one(names.PLURAL, ref.namespace, ref.name), ref)
+                self._left(requests.one(api_objects.PYTORCHJOBS, ref.namespace, ref.name), ref)
                 or self._left(requests.of_job("pods", ref.namespace, ref.name), ref)
                 or self._left(requests.of_job("services", ref.namespace, ref.name), ref)
             )
@@ -259,7 +259,7 @@ class KubernetesBackend:
         cause = (
             f"still there: {', '.join(f'`{pod}`' for pod in pods)}" if pods else "its pods are gone, the job itself is not yet"
         )
-        selector = f"-n {ref.namespace} -l {names.LABEL_JOB_NAME}={ref.name}"
+        selector = f"-n {ref.namespace} -l {api_objects.LABEL_JOB_NAME}={ref.name}"
         hint = f"it goes on without kfjob; `kubectl get pods {selector}` shows how far it is"
         return WaitTimeout(title, cause=cause, hint=hint)
 
@@ -271,7 +271,7 @@ def _listed_then_joined(jobs: Feed, pods: Feed) -> Generator[Change]:
 
 
 def _job_first(objects: Sequence[Object]) -> tuple[Object, list[Object]]:
-    (job,) = (one for one in objects if one["kind"] == names.KIND)
+    (job,) = (one for one in objects if one["kind"] == api_objects.PYTORCHJOB)
     return job, [one for one in objects if one is not job]
 
 

@@ -15,11 +15,10 @@ from msgspec import Struct
 
 from kfjob.backends.kubernetes.objects import Object, launch_of
 from kfjob.backends.kubernetes.ownership import owned
-from kfjob.compile.merge import items_by_name
 from kfjob.compile.pytorchjob import pytorchjob
 from kfjob.errors import Refused
 from kfjob.plan import JobPlan
-from kfjob.spec import names
+from kfjob.spec import api_objects, names
 
 IN_PLACE = ("metadata", "spec.pytorchReplicaSpecs.Worker.replicas", "spec.runPolicy")
 """The limits of an elastic job are not among them: running agents keep the ones they were started with (PET_NNODES)."""
@@ -79,7 +78,9 @@ def etcd_change(plan: JobPlan, pod: Object | None) -> Change | None:
     return Change(path=f"{names.etcd_name(plan.name)}.image", live=image, wanted=plan.own_etcd_image, in_place=False)
 
 
-_EACH_SUBMIT = frozenset({names.LABEL_LAUNCH, names.LABEL_SPEC_HASH, names.ANNOTATION_SPEC, names.ANNOTATION_SPEC_VERSION})
+_EACH_SUBMIT = frozenset(
+    {api_objects.LABEL_LAUNCH, api_objects.LABEL_SPEC_HASH, api_objects.ANNOTATION_SPEC, api_objects.ANNOTATION_SPEC_VERSION}
+)
 
 
 def _metadata(live: Object, wanted: Object) -> Iterator[Change]:
@@ -95,8 +96,14 @@ def _changes(live: Any, wanted: Any, path: str) -> Iterator[Change]:
     if isinstance(live, dict) and isinstance(wanted, dict):
         for key in dict.fromkeys([*wanted, *live]):
             yield from _changes(live.get(key), wanted.get(key), f"{path}.{key}")
-    elif (old := items_by_name(live)) is not None and (new := items_by_name(wanted)) is not None:
+    elif (old := _by_name(live)) is not None and (new := _by_name(wanted)) is not None:
         for name in dict.fromkeys([*new, *old]):
             yield from _changes(old.get(name), new.get(name), f"{path}[{name}]")
     elif live != wanted:
         yield Change(path=path, live=live, wanted=wanted, in_place=path.startswith(IN_PLACE))
+
+
+def _by_name(value: Any) -> dict[str, Any] | None:
+    if isinstance(value, list) and all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in value):
+        return {one["name"]: one for one in value}
+    return None

@@ -1,8 +1,7 @@
-"""Make a client from a kubeconfig, or from the service account of this pod. Only this module uses the `kubernetes` package.
+"""From a kubeconfig, or from inside a pod, to a client. The one place that uses the `kubernetes` package (imported by `lean`).
 
-kfjob uses its configuration, authentication and transport, not its generated models and API classes. What this module uses is
-the same in versions 31 to 37 (36.0.0 sends no credentials). Importing the package takes 0.3 s up to version 35, which loads
-700 models at once, so commands that need no cluster never import this module.
+It is used for configuration, authentication and transport, not for its generated models and API classes. What is touched here
+is the same in versions 31 to 37 (36.0.0 sends no credentials).
 """
 
 from __future__ import annotations
@@ -16,14 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import yaml
-from kubernetes import config
-from kubernetes.client import Configuration
-from kubernetes.client.rest import RESTClientObject
 from msgspec import Struct
-from urllib3.connection import HTTPConnection
 
 from kfjob.backends.kubernetes.client import Client
+from kfjob.backends.kubernetes.lean import parts
 from kfjob.backends.kubernetes.transport import CONNECTIONS, PooledTransport, keepalive
 from kfjob.errors import Forbidden, Unreachable, UsageError
 
@@ -59,14 +54,16 @@ def connect(*, context: str | None = None, kubeconfig: str | Path | None = None)
     configuration, name, namespace = load()
     if not configuration.host.startswith(("https://", "http://")):
         raise Unreachable(
-            f"`{configuration.host}` is not the address of an API server", where=path, hint="write `https://HOST:PORT`"
+            f"`{configuration.host}` is not the address of an API server", location=path, hint="write `https://HOST:PORT`"
         )
     return Connection(client=_client(configuration, load), namespace=namespace, context=name)
 
 
 def _from_file(*, path: str, wanted: str | None) -> tuple[Any, str, str]:
     """The configuration, the context's name and its namespace."""
-    configuration = Configuration()
+    import yaml
+
+    configuration, config = parts().Configuration(), parts().config
     problem = "the kubeconfig cannot be used"
     try:
         files = config.kube_config.KubeConfigMerger(path)  # read once: `load_kube_config` would not tell the context
@@ -77,23 +74,25 @@ def _from_file(*, path: str, wanted: str | None) -> tuple[Any, str, str]:
         chosen = next((one for one in contexts if one["name"] == wanted), None) if wanted else loader.current_context
         if chosen is None:
             known = ", ".join(f"`{one['name']}`" for one in contexts)
-            raise UsageError(f"there is no context `{wanted}` in the kubeconfig", where=path, hint=f"it has {known}")
+            raise UsageError(f"there is no context `{wanted}` in the kubeconfig", location=path, hint=f"it has {known}")
         with _said_aside() as said:
             loader.set_active_context(wanted)
             loader.load_and_set(configuration)
     except (config.ConfigException, yaml.YAMLError, OSError, TypeError, AttributeError, KeyError, ValueError) as err:
         raise Unreachable(
-            problem, where=path, cause=str(err), hint="`kubectl config view` shows what kubectl makes of it"
+            problem, location=path, cause=str(err), hint="`kubectl config view` shows what kubectl makes of it"
         ) from err
     if said and not configuration.auth_settings() and not configuration.cert_file:
         hint = "`kubectl get pods` runs the same plugin; is it installed and logged in?"
-        raise Forbidden("the kubeconfig's credential plugin gave no credentials", where=path, cause="\n".join(said), hint=hint)
+        raise Forbidden(
+            "the kubeconfig's credential plugin gave no credentials", location=path, cause="\n".join(said), hint=hint
+        )
     return configuration, chosen["name"], chosen["context"].get("namespace") or "default"
 
 
 def _from_pod() -> tuple[Any, str, str]:
     """The same for the pod's service account."""
-    configuration = Configuration()
+    configuration, config = parts().Configuration(), parts().config
     try:
         config.load_incluster_config(client_configuration=configuration)
         return configuration, "", _POD_NAMESPACE.read_text().strip() or "default"
@@ -103,10 +102,12 @@ def _from_pod() -> tuple[Any, str, str]:
 
 
 def _client(configuration: Any, load: Load) -> Client:
+    from urllib3.connection import HTTPConnection
+
     configuration.connection_pool_maxsize = CONNECTIONS
     if not configuration.no_proxy:  # versions up to 35 read it and then forget it
         configuration.no_proxy = os.environ.get("no_proxy") or os.environ.get("NO_PROXY")
-    pool = RESTClientObject(configuration).pool_manager
+    pool = parts().RESTClientObject(configuration).pool_manager
     options = pool.connection_pool_kw.get("socket_options") or HTTPConnection.default_socket_options
     pool.connection_pool_kw["socket_options"] = keepalive(list(options))
     return Client(PooledTransport(pool, configuration.host, Configured(configuration, load, pool)), host=configuration.host)

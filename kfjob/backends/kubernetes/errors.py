@@ -17,7 +17,7 @@ from typing import Any
 
 from kfjob.backends.kubernetes.requests import Request
 from kfjob.errors import AlreadyExists, BackendError, Forbidden, KfjobError, NotFound, Refused, Unreachable
-from kfjob.spec import names
+from kfjob.spec import api_objects
 
 INSTALL_HINT = "an administrator installs it with `kubectl apply --server-side -k manifests/operator`"
 
@@ -114,11 +114,15 @@ def _not_found(request: Request, said: dict[str, Any], message: str) -> KfjobErr
     kind = said.get("details", {}).get("kind")
     if kind == "namespaces" or message.startswith("namespaces "):
         return NotFound(f"there is no namespace `{request.namespace}`", hint="`kubectl get namespaces` lists them")
-    if request.resource == names.PLURAL and not kind:  # the path itself is unknown: an answer without an object in it
+    if (
+        request.resource == api_objects.PYTORCHJOBS and not kind
+    ):  # the path itself is unknown: an answer without an object in it
         return Refused(
-            "the training operator is not installed in this cluster", cause=f"it has no `{names.KIND}`", hint=INSTALL_HINT
+            "the training operator is not installed in this cluster",
+            cause=f"it has no `{api_objects.PYTORCHJOB}`",
+            hint=INSTALL_HINT,
         )
-    if request.resource == names.PLURAL:
+    if request.resource == api_objects.PYTORCHJOBS:
         hint = f"`kfjob list -n {request.namespace}` shows the jobs there"
         return NotFound(f"there is no job `{request.name}` in namespace `{request.namespace}`", hint=hint)
     return NotFound(f"there is no {request.resource.removesuffix('s')} `{request.name}` in namespace `{request.namespace}`")
@@ -126,7 +130,7 @@ def _not_found(request: Request, said: dict[str, Any], message: str) -> KfjobErr
 
 def _conflict(request: Request, said: dict[str, Any], message: str) -> KfjobError:
     if request.verb == "create" and said.get("reason") == "AlreadyExists":
-        if request.resource == names.PLURAL:
+        if request.resource == api_objects.PYTORCHJOBS:
             hint = f"`kfjob stop {request.name}` removes it, `kfjob relaunch {request.name}` starts it anew"
             return AlreadyExists(f"there is a job `{request.name}` in namespace `{request.namespace}` already", hint=hint)
         return AlreadyExists(f"there is a {_what(request)} in namespace `{request.namespace}` already")
@@ -134,14 +138,14 @@ def _conflict(request: Request, said: dict[str, Any], message: str) -> KfjobErro
 
 
 def _what(request: Request) -> str:
-    noun = {names.PLURAL: "job"}.get(request.resource, request.resource.removesuffix("s"))
+    noun = {api_objects.PYTORCHJOBS: "job"}.get(request.resource, request.resource.removesuffix("s"))
     if request.subresource == "log":
         return f"the log of pod `{request.name}`"
     return f"{noun} `{request.name}`" if request.name else f"{noun}s"
 
 
 def _can_i(request: Request) -> str:
-    group = f".{names.API_GROUP}" if request.resource == names.PLURAL else ""
+    group = f".{api_objects.PYTORCHJOB_GROUP}" if request.resource == api_objects.PYTORCHJOBS else ""
     part = f" --subresource={request.subresource}" if request.subresource else ""
     return f"kubectl auth can-i {request.verb} {request.resource}{group}{part} -n {request.namespace}"
 

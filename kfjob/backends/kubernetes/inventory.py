@@ -14,14 +14,14 @@ from msgspec import Struct
 from kfjob.backends.kubernetes.client import Client
 from kfjob.backends.kubernetes.requests import Request
 from kfjob.errors import NotFound, Refused
-from kfjob.spec import names
+from kfjob.spec import api_objects
 
 CORE = "/api/v1"
 APPS = "/apis/apps/v1"
 CRDS = "/apis/apiextensions.k8s.io/v1"
-JOBS = f"/apis/{names.API_GROUP}/{names.API_VERSION}"
-KUEUE = "/apis/kueue.x-k8s.io/v1beta1"
-SCHEDULING = "/apis/scheduling.k8s.io/v1"
+JOBS = f"/apis/{api_objects.PYTORCHJOB_API_VERSION}"
+KUEUE = f"/apis/{api_objects.KUEUE_API_VERSION}"
+SCHEDULING = f"/apis/{api_objects.SCHEDULING_API_VERSION}"
 AT_ONCE = 8
 """Questions that are open at the same time."""
 
@@ -95,7 +95,7 @@ class Inventory:
         Raises:
             Refused, Forbidden, AlreadyExists: they would not take it.
         """
-        query = (("dryRun", "All"), ("fieldManager", names.FIELD_MANAGER))
+        query = (("dryRun", "All"), ("fieldManager", api_objects.FIELD_MANAGER))
         return self._client.call(
             Request(
                 method="POST",

@@ -26,7 +26,7 @@ from kfjob.backends.kubernetes.watch import Change, Feed, Listed, joined
 from kfjob.backends.sifting import Sifting
 from kfjob.errors import BackendError, KfjobError, NotFound, Refused, Unreachable
 from kfjob.events import TRAINING_CONTAINER, LogGap, LogLine, PodPhase
-from kfjob.spec import names
+from kfjob.spec import api_objects
 
 LINE_BYTES = 1024 * 1024
 """More of one line is not shown, so that a pod cannot fill our memory."""
@@ -137,14 +137,14 @@ class PodLog:
 
     def _pod_to_come(self) -> Object | None:
         """The pod, as soon as it is made; None if the job will not have it."""
-        job = requests.one(names.PLURAL, self._ref.namespace, self._ref.name)
+        job = requests.one(api_objects.PYTORCHJOBS, self._ref.namespace, self._ref.name)
         pod = requests.one("pods", self._ref.namespace, self._pod)
         with contextlib.closing(joined([Feed(self._client, job), Feed(self._client, pod)])) as changes:
             for change in changes:
                 thing = _there(change, lambda thing: self._ref.uid in {thing["metadata"]["uid"], owner(thing)})
-                if change.resource != names.PLURAL and thing:
+                if change.resource != api_objects.PYTORCHJOBS and thing:
                     return thing
-                if change.resource == names.PLURAL and not (thing and will_have(thing, self._pod)):
+                if change.resource == api_objects.PYTORCHJOBS and not (thing and will_have(thing, self._pod)):
                     return None
         return None
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, TypedDict
 
 from kfjob.events import TRAINING_CONTAINER, JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
-from kfjob.spec import names
+from kfjob.spec import api_objects, names
 
 Object = dict[str, Any]
 
@@ -72,7 +72,7 @@ def parse_time(text: str | None) -> int | None:
 
 def launch_of(thing: Object) -> str:
     """Which launch a job or what belongs to it is of, "" if kfjob did not submit it."""
-    return (thing["metadata"].get("labels") or {}).get(names.LABEL_LAUNCH) or ""
+    return (thing["metadata"].get("labels") or {}).get(api_objects.LABEL_LAUNCH) or ""
 
 
 def snapshot(job: Object, pods: list[Object] | None = None, *, now: int) -> JobSnapshot:
@@ -87,8 +87,8 @@ def snapshot(job: Object, pods: list[Object] | None = None, *, now: int) -> JobS
         uid=metadata["uid"],
         launch=launch_of(job),
         image=_image(job),
-        spec=annotations.get(names.ANNOTATION_SPEC),
-        manifest=annotations.get(names.ANNOTATION_MANIFEST),
+        spec=annotations.get(api_objects.ANNOTATION_SPEC),
+        manifest=annotations.get(api_objects.ANNOTATION_MANIFEST),
         labels=dict(labels),
     )
 
@@ -167,12 +167,12 @@ def newest_condition(conditions: list[Object]) -> Object | None:
 def owner(thing: Object) -> str:
     """The uid of the PyTorchJob that owns it, "" for none."""
     references = thing["metadata"].get("ownerReferences") or []
-    return next((one.get("uid", "") for one in references if one.get("kind") == names.KIND), "")
+    return next((one.get("uid", "") for one in references if one.get("kind") == api_objects.PYTORCHJOB), "")
 
 
 def owned(thing: Object, job: str, uid: str) -> Object:
     """`thing` as a part of that PyTorchJob, which goes when the job goes."""
-    kind = {"apiVersion": f"{names.API_GROUP}/{names.API_VERSION}", "kind": names.KIND}
+    kind = {"apiVersion": api_objects.PYTORCHJOB_API_VERSION, "kind": api_objects.PYTORCHJOB}
     reference = {**kind, "name": job, "uid": uid, "controller": False, "blockOwnerDeletion": True}
     return {**thing, "metadata": {**thing["metadata"], "ownerReferences": [reference]}}
 
@@ -189,7 +189,7 @@ def pod_changed(pod: Object, *, now: int) -> PodChanged:
     """The pod's state."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     labels = metadata.get("labels") or {}
-    index = labels.get(names.LABEL_REPLICA_INDEX, "")
+    index = labels.get(api_objects.LABEL_REPLICA_INDEX, "")
     training = container_status(pod, TRAINING_CONTAINER)
     state = _newest_state(training)
     ended = _newest_end(training)
@@ -198,7 +198,7 @@ def pod_changed(pod: Object, *, now: int) -> PodChanged:
         pod=metadata["name"],
         phase=_pod_phase(status.get("phase")),
         uid=metadata.get("uid", ""),
-        replica_type=labels.get(names.LABEL_REPLICA_TYPE, "worker").capitalize(),
+        replica_type=labels.get(api_objects.LABEL_REPLICA_TYPE, "worker").capitalize(),
         replica_index=int(index) if index.isdecimal() else 0,
         node=(pod.get("spec") or {}).get("nodeName") or "",
         ip=status.get("podIP") or "",
@@ -286,8 +286,7 @@ def _with_last_end(message: str, container: Object) -> str:
 def _image(job: Object) -> str:
     replicas = (job.get("spec") or {}).get("pytorchReplicaSpecs") or {}
     for kind in ("Worker", "Master"):
-        containers = (((replicas.get(kind) or {}).get("template") or {}).get("spec") or {}).get("containers") or []
-        for container in containers:
-            if container.get("name") == TRAINING_CONTAINER:
-                return str(container.get("image") or "")
+        pod_spec = ((replicas.get(kind) or {}).get("template") or {}).get("spec") or {}
+        if container := api_objects.find_training_container(pod_spec):
+            return str(container.get("image") or "")
     return ""

@@ -11,7 +11,7 @@ from copy import deepcopy
 from typing import Any
 
 from kfjob.backends.kubernetes.objects import Object
-from kfjob.spec import names
+from kfjob.spec import api_objects
 
 Operations = list[dict[str, Any]]
 
@@ -47,7 +47,7 @@ def taking_over(live: Object) -> Operations:
 
 def _ours(live: Object) -> list[dict[str, Any]]:
     book = live["metadata"].get("managedFields") or []
-    return [entry for entry in book if entry.get("manager") == names.FIELD_MANAGER and not entry.get("subresource")]
+    return [entry for entry in book if entry.get("manager") == api_objects.FIELD_MANAGER and not entry.get("subresource")]
 
 
 def _add(fields: dict[str, Any], more: dict[str, Any]) -> None:

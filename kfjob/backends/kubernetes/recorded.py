@@ -19,7 +19,7 @@ from kfjob.backends.kubernetes.errors import Expired
 from kfjob.backends.kubernetes.objects import Object, parse_time
 from kfjob.errors import Forbidden, NotFound, Refused
 from kfjob.events import KubernetesEvent, WorkloadStatus
-from kfjob.spec import names
+from kfjob.spec import api_objects, names
 
 _PART = re.compile(r"(?:master|worker)-\d+")
 _BESIDE = frozenset({"PodGroup", "HorizontalPodAutoscaler", "PodDisruptionBudget"})
@@ -45,7 +45,7 @@ class Owner(Struct, frozen=True, kw_only=True):
         """Whether this event is about it, and not about an earlier job of the same name."""
         about = event.get("involvedObject") or {}
         kind, name = about.get("kind", ""), about.get("name", "")
-        if kind == names.KIND:
+        if kind == api_objects.PYTORCHJOB:
             return bool(about.get("uid") == self.uid)
         if kind == "PersistentVolumeClaim" and name in self.claims:
             return True  # made before the job
@@ -62,7 +62,7 @@ def read(client: Client, job: Object) -> list[KubernetesEvent | WorkloadStatus]:
     found: list[KubernetesEvent | WorkloadStatus] = []
     with suppress(Forbidden, Refused, NotFound):
         found += [kubernetes_event(one) for one in _listed(client, job["metadata"]["namespace"]) if owner.has(one)]
-    if (job["metadata"].get("labels") or {}).get(names.KUEUE_QUEUE):
+    if (job["metadata"].get("labels") or {}).get(api_objects.LABEL_KUEUE_QUEUE):
         with suppress(Forbidden, Refused, NotFound):  # the cluster has no Kueue, or one of another version
             answer = client.call(requests.workloads(job["metadata"]["namespace"], owner.uid))
             found += [workload_status(one) for one in answer.get("items") or ()]

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kfjob.spec import names
+from kfjob.spec import api_objects
 
 JSON = "application/json"
 JSON_PATCH = "application/json-patch+json"
@@ -72,12 +72,12 @@ def one(resource: str, namespace: str, name: str) -> Selection:
 
 def of_job(resource: str, namespace: str, job: str) -> Selection:
     """What the operator made for a job of that name: pods or services."""
-    return Selection(resource=resource, namespace=namespace, query=(("labelSelector", f"{names.LABEL_JOB_NAME}={job}"),))
+    return Selection(resource=resource, namespace=namespace, query=(("labelSelector", f"{api_objects.LABEL_JOB_NAME}={job}"),))
 
 
 def every_job(namespace: str) -> Selection:
     """All PyTorchJobs of a namespace."""
-    return Selection(resource=names.PLURAL, namespace=namespace)
+    return Selection(resource=api_objects.PYTORCHJOBS, namespace=namespace)
 
 
 def get(resource: str, namespace: str, name: str) -> Request:
@@ -97,7 +97,7 @@ def create(manifest: Mapping[str, Any], *, dry_run: bool = False) -> Request:
     """
     resource = RESOURCES[manifest["kind"]]
     metadata = manifest["metadata"]
-    query = (("fieldManager", names.FIELD_MANAGER), ("fieldValidation", "Strict"), *_DRY_RUN[dry_run])
+    query = (("fieldManager", api_objects.FIELD_MANAGER), ("fieldValidation", "Strict"), *_DRY_RUN[dry_run])
     group = _group(manifest["apiVersion"])
     made = _request("POST", "create", resource, metadata["namespace"], group=group, query=query, body=manifest)
     return replace(made, name=metadata["name"])  # a create has its object's name in the body, not in the path
@@ -106,15 +106,17 @@ def create(manifest: Mapping[str, Any], *, dry_run: bool = False) -> Request:
 def dry_replace(manifest: Mapping[str, Any], *, resource_version: str) -> Request:
     """What the server would make of a job if `manifest` took its place; it keeps nothing."""
     metadata = manifest["metadata"]
-    query = (("fieldManager", names.FIELD_MANAGER), ("fieldValidation", "Strict"), *_DRY_RUN[True])
+    query = (("fieldManager", api_objects.FIELD_MANAGER), ("fieldValidation", "Strict"), *_DRY_RUN[True])
     body = {**manifest, "metadata": {**metadata, "resourceVersion": resource_version}}
-    return _request("PUT", "update", names.PLURAL, metadata["namespace"], name=metadata["name"], query=query, body=body)
+    return _request(
+        "PUT", "update", api_objects.PYTORCHJOBS, metadata["namespace"], name=metadata["name"], query=query, body=body
+    )
 
 
 def apply(manifest: Mapping[str, Any]) -> Request:
     """A server-side apply."""
     metadata = manifest["metadata"]
-    query = (("fieldManager", names.FIELD_MANAGER), ("force", "true"), ("fieldValidation", "Strict"))
+    query = (("fieldManager", api_objects.FIELD_MANAGER), ("force", "true"), ("fieldValidation", "Strict"))
     resource = RESOURCES[manifest["kind"]]
     return _request(
         "PATCH",
@@ -136,7 +138,7 @@ def patch(resource: str, namespace: str, name: str, operations: Sequence[Mapping
 def delete_job(namespace: str, name: str, uid: str) -> Request:
     """Delete this very job; it stays visible until everything that it owns is gone."""
     body = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground", "preconditions": {"uid": uid}}
-    return _request("DELETE", "delete", names.PLURAL, namespace, name=name, body=body)
+    return _request("DELETE", "delete", api_objects.PYTORCHJOBS, namespace, name=name, body=body)
 
 
 def events(namespace: str, *, page: str = "") -> Request:
@@ -146,9 +148,11 @@ def events(namespace: str, *, page: str = "") -> Request:
 
 
 def workloads(namespace: str, job_uid: str) -> Request:
-    """Kueue's Workload of a job (v0.14 pkg/controller/constants: the label `kueue.x-k8s.io/job-uid`)."""
-    query = (("labelSelector", f"{names.KUEUE_JOB_UID}={job_uid}"),)
-    return _request("GET", "list", "workloads", namespace, group=f"/apis/{names.KUEUE_API}", query=query)
+    """Kueue's Workload of a job (v0.14 pkg/controller/constants)."""
+    query = (("labelSelector", f"{api_objects.LABEL_KUEUE_JOB_UID}={job_uid}"),)
+    return _request(
+        "GET", "list", api_objects.KUEUE_WORKLOADS, namespace, group=f"/apis/{api_objects.KUEUE_API_VERSION}", query=query
+    )
 
 
 def pod_log(
@@ -175,7 +179,7 @@ def pod_log(
 
 
 RESOURCES = {
-    names.KIND: names.PLURAL,
+    api_objects.PYTORCHJOB: api_objects.PYTORCHJOBS,
     "ConfigMap": "configmaps",
     "Deployment": "deployments",
     "HorizontalPodAutoscaler": "horizontalpodautoscalers",
@@ -206,7 +210,7 @@ def _request(
     group: str | None = None,
     **more: Any,
 ) -> Request:
-    group = group or (f"/apis/{names.API_GROUP}/{names.API_VERSION}" if resource == names.PLURAL else "/api/v1")
+    group = group or (f"/apis/{api_objects.PYTORCHJOB_API_VERSION}" if resource == api_objects.PYTORCHJOBS else "/api/v1")
     parts = (group, "namespaces", quote(namespace, safe=""), resource, quote(name, safe=""), subresource)
     path = "/".join(part for part in parts if part)
     return Request(

@@ -21,7 +21,7 @@ from kfjob.backends.kubernetes.requests import WATCH_SECONDS, Request, Selection
 from kfjob.backends.kubernetes.transport import Stream
 from kfjob.errors import BackendError, Unreachable
 from kfjob.events import JobChanged, JobPhase, PodChanged, PodPhase
-from kfjob.spec import names
+from kfjob.spec import api_objects
 
 OBJECT_BYTES = 16 * 1024 * 1024
 """No event is larger: etcd takes objects of 1.5 MB."""
@@ -150,7 +150,7 @@ class JobState:
 
     def take(self, change: Change, *, now: int) -> list[JobChanged | PodChanged]:
         """What `change` says that was not known."""
-        if change.resource == names.PLURAL:
+        if change.resource == api_objects.PYTORCHJOBS:
             return [*self._take_job(change, now)]
         if isinstance(change, Changed):
             return [*self._take_pod(change.thing, deleted=change.deleted, now=now)]

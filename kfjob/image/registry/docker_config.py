@@ -79,7 +79,7 @@ def _login(entry: Mapping[str, Any], where: str) -> Login | None:
         try:
             user, _, password = base64.b64decode(said, validate=True).decode().partition(":")
         except (ValueError, TypeError):
-            raise UsageError("a stored login cannot be read", where=where, cause="its `auth` is not base64") from None
+            raise UsageError("a stored login cannot be read", location=where, cause="its `auth` is not base64") from None
     return Login(user=user, password=Secret(password.rstrip("\0"))) if user else None
 
 
@@ -108,5 +108,5 @@ def _read(file: Path) -> Mapping[str, Any]:
         config = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as err:
         cause = str(err) if isinstance(err, OSError) else "it is not JSON"
-        raise UsageError("the stored logins cannot be read", where=str(file), cause=cause) from None
+        raise UsageError("the stored logins cannot be read", location=str(file), cause=cause) from None
     return config if isinstance(config, dict) else {}

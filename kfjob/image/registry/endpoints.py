@@ -81,7 +81,7 @@ def _said(host: str, file: Path) -> Iterator[tuple[Endpoint, tuple[str, ...]]]:
             yield _endpoint(url, table, file.parent), tuple(table.get("capabilities") or ("pull", "resolve", "push"))
         yield _endpoint(said.get("server") or f"https://{host}", said, file.parent), ("pull", "push")
     except (OSError, ValueError, TypeError, AttributeError) as err:
-        raise UsageError("what is said of a registry cannot be read", where=str(file), cause=str(err)) from err
+        raise UsageError("what is said of a registry cannot be read", location=str(file), cause=str(err)) from err
 
 
 def _endpoint(url: str, table: Mapping[str, Any], folder: Path) -> Endpoint:

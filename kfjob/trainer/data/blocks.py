@@ -117,7 +117,7 @@ def open_split(folder: Path, split: str) -> Split:
     """
     about = header(folder)
     if split not in about["tokens"]:
-        raise KfjobError(f"no split `{split}` in `{folder}`", where="data", hint=f"there are {', '.join(about['tokens'])}")
+        raise KfjobError(f"no split `{split}` in `{folder}`", location="data", hint=f"there are {', '.join(about['tokens'])}")
     tokens = _mapped(folder / f"{split}.bin", np.dtype(about["dtype"]).newbyteorder("<"), about["tokens"][split], "tokens")
     ends = _mapped(folder / f"{split}.documents.bin", np.dtype("<u8"), about["documents"][split], "documents")
     answers = None
@@ -145,7 +145,7 @@ def open_samples(folder: Path, split: str, length: int, packing: Packing) -> Blo
         if files.answers is not None:
             raise KfjobError(
                 f"`{folder}` has conversations, which packing `stream` would cut apart",
-                where="packing",
+                location="packing",
                 hint="use documents or pad",
             )
         if len(files.tokens) <= length:
@@ -154,5 +154,5 @@ def open_samples(folder: Path, split: str, length: int, packing: Packing) -> Blo
         return Blocks(tokens=files.tokens, length=length)
     bins = Bins(files, length, packing=packing, padding=int(header(folder)["end_of_text"]))
     if not len(bins):
-        raise KfjobError(f"there is nothing to learn in `{folder / split}.bin`", where="data")
+        raise KfjobError(f"there is nothing to learn in `{folder / split}.bin`", location="data")
     return bins

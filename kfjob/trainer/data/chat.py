@@ -83,7 +83,7 @@ class ChatEncoder:
             if not (answered.startswith(invited) and text.startswith(answered.rstrip())):
                 raise KfjobError(
                     "the chat template does not write a conversation as its beginning and what comes then",
-                    where="tokenizer",
+                    location="tokenizer",
                     hint="mark the answers in it with {% generation %} … {% endgeneration %}",
                 )
             answers.append((len(invited), len(answered.rstrip())))
@@ -107,7 +107,7 @@ class ChatEncoder:
         except (TemplateError, TypeError, ValueError) as error:
             roles = ", ".join(str(message["role"]) for message in messages)
             raise KfjobError(
-                "the chat template cannot write a conversation", where="data", cause=f"{error} (roles: {roles})"
+                "the chat template cannot write a conversation", location="data", cause=f"{error} (roles: {roles})"
             ) from error
         return texts[0], [(begin, end) for begin, end in marks[0]] if marks else []
 

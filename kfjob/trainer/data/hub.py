@@ -27,7 +27,7 @@ class HubSplit:
         except ImportError as error:
             hint = "pip install datasets; or tokenise it elsewhere: kfjob-tokenize"
             raise KfjobError(
-                f"`{repository}` is no folder, and the hub is read by `datasets`", where="data", hint=hint
+                f"`{repository}` is no folder, and the hub is read by `datasets`", location="data", hint=hint
             ) from error
         self.name, self.pick = f"`{repository}` on the hub", pick
         try:
@@ -35,7 +35,7 @@ class HubSplit:
         except Exception as error:  # the library's and its transports' have no common ancestor
             raise KfjobError(
                 f"cannot open the split `{split}` of `{repository}`{f' ({config})' if config else ''}",
-                where="data",
+                location="data",
                 cause=f"no such folder or file, and the hub says: {said(error)}",
                 hint="`data_config` and `data_split` name what is read; HF_ENDPOINT and HF_TOKEN say where and as whom",
             ) from error

@@ -167,7 +167,7 @@ class PackedLane(Lane):
                     raise KfjobError(
                         f"there is nothing to learn in {self._lanes.source.name}",
                         cause=f"no answer begins within {self._lanes.length} tokens",
-                        where="data",
+                        location="data",
                     )
                 epoch, found = at.epoch, False
             samples = self._samples(items, key=mixed(at.window, mixed(at.epoch, self._key)))

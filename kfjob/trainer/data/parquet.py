@@ -33,7 +33,7 @@ class ParquetFiles:
         self.groups = [(number, group, rows) for number, path in enumerate(paths) for group, rows in enumerate(_rows(path))]
         self.ends = list(accumulate(rows for _, _, rows in self.groups))
         if not self.ends or not self.ends[-1]:
-            raise KfjobError(f"{self.name} has no rows", where="data")
+            raise KfjobError(f"{self.name} has no rows", location="data")
         self.identity: dict[str, Any] = {"kind": "rows", "files": len(paths), "rows": self.ends[-1]}
         with open_file(paths[0]) as file:
             names = file.schema_arrow.names
@@ -111,8 +111,8 @@ def open_file(path: Path) -> pyarrow.parquet.ParquetFile:
     try:
         import pyarrow.parquet
     except ImportError as error:
-        raise KfjobError(f"`{path}` needs pyarrow", where="data", hint="pip install pyarrow") from error
+        raise KfjobError(f"`{path}` needs pyarrow", location="data", hint="pip install pyarrow") from error
     try:
         return pyarrow.parquet.ParquetFile(path, buffer_size=1 << 16, pre_buffer=False)
     except (OSError, pyarrow.ArrowInvalid) as error:
-        raise KfjobError(f"cannot read `{path}`", where="data", cause=str(error)) from error
+        raise KfjobError(f"cannot read `{path}`", location="data", cause=str(error)) from error

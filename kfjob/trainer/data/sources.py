@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kfjob.errors import KfjobError
-from kfjob.spec.train import TrainSpec, eval_batch_size, packing_of, shape_of
+from kfjob.spec.train import TrainSpec, get_shape, resolve_eval_batch_size, resolve_packing
 from kfjob.trainer.data.blocks import HEADER, header, open_samples
 from kfjob.trainer.data.chat import ChatEncoder
 from kfjob.trainer.data.documents import Encoder, TextEncoder
@@ -48,7 +48,7 @@ def open_data(spec: TrainSpec, *, rank: int, world_size: int) -> Data:
         KfjobError: something is missing or unreadable, or does not fit the spec.
     """
     here = {"rank": rank, "world_size": world_size}
-    common = {"sequence_length": spec.sequence_length, "seed": spec.seed, "packing": packing_of(spec)}
+    common = {"sequence_length": spec.sequence_length, "seed": spec.seed, "packing": resolve_packing(spec)}
     if spec.data == SYNTHETIC:
         return _synthetic(spec, here)
     if (Path(spec.data).expanduser() / HEADER).exists():
@@ -60,8 +60,8 @@ def _tokenised(spec: TrainSpec, here: dict[str, int], common: dict[str, Any]) ->
     folder = Path(spec.data).expanduser()
     about = header(folder)
     if spec.tokenizer and open_tokenizer(spec.tokenizer).fingerprint != about["tokenizer"]:
-        raise KfjobError(f"`{folder}` was made with another tokenizer than `{spec.tokenizer}`", where="tokenizer")
-    packing = spec.packing or ("documents" if about["answers"] else packing_of(spec))
+        raise KfjobError(f"`{folder}` was made with another tokenizer than `{spec.tokenizer}`", location="tokenizer")
+    packing = spec.packing or ("documents" if about["answers"] else resolve_packing(spec))
     samples = open_samples(folder, spec.data_split, spec.sequence_length, packing)
     held_out: list[Sample] = []
     if _evaluates(spec):
@@ -78,11 +78,11 @@ def _tokenised(spec: TrainSpec, here: dict[str, int], common: dict[str, Any]) ->
 
 def _synthetic(spec: TrainSpec, here: dict[str, int]) -> Data:
     _without_epochs(spec, "synthetic data has no end")
-    shape = shape_of(spec)
+    shape = get_shape(spec)
     config = Path(str(spec.model)).expanduser() / "config.json"
     vocabulary = shape.vocab_size if shape else int(json.loads(config.read_text())["vocab_size"]) if config.exists() else 0
     if not vocabulary:
-        raise KfjobError("synthetic data needs to know the model's vocabulary", where="vocab_size", hint="give `vocab_size`")
+        raise KfjobError("synthetic data needs to know the model's vocabulary", location="vocab_size", hint="give `vocab_size`")
     make = partial(Synthetic, length=spec.sequence_length, vocab_size=vocabulary)
     held_out: Samples = make(seed=spec.seed + 1)
     return Data(
@@ -129,9 +129,9 @@ def open_source(
         return HubSplit(data, config, split, revision=revision, pick=encoder.pick)
     paths = [place] if place.is_file() else split_files(place, split)
     if not paths:
-        raise KfjobError(f"no {split}.jsonl, .txt or .parquet in `{place}`", where="data")
+        raise KfjobError(f"no {split}.jsonl, .txt or .parquet in `{place}`", location="data")
     if paths[0].suffix not in _KINDS:
-        raise KfjobError(f"`{paths[0]}` is none of {', '.join(_KINDS)}", where="data")
+        raise KfjobError(f"`{paths[0]}` is none of {', '.join(_KINDS)}", location="data")
     if paths[0].suffix == ".parquet":
         return ParquetFiles(paths, columns=encoder.columns, pick=encoder.pick)
     return LineFiles(paths, text_field=text_field, pick=encoder.pick)
@@ -148,7 +148,7 @@ def local_place(data: str) -> Path | None:
         return place
     if NAME.fullmatch(data):
         return None
-    raise KfjobError(f"no data at `{place}`", where="data", hint="the path is read inside the container that trains")
+    raise KfjobError(f"no data at `{place}`", location="data", hint="the path is read inside the container that trains")
 
 
 def split_files(folder: Path, split: str) -> list[Path]:
@@ -170,7 +170,7 @@ def _lanes(
         length=spec.sequence_length,
         window=window or spec.shuffle_window,
         seed=spec.seed,
-        packing=packing_of(spec),
+        packing=resolve_packing(spec),
         padding=tokenizer.end_of_text,
     )
 
@@ -180,14 +180,14 @@ def _evaluates(spec: TrainSpec) -> bool:
 
 
 def _slice(spec: TrainSpec) -> int:
-    return spec.eval_batches * eval_batch_size(spec)
+    return spec.eval_batches * resolve_eval_batch_size(spec)
 
 
 def _without_epochs(spec: TrainSpec, reason: str) -> None:
     for name in ("epochs", "evals_per_epoch"):
         if getattr(spec, name):
             hint = "use `max_steps` and `eval_every`, or tokenise first: kfjob-tokenize"
-            raise KfjobError(f"`{name}` needs tokenised data: {reason}", where=name, hint=hint)
+            raise KfjobError(f"`{name}` needs tokenised data: {reason}", location=name, hint=hint)
 
 
 def _tokenizer_place(spec: TrainSpec, data: Path | None) -> str:
@@ -197,7 +197,7 @@ def _tokenizer_place(spec: TrainSpec, data: Path | None) -> str:
     for folder in ([data / "tokenizer"] if data else []) + [Path(str(spec.model)).expanduser()]:
         if (folder / "tokenizer.json").exists():
             return str(folder)
-    raise KfjobError("text needs a tokenizer", where="tokenizer", hint="`tokenizer:` names a folder with tokenizer.json")
+    raise KfjobError("text needs a tokenizer", location="tokenizer", hint="`tokenizer:` names a folder with tokenizer.json")
 
 
 def _held_out(
@@ -205,20 +205,20 @@ def _held_out(
 ) -> list[Sample]:
     """The first samples of the validation data, in its own order, the same for every rank; not more than it has."""
     if spec.validation is None and Path(spec.data).expanduser().is_file():
-        raise KfjobError("`eval_every` needs validation data", where="validation", hint="`validation:` names a file")
+        raise KfjobError("`eval_every` needs validation data", location="validation", hint="`validation:` names a file")
     if spec.validation and not Path(spec.validation).expanduser().exists():
-        raise KfjobError(f"no validation data at `{spec.validation}`", where="validation")
+        raise KfjobError(f"no validation data at `{spec.validation}`", location="validation")
     source = open_split(spec.validation or spec.data, spec.validation_split)
-    window = 1 if packing_of(spec) == "stream" else 0
+    window = 1 if resolve_packing(spec) == "stream" else 0
     lane = _lanes(spec, source, encoder, tokenizer, count=1, window=window).open(0)
     samples: list[Sample] = []
     while len(samples) < _slice(spec):
         sample = lane.sample()
         if lane.cursor.epoch > 0:  # it reaches into a second pass, or is the last one
-            if packing_of(spec) != "stream":
+            if resolve_packing(spec) != "stream":
                 samples.append(sample)
             break
         samples.append(sample)
     if not samples:
-        raise KfjobError(f"{source.name} is shorter than one sample of {spec.sequence_length} tokens", where="validation")
+        raise KfjobError(f"{source.name} is shorter than one sample of {spec.sequence_length} tokens", location="validation")
     return samples

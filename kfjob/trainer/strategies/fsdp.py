@@ -100,7 +100,7 @@ def _mesh(spec: TrainSpec, ranks: Ranks) -> DeviceMesh:
     if ranks.world_size % size:
         raise KfjobError(
             f"{ranks.world_size} ranks cannot be divided into groups of {size} that share a model",
-            where="shard_size" if spec.shard_size else "sharding",
+            location="shard_size" if spec.shard_size else "sharding",
             hint="choose a `shard_size` that divides the number of ranks",
         )
     return init_device_mesh(ranks.device.type, (ranks.world_size // size, size), mesh_dim_names=("replicate", "shard"))

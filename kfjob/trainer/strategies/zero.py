@@ -44,11 +44,11 @@ class DeepSpeed(Single):
         super().__init__(spec, ranks)
         if spec.precision == "bf16-true":
             raise KfjobError(
-                "DeepSpeed keeps fp32 parameters beside those in bf16", where="precision", hint="use `bf16`, or fsdp"
+                "DeepSpeed keeps fp32 parameters beside those in bf16", location="precision", hint="use `bf16`, or fsdp"
             )
         if spec.precision == "fp16" and spec.zero_stage == 0:
             cause = "its losses were seen to differ from all other stages' by a part in a thousand within four steps"
-            raise KfjobError("DeepSpeed's stage 0 is not used in fp16", where="zero_stage", cause=cause, hint="use stage 1")
+            raise KfjobError("DeepSpeed's stage 0 is not used in fp16", location="zero_stage", cause=cause, hint="use stage 1")
         self._ranks, self._config = ranks, configuration(spec, ranks)
         self._deepspeed = _imported(ranks)
         self._deepspeed.init_distributed(dist_init_required=False, verbose=False)
@@ -209,12 +209,12 @@ def _can_use_files() -> None:
     if system.mlock(*where):
         cause = f"the limit of locked memory (`ulimit -l`) is below {LOCKED >> 20} MiB"
         hint = "give the container a right: `container_security_context: {capabilities: {add: [IPC_LOCK]}}`"
-        raise KfjobError("`disk_offload` needs memory that is not swapped", where="disk_offload", cause=cause, hint=hint)
+        raise KfjobError("`disk_offload` needs memory that is not swapped", location="disk_offload", cause=cause, hint=hint)
     system.munlock(*where)
     if not AsyncIOBuilder().is_compatible(verbose=False):
         cause = "DeepSpeed compiles its asynchronous input and output with libaio"
         hint = "apt-get install libaio-dev g++ ninja-build in the image"
-        raise KfjobError("`disk_offload` needs libaio", where="disk_offload", cause=cause, hint=hint)
+        raise KfjobError("`disk_offload` needs libaio", location="disk_offload", cause=cause, hint=hint)
 
 
 def _imported(ranks: Ranks) -> Any:

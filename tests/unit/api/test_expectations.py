@@ -12,7 +12,7 @@ from kfjob.observe.config import ObserveConfig
 from kfjob.plan import Context
 from kfjob.spec import names
 from kfjob.spec.job import JobSpec
-from kfjob.spec.source import load
+from kfjob.spec.source import load_spec
 
 GOLDEN = sorted((Path(__file__).parents[2] / "golden" / "specs").glob("*.yaml"))
 MORE = (
@@ -41,7 +41,7 @@ def by_the_models(spec: JobSpec) -> ObserveConfig:
     "text", [*(path.read_text() for path in GOLDEN), *(f"name: a\nimage: b\ncommand: torchrun c.py\n{more}" for more in MORE)]
 )
 def test_both_say_the_same(text: str):
-    loaded = load(text)
+    loaded = load_spec(text)
     plan = resolve_at(loaded.spec, loaded.positions, Context(backend="kubernetes", launch="l"))
     assert expectations.of_plan(plan) == by_the_models(loaded.spec)
     everything = loaded.spec.model_dump_json()  # what another program may have recorded: the defaults too

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from kfjob.api.init import Answers, spec_text
-from kfjob.spec.source import load
+from kfjob.spec.source import load_spec
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from kfjob.spec.source import load
     ids=range(5),
 )
 def test_what_it_writes_says_what_was_answered(answers):
-    spec = load(spec_text(answers)).spec
+    spec = load_spec(spec_text(answers)).spec
     assert (spec.name, spec.image or "", spec.nodes, spec.instance or "") == (
         answers.name,
         answers.image,
@@ -77,7 +77,7 @@ def test_at_a_terminal_it_asks(kfjob, here, monkeypatch):
 
     monkeypatch.setattr("sys.stdin", Terminal("chat\n\n2\n\n4\nfsx\ntorchrun t.py\n"))
     assert kfjob("init") == 0
-    spec = load((here / "job.yaml").read_text()).spec
+    spec = load_spec((here / "job.yaml").read_text()).spec
     assert (spec.name, spec.nodes, spec.resources.gpus, spec.volumes[0].pvc) == ("chat", 2, 4, "fsx")
     assert spec.command == ("torchrun", "t.py")
     assert kfjob.out == "job.yaml\n"

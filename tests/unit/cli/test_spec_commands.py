@@ -13,7 +13,7 @@ import yaml
 from kfjob.api import instances
 from kfjob.api.schema import schema
 from kfjob.errors import Forbidden
-from kfjob.spec.instances import Instance, catalogue
+from kfjob.spec.instances import Instance, load_catalogue
 from tests.unit.cli.json_schema import accepts
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -52,9 +52,9 @@ def test_explain_says_where_every_value_comes_from(kfjob, spec):
 
 def test_explain_has_every_decision_of_the_plan(kfjob, spec):
     from kfjob.plan import Context, resolve
-    from kfjob.spec.source import load
+    from kfjob.spec.source import load_spec
 
-    decisions = resolve(load(SPEC).spec, Context(backend="kubernetes", launch="l")).decisions
+    decisions = resolve(load_spec(SPEC).spec, Context(backend="kubernetes", launch="l")).decisions
     values = explained(kfjob, spec)
     assert {one.path for one in decisions} <= set(values)
     assert all(one.reason == values[one.path]["reason"] for one in decisions)
@@ -151,7 +151,7 @@ def test_instances_lists_the_catalogue(kfjob):
     assert kfjob("instances", "p4d.", "-o", "json") == 0
     assert [(one["name"], one["gpus"], one["efa"]) for one in json.loads(kfjob.out)] == [("p4d.24xlarge", 8, 4)]
     assert kfjob("instances") == 0
-    assert len(kfjob.out.splitlines()) == len(catalogue()) + 1
+    assert len(kfjob.out.splitlines()) == len(load_catalogue()) + 1
 
 
 class StubEc2:
@@ -172,7 +172,7 @@ class StubEc2:
         (wanted,) = Filters
         assert wanted["Name"] == "instance-type"
         assert len(wanted["Values"]) <= 200
-        yield {"InstanceTypes": [self.row(catalogue()[name]) for name in wanted["Values"] if name not in self.lacks]}
+        yield {"InstanceTypes": [self.row(load_catalogue()[name]) for name in wanted["Values"] if name not in self.lacks]}
 
     def row(self, known: Instance) -> dict[str, Any]:
         said = {field: getattr(known, field) for field in instances.COMPARED} | self.other.get(known.name, {})

@@ -14,7 +14,7 @@ from kfjob.convert.accelerate import from_accelerate
 from kfjob.errors import SpecError, UsageError
 from kfjob.plan import Context, resolve
 from kfjob.spec.job import JobSpec
-from kfjob.spec.source import Loaded, Positions
+from kfjob.spec.source import LoadedSpec, Positions
 
 FSDP = """
 compute_environment: LOCAL_MACHINE
@@ -65,7 +65,7 @@ CPU += "use_cpu: true, rdzv_backend: static, mixed_precision: '1', gpu_ids: ''}"
 
 
 def exported(spec: JobSpec):
-    return accelerate(Loaded(spec, Positions()))
+    return accelerate(LoadedSpec(spec, Positions()))
 
 
 @pytest.mark.parametrize("text", [FSDP, DEEPSPEED, CPU], ids=["fsdp", "deepspeed", "cpu"])

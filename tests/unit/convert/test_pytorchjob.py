@@ -17,9 +17,9 @@ from kfjob.api.imports import import_pytorchjob
 from kfjob.compile.pytorchjob import manifests, pytorchjob
 from kfjob.errors import SpecError
 from kfjob.plan import Context, resolve
-from kfjob.spec import names
+from kfjob.spec import api_objects
 from kfjob.spec.job import JobSpec
-from kfjob.spec.source import load
+from kfjob.spec.source import load_spec
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "specs"
 CONTEXT = Context(backend="kubernetes", launch="l1", namespace="team")
@@ -31,7 +31,7 @@ def compiled(spec: JobSpec):
 
 @pytest.mark.parametrize("file", sorted(GOLDEN.glob("*.yaml")), ids=lambda file: file.stem)
 def test_what_kfjob_renders_comes_back(file):
-    spec = load(file.read_text()).spec
+    spec = load_spec(file.read_text()).spec
     rendered = manifests(resolve(spec, CONTEXT))
     found = import_pytorchjob(yaml.safe_dump_all(rendered))
     assert JobSpec.model_validate(found.spec) == spec.model_copy(update={"namespace": spec.namespace or "team"})
@@ -40,8 +40,8 @@ def test_what_kfjob_renders_comes_back(file):
 
 @pytest.mark.parametrize("file", sorted(GOLDEN.glob("*.yaml")), ids=lambda file: file.stem)
 def test_it_comes_back_without_the_record_of_the_spec_too(file):
-    rendered = manifests(resolve(load(file.read_text()).spec, CONTEXT))
-    del rendered[0]["metadata"]["annotations"][names.ANNOTATION_SPEC]
+    rendered = manifests(resolve(load_spec(file.read_text()).spec, CONTEXT))
+    del rendered[0]["metadata"]["annotations"][api_objects.ANNOTATION_SPEC]
     found = import_pytorchjob(yaml.safe_dump_all(rendered))
     again = manifests(resolve(JobSpec.model_validate(found.spec), CONTEXT))
     assert list(gaps(normal(rendered[0]), normal(again[0]))) == []
@@ -170,7 +170,7 @@ def test_a_job_that_meets_nowhere_is_told():
 
 
 def test_a_change_by_hand_is_kept_beside_the_record():
-    rendered = compiled(load((GOLDEN / "smallest.yaml").read_text()).spec)
+    rendered = compiled(load_spec((GOLDEN / "smallest.yaml").read_text()).spec)
     rendered["spec"]["runPolicy"]["ttlSecondsAfterFinished"] = 7
     found = import_pytorchjob(yaml.safe_dump(rendered))
     assert found.spec["overrides"] == {"spec": {"runPolicy": {"ttlSecondsAfterFinished": 7}}}

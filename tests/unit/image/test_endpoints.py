@@ -72,7 +72,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, text):
     own = folder(tmp_path, "a.example", hosts_toml=text)
     with pytest.raises(UsageError) as caught:
         endpoint("a.example", "pull", folders=[tmp_path])
-    assert caught.value.where == str(own / "hosts.toml")
+    assert caught.value.location == str(own / "hosts.toml")
 
 
 def test_the_folders_of_this_machine():

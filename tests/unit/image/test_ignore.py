@@ -64,7 +64,7 @@ def test_which_folders_have_to_be_looked_through():
 def test_a_line_that_is_no_pattern_is_named(text, line):
     with pytest.raises(UsageError) as caught:
         parse_ignore(text, file="here/.dockerignore")
-    assert caught.value.where == f"here/.dockerignore:{line}"
+    assert caught.value.location == f"here/.dockerignore:{line}"
 
 
 @given(st.text(alphabet="ab/*?!#.[]\\ \n", max_size=20), st.from_regex(r"[ab](/[ab.]){0,3}", fullmatch=True))

@@ -8,12 +8,13 @@ from dataclasses import replace
 import pytest
 
 from kfjob.lint.fit import advice
-from kfjob.spec.memory import GIB, RESERVED, Setup, estimate
+from kfjob.spec.memory import RESERVED, MemorySetup, estimate_memory
 from kfjob.spec.models import PRESETS
+from kfjob.units import GIB
 from tests.unit.lint import cases
 from tests.unit.lint.test_rules import findings
 
-SETUP = Setup(
+SETUP = MemorySetup(
     shape=PRESETS["llama-3-8b"],
     scheme="full",
     precision="bf16",
@@ -59,8 +60,8 @@ def test_what_is_advised_fits(scheme, room):
 
 def test_advice_is_what_the_formula_says():
     room = 60 * GIB
-    assert estimate(SETUP).peak > room - RESERVED
-    recomputed = estimate(replace(SETUP, activation_checkpointing=True)).peak + RESERVED
+    assert estimate_memory(SETUP).peak > room - RESERVED
+    recomputed = estimate_memory(replace(SETUP, activation_checkpointing=True)).peak + RESERVED
     assert f"`activation_checkpointing: true` ({recomputed / GIB:.1f} GiB)" in advice(SETUP, room - RESERVED)
 
 
@@ -88,25 +89,27 @@ def test_as_few_more_nodes_as_are_enough():
     )
     room = 40 * GIB - RESERVED
     nodes = int(advice(setup, room).partition("`nodes: ")[2].partition("`")[0])
-    needed = [estimate(replace(setup, world_size=8 * many)).peak for many in (nodes - 1, nodes)]
+    needed = [estimate_memory(replace(setup, world_size=8 * many)).peak for many in (nodes - 1, nodes)]
     assert needed[0] > room >= needed[1]
 
 
 def test_ddp_keeps_its_global_batch_in_smaller_parts():
     setup = replace(SETUP, scheme="ddp", micro_batch_size=4, accumulation=3, activation_checkpointing=True)
-    room = estimate(replace(setup, micro_batch_size=1)).peak
+    room = estimate_memory(replace(setup, micro_batch_size=1)).peak
     assert "`micro_batch_size: 1` and `gradient_accumulation_steps: 12`" in advice(setup, room)
 
 
 def test_fsdp_is_told_what_its_accumulation_costs():
     setup = replace(SETUP, accumulation=8, micro_batch_size=1, activation_checkpointing=True)
-    said = advice(setup, estimate(replace(setup, accumulation=1)).peak)
+    said = advice(setup, estimate_memory(replace(setup, accumulation=1)).peak)
     assert said.startswith("it would fit with `gradient_accumulation_steps: 1` (a smaller global batch) (")
 
 
 def test_the_allowance_counts_and_what_just_fits_fits():
     spec = cases.llama(sequence_length=1024, activation_checkpointing=True)
-    peak = estimate(replace(SETUP, world_size=16, micro_batch_size=1, sequence_length=1024, activation_checkpointing=True)).peak
+    peak = estimate_memory(
+        replace(SETUP, world_size=16, micro_batch_size=1, sequence_length=1024, activation_checkpointing=True)
+    ).peak
 
     def found(memory):
         job = {**spec, "resources": {"gpus": 8, "gpu_memory": str(memory)}}

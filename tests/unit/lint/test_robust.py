@@ -8,7 +8,7 @@ import pytest
 
 from kfjob.lint.check import lint
 from kfjob.plan import resolve
-from kfjob.spec.source import load
+from kfjob.spec.source import load_spec
 from tests.unit.lint import cases
 from tests.unit.lint.test_rules import KUBERNETES, findings
 
@@ -18,13 +18,13 @@ SPECS = sorted([*(ROOT / "tests/golden/specs").glob("*.yaml"), *(ROOT / "example
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda path: path.stem)
 def test_goldens_and_examples_have_no_errors(spec):
-    loaded = load(spec.read_text(encoding="utf-8"), file=spec.name, assignments=["image=registry.example/a:1"])
+    loaded = load_spec(spec.read_text(encoding="utf-8"), file=spec.name, assignments=["image=registry.example/a:1"])
     assert [p for p in lint(loaded.spec, resolve(loaded.spec, KUBERNETES)) if p.severity == "error"] == []
 
 
 @pytest.mark.parametrize("spec", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.stem)
 def test_examples_have_no_warnings_either(spec):
-    loaded = load(spec.read_text(encoding="utf-8"), file=spec.name, assignments=["image=registry.example/a:1"])
+    loaded = load_spec(spec.read_text(encoding="utf-8"), file=spec.name, assignments=["image=registry.example/a:1"])
     assert lint(loaded.spec, resolve(loaded.spec, KUBERNETES)) == []
 
 

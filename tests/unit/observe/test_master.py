@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from kfjob.errors import Unanswered
+from kfjob.errors import NoEvidence
 from kfjob.events import Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
 from kfjob.observe.addresses import pod_of
 from kfjob.observe.config import ObserveConfig
@@ -216,7 +216,7 @@ def test_no_evidence_is_said_with_what_was_looked_at():
     answer = ask(RUNNING, events, rendezvous="etcd", loglevel="WARNING")
     assert isinstance(answer, NoMaster)
     error = answer.error("llama3")
-    assert isinstance(error, Unanswered)
+    assert isinstance(error, NoEvidence)
     assert error.lines() == [
         "error: no master found for `llama3` in 2 pods, 2 lines",
         "  cause: no progress line and no rendezvous result in any log",

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kfjob.api.preflight import fit, quota, wants
-from kfjob.compile.pod_templates import PodTemplate
+from kfjob.api.preflight.wants import PodKind
 
 GPU = "nvidia.com/gpu"
 
@@ -25,14 +25,14 @@ def node(
     )
 
 
-def pods(count: int = 1, *, spec: dict[str, Any] | None = None, **requests: str) -> PodTemplate:
+def pods(count: int = 1, *, spec: dict[str, Any] | None = None, **requests: str) -> PodKind:
     asked = {key.replace("gpu", GPU): value for key, value in requests.items()}
     container = {"name": "pytorch", "resources": {"requests": asked, "limits": asked}}
     each = tuple(f"job-worker-{index}" for index in range(count))
-    return PodTemplate(names=each, metadata={}, spec={"containers": [container], **(spec or {})})
+    return PodKind(names=each, metadata={}, spec={"containers": [container], **(spec or {})})
 
 
-def why(nodes: list[fit.Node], kind: PodTemplate) -> str:
+def why(nodes: list[fit.Node], kind: PodKind) -> str:
     found = fit.misfits(nodes, [kind])
     return found[0].why if found else ""
 

@@ -16,9 +16,9 @@ from kfjob.compile.pytorchjob import manifests
 from kfjob.errors import Problem, SpecError
 from kfjob.lint.check import lint
 from kfjob.plan import Context
-from kfjob.spec import kubernetes
+from kfjob.spec import pytorchjob_schema
 from kfjob.spec.job import JobSpec
-from kfjob.spec.source import load
+from kfjob.spec.source import load_spec
 
 CONTEXT = Context(backend="kubernetes", launch="l1")
 SPECS = sorted((Path(__file__).parents[2] / "golden" / "specs").glob("*.yaml"))
@@ -97,13 +97,13 @@ def values(schema: dict[str, Any], name: str = "") -> st.SearchStrategy[Any]:  #
 def outcome(text: str) -> tuple[Problem, ...]:
     """The problems of a text; nothing but a SpecError may come out of it, and what compiles must please the CRD."""
     try:
-        loaded = load(text, file="t.yaml")
+        loaded = load_spec(text, file="t.yaml")
         plan = resolve_at(loaded.spec, loaded.positions, CONTEXT)
     except SpecError as err:
         return err.problems
     job, *_ = manifests(plan)
     lint(loaded.spec, plan)  # whatever it finds, it must not fail
-    assert list(kubernetes.faults(job["spec"])) == []
+    assert list(pytorchjob_schema.find_problems(job["spec"])) == []
     metadata = job["metadata"]
     assert all(isinstance(text, str) for text in (*metadata["labels"].values(), *metadata["annotations"].values()))
     return ()

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from kfjob.errors import Problem, SpecError
-from kfjob.spec.fields import amount
-from kfjob.spec.instances import catalogue
-from kfjob.spec.source import load
+from kfjob.spec.instances import load_catalogue
+from kfjob.spec.source import load_spec
+from kfjob.units import parse_quantity
 
 GOOD = "name: train\nimage: a:1\ncommand: torchrun train.py\n"
 
 
 def only(text: str, name: str = "train") -> Problem:
     with pytest.raises(SpecError) as caught:
-        load(GOOD.replace("train\n", f"{name}\n", 1) + text)
+        load_spec(GOOD.replace("train\n", f"{name}\n", 1) + text)
     (problem,) = caught.value.problems
     return problem
 
@@ -71,7 +71,7 @@ def test_a_fault_is_put_to_its_field(text, path, words):
     ],
 )
 def test_names_are_checked_at_their_longest(text, longest):
-    assert load(GOOD.replace("train\n", "a" * longest + "\n", 1) + text)
+    assert load_spec(GOOD.replace("train\n", "a" * longest + "\n", 1) + text)
     problem = only(text, "a" * (longest + 1))
     assert problem.hint
     assert problem.hint.startswith(f"use at most {longest} characters")
@@ -79,16 +79,16 @@ def test_names_are_checked_at_their_longest(text, longest):
 
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90m", 5400), ("1d12h", 129600)])
 def test_durations(text, seconds):
-    assert load(GOOD + f"run: {{ttl: {text}}}\n").spec.run.ttl == seconds
+    assert load_spec(GOOD + f"run: {{ttl: {text}}}\n").spec.run.ttl == seconds
 
 
 @pytest.mark.parametrize(("text", "number"), [("2", 2), ("500m", 0.5), ("1.5Gi", 1.5 * 2**30), ("3k", 3000)])
 def test_quantities_are_numbers(text, number):
-    assert amount(text) == number
+    assert parse_quantity(text) == number
 
 
 def test_the_catalogue_has_what_was_checked():
-    rows = {name: (row.gpus or row.neuron, row.efa) for name, row in catalogue().items() if row.checked}
+    rows = {name: (row.gpus or row.neuron, row.efa) for name, row in load_catalogue().items() if row.checked}
     assert rows == {
         "p4d.24xlarge": (8, 4),
         "p4de.24xlarge": (8, 4),

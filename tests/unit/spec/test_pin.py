@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfjob.errors import SpecError
-from kfjob.spec.pin import pinned
+from kfjob.spec.pin import pin_image
 
 NEW = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/fsdp:1@sha256:" + "a" * 64
 
@@ -39,18 +39,18 @@ PLACES = {
 @pytest.mark.parametrize("case", PLACES)
 def test_the_image_and_nothing_else(case: str):
     before, after = PLACES[case]
-    assert pinned(before, NEW) == after.replace("{}", NEW, 1)
+    assert pin_image(before, NEW) == after.replace("{}", NEW, 1)
 
 
 def test_twice_is_once():
-    once = pinned("name: a\n", NEW)
-    assert pinned(once, NEW) == once
+    once = pin_image("name: a\n", NEW)
+    assert pin_image(once, NEW) == once
 
 
 @pytest.mark.parametrize("text", ["- a\n", "", "name: [\n", "image: &i old\nname: *i\n"])
 def test_what_cannot_be_pinned_is_refused(text: str):
     with pytest.raises(SpecError):
-        pinned(text, NEW)
+        pin_image(text, NEW)
 
 
 @given(st.dictionaries(st.sampled_from(["name", "image", "nodes", "env", "command"]), st.text(max_size=20) | st.integers()))
@@ -58,4 +58,4 @@ def test_any_mapping(data: dict[str, object]):
     text = yaml.safe_dump(data, allow_unicode=True, sort_keys=False)
     if not data:
         return
-    assert yaml.safe_load(pinned(text, NEW)) == {**yaml.safe_load(text), "image": NEW}
+    assert yaml.safe_load(pin_image(text, NEW)) == {**yaml.safe_load(text), "image": NEW}

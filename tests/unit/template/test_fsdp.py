@@ -11,9 +11,9 @@ from kfjob.compile.pytorchjob import pytorchjob
 from kfjob.compile.template import render
 from kfjob.errors import SpecError
 from kfjob.plan import Context, resolve
-from kfjob.spec import names
+from kfjob.spec import api_objects
 from kfjob.spec.env_file import parse_env_file
-from kfjob.spec.source import load
+from kfjob.spec.source import load_spec
 
 HERE = Path(__file__).parent
 MANIFESTS = HERE.parents[2] / "manifests"
@@ -25,10 +25,10 @@ def both(**more: str) -> list[dict[str, Any]]:
     """The object of the template, and that of the spec, less what records the spec."""
     values = ENV | more
     (templated,) = render(TEMPLATE, values={"KFJOB_LAUNCH": "l1"} | values).objects
-    spec = load((HERE / "fsdp.yaml").read_text(), variables=values).spec
+    spec = load_spec((HERE / "fsdp.yaml").read_text(), variables=values).spec
     compiled = pytorchjob(resolve(spec, Context(backend="kubernetes", launch="l1")))
     del compiled["metadata"]["annotations"], compiled["metadata"]["namespace"]
-    del compiled["metadata"]["labels"][names.LABEL_SPEC_HASH]
+    del compiled["metadata"]["labels"][api_objects.LABEL_SPEC_HASH]
     return [templated, compiled]
 
 

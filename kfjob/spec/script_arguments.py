@@ -29,7 +29,7 @@ class _Refused(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Alias:
+class ScriptArgument:
     """One argument of a script."""
 
     name: str
@@ -43,7 +43,7 @@ class Alias:
 
 
 @dataclass(frozen=True)
-class Translated:
+class Translation:
     """Fields of TrainSpec, and how they came about."""
 
     values: Fields
@@ -135,15 +135,17 @@ _EKS: tuple[Script, ...] = ("eks",)
 _BOTH: tuple[Script, ...] = ("fabric", "eks")
 
 
-def _alias(name: str, scripts: tuple[Script, ...], here: str, meaning: str, convert: Convert, *, note: bool = False) -> Alias:
-    return Alias(name=name, scripts=scripts, here=here, meaning=meaning, convert=convert, note=note)
+def _alias(
+    name: str, scripts: tuple[Script, ...], here: str, meaning: str, convert: Convert, *, note: bool = False
+) -> ScriptArgument:
+    return ScriptArgument(name=name, scripts=scripts, here=here, meaning=meaning, convert=convert, note=note)
 
 
-def _renamed(name: str, scripts: tuple[Script, ...], here: str, meaning: str = "") -> Alias:
+def _renamed(name: str, scripts: tuple[Script, ...], here: str, meaning: str = "") -> ScriptArgument:
     return _alias(name, scripts, f"`{here}`", meaning or "the same", _to(here))
 
 
-def _same(name: str, scripts: tuple[Script, ...]) -> Alias:
+def _same(name: str, scripts: tuple[Script, ...]) -> ScriptArgument:
     return _alias(name, scripts, f"`{name}`", "the same", _to(name))
 
 
@@ -297,18 +299,20 @@ _ROWS = (
     _renamed("logging_freq", _EKS, "log_every"),
     _same("tensorboard_dir", _EKS),
 )
-ALIASES: Mapping[str, Alias] = MappingProxyType({row.name: row for row in _ROWS})
+SCRIPT_ARGUMENTS: Mapping[str, ScriptArgument] = MappingProxyType({row.name: row for row in _ROWS})
 
 _WHOLE = ("checkpoint", "resume", "resume_from_checkpoint", "precision")
 """What only makes sense together with others, or keeps its name and changes its value."""
 
 
-def translate(given: Mapping[str, Any]) -> Translated:
+def translate_arguments(given: Mapping[str, Any]) -> Translation:
     """What a script's arguments are here. Unknown names are left as they are, for whoever checks the fields."""
-    done = Translated({name: value for name, value in given.items() if name not in ALIASES or name in TrainSpec.model_fields})
+    done = Translation(
+        {name: value for name, value in given.items() if name not in SCRIPT_ARGUMENTS or name in TrainSpec.model_fields}
+    )
     parts: Fields = {}
     for name, value in given.items():
-        alias = ALIASES.get(name)
+        alias = SCRIPT_ARGUMENTS.get(name)
         if alias is None or name in _WHOLE or (name in TrainSpec.model_fields):
             continue
         try:
@@ -331,7 +335,7 @@ def translate(given: Mapping[str, Any]) -> Translated:
     return done
 
 
-def _put(done: Translated, target: str, value: Any, name: str) -> None:
+def _put(done: Translation, target: str, value: Any, name: str) -> None:
     if target in done.values:
         before = done.origins.get(target, target)
         if done.values[target] != value:
@@ -343,7 +347,7 @@ def _put(done: Translated, target: str, value: Any, name: str) -> None:
     done.origins[target] = name
 
 
-def _precision(done: Translated) -> None:
+def _precision(done: Translation) -> None:
     value = str(done.values.get("precision", "")).lower()
     if value in PRECISION:
         if PRECISION[value]:
@@ -353,7 +357,7 @@ def _precision(done: Translated) -> None:
             done.problems.append(Problem(title=title, path="precision"))
 
 
-def _resume(given: Mapping[str, Any], done: Translated) -> None:
+def _resume(given: Mapping[str, Any], done: Translation) -> None:
     """Three arguments of two scripts, and ours."""
     switch = given.get("resume")
     if "resume" in given and (str(switch).lower() in ("true", "false") or switch in (0, 1)):
@@ -365,7 +369,7 @@ def _resume(given: Mapping[str, Any], done: Translated) -> None:
         _put(done, "resume", "auto" if same else folder, "resume_from_checkpoint")
 
 
-def _betas(parts: Fields, done: Translated) -> None:
+def _betas(parts: Fields, done: Translation) -> None:
     pair = list(TrainSpec.model_fields["betas"].default)
     own = {name: value for name, value in parts.items() if name.startswith("betas.")}
     for name, value in own.items():
@@ -374,7 +378,7 @@ def _betas(parts: Fields, done: Translated) -> None:
         _put(done, "betas", pair, done.origins.pop("betas"))
 
 
-def _shape(parts: Fields, done: Translated) -> None:
+def _shape(parts: Fields, done: Translation) -> None:
     """The sample describes a model by its sizes; what it leaves out is as in its own default model."""
     sizes = {name.removeprefix("model."): value for name, value in parts.items() if name.startswith("model.")}
     origin = done.origins.pop("model", "") if sizes else ""

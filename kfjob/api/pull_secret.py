@@ -15,13 +15,12 @@ from kfjob.api.place import Place, cluster_of
 from kfjob.errors import Forbidden, UsageError
 from kfjob.image.references import DOCKER_HUB, ImageRef, parse
 from kfjob.plan import JobPlan
-from kfjob.spec import names
+from kfjob.spec import api_objects
 
 if TYPE_CHECKING:
     from kfjob.image.registry.secrets import Login
 
 _HUB_KEY = "https://index.docker.io/v1/"
-_ANNOTATION_MADE = "kfjob.dev/made"
 
 
 def keep(at: Place, plan: JobPlan) -> None:
@@ -62,8 +61,8 @@ def secret(plan: JobPlan, ref: ImageRef, login: Login, now: datetime) -> dict[st
         "metadata": {
             "name": plan.own_pull_secret,
             "namespace": plan.namespace,
-            "labels": {names.LABEL_MANAGED_BY: names.FIELD_MANAGER},
-            "annotations": {_ANNOTATION_MADE: now.strftime("%Y-%m-%dT%H:%M:%SZ")},
+            "labels": {api_objects.LABEL_MANAGED_BY: api_objects.FIELD_MANAGER},
+            "annotations": {api_objects.ANNOTATION_SECRET_TIME: now.strftime("%Y-%m-%dT%H:%M:%SZ")},
         },
         "type": "kubernetes.io/dockerconfigjson",
         "data": {".dockerconfigjson": base64.b64encode(config.encode()).decode()},

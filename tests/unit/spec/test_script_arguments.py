@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from kfjob.errors import SpecError
-from kfjob.spec.aliases import ALIASES, translate
-from kfjob.spec.arguments import from_argv, read_argv, to_argv
-from kfjob.spec.models import parameter_count
-from kfjob.spec.source import load, parse
-from kfjob.spec.train import TrainSpec, shape_of
-from kfjob.spec.trainer_reference import page
+from kfjob.spec.arguments import from_argv, parse_argv, to_argv
+from kfjob.spec.models import count_parameters
+from kfjob.spec.script_arguments import SCRIPT_ARGUMENTS, translate_arguments
+from kfjob.spec.source import load_spec, parse_yaml
+from kfjob.spec.train import TrainSpec, get_shape
+from kfjob.spec.trainer_reference import format_page
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FABRIC = [
     "devices",
     "tpu",
@@ -101,23 +101,23 @@ EKS = [
 
 
 def test_every_name_of_both_scripts_is_in_the_table():
-    assert {name for name, alias in ALIASES.items() if "fabric" in alias.scripts} == set(FABRIC)
-    assert {name for name, alias in ALIASES.items() if "eks" in alias.scripts} == set(EKS)
+    assert {name for name, alias in SCRIPT_ARGUMENTS.items() if "fabric" in alias.scripts} == set(FABRIC)
+    assert {name for name, alias in SCRIPT_ARGUMENTS.items() if "eks" in alias.scripts} == set(EKS)
 
 
 def test_what_the_table_calls_a_field_is_one():
-    for alias in ALIASES.values():
+    for alias in SCRIPT_ARGUMENTS.values():
         if alias.here.startswith("`"):
             assert alias.here.strip("`").partition(".")[0] in TrainSpec.model_fields
 
 
 def test_the_page_is_made_from_the_code():
     """Made anew by `python -m kfjob.spec.trainer_reference`."""
-    assert (ROOT / "docs" / "reference" / "trainer-arguments.md").read_text() == page()
+    assert (ROOT / "docs" / "reference" / "trainer-arguments.md").read_text() == format_page()
 
 
 def test_the_fine_tuning_with_its_defaults():
-    spec, notes = read_argv(
+    spec, notes = parse_argv(
         [
             "--tpu=False",
             "--train_data_dir=/data",
@@ -207,9 +207,9 @@ def test_the_samples_llama_2():
             "--resid_pdrop=0",
         ]
     )
-    shape = shape_of(spec)
+    shape = get_shape(spec)
     assert shape
-    assert parameter_count(shape) == 6889410560
+    assert count_parameters(shape) == 6889410560
     assert (spec.data, spec.data_config, spec.resume) == ("allenai/c4", "en", "auto")
     assert (spec.sequence_length, spec.sharding, spec.precision) == (4096, "hybrid", "fp32")
     assert (spec.betas, spec.schedule, spec.warmup_fraction) == ((0.9, 0.99), "linear", 0.0032)
@@ -236,7 +236,7 @@ def test_the_samples_llama_2():
     ],
 )
 def test_values(given, expected):
-    values = translate(given).values
+    values = translate_arguments(given).values
     if "model" in expected:
         assert values["model"].items() >= expected["model"].items()
     else:
@@ -260,7 +260,7 @@ def test_values(given, expected):
     ],
 )
 def test_refusals(given, title):
-    (problem,) = translate(given).problems
+    (problem,) = translate_arguments(given).problems
     assert problem.title.startswith(title)
 
 
@@ -269,12 +269,12 @@ def test_in_a_spec_they_stand_where_they_were_written():
         "name: j\ntrain:\n  model_name: tiny-llama\n  dataset_path: /d\n  max_step: many\n  tpu: true\n  limit_all_gathers: 1\n"
     )
     with pytest.raises(SpecError) as raised:
-        load(text, file="j.yaml")
+        load_spec(text, file="j.yaml")
     assert [(problem.line, problem.title.partition(":")[0]) for problem in raised.value.problems] == [
         (5, "`train.max_steps` must be a whole number, not `many`"),
         (6, "`tpu` cannot be had here"),
     ]
-    loaded = load(text.replace("many", "5").replace("true", "false"), file="j.yaml")
+    loaded = load_spec(text.replace("many", "5").replace("true", "false"), file="j.yaml")
     assert loaded.spec.train
     assert (loaded.spec.train.model, loaded.spec.train.max_steps) == ("tiny-llama", 5)
     (note,) = loaded.notes
@@ -339,13 +339,13 @@ train:
 
 
 def test_a_whole_spec_in_the_samples_words():
-    assert set(parse(LLAMA_2)[0]["train"]) == set(EKS) - {"dataset_path"}
-    loaded = load(LLAMA_2, file="job.yaml")
+    assert set(parse_yaml(LLAMA_2)[0]["train"]) == set(EKS) - {"dataset_path"}
+    loaded = load_spec(LLAMA_2, file="job.yaml")
     train = loaded.spec.train
     assert train
-    shape = shape_of(train)
+    shape = get_shape(train)
     assert shape
-    assert parameter_count(shape) == 6889410560
+    assert count_parameters(shape) == 6889410560
     assert (train.data, train.data_config, train.resume, train.weight_decay) == ("allenai/c4", "en", "auto", 0.2)
     assert (train.micro_batch_size, train.eval_batch_size, train.eval_every) == (2, 4, 500)
     assert from_argv(to_argv(train)) == train
@@ -362,13 +362,17 @@ def test_a_whole_spec_in_the_samples_words():
         ("beta2: 0.95", "beta2: high", "43:10 `train.betas.1` must be a number, not `high`"),
         ("bf16: 1", "bf16: 7", "27:9 `bf16` cannot be had here: `7` is neither true nor false"),
         ("llama_v2", "mixtral", "12:15 `model_type` cannot be had here: there are no mixtures of experts here"),
-        ("attn_pdrop: 0", "attn_pdrop: 0.1", f"18:15 `attn_pdrop` cannot be had here: {ALIASES['attn_pdrop'].meaning}"),
+        (
+            "attn_pdrop: 0",
+            "attn_pdrop: 0.1",
+            f"18:15 `attn_pdrop` cannot be had here: {SCRIPT_ARGUMENTS['attn_pdrop'].meaning}",
+        ),
         ("freq: 1000", "freq: often", "48:20 `train.checkpoint_every` must be a whole number, not `often`"),
     ],
 )
 def test_a_slip_in_a_spec_is_told_once_with_its_place(right, wrong, said):
     with pytest.raises(SpecError) as raised:
-        load(LLAMA_2.replace(right, wrong), file="job.yaml")
+        load_spec(LLAMA_2.replace(right, wrong), file="job.yaml")
     (problem,) = raised.value.problems
     hint = f" ({problem.hint})" if problem.hint else ""
     assert f"{problem.line}:{problem.column} {problem.title}{hint}" == said
@@ -388,8 +392,8 @@ def test_what_launchers_say_of_a_rank_is_no_argument():
 def test_spawning_is_for_a_job_without_a_launcher():
     text = "name: j\nimage: i\nlauncher: {}\ntrain:\n  model: tiny-llama\n  data: d\n  max_steps: 1\n  spawn: 2\n"
     with pytest.raises(SpecError) as raised:
-        load(text.format("torchrun"), file="j.yaml")
+        load_spec(text.format("torchrun"), file="j.yaml")
     (problem,) = raised.value.problems
     assert (problem.line, problem.path) == (8, "train.spawn")
     assert problem.hint == "use `launcher: python`, or `processes_per_node` instead of `spawn`"
-    assert load(text.format("python"), file="j.yaml").spec.train
+    assert load_spec(text.format("python"), file="j.yaml").spec.train

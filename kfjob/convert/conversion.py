@@ -20,7 +20,7 @@ class Note:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Imported:
+class Conversion:
     """A spec as plain data, not yet checked."""
 
     spec: dict[str, Any]

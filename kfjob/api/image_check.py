@@ -13,14 +13,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kfjob.api.images.required_images import RequiredImage, find_required_images
 from kfjob.api.place import Notice, Place, cluster_of
+from kfjob.api.preflight.needed import NeededImage, needed_images
 from kfjob.errors import Forbidden, KfjobError, NotFound, Refused, UsageError
 from kfjob.image.references import ImageRef, parse
 from kfjob.spec import names
 
 if TYPE_CHECKING:
-    from kfjob.api.images.pull_secrets import PullSecret
+    from kfjob.api.pull_secrets import PullSecret
     from kfjob.image.facts import ImageFacts
     from kfjob.image.registry.client import Registry
     from kfjob.image.registry.secrets import LoginSource
@@ -95,7 +95,7 @@ class Inspected:
 class Answer:
     """What is known of one image that a job needs."""
 
-    needed: RequiredImage
+    needed: NeededImage
     found: Inspected | None = None
     error: KfjobError | None = None
     is_certain: bool = False  # the error: no node could pull it
@@ -108,10 +108,10 @@ class Answer:
         return f"it is there for {', '.join(self.found.facts.platforms)}, and the nodes are {', '.join(wanted)}"
 
 
-def ask(wanted: Sequence[RequiredImage], inspector: ImageInspector, secrets: Mapping[str, PullSecret]) -> list[Answer]:
+def ask(wanted: Sequence[NeededImage], inspector: ImageInspector, secrets: Mapping[str, PullSecret]) -> list[Answer]:
     """About every image, some at a time; an error is an answer."""
 
-    def one(needed: RequiredImage) -> Answer:
+    def one(needed: NeededImage) -> Answer:
         known = [secrets[name] for name in needed.secrets if name in secrets]
         try:
             parse(needed.image)
@@ -154,7 +154,7 @@ def check_images(
     """
     if at.name != "kubernetes" or not at.settings.image_check:
         return
-    wanted = find_required_images(objects, architecture=nodes)
+    wanted = needed_images(objects, architecture=nodes)
     asked = inspector or ImageInspector(profile=at.settings.aws_profile)
     namespace = str(objects[0]["metadata"].get("namespace") or at.namespace)
     answers = ask(wanted, asked, secrets_of(at, wanted, namespace))
@@ -170,25 +170,25 @@ def check_images(
     _check_architectures(answers, lambda: cluster_of(at).architectures())
 
 
-def useless(secret: str, needed: RequiredImage) -> str:
+def useless(secret: str, needed: NeededImage) -> str:
     """What is said of a pull secret that the registry did not take."""
     return f"warning: pull secret `{secret}` does not open `{needed.image}`: it was looked at with your own login"
 
 
-def secrets_of(at: Place, wanted: Iterable[RequiredImage], namespace: str) -> Mapping[str, PullSecret]:
+def secrets_of(at: Place, wanted: Iterable[NeededImage], namespace: str) -> Mapping[str, PullSecret]:
     """Those that the pods name and that may be read; not the one that kfjob keeps, which is renewed after this."""
     said = {secret for needed in wanted for secret in needed.secrets if not secret.startswith(names.PULL_SECRET_PREFIX)}
     if not said:
         return {}
-    from kfjob.api.images.pull_secrets import read
+    from kfjob.api.pull_secrets import read
 
     return read(cluster_of(at).inventory(namespace), said)
 
 
-def _named(err: KfjobError, needed: RequiredImage) -> KfjobError:
+def _named(err: KfjobError, needed: NeededImage) -> KfjobError:
     """The error with the container whose image it is, if that is not the training container."""
     if needed.container:
-        err.where = err.where or needed.container
+        err.location = err.location or needed.container
     return err
 
 

@@ -48,7 +48,7 @@ def coded(image: str, code: Code, at: Place, *, notice: Notice, dry_run: bool = 
     """
     if at.name != "kubernetes":
         raise UsageError("code goes onto an image, and jobs on this machine have none", hint="leave `--code` out")
-    from kfjob.api.images.push_code import push_code
+    from kfjob.api.push_code import push_code
 
     with code.shown() as progress:
         pushed = push_code(

@@ -160,7 +160,7 @@ def _wanted(spec: ImageSpec) -> engines.Wanted:
         raise NotFound(f"there is no Dockerfile at `{dockerfile}`", hint=hint)
     for name, file in spec.secrets.items():
         if not Path(file).expanduser().is_file():
-            raise NotFound(f"the file of secret `{name}` is not there", where=file)
+            raise NotFound(f"the file of secret `{name}` is not there", location=file)
     return engines.Wanted(
         context=folder,
         dockerfile=dockerfile,

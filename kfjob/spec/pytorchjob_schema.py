@@ -13,9 +13,9 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from kfjob.spec.fields import fault
+from kfjob.spec.fields import field_error
 
-POD = "spec.pytorchReplicaSpecs.Worker.template.spec"
+POD_PATH = "spec.pytorchReplicaSpecs.Worker.template.spec"
 
 _TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "object": ((dict,), "a mapping"),
@@ -26,8 +26,8 @@ _TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "boolean": ((bool,), "true or false"),
 }
 _BITS = {"int32": 31, "int64": 63}
-UNKNOWN = "is not known to Kubernetes"
-Fault = tuple[tuple[str | int, ...], str]
+UNKNOWN_FIELD = "is not known to Kubernetes"
+SchemaProblem = tuple[tuple[str | int, ...], str]
 
 
 @cache
@@ -36,16 +36,16 @@ def _schema() -> dict[str, Any]:
     return loaded
 
 
-def check(where: str, value: Any, path: str) -> None:
+def check_value(where: str, value: Any, path: str) -> None:
     """Raise the first fault of `value`, which will stand at `where` in the object and stands at `path` in the spec."""
     if not value:
         return
-    for inner, message in faults(value, where):
+    for inner, message in find_problems(value, where):
         full = ".".join([path, *map(str, inner)])
-        raise fault("kubernetes", f"`{full}` {message}", path=full)
+        raise field_error("kubernetes", f"`{full}` {message}", path=full)
 
 
-def faults(value: Any, where: str = "spec") -> Iterator[Fault]:
+def find_problems(value: Any, where: str = "spec") -> Iterator[SchemaProblem]:
     """Every fault of a value that stands at `where` in a PyTorchJob: its path from there, and what is wrong."""
     return _faults(value, _at(where.split(".")), ())
 
@@ -54,7 +54,7 @@ _TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
 _OVERRIDABLE = {"type": "object", "properties": {"labels": _TEXTS, "annotations": _TEXTS}}
 
 
-def override_faults(value: dict[str, Any]) -> Iterator[Fault]:
+def find_override_problems(value: dict[str, Any]) -> Iterator[SchemaProblem]:
     """Faults of what will be merged into a PyTorchJob: nothing is missing from it, and null removes."""
     whole = {"type": "object", "properties": {"metadata": _OVERRIDABLE, "spec": _at(["spec"])}}
     found = _faults(value, whole, ())
@@ -85,7 +85,7 @@ def _resolved(node: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _faults(value: Any, node: dict[str, Any], path: tuple[str | int, ...]) -> Iterator[Fault]:
+def _faults(value: Any, node: dict[str, Any], path: tuple[str | int, ...]) -> Iterator[SchemaProblem]:
     node = _resolved(node)
     if message := _scalar_fault(value, node):
         yield path, message
@@ -113,7 +113,7 @@ def _scalar_fault(value: Any, node: dict[str, Any]) -> str | None:
     return None
 
 
-def _mapping_faults(value: dict[Any, Any], node: dict[str, Any], path: tuple[str | int, ...]) -> Iterator[Fault]:
+def _mapping_faults(value: dict[Any, Any], node: dict[str, Any], path: tuple[str | int, ...]) -> Iterator[SchemaProblem]:
     known = node.get("properties")
     for name in node.get("required", ()):
         if name not in value:
@@ -123,12 +123,12 @@ def _mapping_faults(value: dict[Any, Any], node: dict[str, Any], path: tuple[str
             yield path, f"has a key that is not text: `{name}`"
         elif known is not None and name not in known:
             near = difflib.get_close_matches(name, known, n=1)
-            yield (*path, name), UNKNOWN + (f", did you mean `{near[0]}`?" if near else "")
+            yield (*path, name), UNKNOWN_FIELD + (f", did you mean `{near[0]}`?" if near else "")
         else:
             yield from _faults(inner, known[name] if known else node.get("additionalProperties", {}), (*path, name))
 
 
-def _twice(items: Any, keys: list[str] | None, path: tuple[str | int, ...]) -> Iterator[Fault]:
+def _twice(items: Any, keys: list[str] | None, path: tuple[str | int, ...]) -> Iterator[SchemaProblem]:
     seen = set()
     for index, item in enumerate(items if keys else ()):
         if isinstance(item, dict):

@@ -28,7 +28,7 @@ _TLS_KEYS = {"etcd": ("cacert", "cert", "key"), "etcd-v2": ("ca_cert", "ssl_cert
 """What torch calls the files (etcd_rendezvous.py `_create_etcd_client`, etcd_rendezvous_backend.py likewise)."""
 
 
-def plan_rendezvous(spec: JobSpec, context: Context, decisions: Decisions) -> RendezvousPlan:
+def rendezvous(spec: JobSpec, context: Context, decisions: Decisions) -> RendezvousPlan:
     """The rendezvous as every agent is told of it."""
     wanted = spec.rendezvous
     backend = wanted.backend if spec.is_dynamic else "static"

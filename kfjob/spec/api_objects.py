@@ -1,0 +1,59 @@
+"""Kubernetes objects that kfjob writes and reads: API groups, kinds, resources, and the keys of labels and annotations.
+
+Sources: training operator v1.9.3 (pkg/apis/kubeflow.org/v1), Kueue v0.14 (pkg/controller/constants, apis/kueue/v1beta1).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kfjob.common_types import JsonMapping
+from kfjob.events import TRAINING_CONTAINER
+
+PYTORCHJOB_GROUP = "kubeflow.org"
+PYTORCHJOB_API_VERSION = f"{PYTORCHJOB_GROUP}/v1"
+PYTORCHJOB = "PyTorchJob"
+PYTORCHJOBS = "pytorchjobs"
+
+LABEL_JOB_NAME = "training.kubeflow.org/job-name"
+LABEL_REPLICA_TYPE = "training.kubeflow.org/replica-type"
+LABEL_REPLICA_INDEX = "training.kubeflow.org/replica-index"
+
+FIELD_MANAGER = "kfjob"
+LABEL_APP_NAME = "app.kubernetes.io/name"
+LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
+LABEL_LAUNCH = "kfjob.dev/launch"
+LABEL_SPEC_HASH = "kfjob.dev/spec-hash"
+LABEL_PROJECT = "kfjob.dev/project"
+LABEL_EXPERIMENT = "kfjob.dev/experiment"
+ANNOTATION_SPEC = "kfjob.dev/spec"
+ANNOTATION_SPEC_VERSION = "kfjob.dev/spec-version"
+ANNOTATION_MANIFEST = "kfjob.dev/manifest"
+ANNOTATION_ACCELERATE = "kfjob.dev/accelerate"
+"""The keys of an Accelerate config that no field of a spec holds, as JSON."""
+ANNOTATION_SECRET_TIME = "kfjob.dev/made"  # noqa: S105 - a key
+"""When kfjob wrote the login into a pull secret."""
+
+KUEUE_API_VERSION = "kueue.x-k8s.io/v1beta1"
+KUEUE_WORKLOADS = "workloads"
+"""The resource that holds the state of one queued job."""
+KUEUE_LOCAL_QUEUES = "localqueues"
+LABEL_KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
+LABEL_KUEUE_PRIORITY = "kueue.x-k8s.io/priority-class"
+LABEL_KUEUE_JOB_UID = "kueue.x-k8s.io/job-uid"
+"""Kueue writes this label on the Workload of a job."""
+
+SCHEDULING_API_VERSION = "scheduling.k8s.io/v1"
+"""The API version of PriorityClass."""
+GANG_SCHEDULERS = ("volcano", "scheduler-plugins")
+"""Values of the operator's option `--gang-scheduler-name`."""
+
+ANNOTATION_HYPERPOD_AUTO_RESUME = "sagemaker.amazonaws.com/enable-job-auto-resume"
+ANNOTATION_HYPERPOD_RETRIES = "sagemaker.amazonaws.com/job-max-retry-count"
+LABEL_HYPERPOD_HEALTH = "sagemaker.amazonaws.com/node-health-status"
+LABEL_ISTIO_INJECT = "sidecar.istio.io/inject"
+
+
+def find_training_container(pod_spec: JsonMapping) -> dict[str, Any]:
+    """Return the container that the operator and kfjob treat as the training container; {} if the pod has none."""
+    return next((c for c in pod_spec.get("containers") or () if c.get("name") == TRAINING_CONTAINER), {})
