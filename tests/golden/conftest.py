@@ -1,4 +1,12 @@
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
+
+from tests.unit.api.conftest import fake, kfjob
+from tests.unit.conftest import here
+
+__all__ = ["fake", "here", "kfjob"]
 
 
 def pytest_addoption(parser):
@@ -10,3 +18,17 @@ def pytest_addoption(parser):
 @pytest.fixture
 def update_goldens(request) -> bool:
     return bool(request.config.getoption("--update-goldens"))
+
+
+@pytest.fixture
+def check_golden(request) -> Callable[[Path, str], None]:
+    """Compare a text with its golden file, or write the file with `--update-goldens`."""
+
+    def check(golden: Path, text: str) -> None:
+        if request.getfixturevalue("update_goldens"):
+            golden.parent.mkdir(exist_ok=True)
+            golden.write_text(text, encoding="utf-8")
+        assert golden.exists(), f"{golden.name} is missing: `pytest tests/golden --update-goldens` writes it"
+        assert text == golden.read_text(encoding="utf-8"), "`pytest tests/golden --update-goldens` writes the new text"
+
+    return check
