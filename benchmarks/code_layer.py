@@ -19,7 +19,7 @@ from pathlib import Path
 import yaml
 
 from kfjob import attach
-from kfjob.api.config import Settings
+from kfjob.api.settings import Settings
 from kfjob.errors import KfjobError
 from tests.cluster.facts import Space
 from tests.cluster.facts import space as make_space

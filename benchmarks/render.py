@@ -19,7 +19,7 @@ from pathlib import Path
 
 import yaml
 
-from kfjob.api.render import as_text, resolve_at
+from kfjob.api.specs.render import as_text, resolve_at
 from kfjob.compile.pytorchjob import manifests
 from kfjob.plan import Context
 from kfjob.spec.job import JobSpec

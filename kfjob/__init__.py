@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kfjob.api.attach import attach as attach
-    from kfjob.api.push_image import push_image as push_image
+    from kfjob.api.images.push_image import push_image as push_image
     from kfjob.api.run import Run as Run
     from kfjob.api.run import submit as submit
     from kfjob.errors import KfjobError as KfjobError
@@ -45,7 +45,7 @@ _HOME = {
     "TrainSpec": "kfjob.spec.train",
     "Volume": "kfjob.spec.job",
     "attach": "kfjob.api.attach",
-    "push_image": "kfjob.api.push_image",
+    "push_image": "kfjob.api.images.push_image",
     "submit": "kfjob.api.run",
 }
 

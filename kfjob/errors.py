@@ -9,7 +9,7 @@
     ├── Unreachable                     5    no answer from the cluster in time, or none configured
     ├── Refused                         1    the cluster (API server, webhook, operator) would not take it
     ├── BackendError                    1    a backend failed in a way no other class names
-    ├── Unanswered                      1    the question is valid, the evidence is not there
+    ├── NoEvidence                      1    the question is valid, the evidence is not there
     ├── JobFailed                       100  the job ran and failed
     ├── JobUnfinished                   101  the job has not ended
     ├── JobStopped                      103  the job was stopped before it ended

@@ -7,6 +7,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
+from kfjob.compile.merge import items_by_name
 from kfjob.convert.pod import is_shared_memory
 from kfjob.spec import api_objects
 from kfjob.spec.api_objects import find_training_container
@@ -47,7 +48,7 @@ def gaps(original: Any, made: Any, path: Path = ()) -> Iterator[Gap]:
         steps: dict[Any, tuple[Any, Any]] = {
             key: (original.get(key, MISSING), made.get(key, MISSING)) for key in dict.fromkeys([*original, *made])
         }
-    elif (old := _by_name(original)) is not None and (new := _by_name(made)) is not None:
+    elif (old := items_by_name(original)) is not None and (new := items_by_name(made)) is not None:
         steps = {Named(name): (old.get(name, MISSING), new.get(name, MISSING)) for name in dict.fromkeys([*old, *new])}
     else:
         if original != made and not (_is_empty(original) and _is_empty(made)):
@@ -78,13 +79,6 @@ def _item(items: list[Object], name: str) -> Object:
             return item
     items.append({"name": name})
     return items[-1]
-
-
-def _by_name(value: Any) -> dict[str, Any] | None:
-    if not isinstance(value, list) or not all(isinstance(item, dict) and isinstance(item.get("name"), str) for item in value):
-        return None
-    found = {item["name"]: item for item in value}
-    return found if len(found) == len(value) else None
 
 
 def _is_empty(value: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from kfjob.api.config import Settings
+from kfjob.api.settings import Settings
 from kfjob.backends.base import Backend
 from kfjob.errors import Unreachable
 
@@ -36,13 +36,13 @@ def new_launch_id() -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{tail}"
 
 
-def choose_backend(settings: Settings, *, notice: Callable[[str], None]) -> BackendName:
+def choose_backend(settings: Settings, *, notify: Callable[[str], None]) -> BackendName:
     """The one asked for, else kubernetes where a context exists, else this machine, and then `notice` is told."""
     if settings.backend == "local":
         return "local"
     if settings.backend == "kubernetes" or settings.context or find_kubeconfig_here():
         return "kubernetes"
-    notice("no kubeconfig was found: running on this machine (`--backend local` says so without this line)")
+    notify("no kubeconfig was found: running on this machine (`--backend local` says so without this line)")
     return "local"
 
 

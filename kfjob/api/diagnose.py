@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kfjob.api import logs
+from kfjob.api.logs import read as logs
 from kfjob.backends.base import LogRange
 from kfjob.errors import KfjobError
 from kfjob.events import Event, LogGap, LogLine, PodChanged, Tick

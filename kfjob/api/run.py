@@ -9,14 +9,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kfjob.api import archive, expectations, look, printer, recorded, remembered, watchdog
-from kfjob.api import follow as following
-from kfjob.api import stop as stopping
-from kfjob.api import wait as waiting
-from kfjob.api.config import Settings, settings_here
-from kfjob.api.place import Notice, Place, place, silent
+from kfjob.api import observe_config
+from kfjob.api import view as views
+from kfjob.api.lifecycle import archive, limits
+from kfjob.api.lifecycle import stop as stopping
+from kfjob.api.lifecycle import wait as waiting
+from kfjob.api.logs import event_poller
+from kfjob.api.logs import event_stream as following
+from kfjob.api.master import cache, discover
+from kfjob.api.settings import Settings, settings_here
+from kfjob.api.target import Target, find_target
 from kfjob.backends import folder
 from kfjob.backends.base import JobRef, LogRange
+from kfjob.common_types import Notify, ignore_notice
 from kfjob.errors import KfjobError, NotFound
 from kfjob.events import Event, JobPhase, JobSnapshot, KubernetesEvent, LogGap, LogLine, WorkloadStatus
 from kfjob.observe.config import ObserveConfig
@@ -25,7 +30,7 @@ from kfjob.observe.training import Training
 from kfjob.observe.view import JobView, fold, reduce
 
 if TYPE_CHECKING:  # specs and plans are pydantic's, which takes longer to import than a question takes to be answered
-    from kfjob.api.code import Code
+    from kfjob.api.images.code_layer import Code
     from kfjob.observe.diagnose.diagnosis import Diagnosis
     from kfjob.plan import JobPlan
     from kfjob.spec.job import JobSpec
@@ -39,7 +44,7 @@ STILL_FRESH = 0.5
 class Run:
     """One launch of one job. Every question is answered by a fresh look; the first one may use that of `attach`."""
 
-    place: Place
+    target: Target
     ref: JobRef
     config: ObserveConfig
     kept: archive.Archived | None = None  # the job is gone, this is what is left of it
@@ -60,9 +65,9 @@ class Run:
         """Where the logs are files on this machine; None on a cluster."""
         if self.kept:
             return self.kept.place
-        if self.place.name != "local":
+        if self.target.name != "local":
             return None
-        return folder.launch_folder(self.place.settings.state / "local", self.ref.namespace, self.name, self.launch)
+        return folder.launch_folder(self.target.settings.state / "local", self.ref.namespace, self.name, self.launch)
 
     def describe(self) -> dict[str, Any]:
         """Where the job is, for machines."""
@@ -86,11 +91,11 @@ class Run:
             looked, found = self._attached.pop()
             if time.monotonic() - looked < STILL_FRESH:
                 return found
-        return self.place.look(self.name)
+        return self.target.look(self.name)
 
     def view(self, *, recorded: bool = False) -> JobView:
         """All that can be known now from the job's state and its logs; with `recorded` from the cluster's events too."""
-        view = look.look(self._reader, self.ref, self.snapshot(), self.config, previous=self.kept is not None)
+        view = views.look(self._reader, self.ref, self.snapshot(), self.config, previous=self.kept is not None)
         with suppress(KfjobError):  # they only explain
             view = fold(view, self.events() if recorded else ())
         return view
@@ -101,17 +106,17 @@ class Run:
         What was confirmed a moment ago is told again while pods and containers are the same, unless it must be `fresh`.
 
         Raises:
-            Unanswered: there is no evidence.
+            NoEvidence: there is no evidence.
             WaitTimeout: there is none after `wait` seconds.
         """
         if self.kept:
-            return look.find_master(self.view, self.name, timeout=wait)
-        known = None if fresh else remembered.recall(self.place, self.name)
+            return views.find_master(self.view, self.name, timeout=wait)
+        known = None if fresh else cache.recall(self.target, self.name)
         if known and known.uid == self.ref.uid:
             return known.master
         seen: list[JobSnapshot] = []
-        answer = look.find_master(lambda: self._likely(seen), self.name, timeout=wait)
-        remembered.remember(self.place, seen[-1], answer, self.config)
+        answer = views.find_master(lambda: self._likely(seen), self.name, timeout=wait)
+        cache.remember(self.target, seen[-1], answer, self.config)
         return answer
 
     def masters(self, *, every: float = 2.0) -> Iterator[Master]:
@@ -136,7 +141,7 @@ class Run:
     def _likely(self, seen: list[JobSnapshot]) -> JobView:
         """As much of the view as tells who prints; the snapshot it began with is put into `seen`."""
         seen.append(self.snapshot())
-        return printer.find(self._reader, self.ref, seen[-1], self.config)
+        return discover.find(self._reader, self.ref, seen[-1], self.config)
 
     def progress(self) -> Training:
         """How far training is: step, loss, speed and the curve so far."""
@@ -177,12 +182,12 @@ class Run:
         from kfjob.observe.prefilter import sieve_for  # with what diagnosis looks for, which most commands do not need
 
         view = JobView(config=self.config)
-        backend, sieve = self.place.backend, sieve_for(self.config, diagnosis=True)
-        with recorded.joined(following.events(backend, self.ref, sieve=sieve), backend, self.ref) as events:
+        backend, sieve = self.target.backend, sieve_for(self.config, diagnosis=True)
+        with event_poller.joined(following.events(backend, self.ref, sieve=sieve), backend, self.ref) as events:
             for event in events:
                 view = reduce(view, event)
                 yield view, event
-                watchdog.enforce(self.place, self.name, view)
+                limits.enforce(self.target, self.name, view)
 
     def wait(self, *, timeout: float | None = None) -> JobPhase:
         """Wait for the end; how it ended.
@@ -193,24 +198,24 @@ class Run:
         """
         if self.kept:
             return self.kept.snapshot().job.phase
-        return waiting.wait(self.place, self.ref, self.config, timeout=timeout)
+        return waiting.wait(self.target, self.ref, self.config, timeout=timeout)
 
     def stop(self, *, timeout: float = stopping.STOP_TIMEOUT) -> Path | None:
         """End the job and free its name; the folder of its archive."""
-        return stopping.stop(self.place, self.name, timeout=timeout)
+        return stopping.stop(self.target, self.name, timeout=timeout)
 
     def relaunch(self, *, timeout: float = stopping.STOP_TIMEOUT, code: str | Path | None = None) -> Run:
         """Stop the job and submit what is recorded of it again, with the folder `code` put onto its image if one is named."""
-        from kfjob.api import relaunch as relaunching
-        from kfjob.api.code import Code
+        from kfjob.api.images.code_layer import Code
+        from kfjob.api.lifecycle import relaunch as relaunching
 
         put = Code(folder=Path(code)) if code else None
-        ref, config = relaunching.relaunch(self.place, self.name, timeout=timeout, code=put)
-        return Run(self.place, ref, config)
+        ref, config = relaunching.relaunch(self.target, self.name, timeout=timeout, code=put)
+        return Run(self.target, ref, config)
 
     @property
     def _reader(self) -> archive.Reader:
-        return self.kept or self.place.backend
+        return self.kept or self.target.backend
 
 
 def submit(
@@ -222,9 +227,9 @@ def submit(
     settings: Settings | None = None,
     strict: bool = False,
     code: str | Path | None = None,
-    notice: Notice = silent,
+    notify: Notify = ignore_notice,
 ) -> Run:
-    """Start a job; `spec` is a JobSpec or the file of one. `notice` is told what lint warns of; with `strict` it is an error.
+    """Start a job; `spec` is a JobSpec or the file of one. `notify` is told what lint warns of; with `strict` it is an error.
 
     `code` is a folder that is put onto the spec's image; the job runs the image that comes of it.
 
@@ -232,51 +237,51 @@ def submit(
         SpecError: every problem of the spec.
         AlreadyExists: a job of this name is there; nothing was changed.
     """
-    from kfjob.api.code import Code
+    from kfjob.api.images.code_layer import Code
     from kfjob.spec.job import JobSpec
     from kfjob.spec.source import LoadedSpec, Positions
 
     where = settings or settings_here(backend=backend, context=context, namespace=namespace)
     loaded = LoadedSpec(spec, Positions()) if isinstance(spec, JobSpec) else _read(Path(spec))
     put = Code(folder=Path(code)) if code else None
-    return submit_loaded(loaded, settings=replace(where, strict=where.strict or strict), code=put, notice=notice)
+    return submit_loaded(loaded, settings=replace(where, strict=where.strict or strict), code=put, notify=notify)
 
 
-def submit_loaded(loaded: LoadedSpec, *, settings: Settings, code: Code | None = None, notice: Notice = silent) -> Run:
+def submit_loaded(loaded: LoadedSpec, *, settings: Settings, code: Code | None = None, notify: Notify = ignore_notice) -> Run:
     """`submit` for a spec that was read from a text, so that problems can be put to their place in it."""
-    at, plan = _plan(loaded, settings, notice)
+    target, plan = _plan(loaded, settings, notify)
     if code:
-        from kfjob.api.code import with_code
+        from kfjob.api.images.code_layer import with_code
         from kfjob.spec.source import LoadedSpec
 
-        spec = with_code(loaded.spec, plan, code, at, notice=notice)
-        at, plan = _plan(LoadedSpec(spec, loaded.positions), settings, silent)
-    from kfjob.api import pull_secret
-    from kfjob.api.image_check import check_image
+        spec = with_code(loaded.spec, plan, code, target, notify=notify)
+        target, plan = _plan(LoadedSpec(spec, loaded.positions), settings, ignore_notice)
+    from kfjob.api.images import own_pull_secret
+    from kfjob.api.images.check import check_image
 
-    check_image(at, plan, notice=notice)
-    pull_secret.keep(at, plan)
-    return Run(at, at.backend.submit(plan), expectations.of_plan(plan))
+    check_image(target, plan, notify=notify)
+    own_pull_secret.keep(target, plan)
+    return Run(target, target.backend.submit(plan), observe_config.of_plan(plan))
 
 
-def apply_loaded(loaded: LoadedSpec, *, settings: Settings, notice: Notice = silent) -> Run:
+def apply_loaded(loaded: LoadedSpec, *, settings: Settings, notify: Notify = ignore_notice) -> Run:
     """Change the live job to what the spec says, where that is possible in place. The launch stays the same.
 
     Raises:
         NotFound: there is no such job.
         Refused: the change needs a relaunch.
     """
-    at, plan = _plan(loaded, settings, notice)
-    live = at.get(plan.name)
-    plan = _resolved(at, loaded, launch=live.launch)
-    return Run(at, at.backend.apply(plan), expectations.of_plan(plan))
+    target, plan = _plan(loaded, settings, notify)
+    live = target.get(plan.name)
+    plan = _resolved(target, loaded, launch=live.launch)
+    return Run(target, target.backend.apply(plan), observe_config.of_plan(plan))
 
 
 def from_folder(path: Path, *, settings: Settings) -> Run:
     """A Run over a folder of saved logs: what it can answer, it answers; there is nothing to stop or to wait for."""
-    kept, at = archive.Archived(path), Place(settings, "local", "default")
+    kept, target = archive.Archived(path), Target(settings, "local", "default")
     snapshot = kept.snapshot()
-    return Run(at, stopping.ref_of(at, snapshot), expectations.of_snapshot(snapshot), kept)
+    return Run(target, stopping.ref_of(target, snapshot), observe_config.of_snapshot(snapshot), kept)
 
 
 def _read(file: Path) -> LoadedSpec:
@@ -288,16 +293,16 @@ def _read(file: Path) -> LoadedSpec:
         raise NotFound(f"spec `{file}` cannot be read", cause=str(err)) from err
 
 
-def _plan(loaded: LoadedSpec, settings: Settings, notice: Notice) -> tuple[Place, JobPlan]:
-    from kfjob.api.lint import linted
+def _plan(loaded: LoadedSpec, settings: Settings, notify: Notify) -> tuple[Target, JobPlan]:
+    from kfjob.api.planning import linted
 
-    at = place(settings, notice=notice)
-    plan = _resolved(at, loaded)
-    return replace(at, namespace=plan.namespace), linted(loaded, plan, settings=settings, notice=notice)
+    target = find_target(settings, notify=notify)
+    plan = _resolved(target, loaded)
+    return replace(target, namespace=plan.namespace), linted(loaded, plan, settings=settings, notify=notify)
 
 
-def _resolved(at: Place, loaded: LoadedSpec, *, launch: str | None = None) -> JobPlan:
+def _resolved(target: Target, loaded: LoadedSpec, *, launch: str | None = None) -> JobPlan:
     from kfjob.api.context import plan_context
-    from kfjob.api.render import resolve_at
+    from kfjob.api.specs.render import resolve_at
 
-    return resolve_at(loaded.spec, loaded.positions, plan_context(at.settings, at.name, launch=launch))
+    return resolve_at(loaded.spec, loaded.positions, plan_context(target.settings, target.name, launch=launch))

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kfjob.cli.options import notice
+from kfjob.cli.options import notify
 from kfjob.errors import UsageError
 
 if TYPE_CHECKING:
-    from kfjob.api.code import Code
-    from kfjob.api.config import Settings
+    from kfjob.api.images.code_layer import Code
+    from kfjob.api.settings import Settings
     from kfjob.compile.images import ImageChange
 
 Command = Callable[..., Any]
@@ -52,7 +52,7 @@ def built(image: str | None, build: Build, settings: Settings, *, dry_run: bool,
 
     A dry run does nothing of that: the image then has a digest only if the registry has it already.
     """
-    from kfjob.api.push_image import foreseen
+    from kfjob.api.images.push_image import foreseen
     from kfjob.cli.push_image import build_and_push, image_spec
     from kfjob.image.references import parse
 
@@ -66,8 +66,8 @@ def built(image: str | None, build: Build, settings: Settings, *, dry_run: bool,
     }
     if not dry_run:
         return str(build_and_push(image_spec(said)).ref)
-    ref = foreseen(image_spec(said), notice)
-    notice(f"image: {'the registry has' if ref.digest else 'would build and push'} `{ref}`")
+    ref = foreseen(image_spec(said), notify)
+    notify(f"image: {'the registry has' if ref.digest else 'would build and push'} `{ref}`")
     if code and not ref.digest:
         title = "what `--code` makes of an image that is not built yet cannot be known"
         raise UsageError(title, hint="leave `--code` out of the dry run")
@@ -83,9 +83,9 @@ def image_change(build: Build | None, code: Code | None, settings: Settings, *, 
         made = built(image, build, settings, dry_run=dry_run, code=code) if build else image
         if not code:
             return made
-        from kfjob.api.code import coded
-        from kfjob.api.place import place
+        from kfjob.api.images.code_layer import coded
+        from kfjob.api.target import find_target
 
-        return coded(made, code, place(settings, notice=notice), notice=notice, dry_run=dry_run)
+        return coded(made, code, find_target(settings, notify=notify), notify=notify, dry_run=dry_run)
 
     return change

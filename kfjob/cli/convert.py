@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kfjob.cli.options import Source, notice, output, read_spec, read_text, spec
+from kfjob.cli.options import Source, notify, output, read_spec, read_text, spec
 
 if TYPE_CHECKING:
     from kfjob.convert.conversion import Conversion
@@ -31,7 +31,7 @@ def import_spec() -> None:
 @output("yaml", "json")
 def import_pytorchjob(*, file: str, output: str) -> None:
     """Of the manifest of a PyTorchJob: FILE, or - for standard input (`kubectl get pytorchjob JOB -o yaml`)."""
-    from kfjob.api.imports import import_pytorchjob as imported
+    from kfjob.api.specs.imports import import_pytorchjob as imported
 
     _print(imported(read_text(file, "manifest"), file=file), output)
 
@@ -44,7 +44,7 @@ def import_pytorchjob(*, file: str, output: str) -> None:
 @output("yaml", "json")
 def import_accelerate(*, file: str, program: tuple[str, ...], name: str | None, image: str | None, output: str) -> None:
     """Of an Accelerate config FILE, and the PROGRAM with its arguments that it is for. Our own options come first."""
-    from kfjob.api.imports import checked
+    from kfjob.api.specs.imports import checked
     from kfjob.convert.accelerate import from_accelerate
     from kfjob.spec.source import parse_yaml
 
@@ -59,7 +59,7 @@ def import_accelerate(*, file: str, program: tuple[str, ...], name: str | None, 
 @output("yaml", "json")
 def import_torchrun(*, words: tuple[str, ...], name: str | None, image: str | None, output: str) -> None:
     """Of a torchrun command line, in quotes or not; variables may stand before it. Our own options come first."""
-    from kfjob.api.imports import checked
+    from kfjob.api.specs.imports import checked
     from kfjob.convert.torchrun import from_torchrun
 
     _print(checked(from_torchrun(words[0] if len(words) == 1 else words, name=name), image=image), output)
@@ -75,7 +75,7 @@ def export_spec() -> None:
 @output("yaml", "json")
 def export_accelerate(*, source: Source, output: str) -> None:
     """An Accelerate config, as `accelerate launch --config_file` reads it."""
-    from kfjob.api.exports import accelerate
+    from kfjob.api.specs.exports import accelerate
 
     sys.stdout.write(_text(accelerate(read_spec(source)), output))
 
@@ -87,7 +87,7 @@ def _print(found: Conversion, form: str) -> None:
         return
     sys.stdout.write(_LANGUAGE_SERVER + _text(found.spec, form))
     for note in found.notes:
-        notice(str(note))
+        notify(str(note))
 
 
 def _text(data: object, form: str) -> str:

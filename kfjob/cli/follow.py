@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kfjob.cli.options import Settings, notice, output, where
+from kfjob.cli.options import Settings, notify, output, where
 
 if TYPE_CHECKING:
     from kfjob.api.run import Run
@@ -26,7 +26,7 @@ def watch(*, job: str, output: str, settings: Settings) -> int:
     """Follow a job: progress, pods, and what happens to it. Ctrl-C detaches, the job goes on."""
     from kfjob.api.attach import attach
 
-    return follow(attach(job, settings=settings, notice=notice), output)
+    return follow(attach(job, settings=settings, notify=notify), output)
 
 
 @click.command()
@@ -40,7 +40,7 @@ def wait(*, job: str, timeout: float | None, settings: Settings) -> int:
     """
     from kfjob.api.attach import attach
 
-    run = attach(job, settings=settings, notice=notice)
+    run = attach(job, settings=settings, notify=notify)
     phase = run.wait(timeout=timeout)
     click.echo(phase)
     if phase == "Failed":

@@ -28,7 +28,7 @@ from kfjob.errors import UsageError
 @click.option("-y", "--yes", is_flag=True, help="Ask nothing: what no flag says is left at its default.")
 def init(*, file: str, force: bool, yes: bool, **flags: Any) -> None:
     """Write a first spec to FILE (job.yaml), and the schema for editors beside it. Asks for what no flag says."""
-    from kfjob.api.init import Answers, write
+    from kfjob.api.specs.init import Answers, write
 
     said = {name: value for name, value in flags.items() if value is not None}
     if not yes and sys.stdin.isatty():

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kfjob.cli.options import Settings, code, notice, where
+from kfjob.cli.options import Settings, code, notify, where
 
 if TYPE_CHECKING:
-    from kfjob.api.code import Code
+    from kfjob.api.images.code_layer import Code
 
 
 @click.command()
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 @where
 def stop(*, job: str, timeout: float, no_archive: bool, settings: Settings) -> None:
     """End a job and free its name; one that has ended is removed too. Its logs are archived first."""
-    from kfjob.api.place import place_of
-    from kfjob.api.stop import stop as end
+    from kfjob.api.lifecycle.stop import stop as end
+    from kfjob.api.target import find_job_target
 
-    kept = end(place_of(job, settings, notice=notice), job, timeout=timeout, archive_logs=not no_archive)
+    kept = end(find_job_target(job, settings, notify=notify), job, timeout=timeout, archive_logs=not no_archive)
     click.echo(job)
     click.echo(f"stopped `{job}`" + (f", its logs are in {kept}" if kept else ""), err=True)
 
@@ -35,13 +35,13 @@ def stop(*, job: str, timeout: float, no_archive: bool, settings: Settings) -> N
 @code
 def relaunch(*, job: str, follow: bool, timeout: float, code: Code | None, settings: Settings) -> int:
     """Stop a job and submit what is recorded of it again, with a new launch id and the same checkpoint folder."""
-    from kfjob.api.place import place_of
-    from kfjob.api.relaunch import relaunch as again
+    from kfjob.api.lifecycle.relaunch import relaunch as again
     from kfjob.api.run import Run
+    from kfjob.api.target import find_job_target
     from kfjob.cli import follow as following
 
-    at = place_of(job, settings, notice=notice)
-    run = Run(at, *again(at, job, timeout=timeout, code=code, notice=notice))
+    target = find_job_target(job, settings, notify=notify)
+    run = Run(target, *again(target, job, timeout=timeout, code=code, notify=notify))
     click.echo(run.name)
     click.echo(f"relaunched `{run.name}` (launch {run.launch})", err=True)
     return following.follow(run, "auto") if follow else 0

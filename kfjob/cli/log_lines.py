@@ -15,7 +15,7 @@ import click
 from kfjob.events import LogGap
 
 if TYPE_CHECKING:
-    from kfjob.api.logs import Line
+    from kfjob.api.logs.read import Line
     from kfjob.events import LogLine
 
 SECOND = 1_000_000_000
@@ -53,14 +53,14 @@ class Form:
 class LogWriter:
     """Writes lines to a stream; word of lost lines goes to `notice`, so that what is written is what was printed."""
 
-    def __init__(self, form: Form, pods: Sequence[str], out: TextIO, notice: Callable[[str], None]) -> None:
+    def __init__(self, form: Form, pods: Sequence[str], out: TextIO, notify: Callable[[str], None]) -> None:
         """`pods` that lines may come from; where there is more than one, lines begin with theirs."""
         self._form = form
         self._several = len(set(pods)) > 1
         self._width = max(map(len, pods), default=0)
         self._prefixes: dict[str, str] = {}
         self._out = out
-        self._notice = notice
+        self._notice = notify
         self._timed = form.timed
 
     def write(self, lines: Iterable[Line], *, live: bool) -> None:

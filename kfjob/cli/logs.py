@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kfjob.cli.log_lines import Form, LogWriter
-from kfjob.cli.options import Settings, from_option, notice, output, where
+from kfjob.cli.options import Settings, from_option, notify, output, where
 from kfjob.cli.params import PATTERN, SINCE
 from kfjob.events import TRAINING_CONTAINER
 
 if TYPE_CHECKING:
-    from kfjob.api.choice import Choice
-    from kfjob.api.logs import Line
+    from kfjob.api.logs.read import Line
+    from kfjob.api.logs.selection import PodSelection
     from kfjob.api.run import Run
     from kfjob.backends.base import LogRange
 
@@ -59,12 +59,12 @@ def logs(*, job: str | None, folder: str | None, settings: Settings, **said: Any
     `--pod`, `--node` and `--rank` together mean the pods that any of them names. With `-f` it goes on across restarts of
     containers and pods, and for the pod that prints progress across hand-overs.
     """
-    from kfjob.api.choice import Choice, ranks
+    from kfjob.api.logs.selection import PodSelection, ranks
     from kfjob.backends.base import LogRange
     from kfjob.cli.look import open_run
 
     spans = ranks(said["ranks"]) if said["ranks"] else ()
-    choice = Choice(pods=said["pods"], nodes=said["nodes"], ranks=spans, failed=said["failed"])
+    choice = PodSelection(pods=said["pods"], nodes=said["nodes"], ranks=spans, failed=said["failed"])
     _refuse_contradictions(choice, said)
     run = open_run(job, folder, settings)
     wanted = LogRange(**{name: said[name] for name in ("container", "tail", "since", "previous", "follow")})
@@ -75,21 +75,21 @@ def logs(*, job: str | None, folder: str | None, settings: Settings, **said: Any
         timed=run.kept is not None and (said["timestamps"] or said["since"] is not None),
         **{name: said[name] for name in ("timestamps", "include", "exclude", "highlight")},
     )
-    LogWriter(form, names, sys.stdout, notice).write(lines, live=wanted.follow)
+    LogWriter(form, names, sys.stdout, notify).write(lines, live=wanted.follow)
 
 
-def _lines(run: Run, choice: Choice, wanted: LogRange, said: dict[str, Any]) -> tuple[Sequence[str], Iterable[Line]]:
+def _lines(run: Run, choice: PodSelection, wanted: LogRange, said: dict[str, Any]) -> tuple[Sequence[str], Iterable[Line]]:
     """The pods that lines may come from, and the lines."""
-    from kfjob.api import logs as api
-    from kfjob.api.choice import Choice
+    from kfjob.api.logs import read as api
+    from kfjob.api.logs.selection import PodSelection
 
     if said["first_error"]:
         return _first_error(run, wanted)
     everybody = said["everybody"] or choice.named or choice.failed
     if wanted.follow and not everybody:
-        return (), api.follow_master(run, wanted, notice)
+        return (), api.follow_master(run, wanted, notify)
     if said["master"]:
-        choice = Choice(pods=(run.master().pod,))
+        choice = PodSelection(pods=(run.master().pod,))
     names = [pod.pod for pod in api.chosen(run, choice)]
     if wanted.follow:
         return names if choice.pods or choice.ranks else [*names, *run.config.workers], api.follow(run, choice, wanted)
@@ -98,18 +98,18 @@ def _lines(run: Run, choice: Choice, wanted: LogRange, said: dict[str, Any]) -> 
 
 def _first_error(run: Run, wanted: LogRange) -> tuple[Sequence[str], Iterable[Line]]:
     from kfjob.api.diagnose import examine
-    from kfjob.api.logs import around
+    from kfjob.api.logs.read import around
     from kfjob.errors import NoEvidence
 
     found = examine(run).diagnosis.first
     if found is None:
         raise NoEvidence(f"no error was found in the logs of `{run.name}`", hint=f"`kfjob diagnose {run.name}` says what was")
     place = f"line {found.line} of `{found.pod}`" if found.line else f"pod `{found.pod}`"
-    notice(f"{place}{', before its restart' if found.previous else ''}: {found.title}")
+    notify(f"{place}{', before its restart' if found.previous else ''}: {found.title}")
     return (), around(run, found, wanted)
 
 
-def _refuse_contradictions(choice: Choice, said: dict[str, Any]) -> None:
+def _refuse_contradictions(choice: PodSelection, said: dict[str, Any]) -> None:
     """Options that ask for different things."""
     named, first_error = choice.named or choice.failed, said["first_error"]
     groups = (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kfjob.cli.options import Settings, from_option, notice, output, where
+from kfjob.cli.options import Settings, from_option, notify, output, where
 
 if TYPE_CHECKING:
     from kfjob.api.run import Run
@@ -26,7 +26,7 @@ def open_run(job: str | None, folder: str | None, settings: Settings) -> Run:
         return from_folder(Path(folder), settings=settings)
     if job is None:
         raise UsageError("no job was named", hint="`kfjob list` shows the jobs; `--from DIR` reads saved logs")
-    return attach(job, settings=settings, notice=notice)
+    return attach(job, settings=settings, notify=notify)
 
 
 @click.command("list")
@@ -34,11 +34,11 @@ def open_run(job: str | None, folder: str | None, settings: Settings) -> Run:
 @where
 def list_jobs(*, output: str, settings: Settings) -> None:
     """List the jobs of a namespace, those that kfjob did not submit too."""
-    from kfjob.api.place import place
+    from kfjob.api.target import find_target
     from kfjob.cli import text
 
-    at = place(settings, notice=notice)
-    jobs = at.backend.list(namespace=at.namespace)
+    target = find_target(settings, notify=notify)
+    jobs = target.backend.list(namespace=target.namespace)
     if output == "json":
         keys = ("name", "namespace", "launch", "uid", "image")
         rows = [{key: getattr(j, key) for key in keys} | {"phase": j.job.phase, "created": j.job.created} for j in jobs]

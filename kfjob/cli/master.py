@@ -59,12 +59,13 @@ def master(
 
 def _remembered(job: str | None, settings: Settings) -> Master | None:
     """The answer of a moment ago, before anything else is asked."""
-    from kfjob.api import remembered
-    from kfjob.api.place import place, silent
+    from kfjob.api.master import cache
+    from kfjob.api.target import find_target
+    from kfjob.common_types import ignore_notice
 
     if job is None:
         return None
-    known = remembered.recall(place(settings, notice=silent), job)
+    known = cache.recall(find_target(settings, notify=ignore_notice), job)
     return known.master if known else None
 
 

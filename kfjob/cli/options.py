@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kfjob.api.config import Settings, settings_here
+from kfjob.api.settings import Settings, settings_here
 from kfjob.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
-    from kfjob.api.code import Code
+    from kfjob.api.images.code_layer import Code
     from kfjob.spec.source import LoadedSpec
 
 Command = Callable[..., Any]
@@ -81,7 +81,7 @@ def code(command: Command) -> Command:
 def _code(folder: str | None, to: str | None, workdir: str | None) -> Code | None:
     if not folder:
         return None
-    from kfjob.api.code import Code
+    from kfjob.api.images.code_layer import Code
     from kfjob.cli.transfer import shown
 
     return Code(folder=Path(folder), to=to, workdir=workdir, shown=shown)
@@ -104,7 +104,7 @@ def print_json(value: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def notice(text: str) -> None:
+def notify(text: str) -> None:
     """Say something that is not data; a warning of lint is one in itself."""
     mark, text = ("warning: ", text[9:]) if text.startswith("warning: ") else ("note: ", text)
     click.echo(click.style(mark, dim=mark == "note: ", fg="cyan" if mark == "note: " else "yellow") + text, err=True)
@@ -228,7 +228,7 @@ __all__ = [
     "Source",
     "code",
     "from_option",
-    "notice",
+    "notify",
     "output",
     "read_spec",
     "read_text",

@@ -92,7 +92,7 @@ def _pods(view: JobView) -> str:
         parts.append(counted(restarts, "restart"))
     if view.rounds:
         newest = view.rounds[-1]
-        at = newest.first.moment(view.dated)
-        since = f" since {text.local_clock(at)}" if at is not None else ""
+        target = newest.first.moment(view.dated)
+        since = f" since {text.local_clock(target)}" if target is not None else ""
         parts.append(f"round {len(view.rounds)}{since} with {len(newest.members)} of {newest.world or '?'}")
     return " · ".join(parts)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kfjob.cli.options import Settings, Source, notice, output, read_spec, spec, strict, where
+from kfjob.cli.options import Settings, Source, notify, output, read_spec, spec, strict, where
 
 if TYPE_CHECKING:
-    from kfjob.api.preflight.heard import PodSaid
     from kfjob.api.preflight.result import Preflight
     from kfjob.api.preflight.run import Outcome
+    from kfjob.api.preflight.trial_results import PodSaid
     from kfjob.errors import Problem
 
 RUN_HELP = "Then run the nine collectives on the job's own nodes, in its image: a short job named `<job>-preflight`."
@@ -40,13 +40,13 @@ def preflight(
     from kfjob.api.preflight.trial import Trial
 
     loaded = read_spec(source)
-    checked = examine(loaded, settings=settings, notice=notice)
+    checked = examine(loaded, settings=settings, notify=notify)
     if output == "text":
         click.echo("\n".join(_checked_text(checked)))
     outcome: Outcome | None = None
     if try_it and checked.passed:
         trial = Trial(timeout=timeout, sizes=sizes, seconds=seconds)
-        outcome = run_trial(loaded, trial, settings=settings, notice=notice)
+        outcome = run_trial(loaded, trial, settings=settings, notify=notify)
         if output == "text":
             click.echo("\n".join(["", *_outcome_text(outcome)]))
     elif try_it:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kfjob.cli.options import notice
+from kfjob.cli.options import notify
 from kfjob.errors import UsageError
 from kfjob.observe.words import counted
 
 if TYPE_CHECKING:
-    from kfjob.api.push_code import CodePushed
+    from kfjob.api.images.push_code import CodePushed
 
 Command = Callable[..., Any]
 
@@ -38,7 +38,7 @@ def push_code(*, code: str | None, onto: str | None, workdir: str | None, said: 
     Raises:
         UsageError: `--onto` is missing, or an option of a build was named.
     """
-    from kfjob.api.push_code import push_code as push
+    from kfjob.api.images.push_code import push_code as push
     from kfjob.cli.transfer import shown
 
     if not code or not onto:
@@ -53,7 +53,7 @@ def push_code(*, code: str | None, onto: str | None, workdir: str | None, said: 
             to=_target(onto, said),
             workdir=workdir,
             profile=said.get("profile"),
-            notice=notice,
+            notify=notify,
             progress=progress,
         )
     took = f"in {time.monotonic() - began:.1f} s"

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kfjob.api.config import settings_here
-from kfjob.cli.options import notice, output, print_json, read_text
+from kfjob.api.settings import settings_here
+from kfjob.cli.options import notify, output, print_json, read_text
 from kfjob.cli.push_code import code_options, push_code
 
 if TYPE_CHECKING:
-    from kfjob.api.push_code import CodePushed
-    from kfjob.api.push_image import Listener, Outcome
+    from kfjob.api.images.push_code import CodePushed
+    from kfjob.api.images.push_image import Listener, Outcome
     from kfjob.spec.image import ImageSpec
 
 Command = Callable[..., Any]
@@ -90,7 +90,7 @@ def push_image(
 
 def build_and_push(spec: ImageSpec, *, quiet: bool = False) -> Outcome:
     """Build and push, with everything that a terminal wants to see of it on stderr."""
-    from kfjob.api.push_image import build_and_push as run
+    from kfjob.api.images.push_image import build_and_push as run
     from kfjob.cli.transfer import shown
 
     with shown() as progress:
@@ -102,13 +102,13 @@ def build_and_push(spec: ImageSpec, *, quiet: bool = False) -> Outcome:
 
 
 def _listener(progress: Callable[[str, int, int], None], *, quiet: bool) -> Listener:
-    from kfjob.api.push_image import Listener
+    from kfjob.api.images.push_image import Listener
 
     def show(line: str) -> None:
         if not quiet:
             click.echo(line, err=True)
 
-    return Listener(notice=notice, output=show, progress=progress)
+    return Listener(notify=notify, output=show, progress=progress)
 
 
 def image_spec(said: dict[str, Any]) -> ImageSpec:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 from msgspec import to_builtins
 
-from kfjob.cli.options import Settings, Source, notice, output, read_spec, spec, where
+from kfjob.cli.options import Settings, Source, notify, output, read_spec, spec, where
 
 LONGEST = 72  # characters of a value in a table
 
@@ -22,10 +22,10 @@ LONGEST = 72  # characters of a value in a table
 @where
 def explain(*, source: Source, operator_env: bool, node_rank: int, output: str, settings: Settings) -> None:
     """Show every value of a job: what it is, where it comes from (spec, instance, default, cluster), and why."""
-    from kfjob.api.explain import explain as explained
+    from kfjob.api.specs.explain import explain as explained
     from kfjob.cli.text import table
 
-    found = explained(read_spec(source), settings=settings, notice=notice)
+    found = explained(read_spec(source), settings=settings, notify=notify)
     if operator_env:
         env = found.operator_environment(node_rank)
         if output == "json":
@@ -48,9 +48,9 @@ def diff(*, source: Source, output: str, settings: Settings) -> None:
 
     Each change is labelled: `in place` (kfjob apply), or `needs relaunch` (kfjob relaunch).
     """
-    from kfjob.api.diff import diff_loaded
+    from kfjob.api.specs.diff import diff_loaded
 
-    name, changes = diff_loaded(read_spec(source), settings=settings, notice=notice)
+    name, changes = diff_loaded(read_spec(source), settings=settings, notify=notify)
     if output == "json":
         click.echo(json.dumps({"job": name, "changes": to_builtins(changes)}, indent=2))
         return
@@ -68,7 +68,7 @@ def diff(*, source: Source, output: str, settings: Settings) -> None:
 @click.command()
 def schema() -> None:
     """Print the JSON Schema of a spec, for editors."""
-    from kfjob.api.schema import schema as made
+    from kfjob.api.specs.schema import schema as made
 
     click.echo(json.dumps(made(), indent=2))
 
@@ -80,7 +80,7 @@ def schema() -> None:
 @output("table", "json")
 def instances(*, names: tuple[str, ...], refresh: bool, region: str | None, output: str) -> None:
     """List the instance types of the catalogue, all or those whose name begins with NAME."""
-    from kfjob.api import instances as catalogue
+    from kfjob.api.specs import instances as catalogue
     from kfjob.cli.text import table
 
     if refresh:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kfjob.cli.build_option import Build, build, built, image_change
-from kfjob.cli.options import Settings, Source, code, notice, output, print_json, read_spec, spec_or_template, strict, where
+from kfjob.cli.options import Settings, Source, code, notify, output, print_json, read_spec, spec_or_template, strict, where
 from kfjob.cli.options import spec as spec_option
 
 if TYPE_CHECKING:
-    from kfjob.api.code import Code
-    from kfjob.api.dry_run import DryRun
+    from kfjob.api.images.code_layer import Code
     from kfjob.api.run import Run
+    from kfjob.api.specs.dry_run import DryRun
     from kfjob.compile.images import ImageChange
     from kfjob.spec.source import LoadedSpec
 
@@ -66,23 +66,23 @@ def submit(
 
 def _submitted(source: Source, settings: Settings, code: Code | None, build: Build | None) -> Run:
     if source.template:
-        from kfjob.api.template import submit_objects
+        from kfjob.api.specs.template import submit_objects
 
         objects = _objects(source, settings, image_change(build, code, settings, dry_run=False))
-        return submit_objects(objects, settings=settings, notice=notice)
+        return submit_objects(objects, settings=settings, notify=notify)
     from kfjob.api.run import submit_loaded
 
-    return submit_loaded(_loaded(source, build, code, settings), settings=settings, code=code, notice=notice)
+    return submit_loaded(_loaded(source, build, code, settings), settings=settings, code=code, notify=notify)
 
 
 def _dry_run(source: Source, how: Any, settings: Settings, code: Code | None, build: Build | None) -> DryRun:
-    from kfjob.api import dry_run
+    from kfjob.api.specs import dry_run
 
     if source.template:
         objects = _objects(source, settings, image_change(build, code, settings, dry_run=True))
-        return dry_run.of_objects(objects, how, settings=settings, notice=notice)
+        return dry_run.of_objects(objects, how, settings=settings, notify=notify)
     loaded = _loaded(source, build, code, settings, dry_run=True)
-    return dry_run.of_loaded(loaded, how, settings=settings, notice=notice, code=code)
+    return dry_run.of_loaded(loaded, how, settings=settings, notify=notify, code=code)
 
 
 def _loaded(source: Source, build: Build | None, code: Code | None, settings: Settings, *, dry_run: bool = False) -> LoadedSpec:
@@ -95,7 +95,7 @@ def _loaded(source: Source, build: Build | None, code: Code | None, settings: Se
 
 
 def _objects(source: Source, settings: Settings, image: ImageChange | None = None) -> tuple[dict[str, Any], ...]:
-    from kfjob.api.template import render_template
+    from kfjob.api.specs.template import render_template
 
     return render_template(
         source.text(),
@@ -103,7 +103,7 @@ def _objects(source: Source, settings: Settings, image: ImageChange | None = Non
         values=source.values(),
         keep=source.keep,
         settings=settings,
-        notice=notice,
+        notify=notify,
         image=image,
     )
 
@@ -116,7 +116,7 @@ def apply(*, source: Source, settings: Settings) -> None:
     """Change the live job to what SPEC says, where that is possible in place."""
     from kfjob.api.run import apply_loaded
 
-    run = apply_loaded(read_spec(source), settings=settings, notice=notice)
+    run = apply_loaded(read_spec(source), settings=settings, notify=notify)
     click.echo(run.name)
 
 
@@ -128,13 +128,13 @@ def apply(*, source: Source, settings: Settings) -> None:
 def render(*, source: Source, output: str, settings: Settings) -> None:
     """Print the objects that submit would create, byte for byte (with a launch id of their own)."""
     if source.template:
-        from kfjob.api.render import as_text
+        from kfjob.api.specs.render import as_text
 
         sys.stdout.write(as_text(_objects(source, settings), output))
         return
-    from kfjob.api.render import render as make
+    from kfjob.api.specs.render import render as make
 
-    sys.stdout.write(make(read_spec(source), settings=settings, form=output, notice=notice))
+    sys.stdout.write(make(read_spec(source), settings=settings, form=output, notify=notify))
 
 
 @click.command()
@@ -143,8 +143,8 @@ def render(*, source: Source, output: str, settings: Settings) -> None:
 @strict
 def validate(*, source: Source, settings: Settings) -> None:
     """Check SPEC and name every problem with its file, line and column."""
-    from kfjob.api.render import plan_of
+    from kfjob.api.specs.render import plan_of
 
-    plan = plan_of(read_spec(source), settings=settings, notice=notice)
+    plan = plan_of(read_spec(source), settings=settings, notify=notify)
     said = f"{plan.nodes} nodes, {plan.processes_per_node} processes each, rendezvous {plan.rendezvous.backend}"
     click.echo(f"`{source.spec}` is valid: {said}", err=True)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from kfjob.common_types import JsonObject
 from kfjob.plan import JobPlan
 from kfjob.spec import api_objects, names
 
@@ -23,7 +22,7 @@ while True:
 """.strip()
 
 
-def manifests(plan: JobPlan, *, owner_uid: str | None) -> list[dict[str, Any]]:
+def manifests(plan: JobPlan, *, owner_uid: str | None) -> list[JsonObject]:
     """The service and the pod. The service knows the pod only once it is ready."""
     name = names.etcd_name(plan.name)
     labels = {
@@ -31,7 +30,7 @@ def manifests(plan: JobPlan, *, owner_uid: str | None) -> list[dict[str, Any]]:
         api_objects.LABEL_LAUNCH: plan.launch,
         api_objects.LABEL_APP_NAME: name,
     }
-    metadata: dict[str, Any] = {"name": name, "namespace": plan.namespace, "labels": labels}
+    metadata: JsonObject = {"name": name, "namespace": plan.namespace, "labels": labels}
     if owner_uid:
         owner = {
             "apiVersion": api_objects.PYTORCHJOB_API_VERSION,
@@ -52,7 +51,7 @@ def manifests(plan: JobPlan, *, owner_uid: str | None) -> list[dict[str, Any]]:
     ]
 
 
-def _pod(plan: JobPlan, name: str) -> dict[str, Any]:
+def _pod(plan: JobPlan, name: str) -> JsonObject:
     everywhere = f"http://0.0.0.0:{names.ETCD_PORT}"
     return {
         "restartPolicy": "Always",
@@ -79,7 +78,7 @@ def _pod(plan: JobPlan, name: str) -> dict[str, Any]:
     }
 
 
-def wait_container(plan: JobPlan) -> dict[str, Any]:
+def wait_container(plan: JobPlan) -> JsonObject:
     """The workers' first step: wait until etcd answers, with nothing but the Python of the job's own image."""
     url = f"http://{plan.rendezvous.host}:{plan.rendezvous.port}/health"
     return {"name": names.ETCD_WAIT, "image": plan.image, "command": ["python3", "-c", _WAIT, url, str(WAIT_SECONDS)]}

@@ -1,43 +1,46 @@
-"""The image of the training containers in objects that are a job, and another in its place. Pure."""
+"""Replace the image of the training containers in the objects of a job. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
-from typing import Any
 
+from kfjob.common_types import JsonObject
 from kfjob.errors import UsageError
 from kfjob.events import TRAINING_CONTAINER
 from kfjob.spec import api_objects
 
-Object = dict[str, Any]
 ImageChange = Callable[[str], str]
-"""Given an image's name, another that is to run instead."""
+"""Returns the image to run in place of the image it receives."""
 
 
-def with_other_image(objects: Sequence[Object], change: ImageChange) -> list[Object]:
-    """The objects with another image wherever they have that of the training containers, in init containers too.
+def replace_image(objects: Sequence[JsonObject], change: ImageChange) -> list[JsonObject]:
+    """Return the objects with a new image in every container that has the training image, init containers included.
 
     Raises:
-        UsageError: the job's replicas have several, or none.
+        UsageError: the training containers have several images, or none.
     """
-    found = {str(one.get("image") or "") for one in _containers(objects) if one.get("name") == TRAINING_CONTAINER}
-    if len(found) != 1 or not all(found):
-        shown = ", ".join(f"`{image}`" for image in sorted(found) if image) or "none"
+    images = {str(container.get("image") or "") for container in _containers(objects) if _is_training(container)}
+    if len(images) != 1 or not all(images):
+        shown = ", ".join(f"`{image}`" for image in sorted(images) if image) or "none"
         hint = "give all replicas one image, or push it by itself with `kfjob push-image`"
         cause = f"its training containers have {shown}"
         raise UsageError("an image can be exchanged where a job has one", cause=cause, hint=hint)
-    (old,) = found
-    new, made = change(old), deepcopy(list(objects))
-    for container in _containers(made):
-        if container.get("image") == old:
-            container["image"] = new
-    return made
+    (old_image,) = images
+    new_image, new_objects = change(old_image), deepcopy(list(objects))
+    for container in _containers(new_objects):
+        if container.get("image") == old_image:
+            container["image"] = new_image
+    return new_objects
 
 
-def _containers(objects: Sequence[Object]) -> Iterator[Object]:
-    for one in objects:
-        if one["kind"] == api_objects.PYTORCHJOB:
-            for replica in one["spec"]["pytorchReplicaSpecs"].values():
+def _is_training(container: JsonObject) -> bool:
+    return container.get("name") == TRAINING_CONTAINER
+
+
+def _containers(objects: Sequence[JsonObject]) -> Iterator[JsonObject]:
+    for job in objects:
+        if job["kind"] == api_objects.PYTORCHJOB:
+            for replica in job["spec"]["pytorchReplicaSpecs"].values():
                 pod = replica["template"]["spec"]
                 yield from (*(pod.get("initContainers") or ()), *(pod.get("containers") or ()))

@@ -1,4 +1,4 @@
-"""`overrides`: our own merge, since custom resources have no strategic merge on the server."""
+"""Merge `overrides` into a manifest; custom resources have no strategic merge on the server."""
 
 from __future__ import annotations
 
@@ -6,31 +6,34 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def merged(base: Any, over: Any) -> Any:
-    """`over` put into `base`: mappings deep (null removes a key), lists of things with a `name` by it, all else whole."""
-    if isinstance(base, Mapping) and isinstance(over, Mapping):
-        result = {key: value for key, value in base.items() if key not in over}
-        for key, value in over.items():
+def merge(base: Any, overrides: Any) -> Any:
+    """Return `base` with `overrides` in it.
+
+    Mappings are merged deeply, and null removes a key. Lists of named items are merged by name. Any other value is replaced.
+    """
+    if isinstance(base, Mapping) and isinstance(overrides, Mapping):
+        result = {key: value for key, value in base.items() if key not in overrides}
+        for key, value in overrides.items():
             if value is not None:
-                result[key] = merged(base.get(key), value)
-        return {key: result[key] for key in [*base, *over] if key in result}
-    if isinstance(base, list) and isinstance(over, list) and _have_names(base) and _have_names(over):
-        return _by_name(base, over)
-    if isinstance(over, Mapping):
-        return merged({}, over) if base is None or not isinstance(base, Mapping) else over
-    return over
+                result[key] = merge(base.get(key), value)
+        return {key: result[key] for key in [*base, *overrides] if key in result}
+    base_items, new_items = items_by_name(base), items_by_name(overrides)
+    if base_items and new_items:
+        return list((base_items | {name: merge(base_items.get(name, {}), item) for name, item in new_items.items()}).values())
+    if isinstance(overrides, Mapping):
+        return merge({}, overrides) if base is None or not isinstance(base, Mapping) else overrides
+    return overrides
 
 
-def _have_names(items: list[Any]) -> bool:
-    return bool(items) and all(isinstance(item, Mapping) and "name" in item for item in items)
+def items_by_name(value: Any) -> dict[str, Any] | None:
+    """Return the items of a list by their `name`; None for another value, and for a list without unique names."""
+    if not isinstance(value, list) or not all(
+        isinstance(item, Mapping) and isinstance(item.get("name"), str) for item in value
+    ):
+        return None
+    items = {item["name"]: item for item in value}
+    return items if len(items) == len(value) else None
 
 
-def _by_name(base: list[Any], over: list[Any]) -> list[Any]:
-    result = list(base)
-    places = {item["name"]: index for index, item in enumerate(base)}
-    for item in over:
-        if (place := places.get(item["name"])) is None:
-            result.append(merged({}, item))
-        else:
-            result[place] = merged(result[place], item)
-    return result
+def _has_name(item: Any) -> bool:
+    return isinstance(item, Mapping) and isinstance(item.get("name"), str)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from kfjob.common_types import JsonObject
 from kfjob.compile import etcd
 from kfjob.events import TRAINING_CONTAINER
 from kfjob.plan import JobPlan
@@ -12,17 +11,15 @@ from kfjob.spec.pod import EnvFrom
 from kfjob.spec.scheduling import Toleration
 from kfjob.spec.volumes import Volume
 
-Manifest = dict[str, Any]
-
 
 def own_labels(plan: JobPlan) -> dict[str, str]:
     """The labels that everything of one launch carries."""
     return {api_objects.LABEL_MANAGED_BY: api_objects.FIELD_MANAGER, api_objects.LABEL_LAUNCH: plan.launch}
 
 
-def template(plan: JobPlan) -> Manifest:
+def template(plan: JobPlan) -> JsonObject:
     """The pod of every replica."""
-    metadata: Manifest = {"labels": {**dict(plan.labels), **own_labels(plan)}}
+    metadata: JsonObject = {"labels": {**dict(plan.labels), **own_labels(plan)}}
     annotations = dict(plan.annotations)
     if not plan.scheduling.istio_sidecar:
         metadata["labels"][api_objects.LABEL_ISTIO_INJECT] = "false"
@@ -31,8 +28,8 @@ def template(plan: JobPlan) -> Manifest:
     return {"metadata": metadata, "spec": _spec(plan)}
 
 
-def _spec(plan: JobPlan) -> Manifest:
-    spec: Manifest = {}
+def _spec(plan: JobPlan) -> JsonObject:
+    spec: JsonObject = {}
     if plan.service_account:
         spec["serviceAccountName"] = plan.service_account
     if plan.image_pull_secrets:
@@ -56,9 +53,9 @@ def _spec(plan: JobPlan) -> Manifest:
     return spec
 
 
-def _placement(plan: JobPlan) -> Manifest:
+def _placement(plan: JobPlan) -> JsonObject:
     wanted = plan.scheduling
-    spec: Manifest = {
+    spec: JsonObject = {
         "schedulerName": wanted.scheduler,
         "priorityClassName": wanted.priority_class,
         "nodeSelector": _node_selector(plan),
@@ -74,7 +71,7 @@ def _node_selector(plan: JobPlan) -> dict[str, str]:
     return healthy | plan.scheduling.node_selector
 
 
-def _toleration(toleration: Toleration) -> Manifest:
+def _toleration(toleration: Toleration) -> JsonObject:
     found = {
         "key": toleration.key,
         "operator": toleration.operator,
@@ -85,8 +82,8 @@ def _toleration(toleration: Toleration) -> Manifest:
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _make_training_container(plan: JobPlan) -> Manifest:
-    container: Manifest = {"name": TRAINING_CONTAINER, "image": plan.image}
+def _make_training_container(plan: JobPlan) -> JsonObject:
+    container: JsonObject = {"name": TRAINING_CONTAINER, "image": plan.image}
     if plan.image_pull_policy:
         container["imagePullPolicy"] = plan.image_pull_policy
     container["command"] = list(plan.command)
@@ -105,28 +102,28 @@ def _make_training_container(plan: JobPlan) -> Manifest:
     return container
 
 
-def _ports(plan: JobPlan) -> list[Manifest]:
-    ports: list[Manifest] = []
+def _ports(plan: JobPlan) -> list[JsonObject]:
+    ports: list[JsonObject] = []
     if plan.has_master and plan.rendezvous.port != names.RENDEZVOUS_PORT and plan.rendezvous.backend in ("static", "c10d"):
         ports.append({"name": names.RENDEZVOUS_PORT_NAME, "containerPort": plan.rendezvous.port})
     ports += [{**({"name": port.name} if port.name else {}), "containerPort": port.port} for port in plan.pod.ports]
     return ports
 
 
-def _env_from(plan: JobPlan) -> list[Manifest]:
+def _env_from(plan: JobPlan) -> list[JsonObject]:
     """First, so that plain values may refer to them as `$(NAME)`."""
     return [{"name": name, "valueFrom": _source(source)} for name, source in plan.env_from]
 
 
-def _source(source: EnvFrom) -> Manifest:
+def _source(source: EnvFrom) -> JsonObject:
     if source.field is not None:
         return {"fieldRef": {"fieldPath": source.field}}
     kind = "secretKeyRef" if source.secret else "configMapKeyRef"
-    reference: Manifest = {"name": source.secret or source.config_map, "key": source.key}
+    reference: JsonObject = {"name": source.secret or source.config_map, "key": source.key}
     return {kind: reference | ({"optional": True} if source.optional else {})}
 
 
-def _resources(plan: JobPlan) -> Manifest:
+def _resources(plan: JobPlan) -> JsonObject:
     amounts = _amounts(plan)
     requests, limits = amounts | plan.resources.requests, amounts | plan.resources.limits
     found = {"requests": requests, "limits": limits}
@@ -146,26 +143,26 @@ def _amounts(plan: JobPlan) -> dict[str, str]:
     return {name: amount for name, amount in amounts.items() if amount}
 
 
-def _shared_memory(plan: JobPlan) -> list[Manifest]:
+def _shared_memory(plan: JobPlan) -> list[JsonObject]:
     if plan.shared_memory is None:
         return []
     limit = {"sizeLimit": plan.shared_memory} if plan.shared_memory else {}
     return [{"name": names.SHARED_MEMORY_VOLUME, "emptyDir": {"medium": "Memory"} | limit}]
 
 
-def _shared_memory_mount(plan: JobPlan) -> list[Manifest]:
+def _shared_memory_mount(plan: JobPlan) -> list[JsonObject]:
     return [] if plan.shared_memory is None else [{"name": names.SHARED_MEMORY_VOLUME, "mountPath": "/dev/shm"}]  # noqa: S108 - the pod's own
 
 
-def _mount(volume: Volume) -> Manifest:
-    mount: Manifest = {"name": volume.name, "mountPath": volume.mount_path}
+def _mount(volume: Volume) -> JsonObject:
+    mount: JsonObject = {"name": volume.name, "mountPath": volume.mount_path}
     if volume.sub_path:
         mount["subPath"] = volume.sub_path
     return mount | ({"readOnly": True} if volume.read_only else {})
 
 
-def _volume(volume: Volume) -> Manifest:
-    source: Manifest
+def _volume(volume: Volume) -> JsonObject:
+    source: JsonObject
     if volume.claim:
         source = {"persistentVolumeClaim": {"claimName": volume.claim, **({"readOnly": True} if volume.read_only else {})}}
     elif volume.host_path:

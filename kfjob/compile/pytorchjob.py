@@ -10,17 +10,16 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
+from kfjob.common_types import JsonObject
 from kfjob.compile import etcd, pod
-from kfjob.compile.merge import merged
+from kfjob.compile.merge import merge
 from kfjob.errors import Problem, SpecError
 from kfjob.plan import JobPlan
 from kfjob.spec import api_objects, pytorchjob_schema
 from kfjob.spec.job import SPEC_VERSION
 
-Manifest = dict[str, Any]
 
-
-def manifests(plan: JobPlan, *, owner_uid: str | None = None) -> list[Manifest]:
+def manifests(plan: JobPlan, *, owner_uid: str | None = None) -> list[JsonObject]:
     """All objects of a job, the PyTorchJob first.
 
     `owner_uid`, the PyTorchJob's, makes it the owner of the others; it is known only after creation.
@@ -31,7 +30,7 @@ def manifests(plan: JobPlan, *, owner_uid: str | None = None) -> list[Manifest]:
     return objects
 
 
-def pytorchjob(plan: JobPlan) -> Manifest:
+def pytorchjob(plan: JobPlan) -> JsonObject:
     """The PyTorchJob, with the spec's overrides merged in last."""
     job = {
         "apiVersion": api_objects.PYTORCHJOB_API_VERSION,
@@ -49,7 +48,7 @@ def pytorchjob(plan: JobPlan) -> Manifest:
             "pytorchReplicaSpecs": _replicas(plan),
         },
     }
-    result: Manifest = merged(job, plan.overrides)
+    result: JsonObject = merge(job, plan.overrides)
     return result
 
 
@@ -100,7 +99,7 @@ def _annotations(plan: JobPlan) -> dict[str, str]:
     return annotations | {api_objects.ANNOTATION_SPEC_VERSION: str(SPEC_VERSION), api_objects.ANNOTATION_SPEC: plan.spec_json}
 
 
-def _run_policy(plan: JobPlan) -> Manifest:
+def _run_policy(plan: JobPlan) -> JsonObject:
     run, policy = plan.run, {"cleanPodPolicy": plan.run.clean_pods}
     said = {
         "activeDeadlineSeconds": run.deadline,
@@ -112,7 +111,7 @@ def _run_policy(plan: JobPlan) -> Manifest:
     return policy | {key: value for key, value in said.items() if value is not None}
 
 
-def _gang(plan: JobPlan) -> Manifest | None:
+def _gang(plan: JobPlan) -> JsonObject | None:
     if (gang := plan.scheduling.gang) is None:
         return None
     said = {
@@ -124,7 +123,7 @@ def _gang(plan: JobPlan) -> Manifest | None:
     return {key: value for key, value in said.items() if value is not None}
 
 
-def _replicas(plan: JobPlan) -> Manifest:
+def _replicas(plan: JobPlan) -> JsonObject:
     workers = plan.nodes - plan.has_master
     counts = {"Master": int(plan.has_master), "Worker": workers}
     return {
@@ -134,9 +133,9 @@ def _replicas(plan: JobPlan) -> Manifest:
     }
 
 
-def _elastic_policy(plan: JobPlan) -> Manifest:
+def _elastic_policy(plan: JobPlan) -> JsonObject:
     rendezvous = plan.rendezvous
-    policy: Manifest = {
+    policy: JsonObject = {
         "minReplicas": plan.min_nodes,
         "maxReplicas": plan.max_nodes,
         "rdzvBackend": rendezvous.backend,

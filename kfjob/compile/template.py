@@ -13,11 +13,10 @@ from typing import Any
 
 import yaml
 
+from kfjob.common_types import JsonObject
 from kfjob.errors import Problem, SpecError
 from kfjob.spec.variables import REFERENCE, Fate, Variables, is_run_time
 from kfjob.spec.yaml_loader import Loader
-
-Object = dict[str, Any]
 
 MOST_NODES = 200_000
 """Aliases that hold aliases can make a small file into one that fills the memory."""
@@ -27,8 +26,8 @@ MOST_NODES = 200_000
 class Rendered:
     """What a template came to."""
 
-    objects: tuple[Object, ...]
-    left: tuple[str, ...]  # unbraced names that nobody gave and that mean nothing inside a pod by themselves
+    objects: tuple[JsonObject, ...]
+    unresolved: tuple[str, ...]  # unbraced names without a value, which mean nothing inside a pod by themselves
 
 
 def render(text: str, *, values: Mapping[str, str], keep: Collection[str] = (), file: str | None = None) -> Rendered:
@@ -40,7 +39,7 @@ def render(text: str, *, values: Mapping[str, str], keep: Collection[str] = (), 
     return _Template(text, Variables(values=values, keep=keep), file).render()
 
 
-def parse(text: str, *, file: str | None = None) -> tuple[Object, ...]:
+def parse(text: str, *, file: str | None = None) -> tuple[JsonObject, ...]:
     """The objects of a manifest as it stands, whatever looks like a variable in it.
 
     Raises:
@@ -98,8 +97,8 @@ class _Template:
         if self._problems:
             raise SpecError(sorted(self._problems, key=lambda problem: (problem.line or 0, problem.column or 0)))
         names = dict.fromkeys(r["bare"] for r in self._met.values() if self._variables.fate(r) is Fate.LEFT and r["bare"])
-        left = (name for name in names if not is_run_time(name) and name not in self._variables.keep)
-        return Rendered(objects=tuple(one for one in objects if one), left=tuple(left))
+        unresolved = (name for name in names if not is_run_time(name) and name not in self._variables.keep)
+        return Rendered(objects=tuple(one for one in objects if one), unresolved=tuple(unresolved))
 
     def _documents(self) -> Iterator[tuple[Any, int]]:
         numbers = iter(range(len(self._references)))
@@ -182,7 +181,7 @@ class _Template:
     def _place(self, offset: int) -> tuple[int, int]:
         return self._text.count("\n", 0, offset) + 1, offset - self._text.rfind("\n", 0, offset)
 
-    def _object(self, value: Any, line: int) -> Object | None:
+    def _object(self, value: Any, line: int) -> JsonObject | None:
         if value is None:  # an empty document, or one with problems
             return None
         if fault := object_fault(value):

@@ -12,12 +12,12 @@ from kfjob.plan import JobPlan
 from kfjob.spec.job import JobSpec
 
 
-def lint(spec: JobSpec, plan: JobPlan, *, written: Mapping[str, Any] | None = None) -> list[Problem]:
+def lint(spec: JobSpec, plan: JobPlan, *, user_manifest: Mapping[str, Any] | None = None) -> list[Problem]:
     """Every finding of every rule that holds for the plan's backend and that the spec does not ignore.
 
-    `written` is the PyTorchJob where it was not compiled from the spec, but the spec read from it.
+    `user_manifest` is the PyTorchJob where it was not compiled from the spec, but the spec read from it.
     """
-    job = Job(spec, plan, written)
+    job = Job(spec, plan, user_manifest)
     asked = [rule for rule in RULES if rule.id not in spec.lint.ignore and (rule.local or plan.backend == "kubernetes")]
     found = [problem for rule in asked for problem in rule.problems(job)]
     unknown = [

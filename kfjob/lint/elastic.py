@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kfjob.lint.job import Job
-from kfjob.lint.rules import Finding, rule
+from kfjob.lint.rules import Violation, rule
 from kfjob.lint.torchrun import own_flags
 
 TEN = 10
 
 
 @rule("elastic-bounds", "error", local=True)
-def elastic_bounds(job: Job) -> Iterator[Finding]:
+def elastic_bounds(job: Job) -> Iterator[Violation]:
     """`elastic.min` is at most `elastic.max`, and `nodes` lies between them.
 
     The operator's webhook lets both through. With fewer agents than `min` torch waits until `join_timeout` and gives up;
@@ -25,14 +25,14 @@ def elastic_bounds(job: Job) -> Iterator[Finding]:
         return
     if least > most:
         hint = "the first number is the fewest agents to go on with, the second the most to use"
-        yield Finding(path="elastic.min", message=f"an elastic job of at least {least} and at most {most} nodes", hint=hint)
+        yield Violation(path="elastic.min", message=f"an elastic job of at least {least} and at most {most} nodes", hint=hint)
     elif not least <= replicas <= most:
         said = f"{replicas} nodes, and the job may have {least} to {most}" if least < most else f"{replicas} nodes, not {most}"
-        yield Finding(path="nodes", message=said, hint=f"set `nodes` to a number from {least} to {most}")
+        yield Violation(path="nodes", message=said, hint=f"set `nodes` to a number from {least} to {most}")
 
 
 @rule("elastic-cancelled", "warning", local=True)
-def elastic_cancelled(job: Job) -> Iterator[Finding]:
+def elastic_cancelled(job: Job) -> Iterator[Violation]:
     """No `--nnodes` or `--standalone` in the command of an elastic job.
 
     The operator tells torchrun its bounds by `PET_NNODES`, and a flag on the command line beats a variable: the job is
@@ -43,13 +43,13 @@ def elastic_cancelled(job: Job) -> Iterator[Finding]:
     for flag, value in own_flags(job).items():
         if flag in ("nnodes", "standalone") and value != f"{job.plan.min_nodes}:{job.plan.max_nodes}":
             shown = flag if value is None else f"{flag}={value}"
-            yield Finding(
+            yield Violation(
                 path="command", message=f"`--{shown}` cancels `elastic`", hint="remove it: torchrun is told by the job"
             )
 
 
 @rule("cpu-metric", "warning")
-def cpu_metric(job: Job) -> Iterator[Finding]:
+def cpu_metric(job: Job) -> Iterator[Violation]:
     """An autoscaler on CPU use needs a CPU request.
 
     Kubernetes computes the use as a share of the request. Without one the autoscaler says `missing request for cpu` and
@@ -60,7 +60,7 @@ def cpu_metric(job: Job) -> Iterator[Finding]:
         resource = metric.get("resource") or {}
         name = resource.get("name")
         if (resource.get("target") or {}).get("type") == "Utilization" and not all(name in request for request in requests):
-            yield Finding(
+            yield Violation(
                 path=f"elastic.metrics.{index}",
                 message=f"the autoscaler looks at the use of {name}, and the pods request none",
                 hint=f"set `resources.{name}`" if name in ("cpu", "memory") else f"set `resources.requests.{name}`",
@@ -71,7 +71,7 @@ _ORDER = ("HOSTNAME##", "HOSTNAME%%", "hostname -s", "HOSTNAME/", "${HOSTNAME:",
 
 
 @rule("worker-order", "warning", local=True)
-def worker_order(job: Job) -> Iterator[Finding]:
+def worker_order(job: Job) -> Iterator[Violation]:
     """Code that reads a rank from a pod's name, with more than ten pods.
 
     c10d and etcd-v2 rank agents by their address as text, so `worker-10` comes before `worker-2`; etcd ranks them as they
@@ -81,7 +81,7 @@ def worker_order(job: Job) -> Iterator[Finding]:
         return
     for word in job.plan.command:
         if mark := next((mark for mark in _ORDER if mark in word), None):
-            yield Finding(
+            yield Violation(
                 path="command",
                 message=f"`{mark}` reads a number from the pod's name, and with {job.plan.max_nodes} pods it is not the rank",
                 hint="use `GROUP_RANK`, which torchrun sets in every process",

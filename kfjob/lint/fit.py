@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from kfjob.lint.job import Job
-from kfjob.lint.rules import Finding, rule
+from kfjob.lint.rules import Violation, rule
 from kfjob.spec.memory import RESERVED, MemoryEstimate, MemorySetup, estimate_memory, make_setup
 from kfjob.units import GIB, parse_quantity
 
@@ -22,7 +22,7 @@ def setup(job: Job) -> MemorySetup | None:
 
 
 @rule("gpu-memory", "warning")
-def gpu_memory(job: Job) -> Iterator[Finding]:
+def gpu_memory(job: Job) -> Iterator[Violation]:
     """The model fits into the memory of a GPU.
 
     An estimate from the model's shape (spec/memory.py says how, tests hold it against measured bytes): what stays, what a
@@ -35,7 +35,7 @@ def gpu_memory(job: Job) -> Iterator[Finding]:
     found = estimate_memory(needs)
     if found.peak + RESERVED > has:
         card = f"a GPU of {job.plan.instance.name}" if job.plan.instance and not job.plan.resources.gpu_memory else "one"
-        yield Finding(
+        yield Violation(
             path="train.model",
             message=f"needs about {_gib(found.peak + RESERVED)} on each GPU, and {card} has {_gib(has)}",
             detail=table(found, RESERVED),
@@ -44,7 +44,7 @@ def gpu_memory(job: Job) -> Iterator[Finding]:
 
 
 @rule("host-memory", "warning")
-def host_memory(job: Job) -> Iterator[Finding]:
+def host_memory(job: Job) -> Iterator[Violation]:
     """The processes of a pod fit into its memory.
 
     Without GPUs everything is in the pod's own memory. A pod that takes more than its limit is killed (OOMKilled, exit code
@@ -57,7 +57,7 @@ def host_memory(job: Job) -> Iterator[Finding]:
     each = found.host + (0 if job.plan.resources.gpus else found.peak)
     if each * job.processes > has:
         many = f"{job.processes} processes need" if job.processes > 1 else "the process needs"
-        yield Finding(
+        yield Violation(
             path="resources.memory",
             message=f"{many} about {_gib(each * job.processes)}, and a pod has {memory}",
             detail=None if job.plan.resources.gpus else table(found, found.host),

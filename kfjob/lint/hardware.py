@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from kfjob.lint.job import Job
-from kfjob.lint.rules import Finding, rule
+from kfjob.lint.rules import Violation, rule
 from kfjob.spec.instances import list_network_variables
 from kfjob.units import parse_quantity
 
@@ -16,7 +16,7 @@ _ASKS_FOR_BF16 = re.compile(r"--?(bf16(=(1|true))?|[\w-]*(precision|dtype)=?bf(l
 
 
 @rule("more-than-the-instance", "error")
-def more_than_the_instance(job: Job) -> Iterator[Finding]:
+def more_than_the_instance(job: Job) -> Iterator[Violation]:
     """No more GPUs, EFA adapters or Neuron devices than a node of that type has.
 
     No node can hold such a pod: it stays Pending for ever, with `Insufficient vpc.amazonaws.com/efa` in its events.
@@ -31,7 +31,7 @@ def more_than_the_instance(job: Job) -> Iterator[Finding]:
     ):
         if said > has:
             what = {"gpus": "GPUs", "efa": "EFA adapters", "neuron": "Neuron devices"}[name]
-            yield Finding(
+            yield Violation(
                 path=f"resources.{name}",
                 message=f"{said} {what} in a pod, and {instance.name} has {has or 'none'}",
                 hint=f"set `resources.{name}: {has}`, or take another `instance`",
@@ -42,14 +42,14 @@ def more_than_the_instance(job: Job) -> Iterator[Finding]:
         yield _too_much("memory", wanted.memory, f"{instance.name} has {instance.memory}Gi")
 
 
-def _too_much(name: str, said: str, has: str) -> Finding:
-    return Finding(
+def _too_much(name: str, said: str, has: str) -> Violation:
+    return Violation(
         path=f"resources.{name}", message=f"{said} in a pod, and {has}", hint="the node's own services need some too"
     )
 
 
 @rule("processes-and-gpus", "error")
-def processes_and_gpus(job: Job) -> Iterator[Finding]:
+def processes_and_gpus(job: Job) -> Iterator[Violation]:
     """No more training processes than GPUs.
 
     Each process takes the GPU of its local rank: one too many ends with `CUDA error: invalid device ordinal`. `gpu` without a
@@ -58,14 +58,14 @@ def processes_and_gpus(job: Job) -> Iterator[Finding]:
     gpus, (path, said) = job.plan.resources.gpus, _started(job)
     if gpus and said.isdecimal() and int(said) > gpus:
         message = f"{said} processes on each node, and {gpus} GPU{'s' if gpus > 1 else ''}"
-        yield Finding(path=path, message=message, hint=f"set `{path}: {gpus}` or leave it out")
+        yield Violation(path=path, message=message, hint=f"set `{path}: {gpus}` or leave it out")
     elif said == "gpu" and not gpus:
         hint = "set `resources.gpus` or `instance`"
-        yield Finding(path="processes_per_node", message="one process for each GPU, and no GPU is asked for", hint=hint)
+        yield Violation(path="processes_per_node", message="one process for each GPU, and no GPU is asked for", hint=hint)
 
 
 @rule("idle-gpus", "warning")
-def idle_gpus(job: Job) -> Iterator[Finding]:
+def idle_gpus(job: Job) -> Iterator[Violation]:
     """Every GPU that is asked for has a process.
 
     The others are reserved, paid for and never used.
@@ -73,7 +73,7 @@ def idle_gpus(job: Job) -> Iterator[Finding]:
     gpus, (path, said) = job.plan.resources.gpus, _started(job)
     if gpus and said.isdecimal() and int(said) < gpus:
         message = f"{gpus} GPUs in each pod, and {said} process{'es' if said != '1' else ''} that use one each"
-        yield Finding(path=path, message=message, hint=f"set `{path}: {gpus}`")
+        yield Violation(path=path, message=message, hint=f"set `{path}: {gpus}`")
 
 
 def _started(job: Job) -> tuple[str, str]:
@@ -84,7 +84,7 @@ def _started(job: Job) -> tuple[str, str]:
 
 
 @rule("network-variables", "warning")
-def network_variables(job: Job) -> Iterator[Finding]:
+def network_variables(job: Job) -> Iterator[Violation]:
     """FI_* variables belong to p4d, unless the image has an old libfabric.
 
     libfabric 1.18 and aws-ofi-nccl 1.7 find the adapters and use RDMA by themselves. `FI_PROVIDER=efa` where a pod has no
@@ -96,9 +96,9 @@ def network_variables(job: Job) -> Iterator[Finding]:
     for name in (name for name in job.spec.env if name.startswith("FI_") and name not in (*asked, "FI_EFA_USE_HUGE_PAGE")):
         if name == "FI_PROVIDER" and job.env.get(name) == "efa" and not job.plan.resources.efa:
             hint = "set `resources.efa`, or remove the variable"
-            yield Finding(path=f"env.{name}", message="libfabric is to use EFA, and the pods ask for no adapter", hint=hint)
+            yield Violation(path=f"env.{name}", message="libfabric is to use EFA, and the pods ask for no adapter", hint=hint)
         elif job.plan.instance and job.plan.instance.family not in ("p4d", "p4de") and job.spec.network_profile == "auto":
-            yield Finding(
+            yield Violation(
                 path=f"env.{name}",
                 message=f"`{name}` is for p4d or an image with an old libfabric, and the nodes are {job.plan.instance.name}",
                 hint="remove it, or say `network_profile: older` if the image has a libfabric before 1.18",
@@ -106,7 +106,7 @@ def network_variables(job: Job) -> Iterator[Finding]:
 
 
 @rule("precision-of-the-card", "warning")
-def precision_of_the_card(job: Job) -> Iterator[Finding]:
+def precision_of_the_card(job: Job) -> Iterator[Violation]:
     """Precision bf16 on cards that have it.
 
     V100 and T4 (compute capability below 8.0) compute bf16 in software, many times slower than fp16, or refuse it.
@@ -120,7 +120,7 @@ def precision_of_the_card(job: Job) -> Iterator[Finding]:
         path, said = "command", f"`{found}`"
     else:
         return
-    yield Finding(
+    yield Violation(
         path=path,
         message=f"{said}, and the {instance.accelerator} of {instance.name} has no bf16",
         hint=f"use fp32 (or fp16 with loss scaling), or a card with {_FIRST_WITH_BF16} (A100, A10G, L4 and later)",
@@ -128,7 +128,7 @@ def precision_of_the_card(job: Job) -> Iterator[Finding]:
 
 
 @rule("shared-memory", "warning")
-def shared_memory(job: Job) -> Iterator[Finding]:
+def shared_memory(job: Job) -> Iterator[Violation]:
     """A volume at /dev/shm.
 
     A container runtime gives 64 MiB. NCCL within a node and data loaders with workers need more: `unable to open shared memory
@@ -140,19 +140,19 @@ def shared_memory(job: Job) -> Iterator[Finding]:
         if not any(mount.get("mountPath") == _SHARED_MEMORY for mount in container.get("volumeMounts") or ()):
             path = "shared_memory" if job.plan.shared_memory is None else "overrides"
             hint = "leave `shared_memory` out, or give its size"
-            yield Finding(path=path, message="the pods have 64 MiB of shared memory", hint=hint)
+            yield Violation(path=path, message="the pods have 64 MiB of shared memory", hint=hint)
             return
 
 
 @rule("shared-memory-size", "warning")
-def shared_memory_size(job: Job) -> Iterator[Finding]:
+def shared_memory_size(job: Job) -> Iterator[Violation]:
     """What is in /dev/shm counts as the pod's memory.
 
     A volume as large as the limit lets the pod be killed (OOMKilled) before the volume is full.
     """
     memory, shared = job.plan.resources.memory, job.plan.shared_memory
     if memory and shared and parse_quantity(shared) >= parse_quantity(memory):
-        yield Finding(
+        yield Violation(
             path="shared_memory",
             message=f"{shared} of shared memory in a pod with {memory} of memory",
             hint="leave `shared_memory` out: half of the memory",

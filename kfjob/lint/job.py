@@ -20,12 +20,12 @@ class Job:
 
     spec: JobSpec
     plan: JobPlan
-    written: Mapping[str, Any] | None = None  # the PyTorchJob where somebody wrote it himself
+    user_manifest: Mapping[str, Any] | None = None  # the PyTorchJob where somebody wrote it himself
 
     @cached_property
     def manifest(self) -> Mapping[str, Any]:
         """The PyTorchJob as it would be submitted."""
-        return self.written or pytorchjob(self.plan)
+        return self.user_manifest or pytorchjob(self.plan)
 
     @cached_property
     def pods(self) -> tuple[Mapping[str, Any], ...]:

@@ -9,7 +9,7 @@ from kfjob.errors import UsageError
 from kfjob.events import TRAINING_CONTAINER
 from kfjob.image.references import parse
 from kfjob.lint.job import Job
-from kfjob.lint.rules import Finding, rule
+from kfjob.lint.rules import Violation, rule
 from kfjob.spec.api_objects import find_training_container
 
 _TORCHRUN_SHUTDOWN = 30
@@ -17,7 +17,7 @@ _TORCHRUN_SHUTDOWN = 30
 
 
 @rule("latest-image", "warning")
-def latest_image(job: Job) -> Iterator[Finding]:
+def latest_image(job: Job) -> Iterator[Violation]:
     """Images have a version.
 
     `latest`, which no tag means too, is another image tomorrow: a pod that is replaced in the middle of a run may differ from
@@ -28,11 +28,11 @@ def latest_image(job: Job) -> Iterator[Finding]:
             if (ref := parse(image)).is_latest:
                 shown = "is `latest`" if ref.tag else "has no tag, which means `latest`"
                 hint = "name a version or a digest; `kfjob push-image` prints one"
-                yield Finding(path=path, message=f"image `{image}` {shown}", hint=hint)
+                yield Violation(path=path, message=f"image `{image}` {shown}", hint=hint)
 
 
 @rule("image-name", "error")
-def image_name(job: Job) -> Iterator[Finding]:
+def image_name(job: Job) -> Iterator[Violation]:
     """Names of images can be read.
 
     The kubelet leaves a pod in InvalidImageName for as long as it lives, and the job shows as Created.
@@ -41,7 +41,7 @@ def image_name(job: Job) -> Iterator[Finding]:
         try:
             parse(image)
         except UsageError as err:
-            yield Finding(path=path, message=err.title, detail=err.cause, hint=err.hint)
+            yield Violation(path=path, message=err.title, detail=err.cause, hint=err.hint)
 
 
 def _images(job: Job) -> Iterator[tuple[str, str]]:
@@ -51,7 +51,7 @@ def _images(job: Job) -> Iterator[tuple[str, str]]:
 
 
 @rule("readiness-gates-rendezvous", "warning")
-def readiness_gates_rendezvous(job: Job) -> Iterator[Finding]:
+def readiness_gates_rendezvous(job: Job) -> Iterator[Violation]:
     """No readinessProbe on the training container.
 
     Each pod's name is a headless Service without `publishNotReadyAddresses`: until the probe succeeds, the others cannot
@@ -59,11 +59,11 @@ def readiness_gates_rendezvous(job: Job) -> Iterator[Finding]:
     """
     if any("readinessProbe" in container for container in job.training):
         hint = "remove it, or use a startupProbe that does not wait for the other pods"
-        yield Finding(path="overrides", message="the readinessProbe keeps the pod's name from being resolved", hint=hint)
+        yield Violation(path="overrides", message="the readinessProbe keeps the pod's name from being resolved", hint=hint)
 
 
 @rule("unreliable-policy", "warning")
-def unreliable_policy(job: Job) -> Iterator[Finding]:
+def unreliable_policy(job: Job) -> Iterator[Violation]:
     """The operator's deadline and back-off limit.
 
     `activeDeadlineSeconds` is looked at only when another event of the job happens to arrive, `backoffLimit` counts the
@@ -82,17 +82,17 @@ def unreliable_policy(job: Job) -> Iterator[Finding]:
         ("backoffLimit", "run.backoff_limit", watchdog.crashes, "say `watchdog: {crashes: …}`, and let `kfjob wait` wait"),
     ):
         if policy.get(key) is not None and guarded is None:
-            yield Finding(path=field, message=f"the operator's `{key}` acts late or never, and deletes the logs", hint=better)
+            yield Violation(path=field, message=f"the operator's `{key}` acts late or never, and deletes the logs", hint=better)
 
 
 @rule("exit-code-policy", "warning")
-def exit_code_policy(job: Job) -> Iterator[Finding]:
+def exit_code_policy(job: Job) -> Iterator[Violation]:
     """Policy `ExitCode` does not restart what torchrun runs.
 
     The operator takes exit codes below 128 for permanent, and torchrun returns 1 whatever its processes returned.
     """
     if job.plan.restarts.policy == "ExitCode" and job.plan.launcher in ("torchrun", "launch"):
-        yield Finding(
+        yield Violation(
             path="restarts.policy",
             message="torchrun always returns 1, which `ExitCode` takes for permanent",
             hint="use `restarts.max` for the processes, and `OnFailure` for agents that are lost",
@@ -100,7 +100,7 @@ def exit_code_policy(job: Job) -> Iterator[Finding]:
 
 
 @rule("short-grace", "warning")
-def short_grace(job: Job) -> Iterator[Finding]:
+def short_grace(job: Job) -> Iterator[Violation]:
     """More time to end than torchrun takes.
 
     torchrun passes SIGTERM on and kills its processes after 30 seconds. If the pod is killed in the same moment, a checkpoint
@@ -111,23 +111,23 @@ def short_grace(job: Job) -> Iterator[Finding]:
         grace = pod.get("terminationGracePeriodSeconds", 30)
         if job.plan.launcher == "torchrun" and grace <= wanted:
             message = f"pods have {grace} s to end, and torchrun gives its processes {wanted} s"
-            yield Finding(path="pod.grace", message=message, hint=f"set `pod.grace: {wanted + 30}`")
+            yield Violation(path="pod.grace", message=message, hint=f"set `pod.grace: {wanted + 30}`")
             return
 
 
 @rule("istio-sidecar", "warning")
-def istio_sidecar(job: Job) -> Iterator[Finding]:
+def istio_sidecar(job: Job) -> Iterator[Violation]:
     """No proxy beside a job that should end.
 
     The proxy does not end with the training container, so that the pod is never Succeeded, and it takes the ports that NCCL and
     gloo open among themselves through its rules.
     """
     if job.plan.scheduling.istio_sidecar:
-        yield Finding(path="scheduling.istio_sidecar", message="the pods will not end by themselves", hint="remove it")
+        yield Violation(path="scheduling.istio_sidecar", message="the pods will not end by themselves", hint="remove it")
 
 
 @rule("gang-size", "error")
-def gang_size(job: Job) -> Iterator[Finding]:
+def gang_size(job: Job) -> Iterator[Violation]:
     """A gang is at most as many pods as the job has.
 
     The scheduler waits for `min_available` pods before it starts the first.
@@ -135,15 +135,15 @@ def gang_size(job: Job) -> Iterator[Finding]:
     gang = job.plan.scheduling.gang
     if gang and gang.min_available and gang.min_available > job.plan.nodes:
         message = f"the gang waits for {gang.min_available} pods, and the job has {job.plan.nodes}"
-        yield Finding(path="scheduling.gang.min_available", message=message, hint="leave it out: all pods of the job")
+        yield Violation(path="scheduling.gang.min_available", message=message, hint="leave it out: all pods of the job")
 
 
 @rule("container-name", "error")
-def container_name(job: Job) -> Iterator[Finding]:
+def container_name(job: Job) -> Iterator[Violation]:
     """The training container keeps its name.
 
     The operator's webhook refuses a job without a container named `pytorch`, and gives its variables to that one.
     """
     if not all(map(find_training_container, job.pods)):
         message = f"after `overrides` a pod has no container named `{TRAINING_CONTAINER}`"
-        yield Finding(path="overrides", message=message, hint="containers are merged by their name")
+        yield Violation(path="overrides", message=message, hint="containers are merged by their name")

@@ -14,7 +14,7 @@ Severity = Literal["error", "warning"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class Violation:
     """One thing that a rule has to say, at one field of the spec."""
 
     path: str
@@ -23,7 +23,7 @@ class Finding:
     detail: str | None = None
 
 
-Check = Callable[[Job], Iterator[Finding]]
+Check = Callable[[Job], Iterator[Violation]]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from kfjob.lint.job import Job
-from kfjob.lint.rules import Finding, rule
+from kfjob.lint.rules import Violation, rule
 
 _SHAPES = {
     "a Hugging Face token": r"\bhf_[A-Za-z0-9]{30,}\b",
@@ -25,7 +25,7 @@ _SHORTEST = 8
 
 
 @rule("secret-in-text", "warning", local=True)
-def secret_in_text(job: Job) -> Iterator[Finding]:
+def secret_in_text(job: Job) -> Iterator[Violation]:
     """Tokens, keys and passwords come from a secret.
 
     The spec travels with the job as an annotation, into the archive, and into every answer of `kubectl get -o yaml`: who may
@@ -36,7 +36,7 @@ def secret_in_text(job: Job) -> Iterator[Finding]:
         what = looks_like(text, name)
         if what and path not in seen:
             seen.add(path)
-            yield Finding(path=path, message=f"this looks like {what}, in plain text", hint=_hint(path, name))
+            yield Violation(path=path, message=f"this looks like {what}, in plain text", hint=_hint(path, name))
 
 
 def looks_like(text: str, name: str = "") -> str | None:

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from kfjob.lint.job import Job
-from kfjob.lint.rules import Finding, rule
+from kfjob.lint.rules import Violation, rule
 from kfjob.spec.volumes import Volume
 
 _CHECKPOINT_FLAGS = ("--checkpoint_dir", "--checkpoint-dir", "--output_dir", "--output-dir", "--save_dir", "--save-dir")
@@ -42,7 +42,7 @@ def _volume(job: Job, folder: str) -> Volume | None:
 
 
 @rule("checkpoint-storage", "warning")
-def checkpoint_storage(job: Job) -> Iterator[Finding]:
+def checkpoint_storage(job: Job) -> Iterator[Violation]:
     """Checkpoints on storage that all nodes share.
 
     Every rank writes its part. On storage of its own each node has a part of a checkpoint, none has a whole one, and a pod that
@@ -62,7 +62,7 @@ def checkpoint_storage(job: Job) -> Iterator[Finding]:
     else:
         return
     hint = "put it on a volume of kind `fsx`, `efs` or a `pvc` that can be mounted on many nodes"
-    yield Finding(path=path, message=f"checkpoint folder `{folder}` is {where}", hint=hint)
+    yield Violation(path=path, message=f"checkpoint folder `{folder}` is {where}", hint=hint)
 
 
 def _overridden(job: Job) -> Iterator[str]:
@@ -76,7 +76,7 @@ def _overridden(job: Job) -> Iterator[str]:
 
 
 @rule("checkpoint-read-only", "error")
-def checkpoint_read_only(job: Job) -> Iterator[Finding]:
+def checkpoint_read_only(job: Job) -> Iterator[Violation]:
     """Checkpoints where they can be written.
 
     The first checkpoint ends the run, after all the time until then.
@@ -86,11 +86,11 @@ def checkpoint_read_only(job: Job) -> Iterator[Finding]:
     if volume.read_only or volume.kind in _NOT_FILES:
         why = "is mounted read-only" if volume.read_only else f"is {_NOT_FILES[volume.kind]}"
         message = f"checkpoint folder `{found[0]}` is on volume `{volume.name}`, which {why}"
-        yield Finding(path=found[1], message=message, hint="use a volume that can be written")
+        yield Violation(path=found[1], message=message, hint="use a volume that can be written")
 
 
 @rule("resume-elsewhere", "warning", local=True)
-def resume_elsewhere(job: Job) -> Iterator[Finding]:
+def resume_elsewhere(job: Job) -> Iterator[Violation]:
     """Resume from the folder that checkpoints are written to.
 
     A job that is restarted or relaunched reads the folder it is told to resume from. If it writes elsewhere it begins again and
@@ -106,4 +106,4 @@ def resume_elsewhere(job: Job) -> Iterator[Finding]:
         return
     wrote = f"written to `{written}`" if written else "written nowhere"
     hint = "leave `resume` out: the newest complete checkpoint is taken" if train else "give both options the same folder"
-    yield Finding(path=path, message=f"resumes from `{read}`, and checkpoints are {wrote}", hint=hint)
+    yield Violation(path=path, message=f"resumes from `{read}`, and checkpoints are {wrote}", hint=hint)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from kfjob.errors import UsageError
 from kfjob.image.references import parse
 from kfjob.lint.job import Job
-from kfjob.lint.rules import Finding, rule
+from kfjob.lint.rules import Violation, rule
 
 _SWITCHES = {"standalone", "no-python", "run-path", "use-env", "h", "help", "version"}
 _LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
@@ -48,7 +48,7 @@ def own_flags(job: Job) -> Mapping[str, str | None]:
 
 
 @rule("torchrun-flags", "warning", local=True)
-def torchrun_flags(job: Job) -> Iterator[Finding]:
+def torchrun_flags(job: Job) -> Iterator[Violation]:
     """Torchrun's options belong into the spec.
 
     A flag on the command line beats the variable that the operator sets, silently: the job then meets elsewhere, or with
@@ -66,7 +66,7 @@ def torchrun_flags(job: Job) -> Iterator[Finding]:
         if flag not in _SAID_BY or (value or "") in same.get(flag, set()) or (elastic and flag in ("nnodes", "standalone")):
             continue
         shown = flag if value is None else f"{flag}={value}"
-        yield Finding(
+        yield Violation(
             path="command",
             message=f"`--{shown}` in the command beats `{_SAID_BY[flag]}`",
             hint=f"remove it and say it with `{_SAID_BY[flag]}`",
@@ -74,7 +74,7 @@ def torchrun_flags(job: Job) -> Iterator[Finding]:
 
 
 @rule("loglevel-unknown", "error", local=True)
-def loglevel_unknown(job: Job) -> Iterator[Finding]:
+def loglevel_unknown(job: Job) -> Iterator[Violation]:
     """`LOGLEVEL` is one of Python's level names, in capitals.
 
     torch hands it to the logging module as it is: `info` ends every agent with `ValueError: Unknown level`, in every
@@ -83,19 +83,19 @@ def loglevel_unknown(job: Job) -> Iterator[Finding]:
     level = _loglevel(job)
     if level not in logging.getLevelNamesMapping():
         hint = f"write `{level.upper()}`" if level.upper() in logging.getLevelNamesMapping() else "write `INFO`"
-        yield Finding(path="env.LOGLEVEL", message=f"torchrun ends at once with `LOGLEVEL` `{level}`", hint=hint)
+        yield Violation(path="env.LOGLEVEL", message=f"torchrun ends at once with `LOGLEVEL` `{level}`", hint=hint)
 
 
 @rule("loglevel-hides-agent", "warning", local=True)
-def loglevel_hides_agent(job: Job) -> Iterator[Finding]:
+def loglevel_hides_agent(job: Job) -> Iterator[Violation]:
     """`LOGLEVEL` above INFO hides the agents' lines.
 
     `kfjob master` reads in them which pod has rank 0. Without them it must wait for a progress line.
     """
     said = _loglevel(job)
     if logging.getLevelNamesMapping().get(said, logging.INFO) > logging.INFO:
-        hint = "remove it: kfjob sets INFO" if job.written is None else "set it to INFO"
-        yield Finding(path="env.LOGLEVEL", message=f"with `LOGLEVEL` `{said}` the agents do not say who they are", hint=hint)
+        hint = "remove it: kfjob sets INFO" if job.user_manifest is None else "set it to INFO"
+        yield Violation(path="env.LOGLEVEL", message=f"with `LOGLEVEL` `{said}` the agents do not say who they are", hint=hint)
 
 
 def _loglevel(job: Job) -> str:
@@ -103,7 +103,7 @@ def _loglevel(job: Job) -> str:
 
 
 @rule("shared-store", "warning", local=True)
-def shared_store(job: Job) -> Iterator[Finding]:
+def shared_store(job: Job) -> Iterator[Violation]:
     """`TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` stays set where agents may restart.
 
     From torch 2.6 the workers share the agents' store. A job does not survive a change of rank 0 then: AssertionError,
@@ -111,11 +111,11 @@ def shared_store(job: Job) -> Iterator[Finding]:
     """
     name = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
     if job.plan.is_dynamic and job.plan.restarts.max and job.variable(name, unset="0", elsewhere="1") != "1":
-        yield Finding(path=f"env.{name}", message="a restart will not survive the store that is shared with the workers")
+        yield Violation(path=f"env.{name}", message="a restart will not survive the store that is shared with the workers")
 
 
 @rule("etcd-version", "warning")
-def etcd_version(job: Job) -> Iterator[Finding]:
+def etcd_version(job: Job) -> Iterator[Violation]:
     """Backend `etcd` needs an etcd 3.4.
 
     torch keeps all state of a run in a v2 directory with a lease of two hours and refreshes it. etcd 3.4 does; 3.5
@@ -127,7 +127,7 @@ def etcd_version(job: Job) -> Iterator[Finding]:
         return
     if not job.plan.own_etcd_image:
         if backend == "etcd":
-            yield Finding(
+            yield Violation(
                 path="rendezvous.endpoint",
                 message=f"is the etcd at `{job.plan.rendezvous.host}` a 3.4? `etcd` loses its state after two hours on 3.5",
                 hint="`curl http://HOST:PORT/version` tells; `backend: etcd-v2` does not need the lease",
@@ -135,7 +135,7 @@ def etcd_version(job: Job) -> Iterator[Finding]:
         return
     version = _minor(job.plan.own_etcd_image)
     if version and (version >= (3, 6) or (version >= (3, 5) and backend == "etcd")):
-        yield Finding(
+        yield Violation(
             path="rendezvous",
             message=f"the job's own etcd is `{job.plan.own_etcd_image}`, and torch's `{backend}` needs an older one",
             hint="leave `etcd_image` out of the settings, or name a 3.4",
@@ -151,14 +151,14 @@ def _minor(image: str) -> tuple[int, int] | None:
 
 
 @rule("rendezvous-id-reused", "warning", local=True)
-def rendezvous_id_reused(job: Job) -> Iterator[Finding]:
+def rendezvous_id_reused(job: Job) -> Iterator[Violation]:
     """A rendezvous id of one's own, on an etcd that outlives the job.
 
     etcd keeps what the launch before left under that id: agents of the next one end with RendezvousClosedError, or meet
     agents of a neighbour. Left out, the id is new for each launch.
     """
     if job.spec.rendezvous.id and job.plan.rendezvous.backend in ("etcd", "etcd-v2") and not job.plan.own_etcd_image:
-        yield Finding(
+        yield Violation(
             path="rendezvous.id",
             message=f"a relaunch will meet what this launch leaves under `{job.spec.rendezvous.id}`",
             hint="remove `id`: each launch then has its own",
@@ -166,7 +166,7 @@ def rendezvous_id_reused(job: Job) -> Iterator[Finding]:
 
 
 @rule("host-network", "warning")
-def host_network(job: Job) -> Iterator[Finding]:
+def host_network(job: Job) -> Iterator[Violation]:
     """Pods on the node's network share its names and ports.
 
     An agent then calls itself by the node's name: `master_addr` in the logs names a node, two pods of a job on one node
@@ -179,14 +179,14 @@ def host_network(job: Job) -> Iterator[Finding]:
         path = "pod.host_network" if job.spec.pod.host_network else "overrides"
         if pod.get("dnsPolicy") != "ClusterFirstWithHostNet":
             hint = "use `pod.host_network`, which sets `dnsPolicy: ClusterFirstWithHostNet`"
-            yield Finding(path=path, message="pods on the node's network cannot resolve the job's own names", hint=hint)
+            yield Violation(path=path, message="pods on the node's network cannot resolve the job's own names", hint=hint)
         if job.plan.is_dynamic and job.plan.nodes > 1 and not job.spec.rendezvous.local_addr:
             hint = "say `rendezvous: {local_addr: pod-name}`"
-            yield Finding(
+            yield Violation(
                 path=path, message="the agents call themselves by their nodes' names, which decide on rank 0", hint=hint
             )
         if not (pod.get("affinity") or {}).get("podAntiAffinity") and job.plan.nodes > 1 and not job.plan.resources.gpus:
-            yield Finding(
+            yield Violation(
                 path=path,
                 message=f"two pods on one node collide at port {job.plan.rendezvous.port}",
                 hint="keep them apart with `scheduling.affinity`, or ask for whole nodes",

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from kfjob.lint.job import Job
-from kfjob.lint.rules import Finding, rule
+from kfjob.lint.rules import Violation, rule
 from kfjob.spec.train import resolve_final_lr
 
 
@@ -18,7 +18,7 @@ def _worlds(job: Job) -> tuple[int, ...]:
 
 
 @rule("single-process", "error", local=True)
-def single_process(job: Job) -> Iterator[Finding]:
+def single_process(job: Job) -> Iterator[Violation]:
     """Strategy `none` is one process.
 
     The trainer refuses to start: each process would train a model of its own and write over the others' checkpoints.
@@ -26,11 +26,11 @@ def single_process(job: Job) -> Iterator[Finding]:
     train, worlds = job.spec.train, _worlds(job)
     if train and train.strategy == "none" and worlds and worlds[-1] > 1:
         message = f"strategy `none` is a single process, the job has {worlds[-1]}"
-        yield Finding(path="train.strategy", message=message, hint="use `fsdp` or `ddp`")
+        yield Violation(path="train.strategy", message=message, hint="use `fsdp` or `ddp`")
 
 
 @rule("lanes", "warning", local=True)
-def lanes(job: Job) -> Iterator[Finding]:
+def lanes(job: Job) -> Iterator[Violation]:
     """Lanes of streamed text can be divided among the ranks, for every number of them.
 
     The trainer reads text in as many parts as `lanes` says, so that a run can go on with another number of ranks. It refuses a
@@ -39,7 +39,7 @@ def lanes(job: Job) -> Iterator[Finding]:
     train = job.spec.train
     bad = [world for world in _worlds(job) if train and train.lanes % world]
     if train and bad:
-        yield Finding(
+        yield Violation(
             path="train.lanes",
             message=f"{train.lanes} lanes cannot be divided among {bad[0]} ranks",
             hint=_lanes_hint(train.lanes, _worlds(job)),
@@ -52,7 +52,7 @@ def _lanes_hint(now: int, worlds: tuple[int, ...]) -> str:
 
 
 @rule("rate-never-falls", "warning", local=True)
-def rate_never_falls(job: Job) -> Iterator[Finding]:
+def rate_never_falls(job: Job) -> Iterator[Violation]:
     """A schedule that falls needs somewhere to fall to.
 
     With `min_lr` equal to `lr` every schedule is constant after the warm-up.
@@ -60,4 +60,4 @@ def rate_never_falls(job: Job) -> Iterator[Finding]:
     train = job.spec.train
     if train and train.schedule != "constant" and resolve_final_lr(train) == train.lr:
         message = f"`min_lr` equals `lr`, so the {train.schedule} schedule never falls"
-        yield Finding(path="train.min_lr", message=message, hint="lower `min_lr`, or say `schedule: constant`")
+        yield Violation(path="train.min_lr", message=message, hint="lower `min_lr`, or say `schedule: constant`")

@@ -13,7 +13,7 @@ from typing import Any
 
 from kfjob.errors import Problem, SpecError, UsageError
 from kfjob.image.references import parse
-from kfjob.plan import environment, launchers, meeting
+from kfjob.plan import environment, launchers, rendezvous
 from kfjob.plan.values import GRACE_SECONDS, Context, Decisions, JobPlan
 from kfjob.spec import instances, names
 from kfjob.spec.instances import HYPERPOD_PREFIX, Instance
@@ -69,9 +69,9 @@ def resolve(spec: JobSpec, context: Context) -> JobPlan:
         env_from=elsewhere,
         instance=instance,
         resources=resources,
-        volumes=(*spec.volumes, *meeting.tls_volume(spec)),
+        volumes=(*spec.volumes, *rendezvous.tls_volume(spec)),
         shared_memory=_shared_memory(spec, decisions),
-        rendezvous=meeting.rendezvous(spec, context, decisions),
+        rendezvous=rendezvous.plan_rendezvous(spec, context, decisions),
         own_etcd_image=context.etcd_image if has_own_etcd(spec) else "",
         restarts=_restarts(spec),
         run=spec.run,

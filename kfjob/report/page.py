@@ -19,8 +19,8 @@ from kfjob.observe.spans import Span
 from kfjob.observe.training import Training
 from kfjob.observe.view import JobView
 from kfjob.observe.words import counted
+from kfjob.report.assets import script, style
 from kfjob.report.charts import Line, chart
-from kfjob.report.look import script, style
 from kfjob.report.markup import Html, element, prose, table, text
 from kfjob.report.numbers import SECOND, clock, lasting, number
 from kfjob.report.timeline import place, timeline

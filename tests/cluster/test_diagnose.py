@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kfjob.api.attach import attach
-from kfjob.api.config import Settings
 from kfjob.api.run import Run
+from kfjob.api.settings import Settings
 from kfjob.events import JobPhase
 from kfjob.observe.diagnose.diagnosis import Diagnosis, Finding
 from kfjob.observe.diagnose.rule import NOT_SAID

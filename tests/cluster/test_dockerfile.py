@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from kfjob import ImageSpec
-from kfjob.api.push_image import Outcome, build_and_push
+from kfjob.api.images.push_image import Outcome, build_and_push
 from kfjob.errors import Refused
 from tests.cluster.facts import ROOT, needs_own_cluster
 from tests.cluster.test_image import CLUSTER_REGISTRY, base_image, pip_secrets

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from kfjob.api.attach import attach
-from kfjob.api.config import Settings
 from kfjob.api.run import Run
+from kfjob.api.settings import Settings
 from kfjob.backends.kubernetes.backend import KubernetesBackend
 from kfjob.events import JobPhase, WorkloadStatus
 from kfjob.observe.diagnose.diagnosis import Finding

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.api import expectations, logs, printer
-from kfjob.api.choice import Choice
-from kfjob.api.config import Settings
-from kfjob.api.place import Place
+from kfjob.api import observe_config
+from kfjob.api.logs import read as logs
+from kfjob.api.logs.selection import PodSelection
+from kfjob.api.master import discover
 from kfjob.api.run import Run
+from kfjob.api.settings import Settings
+from kfjob.api.target import Target
 from kfjob.backends.base import JobRef, LogRange
 from kfjob.backends.kubernetes.backend import KubernetesBackend
 from kfjob.events import LogGap, LogLine
@@ -46,16 +48,16 @@ class Counting:
 
 
 def run_of(backend: KubernetesBackend, ref: JobRef, folder: Path) -> Run:
-    place = Place(Settings(backend="kubernetes", state=folder), "kubernetes", ref.namespace)
+    place = Target(Settings(backend="kubernetes", state=folder), "kubernetes", ref.namespace)
     place.__dict__["backend"] = backend
-    return Run(place, ref, expectations.of_snapshot(backend.get(ref.name, namespace=ref.namespace)))
+    return Run(place, ref, observe_config.of_snapshot(backend.get(ref.name, namespace=ref.namespace)))
 
 
 def test_two_logs_of_many_tell_who_prints(many, backend: KubernetesBackend):
     _, ref = many
     snapshot = backend.get(ref.name, namespace=ref.namespace)
     reader = Counting(backend)
-    answer = printer.find(reader, ref, snapshot, expectations.of_snapshot(snapshot)).master  # type: ignore[arg-type]
+    answer = discover.find(reader, ref, snapshot, observe_config.of_snapshot(snapshot)).master  # type: ignore[arg-type]
     assert isinstance(answer, Master)
     assert (answer.pod, answer.confidence, answer.group_rank) == (f"many-worker-{PRINTER}", Confidence.CONFIRMED, 0)
     assert len(set(reader.read)) == 2
@@ -63,7 +65,7 @@ def test_two_logs_of_many_tell_who_prints(many, backend: KubernetesBackend):
 
 def test_pods_are_chosen_by_rank(many, backend: KubernetesBackend, tmp_path: Path):
     _, ref = many
-    lines = logs.read(run_of(backend, ref, tmp_path), Choice(ranks=((0, 1), (-1, -1))), LogRange(tail=1))
+    lines = logs.read(run_of(backend, ref, tmp_path), PodSelection(ranks=((0, 1), (-1, -1))), LogRange(tail=1))
     owners = {f"many-worker-{(rank + PRINTER) % PODS}" for rank in (0, 1, PODS - 1)}
     assert {line.pod for line in lines} == owners
 
@@ -71,7 +73,7 @@ def test_pods_are_chosen_by_rank(many, backend: KubernetesBackend, tmp_path: Pat
 def test_no_line_of_many_followed_pods_is_lost(many, backend: KubernetesBackend, tmp_path: Path):
     fake, ref = many
     seen: dict[str, list[str]] = {f"many-worker-{index}": [] for index in range(PODS)}
-    reading = logs.follow(run_of(backend, ref, tmp_path), Choice(), LogRange(follow=True, since=time.time_ns()))
+    reading = logs.follow(run_of(backend, ref, tmp_path), PodSelection(), LogRange(follow=True, since=time.time_ns()))
 
     def read() -> None:
         for line in reading:

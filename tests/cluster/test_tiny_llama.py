@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from kfjob import JobPhase, JobSpec, submit
-from kfjob.api.config import Settings
+from kfjob.api.settings import Settings
 from tests.cluster.facts import ROOT, Space
 from tests.cluster.storage import shared_claim
 

@@ -258,8 +258,8 @@ def test_agents_meet_and_rank_0_prints(side: Side, name: str):
     assert len(printed) == 1
 
     config = ObserveConfig(workers=plan.pods, rendezvous=plan.rendezvous.backend)
-    silent = [line for line in lines if "Loss" not in line.text]
-    for said, kind in ((lines, EvidenceKind.PROGRESS), (silent, EvidenceKind.GROUP_RANK)):
+    ignore_notice = [line for line in lines if "Loss" not in line.text]
+    for said, kind in ((lines, EvidenceKind.PROGRESS), (ignore_notice, EvidenceKind.GROUP_RANK)):
         master = fold(JobView(config=config), [snapshot.job, *snapshot.pods, *said]).master
         assert isinstance(master, Master)
         assert (master.pod, master.evidence.kind) == (printed[0], kind)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.api.render import resolve_at
+from kfjob.api.specs.render import resolve_at
 from kfjob.errors import SpecError
 from kfjob.plan import Context
 from kfjob.spec.source import load_spec

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.api import context, follow
+from kfjob.api import context
+from kfjob.api.logs import event_stream
 from kfjob.backends.fake import FakeBackend
 from kfjob.backends.kubernetes.backend import KubernetesBackend
 from kfjob.backends.kubernetes.client import Backoff, Client
@@ -114,7 +115,7 @@ def play(fake: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
     monkeypatch.setattr("kfjob.cli.display.PROGRESS_EVERY", 0.0)
 
     def play(name: str) -> None:
-        monkeypatch.setattr(follow, "events", lambda _backend, _ref, **_: iter(JOBS_OF_THE_NAMESPACE[name]))
+        monkeypatch.setattr(event_stream, "events", lambda _backend, _ref, **_: iter(JOBS_OF_THE_NAMESPACE[name]))
 
     return play
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kfjob.api.push_image import Listener, build_and_push
+from kfjob.api.images.push_image import Listener, build_and_push
 from kfjob.errors import BackendError, KfjobError, NotFound, Refused, Unreachable, UsageError
 from kfjob.image.build import children
 from tests.image.builders import CLASSIC, Dockerd, buildah, dockerd, with_shell
@@ -79,7 +79,7 @@ def test_a_build_on_a_base_from_a_registry(engine: str, plain: RealRegistry, sou
     assert "made" in [file for layer in manifest["layers"] for file in files_of(plain, name, layer)]
     assert made.there > 100_000 > made.sent  # of the base nothing was sent again
     said: list[str] = []
-    again = build_and_push(spec(source, f"{plain.host}/{name}", **more), Listener(notice=said.append))
+    again = build_and_push(spec(source, f"{plain.host}/{name}", **more), Listener(notify=said.append))
     assert (again.ref, again.sent) == (made.ref, 0)
     assert "nothing was pushed" in said[-1]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from kfjob.api.push_image import build_and_push
+from kfjob.api.images.push_image import build_and_push
 from kfjob.errors import Unreachable
 from kfjob.image.build import children
 from tests.image.builders import dockerd, with_shell

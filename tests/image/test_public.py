@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.api.image_check import ImageInspector
-from kfjob.api.push_code import push_code
+from kfjob.api.images.check import ImageInspector
+from kfjob.api.images.push_code import push_code
 from kfjob.errors import Forbidden
 from tests.image.conftest import clear_aws
 from tests.image.images import push_image

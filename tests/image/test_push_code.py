@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from kfjob.api.push_code import CodePushed, push_code
+from kfjob.api.images.push_code import CodePushed, push_code
 from kfjob.cli.main import run
 from kfjob.errors import Forbidden, KfjobError, NotFound, Refused, Unreachable, UsageError
 from kfjob.image.copies import Sent
@@ -296,7 +296,7 @@ def test_secrets_are_warned_about(plain: RealRegistry, person: Path, src: Path, 
         push_image(registry, repository, "base", "oci")
     (src / ".env").write_text("TOKEN=x")
     said: list[str] = []
-    push_code(src, f"{plain.host}/{repository}:base", notice=said.append)
+    push_code(src, f"{plain.host}/{repository}:base", notify=said.append)
     assert len(said) == 1
     assert said[0].startswith("warning: `.env` may hold secrets")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.api.push_image import Listener, build_and_push
+from kfjob.api.images.push_image import Listener, build_and_push
 from kfjob.errors import AlreadyExists, BackendError, Forbidden, KfjobError, NotFound, Refused, UsageError
 from kfjob.image import ecr
 from kfjob.image.build import children
@@ -167,7 +167,7 @@ def test_files_that_look_secret_are_warned_about(building: Buildah, plain: RealR
     (source / ".env").write_text("A=1\n")
     (source / "code" / "id_rsa").write_text("x\n")
     said: list[str] = []
-    build_and_push(spec(source, f"{plain.host}/{name}", build_args={"HF_TOKEN": "12345678"}), Listener(notice=said.append))
+    build_and_push(spec(source, f"{plain.host}/{name}", build_args={"HF_TOKEN": "12345678"}), Listener(notify=said.append))
     text = "\n".join(said)
     assert "`.env`" in text
     assert "`code/id_rsa`" in text

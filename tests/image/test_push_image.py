@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kfjob import ImageSpec, push_image
-from kfjob.api.push_image import LABEL_CONTENT, Listener, build_and_push
+from kfjob.api.images.push_image import LABEL_CONTENT, Listener, build_and_push
 from kfjob.cli.main import run
 from kfjob.errors import UsageError
 from kfjob.image.onto import BASE_DIGEST, BASE_NAME
@@ -38,7 +38,7 @@ def test_the_second_run_pushes_nothing_and_says_so(building: Buildah, plain: Rea
     wanted, said = spec(source, f"{plain.host}/{name}"), list[str]()
     first = build_and_push(wanted)
     os.utime(source / "code" / "train.py", (1, 1))
-    again = build_and_push(wanted, Listener(notice=said.append))
+    again = build_and_push(wanted, Listener(notify=said.append))
     assert again.ref == first.ref
     assert (again.builder, again.sent) == (None, 0)
     assert "nothing was pushed" in said[-1]
@@ -50,7 +50,7 @@ def test_the_second_run_pushes_nothing_and_says_so(building: Buildah, plain: Rea
     "change", [{"build_args": {"GREETING": "bye"}}, {"platform": "linux/arm64"}, {"target": "other"}, {"base_image": "x"}]
 )
 def test_a_tag_of_its_own_for_all_that_is_built(source: Path, change: dict[str, object]):
-    from kfjob.api.push_image import _content, _quiet, _wanted
+    from kfjob.api.images.push_image import _content, _quiet, _wanted
 
     one, other = spec(source, "a"), spec(source, "a", **change)
     assert _content(_wanted(one), _quiet) != _content(_wanted(other), _quiet)

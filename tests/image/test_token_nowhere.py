@@ -17,7 +17,7 @@ from typing import Self
 
 import pytest
 
-from kfjob.api.push_image import build_and_push
+from kfjob.api.images.push_image import build_and_push
 from tests.image.aws import HOST, MotoAws
 from tests.image.builders import CLASSIC, Buildah, dockerd
 from tests.image.conftest import MOTO_TOKEN

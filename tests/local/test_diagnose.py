@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from kfjob.api import expectations
-from kfjob.api.config import Settings
+from kfjob.api import observe_config
 from kfjob.api.diagnose import Examined, examine
-from kfjob.api.place import Place
 from kfjob.api.run import Run
+from kfjob.api.settings import Settings
+from kfjob.api.target import Target
 from kfjob.backends.base import JobRef
 from kfjob.events import JobPhase
 from kfjob.observe.diagnose.rule import NOT_SAID, Role
@@ -125,8 +125,8 @@ dist.all_reduce(total) if dist.get_rank() == 0 else dist.broadcast(total, 0)
 
 
 def look_at(here: Here, ref: JobRef) -> Examined:
-    at = Place(Settings(state=here.state, backend="local"), "local", NAMESPACE)
-    return examine(Run(at, ref, expectations.of_snapshot(here.get(ref))))
+    at = Target(Settings(state=here.state, backend="local"), "local", NAMESPACE)
+    return examine(Run(at, ref, observe_config.of_snapshot(here.get(ref))))
 
 
 def ended(here: Here, code: str | None = None, **spec: Any) -> Examined:

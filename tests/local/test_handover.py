@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kfjob.api.attach import attach
-from kfjob.api.config import Settings
+from kfjob.api.settings import Settings
 from kfjob.observe.master import Confidence, Master
 from tests.local.conftest import Here
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kfjob.api import context
-from kfjob.api.config import load_settings
+from kfjob.api.settings import load_settings
 from kfjob.errors import SpecError, Unreachable
 
 KUBECONFIG = """
@@ -71,10 +71,10 @@ def test_backend_is_kubernetes_where_a_kubeconfig_is(tmp_path, home, monkeypatch
     said: list[str] = []
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     settings = load_settings(environ=home, folder=tmp_path)
-    assert context.choose_backend(settings, notice=said.append) == "local"
+    assert context.choose_backend(settings, notify=said.append) == "local"
     assert "running on this machine" in said[0]
     (tmp_path / "none").write_text(KUBECONFIG)
-    assert context.choose_backend(settings, notice=said.append) == "kubernetes"
+    assert context.choose_backend(settings, notify=said.append) == "kubernetes"
     assert len(said) == 1
 
 

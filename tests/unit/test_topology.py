@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kfjob.compile.merge import merged
+from kfjob.compile.merge import merge
 from kfjob.compile.pytorchjob import pytorchjob
 from kfjob.compile.torchrun import Placement, local_agent, operator_environment
 from kfjob.errors import SpecError
@@ -142,4 +142,4 @@ def test_what_this_machine_cannot_do_is_refused():
 )
 def test_overrides_merge_mappings_deep_and_lists_by_name(base, over, result):
     expected = [{"name": "x", "v": 1, "w": 2}, {"name": "y"}, {"name": "z"}] if result is None else result
-    assert merged(base, over) == expected
+    assert merge(base, over) == expected

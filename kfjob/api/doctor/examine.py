@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import cast
 
 from kfjob.api import context
-from kfjob.api.config import Settings
 from kfjob.api.doctor import aws, cluster, machine
 from kfjob.api.doctor.findings import Finding, of_error, run
+from kfjob.api.settings import Settings
 from kfjob.backends.kubernetes.backend import KubernetesBackend
 from kfjob.backends.kubernetes.inventory import Inventory
 from kfjob.errors import KfjobError, UsageError

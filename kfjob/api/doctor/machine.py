@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from kfjob.api import archive, context
-from kfjob.api.config import Settings
+from kfjob.api import context
 from kfjob.api.doctor.findings import Checks, Finding, fail, ok, warn
+from kfjob.api.lifecycle import archive
+from kfjob.api.settings import Settings
 
 OLDEST_PYTHON = (3, 11)
 GIB = 2**30

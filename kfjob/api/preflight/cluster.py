@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kfjob.api.doctor.cluster import is_ready
-from kfjob.api.preflight import fit, quota, wants
+from kfjob.api.preflight import fit, pod_requirements, quota
+from kfjob.api.preflight.pod_requirements import Reference
 from kfjob.api.preflight.result import Checked
 from kfjob.backends.kubernetes.inventory import CORE, JOBS, KUEUE, SCHEDULING, Inventory
-from kfjob.compile.pytorchjob import Manifest
+from kfjob.common_types import JsonObject
+from kfjob.compile.pod_templates import PodTemplate
 from kfjob.errors import AlreadyExists, Forbidden, KfjobError, Refused, Unreachable
 from kfjob.plan import JobPlan
 from kfjob.spec import api_objects
@@ -28,8 +30,8 @@ class Wanted:
 
     spec: JobSpec
     plan: JobPlan
-    objects: Sequence[Manifest]
-    pods: Sequence[wants.PodKind]
+    objects: Sequence[JsonObject]
+    pods: Sequence[PodTemplate]
     cluster: Inventory
 
 
@@ -58,7 +60,7 @@ def the_names(wanted: Wanted, found: Checked) -> None:
 
 def the_references(wanted: Wanted, found: Checked) -> None:
     """Secrets and config maps with their keys, claims, service account, priority class."""
-    looks: dict[str, Callable[[Wanted, wants.Reference, Checked], bool]] = {
+    looks: dict[str, Callable[[Wanted, Reference, Checked], bool]] = {
         "secret": _with_key("secrets"),
         "config map": _with_key("configmaps"),
         "claim": _claim,
@@ -66,7 +68,7 @@ def the_references(wanted: Wanted, found: Checked) -> None:
         "priority class": _whole(SCHEDULING, "priorityclasses", namespaced=False),
     }
     good = 0
-    for reference in wants.references(wanted.pods, wanted.spec):
+    for reference in pod_requirements.references(wanted.pods, wanted.spec):
         try:
             good += looks[reference.kind](wanted, reference, found)
         except Forbidden:
@@ -75,8 +77,8 @@ def the_references(wanted: Wanted, found: Checked) -> None:
         found.good.append(f"{good} secrets, config maps, claims, accounts and classes are there")
 
 
-def _with_key(resource: str) -> Callable[[Wanted, wants.Reference, Checked], bool]:
-    def look(wanted: Wanted, reference: wants.Reference, found: Checked) -> bool:
+def _with_key(resource: str) -> Callable[[Wanted, Reference, Checked], bool]:
+    def look(wanted: Wanted, reference: Reference, found: Checked) -> bool:
         there = wanted.cluster.get(CORE, resource, reference.name)
         if there is None:
             return _absent(wanted, reference, found)
@@ -90,15 +92,15 @@ def _with_key(resource: str) -> Callable[[Wanted, wants.Reference, Checked], boo
     return look
 
 
-def _whole(group: str, resource: str, *, namespaced: bool = True) -> Callable[[Wanted, wants.Reference, Checked], bool]:
-    def look(wanted: Wanted, reference: wants.Reference, found: Checked) -> bool:
+def _whole(group: str, resource: str, *, namespaced: bool = True) -> Callable[[Wanted, Reference, Checked], bool]:
+    def look(wanted: Wanted, reference: Reference, found: Checked) -> bool:
         there = wanted.cluster.get(group, resource, reference.name, namespaced=namespaced)
         return bool(there) or _absent(wanted, reference, found)
 
     return look
 
 
-def _claim(wanted: Wanted, reference: wants.Reference, found: Checked) -> bool:
+def _claim(wanted: Wanted, reference: Reference, found: Checked) -> bool:
     there = wanted.cluster.get(CORE, "persistentvolumeclaims", reference.name)
     if there is None:
         return _absent(wanted, reference, found)
@@ -121,13 +123,13 @@ def _claim(wanted: Wanted, reference: wants.Reference, found: Checked) -> bool:
     return True
 
 
-def _absent(wanted: Wanted, reference: wants.Reference, found: Checked) -> bool:
+def _absent(wanted: Wanted, reference: Reference, found: Checked) -> bool:
     where = "" if reference.kind == "priority class" else f" in namespace `{wanted.plan.namespace}`"
     found.error(f"there is no {reference.kind} `{reference.name}`{where}", reference.path, hint=_make(wanted, reference))
     return False
 
 
-def _make(wanted: Wanted, reference: wants.Reference) -> str:
+def _make(wanted: Wanted, reference: pod_requirements.Reference) -> str:
     where = f"kubectl -n {wanted.plan.namespace} create"
     literal = f" --from-literal={reference.key}=…" if reference.key else ""
     return {

@@ -1,7 +1,7 @@
 """Which nodes can hold which pods: the scheduler's own rules on resources, selectors, affinity and taints. Pure.
 
 Mirrors Kubernetes v1.34, pkg/scheduler/framework/plugins: noderesources, nodeaffinity, tainttoleration, nodeunschedulable.
-Affinity between pods and topology spread are not looked at.
+Affinity between pods and topology spread are not looked target.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kfjob.api.preflight.wants import PodKind, quantity, requests
+from kfjob.api.preflight.pod_requirements import quantity, requests
+from kfjob.compile.pod_templates import PodTemplate
 
 Object = Mapping[str, Any]
 CORDONED = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
@@ -62,7 +63,7 @@ def occupy(nodes: Iterable[Node], pods: Iterable[Object]) -> None:
             node.take(requests(pod["spec"]) | {"pods": 1.0})
 
 
-def misfits(nodes: Sequence[Node], kinds: Iterable[PodKind]) -> list[Misfit]:
+def misfits(nodes: Sequence[Node], kinds: Iterable[PodTemplate]) -> list[Misfit]:
     """Put every pod on the first node that takes it; of each kind, the first that none takes."""
     found = []
     for kind in kinds:

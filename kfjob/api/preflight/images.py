@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kfjob.api.image_check import Answer, ImageInspector, ask, secrets_of, useless
-from kfjob.api.place import Place
+from kfjob.api.images.check import Answer, ImageInspector, ask, secrets_of, useless
+from kfjob.api.images.required_images import find_required_images
 from kfjob.api.preflight.cluster import Wanted
-from kfjob.api.preflight.needed import needed_images
 from kfjob.api.preflight.result import Checked
+from kfjob.api.target import Target
 from kfjob.backends.kubernetes.inventory import CORE
 from kfjob.errors import Forbidden
 
 
-def check(wanted: Wanted, at: Place, found: Checked, *, inspector: ImageInspector | None = None) -> None:
+def check(wanted: Wanted, target: Target, found: Checked, *, inspector: ImageInspector | None = None) -> None:
     """Ask the registries, all of them whatever one says."""
     instance = wanted.plan.instance.architecture if wanted.plan.instance else ""
-    needed = needed_images(wanted.objects, architecture=instance)
-    if not at.settings.image_check:
+    needed = find_required_images(wanted.objects, architecture=instance)
+    if not target.settings.image_check:
         for one in needed:
             found.skip(f"image `{one.image}`", "`image_check` is off")
         return
-    asked = inspector or ImageInspector(profile=at.settings.aws_profile)
+    asked = inspector or ImageInspector(profile=target.settings.aws_profile)
     places, nodes = dict(_places(wanted)), _processors(wanted, found)
-    for answer in ask(needed, asked, secrets_of(at, needed, wanted.plan.namespace)):
+    for answer in ask(needed, asked, secrets_of(target, needed, wanted.plan.namespace)):
         _tell(answer, places.get(answer.needed.image, "overrides"), nodes, found)
 
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kfjob.api.place import Place
 from kfjob.api.preflight.result import Checked
+from kfjob.api.target import Target
 from kfjob.errors import NotFound, Refused
 from kfjob.plan import JobPlan
 
 
-def check(plan: JobPlan, at: Place, found: Checked) -> None:
+def check(plan: JobPlan, target: Target, found: Checked) -> None:
     """Its name, cores and GPUs, its program and the folders that it mounts."""
     from kfjob.backends.local import etcd, machine
 
     try:
-        at.backend.get(plan.name, namespace=plan.namespace)
+        target.backend.get(plan.name, namespace=plan.namespace)
     except NotFound:
         found.good.append("names are free")
     else:
@@ -33,7 +33,7 @@ def check(plan: JobPlan, at: Place, found: Checked) -> None:
         found.error(err.title, "command", detail=err.cause or "", hint=err.hint or "")
     if plan.own_etcd_image:
         try:
-            etcd.order(plan, at.settings.state)
+            etcd.order(plan, target.settings.state)
             found.good.append("etcd is on PATH")
         except Refused as err:
             found.error(err.title, "rendezvous", detail=err.cause or "", hint=err.hint or "")

@@ -10,14 +10,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from kfjob.api.preflight.wants import PodKind, limits, quantity, requests
+from kfjob.api.preflight.pod_requirements import limits, quantity, requests
+from kfjob.compile.pod_templates import PodTemplate
 from kfjob.spec import api_objects
 
 Object = Mapping[str, Any]
 _PLAIN = ("cpu", "memory", "ephemeral-storage")
 
 
-def usage(kinds: Iterable[PodKind], objects: Iterable[Object]) -> dict[str, float]:
+def usage(kinds: Iterable[PodTemplate], objects: Iterable[Object]) -> dict[str, float]:
     """What the job adds, by the names that quotas use."""
     total: defaultdict[str, float] = defaultdict(float)
     for kind in kinds:
@@ -46,7 +47,7 @@ def exceeded(quota: Object, wanted: Mapping[str, float]) -> Iterator[str]:
             yield f"{name}: the job wants {_shown(name, more)}, {_shown(name, there)} is taken, the limit is {limit}"
 
 
-def unsaid(quota: Object, kinds: Iterable[PodKind]) -> Iterator[str]:
+def unsaid(quota: Object, kinds: Iterable[PodTemplate]) -> Iterator[str]:
     """Resources that a quota makes every container say, and that some container does not: such a pod is refused."""
     hard = (quota.get("spec") or {}).get("hard") or {}
     for kind in kinds:

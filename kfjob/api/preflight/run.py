@@ -9,15 +9,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kfjob.api import expectations, stop
-from kfjob.api.config import Settings
+from kfjob.api import observe_config
 from kfjob.api.context import plan_context
-from kfjob.api.place import Notice, place
-from kfjob.api.preflight.heard import Heard, PodSaid
+from kfjob.api.lifecycle import stop
 from kfjob.api.preflight.result import ordered
 from kfjob.api.preflight.trial import Trial, trial_plan
+from kfjob.api.preflight.trial_results import Heard, PodSaid
 from kfjob.api.run import Run
+from kfjob.api.settings import Settings
+from kfjob.api.target import find_target
 from kfjob.backends.base import LogRange
+from kfjob.common_types import Notify
 from kfjob.errors import KfjobError, NotFound, Problem, WaitTimeout
 from kfjob.events import JobPhase, LogLine, PodChanged
 from kfjob.plan import JobPlan
@@ -72,27 +74,27 @@ class Outcome:
         }
 
 
-def run_trial(loaded: LoadedSpec, trial: Trial, *, settings: Settings, notice: Notice) -> Outcome:
+def run_trial(loaded: LoadedSpec, trial: Trial, *, settings: Settings, notify: Notify) -> Outcome:
     """Run the collectives where the job would train.
 
     Raises:
         AlreadyExists: a trial of this job is there.
         SpecError, Refused, Forbidden, Unreachable: as for a submit.
     """
-    at = place(settings, notice=notice)
-    plan = trial_plan(loaded.spec, plan_context(settings, at.name), trial)
-    backend = at.backend
+    target = find_target(settings, notify=notify)
+    plan = trial_plan(loaded.spec, plan_context(settings, target.name), trial)
+    backend = target.backend
     ref = backend.submit(plan)
     logs = None
     try:
-        notice(f"`{plan.name}` runs the collectives on {plan.nodes} nodes; it is removed afterwards")
-        run = Run(at, ref, expectations.of_plan(plan))
+        notify(f"`{plan.name}` runs the collectives on {plan.nodes} nodes; it is removed afterwards")
+        run = Run(target, ref, observe_config.of_plan(plan))
         phase, late = _waited(run, trial.timeout)
         heard = _listened(run, plan)
         problems = _problems(run, plan, heard, phase, late)
     finally:
         with suppress(NotFound):
-            logs = stop.stop(replace(at, namespace=ref.namespace), plan.name)
+            logs = stop.stop(replace(target, namespace=ref.namespace), plan.name)
     pods = tuple(heard.pods[name] for name in plan.pods if name in heard.pods)
     return Outcome(job=plan.name, phase=phase, pods=pods, heard=heard, problems=ordered(problems), logs=logs)
 
@@ -131,9 +133,9 @@ def _lines(run: Run, pod: str) -> list[str]:
 
 def _problems(run: Run, plan: JobPlan, heard: Heard, phase: JobPhase, late: Problem | None) -> list[Problem]:
     found = [*([late] if late else []), *heard.problems(plan)]
-    silent = heard.silent(plan.pods)
-    if silent:
-        found += [_not_started(state) for state in run.snapshot().pods if state.pod in silent and state.pod in plan.pods]
+    ignore_notice = heard.ignore_notice(plan.pods)
+    if ignore_notice:
+        found += [_not_started(state) for state in run.snapshot().pods if state.pod in ignore_notice and state.pod in plan.pods]
     if phase is not JobPhase.SUCCEEDED and not any(one.severity == "error" for one in found if one is not late):
         with suppress(KfjobError):
             if first := run.diagnose().first:

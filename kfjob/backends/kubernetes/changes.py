@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from kfjob.backends.kubernetes.objects import Object, launch_of
 from kfjob.backends.kubernetes.ownership import owned
+from kfjob.compile.merge import items_by_name
 from kfjob.compile.pytorchjob import pytorchjob
 from kfjob.errors import Refused
 from kfjob.plan import JobPlan
@@ -96,14 +97,8 @@ def _changes(live: Any, wanted: Any, path: str) -> Iterator[Change]:
     if isinstance(live, dict) and isinstance(wanted, dict):
         for key in dict.fromkeys([*wanted, *live]):
             yield from _changes(live.get(key), wanted.get(key), f"{path}.{key}")
-    elif (old := _by_name(live)) is not None and (new := _by_name(wanted)) is not None:
+    elif (old := items_by_name(live)) is not None and (new := items_by_name(wanted)) is not None:
         for name in dict.fromkeys([*new, *old]):
             yield from _changes(old.get(name), new.get(name), f"{path}[{name}]")
     elif live != wanted:
         yield Change(path=path, live=live, wanted=wanted, in_place=path.startswith(IN_PLACE))
-
-
-def _by_name(value: Any) -> dict[str, Any] | None:
-    if isinstance(value, list) and all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in value):
-        return {one["name"]: one for one in value}
-    return None

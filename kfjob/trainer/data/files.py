@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from kfjob.errors import KfjobError
-from kfjob.trainer.data.source import Pick, Place, Reader, named, picked, unreadable
+from kfjob.trainer.data.source import Pick, Reader, Target, named, picked, unreadable
 
 
 class LineFiles:
@@ -46,7 +46,7 @@ class LineFiles:
         """The place of a file's first byte."""
         return self.ends[number - 1] if number else 0
 
-    def read(self, lane: int, lanes: int, place: Place) -> Reader:
+    def read(self, lane: int, lanes: int, place: Target) -> Reader:
         """The lines of a lane."""
         begin = self.begin(lane, lanes) if place is None else place
         return _Lines(self, begin, self.begin(lane + 1, lanes))
@@ -59,7 +59,7 @@ class _Lines(Reader):
         self._path, self._file_end = files.paths[0], 0
 
     @property
-    def place(self) -> Place:
+    def place(self) -> Target:
         return self._at
 
     def __next__(self) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from kfjob.errors import KfjobError
-from kfjob.trainer.data.source import Pick, Place, Reader, picked
+from kfjob.trainer.data.source import Pick, Reader, Target, picked
 from kfjob.trainer.hub import said
 
 
@@ -48,7 +48,7 @@ class HubSplit:
             self._stream = self._stream.reshard()
         return max(divisor for divisor in range(1, wanted + 1) if wanted % divisor == 0 and divisor <= self._stream.num_shards)
 
-    def read(self, lane: int, lanes: int, place: Place) -> Reader:
+    def read(self, lane: int, lanes: int, place: Target) -> Reader:
         """The records of a lane."""
         stream = self._stream.shard(lanes, lane)
         if place is not None:
@@ -57,12 +57,12 @@ class HubSplit:
 
 
 class _Records(Reader):
-    def __init__(self, split: HubSplit, stream: Any, place: Place) -> None:
+    def __init__(self, split: HubSplit, stream: Any, place: Target) -> None:
         self._split, self._stream, self._begin = split, stream, place
         self._records, self._count = iter(stream), 0
 
     @property
-    def place(self) -> Place:
+    def place(self) -> Target:
         return self._stream.state_dict() if self._count else self._begin
 
     def __next__(self) -> Any:

@@ -21,7 +21,7 @@ from kfjob.spec.train import Packing
 from kfjob.trainer.data.documents import Document, Encoder
 from kfjob.trainer.data.packing import Sample, best_fit, from_stream, joined, pieces
 from kfjob.trainer.data.permutation import mixed, permuted
-from kfjob.trainer.data.source import Place, Source
+from kfjob.trainer.data.source import Source, Target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class Cursor:
     epoch: int = 0
     window: int = 0
     """Its number in the epoch."""
-    place: Place = None
+    place: Target = None
     """Where the window begins, in the source's terms."""
     item: int = 0
     """Number of the document or sample in the shuffled window."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kfjob.errors import KfjobError
-from kfjob.trainer.data.source import Pick, Place, Reader, named, picked
+from kfjob.trainer.data.source import Pick, Reader, Target, named, picked
 
 if TYPE_CHECKING:
     import pyarrow.parquet
@@ -53,7 +53,7 @@ class ParquetFiles:
             self._edges[lanes] = snapped if len(set(snapped)) == lanes + 1 else shares
         return self._edges[lanes][lane]
 
-    def read(self, lane: int, lanes: int, place: Place) -> Reader:
+    def read(self, lane: int, lanes: int, place: Target) -> Reader:
         """The rows of a lane."""
         begin = self.begin(lane, lanes) if place is None else place
         return _Rows(self, begin, self.begin(lane + 1, lanes))
@@ -65,7 +65,7 @@ class _Rows(Reader):
         self._records = self._read(begin)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> Target:
         return self._at
 
     def __next__(self) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from kfjob.errors import KfjobError
 
-Place = Any
+Target = Any
 """Where a record begins, in the source's own terms; JSON. None is the beginning of a lane."""
 Pick = Callable[[Mapping[str, Any]], Any]
 """Takes what is needed out of a record; None leaves the record out. Raises LookupError, TypeError or ValueError."""
@@ -20,7 +20,7 @@ class Reader(ABC, Iterator[Any]):
 
     @property
     @abstractmethod
-    def place(self) -> Place:
+    def place(self) -> Target:
         """Where the next record begins."""
 
 
@@ -35,7 +35,7 @@ class Source(Protocol):
     def lanes(self, wanted: int) -> int:
         """How many lanes it can be read in: `wanted`, or the largest divisor of it that is possible."""
 
-    def read(self, lane: int, lanes: int, place: Place) -> Reader:
+    def read(self, lane: int, lanes: int, place: Target) -> Reader:
         """The records of a lane from `place` on."""
 
 

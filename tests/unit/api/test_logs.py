@@ -16,12 +16,12 @@ from typing import NoReturn
 import pytest
 from msgspec.structs import replace
 
-from kfjob.api import logs
-from kfjob.api.choice import LAST, Choice, ranks
-from kfjob.api.config import Settings
-from kfjob.api.funnel import Funnel
-from kfjob.api.place import Place
+from kfjob.api.logs import read as logs
+from kfjob.api.logs.multiplexer import Funnel
+from kfjob.api.logs.selection import LAST, PodSelection, ranks
 from kfjob.api.run import Run
+from kfjob.api.settings import Settings
+from kfjob.api.target import Target
 from kfjob.backends.base import JobRef, LogRange
 from kfjob.backends.fake import FakeBackend
 from kfjob.errors import NotFound, UsageError
@@ -240,7 +240,7 @@ def test_more_pods_than_are_read_at_once_are_merged_the_same_way(fake, monkeypat
 
 
 def logs_run(fake: FakeBackend, ref: JobRef) -> Run:
-    place = Place(Settings(state=Path(os.devnull)), "kubernetes", "default")
+    place = Target(Settings(state=Path(os.devnull)), "kubernetes", "default")
     place.__dict__["backend"] = fake
     return Run(place, ref, ObserveConfig(workers=("train-worker-0", "train-worker-1"), rendezvous="etcd"))
 
@@ -309,7 +309,7 @@ def collected(lines: Iterator[LogLine | LogGap]) -> tuple[list[LogLine], threadi
 
 def follow_all(live: Live, **choice):
     ref = JobRef(backend="kubernetes", namespace="default", name="train", uid="uid-l1", launch="l1")
-    return logs.follow(logs_run(live, ref), Choice(**choice), LogRange(follow=True))
+    return logs.follow(logs_run(live, ref), PodSelection(**choice), LogRange(follow=True))
 
 
 def test_following_takes_up_pods_that_are_made_later_and_anew(live):
@@ -355,7 +355,7 @@ def test_following_who_prints_goes_over_to_the_next_printer(live, monkeypatch):
     ref = JobRef(backend="kubernetes", namespace="default", name="train", uid="uid-l1", launch="l1")
     notices: list[str] = []
     seen, thread = collected(logs.follow_master(logs_run(live, ref), LogRange(follow=True), notices.append))
-    until(lambda: any("waiting for the pod that prints progress" in notice for notice in notices))  # etcd tells nothing yet
+    until(lambda: any("waiting for the pod that prints progress" in notify for notify in notices))  # etcd tells nothing yet
     live.texts["train-worker-0", "pod-0"] = [*script.block(0, 1, 5)]
     live.texts["train-worker-1", "pod-1"] = [*script.block(1, 0, 5), script.progress(1, 1, 8.0)]
     until(lambda: len(seen) == 12 and "Batch 1 " in seen[-1].text)
@@ -363,7 +363,7 @@ def test_following_who_prints_goes_over_to_the_next_printer(live, monkeypatch):
     live.texts["train-worker-0", "pod-0"] += [*script.block(0, 0, 20), script.progress(0, 12, 7.0)]
     until(lambda: "Batch 12 " in seen[-1].text)
     assert {line.pod for line in seen[:-1]} == {"train-worker-1", "train-worker-0"}
-    assert [notice.partition(" prints")[0] for notice in notices if "prints progress" in notice][1:] == [
+    assert [notify.partition(" prints")[0] for notify in notices if "prints progress" in notify][1:] == [
         "`train-worker-1`",
         "`train-worker-0`",
     ]

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from kfjob.api.init import Answers, spec_text
+from kfjob.api.specs.init import Answers, spec_text
 from kfjob.spec.source import load_spec
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kfjob.api import instances
-from kfjob.api.schema import schema
+from kfjob.api.specs import instances
+from kfjob.api.specs.schema import schema
 from kfjob.errors import Forbidden
 from kfjob.spec.instances import Instance, load_catalogue
 from tests.unit.cli.json_schema import accepts

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kfjob.compile.recorded import again
+from kfjob.compile.launch_record import restore_objects
 from kfjob.errors import UsageError
 
 TEMPLATE = """
@@ -186,14 +186,16 @@ def test_a_template_job_is_recorded_whole_and_without_its_secrets(kfjob, cluster
     assert [one["kind"] for one in record] == ["Service", "PyTorchJob", "Secret"]
     assert "very-secret" not in json.dumps(metadata)
     with pytest.raises(UsageError, match="makes secret `key`"):
-        again(metadata["annotations"]["kfjob.dev/manifest"], before=metadata["labels"]["kfjob.dev/launch"], launch="new")
+        restore_objects(
+            metadata["annotations"]["kfjob.dev/manifest"], previous_launch=metadata["labels"]["kfjob.dev/launch"], launch="new"
+        )
 
 
 def test_another_launch_of_a_record_with_another_image(kfjob, cluster, template):
     assert kfjob("submit", *template) == 0
     metadata = cluster.kept["default", "pytorchjobs", "fsdp"]["metadata"]
     record, before = metadata["annotations"]["kfjob.dev/manifest"], metadata["labels"]["kfjob.dev/launch"]
-    _, job = again(record, before=before, launch="new", image=lambda old: f"{old}-and-code")
+    _, job = restore_objects(record, previous_launch=before, launch="new", image=lambda old: f"{old}-and-code")
     for one in (job, json.loads(job["metadata"]["annotations"]["kfjob.dev/manifest"])[1]):
         (container,) = one["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
         assert container["image"] == "1.dkr/fsdp:1-and-code"
@@ -203,7 +205,9 @@ def test_another_launch_of_a_record_differs_by_its_id_alone(kfjob, cluster, temp
     assert kfjob("submit", *template) == 0
     first = cluster.kept["default", "pytorchjobs", "fsdp"]
     launch = first["metadata"]["labels"]["kfjob.dev/launch"]
-    service, second = again(first["metadata"]["annotations"]["kfjob.dev/manifest"], before=launch, launch="second")
+    service, second = restore_objects(
+        first["metadata"]["annotations"]["kfjob.dev/manifest"], previous_launch=launch, launch="second"
+    )
     assert service["kind"] == "Service"
     assert second["spec"]["elasticPolicy"]["rdzvId"] == "second" == second["metadata"]["labels"]["kfjob.dev/launch"]
     for given_by_the_server in ("uid", "resourceVersion"):

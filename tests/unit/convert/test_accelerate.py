@@ -8,7 +8,7 @@ from importlib import import_module
 import pytest
 import yaml
 
-from kfjob.api.exports import accelerate
+from kfjob.api.specs.exports import accelerate
 from kfjob.compile.pytorchjob import pytorchjob
 from kfjob.convert.accelerate import from_accelerate
 from kfjob.errors import SpecError, UsageError

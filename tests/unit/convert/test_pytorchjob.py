@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kfjob.api.compared import MISSING, gaps, normal
-from kfjob.api.imports import import_pytorchjob
+from kfjob.api.specs.imports import import_pytorchjob
 from kfjob.compile.pytorchjob import manifests, pytorchjob
 from kfjob.errors import SpecError
 from kfjob.plan import Context, resolve

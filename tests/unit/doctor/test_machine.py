@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from kfjob.api.config import Settings
 from kfjob.api.doctor import machine
 from kfjob.api.doctor.findings import Finding
+from kfjob.api.settings import Settings
 
 KUBECONFIG = "current-context: test\ncontexts: [{name: test, context: {cluster: c, namespace: ml}}]\n"
 

@@ -106,19 +106,19 @@ def test_a_closed_port(tmp_path: Path):
 
 
 @pytest.fixture
-def silent() -> Iterator[int]:
+def ignore_notice() -> Iterator[int]:
     """A port that takes connections and says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
 
 
-def test_a_port_that_says_nothing_to_tls(tmp_path: Path, silent: int):
-    assert "in time" in (ask(kubeconfig(tmp_path, f"https://127.0.0.1:{silent}")).cause or "")
+def test_a_port_that_says_nothing_to_tls(tmp_path: Path, ignore_notice: int):
+    assert "in time" in (ask(kubeconfig(tmp_path, f"https://127.0.0.1:{ignore_notice}")).cause or "")
 
 
-def test_a_server_that_never_answers(tmp_path: Path, silent: int, monkeypatch: pytest.MonkeyPatch):
+def test_a_server_that_never_answers(tmp_path: Path, ignore_notice: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(client, "CONTACT_SECONDS", 2.0)  # test_unreachable.py waits for the whole of it
-    assert ask(kubeconfig(tmp_path, f"http://127.0.0.1:{silent}")).cause == "no answer in time"
+    assert ask(kubeconfig(tmp_path, f"http://127.0.0.1:{ignore_notice}")).cause == "no answer in time"
 
 
 @pytest.fixture

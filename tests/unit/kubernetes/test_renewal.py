@@ -13,13 +13,13 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
+from kubernetes import config
 
 from kfjob.backends.base import LogRange
 from kfjob.backends.kubernetes import requests
 from kfjob.backends.kubernetes.connect import connect
 from kfjob.backends.kubernetes.errors import Broken
 from kfjob.backends.kubernetes.fake import FakeStream, refused
-from kfjob.backends.kubernetes.lean import parts
 from kfjob.backends.kubernetes.logs import PodLog
 from kfjob.backends.kubernetes.requests import Request
 from kfjob.errors import Forbidden
@@ -136,7 +136,6 @@ def test_a_service_accounts_token(front: FakeFront, url: str, tmp_path: Path, mo
     token, authority, namespace = tmp_path / "token", tmp_path / "ca.crt", tmp_path / "namespace"
     for file, text in ((token, "one"), (authority, "none"), (namespace, "ml")):
         file.write_text(text)
-    config = parts().config
 
     def of_pod(client_configuration: Any = None, **_: Any) -> None:
         environ = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "1"}

@@ -77,7 +77,7 @@ def test_a_rule_that_the_spec_ignores_is_silent(spec, kfjob):
 
 def test_python_callers_hear_of_it_too(spec):
     said: list[str] = []
-    api.submit(spec, notice=said.append)
+    api.submit(spec, notify=said.append)
     assert "\n".join(said) + "\n" == WARNED
     with pytest.raises(SpecError, match="error: image `train`"):
         api.submit(spec, strict=True)

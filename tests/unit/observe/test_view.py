@@ -164,10 +164,10 @@ def test_a_stall_is_silence_of_a_running_job():
     running = JobChanged(phase=JobPhase.RUNNING, started=START)
     view = fold(JobView(config=ObserveConfig(stall_after=60)), [running, batch(1, 10)])
     assert not fold(view, [Tick(time=START + 70 * SECOND)]).stalled
-    silent = fold(view, [Tick(time=START + 71 * SECOND)])
-    assert silent.stalled
-    assert silent.headline == "Running, but no progress for 61 s"
-    assert not fold(silent, [JobChanged(phase=JobPhase.SUCCEEDED)]).stalled
+    ignore_notice = fold(view, [Tick(time=START + 71 * SECOND)])
+    assert ignore_notice.stalled
+    assert ignore_notice.headline == "Running, but no progress for 61 s"
+    assert not fold(ignore_notice, [JobChanged(phase=JobPhase.SUCCEEDED)]).stalled
     never = fold(JobView(config=ObserveConfig(stall_after=60)), [running, Tick(time=START + 61 * SECOND)])
     assert never.stalled
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from kfjob.api.preflight import fit, quota, wants
-from kfjob.api.preflight.wants import PodKind
+from kfjob.api.preflight import fit, pod_requirements, quota
+from kfjob.compile.pod_templates import PodTemplate
 
 GPU = "nvidia.com/gpu"
 
@@ -25,14 +25,14 @@ def node(
     )
 
 
-def pods(count: int = 1, *, spec: dict[str, Any] | None = None, **requests: str) -> PodKind:
+def pods(count: int = 1, *, spec: dict[str, Any] | None = None, **requests: str) -> PodTemplate:
     asked = {key.replace("gpu", GPU): value for key, value in requests.items()}
     container = {"name": "pytorch", "resources": {"requests": asked, "limits": asked}}
     each = tuple(f"job-worker-{index}" for index in range(count))
-    return PodKind(names=each, metadata={}, spec={"containers": [container], **(spec or {})})
+    return PodTemplate(names=each, metadata={}, spec={"containers": [container], **(spec or {})})
 
 
-def why(nodes: list[fit.Node], kind: PodKind) -> str:
+def why(nodes: list[fit.Node], kind: PodTemplate) -> str:
     found = fit.misfits(nodes, [kind])
     return found[0].why if found else ""
 
@@ -55,7 +55,7 @@ def why(nodes: list[fit.Node], kind: PodKind) -> str:
     ],
 )
 def test_quantities(text, number):
-    assert wants.quantity(text) == pytest.approx(number)
+    assert pod_requirements.quantity(text) == pytest.approx(number)
 
 
 def test_a_job_that_fits_fills_the_nodes():
@@ -160,8 +160,8 @@ def test_init_containers_and_sidecars_count_as_the_scheduler_counts_them():
             {"restartPolicy": "Always", "resources": {"requests": {"cpu": "500m"}}},
         ],
     }
-    assert wants.requests(spec) == {"cpu": 4.0, "memory": 2.0**30}
-    assert wants.requests({**spec, "initContainers": spec["initContainers"][1:]}) == {"cpu": 3.5}
+    assert pod_requirements.requests(spec) == {"cpu": 4.0, "memory": 2.0**30}
+    assert pod_requirements.requests({**spec, "initContainers": spec["initContainers"][1:]}) == {"cpu": 3.5}
 
 
 def test_quotas_count_all_pods_and_what_is_taken():

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from kfjob.api.preflight import wants
-from kfjob.api.preflight.heard import Heard
+from kfjob.api.preflight import pod_requirements
 from kfjob.api.preflight.trial import SCRIPT, START, Trial, packed, trial_name, trial_plan
+from kfjob.api.preflight.trial_results import Heard
+from kfjob.compile.pod_templates import read_pod_templates
 from kfjob.compile.pytorchjob import manifests, pytorchjob
 from kfjob.plan import Context, JobPlan, resolve
 from kfjob.spec.job import JobSpec
@@ -138,8 +139,8 @@ def test_what_a_pod_refers_to_and_where_the_spec_says_so():
         service_account="me",
         overrides={"spec": {"pytorchReplicaSpecs": {"Worker": {"template": {"spec": {"priorityClassName": "high"}}}}}},
     )
-    pods = wants.pod_kinds(manifests(resolve(job, HERE)))
-    found = {(one.kind, one.name, one.key): one.path for one in wants.references(pods, job)}
+    pods = read_pod_templates(manifests(resolve(job, HERE)))
+    found = {(one.kind, one.name, one.key): one.path for one in pod_requirements.references(pods, job)}
     assert found == {
         ("secret", "s", "k"): "env.A",
         ("secret", "hub", "token"): "hub_token",

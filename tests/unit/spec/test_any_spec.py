@@ -11,7 +11,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kfjob.api.render import resolve_at
+from kfjob.api.specs.render import resolve_at
 from kfjob.compile.pytorchjob import manifests
 from kfjob.errors import Problem, SpecError
 from kfjob.lint.check import lint

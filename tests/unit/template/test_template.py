@@ -76,7 +76,7 @@ def test_what_is_the_pods_survives(line):
 
 def test_names_that_are_left_and_mean_nothing_by_themselves_are_told():
     template = HEAD + "data: $NUM_NODE $RANK $KEPT $N # $COMMENT\n"
-    assert render(template, values={"N": "1"}, keep=["KEPT"]).left == ("NUM_NODE",)
+    assert render(template, values={"N": "1"}, keep=["KEPT"]).unresolved == ("NUM_NODE",)
 
 
 def test_names_without_a_value_are_one_error_with_every_place():

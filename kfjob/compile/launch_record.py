@@ -1,0 +1,59 @@
+"""Record the objects of a launch in an annotation, so that `relaunch` needs no template. Pure.
+
+The PyTorchJob carries all objects of its template as they were submitted. A template receives the launch id as `KFJOB_LAUNCH`.
+The id is unique, so replacing it in the record gives the objects of another launch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from kfjob.common_types import JsonObject
+from kfjob.compile.images import ImageChange, replace_image
+from kfjob.errors import UsageError
+from kfjob.spec import api_objects
+
+MAX_BYTES = 200_000
+"""Kubernetes allows 256 KiB for all annotations of an object (apimachinery, validation/objectmeta.go)."""
+
+
+def add_record(objects: Sequence[JsonObject], *, launch: str) -> tuple[JsonObject, ...]:
+    """Return the objects with the launch's label and a record of all objects on the PyTorchJob.
+
+    The record is left out if it is too large. It holds only the name of a Secret, because people without access to secrets
+    can read annotations.
+    """
+    text = json.dumps([_without_data(item) for item in objects], ensure_ascii=False, separators=(",", ":"))
+    labels = {api_objects.LABEL_MANAGED_BY: api_objects.FIELD_MANAGER, api_objects.LABEL_LAUNCH: launch}
+    record = {api_objects.ANNOTATION_MANIFEST: text} if len(text.encode()) <= MAX_BYTES else {}
+    return tuple(_add_metadata(item, labels, record) if item["kind"] == api_objects.PYTORCHJOB else item for item in objects)
+
+
+def restore_objects(
+    record: str, *, previous_launch: str, launch: str, image: ImageChange | None = None
+) -> tuple[JsonObject, ...]:
+    """Return the objects of a record for another launch, with their image changed by `image`.
+
+    Raises:
+        UsageError: the template has a Secret, which is not in the record.
+    """
+    objects: list[JsonObject] = json.loads(record.replace(previous_launch, launch) if previous_launch else record)
+    if secrets := [item["metadata"]["name"] for item in objects if item["kind"] == "Secret"]:
+        shown = ", ".join(f"`{name}`" for name in secrets)
+        raise UsageError(
+            f"the template of this job makes secret {shown}, and secrets are not recorded with a job",
+            hint="stop the job and submit its template again, or keep the secret apart from the template",
+        )
+    return add_record(replace_image(objects, image) if image else objects, launch=launch)
+
+
+def _without_data(item: JsonObject) -> JsonObject:
+    return {key: item[key] for key in ("apiVersion", "kind", "metadata")} if item["kind"] == "Secret" else item
+
+
+def _add_metadata(item: JsonObject, labels: Mapping[str, str], annotations: Mapping[str, str]) -> JsonObject:
+    metadata = dict(item["metadata"])
+    metadata["labels"] = {**(metadata.get("labels") or {}), **labels}
+    metadata["annotations"] = {**(metadata.get("annotations") or {}), **annotations}
+    return {**item, "metadata": metadata}
