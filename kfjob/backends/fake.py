@@ -60,7 +60,10 @@ class FakeBackend:
     def apply(self, plan: JobPlan) -> JobRef:
         """Always refused."""
         self.get(plan.name, namespace=plan.namespace)
-        raise Refused(f"job `{plan.name}` cannot be changed in place", hint=f"`kfjob relaunch {plan.name}`")
+        raise Refused(
+            f"job `{plan.name}` cannot be changed in place",
+            hint=f"`kfjob stop {plan.name}`, then `kfjob submit` with the new spec",
+        )
 
     def get(self, name: str, *, namespace: str) -> JobSnapshot:
         """As the protocol says."""

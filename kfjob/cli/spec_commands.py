@@ -46,7 +46,7 @@ def explain(*, source: Source, operator_env: bool, node_rank: int, output: str, 
 def diff(*, source: Source, output: str, settings: Settings) -> None:
     """Show what SPEC would change at the live job, gone through by the API server; nothing is changed.
 
-    Each change is labelled: `in place` (kfjob apply), or `needs relaunch` (kfjob relaunch).
+    Each change has a label: `in place` (`kfjob apply` makes it) or `needs a new launch` (`kfjob stop`, then `kfjob submit`).
     """
     from kfjob.api.specs.diff import diff_loaded
 
@@ -55,7 +55,7 @@ def diff(*, source: Source, output: str, settings: Settings) -> None:
         click.echo(json.dumps({"job": name, "changes": to_builtins(changes)}, indent=2))
         return
     for change in changes:
-        click.echo(f"{change.path}  ({'in place' if change.in_place else 'needs relaunch'})")
+        click.echo(f"{change.path}  ({'in place' if change.in_place else 'needs a new launch'})")
         click.echo(f"  - {_shown(change.live)}\n  + {_shown(change.wanted)}")
     if not changes:
         click.echo(f"`{name}` is what the spec says", err=True)

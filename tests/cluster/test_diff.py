@@ -61,8 +61,8 @@ def test_every_change_is_labelled_as_apply_and_relaunch_see_it(space, kfjob, nam
     found = changes(*more, *image)
     container = f"{WORKER}.template.spec.containers[pytorch]"
     assert found == {f"{container}.image": False, f"{container}.env[A]": False}
-    assert "needs a relaunch" in kfjob("apply", "job.yaml", *more, *image, code=1)
-    assert "needs relaunch" in kfjob("diff", "job.yaml", *more, *image)
+    assert "cannot change while it exists" in kfjob("apply", "job.yaml", *more, *image, code=1)
+    assert "needs a new launch" in kfjob("diff", "job.yaml", *more, *image)
 
     kfjob("stop", name)
 

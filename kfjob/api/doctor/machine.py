@@ -19,6 +19,7 @@ from kfjob.api.settings import Settings
 OLDEST_PYTHON = (3, 11)
 GIB = 2**30
 DISK_WARN, DISK_FAIL = 10 * GIB, GIB
+INSTALL_TRAINER = "scripts/env trainer (in a checkout), or pip install 'PATH[trainer]' (PATH: a checkout or a kfjob wheel)"
 BUILDERS = ("docker", "buildah", "podman", "nerdctl", "finch")
 
 
@@ -54,7 +55,7 @@ def torch(here: Machine) -> Iterator[Finding]:
         yield ok("torch", f"{version}, {torchrun}")
     else:
         missing = "not installed" if not version else f"{version}, but there is no `torchrun` on PATH"
-        yield warn("torch", f"{missing}: jobs cannot run on this machine", "pip install 'kfjob[trainer]'")
+        yield warn("torch", f"{missing}: jobs cannot run on this machine", INSTALL_TRAINER)
 
 
 def deepspeed(here: Machine) -> Iterator[Finding]:

@@ -44,8 +44,10 @@ def in_place(plan: JobPlan, live: Object) -> Object:
     paths = [change.path for change in differences(live, wanted) if not change.in_place]
     if paths:
         shown = "\n".join(paths[:10]) + (f"\nand {len(paths) - 10} more" if len(paths) > 10 else "")  # noqa: PLR2004
-        hint = f"`kfjob relaunch {plan.name}` stops the job and starts it with the new spec"
-        raise Refused(f"job `{plan.name}` cannot be changed so while it exists: it needs a relaunch", cause=shown, hint=hint)
+        hint = (
+            f"`kfjob stop {plan.name}`, then `kfjob submit` with the new spec; `kfjob relaunch` would submit the recorded one"
+        )
+        raise Refused(f"these fields of job `{plan.name}` cannot change while it exists", cause=shown, hint=hint)
     # with the uid in it, an apply cannot create a job where this one has gone meanwhile
     return {**wanted, "metadata": {**wanted["metadata"], "uid": live["metadata"]["uid"]}}
 

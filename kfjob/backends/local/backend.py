@@ -99,7 +99,7 @@ class LocalBackend:
         self.get(plan.name, namespace=plan.namespace)
         raise Refused(
             f"job `{plan.name}` runs on this machine and cannot be changed in place",
-            hint=f"`kfjob relaunch {plan.name}` stops it and starts the new spec",
+            hint=f"`kfjob stop {plan.name}`, then `kfjob submit` with the new spec",
         )
 
     def get(self, name: str, *, namespace: str) -> JobSnapshot:

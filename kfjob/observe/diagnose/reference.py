@@ -53,7 +53,7 @@ def _entry(rule: Rule) -> str:
 
 def _plain(text: str) -> str:
     """With `…` for what is filled in."""
-    return re.sub(r"`?\{(job)\}`?", "JOB", re.sub(r"\{(?!job\})\w+\}", "…", text))
+    return re.sub(r"`\{job\}`|\{job\}", "JOB", re.sub(r"\{(?!job\})\w+\}", "…", text))
 
 
 if __name__ == "__main__":

@@ -104,7 +104,7 @@ def test_diff_labels_every_change(cluster, kfjob, spec):
     assert kfjob.out == "spec.runPolicy.ttlSecondsAfterFinished  (in place)\n  - (not there)\n  + 60\n"
     assert "kfjob apply" in kfjob.err
     assert kfjob("diff", spec, "--set", "restarts.policy=Always") == 0
-    assert "(needs relaunch)\n  - Never\n  + Always\n" in kfjob.out
+    assert "(needs a new launch)\n  - Never\n  + Always\n" in kfjob.out
     assert all(dry for method, *_, dry in cluster.asked if method == "PUT")
 
 

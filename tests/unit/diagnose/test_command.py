@@ -20,7 +20,7 @@ def test_the_first_cause_its_place_and_the_remedy(fake, kfjob):
         "  --> pod `train-worker-0`, line 1, 2026-11-18 11:06:46Z\n"
         "    | ModuleNotFoundError: No module named 'flash_attn'\n"
         "  cause: Python cannot import `flash_attn`\n"
-        "hint: add it to the image (`pip install` in the Dockerfile, then `kfjob push-image --build`); if it is your own code, "
+        "hint: add it to the image (`pip install` in the Dockerfile, then `kfjob push-image`); if it is your own code, "
         "set `PYTHONPATH` or the working directory\n"
         "\n"
         "what followed from it:\n"

@@ -46,7 +46,7 @@ def test_torch_is_not_imported_and_its_absence_is_a_warning(tmp_path, monkeypatc
     assert look("torch", tmp_path)[0].verdict == "ok"
     monkeypatch.setattr(metadata, "version", absent)
     (finding,) = look("torch", tmp_path)
-    assert (finding.verdict, finding.remedy) == ("warn", "pip install 'kfjob[trainer]'")
+    assert (finding.verdict, finding.remedy) == ("warn", machine.INSTALL_TRAINER)
 
 
 def test_deepspeed_wants_a_compiler_and_ninja(tmp_path, monkeypatch):

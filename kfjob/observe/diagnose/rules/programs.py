@@ -7,8 +7,7 @@ RULES = (
         id="module-not-found",
         title="module `{name}` is not in the image",
         cause="Python cannot import `{name}`",
-        remedy="add it to the image (`pip install` in the Dockerfile, then `kfjob push-image --build`); if it is your own "
-        "code, "
+        remedy="add it to the image (`pip install` in the Dockerfile, then `kfjob push-image`); if it is your own code, "
         "set `PYTHONPATH` or the working directory",
         markers=("No module named",),
         pattern=r"(?:ModuleNotFoundError|ImportError): No module named '?(?P<name>[\w.]+)"

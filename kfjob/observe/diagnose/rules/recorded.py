@@ -89,7 +89,7 @@ RULES = (
         id="operator-refuses-spec",
         title="the training operator finds the job invalid",
         cause="{what}",
-        remedy="`kfjob lint` and `kfjob submit --dry-run=server` find most of it before",
+        remedy="`kfjob validate` and `kfjob submit --dry-run=server` find most of these problems before the job starts",
         subject=Subject.EVENT,
         markers=("FailedValidation",),
         pattern=r"PyTorchJob \w*FailedValidation: (?P<what>.*)",

@@ -1,0 +1,164 @@
+"""Every kfjob command that a hint, a docstring, a page, an example or a manifest names exists, with its options."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from kfjob.cli.main import kfjob
+
+ROOT = Path(__file__).parents[2]
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+COMMENTED = [ROOT / "Dockerfile", *(path for name in ("examples", "manifests") for path in ROOT.glob(f"{name}/**/*"))]
+MODULES = [*ROOT.glob("kfjob/**/*.py")]
+QUOTED = re.compile(r"`((?:[^`\n]|\n(?!\s*\n))+)`")  # within a paragraph
+COMMAND = re.compile(r"(?:^|[;|&]\s*)(?:kubectl )?(kfjob [^;|&>]*)")
+SUBSTITUTION = re.compile(r"\$\(([^)]*)\)")
+PLACEHOLDER = re.compile(r"…|\.\.\.|[A-Z{<].*")
+
+
+def shell_commands(text: str) -> Iterator[str]:
+    """Yield the commands of shell text, those in `$(…)` too."""
+    for part in (SUBSTITUTION.sub("X", text), *SUBSTITUTION.findall(text)):
+        yield from COMMAND.findall(part)
+
+
+def quoted_commands(text: str) -> Iterator[str]:
+    """Yield the commands in backticks."""
+    for span in QUOTED.findall(text):
+        yield from shell_commands(" ".join(span.split()))
+
+
+def page_commands(text: str) -> Iterator[str]:
+    """Yield the commands in the code blocks of a page, and those in backticks."""
+    in_block, prose = False, []
+    for line in text.replace("\\\n", " ").splitlines():
+        if line.startswith("```"):
+            in_block = not in_block
+        elif in_block or line.startswith("    "):
+            yield from line_commands(line)
+        else:
+            prose.append(line)
+    yield from quoted_commands("\n".join(prose))
+
+
+def line_commands(line: str) -> Iterator[str]:
+    """Yield the commands of one line of a shell; what follows two spaces explains it, unless it is an option."""
+    yield from shell_commands(re.split(r" {2,}(?!-)|\s[→·#]", line.strip().removeprefix("$ "))[0])
+
+
+def comment_commands(text: str) -> Iterator[str]:
+    """Yield the commands in the comments of an example or a manifest."""
+    comments = [line.partition("#")[2] for line in text.splitlines() if "#" in line]
+    for comment in comments:
+        yield from line_commands(comment)
+    yield from quoted_commands("\n".join(comments))
+
+
+def module_commands(text: str) -> Iterator[str]:
+    """Yield the commands in the strings and docstrings of a module."""
+    tree = ast.parse(text)
+    pieces = {id(value) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for value in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            words = "".join(str(value.value) if isinstance(value, ast.Constant) else "X" for value in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in pieces:
+            words = node.value
+        else:
+            continue
+        yield from quoted_commands(words)
+        for line in words.splitlines():
+            if (name := re.match(r"\s*kfjob ([a-z-]+)( |$)", line)) and name[1] in kfjob.list_commands(click.Context(kfjob)):
+                yield from line_commands(line)
+
+
+SOURCES = [(PAGES, page_commands), (COMMENTED, comment_commands), (MODULES, module_commands)]
+COMMANDS = sorted(
+    {
+        (str(path.relative_to(ROOT)), command.strip(" .,:"))
+        for paths, commands in SOURCES
+        for path in paths
+        if path.is_file()
+        for command in commands(path.read_text(encoding="utf-8"))
+    }
+)
+
+
+def problem(line: str) -> str:
+    """Return what is wrong with a command line; empty if click takes it. Placeholders stand for any value."""
+    _, *words = [word for word in shlex.split(line) if word not in ("…", "...")]
+    command: click.Command = kfjob
+    context = click.Context(kfjob, info_name="kfjob", **kfjob.context_settings)
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        name = words.pop(0)
+        if PLACEHOLDER.fullmatch(name):
+            return ""
+        inner = command.get_command(context, name)
+        if inner is None:
+            return f"there is no command `{name}`"
+        command = inner
+        context = click.Context(inner, info_name=name, parent=context, **inner.context_settings)
+    try:
+        values, surplus, _ = command.make_parser(context).parse_args(list(words))
+    except click.BadOptionUsage as err:
+        is_mention = words[-1].startswith("-")  # an option that is only named has no value
+        return "" if is_mention else err.format_message()
+    except click.UsageError as err:
+        return err.format_message()
+    if surplus and not isinstance(command, click.Group):
+        return f"`{surplus[0]}` is one argument too many"
+    choices = {option.name: option.type.choices for option in command.params if isinstance(option.type, click.Choice)}
+    wrong = [value for name, value in values.items() if name in choices and value not in (None, *choices[name])]
+    return f"`{wrong[0]}` is not a choice" if wrong and not PLACEHOLDER.fullmatch(str(wrong[0])) else ""
+
+
+@pytest.mark.parametrize(("source", "line"), COMMANDS)
+def test_the_command_exists_with_its_options(source: str, line: str):
+    assert problem(line) == "", f"{source}: `{line}`"
+
+
+def test_commands_of_every_kind_of_source_are_seen():
+    assert len([source for source, _ in COMMANDS if source.endswith(".md")]) > 60
+    assert len([source for source, _ in COMMANDS if source.endswith(".py")]) > 80
+    assert len([source for source, _ in COMMANDS if source.startswith(("examples/", "manifests/"))]) > 5
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "kfjob lint",
+        "kfjob push-image --build",
+        "kfjob logs JOB other",
+        "kfjob submit --dry-run=maybe",
+        "kfjob import nothing",
+        "kfjob export accelerate --fast job.yaml",
+    ],
+)
+def test_wrong_commands_are_recognised(line: str):
+    assert problem(line) != ""
+
+
+@pytest.mark.parametrize("line", ["kfjob …", "kfjob --help", "kfjob logs --pod", "kfjob import torchrun COMMAND --fast"])
+def test_mentions_and_placeholders_are_no_problem(line: str):
+    assert problem(line) == ""
+
+
+@pytest.mark.parametrize(
+    ("find", "text", "commands"),
+    [
+        (page_commands, "`kfjob master\nA`.\n\n```sh\nkfjob stop A   # stop\n```\n", ["kfjob stop A", "kfjob master A"]),
+        (page_commands, "    kubectl logs -f $(kfjob master JOB -o name)\n", ["kfjob master JOB -o name"]),
+        (comment_commands, "# kfjob submit a.yaml --follow\nname: a\n", ["kfjob submit a.yaml --follow"]),
+        (page_commands, "`kfjob stop\n\nJOB`", []),
+        (module_commands, 'x = f"`kfjob logs {job} --tail 5` shows it"', ["kfjob logs X --tail 5"]),
+        (module_commands, '"""kfjob and torch."""\ny = f"kfjob stop {a}"', ["kfjob stop X"]),
+    ],
+)  # fmt: skip
+def test_commands_are_found(find, text, commands):
+    assert list(find(text)) == commands
