@@ -11,7 +11,7 @@ from kfjob.api.diagnose import examine
 from kfjob.events import JobSnapshot
 from kfjob.lint.secrets import looks_like
 from kfjob.observe.spans import Spans
-from kfjob.report.page import Report, page
+from kfjob.report.page import Report, render_page
 
 if TYPE_CHECKING:
     from kfjob.api.run import Run
@@ -28,17 +28,17 @@ def report(run: Run) -> str:
     spans = Spans()
     examined = examine(run, also=spans.feed)
     snapshot = run.snapshot()
-    return page(
+    return render_page(
         Report(
             name=snapshot.name,
             view=examined.view,
             diagnosis=examined.diagnosis,
             warnings=examined.warnings,
-            uncounted=examined.uncounted,
+            omitted_warnings=examined.uncounted,
             spans=spans.of,
             facts=_facts(run, snapshot),
             spec=_as_yaml(snapshot.spec),
-            made=time.time_ns(),
+            created=time.time_ns(),
             version=__version__,
         )
     )

@@ -1,26 +1,26 @@
 "use strict";
 for (const svg of document.querySelectorAll("svg.chart")) {
-  const lines = Object.entries(JSON.parse(svg.dataset.points));
-  const cursor = svg.querySelector(".cursor"), out = svg.parentElement.querySelector("output");
-  const dots = lines.map(() => svg.appendChild(document.createElementNS(svg.namespaceURI, "circle")));
+  const curves = Object.entries(JSON.parse(svg.dataset.points));
+  const cursor = svg.querySelector(".cursor"), output = svg.parentElement.querySelector("output");
+  const dots = curves.map(() => svg.appendChild(document.createElementNS(svg.namespaceURI, "circle")));
   for (const dot of dots) { dot.setAttribute("r", 3.5); dot.setAttribute("class", "dot"); dot.style.visibility = "hidden"; }
-  const show = (on) => {
-    for (const one of [cursor, ...dots]) one.style.visibility = on ? "visible" : "hidden";
-    if (!on) out.textContent = out.dataset.rest;
+  const show = (visible) => {
+    for (const element of [cursor, ...dots]) element.style.visibility = visible ? "visible" : "hidden";
+    if (!visible) output.textContent = output.dataset.rest;
   };
   svg.addEventListener("pointermove", (event) => {
-    const at = (event.clientX - svg.getBoundingClientRect().left) / svg.clientWidth * svg.viewBox.baseVal.width;
-    const said = [];
-    lines.forEach(([name, points], index) => {
+    const x = (event.clientX - svg.getBoundingClientRect().left) / svg.clientWidth * svg.viewBox.baseVal.width;
+    const values = [];
+    curves.forEach(([name, points], index) => {
       if (!points.length) return;
-      const near = points.reduce((best, one) => Math.abs(one[0] - at) < Math.abs(best[0] - at) ? one : best);
-      dots[index].setAttribute("cx", near[0]); dots[index].setAttribute("cy", near[1]);
-      if (!said.length) { said.push("step " + near[2]); cursor.setAttribute("x1", near[0]); cursor.setAttribute("x2", near[0]); }
-      said.push(name + " " + near[3]);
+      const [left, top, step, value] = points.reduce((best, point) => Math.abs(point[0] - x) < Math.abs(best[0] - x) ? point : best);
+      dots[index].setAttribute("cx", left); dots[index].setAttribute("cy", top);
+      if (!values.length) { values.push("step " + step); cursor.setAttribute("x1", left); cursor.setAttribute("x2", left); }
+      values.push(name + " " + value);
     });
-    out.textContent = said.join(" \u00b7 ");
+    output.textContent = values.join(" \u00b7 ");
     show(true);
   });
   svg.addEventListener("pointerleave", () => show(false));
 }
-addEventListener("beforeprint", () => { for (const one of document.querySelectorAll("details")) one.open = true; });
+addEventListener("beforeprint", () => { for (const details of document.querySelectorAll("details")) details.open = true; });

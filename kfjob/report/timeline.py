@@ -1,149 +1,223 @@
-"""What happened when: one row for each pod with the runs of its container, the meetings of the agents, and the first cause."""
+"""The geometry of the timeline: a row for each pod, its container runs, the rendezvous rounds and the first cause.
+
+`templates/timeline.html` draws it as SVG.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from kfjob.observe.diagnose.diagnosis import Diagnosis
 from kfjob.observe.pods import PodView
 from kfjob.observe.spans import Span
 from kfjob.observe.view import JobView
-from kfjob.report.markup import Html, element, text
-from kfjob.report.numbers import clock, lasting, number, time_marks, time_of_day
+from kfjob.report.numbers import choose_time_ticks, format_duration, format_number, format_time, format_time_of_day
+from kfjob.units import SECOND
 
-WIDTH, LEFT, RIGHT, TOP, BOTTOM, ROW = 1080, 190, 16, 34, 26, 22
-END = 6
-"""Width of the mark at the end of what failed."""
-SHOWN = 40
-"""Rows at most; of more pods those that had trouble come first."""
-SECOND = 1_000_000_000
+WIDTH, LEFT, RIGHT, TOP, BOTTOM, ROW_HEIGHT = 1080, 190, 16, 34, 26, 22
+FAILURE_WIDTH = 6
+"""Width of the mark at the end of a run that failed."""
+MAX_ROWS = 40
+"""Rows of a timeline; with more pods, those with trouble come first."""
+LEGEND = MappingProxyType(
+    {
+        "waits": "waits",
+        "before": "ran before a restart",
+        "runs": "runs",
+        "failed": "ended badly",
+        "round": "agents meet (a round)",
+        "cause": "first cause",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
-    """A stretch of a pod's life."""
+class _Period:
+    """A period in the life of a pod."""
 
-    kind: str  # a class of the style sheet: waits | runs | before | failed
+    kind: str  # waits, runs, before or failed
     first: int
     last: int
-    said: str
+    text: str
 
 
-def timeline(view: JobView, diagnosis: Diagnosis, spans: Mapping[str, Mapping[str, Span]]) -> Html:
-    """The picture and its key; "" where no time is known."""
-    rows = {pod.name: list(_bars(view, pod, spans.get(pod.name, {}))) for pod in _shown(view, diagnosis)}
-    times = [time for bars in rows.values() for bar in bars for time in (bar.first, bar.last)]
+@dataclass(frozen=True, kw_only=True)
+class Tick:
+    """One tick of the time axis."""
+
+    x: float
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """One rectangle of a row."""
+
+    x: float
+    width: float
+    css_class: str
+    title: str
+    rx: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One pod."""
+
+    pod: str
+    short_name: str
+    y: int
+    bars: Sequence[Bar]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """One rendezvous round."""
+
+    x: float
+    title: str
+    number: str  # empty where the number of the round before is too near
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cause:
+    """The mark of the first cause."""
+
+    x: float
+    y: int
+    title: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeline:
+    """The picture and what stands below it."""
+
+    label: str
+    height: int
+    ticks: Sequence[Tick]
+    rounds: Sequence[Round]
+    rows: Sequence[Row]
+    cause: Cause | None
+    hidden_pods: int
+    legend: Mapping[str, str] = field(default_factory=lambda: LEGEND)
+
+    width = WIDTH
+    left = LEFT
+    top = TOP
+    bar_height = ROW_HEIGHT - 9
+
+    @property
+    def bottom(self) -> int:
+        """The height of the time axis."""
+        return self.height - BOTTOM
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Scale:
+    """Maps times to positions."""
+
+    first: int
+    last: int
+
+    def __call__(self, time: int) -> float:
+        return round(LEFT + (time - self.first) / (self.last - self.first) * (WIDTH - LEFT - RIGHT), 1)
+
+
+def lay_out_timeline(view: JobView, diagnosis: Diagnosis, spans: Mapping[str, Mapping[str, Span]]) -> Timeline | None:
+    """Return the timeline; None where no time is known."""
+    pods = {pod.name: list(_periods(view, pod, spans.get(pod.name, {}))) for pod in _select_pods(view, diagnosis)}
+    times = [time for periods in pods.values() for period in periods for time in (period.first, period.last)]
     times += [time for one in view.rounds if (time := one.first.moment(view.dated)) is not None] if times else []
     if not times or max(times) <= min(times):
-        return ""
-    first, last = min(times), max(times)
-    height = TOP + ROW * len(rows) + BOTTOM
-    drawn = [*_grid(first, last, height), *_rounds(view, first, last, height)]
-    for index, (name, bars) in enumerate(rows.items()):
-        drawn += _row(name, bars, TOP + ROW * index, first, last)
-    drawn += _cause(diagnosis, list(rows), first, last)
-    said = f"Timeline of {len(rows)} pods over {lasting((last - first) / SECOND)}, {len(view.rounds)} rounds"
-    picture = element(
-        "svg", *drawn, viewBox=f"0 0 {WIDTH} {height}", role="img", aria_label=said, class_="timeline", width=WIDTH
+        return None
+    scale = _Scale(first=min(times), last=max(times))
+    duration = format_duration((scale.last - scale.first) / SECOND)
+    return Timeline(
+        label=f"Timeline of {len(pods)} pods over {duration}, {len(view.rounds)} rounds",
+        height=TOP + ROW_HEIGHT * len(pods) + BOTTOM,
+        ticks=[Tick(x=scale(time), text=format_time_of_day(time)) for time in choose_time_ticks(scale.first, scale.last)],
+        rounds=list(_rounds(view, scale)),
+        rows=[_row(name, periods, TOP + ROW_HEIGHT * index, scale) for index, (name, periods) in enumerate(pods.items())],
+        cause=_cause(diagnosis, list(pods), scale),
+        hidden_pods=len(view.pods) - len(pods),
     )
-    more = len(view.pods) - len(rows)
-    note = element("p", text(f"{more} more pods are not drawn."), class_="note") if more > 0 else ""
-    return element("div", element("div", picture, class_="scroll"), _key(), note, class_="card")
 
 
-def _shown(view: JobView, diagnosis: Diagnosis) -> list[PodView]:
-    """The pods that are drawn, in their order."""
-    ordered = sorted(view.pods.values(), key=place)
-    if len(ordered) <= SHOWN:
+def _select_pods(view: JobView, diagnosis: Diagnosis) -> list[PodView]:
+    """Return the pods of the timeline in their order."""
+    ordered = sorted(view.pods.values(), key=pod_order)
+    if len(ordered) <= MAX_ROWS:
         return ordered
     named = {pod for finding in (diagnosis.first, *diagnosis.followed, *diagnosis.others) if finding for pod in finding.pods}
-    best = sorted(ordered, key=lambda pod: (pod.name not in named, not pod.restarts, place(pod)))[:SHOWN]
-    return sorted(best, key=place)
+    first = sorted(ordered, key=lambda pod: (pod.name not in named, not pod.restarts, pod_order(pod)))[:MAX_ROWS]
+    return sorted(first, key=pod_order)
 
 
-def place(pod: PodView) -> tuple[str, int, str]:
-    """Masters first, then by number."""
+def pod_order(pod: PodView) -> tuple[str, int, str]:
+    """Return a sort key: Masters first, then by replica index."""
     return (pod.state.replica_type, pod.state.replica_index, pod.name) if pod.state else ("", 0, pod.name)
 
 
-def _bars(view: JobView, pod: PodView, spans: Mapping[str, Span]) -> Iterator[Bar]:
+def _periods(view: JobView, pod: PodView, spans: Mapping[str, Span]) -> Iterator[_Period]:
     state = pod.state
     now = (view.job.ended if view.job and view.job.ended else None) or view.now
-    ordered = sorted(spans.items(), key=lambda at: at[1].first)
+    ordered = sorted(spans.items(), key=lambda item: item[1].first)
     starts = [span.first for _, span in ordered]
-    begun = state.started if state else None
+    started = state.started if state else None
     current = state.container_id if state and state.container_id in spans else ordered[-1][0] if ordered else ""
     if state and state.created:
-        until = min([*starts, begun or now or state.created])
+        until = min([*starts, started or now or state.created])
         if until > state.created:
-            yield Bar("waits", state.created, until, f"waited {lasting((until - state.created) / SECOND)}")
+            yield _Period("waits", state.created, until, f"waited {format_duration((until - state.created) / SECOND)}")
     for container, span in ordered:
         newest = container == current
         first, last = span.first, span.last
-        if newest and begun and len(ordered) == 1:
-            first = min(first, begun)
+        if newest and started and len(ordered) == 1:
+            first = min(first, started)
         if newest and state:
             last = max(last, state.last_ended or 0, (now or 0) if pod.live and not state.last_ended else 0)
         failed = newest and state is not None and bool(state.exit_code) and not pod.live
         kind = "failed" if failed else "runs" if newest else "before"
-        yield Bar(kind, first, last, f"{span.lines} lines in {lasting((last - first) / SECOND)}, from {clock(first)}")
-    if not ordered and state and begun:
-        end = state.last_ended or now or begun
-        yield Bar(
-            "failed" if state.exit_code else "runs", begun, end, f"ran {lasting((end - begun) / SECOND)}, printed nothing"
-        )
+        text = f"{span.lines} lines in {format_duration((last - first) / SECOND)}, from {format_time(first)}"
+        yield _Period(kind, first, last, text)
+    if not ordered and state and started:
+        end = state.last_ended or now or started
+        text = f"ran {format_duration((end - started) / SECOND)}, printed nothing"
+        yield _Period("failed" if state.exit_code else "runs", started, end, text)
 
 
-def _row(name: str, bars: list[Bar], top: int, first: int, last: int) -> Iterator[Html]:
-    short = name if len(name) <= 26 else f"…{name[-25:]}"  # noqa: PLR2004 - what fits
-    yield element("text", text(short), element("title", text(name)), x=LEFT - 10, y=top + 15, text_anchor="end", class_="pod")
-    for bar in bars:
-        x = _x(bar.first, first, last)
-        width = round(max(_x(bar.last, first, last) - x, 2), 1)
-        title = element("title", text(f"{name}: {bar.said}"))
-        whole = "runs" if bar.kind == "failed" else bar.kind
-        yield element("rect", title, x=x, y=top + 5, width=width, height=ROW - 9, rx=3, class_=whole)
-        if bar.kind == "failed":
-            end = min(width, END)
-            yield element("rect", title, x=round(x + width - end, 1), y=top + 5, width=end, height=ROW - 9, class_="failed")
+def _row(pod: str, periods: Sequence[_Period], y: int, scale: _Scale) -> Row:
+    short_name = pod if len(pod) <= 26 else f"…{pod[-25:]}"  # noqa: PLR2004 - fits into the margin
+    return Row(pod=pod, short_name=short_name, y=y, bars=[bar for period in periods for bar in _bars(pod, period, scale)])
 
 
-def _grid(first: int, last: int, height: int) -> Iterator[Html]:
-    for time in time_marks(first, last):
-        x = _x(time, first, last)
-        yield element("line", x1=x, x2=x, y1=TOP, y2=height - BOTTOM, class_="grid")
-        yield element("text", text(time_of_day(time)), x=x, y=height - BOTTOM + 17, text_anchor="middle")
+def _bars(pod: str, period: _Period, scale: _Scale) -> Iterator[Bar]:
+    x = scale(period.first)
+    width = round(max(scale(period.last) - x, 2), 1)
+    title = f"{pod}: {period.text}"
+    yield Bar(x=x, width=width, css_class="runs" if period.kind == "failed" else period.kind, title=title, rx=3)
+    if period.kind == "failed":
+        mark = min(width, FAILURE_WIDTH)
+        yield Bar(x=round(x + width - mark, 1), width=mark, css_class="failed", title=title)
 
 
-def _rounds(view: JobView, first: int, last: int, height: int) -> Iterator[Html]:
-    edge = -1000.0
+def _rounds(view: JobView, scale: _Scale) -> Iterator[Round]:
+    numbered = -1000.0  # where the newest number stands
     for index, one in enumerate(view.rounds):
         if (time := one.first.moment(view.dated)) is None:
             continue
-        x = _x(time, first, last)
-        title = element("title", text(f"round {index + 1}, {len(one.members)} of {one.world or '?'} pods, {clock(time)}"))
-        yield element("line", title, x1=x, x2=x, y1=TOP - 8, y2=height - BOTTOM, class_="round")
-        if x - edge > 18:  # noqa: PLR2004 - two figures beside each other
-            yield element("text", text(number(index + 1)), title, x=x, y=TOP - 14, text_anchor="middle", class_="roundname")
-            edge = x
+        x, number = scale(time), ""
+        if x - numbered > 18:  # noqa: PLR2004 - two digits beside each other
+            number, numbered = format_number(index + 1), x
+        title = f"round {index + 1}, {len(one.members)} of {one.world or '?'} pods, {format_time(time)}"
+        yield Round(x=x, title=title, number=number)
 
 
-def _cause(diagnosis: Diagnosis, rows: list[str], first: int, last: int) -> Iterator[Html]:
+def _cause(diagnosis: Diagnosis, pods: list[str], scale: _Scale) -> Cause | None:
     finding = diagnosis.first
-    if finding is None or finding.time is None or finding.pod not in rows or not first <= finding.time <= last:
-        return
-    x, y = _x(finding.time, first, last), TOP + ROW * rows.index(finding.pod) + ROW // 2
-    title = element("title", text(f"{finding.title}, {clock(finding.time)}"))
-    yield element("path", title, d=f"M{x} {y - 7}l7 7l-7 7l-7 -7z", class_="cause")
-
-
-def _x(time: int, first: int, last: int) -> float:
-    return round(LEFT + (time - first) / (last - first) * (WIDTH - LEFT - RIGHT), 1)
-
-
-def _key() -> Html:
-    kinds = {"waits": "waits", "before": "ran before a restart", "runs": "runs", "failed": "ended badly"}
-    keys = [element("span", text(said), class_=f"key {kind}") for kind, said in kinds.items()]
-    keys += [element("span", "agents meet (a round)", class_="key round"), element("span", "first cause", class_="key cause")]
-    return element("p", *keys, class_="legend", aria_hidden="true")
+    if finding is None or finding.time is None or finding.pod not in pods or not scale.first <= finding.time <= scale.last:
+        return None
+    y = TOP + ROW_HEIGHT * pods.index(finding.pod) + ROW_HEIGHT // 2
+    return Cause(x=scale(finding.time), y=y, title=f"{finding.title}, {format_time(finding.time)}")

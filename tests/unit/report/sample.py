@@ -12,11 +12,14 @@ from kfjob.observe.diagnose.symptoms import Symptoms
 from kfjob.observe.spans import Spans
 from kfjob.observe.view import JobView, reduce
 from kfjob.report.page import Report
+from kfjob.units import SECOND
 
-SECOND = 1_000_000_000
 START = 1_795_262_400 * SECOND
 PODS = tuple(f"llama-worker-{index}" for index in range(4))
-HOSTILE = '</script><script>window.stolen=1</script><img src=x onerror="window.stolen=1">&"\'\x1b[31m\u202e'
+HOSTILE = (
+    '</script></style><script>window.stolen=1</script><img src=x onerror="window.stolen=1" style="color:red">'
+    "{{ 7 * 7 }}{% endif %}{# gone #}&\"'\x1b[31m\u202e"
+)
 SPEC = f"name: llama\nimage: registry.test/llama:7\nnodes: 4\nenv:\n  NOTE: '{HOSTILE}'\n"
 
 
@@ -82,7 +85,7 @@ def _pod(index: int, phase: PodPhase, **more: object) -> PodChanged:
     return PodChanged(pod=PODS[index], phase=phase, **{**values, **more})  # type: ignore[arg-type]
 
 
-def made_of(happened: Iterable[Event], name: str = "llama") -> Report:
+def make_report(happened: Iterable[Event], name: str = "llama") -> Report:
     view, symptoms, spans = JobView(config=ObserveConfig(workers=PODS, expected_steps=2000)), Symptoms(), Spans()
     for event in happened:
         view = reduce(view, event)
@@ -96,6 +99,6 @@ def made_of(happened: Iterable[Event], name: str = "llama") -> Report:
         spans=spans.of,
         facts={"namespace": "team", "launch": "20261121-120000-x7", "image": f"registry.test/llama:7 {HOSTILE}"},
         spec=SPEC,
-        made=START + 900 * SECOND,
+        created=START + 900 * SECOND,
         version="0.1.0",
     )

@@ -1,0 +1,274 @@
+"""The values that the templates show: the tiles, the cards of the diagnosis, the charts and the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from kfjob.events import JobPhase
+from kfjob.observe.diagnose.diagnosis import Diagnosis, Finding
+from kfjob.observe.diagnose.noted import Noted
+from kfjob.observe.master import Master, span
+from kfjob.observe.training import Training
+from kfjob.observe.view import JobView
+from kfjob.report.charts import Chart, Curve, lay_out_chart
+from kfjob.report.numbers import format_duration, format_number, format_time
+from kfjob.report.timeline import pod_order
+from kfjob.text import plural
+from kfjob.units import SECOND
+
+MAX_WARNINGS = 100
+MAX_EVENTS = 60
+
+CellKind = Literal["text", "mono", "time", "code", "prose", "long", "long prose", "long code"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Badge:
+    """The state of the job beside its name."""
+
+    text: str
+    css_class: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tile:
+    """One figure at the top of the page."""
+
+    name: str
+    value: str
+    note: str = ""
+    css_class: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One cell of a table, with the way in which the template shows it."""
+
+    text: str
+    kind: CellKind = "text"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table with the title of its section."""
+
+    title: str
+    caption: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """One finding in full."""
+
+    title: str
+    rule: str
+    location: str
+    evidence: str
+    cause: str
+    remedy: str
+    link: str  # empty unless it is https
+    css_class: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiagnosisSection:
+    """The diagnosis: the causes in full, all else as tables."""
+
+    failed: bool
+    causes: Sequence[Card]
+    consequences: Table | None
+    others: Sequence[Card]
+    warnings: Sequence[Card]
+    lists: Sequence[Table]
+
+
+def choose_badge(view: JobView, diagnosis: Diagnosis) -> Badge:
+    """Return the badge of the job's phase."""
+    phase = view.phase
+    if phase is JobPhase.SUCCEEDED:
+        css_class = "good"
+    elif phase is JobPhase.FAILED or not diagnosis.healthy:
+        css_class = "bad"
+    elif phase is None or view.troubles or phase in {JobPhase.STOPPED, JobPhase.SUSPENDED}:
+        css_class = "doubt"
+    else:
+        css_class = "plain"
+    return Badge(text=str(phase or "state not known"), css_class=css_class)
+
+
+def make_tiles(view: JobView) -> Iterator[Tile]:
+    """Yield the figures that are known."""
+    yield from _training_tiles(view)
+    if view.job and view.job.created:
+        created, end = view.job.created, view.job.ended or view.now or view.job.created
+        left = f"{format_duration(view.eta)} left" if view.running and view.eta is not None else f"since {format_time(created)}"
+        yield Tile(name="Time", value=format_duration((end - created) / SECOND), note=left)
+    if view.pods:
+        restarts = plural(sum(pod.restarts for pod in view.pods.values()), "restart")
+        yield Tile(name="Pods", value=str(len(view.pods)), note=f"{restarts}, {plural(len(view.rounds), 'round')}")
+    if isinstance(view.master, Master):
+        yield Tile(name="Progress printed by", value=view.master.pod, note=str(view.master.confidence), css_class="name")
+    if view.checkpoint:
+        yield Tile(name="Newest checkpoint", value=view.checkpoint.name, note=view.checkpoint.path, css_class="name")
+
+
+def _training_tiles(view: JobView) -> Iterator[Tile]:
+    training = view.training
+    if training.step is not None:
+        total = f"of {format_number(view.total)}" if view.total else ""
+        epoch = f"epoch {format_number(training.epoch)}" if training.epoch is not None else ""
+        yield Tile(name="Step", value=format_number(training.step), note=_join(total, epoch))
+    if training.loss is not None:
+        yield Tile(name="Loss", value=format_number(training.loss), note=f"{format_number(training.first_loss)} at first")
+    if training.speed is not None:
+        tokens = training.tokens_per_second
+        rate = f"{format_number(tokens)} tokens/s" if tokens is not None else ""
+        mfu = f"MFU {100 * training.mfu:.1f} %" if training.mfu is not None else ""
+        yield Tile(name="Speed", value=format_number(training.speed), note=_join(training.unit, rate, mfu))
+    if setbacks := training.skipped + training.rolled_back:
+        note = f"{plural(training.skipped, 'step')} skipped, {plural(training.rolled_back, 'roll-back')}"
+        yield Tile(name="Setbacks", value=str(setbacks), note=note)
+
+
+def make_diagnosis(diagnosis: Diagnosis) -> DiagnosisSection:
+    """Return the cards and tables of the diagnosis."""
+    lists = (
+        _finding_table("Overcome: the job went on after it", diagnosis.recovered),
+        _finding_table("Harmless", diagnosis.harmless),
+    )
+    return DiagnosisSection(
+        failed=bool(diagnosis.failed),
+        causes=[_card(diagnosis.first, "first cause")] if diagnosis.first else [],
+        consequences=_finding_table("What followed from it", diagnosis.followed),
+        others=[_card(finding, "also wrong") for finding in diagnosis.others],
+        warnings=[_card(finding, "warning", css_class="warning") for finding in diagnosis.warnings],
+        lists=[table for table in lists if table],
+    )
+
+
+def _card(finding: Finding, kind: str, *, css_class: str = "") -> Card:
+    return Card(
+        title=finding.title[:1].upper() + finding.title[1:],
+        rule=finding.rule,
+        location=_join(kind, *_location(finding)),
+        evidence="\n".join(finding.evidence),
+        cause=finding.cause,
+        remedy=finding.remedy,
+        link=finding.link if finding.link.startswith("https://") else "",
+        css_class=css_class,
+    )
+
+
+def _location(finding: Finding) -> Iterator[str]:
+    if finding.pod:
+        yield f"pod {finding.pod}"
+    if finding.rank is not None:
+        yield f"rank {finding.rank}"
+    if finding.line:
+        yield f"line {finding.line}" + (" of the container before" if finding.previous else "")
+    if finding.time is not None:
+        yield format_time(finding.time)
+    if others := len([pod for pod in finding.pods if pod != finding.pod]):
+        yield f"and in {others} more pods"
+
+
+def _finding_table(title: str, findings: Sequence[Finding]) -> Table | None:
+    if not findings:
+        return None
+    rows = [
+        (
+            Cell(text=str(finding.count)),
+            Cell(text=finding.title, kind="prose"),
+            Cell(text=str(len(finding.pods))),
+            Cell(text=finding.rule, kind="code"),
+        )
+        for finding in findings
+    ]
+    return Table(title=f"{title} ({len(findings)})", caption=title, header=("Times", "What", "Pods", "Rule"), rows=rows)
+
+
+def make_charts(training: Training) -> list[Chart]:
+    """Return the charts that have curves."""
+    samples = training.curve
+    loss = Curve(name="loss", points=[(sample.step, sample.loss) for sample in samples], css_class="raw")
+    smoothed = Curve(name="smoothed", points=[(sample.step, sample.smoothed) for sample in samples], css_class="main")
+    speed = Curve(name="speed", points=[(sample.step, sample.speed) for sample in samples], css_class="main")
+    rate = Curve(name="lr", points=[(sample.step, sample.lr) for sample in samples], css_class="main")
+    change = f"{format_number(training.first_loss)} → {format_number(training.loss)}" if training.loss is not None else ""
+    charts = (
+        lay_out_chart("Loss", [loss, smoothed], note=change, wide=True),
+        lay_out_chart("Speed", [speed], unit=training.unit, note=format_number(training.speed)),
+        lay_out_chart("Learning rate", [rate], note=format_number(training.lr)),
+    )
+    return [chart for chart in charts if chart]
+
+
+def make_pod_table(view: JobView) -> Table | None:
+    """Return a row for each pod."""
+    if not view.pods:
+        return None
+    rows = []
+    for pod in sorted(view.pods.values(), key=pod_order):
+        state = pod.state
+        exit_code = None if state is None else state.exit_code
+        rows.append(
+            (
+                Cell(text=pod.name, kind="mono"),
+                Cell(text=(state.reason or str(state.phase)) if state else "not known"),
+                Cell(text=str(pod.restarts)),
+                Cell(text="–" if exit_code is None else str(exit_code)),
+                Cell(text=span(pod.global_ranks) or "–"),
+                Cell(text=pod.node or "–", kind="mono"),
+                Cell(text=format_time(state.started if state else None), kind="time"),
+                Cell(text=state.message if state else "", kind="long prose"),
+            )
+        )
+    header = ("Pod", "State", "Restarts", "Exit code", "Ranks", "Node", "Started", "Why")
+    return Table(title="Pods", caption="Pods", header=header, rows=rows)
+
+
+def make_event_table(view: JobView) -> Table | None:
+    """Return a row for each of the newest events of the cluster."""
+    rows = [
+        (
+            Cell(text=format_time(event.time), kind="mono"),
+            Cell(text=f"{event.kind} {event.name}", kind="mono"),
+            Cell(text=event.reason),
+            Cell(text=event.message, kind="long"),
+            Cell(text=str(event.count)),
+        )
+        for event in view.recorded[-MAX_EVENTS:]
+    ]
+    header = ("Newest", "Of", "What", "Message", "Times")
+    return Table(title="What the cluster wrote down", caption="Events", header=header, rows=rows) if rows else None
+
+
+def make_warning_table(warnings: Sequence[Noted], omitted_lines: int) -> Table | None:
+    """Return a row for each distinct warning; `omitted_lines` is the number of warnings that nobody kept."""
+    rows = [
+        (
+            Cell(text=str(warning.count)),
+            Cell(text=str(len(warning.pods))),
+            Cell(text=span(tuple(sorted(warning.ranks))) or "–"),
+            Cell(text=f"harmless ({warning.rule})" if warning.harmless else warning.rule or "–"),
+            Cell(text=warning.text, kind="long code"),
+        )
+        for warning in warnings[:MAX_WARNINGS]
+    ]
+    distinct = len(warnings) - MAX_WARNINGS
+    more = [
+        f"{distinct} more distinct warnings" if distinct > 0 else "",
+        f"{omitted_lines} more lines" if omitted_lines else "",
+    ]
+    note = "and " + ", ".join(filter(None, more)) if any(more) else ""
+    header = ("Times", "Pods", "Ranks", "Known as", "Warning")
+    return Table(title="Warnings", caption="Warnings", header=header, rows=rows, note=note) if rows else None
+
+
+def _join(*parts: str) -> str:
+    return " · ".join(filter(None, parts))
