@@ -124,14 +124,14 @@ def our_batches(file: Path) -> Iterator[Any]:
     """As the training loop gets them."""
     import torch
 
-    from kfjob.trainer.data.blocks import Blocks
-    from kfjob.trainer.data.stream import NumberedStream
+    from kfjob.trainer.data.stream import ShuffledStream
+    from kfjob.trainer.data.token_files import StreamSamples
     from kfjob.trainer.loss import batch_of
 
     tokens = np.asarray(np.memmap(file, dtype="<u2", mode="r"))
-    stream = NumberedStream(Blocks(tokens=tokens, length=LENGTH), seed=1, rank=0, world_size=1)
+    stream = ShuffledStream(StreamSamples(tokens=tokens, length=LENGTH), seed=1, rank=0, world_size=1)
     while True:
-        yield batch_of(stream.batch(BATCH), torch.device("cpu"))
+        yield batch_of(stream.read_batch(BATCH), torch.device("cpu"))
 
 
 def bare_batches(file: Path) -> Iterator[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -27,7 +28,7 @@ def evaluation_due(step: int, spec: TrainSpec, global_batch: int, samples_per_ep
 
 @torch.no_grad()
 def evaluate(
-    model: nn.Module, samples: list[Sample], *, batch_size: int, ranks: Ranks, strategy: Strategy
+    model: nn.Module, samples: Sequence[Sample], *, batch_size: int, ranks: Ranks, strategy: Strategy
 ) -> tuple[float, int]:
     """(mean loss, tokens) over `samples`: whole batches are dealt to the ranks in turn.
 

@@ -1,4 +1,4 @@
-"""Files of the Hugging Face hub, in its library's own cache. HF_ENDPOINT, HF_TOKEN and HF_HOME are the library's to read."""
+"""Files of the Hugging Face hub, in the library's own cache. The library reads HF_ENDPOINT, HF_TOKEN and HF_HOME."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from pathlib import Path
 
 from kfjob.errors import KfjobError
 
-NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
-"""What a repository of the hub can be called."""
+REPOSITORY_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+"""Valid names of a repository on the hub."""
 
 
-def folder_of(place: Path | str, files: Sequence[str], *, what: str, revision: str | None = None) -> Path:
-    """A folder of this machine, or where `place` is none and can be a repository's name, its `files` (patterns) brought here.
+def fetch_folder(location: Path | str, files: Sequence[str], *, kind: str, revision: str | None = None) -> Path:
+    """Return a local folder; if `location` is none but a valid repository name, download its `files` (patterns) from the hub.
 
-    All ranks of a node may ask at once: the library locks what it writes.
+    All ranks of a node may call it at once: the library locks its cache.
 
     Raises:
-        KfjobError: it can only be a repository, and the hub has none by that name, or cannot be reached.
+        KfjobError: no folder exists, and the hub has no such repository or is unreachable.
     """
-    folder = Path(place).expanduser()
-    if folder.exists() or not NAME.fullmatch(str(place)):
+    folder = Path(location).expanduser()
+    if folder.exists() or not REPOSITORY_NAME.fullmatch(str(location)):
         return folder
     import huggingface_hub
 
     try:
-        # what Meta's and Mistral's repositories hold besides is the same weights once more, in another form
-        found = huggingface_hub.snapshot_download(
-            str(place), revision=revision, allow_patterns=list(files), ignore_patterns=["*/*", "consolidated*"]
+        # the folders and consolidated files in Meta's and Mistral's repositories are the same weights in another format
+        path = huggingface_hub.snapshot_download(
+            str(location), revision=revision, allow_patterns=list(files), ignore_patterns=["*/*", "consolidated*"]
         )
-    except Exception as error:  # the library's and its transports' have no common ancestor
-        cause = f"no such folder, and the hub says: {said(error)}"
-        hint = "HF_ENDPOINT and HF_TOKEN say where the hub is and who asks"
-        raise KfjobError(f"no {what} at `{place}`", location=what, cause=cause, hint=hint) from error
-    return Path(found)
+    except Exception as error:  # the library and its transports share no base class
+        cause = f"no such folder, and the hub answers: {first_line(error)}"
+        hint = "HF_ENDPOINT selects the hub, HF_TOKEN the account"
+        raise KfjobError(f"no {kind} at `{location}`", location=kind, cause=cause, hint=hint) from error
+    return Path(path)
 
 
-def said(error: Exception) -> str:
-    """The first line of an error of the library's, which may be a KeyError and then stands in quotes."""
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message, without the quotes that a KeyError adds."""
     return next((line.strip("\"'") for line in str(error).splitlines() if line.strip()), repr(error))

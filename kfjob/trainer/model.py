@@ -21,7 +21,7 @@ from torch import nn
 from kfjob.errors import KfjobError
 from kfjob.spec.models import ModelShape, count_parameters
 from kfjob.spec.train import TrainSpec, get_shape
-from kfjob.trainer.hub import folder_of
+from kfjob.trainer.hub import fetch_folder
 from kfjob.trainer.layers import prepare_layers
 from kfjob.trainer.loss import chunk_head
 from kfjob.trainer.shapes import whole_shape
@@ -209,7 +209,7 @@ def _check(model: Any, shape: ModelShape | None) -> None:
 
 
 def _folder(spec: TrainSpec, *files: str) -> Path:
-    return folder_of(str(spec.model), files, what="model", revision=spec.model_revision)
+    return fetch_folder(str(spec.model), files, kind="model", revision=spec.model_revision)
 
 
 def _from_folder(folder: Path, vocab_size: int | None) -> Any:

@@ -12,9 +12,9 @@ from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec, resolve_eval_batch_size
 from kfjob.trainer import flops, metrics
 from kfjob.trainer.checkpoint import Checkpoint, find, load, make_checkpoints, parameter_shapes, prepare, roll_back
-from kfjob.trainer.data.permutation import mixed
-from kfjob.trainer.data.sources import Data, open_data
-from kfjob.trainer.data.stream import Position, merged
+from kfjob.trainer.data.permutation import mix
+from kfjob.trainer.data.sources import RunData, open_data
+from kfjob.trainer.data.stream import Position, merge_positions
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.evaluate import evaluate, evaluation_due
 from kfjob.trainer.guards import Guard
@@ -93,7 +93,7 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
         step, loss = found.manifest.step, found.manifest.loss
         saved = found if found.storage == storage else None
         if found.manifest.data_identity == data.identity:
-            data.train.move(found.manifest.data_position)
+            data.train.seek(found.manifest.data_position)
         else:
             log.warning("Data differs from what %s was trained on: it is read from its beginning", found.name)
     startup.lap("resume")
@@ -108,7 +108,7 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
             global_batch=global_batch,
             parameters=shapes,
             data_identity=data.identity,
-            data_position=merged(ranks.gather(position)),
+            data_position=merge_positions(ranks.gather(position)),
             spec=spec.model_dump(mode="json"),
             loss_scale=strategy.state(),
             plateau=plateau.state(),
@@ -129,7 +129,7 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
         window.begin(step + 1)
         # The step's samples, and at the same time: is anyone asked to stop?
         position = data.train.position()
-        micro_batches = [data.train.batch(spec.micro_batch_size) for _ in range(accumulation)]
+        micro_batches = [data.train.read_batch(spec.micro_batch_size) for _ in range(accumulation)]
         own_tokens = sum(map(counted, micro_batches))
         tokens, signals, out_of_time = ranks.total([own_tokens, stop.signal is not None, stop.out_of_time])
         if signals or out_of_time:
@@ -139,7 +139,7 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
             break
 
         # Forward, backward, update. Randomness is a function of seed, step and rank, so it needs no place in a checkpoint.
-        torch.manual_seed(mixed(ranks.rank, mixed(step, spec.seed)))
+        torch.manual_seed(mix(ranks.rank, mix(step, spec.seed)))
         own_loss = torch.zeros((), device=ranks.device)
         for number, samples in enumerate(micro_batches):
             batch = batch_of(samples, ranks.device)
@@ -233,7 +233,7 @@ def _global_batch(spec: TrainSpec, found: Checkpoint | None, ranks: Ranks) -> in
     return found.manifest.global_batch
 
 
-def _total_steps(spec: TrainSpec, data: Data, global_batch: int) -> int:
+def _total_steps(spec: TrainSpec, data: RunData, global_batch: int) -> int:
     """The last step: of max_steps and epochs what comes first."""
     if spec.epochs is None or data.train.samples_per_epoch is None:
         return spec.max_steps or 0

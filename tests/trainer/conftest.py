@@ -135,7 +135,7 @@ def text_folder(tmp_path_factory):
     for split, part in (("train", texts[:300]), ("validation", texts[300:])):
         (folder / f"{split}.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in part))
     (folder / "tokenizer").mkdir()
-    tiny_text.train_tokenizer(texts[:300], folder / "tokenizer", vocabulary=300)
+    tiny_text.train_tokenizer(texts[:300], folder / "tokenizer", vocab_size=300)
     return folder
 
 
@@ -155,7 +155,7 @@ def tokenised_folder(text_folder, tmp_path_factory):
     from kfjob.trainer import tokenize
 
     folder = tmp_path_factory.mktemp("tokenised") / "tokens"
-    tokenize.tokenize(*tokenize.plan_of([str(text_folder), str(folder)])[:2], workers=1)
+    tokenize.tokenize(*tokenize.parse_arguments([str(text_folder), str(folder)])[:2], workers=1)
     return folder
 
 
@@ -201,7 +201,7 @@ def tokenised_chat(chat_folder, tmp_path_factory):
     from kfjob.trainer import tokenize
 
     folder = tmp_path_factory.mktemp("tokenised-chat") / "tokens"
-    tokenize.tokenize(*tokenize.plan_of([str(chat_folder), str(folder), "--data-format=chat"])[:2], workers=1)
+    tokenize.tokenize(*tokenize.parse_arguments([str(chat_folder), str(folder), "--data-format=chat"])[:2], workers=1)
     return folder
 
 

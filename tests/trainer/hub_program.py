@@ -1,4 +1,4 @@
-"""What the tests read from the fake hub: a process of its own, since HF_ENDPOINT is read at the first import."""
+"""Reads from the fake hub for test_hub.py, in its own process: HF_ENDPOINT is read at the first import."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer import tokenize
 from kfjob.trainer.data.sources import open_data
-from kfjob.trainer.data.stream import LaneStream, merged
+from kfjob.trainer.data.stream import LaneStream, merge_positions
 
 
 def main(spec: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Everything at once: the imports are what takes the time."""
+    """Return all results at once, because the imports take most of the time."""
     small = spec | {"shuffle_window": 3}
     return {
         "alone": read(small, [(1, 12)]),
@@ -30,8 +30,8 @@ def main(spec: dict[str, Any], folder: Path) -> dict[str, Any]:
             ]
         ),
         "lines": read(spec | {"data": "someone/lines", "data_config": None}, [(1, 2)]),
-        "refused": {
-            name: refused(spec | change, ranks=ranks)
+        "errors": {
+            name: error_of(spec | change, ranks=ranks)
             for name, change, ranks in (
                 ("no such data set", {"data": "someone/nothing"}, 1),
                 ("no such configuration", {"data_config": "fr"}, 1),
@@ -45,40 +45,40 @@ def main(spec: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def read(spec: dict[str, Any], stages: list[tuple[int, int]]) -> list[list[str]]:
-    """Global batches of 8, over stages of (ranks, batches)."""
+    """Return global batches of 8 samples, over stages of (ranks, batches)."""
     batches, position = [], None
     for ranks, count in stages:
         parts = [open_data(TrainSpec(**spec), rank=rank, world_size=ranks).train for rank in range(ranks)]
         for part in parts:
             if position:
-                part.move(position)
+                part.seek(position)
         for _ in range(count):
-            samples = [sample.tobytes() for part in parts for sample in part.batch(8 // ranks)]
+            samples = [sample.tobytes() for part in parts for sample in part.read_batch(8 // ranks)]
             batches.append(sorted(hashlib.sha256(sample).hexdigest() for sample in samples))
-        position = json.loads(json.dumps(merged([part.position() for part in parts])))
+        position = json.loads(json.dumps(merge_positions([part.position() for part in parts])))
     return batches
 
 
 def epoch(spec: dict[str, Any], *, ranks: int) -> list[list[str]]:
-    """By rank: what its lanes read before they come to a second epoch."""
-    found: list[list[str]] = []
+    """Return for each rank the samples that its lanes read in the first epoch."""
+    samples: list[list[str]] = []
     for rank in range(ranks):
         stream = open_data(TrainSpec(**spec), rank=rank, world_size=ranks).train
         assert isinstance(stream, LaneStream)
-        found.append([])
+        samples.append([])
         for lane in stream._lanes.values():
             while lane.cursor.epoch == 0:
-                found[-1].append(hashlib.sha256(lane.sample().tobytes()).hexdigest())
-    return found
+                samples[-1].append(hashlib.sha256(lane.next_sample().tobytes()).hexdigest())
+    return samples
 
 
-def refused(spec: dict[str, Any], *, ranks: int) -> str:
-    """The message."""
+def error_of(spec: dict[str, Any], *, ranks: int) -> str:
+    """Return the message of the error that reading a batch raises."""
     try:
-        open_data(TrainSpec(**spec), rank=0, world_size=ranks).train.batch(1)
+        open_data(TrainSpec(**spec), rank=0, world_size=ranks).train.read_batch(1)
     except KfjobError as error:
         return str(error)
-    raise AssertionError(f"{spec} was not refused")
+    raise AssertionError(f"{spec} raised no error")
 
 
 if __name__ == "__main__":

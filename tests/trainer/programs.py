@@ -70,7 +70,7 @@ def trained(
     losses: dict[int, float] = {}
     batches: list[list[str]] = []
     evaluations: list[tuple[int, int, float]] = []
-    progress, evaluation, batch = metrics.progress, metrics.evaluation, SampleStream.batch
+    progress, evaluation, batch = metrics.progress, metrics.evaluation, SampleStream.read_batch
 
     def heard(step: int, **figures: Any) -> str:
         losses[step] = figures["loss"]
@@ -85,12 +85,12 @@ def trained(
         batches.append([hashlib.sha256(sample.tobytes()).hexdigest()[:16] for sample in samples])
         return samples
 
-    metrics.progress, metrics.evaluation, SampleStream.batch = heard, heard_evaluation, seen  # type: ignore[method-assign]
+    metrics.progress, metrics.evaluation, SampleStream.read_batch = heard, heard_evaluation, seen  # type: ignore[method-assign]
     try:
         stop = StopAfter(stop_after if only_rank in (None, ranks.rank) else None)
         outcome = train(TrainSpec(**spec), ranks, stop, metrics.Startup())  # type: ignore[arg-type]
     finally:
-        metrics.progress, metrics.evaluation, SampleStream.batch = progress, evaluation, batch  # type: ignore[method-assign]
+        metrics.progress, metrics.evaluation, SampleStream.read_batch = progress, evaluation, batch  # type: ignore[method-assign]
     return {"losses": losses, "batches": batches, "outcome": vars(outcome), "evaluations": evaluations}
 
 
@@ -170,7 +170,7 @@ def loss_of_transformers(ranks: Ranks, *, spec: dict[str, Any]) -> float:
     from transformers import AutoModelForCausalLM
 
     parsed = TrainSpec(**spec)
-    samples = open_data(parsed, rank=ranks.rank, world_size=ranks.world_size).train.batch(parsed.micro_batch_size)
+    samples = open_data(parsed, rank=ranks.rank, world_size=ranks.world_size).train.read_batch(parsed.micro_batch_size)
     model = AutoModelForCausalLM.from_pretrained(str(parsed.model)).train()
     said = model(input_ids=torch.from_numpy(samples[:, 0])).logits
     targets = torch.from_numpy(samples[:, 1])

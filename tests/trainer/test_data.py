@@ -12,10 +12,10 @@ from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer import tokenize
 from kfjob.trainer.data import tiny_text
-from kfjob.trainer.data.files import LineFiles
-from kfjob.trainer.data.permutation import all_permuted, permuted
+from kfjob.trainer.data.line_files import LineFiles
+from kfjob.trainer.data.permutation import permute, permute_many
 from kfjob.trainer.data.sources import open_data
-from kfjob.trainer.data.stream import merged
+from kfjob.trainer.data.stream import merge_positions
 from kfjob.trainer.data.tokenizer import open_tokenizer
 
 KINDS: dict[str, dict[str, object]] = {
@@ -47,29 +47,29 @@ def streams(spec, world_size):
 
 
 def global_batches(parts, batch, count):
-    """Each as the set of its samples' bytes, all of one size whatever the number of ranks."""
+    """Return each global batch as the sorted bytes of its samples; `batch` is its size for every number of ranks."""
     per_rank = batch // len(parts)
-    return [sorted(sample.tobytes() for part in parts for sample in part.batch(per_rank)) for _ in range(count)]
+    return [sorted(sample.tobytes() for part in parts for sample in part.read_batch(per_rank)) for _ in range(count)]
 
 
 @given(size=st.integers(1, 5000), key=st.integers(0, 2**64 - 1))
-def test_permutation_is_one(size, key):
-    assert sorted(permuted(index, size, key) for index in range(size)) == list(range(size))
+def test_permute_is_a_permutation(size, key):
+    assert sorted(permute(index, size, key) for index in range(size)) == list(range(size))
 
 
 @given(size=st.integers(1, 10**12), key=st.integers(0, 2**64 - 1), indices=st.lists(st.integers(0, 10**12), max_size=50))
-def test_many_are_permuted_like_one(size, key, indices):
+def test_permute_many_equals_permute(size, key, indices):
     indices = [index % size for index in indices]
-    found = all_permuted(np.array(indices, dtype=np.uint64), size, key)
-    assert found.tolist() == [permuted(index, size, key) for index in indices]
+    images = permute_many(np.array(indices, dtype=np.uint64), size, key)
+    assert images.tolist() == [permute(index, size, key) for index in indices]
 
 
-def test_permutation_never_changes():
-    assert [permuted(index, 10, 7) for index in range(10)] == [0, 4, 8, 5, 7, 2, 6, 1, 9, 3]
+def test_permutation_of_a_key_is_fixed():
+    assert [permute(index, 10, 7) for index in range(10)] == [0, 4, 8, 5, 7, 2, 6, 1, 9, 3]
 
 
-def test_permutations_differ_by_key():
-    orders = {tuple(permuted(index, 50, key) for index in range(50)) for key in range(100)}
+def test_different_keys_give_different_permutations():
+    orders = {tuple(permute(index, 50, key) for index in range(50)) for key in range(100)}
     assert len(orders) == 100
 
 
@@ -78,76 +78,76 @@ def test_global_batches_do_not_depend_on_the_number_of_ranks(spec, world_size):
     assert global_batches(streams(spec, world_size), 8, 40) == global_batches(streams(spec, 1), 8, 40)
 
 
-def test_chain_of_world_sizes_reads_what_one_rank_reads_without_a_stop(spec):
+def test_changing_the_world_size_does_not_change_global_batches(spec):
     uninterrupted = global_batches(streams(spec, 1), 8, 36)
-    met, position = [], None
+    batches, position = [], None
     for world_size in (1, 2, 4, 2, 8, 1):
         parts = streams(spec, world_size)
         if position:
             for part in parts:
-                part.move(position)
-        met += global_batches(parts, 8, 6)
-        position = json.loads(json.dumps(merged([part.position() for part in parts])))
-    assert met == uninterrupted
+                part.seek(position)
+        batches += global_batches(parts, 8, 6)
+        position = json.loads(json.dumps(merge_positions([part.position() for part in parts])))
+    assert batches == uninterrupted
 
 
-def test_no_sample_comes_twice_in_an_epoch(tiny, tokenised_folder):
+def test_no_sample_repeats_in_an_epoch(tiny, tokenised_folder):
     parts = streams(tiny | {"data": str(tokenised_folder)}, 4)
     epoch = parts[0].samples_per_epoch
-    first = [sample.tobytes() for _ in range(epoch // 4) for part in parts for sample in part.batch(1)]
+    first = [sample.tobytes() for _ in range(epoch // 4) for part in parts for sample in part.read_batch(1)]
     assert len(set(first)) == len(first) == epoch // 4 * 4
 
 
-def test_every_epoch_has_another_order(tiny, tokenised_folder):
+def test_every_epoch_has_a_different_order(tiny, tokenised_folder):
     (stream,) = streams(tiny | {"data": str(tokenised_folder)}, 1)
-    epochs = [[sample.tobytes() for sample in stream.batch(stream.samples_per_epoch)] for _ in range(3)]
+    epochs = [[sample.tobytes() for sample in stream.read_batch(stream.samples_per_epoch)] for _ in range(3)]
     assert sorted(epochs[0]) == sorted(epochs[1]) == sorted(epochs[2])
     assert epochs[0] != epochs[1] != epochs[2]
 
 
-def test_lanes_read_every_document_once_before_any_comes_again(tiny, text_folder):
-    """The documents end in their number, so the text read back tells which were met."""
+def test_lanes_read_every_document_once_per_epoch(tiny, text_folder):
+    """Each document ends in its number, so the decoded text identifies it."""
     import tokenizers
 
     parts = streams(tiny | {"lanes": 4}, 4)
     decoder = tokenizers.Tokenizer.from_file(str(text_folder / "tokenizer" / "tokenizer.json"))
-    met = []
+    documents = []
     for part in parts:
         tokens = []
         while all(cursor["epoch"] == 0 for cursor in part.position()["lanes"].values()):
-            tokens += part.batch(1)[0, 0].tolist()
+            tokens += part.read_batch(1)[0, 0].tolist()
         text = decoder.decode(tokens, skip_special_tokens=False)
-        whole = text.split(tiny_text.END_OF_TEXT)[:-1]
-        met += [document.rsplit(" ", 1)[-1] for document in whole]
-    again = len(met) - len(set(met))
-    assert set(met) == {str(number) for number in range(300)}
-    assert again <= 4  # the sample that reaches into a lane's second epoch may hold a whole short document of it
+        complete = text.split(tiny_text.END_OF_TEXT)[:-1]
+        documents += [document.rsplit(" ", 1)[-1] for document in complete]
+    repeated = len(documents) - len(set(documents))
+    assert set(documents) == {str(number) for number in range(300)}
+    assert repeated <= 4  # the last sample of each lane may include a short document of the second epoch
 
 
-def test_windows_shuffle_documents(tiny):
-    orders = {streams(tiny | {"shuffle_window": window}, 1)[0].batch(64).tobytes() for window in (1, 8, 100)}
+def test_shuffle_window_changes_the_order(tiny):
+    orders = {streams(tiny | {"shuffle_window": window}, 1)[0].read_batch(64).tobytes() for window in (1, 8, 100)}
     assert len(orders) == 3
 
 
-def test_seed_decides_the_order(spec):
-    orders = {streams(spec | {"seed": seed}, 1)[0].batch(64).tobytes() for seed in (1, 2, 1)}
+def test_seed_changes_the_order(spec):
+    orders = {streams(spec | {"seed": seed}, 1)[0].read_batch(64).tobytes() for seed in (1, 2, 1)}
     assert len(orders) == 2
 
 
 def test_each_sample_begins_with_the_last_token_of_the_one_before(tiny):
-    samples = streams(tiny | {"lanes": 1}, 1)[0].batch(50)
+    samples = streams(tiny | {"lanes": 1}, 1)[0].read_batch(50)
     assert all(before[1, -1] == after[0, 0] for before, after in pairwise(samples))
 
 
-def test_lanes_cut_between_lines_wherever_the_bytes_fall(tmp_path):
+def test_lanes_of_any_number_split_between_lines(tmp_path):
     path = tmp_path / "lines.txt"
     path.write_text("a\n\nbb\nccc\r\ndddd\nno newline at the end")
-    more = tmp_path / "more.txt"
-    more.write_text("e\nf\n")
-    files = LineFiles([path, more], text_field="text", pick=lambda record: record["text"])
+    second = tmp_path / "more.txt"
+    second.write_text("e\nf\n")
+    files = LineFiles([path, second], text_field="text", extract=lambda record: record["text"])
     for lanes in range(1, 40):
-        read = [text for lane in range(lanes) for text in files.read(lane, lanes, None)]
-        assert read == ["a", "bb", "ccc", "dddd", "no newline at the end", "e", "f"]
+        texts = [text for lane in range(lanes) for text in files.read(lane, lanes, None)]
+        assert texts == ["a", "bb", "ccc", "dddd", "no newline at the end", "e", "f"]
 
 
 @pytest.mark.parametrize(
@@ -157,15 +157,15 @@ def test_lanes_cut_between_lines_wherever_the_bytes_fall(tmp_path):
         (b"{", "cannot read line 2 of .*\n  cause: Expecting"),
         (b'{"text": "\xff"}', "cannot read line 2 of .*\n  cause: 'utf-8'"),
         (b"[1]", "cannot read line 2 of"),
-        (b'{"text": 7}', "cannot read line 2 of .*\n  cause: the field `text` is no text"),
+        (b'{"text": 7}', "cannot read line 2 of .*\n  cause: the field `text` is not text"),
     ],
 )
-def test_a_line_that_is_no_document_is_named(tiny, text_folder, tmp_path, line, message):
+def test_error_names_the_invalid_line(tiny, text_folder, tmp_path, line, message):
     path = tmp_path / "broken.jsonl"
     path.write_bytes(b'{"text": "good"}\n' + line + b"\n")
     broken = tiny | {"data": str(path), "tokenizer": str(text_folder / "tokenizer"), "lanes": 1}
     with pytest.raises(KfjobError) as caught:
-        streams(broken, 1)[0].batch(8)
+        streams(broken, 1)[0].read_batch(8)
     assert caught.match(message)
 
 
@@ -180,17 +180,17 @@ def test_a_line_that_is_no_document_is_named(tiny, text_folder, tmp_path, line, 
         ({"eval_every": 1, "sequence_length": 256 * 100, "model": "llama-3.2-1b"}, "is shorter than one sample"),
     ],
 )
-def test_data_that_cannot_be_used_is_refused(tiny, change, message):
+def test_unusable_data_is_an_error(tiny, change, message):
     with pytest.raises(KfjobError, match=message):
-        streams(tiny | change, 1)[0].batch(1000)
+        streams(tiny | change, 1)[0].read_batch(1000)
 
 
-def test_a_file_of_text_needs_a_tokenizer(tiny, text_folder):
+def test_text_file_without_tokenizer_is_an_error(tiny, text_folder):
     with pytest.raises(KfjobError, match="text needs a tokenizer"):
         streams(tiny | {"data": str(text_folder / "train.jsonl")}, 1)
 
 
-def test_lanes_that_ranks_cannot_share_are_refused(tiny):
+def test_lanes_must_be_a_multiple_of_the_world_size(tiny):
     with pytest.raises(KfjobError, match="8 lanes cannot be divided among 3 ranks") as caught:
         streams(tiny, 3)
     assert caught.value.hint is not None
@@ -198,13 +198,13 @@ def test_lanes_that_ranks_cannot_share_are_refused(tiny):
 
 
 @pytest.mark.parametrize("content", ["{", "{}", '{"model": {}}'])
-def test_a_broken_tokenizer_is_refused(tmp_path, content):
+def test_invalid_tokenizer_is_an_error(tmp_path, content):
     (tmp_path / "tokenizer.json").write_text(content)
     with pytest.raises(KfjobError, match="cannot read the tokenizer"):
         open_tokenizer(tmp_path)
 
 
-def test_the_end_of_text_is_what_the_configuration_names(text_folder, tmp_path):
+def test_end_of_text_token_comes_from_the_configuration(text_folder, tmp_path):
     import shutil
 
     shutil.copytree(text_folder / "tokenizer", tmp_path / "t")
@@ -213,7 +213,7 @@ def test_the_end_of_text_is_what_the_configuration_names(text_folder, tmp_path):
 
 
 @pytest.mark.parametrize("size", [0, 1, -1])
-def test_a_tokenised_file_of_another_size_is_refused(tiny, tokenised_folder, tmp_path, size):
+def test_token_file_of_wrong_size_is_an_error(tiny, tokenised_folder, tmp_path, size):
     import shutil
 
     folder = shutil.copytree(tokenised_folder, tmp_path / "t")
@@ -223,14 +223,14 @@ def test_a_tokenised_file_of_another_size_is_refused(tiny, tokenised_folder, tmp
         streams(tiny | {"data": str(folder)}, 1)
 
 
-def test_tokenising_keeps_every_token(text_folder, tokenised_folder):
+def test_tokenising_stores_every_token(text_folder, tokenised_folder):
     reader = open_tokenizer(text_folder / "tokenizer")
     lines = (text_folder / "train.jsonl").read_text().splitlines()
     expected = [token for line in lines for token in [*reader.encode(json.loads(line)["text"]), reader.end_of_text]]
     assert np.fromfile(tokenised_folder / "train.bin", dtype="<u2").tolist() == expected
 
 
-def test_tokenising_from_the_command_line(text_folder, tmp_path, capsys):
+def test_tokenize_command_line(text_folder, tmp_path, capsys):
     assert tokenize.main([str(text_folder), str(tmp_path / "out"), "--workers=1"]) == 0
     assert capsys.readouterr().out.startswith(f"{tmp_path / 'out'}: ")
     assert tokenize.main([str(text_folder), str(tmp_path / "out")]) == 1
@@ -244,14 +244,14 @@ def test_tokenising_from_the_command_line(text_folder, tmp_path, capsys):
 
 @pytest.fixture(scope="module")
 def tiny_texts(tmp_path_factory):
-    """The same data set made twice, in folders `a` and `b`; the first by the command."""
+    """The data set, built twice: by the command in folder `a`, by the function in folder `b`."""
     parent = tmp_path_factory.mktemp("tiny-text")
     (parent / "a").mkdir()
     assert tiny_text.main([str(parent / "a")]) == 0
-    return [parent / "a", tiny_text.make(parent / "b")]
+    return [parent / "a", tiny_text.build_dataset(parent / "b")]
 
 
-def test_tiny_text_is_the_same_each_time_and_whole(tiny_texts):
+def test_tiny_text_is_reproducible_and_complete(tiny_texts):
     folders = tiny_texts
     files = ["train.jsonl", "validation.jsonl", "tokenizer/tokenizer.json", "tokenizer/tokenizer_config.json"]
     for file in files:
@@ -262,13 +262,13 @@ def test_tiny_text_is_the_same_each_time_and_whole(tiny_texts):
     ]
     assert sum(map(len, texts[0])) > 1_000_000
     assert set(texts[0]).isdisjoint(texts[1])
-    assert open_tokenizer(folders[0] / "tokenizer").vocab_size == tiny_text.VOCABULARY
+    assert open_tokenizer(folders[0] / "tokenizer").vocab_size == tiny_text.VOCAB_SIZE
     assert sorted(path.name for path in folders[0].parent.iterdir()) == ["a", "b"]
 
 
-def test_tiny_text_from_the_command_line(tiny_texts, capsys):
+def test_tiny_text_command_line(tiny_texts, capsys):
     folder = tiny_texts[0]
     assert tiny_text.main([str(folder)]) == 0
     assert capsys.readouterr().out == f"{folder}\n"
     assert tiny_text.main([str(folder.parent)]) == 1
-    assert f"error: cannot make `{folder.parent}`" in capsys.readouterr().err
+    assert f"error: cannot write `{folder.parent}`" in capsys.readouterr().err

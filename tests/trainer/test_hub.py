@@ -1,4 +1,4 @@
-"""Data sets and tokenizers by name, from a fake hub."""
+"""Data sets and tokenizers from a fake hub."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kfjob.trainer import tokenize
-from kfjob.trainer.data.blocks import open_split
+from kfjob.trainer.data.token_files import open_split
 from tests.trainer.fake_hub import FakeHub
 
 CARD = b"""---
@@ -36,13 +36,13 @@ def parquet(texts):
 
 
 @pytest.fixture(scope="module")
-def found(text_folder, tiny, tmp_path_factory):
-    """What a process with HF_ENDPOINT has read."""
+def hub_results(text_folder, tiny, tmp_path_factory):
+    """The result of hub_program.py, which reads from the fake hub."""
     folder = tmp_path_factory.mktemp("hub")
     lines = (text_folder / "train.jsonl").read_text()
     texts = [json.loads(line)["text"] for line in lines.splitlines()]
-    held_out = [json.loads(line)["text"] for line in (text_folder / "validation.jsonl").read_text().splitlines()]
-    files = {"README.md": CARD, "en/validation-0.parquet": parquet(held_out)}
+    validation = [json.loads(line)["text"] for line in (text_folder / "validation.jsonl").read_text().splitlines()]
+    files = {"README.md": CARD, "en/validation-0.parquet": parquet(validation)}
     files |= {f"en/train-{part}.parquet": parquet(texts[part * 50 : part * 50 + 50]) for part in range(6)}
     tokenizer = {path.name: path.read_bytes() for path in (text_folder / "tokenizer").iterdir()}
     hub = FakeHub(
@@ -54,7 +54,7 @@ def found(text_folder, tiny, tmp_path_factory):
     )
     spec = tiny | {"data": "someone/texts", "data_config": "en", "tokenizer": "someone/tokenizer"}
     with hub:
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, Path(__file__).with_name("hub_program.py"), json.dumps({"spec": spec, "folder": str(folder)})],
             env=os.environ | {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(folder / "home")},
             capture_output=True,
@@ -62,41 +62,41 @@ def found(text_folder, tiny, tmp_path_factory):
             timeout=400,
             check=False,
         )
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
     return json.loads((folder / "result.json").read_text()) | {"folder": folder}
 
 
-def test_global_batches_do_not_depend_on_the_number_of_ranks(found):
-    assert found["chain"] == found["alone"]
-    assert len({sample for batch in found["alone"] for sample in batch}) > 90
+def test_global_batches_do_not_depend_on_the_number_of_ranks(hub_results):
+    assert hub_results["chain"] == hub_results["alone"]
+    assert len({sample for batch in hub_results["alone"] for sample in batch}) > 90
 
 
-def test_no_two_ranks_see_the_same_document(found, text_folder):
-    """With one document in a sample. 30 row groups make 8 lanes, so each rank reads two."""
-    assert [len(rank) > 40 for rank in found["epoch"]] == [True] * 4
-    samples = [sample for rank in found["epoch"] for sample in rank]
+def test_no_two_ranks_read_the_same_document(hub_results, text_folder):
+    """Each sample holds one document. 30 row groups make 8 lanes, so each rank reads two."""
+    assert [len(rank) > 40 for rank in hub_results["epoch"]] == [True] * 4
+    samples = [sample for rank in hub_results["epoch"] for sample in rank]
     assert len(samples) == len(set(samples)) == 300
 
 
-def test_validation_is_a_split(found):
-    assert found["validation"] == 40
+def test_validation_reads_a_split(hub_results):
+    assert hub_results["validation"] == 40
 
 
-def test_a_tokenised_folder_can_be_made_of_it(found, text_folder, tmp_path):
-    assert found["tokenized"] == 0
-    tokenize.tokenize(*tokenize.plan_of([str(text_folder), str(tmp_path / "local")])[:2], workers=1)
+def test_hub_dataset_can_be_tokenised(hub_results, text_folder, tmp_path):
+    assert hub_results["tokenized"] == 0
+    tokenize.tokenize(*tokenize.parse_arguments([str(text_folder), str(tmp_path / "local")])[:2], workers=1)
     for split in ("train", "validation"):
-        theirs, ours = open_split(found["folder"] / "tokens", split), open_split(tmp_path / "local", split)
-        assert theirs.tokens.tolist() == ours.tokens.tolist()
-        assert theirs.ends.tolist() == ours.ends.tolist()
+        remote, local = open_split(hub_results["folder"] / "tokens", split), open_split(tmp_path / "local", split)
+        assert remote.tokens.tolist() == local.tokens.tolist()
+        assert remote.ends.tolist() == local.ends.tolist()
 
 
-def test_compressed_lines_are_read(found):
-    assert len(found["lines"]) == 2
+def test_compressed_lines_can_be_read(hub_results):
+    assert len(hub_results["lines"]) == 2
 
 
 @pytest.mark.parametrize(
-    ("what", "message"),
+    ("case", "message"),
     [
         ("no such data set", "cannot open the split `train` of `someone/nothing`"),
         ("no such configuration", "cannot open the split `train` of `someone/texts` (fr)"),
@@ -106,5 +106,5 @@ def test_compressed_lines_are_read(found):
         ("no such tokenizer", "no tokenizer at `someone/nothing`"),
     ],
 )
-def test_what_is_not_there_is_refused(found, what, message):
-    assert message in found["refused"][what]
+def test_missing_hub_data_is_an_error(hub_results, case, message):
+    assert message in hub_results["errors"][case]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from kfjob.trainer.data.documents import Document
-from kfjob.trainer.data.packing import best_fit, joined
+from kfjob.trainer.data.packing import best_fit, pack_documents
 from kfjob.trainer.loss import batch_of, counted, token_loss
 from tests.trainer.test_loss import CPU, FAMILIES, SMALL, built
 
@@ -21,13 +21,13 @@ def documents():
 
 
 def padded(everything):
-    return np.stack([joined([document], LENGTH, padding=0, positions=False) for document in everything])
+    return np.stack([pack_documents([document], LENGTH, padding=0, positions=False) for document in everything])
 
 
 def packed(everything):
     bins = best_fit(SIZES, LENGTH)
     assert len(bins) < len(SIZES)
-    return np.stack([joined((everything[n] for n in numbers), LENGTH, padding=0, positions=True) for numbers in bins])
+    return np.stack([pack_documents((everything[n] for n in numbers), LENGTH, padding=0, positions=True) for numbers in bins])
 
 
 @pytest.mark.parametrize("chunk", [0, 16])

@@ -45,17 +45,17 @@ def language_reference(folder):
     (folder / "tokenizer").mkdir(parents=True)
     for split, part in (("train", texts[4:]), ("validation", texts[:4])):
         (folder / f"{split}.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in part))
-    tiny_text.train_tokenizer(texts[4:], folder / "tokenizer", vocabulary=512)
+    tiny_text.train_tokenizer(texts[4:], folder / "tokenizer", vocab_size=512)
     return folder
 
 
 @pytest.mark.parametrize(
     ("make_text", "size", "below"),
-    [(language_reference, SMALL, 5.0), pytest.param(tiny_text.make, TINY, 5.5, marks=pytest.mark.long)],
+    [(language_reference, SMALL, 5.0), pytest.param(tiny_text.build_dataset, TINY, 5.5, marks=pytest.mark.long)],
     ids=["short", "long"],
 )
 def test_a_model_learns_as_much_as_with_transformers_trainer(workers, tmp_path, make_text, size, below):
-    plan, tokens, _ = tokenize.plan_of([str(make_text(tmp_path / "text")), str(tmp_path / "tokens")])
+    plan, tokens, _ = tokenize.parse_arguments([str(make_text(tmp_path / "text")), str(tmp_path / "tokens")])
     tokenize.tokenize(plan, tokens, workers=1)
     spec = {
         "data": str(tokens),
@@ -85,7 +85,7 @@ def with_transformers(spec, folder):
     data = open_data(spec, rank=0, world_size=1)
     trainer = Trainer(
         model=build_model(whole_logits, make_strategy(whole_logits, alone), alone.device),
-        train_dataset=[labelled(sample) for sample in data.train.batch(spec.max_steps * spec.micro_batch_size)],
+        train_dataset=[labelled(sample) for sample in data.train.read_batch(spec.max_steps * spec.micro_batch_size)],
         eval_dataset=[labelled(sample) for sample in data.validation],
         args=TrainingArguments(
             output_dir=str(folder),

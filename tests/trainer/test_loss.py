@@ -8,7 +8,7 @@ import torch
 
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer.data.documents import Document
-from kfjob.trainer.data.packing import IGNORE, best_fit, joined
+from kfjob.trainer.data.packing import IGNORE, best_fit, pack_documents
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.loss import ChunkedCrossEntropy, batch_of, counted, token_loss
 from kfjob.trainer.model import build_model
@@ -132,13 +132,13 @@ def test_documents_in_one_sample_do_not_see_each_other(family):
     documents = [Document(draw.integers(0, 64, size + 1)) for size in sizes]
     bins = best_fit(sizes, 40)
     assert any(len(numbers) > 2 for numbers in bins)
-    samples = np.stack([joined((documents[n] for n in numbers), 40, padding=0, positions=True) for numbers in bins])
+    samples = np.stack([pack_documents((documents[n] for n in numbers), 40, padding=0, positions=True) for numbers in bins])
     packed = built(model=SMALL | FAMILIES[family])
     together = token_loss(packed, *batch_of(samples, CPU))
     together.backward()
     alone = built(model=SMALL | FAMILIES[family])
     losses = [
-        token_loss(alone, *batch_of(joined([document], size, padding=0, positions=False)[None], CPU))
+        token_loss(alone, *batch_of(pack_documents([document], size, padding=0, positions=False)[None], CPU))
         for document, size in zip(documents, sizes, strict=True)
     ]
     torch.stack(losses).sum().backward()

@@ -1,4 +1,4 @@
-"""Runs on data of every kind: padded and packed samples count alike on any number of ranks; evaluations and their times."""
+"""Runs on every kind of data: the loss of padded and packed samples on any number of ranks, and evaluations."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from kfjob.spec.train import TrainSpec
 from kfjob.trainer.evaluate import evaluation_due
 from tests.trainer.test_run import losses, stopped_and_resumed
 
-SAME = 2e-6
-"""Of a loss near 6 in fp32 this is what the order of additions may change."""
+TOLERANCE = 2e-6
+"""The change that the order of additions may cause in a loss near 6 in fp32."""
 
 
 @pytest.fixture(scope="module")
 def chat(tiny, chat_folder):
-    """Conversations of 8 to 90 tokens, of which about half are learnt."""
+    """A spec with conversations of 8 to 90 tokens; about half of them have a loss."""
     return tiny | {"data": str(chat_folder), "data_format": "chat", "sequence_length": 96, "lr": 1e-3}
 
 
 @pytest.mark.parametrize("steps", [12, pytest.param(50, marks=pytest.mark.long)])
 @pytest.mark.parametrize("packing", ["pad", "documents"])
-def test_unequal_samples_count_alike_on_any_number_of_ranks(workers, chat, packing, steps):
-    """Micro-batches differ in the number of tokens that count: a mean of means would be off by 0.01."""
+def test_loss_does_not_depend_on_ranks_or_accumulation(workers, chat, packing, steps):
+    """Micro-batches have different numbers of targets: a mean of means would differ by 0.01."""
     spec = chat | {"packing": packing, "max_steps": steps, "sequence_length": 96 if packing == "pad" else 128}
     (reference,) = workers.run("trained", {"spec": spec | {"strategy": "none", "micro_batch_size": 8}})
     for world_size, change in (
@@ -34,12 +34,12 @@ def test_unequal_samples_count_alike_on_any_number_of_ranks(workers, chat, packi
         (2, {"strategy": "fsdp", "micro_batch_size": 2, "gradient_accumulation_steps": 2}),
     ):
         results = workers.run("trained", {"spec": spec | change}, world_size=world_size)
-        assert losses(results[0]) == pytest.approx(losses(reference), abs=SAME, rel=0)
+        assert losses(results[0]) == pytest.approx(losses(reference), abs=TOLERANCE, rel=0)
     assert losses(reference)[-1] < losses(reference)[0] - 0.3
 
 
 @pytest.mark.parametrize("kind", ["chat", "tokens-chat", "parquet"])
-def test_resuming_packed_samples_changes_no_bit(request, workers, chat, tmp_path, kind):
+def test_resume_with_packed_samples_is_bit_exact(request, workers, chat, tmp_path, kind):
     changes = {
         "chat": {},
         "tokens-chat": {"data": "tokenised_chat", "data_format": "text"},
@@ -50,15 +50,15 @@ def test_resuming_packed_samples_changes_no_bit(request, workers, chat, tmp_path
         change["data"] = str(request.getfixturevalue(change["data"]))
     spec = chat | change | {"strategy": "fsdp"}
     whole, all_batches, _ = stopped_and_resumed(workers, spec, [(2, None)], folder=tmp_path / "whole")
-    parts, met_batches, outcome = stopped_and_resumed(workers, spec, [(2, 2), (2, 3), (2, None)], folder=tmp_path / "parts")
+    parts, batches, outcome = stopped_and_resumed(workers, spec, [(2, 2), (2, 3), (2, None)], folder=tmp_path / "parts")
     assert outcome["step"] == 6
     assert parts == whole
-    assert met_batches == all_batches
+    assert batches == all_batches
 
 
 @pytest.mark.parametrize("packing", ["stream", "documents"])
-def test_evaluations_answer_the_same_to_the_bit(workers, tiny, packing):
-    """21 samples in batches of 2: the last one is half full, and four ranks have unequal numbers of them."""
+def test_evaluation_is_bit_exact_on_any_number_of_ranks(workers, tiny, packing):
+    """21 samples in batches of 2: the last batch is half full, and four ranks have unequal numbers of batches."""
     spec = tiny | {"eval_every": 1, "eval_batches": 11, "eval_batch_size": 2, "packing": packing, "sequence_length": 64}
     ((loss, tokens),) = workers.run("evaluated", {"spec": spec | {"strategy": "none"}})
     for world_size, strategy in ((2, "ddp"), (2, "fsdp"), (4, "fsdp")):
@@ -71,15 +71,15 @@ def due_steps(steps, **spec):
     return [step for step in range(1, steps + 1) if evaluation_due(step, parsed, 8, 100)]
 
 
-def test_evaluations_in_the_middle_and_at_the_end_of_epochs():
+def test_evaluations_per_epoch_are_due_at_equal_shares():
     """100 samples in batches of 8: an epoch ends within the 13th step, its middle is in the 7th."""
     assert due_steps(26, evals_per_epoch=2) == [7, 13, 19, 25]
     assert due_steps(26, evals_per_epoch=1, eval_every=10) == [10, 13, 20, 25]
     assert due_steps(26) == []
-    assert due_steps(4, evals_per_epoch=100) == [1, 2, 3, 4]  # not more than one after each step
+    assert due_steps(4, evals_per_epoch=100) == [1, 2, 3, 4]  # at most one after each step
 
 
-def test_epochs_are_evaluated_in_a_run(workers, tiny, tokenised_chat):
+def test_run_evaluates_each_epoch(workers, tiny, tokenised_chat):
     spec = tiny | {"data": str(tokenised_chat), "sequence_length": 96, "strategy": "none", "max_steps": None}
     spec |= {"epochs": 2, "evals_per_epoch": 2, "eval_batches": 1000}
     (result,) = workers.run("trained", {"spec": spec})
@@ -88,8 +88,8 @@ def test_epochs_are_evaluated_in_a_run(workers, tiny, tokenised_chat):
     assert len(set(tokens)) == 1
 
 
-def test_neither_datasets_nor_pyarrow_is_needed(tiny, tokenised_folder, tmp_path):
-    """As on a machine that has no more than torch and transformers: text, tokens and synthetic data."""
+def test_data_works_without_datasets_and_pyarrow(tiny, tokenised_folder, tmp_path):
+    """Text, tokenised and synthetic data need only torch and transformers."""
     program = tmp_path / "program.py"
     program.write_text(
         "import sys\n"
@@ -99,10 +99,10 @@ def test_neither_datasets_nor_pyarrow_is_needed(tiny, tokenised_folder, tmp_path
         "from kfjob.trainer.data.sources import open_data\n"
         "for data in sys.argv[2:]:\n"
         "    spec = TrainSpec.model_validate_json(sys.argv[1]).model_copy(update={'data': data})\n"
-        "    print(open_data(spec, rank=0, world_size=1).train.batch(2).shape)\n"
+        "    print(open_data(spec, rank=0, world_size=1).train.read_batch(2).shape)\n"
     )
     spec = TrainSpec(**tiny | {"eval_every": 1}).model_dump_json()
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, program, spec, tiny["data"], str(tokenised_folder), "synthetic"],
         capture_output=True,
         text=True,
@@ -111,4 +111,4 @@ def test_neither_datasets_nor_pyarrow_is_needed(tiny, tokenised_folder, tmp_path
         cwd=Path(__file__).parents[2],
         env={"PYTHONPATH": "."},
     )
-    assert (done.stdout, done.stderr) == ("(2, 2, 16)\n" * 3, "")
+    assert (process.stdout, process.stderr) == ("(2, 2, 16)\n" * 3, "")

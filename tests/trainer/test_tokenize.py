@@ -1,4 +1,4 @@
-"""kfjob-tokenize: the same folder however many processes make it, whole or not there."""
+"""kfjob-tokenize writes the same folder with any number of processes, atomically."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 from kfjob.errors import KfjobError, UsageError
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer import tokenize
-from kfjob.trainer.data.blocks import header, open_split
 from kfjob.trainer.data.sources import open_data
+from kfjob.trainer.data.token_files import open_split, read_header
 from kfjob.trainer.data.tokenizer import open_tokenizer
 
 
-def made(source, target, *words: str, workers=1):
-    plan, folder, _ = tokenize.plan_of([str(source), str(target), *words])
+def tokenize_folder(source, target, *options: str, workers=1):
+    plan, folder, _ = tokenize.parse_arguments([str(source), str(target), *options])
     tokenize.tokenize(plan, folder, workers=workers)
     return folder
 
@@ -25,74 +25,75 @@ def content(folder):
     return {path.relative_to(folder): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def stopped_after(parts, monkeypatch):
-    """Have the next run stop after so many parts; the list of those it has made."""
+def stop_after(parts, monkeypatch):
+    """Make the next run stop after `parts` parts, and return the list that it adds finished parts to."""
     done: list[tuple[str, str, int]] = []
-    make = tokenize._tokenize_part
+    tokenize_part = tokenize._tokenize_part
 
-    def stopping(task):
+    def tokenize_or_stop(task):
         if len(done) == parts:
             raise KeyboardInterrupt
         done.append(task)
-        make(task)
+        tokenize_part(task)
 
-    monkeypatch.setattr(tokenize, "_tokenize_part", stopping)
+    monkeypatch.setattr(tokenize, "_tokenize_part", tokenize_or_stop)
     return done
 
 
-def test_two_processes_make_what_one_makes(chat_folder, tmp_path):
-    one, two = (made(chat_folder, tmp_path / str(n), "--data-format=chat", workers=n) for n in (1, 2))
+def test_two_processes_write_the_same_folder_as_one(chat_folder, tmp_path):
+    one, two = (tokenize_folder(chat_folder, tmp_path / str(n), "--data-format=chat", workers=n) for n in (1, 2))
     assert content(one) == content(two)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2"]
 
 
-def test_the_header_tells_what_is_in_it(chat_folder, tokenised_chat):
-    about = header(tokenised_chat)
-    assert about["documents"] == {"train": 160, "validation": 20}
-    assert about["answers"] is True
-    assert about["dtype"] == "uint16"
-    assert about["tokenizer"] == open_tokenizer(chat_folder / "tokenizer").fingerprint
+def test_header_describes_the_folder(chat_folder, tokenised_chat):
+    header = read_header(tokenised_chat)
+    assert header["documents"] == {"train": 160, "validation": 20}
+    assert header["answers"] is True
+    assert header["dtype"] == "uint16"
+    assert header["tokenizer"] == open_tokenizer(chat_folder / "tokenizer").fingerprint
     split = open_split(tokenised_chat, "train")
-    assert split.answers is not None
-    assert split.ends[-1] == len(split.tokens) == len(split.answers)
-    assert 0.2 < split.answers.mean() < 0.8
+    assert split.loss_mask is not None
+    assert split.ends[-1] == len(split.tokens) == len(split.loss_mask)
+    assert 0.2 < split.loss_mask.mean() < 0.8
 
 
-def test_parquet_gives_what_lines_give(text_folder, parquet_folder, tmp_path):
-    lines, rows = (made(folder, tmp_path / folder.name) for folder in (text_folder, parquet_folder))
+def test_parquet_and_lines_give_the_same_tokens(text_folder, parquet_folder, tmp_path):
+    lines, rows = (tokenize_folder(folder, tmp_path / folder.name) for folder in (text_folder, parquet_folder))
     for split in ("train", "validation"):
         assert (lines / f"{split}.bin").read_bytes() == (rows / f"{split}.bin").read_bytes()
 
 
-def test_a_run_that_was_stopped_goes_on(text_folder, tmp_path, monkeypatch):
-    """Parts that are there are not made again; the end is the same."""
-    whole = content(made(text_folder, tmp_path / "whole"))
-    done = stopped_after(30, monkeypatch)
+def test_stopped_run_continues(text_folder, tmp_path, monkeypatch):
+    """Finished parts are not tokenised again, and the result is the same."""
+    expected = content(tokenize_folder(text_folder, tmp_path / "whole"))
+    done = stop_after(30, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
-        made(text_folder, tmp_path / "stopped")
+        tokenize_folder(text_folder, tmp_path / "stopped")
     assert not (tmp_path / "stopped").exists()
     (tmp_path / ".stopped.partial" / "train-00040.unfinished").mkdir()
     monkeypatch.undo()
-    again = stopped_after(1000, monkeypatch)
-    assert content(made(text_folder, tmp_path / "stopped")) == whole
-    assert not set(again) & set(done)
+    repeated = stop_after(1000, monkeypatch)
+    assert content(tokenize_folder(text_folder, tmp_path / "stopped")) == expected
+    assert not set(repeated) & set(done)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["stopped", "whole"]
 
 
-def test_parts_of_another_plan_are_not_used(text_folder, parquet_folder, tmp_path, monkeypatch):
-    stopped_after(3, monkeypatch)
+def test_parts_of_another_plan_are_not_reused(text_folder, parquet_folder, tmp_path, monkeypatch):
+    stop_after(3, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
-        made(text_folder, tmp_path / "a", "--held-out=0.5")
+        tokenize_folder(text_folder, tmp_path / "a", "--held-out=0.5")
     monkeypatch.undo()
-    assert content(made(text_folder, tmp_path / "a")) == content(made(text_folder, tmp_path / "b"))
+    assert content(tokenize_folder(text_folder, tmp_path / "a")) == content(tokenize_folder(text_folder, tmp_path / "b"))
 
 
-def test_documents_are_held_out_by_what_they_say(text_folder, tmp_path):
-    """No document stands on both sides, and of twice the data the same ones are held out."""
-    one = made(text_folder / "train.jsonl", tmp_path / "one", "--held-out=0.2", f"--tokenizer={text_folder / 'tokenizer'}")
+def test_held_out_documents_depend_on_their_text_only(text_folder, tmp_path):
+    """No document is in both splits, and doubling the data holds out the same documents."""
+    options = ["--held-out=0.2", f"--tokenizer={text_folder / 'tokenizer'}"]
+    one = tokenize_folder(text_folder / "train.jsonl", tmp_path / "one", *options)
     twice = tmp_path / "twice.jsonl"
     twice.write_text((text_folder / "train.jsonl").read_text() * 2)
-    two = made(twice, tmp_path / "two", "--held-out=0.2", f"--tokenizer={text_folder / 'tokenizer'}")
+    two = tokenize_folder(twice, tmp_path / "two", *options)
     parts = []
     for folder in (one, two):
         for split in ("train", "validation"):
@@ -105,29 +106,29 @@ def test_documents_are_held_out_by_what_they_say(text_folder, tmp_path):
     assert parts[2:] == parts[:2]
 
 
-def test_what_cannot_be_read_is_named_and_nothing_is_left_half_done(text_folder, tmp_path):
+def test_unreadable_line_is_named_and_no_folder_is_written(text_folder, tmp_path):
     path = tmp_path / "train.jsonl"
     path.write_text((text_folder / "train.jsonl").read_text() + '{"txt": "x"}\n')
     with pytest.raises(KfjobError, match=r"cannot read line 301 of .*train.jsonl`\n  cause: no field `text`"):
-        made(path, tmp_path / "out", f"--tokenizer={text_folder / 'tokenizer'}", workers=2)
+        tokenize_folder(path, tmp_path / "out", f"--tokenizer={text_folder / 'tokenizer'}", workers=2)
     assert not (tmp_path / "out").exists()
 
 
-def test_another_tokenizer_than_the_folder_was_made_with_is_refused(tiny, tokenised_folder, text_folder, tmp_path):
+def test_another_tokenizer_than_the_folder_has_is_an_error(tiny, tokenised_folder, text_folder, tmp_path):
     other = json.loads((text_folder / "tokenizer" / "tokenizer.json").read_text())
     (tmp_path / "tokenizer.json").write_text(json.dumps(other, indent=1))
     spec = tiny | {"data": str(tokenised_folder), "tokenizer": str(tmp_path)}
-    with pytest.raises(KfjobError, match="was made with another tokenizer"):
+    with pytest.raises(KfjobError, match="was tokenised with another tokenizer"):
         open_data(TrainSpec(**spec), rank=0, world_size=1)
     open_data(TrainSpec(**spec | {"tokenizer": str(tokenised_folder / "tokenizer")}), rank=0, world_size=1)
 
 
-def test_a_folder_of_conversations_is_not_cut_apart(tiny, tokenised_chat):
-    with pytest.raises(KfjobError, match="packing `stream` would cut apart"):
+def test_packing_stream_is_an_error_for_conversations(tiny, tokenised_chat):
+    with pytest.raises(KfjobError, match="packing `stream` would split"):
         open_data(TrainSpec(**tiny | {"data": str(tokenised_chat), "packing": "stream"}), rank=0, world_size=1)
 
 
-@pytest.mark.parametrize("words", [["--held-out=1"], ["--held-out=0.1", "--validation-split=validation"]])
-def test_shares_that_make_no_sense_are_refused(text_folder, tmp_path, words):
-    with pytest.raises(UsageError, match="--held-out is a share below 1"):
-        made(text_folder, tmp_path / "out", *words)
+@pytest.mark.parametrize("options", [["--held-out=1"], ["--held-out=0.1", "--validation-split=validation"]])
+def test_invalid_held_out_is_a_usage_error(text_folder, tmp_path, options):
+    with pytest.raises(UsageError, match="--held-out must be at least 0 and below 1"):
+        tokenize_folder(text_folder, tmp_path / "out", *options)

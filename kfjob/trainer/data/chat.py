@@ -1,8 +1,8 @@
-"""Conversations and pairs of prompt and completion, of which only the answers are learnt.
+"""Encodes conversations, and pairs of prompt and completion; only the answers have a loss.
 
-A conversation is written by the tokenizer's own chat template, or by a plain one. What of the text is an answer is told by the
-template's `{% generation %}` marks where it has them; else an answer is what an assistant's message adds to the text that ends
-with the template's invitation to answer.
+The tokenizer's own chat template renders a conversation, or a plain template if it has none. A template with
+`{% generation %}` blocks marks the answers itself. Otherwise an answer is the text that an assistant message appends to the
+conversation before it, rendered with the generation prompt.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from kfjob.errors import KfjobError
-from kfjob.trainer.data.documents import Document, Learnt
+from kfjob.trainer.data.documents import Document, LossMask
 from kfjob.trainer.data.tokenizer import TextTokenizer
 
 PLAIN_TEMPLATE = (
@@ -22,117 +22,118 @@ PLAIN_TEMPLATE = (
     "{% if message['role'] == 'assistant' %}{{ eos_token }}{% endif %}{{ '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
 )
-"""For tokenizers without a template: `user: …`, `assistant: …` with an end-of-text token after it."""
-_MARKED = re.compile(r"\{%-?\s*generation\s*-?%\}")
+"""For tokenizers without a template: `user: …`, `assistant: …` followed by an end-of-text token."""
+_GENERATION_BLOCK = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
 Span = tuple[int, int]
-"""Characters of a text, from and to."""
+"""A range of characters of a text: begin and end."""
 Message = Mapping[str, Any]
 
 
 class ChatEncoder:
-    """Records with `messages` (each with role and content; perhaps `tools` beside them), or `prompt` and `completion`."""
+    """Encodes records with `messages` (each with role and content; `tools` is optional), or `prompt` and `completion`."""
 
-    cut = False
-    columns = ["messages", "prompt", "completion", "tools"]  # noqa: RUF012 -- the protocol's, and never changed
+    splits_documents = False
+    columns = ("messages", "prompt", "completion", "tools")
 
     def __init__(self, tokenizer: TextTokenizer) -> None:
-        """Write as the tokenizer's template does."""
+        """Render with the tokenizer's template."""
         self._tokenizer = tokenizer
         self._template = tokenizer.chat_template or PLAIN_TEMPLATE
-        self._marked = bool(_MARKED.search(self._template))
+        self._template_marks_answers = bool(_GENERATION_BLOCK.search(self._template))
 
-    def pick(self, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """The record's parts that count, checked."""
+    def extract(self, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Return the messages, or the prompt and the completion, of a valid record."""
         if not isinstance(record, Mapping):
-            raise TypeError("it is no JSON object")
+            raise TypeError("it is not a JSON object")
         if record.get("messages") is not None:
-            return {"messages": _messages(record["messages"], "messages"), "tools": record.get("tools"), "after": 0}
+            messages = _check_messages(record["messages"], "messages")
+            return {"messages": messages, "tools": record.get("tools"), "prompt_messages": 0}
         if record.get("prompt") is None or record.get("completion") is None:
             raise LookupError("neither `messages` nor `prompt` and `completion`")
         prompt, completion = record["prompt"], record["completion"]
         if isinstance(prompt, str) and isinstance(completion, str):
             return {"prompt": prompt, "completion": completion}
-        messages = [*_messages(prompt, "prompt"), *_messages(completion, "completion")]
-        return {"messages": messages, "tools": record.get("tools"), "after": len(prompt)}
+        messages = [*_check_messages(prompt, "prompt"), *_check_messages(completion, "completion")]
+        return {"messages": messages, "tools": record.get("tools"), "prompt_messages": len(prompt)}
 
     def encode(self, item: Any) -> Document:
-        """The tokens of the answers are learnt, with what ends them."""
+        """Tokenise the conversation; the loss covers the answers and the tokens that end them."""
         if "prompt" in item:
-            end = self._tokenizer.special_tokens["eos_token"]
-            text = item["prompt"] + item["completion"] + end
-            return self._document(text, [(len(item["prompt"]), len(text))])
-        text, answers = self.rendered(item["messages"], item["tools"], after=item["after"])
-        return self._document(text, answers)
+            end_of_text = self._tokenizer.special_tokens["eos_token"]
+            text = item["prompt"] + item["completion"] + end_of_text
+            return self._encode_text(text, [(len(item["prompt"]), len(text))])
+        text, answers = self._render_answers(item["messages"], item["tools"], skip=item["prompt_messages"])
+        return self._encode_text(text, answers)
 
-    def rendered(self, messages: Sequence[Message], tools: Any = None, *, after: int = 0) -> tuple[str, list[Span]]:
-        """The conversation's text and the answers in it, but for those before message number `after`.
+    def _render_answers(self, messages: Sequence[Message], tools: Any, *, skip: int) -> tuple[str, list[Span]]:
+        """Return the text of the conversation and the spans of its answers, without those in the first `skip` messages.
 
         Raises:
-            KfjobError: the template refuses the messages, or writes the same ones in different ways.
+            KfjobError: the template rejects the messages, or renders the same messages in different ways.
         """
-        if self._marked and not after:
+        if self._template_marks_answers and not skip:
             return self._render(messages, tools)
         text, _ = self._render(messages, tools)
         answers = []
         for number, message in enumerate(messages):
-            if number < after or message["role"] != "assistant":
+            if number < skip or message["role"] != "assistant":
                 continue
-            invited, _ = self._render(messages[:number], tools, invite=True)
-            answered, _ = self._render(messages[: number + 1], tools)
-            if not (answered.startswith(invited) and text.startswith(answered.rstrip())):
+            before, _ = self._render(messages[:number], tools, generation_prompt=True)
+            after, _ = self._render(messages[: number + 1], tools)
+            if not (after.startswith(before) and text.startswith(after.rstrip())):
                 raise KfjobError(
-                    "the chat template does not write a conversation as its beginning and what comes then",
+                    "the chat template changes earlier messages when a conversation continues",
                     location="tokenizer",
-                    hint="mark the answers in it with {% generation %} … {% endgeneration %}",
+                    hint="mark the answers in the template with {% generation %} … {% endgeneration %}",
                 )
-            answers.append((len(invited), len(answered.rstrip())))
+            answers.append((len(before), len(after.rstrip())))
         return text, answers
 
-    def _render(self, messages: Sequence[Message], tools: Any, *, invite: bool = False) -> tuple[str, list[Span]]:
+    def _render(self, messages: Sequence[Message], tools: Any, *, generation_prompt: bool = False) -> tuple[str, list[Span]]:
         from jinja2 import TemplateError
         from transformers.utils import chat_template_utils
 
-        render: Any = chat_template_utils.render_jinja_template  # its annotations say less than it takes and returns
+        render: Any = chat_template_utils.render_jinja_template  # its annotations are narrower than its arguments and result
 
         try:
-            texts, marks = render(
+            texts, spans = render(
                 [list(messages)],
                 tools=tools or None,
                 chat_template=self._template,
-                return_assistant_tokens_mask=self._marked,
-                add_generation_prompt=invite,
+                return_assistant_tokens_mask=self._template_marks_answers,
+                add_generation_prompt=generation_prompt,
                 **self._tokenizer.special_tokens,
             )
         except (TemplateError, TypeError, ValueError) as error:
             roles = ", ".join(str(message["role"]) for message in messages)
             raise KfjobError(
-                "the chat template cannot write a conversation", location="data", cause=f"{error} (roles: {roles})"
+                "the chat template cannot render a conversation", location="data", cause=f"{error} (roles: {roles})"
             ) from error
-        return texts[0], [(begin, end) for begin, end in marks[0]] if marks else []
+        return texts[0], [(begin, end) for begin, end in spans[0]] if spans else []
 
-    def _document(self, text: str, answers: list[Span]) -> Document:
-        numbers, spans = self._tokenizer.encode_with_spans(text)
-        return Document(np.array(numbers, dtype=np.int64), within(spans, answers))
+    def _encode_text(self, text: str, answers: list[Span]) -> Document:
+        token_ids, spans = self._tokenizer.encode_with_spans(text)
+        return Document(np.array(token_ids, dtype=np.int64), mask_tokens(spans, answers))
 
 
-def within(spans: Sequence[Span], answers: Sequence[Span]) -> Learnt:
-    """Which tokens stand for a character of an answer.
+def mask_tokens(spans: Sequence[Span], answers: Sequence[Span]) -> LossMask:
+    """Return for each token, given by its span, whether it holds a character of an answer.
 
-    Some tokenizers leave the space before a word out of a token's span, so a token also stands for what lies between the one
-    before it and itself. Several tokens of one character have the same span.
+    Some tokenizers exclude the space before a word from a token's span. A token therefore also covers the gap between the
+    token before it and itself. Several tokens of one character have the same span.
     """
     begins, ends = np.array(spans, dtype=np.int64).reshape(-1, 2).T
     begins = np.minimum(begins, np.concatenate([[0], np.maximum.accumulate(ends)[:-1]]))
-    learnt = np.zeros(len(spans), dtype=np.bool_)
+    mask = np.zeros(len(spans), dtype=np.bool_)
     for begin, end in answers:
-        learnt |= (begins < end) & (ends > begin)
-    return learnt
+        mask |= (begins < end) & (ends > begin)
+    return mask
 
 
-def _messages(value: Any, field: str) -> Sequence[Message]:
+def _check_messages(value: Any, field: str) -> Sequence[Message]:
     if not isinstance(value, list) or not value:
-        raise TypeError(f"`{field}` is no list of messages")
+        raise TypeError(f"`{field}` is not a list of messages")
     for message in value:
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str) or "content" not in message:
             raise TypeError(f"a message in `{field}` has no role or no content")

@@ -1,8 +1,8 @@
-"""From a record to the tokens of a document, and which of them are to be learnt."""
+"""Encoders: they turn a record into the tokens of a document and a loss mask."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,53 +12,56 @@ import numpy.typing as npt
 from kfjob.trainer.data.tokenizer import TextTokenizer
 
 Tokens = npt.NDArray[np.int64]
-Learnt = npt.NDArray[np.bool_]
+LossMask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Document:
-    """Tokens; `learnt` tells which of them the model is taught to say, None stands for all."""
+    """The tokens of a document; `loss_mask` is true for the tokens that the model learns to predict, None means all."""
 
     tokens: Tokens
-    learnt: Learnt | None = None
+    loss_mask: LossMask | None = None
 
 
 class Encoder(Protocol):
-    """How a kind of record becomes a document."""
+    """Turns records of one format into documents."""
 
-    cut: bool
-    """Whether a document that is longer than a sample goes on in the next one. Else its end is left out."""
-    columns: list[str]
-    """Fields that are looked at."""
+    @property
+    def splits_documents(self) -> bool:
+        """Whether a document that is longer than a sample continues in the next one; otherwise it is truncated."""
 
-    def pick(self, record: Mapping[str, Any]) -> Any:
-        """What of a record is kept until it is encoded; None where there is nothing."""
+    @property
+    def columns(self) -> Sequence[str]:
+        """The fields that `extract` reads."""
+
+    def extract(self, record: Mapping[str, Any]) -> Any:
+        """Return the part of a record that `encode` needs; None skips the record."""
 
     def encode(self, item: Any) -> Document:
-        """Tokenise what was picked."""
+        """Tokenise what `extract` returned."""
 
 
 class TextEncoder:
-    """The text of one field, with an end-of-text token after it."""
+    """Encodes the text of one field and appends an end-of-text token."""
 
-    cut = True
+    splits_documents = True
 
     def __init__(self, text_field: str, tokenizer: TextTokenizer) -> None:
-        """Read the field `text_field`."""
-        self.columns = [text_field]
+        """Read the text from the field `text_field`."""
+        self.columns = (text_field,)
         self._field = text_field
         self._encode: Callable[[str], list[int]] = tokenizer.encode
-        self._end = tokenizer.end_of_text
+        self._end_of_text = tokenizer.end_of_text
 
-    def pick(self, record: Mapping[str, Any]) -> str | None:
-        """The text, without white space around it."""
+    def extract(self, record: Mapping[str, Any]) -> str | None:
+        """Return the text without surrounding white space; None if it is empty."""
         if not isinstance(record, Mapping) or self._field not in record:
             also = ", but `messages`" if isinstance(record, Mapping) and "messages" in record else ""
             raise LookupError(f"no field `{self._field}`{also}")
         if not isinstance(text := record[self._field], str):
-            raise TypeError(f"the field `{self._field}` is no text")
+            raise TypeError(f"the field `{self._field}` is not text")
         return text.strip() or None
 
     def encode(self, item: str) -> Document:
-        """All of it is learnt."""
-        return Document(np.array([*self._encode(item), self._end], dtype=np.int64))
+        """Tokenise the text; the model learns all of it."""
+        return Document(np.array([*self._encode(item), self._end_of_text], dtype=np.int64))

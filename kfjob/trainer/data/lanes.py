@@ -1,7 +1,7 @@
-"""One lane of a source: its documents in shuffled windows, made into samples, resumable at every sample.
+"""One lane of a source: shuffles its records in windows and packs them into samples; it can resume at every sample.
 
-A lane reads a window of records, shuffles it, and makes samples of it. All its randomness is a function of the seed and of
-where it is, so that a few numbers, the cursor, are its whole state: nothing buffered is kept.
+A lane reads a window of records, shuffles it, and packs samples from it. All randomness is a function of the seed and the
+position. So the cursor, a few numbers, is the whole state of a lane, and no buffer is stored.
 """
 
 from __future__ import annotations
@@ -12,47 +12,62 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
+from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.errors import KfjobError
 from kfjob.spec.train import Packing
 from kfjob.trainer.data.documents import Document, Encoder
-from kfjob.trainer.data.packing import Sample, best_fit, from_stream, joined, pieces
-from kfjob.trainer.data.permutation import mixed, permuted
-from kfjob.trainer.data.source import Source, Target
+from kfjob.trainer.data.packing import Sample, best_fit, pack_documents, shift_tokens, split_document
+from kfjob.trainer.data.permutation import mix, permute
+from kfjob.trainer.data.records import Offset, Source
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cursor:
-    """Where a lane's next sample begins."""
+    """The position of a lane's next sample."""
 
     epoch: int = 0
     window: int = 0
-    """Its number in the epoch."""
-    place: Target = None
-    """Where the window begins, in the source's terms."""
+    """The number of the window in the epoch."""
+    offset: Offset = None
+    """The offset in the source at which the window begins."""
     item: int = 0
-    """Number of the document or sample in the shuffled window."""
+    """The number of the document or sample in the shuffled window."""
     token: int = 0
+
+    def to_json(self) -> JsonObject:
+        """Return the cursor as checkpoints store it."""
+        return {"epoch": self.epoch, "window": self.window, "place": self.offset, "item": self.item, "token": self.token}
+
+    @classmethod
+    def from_json(cls, stored: JsonMapping) -> Self:
+        """Return the cursor that `to_json` stored."""
+        return cls(
+            epoch=stored["epoch"], window=stored["window"], offset=stored["place"], item=stored["item"], token=stored["token"]
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lanes:
-    """What all lanes of a run have in common."""
+    """The settings that all lanes of a run share."""
 
     source: Source
     encoder: Encoder
     count: int
     length: int
+    """Tokens in a sample."""
     window: int
+    """Records to shuffle at once."""
     seed: int
     packing: Packing
     padding: int
+    """The token that fills incomplete samples."""
 
     def open(self, number: int) -> Lane:
-        """The lane of this number, at its beginning."""
+        """Open the lane with this number at its beginning."""
         return (StreamLane if self.packing == "stream" else PackedLane)(self, number)
 
 
@@ -60,132 +75,137 @@ class Lane(ABC):
     """An endless sequence of samples, epoch after epoch."""
 
     def __init__(self, lanes: Lanes, number: int) -> None:
-        """Stand at the lane's beginning."""
+        """Begin with the first sample of the lane."""
         self._lanes, self._number = lanes, number
-        self._key = mixed(number, lanes.seed)
-        self.move(Cursor())
+        self._key = mix(number, lanes.seed)
+        self.seek(Cursor())
 
     @property
     @abstractmethod
     def cursor(self) -> Cursor:
-        """Where the next sample begins."""
+        """The position of the next sample."""
 
     @abstractmethod
-    def move(self, cursor: Cursor) -> None:
-        """Go on at `cursor`."""
+    def seek(self, cursor: Cursor) -> None:
+        """Continue at `cursor`."""
 
     @abstractmethod
-    def sample(self) -> Sample:
-        """The next sample."""
+    def next_sample(self) -> Sample:
+        """Return the next sample."""
 
-    def _windows(self, at: Cursor) -> Iterator[tuple[Cursor, list[Any]]]:
-        """(where it begins, its records, shuffled) of each window, for ever, from the window of `at` on."""
+    def _windows(self, cursor: Cursor) -> Iterator[tuple[Cursor, list[Any]]]:
+        """Yield (cursor of its beginning, shuffled records) of each window, endlessly, from the window of `cursor` on."""
         lanes = self._lanes
-        at, found = replace(at, item=0, token=0), at.place is not None
+        cursor, has_records = replace(cursor, item=0, token=0), cursor.offset is not None
         while True:
-            reader = lanes.source.read(self._number, lanes.count, at.place)
-            while items := list(islice(reader, lanes.window)):
-                found = True
-                key = mixed(at.window, mixed(at.epoch, self._key))
-                yield at, [items[permuted(place, len(items), key)] for place in range(len(items))]
-                at = replace(at, window=at.window + 1, place=reader.place)
-            if not found:
+            reader = lanes.source.read(self._number, lanes.count, cursor.offset)
+            while records := list(islice(reader, lanes.window)):
+                has_records = True
+                key = mix(cursor.window, mix(cursor.epoch, self._key))
+                yield cursor, [records[permute(index, len(records), key)] for index in range(len(records))]
+                cursor = replace(cursor, window=cursor.window + 1, offset=reader.offset)
+            if not has_records:
                 raise KfjobError(
                     f"{lanes.source.name} is too small for the number of lanes",
                     cause="no document begins in the share of one lane",
                     hint="use a smaller `lanes` (a multiple of the number of ranks), or shorter documents",
                 )
-            at = Cursor(epoch=at.epoch + 1)
+            cursor = Cursor(epoch=cursor.epoch + 1)
 
 
 class StreamLane(Lane):
-    """Documents without a gap; each sample begins with the last token of the one before it."""
+    """Concatenates documents without a gap; each sample begins with the last token of the sample before it."""
 
-    def move(self, cursor: Cursor) -> None:
-        """Go on at `cursor`."""
+    def seek(self, cursor: Cursor) -> None:
+        """Continue at `cursor`."""
         self._skip = cursor.token
         self._documents: deque[tuple[Cursor, Document]] = deque()
-        self._waiting = -cursor.token
-        self._source = self._shuffled(cursor)
+        self._buffered = -cursor.token
+        self._source = self._read_documents(cursor)
 
     @property
     def cursor(self) -> Cursor:
-        """Where the next sample begins."""
+        """The position of the next sample."""
         self._fill(1)
         return replace(self._documents[0][0], token=self._skip)
 
-    def sample(self) -> Sample:
-        """The next sample."""
+    def next_sample(self) -> Sample:
+        """Return the next sample."""
         length = self._lanes.length
         self._fill(length + 1)
         tokens = np.concatenate([document.tokens for _, document in self._documents])[self._skip : self._skip + length + 1]
         self._skip += length
-        self._waiting -= length
+        self._buffered -= length
         while self._documents and self._skip >= len(self._documents[0][1].tokens):
             self._skip -= len(self._documents.popleft()[1].tokens)
-        return from_stream(tokens)
+        return shift_tokens(tokens)
 
     def _fill(self, tokens: int) -> None:
-        """Have so many tokens that are not in a sample yet."""
-        while self._waiting < tokens:
+        """Read documents until at least `tokens` tokens are buffered that belong to no sample yet."""
+        while self._buffered < tokens:
             self._documents.append(next(self._source))
-            self._waiting += len(self._documents[-1][1].tokens)
+            self._buffered += len(self._documents[-1][1].tokens)
 
-    def _shuffled(self, cursor: Cursor) -> Iterator[tuple[Cursor, Document]]:
+    def _read_documents(self, cursor: Cursor) -> Iterator[tuple[Cursor, Document]]:
         first = cursor.item
-        for at, items in self._windows(cursor):
-            for item in range(first, len(items)):
-                yield replace(at, item=item), self._lanes.encoder.encode(items[item])
+        for window, records in self._windows(cursor):
+            for item in range(first, len(records)):
+                yield replace(window, item=item), self._lanes.encoder.encode(records[item])
             first = 0
 
 
 class PackedLane(Lane):
-    """Whole documents, as many in a sample as fit, or one in each."""
+    """Packs whole documents: as many as fit into a sample, or one per sample."""
 
-    def move(self, cursor: Cursor) -> None:
-        """Go on at `cursor`."""
-        self._source = self._packed(cursor)
+    def seek(self, cursor: Cursor) -> None:
+        """Continue at `cursor`."""
+        self._source = self._read_samples(cursor)
         self._next: tuple[Cursor, Sample] | None = None
 
     @property
     def cursor(self) -> Cursor:
-        """Where the next sample begins."""
+        """The position of the next sample."""
         self._next = self._next or next(self._source)
         return self._next[0]
 
-    def sample(self) -> Sample:
-        """The next sample."""
+    def next_sample(self) -> Sample:
+        """Return the next sample."""
         _, sample = self._next or next(self._source)
         self._next = None
         return sample
 
-    def _packed(self, cursor: Cursor) -> Iterator[tuple[Cursor, Sample]]:
-        first, epoch, found = cursor.item, cursor.epoch, cursor != Cursor()
-        for at, items in self._windows(cursor):
-            if at.epoch > epoch:
-                if not found:
+    def _read_samples(self, cursor: Cursor) -> Iterator[tuple[Cursor, Sample]]:
+        first, epoch, has_samples = cursor.item, cursor.epoch, cursor != Cursor()
+        for window, records in self._windows(cursor):
+            if window.epoch > epoch:
+                if not has_samples:
                     raise KfjobError(
-                        f"there is nothing to learn in {self._lanes.source.name}",
-                        cause=f"no answer begins within {self._lanes.length} tokens",
+                        f"no tokens to train on in {self._lanes.source.name}",
+                        cause=f"no answer begins in the first {self._lanes.length} tokens of a conversation",
                         location="data",
                     )
-                epoch, found = at.epoch, False
-            samples = self._samples(items, key=mixed(at.window, mixed(at.epoch, self._key)))
+                epoch, has_samples = window.epoch, False
+            samples = self._pack(records, key=mix(window.window, mix(window.epoch, self._key)))
             for item in range(first, len(samples)):
-                yield replace(at, item=item), samples[item]()
-            first, found = 0, found or bool(samples)
+                yield replace(window, item=item), samples[item]()
+            first, has_samples = 0, has_samples or bool(samples)
 
-    def _samples(self, items: list[Any], *, key: int) -> list[Callable[[], Sample]]:
-        """Functions that make the window's samples, in the order in which they come."""
+    def _pack(self, records: list[Any], *, key: int) -> list[Callable[[], Sample]]:
+        """Return a function for each sample of the window, in shuffled order."""
         lanes = self._lanes
-        parts = [part for item in items for part in pieces(lanes.encoder.encode(item), lanes.length, cut=lanes.encoder.cut)]
+        encoder = lanes.encoder
+        parts = [
+            part
+            for record in records
+            for part in split_document(encoder.encode(record), lanes.length, truncate=not encoder.splits_documents)
+        ]
         if lanes.packing == "pad":
             bins = [[number] for number in range(len(parts))]
         else:
             bins = best_fit([len(part.tokens) - 1 for part in parts], lanes.length)
-        order = [bins[permuted(place, len(bins), key)] for place in range(len(bins))]
-        return [partial(self._joined, [parts[number] for number in numbers]) for numbers in order]
+        order = [bins[permute(index, len(bins), key)] for index in range(len(bins))]
+        return [partial(self._pack_sample, [parts[number] for number in numbers]) for numbers in order]
 
-    def _joined(self, parts: list[Document]) -> Sample:
+    def _pack_sample(self, parts: list[Document]) -> Sample:
         lanes = self._lanes
-        return joined(parts, lanes.length, padding=lanes.padding, positions=lanes.packing == "documents")
+        return pack_documents(parts, lanes.length, padding=lanes.padding, positions=lanes.packing == "documents")

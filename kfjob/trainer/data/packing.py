@@ -1,8 +1,8 @@
-"""From documents to samples of one length.
+"""Packing of documents into samples of one length.
 
-A sample has rows of `length` numbers: what the model reads, what it must say (IGNORE where nothing is asked), and, where
-several documents are in it, each token's position in its document. Positions that begin again tell transformers' masks where
-attention ends (`find_packed_sequence_indices`, transformers 5 masking_utils.py).
+A sample has rows of `length` numbers: the inputs, the targets (IGNORE for those without a loss), and, if it holds several
+documents, the position of each token in its document. transformers derives the boundaries of attention from positions that
+restart (`find_packed_sequence_indices`, transformers 5 masking_utils.py).
 """
 
 from __future__ import annotations
@@ -15,68 +15,69 @@ import numpy.typing as npt
 from kfjob.trainer.data.documents import Document
 
 Sample = npt.NDArray[np.int64]
-"""Shaped (2 or 3, length): inputs, targets, perhaps positions."""
+"""Shaped (2 or 3, length): inputs, targets, and positions if documents are packed."""
 IGNORE = -100
-"""A target that counts for nothing."""
+"""A target without a loss."""
 
 
-def from_stream(tokens: npt.NDArray[np.integer]) -> Sample:
-    """A piece of `length` + 1 tokens of a stream."""
+def shift_tokens(tokens: npt.NDArray[np.integer]) -> Sample:
+    """Return the sample of `length` + 1 consecutive tokens."""
     sample = np.empty((2, len(tokens) - 1), dtype=np.int64)
     sample[0], sample[1] = tokens[:-1], tokens[1:]
     return sample
 
 
 def best_fit(sizes: Sequence[int], capacity: int) -> list[list[int]]:
-    """Put things into as few bins as best-fit-decreasing does; the numbers of the things in each bin.
+    """Pack items into bins by best-fit-decreasing, and return the item numbers of each bin.
 
-    Depends on nothing but its arguments. What room there is stands in the bits of one integer.
+    The result depends only on the arguments. The bits of one integer mark the free sizes for which a bin exists.
     """
     bins: list[list[int]] = []
-    with_room: list[list[int]] = [[] for _ in range(capacity + 1)]
+    bins_by_room: list[list[int]] = [[] for _ in range(capacity + 1)]
     rooms = 0
     for number in sorted(range(len(sizes)), key=lambda number: -sizes[number]):
         size = sizes[number]
         if fitting := rooms >> size:
             room = size + (fitting & -fitting).bit_length() - 1
-            chosen = with_room[room].pop()
-            if not with_room[room]:
+            target = bins_by_room[room].pop()
+            if not bins_by_room[room]:
                 rooms ^= 1 << room
-            bins[chosen].append(number)
+            bins[target].append(number)
         else:
-            room, chosen = capacity, len(bins)
+            room, target = capacity, len(bins)
             bins.append([number])
-        if left := room - size:
-            with_room[left].append(chosen)
-            rooms |= 1 << left
+        if rest := room - size:
+            bins_by_room[rest].append(target)
+            rooms |= 1 << rest
     return bins
 
 
-def pieces(document: Document, length: int, *, cut: bool) -> list[Document]:
-    """Parts of the document that fit into a sample: all of it, or the first; those without anything to learn are left out.
+def split_document(document: Document, length: int, *, truncate: bool) -> list[Document]:
+    """Return the parts of the document that fit into a sample, without those that have no loss; `truncate` keeps the first.
 
-    A part begins with the last token of the one before it, so that every token but the first is asked for once.
+    A part begins with the last token of the part before it, so that every token but the first is a target once.
     """
-    ends = range(length, len(document.tokens) - 1 + length, length) if cut else (length,)
-    parts = [_part(document, end - length, end + 1) for end in ends]
-    return [part for part in parts if len(part.tokens) > 1 and (part.learnt is None or part.learnt[1:].any())]
+    ends = (length,) if truncate else range(length, len(document.tokens) - 1 + length, length)
+    parts = [_slice_document(document, end - length, end + 1) for end in ends]
+    return [part for part in parts if len(part.tokens) > 1 and (part.loss_mask is None or part.loss_mask[1:].any())]
 
 
-def _part(document: Document, begin: int, end: int) -> Document:
-    return Document(document.tokens[begin:end], None if document.learnt is None else document.learnt[begin:end])
+def _slice_document(document: Document, begin: int, end: int) -> Document:
+    return Document(document.tokens[begin:end], None if document.loss_mask is None else document.loss_mask[begin:end])
 
 
-def joined(documents: Iterable[Document], length: int, *, padding: int, positions: bool) -> Sample:
-    """One sample out of documents that fit into it together; what is left over is filled with `padding` and not asked for."""
+def pack_documents(documents: Iterable[Document], length: int, *, padding: int, positions: bool) -> Sample:
+    """Return one sample of documents that fit into it together; the rest is `padding`, without a loss."""
     sample = np.full((3, length), padding, dtype=np.int64)
     sample[1] = IGNORE
-    at = 0
+    begin = 0
     for document in documents:
         size = len(document.tokens) - 1
-        sample[0, at : at + size] = document.tokens[:-1]
+        end = begin + size
+        sample[0, begin:end] = document.tokens[:-1]
         targets = document.tokens[1:]
-        sample[1, at : at + size] = targets if document.learnt is None else np.where(document.learnt[1:], targets, IGNORE)
-        sample[2, at : at + size] = np.arange(size)
-        at += size
-    sample[2, at:] = np.arange(length - at)
+        sample[1, begin:end] = targets if document.loss_mask is None else np.where(document.loss_mask[1:], targets, IGNORE)
+        sample[2, begin:end] = np.arange(size)
+        begin = end
+    sample[2, begin:] = np.arange(length - begin)
     return sample if positions else sample[:2]

@@ -1,36 +1,38 @@
-"""Parquet files as one sequence of rows, of which only the needed columns are read, row group by row group."""
+"""Parquet files as one sequence of rows; only the needed columns are read, one row group at a time."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kfjob.errors import KfjobError
-from kfjob.trainer.data.source import Pick, Reader, Target, named, picked
+from kfjob.trainer.data.records import Extract, Offset, Reader, describe_files, extract_record
 
 if TYPE_CHECKING:
     import pyarrow.parquet
 
 _BATCH = 64
-"""Rows decoded at once; a lane keeps no more of a file in memory than these, and the pages they come from."""
+"""Rows to decode at once. A lane holds only these rows and the pages they come from in memory."""
 
 
 class ParquetFiles:
-    """Rows of several files; a place is the number of a row."""
+    """The rows of several files; an offset is the number of a row."""
 
-    def __init__(self, paths: list[Path], *, columns: list[str], pick: Pick) -> None:
-        """Read the files' footers.
+    def __init__(self, paths: list[Path], *, columns: Sequence[str], extract: Extract) -> None:
+        """Read the footers of the files.
 
         Raises:
-            KfjobError: pyarrow is not there, or a file is no Parquet.
+            KfjobError: pyarrow is not installed, or a file is not Parquet.
         """
-        self.paths, self.pick = paths, pick
-        self.name = named(paths)
-        self.groups = [(number, group, rows) for number, path in enumerate(paths) for group, rows in enumerate(_rows(path))]
+        self.paths, self.extract = paths, extract
+        self.name = describe_files(paths)
+        self.groups = [
+            (number, group, rows) for number, path in enumerate(paths) for group, rows in enumerate(_group_sizes(path))
+        ]
         self.ends = list(accumulate(rows for _, _, rows in self.groups))
         if not self.ends or not self.ends[-1]:
             raise KfjobError(f"{self.name} has no rows", location="data")
@@ -38,52 +40,52 @@ class ParquetFiles:
         with open_file(paths[0]) as file:
             names = file.schema_arrow.names
         self.columns = [name for name in columns if name in names] or names
-        self._edges: dict[int, list[int]] = {}
+        self._lane_edges: dict[int, list[int]] = {}
 
-    def lanes(self, wanted: int) -> int:
-        """Rows can be cut anywhere."""
-        return wanted
+    def lane_count(self, requested: int) -> int:
+        """Return `requested`: lanes can begin at any row."""
+        return requested
 
-    def begin(self, lane: int, lanes: int) -> int:
-        """The lane's first row, at the beginning of a row group where there are enough of them."""
-        if lanes not in self._edges:
+    def lane_begin(self, lane: int, lanes: int) -> int:
+        """Return the lane's first row; it begins a row group if there are enough row groups."""
+        if lanes not in self._lane_edges:
             shares = [self.ends[-1] * lane // lanes for lane in range(lanes + 1)]
-            starts = [0, *self.ends]
-            snapped = [starts[bisect_left(starts, share)] for share in shares]
-            self._edges[lanes] = snapped if len(set(snapped)) == lanes + 1 else shares
-        return self._edges[lanes][lane]
+            group_begins = [0, *self.ends]
+            aligned = [group_begins[bisect_left(group_begins, share)] for share in shares]
+            self._lane_edges[lanes] = aligned if len(set(aligned)) == lanes + 1 else shares
+        return self._lane_edges[lanes][lane]
 
-    def read(self, lane: int, lanes: int, place: Target) -> Reader:
-        """The rows of a lane."""
-        begin = self.begin(lane, lanes) if place is None else place
-        return _Rows(self, begin, self.begin(lane + 1, lanes))
+    def read(self, lane: int, lanes: int, offset: Offset) -> Reader:
+        """Read the rows of a lane."""
+        begin = self.lane_begin(lane, lanes) if offset is None else offset
+        return _RowReader(self, begin, self.lane_begin(lane + 1, lanes))
 
 
-class _Rows(Reader):
+class _RowReader(Reader):
     def __init__(self, files: ParquetFiles, begin: int, end: int) -> None:
-        self._files, self._at, self._end = files, begin, end
-        self._records = self._read(begin)
+        self._files, self._offset, self._end = files, begin, end
+        self._records = self._read_from(begin)
 
     @property
-    def place(self) -> Target:
-        return self._at
+    def offset(self) -> Offset:
+        return self._offset
 
     def __next__(self) -> Any:
-        while self._at < self._end:
-            at, record = self._at, next(self._records)
-            self._at += 1
-            if (item := picked(self._files.pick, record, partial(self._where, at))) is not None:
+        while self._offset < self._end:
+            row, record = self._offset, next(self._records)
+            self._offset += 1
+            if (item := extract_record(self._files.extract, record, partial(self._location, row))) is not None:
                 return item
         self._records.close()
         raise StopIteration
 
-    def _where(self, row: int) -> str:
+    def _location(self, row: int) -> str:
         number, _, _ = self._files.groups[bisect_right(self._files.ends, row)]
-        before = sum(rows for other, _, rows in self._files.groups if other < number)
-        return f"row {row - before + 1} of `{self._files.paths[number]}`"
+        preceding = sum(rows for other, _, rows in self._files.groups if other < number)
+        return f"row {row - preceding + 1} of `{self._files.paths[number]}`"
 
-    def _read(self, row: int) -> Any:
-        """Records from a row on, for ever the next one."""
+    def _read_from(self, row: int) -> Any:
+        """Yield the records from a row to the end of the files."""
         first = bisect_right(self._files.ends, row)
         skip = row - (self._files.ends[first - 1] if first else 0)
         for number, group, _ in self._files.groups[first:]:
@@ -96,17 +98,17 @@ class _Rows(Reader):
                     skip = 0
 
 
-def _rows(path: Path) -> Iterator[int]:
+def _group_sizes(path: Path) -> Iterator[int]:
     with open_file(path) as file:
         for group in range(file.num_row_groups):
             yield file.metadata.row_group(group).num_rows
 
 
 def open_file(path: Path) -> pyarrow.parquet.ParquetFile:
-    """The file, not read ahead.
+    """Open the file without read-ahead.
 
     Raises:
-        KfjobError: pyarrow is not there, or the file is no Parquet.
+        KfjobError: pyarrow is not installed, or the file is not Parquet.
     """
     try:
         import pyarrow.parquet

@@ -1,9 +1,9 @@
-"""From the spec's fields about data to samples."""
+"""Opens the training and validation data that a spec names."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,162 +11,162 @@ from typing import Any
 
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec, get_shape, resolve_eval_batch_size, resolve_packing
-from kfjob.trainer.data.blocks import HEADER, header, open_samples
 from kfjob.trainer.data.chat import ChatEncoder
 from kfjob.trainer.data.documents import Encoder, TextEncoder
-from kfjob.trainer.data.files import LineFiles
-from kfjob.trainer.data.hub import HubSplit
+from kfjob.trainer.data.hub_dataset import HubSplit
 from kfjob.trainer.data.lanes import Lanes
+from kfjob.trainer.data.line_files import LineFiles
 from kfjob.trainer.data.packing import Sample
 from kfjob.trainer.data.parquet import ParquetFiles
-from kfjob.trainer.data.source import Source
-from kfjob.trainer.data.stream import EndlessStream, LaneStream, NumberedStream, Samples, SampleStream
+from kfjob.trainer.data.records import Source
+from kfjob.trainer.data.stream import LaneStream, Samples, SampleStream, SequentialStream, ShuffledStream
 from kfjob.trainer.data.synthetic import Synthetic
+from kfjob.trainer.data.token_files import HEADER, open_samples, read_header
 from kfjob.trainer.data.tokenizer import TextTokenizer, open_tokenizer
-from kfjob.trainer.hub import NAME
+from kfjob.trainer.hub import REPOSITORY_NAME
 
 SYNTHETIC = "synthetic"
-_KINDS = (".jsonl", ".txt", ".parquet")
+_SUFFIXES = (".jsonl", ".txt", ".parquet")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Data:
-    """What a run trains and evaluates on."""
+class RunData:
+    """The data that a run trains and evaluates on."""
 
     train: SampleStream
-    validation: list[Sample]
-    """The fixed slice that every evaluation uses; empty without validation data."""
+    validation: Sequence[Sample]
+    """The fixed samples of every evaluation; empty without validation data."""
     vocab_size: int
     identity: dict[str, Any]
-    """What a kept position depends on: where one of these differs, the position means nothing."""
+    """The settings that a stored position depends on: if one changes, the position is invalid."""
 
 
-def open_data(spec: TrainSpec, *, rank: int, world_size: int) -> Data:
+def open_data(spec: TrainSpec, *, rank: int, world_size: int) -> RunData:
     """Open the training and validation data of this rank.
 
     Raises:
-        KfjobError: something is missing or unreadable, or does not fit the spec.
+        KfjobError: data is missing or unreadable, or does not fit the spec.
     """
-    here = {"rank": rank, "world_size": world_size}
+    rank_arguments = {"rank": rank, "world_size": world_size}
     common = {"sequence_length": spec.sequence_length, "seed": spec.seed, "packing": resolve_packing(spec)}
     if spec.data == SYNTHETIC:
-        return _synthetic(spec, here)
+        return _open_synthetic(spec, rank_arguments)
     if (Path(spec.data).expanduser() / HEADER).exists():
-        return _tokenised(spec, here, common)
-    return _streamed(spec, here, common)
+        return _open_tokenized(spec, rank_arguments, common)
+    return _open_lanes(spec, rank_arguments, common)
 
 
-def _tokenised(spec: TrainSpec, here: dict[str, int], common: dict[str, Any]) -> Data:
+def _open_tokenized(spec: TrainSpec, rank_arguments: dict[str, int], common: dict[str, Any]) -> RunData:
     folder = Path(spec.data).expanduser()
-    about = header(folder)
-    if spec.tokenizer and open_tokenizer(spec.tokenizer).fingerprint != about["tokenizer"]:
-        raise KfjobError(f"`{folder}` was made with another tokenizer than `{spec.tokenizer}`", location="tokenizer")
-    packing = spec.packing or ("documents" if about["answers"] else resolve_packing(spec))
+    header = read_header(folder)
+    if spec.tokenizer and open_tokenizer(spec.tokenizer).fingerprint != header["tokenizer"]:
+        raise KfjobError(f"`{folder}` was tokenised with another tokenizer than `{spec.tokenizer}`", location="tokenizer")
+    packing = spec.packing or ("documents" if header["answers"] else resolve_packing(spec))
     samples = open_samples(folder, spec.data_split, spec.sequence_length, packing)
-    held_out: list[Sample] = []
+    validation: list[Sample] = []
     if _evaluates(spec):
-        found = open_samples(folder, spec.validation_split, spec.sequence_length, packing)
-        held_out = [found[index] for index in range(min(_slice(spec), len(found)))]
-    identity = {"kind": "tokens", "tokens": about["tokens"][spec.data_split], "samples": len(samples)}
-    return Data(
-        train=NumberedStream(samples, seed=spec.seed, **here),
-        validation=held_out,
-        vocab_size=int(about["vocab_size"]),
+        validation_samples = open_samples(folder, spec.validation_split, spec.sequence_length, packing)
+        validation = [validation_samples[index] for index in range(min(_eval_samples(spec), len(validation_samples)))]
+    identity = {"kind": "tokens", "tokens": header["tokens"][spec.data_split], "samples": len(samples)}
+    return RunData(
+        train=ShuffledStream(samples, seed=spec.seed, **rank_arguments),
+        validation=validation,
+        vocab_size=int(header["vocab_size"]),
         identity=identity | common | {"packing": packing},
     )
 
 
-def _synthetic(spec: TrainSpec, here: dict[str, int]) -> Data:
-    _without_epochs(spec, "synthetic data has no end")
+def _open_synthetic(spec: TrainSpec, rank_arguments: dict[str, int]) -> RunData:
+    _refuse_epochs(spec, "synthetic data has no end")
     shape = get_shape(spec)
     config = Path(str(spec.model)).expanduser() / "config.json"
-    vocabulary = shape.vocab_size if shape else int(json.loads(config.read_text())["vocab_size"]) if config.exists() else 0
-    if not vocabulary:
-        raise KfjobError("synthetic data needs to know the model's vocabulary", location="vocab_size", hint="give `vocab_size`")
-    make = partial(Synthetic, length=spec.sequence_length, vocab_size=vocabulary)
-    held_out: Samples = make(seed=spec.seed + 1)
-    return Data(
-        train=EndlessStream(make(seed=spec.seed), **here),
-        validation=[held_out[index] for index in range(_slice(spec))] if _evaluates(spec) else [],
-        vocab_size=vocabulary,
-        identity={"kind": SYNTHETIC, "sequence_length": spec.sequence_length, "seed": spec.seed, "vocab_size": vocabulary},
+    vocab_size = shape.vocab_size if shape else int(json.loads(config.read_text())["vocab_size"]) if config.exists() else 0
+    if not vocab_size:
+        raise KfjobError("synthetic data needs the model's vocabulary size", location="vocab_size", hint="set `vocab_size`")
+    make_samples = partial(Synthetic, length=spec.sequence_length, vocab_size=vocab_size)
+    validation_samples: Samples = make_samples(seed=spec.seed + 1)
+    return RunData(
+        train=SequentialStream(make_samples(seed=spec.seed), **rank_arguments),
+        validation=[validation_samples[index] for index in range(_eval_samples(spec))] if _evaluates(spec) else [],
+        vocab_size=vocab_size,
+        identity={"kind": SYNTHETIC, "sequence_length": spec.sequence_length, "seed": spec.seed, "vocab_size": vocab_size},
     )
 
 
-def _streamed(spec: TrainSpec, here: dict[str, int], common: dict[str, Any]) -> Data:
-    _without_epochs(spec, "nothing tells how many samples streamed data has")
-    tokenizer = open_tokenizer(_tokenizer_place(spec, local_place(spec.data)))
+def _open_lanes(spec: TrainSpec, rank_arguments: dict[str, int], common: dict[str, Any]) -> RunData:
+    _refuse_epochs(spec, "the number of samples in streamed data is unknown")
+    tokenizer = open_tokenizer(_tokenizer_location(spec, local_path(spec.data)))
     encoder = make_encoder(spec.data_format, spec.text_field, tokenizer)
     open_split = partial(
         open_source, config=spec.data_config, revision=spec.data_revision, encoder=encoder, text_field=spec.text_field
     )
     source = open_split(spec.data, spec.data_split)
-    lanes = _lanes(spec, source, encoder, tokenizer)
+    lanes = _make_lanes(spec, source, encoder, tokenizer)
     identity = source.identity | common | {"lanes": lanes.count, "window": lanes.window, "format": spec.data_format}
-    return Data(
-        train=LaneStream(lanes, **here),
-        validation=_held_out(spec, encoder, tokenizer, open_split) if _evaluates(spec) else [],
+    return RunData(
+        train=LaneStream(lanes, **rank_arguments),
+        validation=_read_validation(spec, encoder, tokenizer, open_split) if _evaluates(spec) else [],
         vocab_size=tokenizer.vocab_size,
         identity=identity | {"tokenizer": tokenizer.fingerprint},
     )
 
 
 def make_encoder(data_format: str, text_field: str, tokenizer: TextTokenizer) -> Encoder:
-    """How the records of `data_format` become documents."""
+    """Return the encoder for records of `data_format`."""
     return ChatEncoder(tokenizer) if data_format == "chat" else TextEncoder(text_field, tokenizer)
 
 
 def open_source(
     data: str, split: str, *, config: str | None, revision: str | None, encoder: Encoder, text_field: str
 ) -> Source:
-    """A file, a split's files in a folder, or a split of a data set of the hub.
+    """Open a file, the files of a split in a folder, or a split of a data set of the hub.
 
     Raises:
-        KfjobError: there is nothing of the kind.
+        KfjobError: `data` does not exist or has no such split.
     """
-    place = local_place(data)
-    if place is None:
-        return HubSplit(data, config, split, revision=revision, pick=encoder.pick)
-    paths = [place] if place.is_file() else split_files(place, split)
+    path = local_path(data)
+    if path is None:
+        return HubSplit(data, config, split, revision=revision, extract=encoder.extract)
+    paths = [path] if path.is_file() else split_files(path, split)
     if not paths:
-        raise KfjobError(f"no {split}.jsonl, .txt or .parquet in `{place}`", location="data")
-    if paths[0].suffix not in _KINDS:
-        raise KfjobError(f"`{paths[0]}` is none of {', '.join(_KINDS)}", location="data")
+        raise KfjobError(f"no {split}.jsonl, .txt or .parquet in `{path}`", location="data")
+    if paths[0].suffix not in _SUFFIXES:
+        raise KfjobError(f"`{paths[0]}` does not end in {', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]}", location="data")
     if paths[0].suffix == ".parquet":
-        return ParquetFiles(paths, columns=encoder.columns, pick=encoder.pick)
-    return LineFiles(paths, text_field=text_field, pick=encoder.pick)
+        return ParquetFiles(paths, columns=encoder.columns, extract=encoder.extract)
+    return LineFiles(paths, text_field=text_field, extract=encoder.extract)
 
 
-def local_place(data: str) -> Path | None:
-    """The file or folder that `data` names; None where it can only be a data set of the hub.
+def local_path(data: str) -> Path | None:
+    """Return the file or folder that `data` names; None if `data` can only be a data set of the hub.
 
     Raises:
-        KfjobError: it is a path, and nothing is there.
+        KfjobError: `data` is a path that does not exist.
     """
-    place = Path(data).expanduser()
-    if place.exists():
-        return place
-    if NAME.fullmatch(data):
+    path = Path(data).expanduser()
+    if path.exists():
+        return path
+    if REPOSITORY_NAME.fullmatch(data):
         return None
-    raise KfjobError(f"no data at `{place}`", location="data", hint="the path is read inside the container that trains")
+    raise KfjobError(f"no data at `{path}`", location="data", hint="the path is read inside the container that trains")
 
 
 def split_files(folder: Path, split: str) -> list[Path]:
-    """`train.jsonl`, or `train-*.jsonl`, or all of them in `train/` or `data/train-*`; the same of .txt and .parquet."""
-    for kind in _KINDS:
-        for pattern in (f"{split}{kind}", f"{split}-*{kind}", f"{split}/*{kind}", f"data/{split}-*{kind}"):
-            if found := sorted(folder.glob(pattern)):
-                return found
+    """Return the first that exists of `train.jsonl`, `train-*.jsonl`, `train/*` and `data/train-*`; also .txt and .parquet."""
+    for suffix in _SUFFIXES:
+        for pattern in (f"{split}{suffix}", f"{split}-*{suffix}", f"{split}/*{suffix}", f"data/{split}-*{suffix}"):
+            if paths := sorted(folder.glob(pattern)):
+                return paths
     return []
 
 
-def _lanes(
+def _make_lanes(
     spec: TrainSpec, source: Source, encoder: Encoder, tokenizer: TextTokenizer, *, count: int = 0, window: int = 0
 ) -> Lanes:
     return Lanes(
         source=source,
         encoder=encoder,
-        count=source.lanes(count or spec.lanes),
+        count=source.lane_count(count or spec.lanes),
         length=spec.sequence_length,
         window=window or spec.shuffle_window,
         seed=spec.seed,
@@ -179,42 +179,42 @@ def _evaluates(spec: TrainSpec) -> bool:
     return bool(spec.eval_every or spec.evals_per_epoch)
 
 
-def _slice(spec: TrainSpec) -> int:
+def _eval_samples(spec: TrainSpec) -> int:
     return spec.eval_batches * resolve_eval_batch_size(spec)
 
 
-def _without_epochs(spec: TrainSpec, reason: str) -> None:
+def _refuse_epochs(spec: TrainSpec, reason: str) -> None:
     for name in ("epochs", "evals_per_epoch"):
         if getattr(spec, name):
-            hint = "use `max_steps` and `eval_every`, or tokenise first: kfjob-tokenize"
+            hint = "use `max_steps` and `eval_every`, or tokenise the data first: kfjob-tokenize"
             raise KfjobError(f"`{name}` needs tokenised data: {reason}", location=name, hint=hint)
 
 
-def _tokenizer_place(spec: TrainSpec, data: Path | None) -> str:
-    """The one that is named, else the one beside the data, else the model's."""
+def _tokenizer_location(spec: TrainSpec, data: Path | None) -> str:
+    """Return the tokenizer of the spec, else the one in the data folder, else the model's."""
     if spec.tokenizer:
         return spec.tokenizer
     for folder in ([data / "tokenizer"] if data else []) + [Path(str(spec.model)).expanduser()]:
         if (folder / "tokenizer.json").exists():
             return str(folder)
-    raise KfjobError("text needs a tokenizer", location="tokenizer", hint="`tokenizer:` names a folder with tokenizer.json")
+    raise KfjobError("text needs a tokenizer", location="tokenizer", hint="set `tokenizer` to a folder with tokenizer.json")
 
 
-def _held_out(
+def _read_validation(
     spec: TrainSpec, encoder: Encoder, tokenizer: TextTokenizer, open_split: Callable[[str, str], Source]
 ) -> list[Sample]:
-    """The first samples of the validation data, in its own order, the same for every rank; not more than it has."""
+    """Return the first samples of the validation data, at most one epoch, in the same order on every rank."""
     if spec.validation is None and Path(spec.data).expanduser().is_file():
-        raise KfjobError("`eval_every` needs validation data", location="validation", hint="`validation:` names a file")
+        raise KfjobError("`eval_every` needs validation data", location="validation", hint="set `validation` to a file")
     if spec.validation and not Path(spec.validation).expanduser().exists():
         raise KfjobError(f"no validation data at `{spec.validation}`", location="validation")
     source = open_split(spec.validation or spec.data, spec.validation_split)
     window = 1 if resolve_packing(spec) == "stream" else 0
-    lane = _lanes(spec, source, encoder, tokenizer, count=1, window=window).open(0)
+    lane = _make_lanes(spec, source, encoder, tokenizer, count=1, window=window).open(0)
     samples: list[Sample] = []
-    while len(samples) < _slice(spec):
-        sample = lane.sample()
-        if lane.cursor.epoch > 0:  # it reaches into a second pass, or is the last one
+    while len(samples) < _eval_samples(spec):
+        sample = lane.next_sample()
+        if lane.cursor.epoch > 0:  # the sample reaches into a second epoch, or is the last one of the first
             if resolve_packing(spec) != "stream":
                 samples.append(sample)
             break

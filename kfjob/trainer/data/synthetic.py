@@ -1,4 +1,4 @@
-"""Samples of random tokens, for measuring speed: `data: synthetic`. They need no files and no library but numpy."""
+"""Samples of random tokens, to measure speed: `data: synthetic`. They need no files and only numpy."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kfjob.trainer.data.packing import Sample, from_stream
-from kfjob.trainer.data.permutation import mixed
+from kfjob.trainer.data.packing import Sample, shift_tokens
+from kfjob.trainer.data.permutation import mix
 
 
 @dataclass(frozen=True, kw_only=True)
 class Synthetic:
-    """Samples by number, as many as one likes; each is a function of its number and the seed."""
+    """Practically endless samples by number; each is a function of its number and the seed."""
 
     length: int
     vocab_size: int
@@ -23,5 +23,5 @@ class Synthetic:
         return self.count
 
     def __getitem__(self, index: int) -> Sample:
-        draw = np.random.Generator(np.random.Philox(key=mixed(index, self.seed)))
-        return from_stream(draw.integers(self.vocab_size, size=self.length + 1))
+        draw = np.random.Generator(np.random.Philox(key=mix(index, self.seed)))
+        return shift_tokens(draw.integers(self.vocab_size, size=self.length + 1))

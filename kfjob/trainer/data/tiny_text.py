@@ -1,8 +1,7 @@
-"""A small data set of real text, made from what every Python has: `python -m kfjob.trainer.data.tiny_text [FOLDER]`.
+"""Builds a small data set of real text from the installed Python: `python -m kfjob.trainer.data.tiny_text [FOLDER]`.
 
-The text is the language reference that `help()` reads, and the documentation strings of the standard library; both are under
-the Python Software Foundation License. The tokenizer is trained on it. The same Python makes the same files; nothing is
-downloaded.
+The text is the language reference that `help()` shows, and the docstrings of the standard library; both are under the Python
+Software Foundation License. The tokenizer is trained on this text. The same Python writes the same files, without a download.
 """
 
 from __future__ import annotations
@@ -21,85 +20,85 @@ from pathlib import Path
 
 from kfjob.errors import KfjobError
 
-VOCABULARY = 2048
+VOCAB_SIZE = 2048
 END_OF_TEXT = "<|endoftext|>"
-_HELD_OUT = 20
-"""One document in so many is for validation."""
-_SHORTEST, _LONGEST = 80, 4000
-"""Characters of a document."""
-_LEFT_OUT = {"test", "tests", "idlelib", "lib2to3", "site-packages", "dist-packages", "__pycache__", "config"}
+_VALIDATION_SHARE = 20
+"""One document in 20 is for validation."""
+_MIN_LENGTH, _MAX_LENGTH = 80, 4000
+"""Characters in a document."""
+_EXCLUDED = {"test", "tests", "idlelib", "lib2to3", "site-packages", "dist-packages", "__pycache__", "config"}
 
 
 def default_folder() -> Path:
-    """`tiny-text` in the user's cache."""
+    """Return `tiny-text` in the user's cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kfjob" / "tiny-text"
 
 
-def make(folder: Path) -> Path:
-    """Make the data set in `folder`, whole or not at all; nothing to do if it is there.
+def build_dataset(folder: Path) -> Path:
+    """Write the data set to `folder`, atomically; do nothing if the folder already has it.
 
     Raises:
-        KfjobError: something else is there.
+        KfjobError: the folder has other content.
     """
     if (folder / "tokenizer" / "tokenizer.json").exists():
         return folder
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise _cannot_make(folder, "something else is there")
+        raise _folder_error(folder, "it has other content")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as staging:
-        texts = list(documents())
-        held_out = [text for text in texts if _digest(text) % _HELD_OUT == 0]
-        train = [text for text in texts if _digest(text) % _HELD_OUT]
-        built = Path(staging) / "built"
-        (built / "tokenizer").mkdir(parents=True)
-        for split, part in (("train", train), ("validation", held_out)):
+        texts = list(read_documents())
+        validation = [text for text in texts if _digest(text) % _VALIDATION_SHARE == 0]
+        train = [text for text in texts if _digest(text) % _VALIDATION_SHARE]
+        output = Path(staging) / "dataset"
+        (output / "tokenizer").mkdir(parents=True)
+        for split, part in (("train", train), ("validation", validation)):
             lines = "".join(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in part)
-            (built / f"{split}.jsonl").write_text(lines, encoding="utf-8")
-        train_tokenizer(train, built / "tokenizer", vocabulary=VOCABULARY)
+            (output / f"{split}.jsonl").write_text(lines, encoding="utf-8")
+        train_tokenizer(train, output / "tokenizer", vocab_size=VOCAB_SIZE)
         try:
-            built.rename(folder)
+            output.rename(folder)
         except OSError as error:
-            if not (folder / "tokenizer" / "tokenizer.json").exists():  # else another process has just made it
-                raise _cannot_make(folder, str(error)) from error
+            if not (folder / "tokenizer" / "tokenizer.json").exists():  # otherwise another process has just written it
+                raise _folder_error(folder, str(error)) from error
     return folder
 
 
-def _cannot_make(folder: Path, cause: str) -> KfjobError:
-    return KfjobError(f"cannot make `{folder}`", cause=cause, hint="it must be empty, or not there")
+def _folder_error(folder: Path, cause: str) -> KfjobError:
+    return KfjobError(f"cannot write `{folder}`", cause=cause, hint="choose an empty folder, or one that does not exist")
 
 
-def documents() -> Iterator[str]:
-    """Every text once, in an order that depends on nothing but the text."""
-    whole = (*_topics(), *_documentation_strings())
-    texts = {piece for text in whole for piece in _pieces(text) if len(piece) >= _SHORTEST}
+def read_documents() -> Iterator[str]:
+    """Yield every text once, in an order that depends only on the texts."""
+    sources = (*_read_topics(), *_read_docstrings())
+    texts = {piece for text in sources for piece in _split_text(text) if len(piece) >= _MIN_LENGTH}
     yield from sorted(texts, key=lambda text: (_digest(text), text))
 
 
-def _pieces(text: str) -> Iterator[str]:
-    """Cut a long text between paragraphs, so that no document is a large part of the whole."""
+def _split_text(text: str) -> Iterator[str]:
+    """Split a long text between paragraphs, so that no document dominates the data."""
     piece = ""
     for paragraph in text.split("\n\n"):
-        if piece and len(piece) + len(paragraph) > _LONGEST:
+        if piece and len(piece) + len(paragraph) > _MAX_LENGTH:
             yield piece
             piece = ""
         piece += ("\n\n" if piece else "") + paragraph
     yield piece
 
 
-def _topics() -> Iterator[str]:
+def _read_topics() -> Iterator[str]:
     from pydoc_data import topics
 
     for text in topics.topics.values():
         yield inspect.cleandoc(text)
 
 
-def _documentation_strings() -> Iterator[str]:
-    """Of all modules, classes and functions of the standard library, read from their source without importing it."""
+def _read_docstrings() -> Iterator[str]:
+    """Yield the docstrings of all modules, classes and functions of the standard library, without importing it."""
     root = Path(sysconfig.get_path("stdlib"))
     for path in sorted(root.rglob("*.py")):
-        if _LEFT_OUT.isdisjoint(path.relative_to(root).parts[:-1]):
+        if _EXCLUDED.isdisjoint(path.relative_to(root).parts[:-1]):
             try:
-                with warnings.catch_warnings(action="ignore"):  # of the library's own source, which is not ours to mend
+                with warnings.catch_warnings(action="ignore"):  # about the source of the library
                     tree = ast.parse(path.read_bytes())
             except (SyntaxError, ValueError):
                 continue
@@ -112,8 +111,8 @@ def _digest(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
 
 
-def train_tokenizer(texts: list[str], folder: Path, *, vocabulary: int) -> None:
-    """Train byte-level BPE on `texts` and write what `open_tokenizer` reads."""
+def train_tokenizer(texts: list[str], folder: Path, *, vocab_size: int) -> None:
+    """Train byte-level BPE on `texts` and write the files that `open_tokenizer` reads."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -121,21 +120,21 @@ def train_tokenizer(texts: list[str], folder: Path, *, vocabulary: int) -> None:
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary, special_tokens=[END_OF_TEXT], initial_alphabet=alphabet, show_progress=False
+        vocab_size=vocab_size, special_tokens=[END_OF_TEXT], initial_alphabet=alphabet, show_progress=False
     )
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": END_OF_TEXT}) + "\n")
 
 
-def main(words: list[str]) -> int:
-    """Make the data set where the command line says."""
+def main(argv: list[str]) -> int:
+    """Build the data set in the folder of the command line."""
     try:
-        made = make(Path(words[0]).expanduser() if words else default_folder())
+        folder = build_dataset(Path(argv[0]).expanduser() if argv else default_folder())
     except KfjobError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
-    sys.stdout.write(f"{made}\n")
+    sys.stdout.write(f"{folder}\n")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""A tokenizer from a folder with tokenizer.json, or from the hub: which of its tokens ends a text, and how it writes a chat."""
+"""A tokenizer from a folder with tokenizer.json, or from the hub, with its end-of-text token and its chat template."""
 
 from __future__ import annotations
 
@@ -9,26 +9,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from kfjob.errors import KfjobError
-from kfjob.trainer.hub import folder_of
+from kfjob.trainer.hub import fetch_folder
 
 CONFIG = "tokenizer_config.json"
 FILES = ("tokenizer.json", CONFIG, "chat_template.jinja", "special_tokens_map.json")
-_COMMON = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|im_end|>")
-
-Ends = npt.NDArray[np.int64]
+_COMMON_END_TOKENS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|im_end|>")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextTokenizer:
-    """Text to token numbers."""
+    """Turns text into token ids."""
 
     encode: Callable[[str], list[int]]
     encode_with_spans: Callable[[str], tuple[list[int], list[tuple[int, int]]]]
-    """Token numbers, and the characters that each stands for."""
+    """Returns token ids, and for each the span of characters that it stands for."""
     vocab_size: int
     end_of_text: int
     fingerprint: str
@@ -36,32 +31,33 @@ class TextTokenizer:
     folder: Path
     chat_template: str | None = None
     special_tokens: dict[str, str] = field(default_factory=dict)
-    """What a chat template may name: bos_token, eos_token and so on."""
+    """The tokens that a chat template can use: bos_token, eos_token and so on."""
 
 
-def open_tokenizer(place: Path | str) -> TextTokenizer:
-    """Read `tokenizer.json`; the end-of-text token is the one that tokenizer_config.json names, else a common one.
+def open_tokenizer(location: Path | str) -> TextTokenizer:
+    """Read `tokenizer.json`; the end-of-text token is the one in tokenizer_config.json, else a common one.
 
     Raises:
-        KfjobError: the file is missing, is no tokenizer, or has no end-of-text token.
+        KfjobError: the file is missing or invalid, or the tokenizer has no end-of-text token.
     """
     import tokenizers
 
-    folder = folder_of(place, FILES, what="tokenizer")
+    folder = fetch_folder(location, FILES, kind="tokenizer")
     path = folder / "tokenizer.json" if folder.is_dir() else folder
     if not path.exists():
-        raise KfjobError(f"no tokenizer at `{path}`", hint="`tokenizer:` names a folder with tokenizer.json")
+        raise KfjobError(f"no tokenizer at `{path}`", hint="set `tokenizer` to a folder with tokenizer.json")
     try:
         content = path.read_bytes()
         tokenizer = tokenizers.Tokenizer.from_buffer(content)
     except Exception as error:  # the library raises no narrower one
         raise KfjobError(f"cannot read the tokenizer `{path}`", cause=str(error)) from error
-    config = _configuration(path.parent)
-    special = {name: text for name, value in config.items() if name.endswith("_token") and (text := _text(value))}
-    named = (tokenizer.token_to_id(token) for token in (special.get("eos_token"), *_COMMON) if token)
-    end_of_text = next((number for number in named if number is not None), None)
+    config = _read_config(path.parent)
+    special_tokens = {name: text for name, value in config.items() if name.endswith("_token") and (text := _token_text(value))}
+    end_tokens = (special_tokens.get("eos_token"), *_COMMON_END_TOKENS)
+    token_ids = (tokenizer.token_to_id(token) for token in end_tokens if token)
+    end_of_text = next((token_id for token_id in token_ids if token_id is not None), None)
     if end_of_text is None:
-        hint = "name one as `eos_token` in the tokenizer_config.json beside it"
+        hint = f"set `eos_token` in {CONFIG}, in the same folder"
         raise KfjobError(f"the tokenizer `{path}` has no end-of-text token", hint=hint)
 
     def encode_with_spans(text: str) -> tuple[list[int], list[tuple[int, int]]]:
@@ -75,35 +71,35 @@ def open_tokenizer(place: Path | str) -> TextTokenizer:
         end_of_text=end_of_text,
         fingerprint=hashlib.sha256(content).hexdigest(),
         folder=path.parent,
-        chat_template=_template(path.parent, config),
-        special_tokens={"eos_token": str(tokenizer.id_to_token(end_of_text))} | special,
+        chat_template=_read_chat_template(path.parent, config),
+        special_tokens={"eos_token": str(tokenizer.id_to_token(end_of_text))} | special_tokens,
     )
 
 
-def _configuration(folder: Path) -> dict[str, Any]:
+def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG
     if not path.exists():
         return {}
     try:
-        found = json.loads(path.read_text())
+        config = json.loads(path.read_text())
     except ValueError as error:
         raise KfjobError(f"cannot read `{path}`", cause=str(error)) from error
-    if not isinstance(found, dict):
-        raise KfjobError(f"cannot read `{path}`", cause="it is no JSON object")
-    return found
+    if not isinstance(config, dict):
+        raise KfjobError(f"cannot read `{path}`", cause="it is not a JSON object")
+    return config
 
 
-def _text(token: Any) -> str | None:
-    """A token as it is written in configurations: plain, or with its properties."""
+def _token_text(token: Any) -> str | None:
+    """Return the text of a token, which configurations write plainly or as an object with properties."""
     text = token.get("content") if isinstance(token, dict) else token
     return text if isinstance(text, str) else None
 
 
-def _template(folder: Path, config: dict[str, Any]) -> str | None:
-    """The chat template: a file of its own (transformers 5), or in the configuration, where there may be several by name."""
+def _read_chat_template(folder: Path, config: dict[str, Any]) -> str | None:
+    """Return the chat template: from its own file (transformers 5), or from the configuration, which may name several."""
     if (path := folder / "chat_template.jinja").exists():
         return path.read_text(encoding="utf-8")
-    found = config.get("chat_template")
-    if isinstance(found, list):
-        found = {entry["name"]: entry["template"] for entry in found}.get("default")
-    return found if isinstance(found, str) else None
+    template = config.get("chat_template")
+    if isinstance(template, list):
+        template = {entry["name"]: entry["template"] for entry in template}.get("default")
+    return template if isinstance(template, str) else None

@@ -78,7 +78,7 @@ class FullyShardedDataParallel(Single):
             unit.set_modules_to_backward_prefetch(units[max(0, number - self._spec.prefetch) : number][::-1])
 
     def autocast(self) -> AbstractContextManager[object]:
-        """The mixed precision policy casts."""
+        """The mix precision policy casts."""
         return nullcontext()
 
     def forward_backward(self, model: nn.Module, *, last: bool) -> AbstractContextManager[object]:

@@ -1,0 +1,108 @@
+"""Line files as one sequence of bytes: .txt has one document per line, .jsonl one record per line."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from kfjob.errors import KfjobError
+from kfjob.trainer.data.records import Extract, Offset, Reader, describe_files, extract_record, record_error
+
+
+class LineFiles:
+    """The lines of several files. An offset is a byte of their concatenation; a line belongs to the lane it begins in."""
+
+    def __init__(self, paths: list[Path], *, text_field: str, extract: Extract) -> None:
+        """Read only the sizes of the files."""
+        self.paths, self.text_field, self.extract = paths, text_field, extract
+        self.name = describe_files(paths)
+        sizes = [path.stat().st_size for path in paths]
+        self.ends = list(accumulate(sizes))
+        self.identity: dict[str, Any] = {"kind": "lines", "files": len(paths), "bytes": sum(sizes)}
+
+    def lane_count(self, requested: int) -> int:
+        """Return `requested`: lanes can begin at any byte."""
+        return requested
+
+    def lane_begin(self, lane: int, lanes: int) -> int:
+        """Return the offset of the first line that begins in the lane's share of the bytes."""
+        share = self.ends[-1] * lane // lanes
+        number = self.file_at(share)
+        if number == len(self.paths) or share == self.file_begin(number):
+            return share
+        with self.paths[number].open("rb") as file:
+            file.seek(share - self.file_begin(number) - 1)
+            file.readline()
+            return self.file_begin(number) + file.tell()
+
+    def file_at(self, offset: int) -> int:
+        """Return the number of the file that holds the byte at `offset`."""
+        return bisect_right(self.ends, offset)
+
+    def file_begin(self, number: int) -> int:
+        """Return the offset of a file's first byte."""
+        return self.ends[number - 1] if number else 0
+
+    def read(self, lane: int, lanes: int, offset: Offset) -> Reader:
+        """Read the lines of a lane."""
+        begin = self.lane_begin(lane, lanes) if offset is None else offset
+        return _LineReader(self, begin, self.lane_begin(lane + 1, lanes))
+
+
+class _LineReader(Reader):
+    def __init__(self, files: LineFiles, begin: int, end: int) -> None:
+        self._files, self._offset, self._end = files, begin, end
+        self._file: BinaryIO | None = None
+        self._path, self._file_end = files.paths[0], 0
+
+    @property
+    def offset(self) -> Offset:
+        return self._offset
+
+    def __next__(self) -> Any:
+        while self._offset < self._end:
+            offset = self._offset
+            line = self._read_line()
+            if not line:
+                raise KfjobError(f"`{self._path}` has become shorter while it was read")
+            self._offset += len(line)
+            if (item := self._parse(line, offset)) is not None:
+                return item
+        self._close()
+        raise StopIteration
+
+    def _read_line(self) -> bytes:
+        if self._file is None or self._offset >= self._file_end:
+            self._close()
+            number = self._files.file_at(self._offset)
+            self._path, self._file_end = self._files.paths[number], self._files.ends[number]
+            self._file = self._path.open("rb")
+            self._file.seek(self._offset - self._files.file_begin(number))
+        return self._file.readline()
+
+    def _parse(self, line: bytes, offset: int) -> Any:
+        if not (line := line.strip()):
+            return None
+
+        def location() -> str:
+            with self._path.open("rb") as file:
+                preceding = file.read(offset - self._files.file_begin(self._files.file_at(offset)))
+            number = preceding.count(b"\n") + 1
+            return f"line {number} of `{self._path}`"
+
+        try:
+            record = json.loads(line) if self._path.suffix == ".jsonl" else {self._files.text_field: line.decode()}
+        except ValueError as error:
+            raise record_error(location(), error) from error
+        return extract_record(self._files.extract, record, location)
+
+    def _close(self) -> None:
+        if self._file:
+            self._file.close()
+        self._file = None
+
+    def __del__(self) -> None:
+        self._close()

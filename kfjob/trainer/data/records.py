@@ -1,0 +1,63 @@
+"""The protocol of a source of records, which lanes read."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from kfjob.errors import KfjobError
+
+Offset = Any
+"""The JSON value with which a source finds a record again; None is the beginning of a lane."""
+Extract = Callable[[Mapping[str, Any]], Any]
+"""Returns the part of a record that is needed; None skips it. Raises LookupError, TypeError or ValueError."""
+
+
+class Reader(ABC, Iterator[Any]):
+    """Iterates over the extracted records of one lane."""
+
+    @property
+    @abstractmethod
+    def offset(self) -> Offset:
+        """The offset of the next record."""
+
+
+class Source(Protocol):
+    """Records that can be read in lanes; every record belongs to exactly one lane."""
+
+    name: str
+    """The name that messages use."""
+    identity: dict[str, Any]
+    """What an offset depends on: if it changes, stored offsets are invalid."""
+
+    def lane_count(self, requested: int) -> int:
+        """Return the number of lanes: `requested`, or its largest divisor that the source supports."""
+
+    def read(self, lane: int, lanes: int, offset: Offset) -> Reader:
+        """Read the records of a lane from `offset` on."""
+
+
+def describe_files(paths: Sequence[Path]) -> str:
+    """Return the name of a source of these files, for messages."""
+    return f"`{paths[0]}`" if len(paths) == 1 else f"the {len(paths)} files of `{paths[0].parent}`"
+
+
+def extract_record(extract: Extract, record: Mapping[str, Any], location: Callable[[], str]) -> Any:
+    """Return `extract(record)`.
+
+    Raises:
+        KfjobError: `extract` refused the record; the message names `location()`.
+    """
+    try:
+        return extract(record)
+    except (LookupError, TypeError, ValueError) as error:
+        raise record_error(location(), error) from error
+
+
+def record_error(location: str, error: Exception) -> KfjobError:
+    """Return the error for an unreadable record."""
+    cause = error.args[0] if isinstance(error, LookupError) and error.args else error
+    hint = "set `data_format: chat` to read conversations" if "`messages`" in str(cause) else None
+    return KfjobError(f"cannot read {location}", cause=str(cause), hint=hint)

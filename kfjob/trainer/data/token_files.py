@@ -1,0 +1,160 @@
+"""A tokenised folder: `tokens.json` and a few memory-mapped files for each split. `kfjob-tokenize` writes it.
+
+tokens.json            {"dtype": "uint16", "vocab_size": 2048, "end_of_text": 0, "tokens": {"train": 1048576, …},
+                        "documents": {"train": 4096, …}, "answers": false, "tokenizer": "<SHA-256>", …}
+train.bin              the tokens, little-endian, one document after the other
+train.documents.bin    uint64: the end of each document
+train.answers.bin      the loss mask, one byte per token; only for conversations
+tokenizer/             the tokenizer that encoded the text
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kfjob.errors import KfjobError
+from kfjob.spec.train import Packing
+from kfjob.trainer.data.documents import Document
+from kfjob.trainer.data.packing import Sample, best_fit, pack_documents, shift_tokens
+
+HEADER = "tokens.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamSamples:
+    """Samples of `length` + 1 tokens by number, cut without regard to documents.
+
+    Each sample begins with the last token of the sample before it.
+    """
+
+    tokens: npt.NDArray[np.unsignedinteger]
+    length: int
+
+    def __len__(self) -> int:
+        return max(0, (len(self.tokens) - 1) // self.length)
+
+    def __getitem__(self, index: int) -> Sample:
+        begin = index * self.length
+        return shift_tokens(self.tokens[begin : begin + self.length + 1])
+
+
+class PackedSamples:
+    """Samples of whole documents by number; the packing is computed once, from the lengths of the documents."""
+
+    def __init__(self, split: Split, length: int, *, packing: Packing, padding: int) -> None:
+        """Assign the documents to samples."""
+        self._split, self._length, self._padding = split, length, padding
+        self._positions = packing == "documents"
+        self._begins, self._sizes = split.parts(length)
+        one_per_sample = packing == "pad"
+        bins = [[n] for n in range(len(self._sizes))] if one_per_sample else best_fit(self._sizes.tolist(), length)
+        self._edges = np.cumsum([0, *map(len, bins)])
+        self._parts = np.array([number for numbers in bins for number in numbers], dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self._edges) - 1
+
+    def __getitem__(self, index: int) -> Sample:
+        numbers = self._parts[self._edges[index] : self._edges[index + 1]]
+        parts = [self._split.document(int(self._begins[n]), int(self._sizes[n]) + 1) for n in numbers]
+        return pack_documents(parts, self._length, padding=self._padding, positions=self._positions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """The files of one split."""
+
+    tokens: npt.NDArray[np.unsignedinteger]
+    ends: npt.NDArray[np.unsignedinteger]
+    loss_mask: npt.NDArray[np.bool_] | None
+
+    def document(self, begin: int, size: int) -> Document:
+        """Return `size` tokens from `begin` on."""
+        loss_mask = None if self.loss_mask is None else np.asarray(self.loss_mask[begin : begin + size])
+        return Document(self.tokens[begin : begin + size].astype(np.int64), loss_mask)
+
+    def parts(self, length: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the first token and the number of targets of each part that `packing.split_document` returns."""
+        ends = self.ends.astype(np.int64)
+        begins = np.concatenate([[0], ends[:-1]])
+        targets = ends - begins - 1
+        if self.loss_mask is None:
+            counts = -(-targets // length)
+            number = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+            return np.repeat(begins, counts) + number * length, np.minimum(np.repeat(targets, counts) - number * length, length)
+        sizes = np.minimum(targets, length)
+        masked = np.concatenate([[0], np.cumsum(self.loss_mask, dtype=np.int64)])
+        selected = masked[begins + sizes + 1] > masked[begins + 1]
+        return begins[selected], sizes[selected]
+
+
+def read_header(folder: Path) -> dict[str, Any]:
+    """Return the content of tokens.json.
+
+    Raises:
+        KfjobError: the file is missing or invalid.
+    """
+    try:
+        header = dict(json.loads((folder / HEADER).read_text()))
+        np.dtype(header["dtype"]), int(header["vocab_size"]), int(header["end_of_text"])
+        dict(header["tokens"]), dict(header["documents"]), bool(header["answers"]), str(header["tokenizer"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise KfjobError(
+            f"cannot read `{folder / HEADER}`", cause=str(error), hint="write the folder with kfjob-tokenize"
+        ) from error
+    return header
+
+
+def open_split(folder: Path, split: str) -> Split:
+    """Open the files of a split.
+
+    Raises:
+        KfjobError: the folder has no such split, or a file does not have the size in tokens.json.
+    """
+    header = read_header(folder)
+    if split not in header["tokens"]:
+        raise KfjobError(f"no split `{split}` in `{folder}`", location="data", hint=f"it has {', '.join(header['tokens'])}")
+    tokens = _map_file(folder / f"{split}.bin", np.dtype(header["dtype"]).newbyteorder("<"), header["tokens"][split], "tokens")
+    ends = _map_file(folder / f"{split}.documents.bin", np.dtype("<u8"), header["documents"][split], "documents")
+    loss_mask = None
+    if header["answers"]:
+        loss_mask = _map_file(folder / f"{split}.answers.bin", np.dtype(np.bool_), header["tokens"][split], "tokens")
+    return Split(tokens=tokens, ends=ends, loss_mask=loss_mask)
+
+
+def _map_file(path: Path, dtype: np.dtype[Any], count: int, unit: str) -> npt.NDArray[Any]:
+    size = path.stat().st_size if path.exists() else 0
+    if size != count * dtype.itemsize:
+        raise KfjobError(f"`{path}` has {size} bytes, {HEADER} promises {count} {unit} of {dtype.itemsize} bytes")
+    # as a plain array: a slice of a memmap is a memmap, which is several times slower to create
+    return np.asarray(np.memmap(path, dtype=dtype, mode="r")) if count else np.zeros(0, dtype)
+
+
+def open_samples(folder: Path, split: str, length: int, packing: Packing) -> StreamSamples | PackedSamples:
+    """Open the samples of a split.
+
+    Raises:
+        KfjobError: a file does not have the size in tokens.json, or the split is shorter than one sample.
+    """
+    files = open_split(folder, split)
+    if packing == "stream":
+        if files.loss_mask is not None:
+            raise KfjobError(
+                f"`{folder}` has conversations, which packing `stream` would split",
+                location="packing",
+                hint="use `documents` or `pad`",
+            )
+        if len(files.tokens) <= length:
+            size = f"`{folder / split}.bin` has {len(files.tokens)} tokens"
+            raise KfjobError(f"{size}, less than one sample of {length + 1}")
+        return StreamSamples(tokens=files.tokens, length=length)
+    samples = PackedSamples(files, length, packing=packing, padding=int(read_header(folder)["end_of_text"]))
+    if not len(samples):
+        raise KfjobError(f"no tokens to train on in `{folder / split}.bin`", location="data")
+    return samples
