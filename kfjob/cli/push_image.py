@@ -118,11 +118,7 @@ def image_spec(said: dict[str, Any]) -> ImageSpec:
         SpecError: they do not go together.
         UsageError: one is not of its form.
     """
-    from pydantic import ValidationError
-
-    from kfjob.errors import SpecError
     from kfjob.spec.image import ImageSpec
-    from kfjob.spec.source import list_problems
 
     options = ("scan_on_push", "immutable_tags", "keep_images", "kms_key")
     fields = {name: value for name, value in said.items() if name not in options and value not in (None, ())}
@@ -130,10 +126,7 @@ def image_spec(said: dict[str, Any]) -> ImageSpec:
     fields["build_args"] = dict(_pair(one, "--build-arg") for one in fields.get("build_args", ()))
     fields["secrets"] = dict(_secret(one) for one in fields.get("secrets", ()))
     fields["repository"] = {name: said[name] for name in options if said.get(name)}
-    try:
-        return ImageSpec.model_validate(fields)
-    except ValidationError as err:
-        raise SpecError(list_problems(err)) from None
+    return ImageSpec.model_validate(fields)
 
 
 def _pair(text: str, option: str) -> tuple[str, str]:

@@ -16,7 +16,10 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticUndefined
 
 from kfjob.errors import Problem, SpecError
+from kfjob.spec.base import validate_fields
 from kfjob.spec.models import PRESETS
+from kfjob.spec.paths import Path, join_path
+from kfjob.spec.problems import make_problem
 from kfjob.spec.script_arguments import SCRIPT_ARGUMENTS, translate_arguments
 from kfjob.spec.train import TrainSpec
 
@@ -62,9 +65,10 @@ def parse_argv(argv: Sequence[str]) -> tuple[TrainSpec, list[Problem]]:
     translated = translate_arguments(given)
     problems += [replace(problem, path=_flag(problem.path)) for problem in translated.problems]
     try:
-        spec = TrainSpec.model_validate(translated.values)
+        spec = validate_fields(TrainSpec, translated.values)
     except ValidationError as error:
-        raise SpecError(problems + [_problem(detail) for detail in error.errors()]) from error
+        problems += [make_problem(detail, TrainSpec, _show_flag) for detail in error.errors(include_url=False)]
+        raise SpecError(problems) from None
     if problems:
         raise SpecError(problems)
     return spec, [replace(note, path=_flag(note.path)) for note in translated.notes]
@@ -135,12 +139,9 @@ def _parsed(text: str) -> Any:
     return text
 
 
+def _show_flag(path: Path) -> str:
+    return _flag(join_path(path)) if path else ""
+
+
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
-
-
-def _problem(detail: Any) -> Problem:
-    path = ".".join(str(part) for part in detail["loc"] if part not in ("str", "ModelShape"))
-    message = detail["msg"].removeprefix("Value error, ")
-    argument = _flag(path) if path else ""
-    return Problem(title=f"{f'`{argument}`: ' if argument else ''}{message[0].lower()}{message[1:]}", path=argument)

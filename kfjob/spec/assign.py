@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from kfjob.errors import Problem, SpecError
-from kfjob.spec.yaml_text import Path, parse_path, parse_yaml
+from kfjob.spec.paths import Path, parse_path
+from kfjob.spec.yaml_text import parse_yaml
 
 
 def apply_assignments(data: dict[str, Any], assignments: Sequence[str], problems: list[Problem]) -> dict[Path, str]:

@@ -7,19 +7,14 @@ import shlex
 from collections.abc import Iterable
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
+from pydantic import AfterValidator, BeforeValidator
 from pydantic_core import PydanticCustomError
 
 from kfjob.spec import names
+from kfjob.spec.base import SpecModel
 
 QUANTITY_PATTERN = re.compile(r"\d+(\.\d+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?", re.ASCII)
 ENV_NAME_PATTERN = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
-
-
-class SpecModel(BaseModel):
-    """A part of a spec: frozen, and nothing in it that we do not know."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
 
 def field_error(kind: str, message: str, **context: Any) -> PydanticCustomError:

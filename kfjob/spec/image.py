@@ -6,7 +6,8 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from kfjob.spec.fields import SpecModel, field_error
+from kfjob.spec.base import SpecModel
+from kfjob.spec.fields import field_error
 
 BUILDERS = ("docker", "buildah", "podman", "nerdctl", "finch")
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from kfjob.spec import instances, names, pytorchjob_schema
+from kfjob.spec.base import SpecModel
 from kfjob.spec.fields import (
     ENV_NAME_PATTERN,
     Command,
@@ -20,7 +21,6 @@ from kfjob.spec.fields import (
     ObjectName,
     Quantity,
     SecretRef,
-    SpecModel,
     field_error,
     find_duplicate,
 )

@@ -6,15 +6,17 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationInfo, field_validator
+from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt, ValidationInfo, field_validator
+
+from kfjob.spec.base import SpecModel
 
 Architecture = Literal["llama", "mistral", "qwen2", "gpt_neox"]
 
 
-class ModelShape(BaseModel):
+class ModelShape(SpecModel):
     """One decoder-only transformer, in the field names of its Hugging Face configuration."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(validate_default=False)
 
     architecture: Architecture = Field(default="llama", description="the transformers model family")
     vocab_size: PositiveInt = Field(description="rows of the embedding")

@@ -8,7 +8,8 @@ from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator,
 
 from kfjob.events import TRAINING_CONTAINER
 from kfjob.spec import names, pytorchjob_schema
-from kfjob.spec.fields import AbsolutePath, DnsLabel, EnvValue, ObjectName, Quantity, SpecModel, field_error, find_duplicate
+from kfjob.spec.base import SpecModel
+from kfjob.spec.fields import AbsolutePath, DnsLabel, EnvValue, ObjectName, Quantity, field_error, find_duplicate
 
 
 class Resources(SpecModel):

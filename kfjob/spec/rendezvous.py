@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from kfjob.spec import pytorchjob_schema
-from kfjob.spec.fields import EnvValue, ObjectName, SecretRef, SpecModel, field_error
+from kfjob.spec.base import SpecModel
+from kfjob.spec.fields import EnvValue, ObjectName, SecretRef, field_error
 
 RendezvousBackend = Literal["c10d", "etcd", "etcd-v2", "static"]
 Launcher = Literal["torchrun", "launch", "deepspeed", "accelerate", "python"]

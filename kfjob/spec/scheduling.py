@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, field_validator
 
 from kfjob.spec import pytorchjob_schema
+from kfjob.spec.base import SpecModel
 from kfjob.spec.durations import parse_duration
-from kfjob.spec.fields import LabelValue, MetadataKey, ObjectName, SpecModel, field_error
+from kfjob.spec.fields import LabelValue, MetadataKey, ObjectName, field_error
 
 
 def _seconds(value: object) -> object:

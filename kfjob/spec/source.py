@@ -10,16 +10,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from kfjob.errors import Problem, SpecError
 from kfjob.spec.assign import apply_assignments
+from kfjob.spec.base import validate_fields
 from kfjob.spec.job import JobSpec
 from kfjob.spec.migrate import migrate
-from kfjob.spec.problems import describe_kind, make_problem
+from kfjob.spec.paths import Path, parse_path
+from kfjob.spec.problems import describe_kind, find_path, make_problem
 from kfjob.spec.script_arguments import translate_arguments
-from kfjob.spec.yaml_text import Path, Positions, parse_path, parse_yaml, parse_yaml_with_problems
+from kfjob.spec.yaml_text import Positions, parse_yaml, parse_yaml_with_problems
 
-__all__ = ["LoadedSpec", "Positions", "list_problems", "load_spec", "parse_yaml"]
+__all__ = ["LoadedSpec", "Positions", "load_spec", "parse_yaml"]
 
 
 @dataclass(frozen=True)
@@ -59,13 +62,19 @@ def load_spec(
         positions = _also_called(positions, train.origins)
     spec = None
     try:
-        spec = JobSpec.model_validate(data)
+        spec = validate_fields(JobSpec, data)
     except ValidationError as err:
-        problems += [make_problem(detail, positions) for detail in err.errors(include_url=False)]
+        problems += [_locate(detail, positions) for detail in err.errors(include_url=False)]
     if spec is None or problems:
         raise SpecError(sorted(problems, key=lambda p: (p.line or 0, p.column or 0)))
     notes = [positions.locate(replace(n, path=f"train.{n.path}"), ("train", n.path)) for n in train.notes] if train else []
     return LoadedSpec(spec, positions, tuple(notes))
+
+
+def _locate(detail: ErrorDetails, positions: Positions) -> Problem:
+    """Return the problem for an error, with its position in the text."""
+    at_key = detail["type"] == "extra_forbidden"
+    return positions.locate(make_problem(detail, JobSpec), find_path(detail), at_key=at_key)
 
 
 def _also_called(positions: Positions, origins: Mapping[str, str]) -> Positions:
@@ -77,8 +86,3 @@ def _also_called(positions: Positions, origins: Mapping[str, str]) -> Positions:
 
     keys, values, assigned = map(with_origins, (positions.keys, positions.values, positions.assigned))
     return replace(positions, keys=keys, values=values, assigned=assigned)
-
-
-def list_problems(error: ValidationError) -> list[Problem]:
-    """The problems of a spec that was made in Python, where fields have no place in a file."""
-    return [make_problem(detail, Positions()) for detail in error.errors(include_url=False)]

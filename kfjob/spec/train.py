@@ -8,7 +8,6 @@ import difflib
 from typing import Annotated, Literal, Self
 
 from pydantic import (
-    BaseModel,
     ConfigDict,
     Discriminator,
     Field,
@@ -22,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from kfjob.spec.base import SpecModel
 from kfjob.spec.models import PRESETS, ModelShape
 
 Strategy = Literal["fsdp", "ddp", "dp", "deepspeed", "none"]
@@ -45,10 +45,10 @@ def _way(model: object) -> str:
 Model = Annotated[Annotated[str, Tag("str")] | Annotated[ModelShape, Tag("ModelShape")], Discriminator(_way)]
 
 
-class TrainSpec(BaseModel):
+class TrainSpec(SpecModel):
     """Every argument of the trainer. Steps are optimiser steps; batch sizes count samples of `sequence_length` tokens."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+    model_config = ConfigDict(allow_inf_nan=False, protected_namespaces=(), validate_default=False)
 
     model: Model = Field(
         description="a preset's name, a folder with a Hugging Face config.json (and weights, which are loaded), a model of the "
@@ -245,7 +245,7 @@ class TrainSpec(BaseModel):
     @classmethod
     def _below_one(cls, betas: tuple[float, float]) -> tuple[float, float]:
         if not all(0 <= beta < 1 for beta in betas):
-            raise ValueError("both are at least 0 and below 1")
+            raise ValueError("each value of `betas` must be at least 0 and below 1")
         return betas
 
     @model_validator(mode="after")

@@ -6,7 +6,8 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from kfjob.spec.fields import AbsolutePath, DnsLabel, ObjectName, Quantity, SpecModel, field_error
+from kfjob.spec.base import SpecModel
+from kfjob.spec.fields import AbsolutePath, DnsLabel, ObjectName, Quantity, field_error
 
 KINDS = ("pvc", "fsx", "efs", "host_path", "empty_dir", "config_map", "secret")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from kfjob.spec.fields import SpecModel
+from kfjob.spec.base import SpecModel
 from kfjob.spec.scheduling import Seconds
 
 

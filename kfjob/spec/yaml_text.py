@@ -9,10 +9,10 @@ from typing import Any
 import yaml
 
 from kfjob.errors import Problem, SpecError
+from kfjob.spec.paths import Path, join_path, parse_path
 from kfjob.spec.substitute import Substitution
 from kfjob.spec.yaml_loader import Loader
 
-Path = tuple[str | int, ...]
 _MERGE = "tag:yaml.org,2002:merge"
 _CONSTRUCTING = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
 """What PyYAML's constructor lets through for scalars that are not what their tag says, such as `!!int ''`."""
@@ -191,13 +191,3 @@ class _Walk:
 def _place(node: yaml.Node) -> tuple[int, int]:
     mark = node.start_mark
     return mark.line + 1, mark.column + 1
-
-
-def join_path(path: Path) -> str:
-    """A path as people write it."""
-    return ".".join(str(part) for part in path)
-
-
-def parse_path(path: str) -> Path:
-    """`volumes.0.name` as a path."""
-    return tuple(int(part) if part.isdecimal() else part for part in path.split(".")) if path else ()

@@ -15,9 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from kfjob.errors import KfjobError
+from kfjob.errors import KfjobError, SpecError
 from kfjob.spec.train import TrainSpec
 
 
@@ -125,7 +123,7 @@ def _open(place: str) -> tuple[Any, TrainSpec]:
         raise KfjobError(f"checkpoint `{found.path}` is damaged", cause=fault)
     try:
         return found, TrainSpec.model_validate(found.manifest.spec)
-    except ValidationError as error:
+    except SpecError as error:
         raise KfjobError(f"`{found.path}` was written by another version of kfjob", cause=str(error)) from error
 
 

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import ValidationError
 from torch import nn
 
-from kfjob.errors import KfjobError
+from kfjob.errors import KfjobError, SpecError
 from kfjob.spec.models import ModelShape, count_parameters
 from kfjob.spec.train import TrainSpec, get_shape
 from kfjob.trainer.hub import fetch_folder
@@ -89,7 +88,7 @@ def shape_in(model: Any) -> ModelShape | None:
     said = {name: value for name in ModelShape.model_fields if (value := getattr(config, name, None)) is not None}
     try:
         shape = ModelShape.model_validate(said | {"architecture": config.model_type})
-    except ValidationError:
+    except SpecError:
         return None
     count = sum(parameter.numel() for parameter in model.parameters())
     return shape if count == count_parameters(shape) else None

@@ -20,7 +20,7 @@ SOURCE = Path(errors.__file__).parent
 ERRORS = {name for name, value in vars(errors).items() if isinstance(value, type)} | {
     name for name, value in vars(builtins).items() if isinstance(value, type) and issubclass(value, Exception)
 }
-PARTS = ("title", "where", "cause", "detail", "message", "what", "why", "reason", "said", "text", "remedy", "hint", "help")
+PARTS = ("title", "location", "cause", "detail", "message", "what", "why", "reason", "said", "text", "remedy", "hint", "help")
 ELSEWHERE = {"option", "Option", "Field", "Rule"}  # these texts have a catalogue of their own
 NOTICES = {"notice", "_notice", "notify", "_notify", "echo", "say", "warn", "write", "_write"}
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
-from pydantic import ValidationError
 
+from kfjob.errors import SpecError
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer.optim import Plateau, learning_rate
 
@@ -64,5 +64,5 @@ def test_a_plateau_lowers_the_rate_and_is_remembered():
     ("change", "message"), [({"schedule": "plateau"}, "eval_every"), ({"schedule": "exponential", "min_lr": 0}, "min_lr")]
 )
 def test_schedules_that_cannot_be(change, message):
-    with pytest.raises(ValidationError, match=message):
+    with pytest.raises(SpecError, match=message):
         TrainSpec(model="micro-llama", data="-", max_steps=9, sequence_length=8, **change)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from kfjob.errors import SpecError
 from kfjob.spec.models import PRESETS, ModelShape, count_embedding_parameters, count_parameters
 
 PUBLISHED = {
@@ -38,13 +39,13 @@ def test_embedding_parameters():
         ({"num_attention_heads": 3}, "3 heads do not divide hidden_size 64"),
         ({"num_key_value_heads": 3}, "3 key and value heads do not divide 4 query heads"),
         ({"architecture": "gpt_neox", "num_key_value_heads": 2}, "gpt_neox has no grouped"),
-        ({"hidden_size": 0}, "greater than 0"),
-        ({"n_layers": 2}, "Extra inputs"),
+        ({"hidden_size": 0}, "`hidden_size` must be more than 0, not `0`"),
+        ({"n_layers": 2}, "unknown field `n_layers`"),
     ],
 )
 def test_impossible_shapes_are_refused(change, message):
     possible = {"vocab_size": 8, "hidden_size": 64, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 4}
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(SpecError, match=message):
         ModelShape(**{**possible, **change})
 
 

@@ -11,8 +11,6 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from pydantic import ValidationError
-
 from kfjob.api.compared import MISSING, Gap, gaps, normal, override, shown, without_nulls
 from kfjob.compile import template
 from kfjob.compile.pytorchjob import pytorchjob
@@ -24,7 +22,6 @@ from kfjob.plan import Context, resolve
 from kfjob.spec import api_objects, names, pytorchjob_schema
 from kfjob.spec.api_objects import find_training_container
 from kfjob.spec.job import JobSpec
-from kfjob.spec.source import list_problems
 
 Object = dict[str, Any]
 
@@ -131,7 +128,7 @@ def _recorded(job: Object) -> Conversion | None:
         return None
     try:
         spec = JobSpec.model_validate_json(said)
-    except ValidationError:  # of another version, or changed by hand
+    except SpecError:  # of another version, or changed by hand
         return None
     found: Object = json.loads(spec.model_dump_json(exclude_defaults=True))
     where = {"namespace": job["metadata"]["namespace"]} if "namespace" in job["metadata"] else {}
@@ -162,10 +159,7 @@ def _note(gap: Gap) -> Note:
 
 
 def _validated(spec: Mapping[str, Any]) -> JobSpec:
-    try:
-        return JobSpec.model_validate(spec)
-    except ValidationError as err:
-        raise SpecError(list_problems(err)) from None
+    return JobSpec.model_validate(spec)
 
 
 def _made(spec: Mapping[str, Any]) -> Object:

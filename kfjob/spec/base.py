@@ -1,0 +1,92 @@
+"""The base class of every part of a spec."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from kfjob.errors import SpecError
+
+_Init = TypeVar("_Init", bound=Callable[..., None])
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def _for_direct_calls_only(init: _Init) -> _Init:
+    """Mark an `__init__` as pydantic marks its own, so that the validation of a nested model does not call it.
+
+    pydantic 2.14 `_internal/_model_construction.py` reads the mark when it creates a class. Without it pydantic-core would call
+    `__init__` for every nested model, which is slow, and the first error would end the validation.
+    """
+    vars(init)["__pydantic_base_init__"] = True
+    return init
+
+
+class SpecModel(BaseModel):
+    """A frozen part of a spec. It rejects unknown fields, and reports every problem of its values as one `SpecError`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+    @_for_direct_calls_only
+    def __init__(self, /, **fields: Any) -> None:
+        """Validate the fields.
+
+        Raises:
+            SpecError: a field is unknown, missing or has an invalid value; it holds all of these problems.
+        """
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            raise _make_spec_error(error, type(self)) from None
+
+    @classmethod
+    def model_validate(cls, obj: Any, **options: Any) -> Self:
+        """Validate a mapping of fields, or another object that pydantic accepts.
+
+        Raises:
+            SpecError: as `__init__`.
+        """
+        try:
+            return super().model_validate(obj, **options)
+        except ValidationError as error:
+            raise _make_spec_error(error, cls) from None
+
+    @classmethod
+    def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
+        """Validate a JSON text.
+
+        Raises:
+            SpecError: the text is not JSON, or as `__init__`.
+        """
+        try:
+            return super().model_validate_json(json_data, **options)
+        except ValidationError as error:
+            raise _make_spec_error(error, cls) from None
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return a copy with the fields of `update`, validated as a new model is. pydantic's own method validates nothing.
+
+        Raises:
+            SpecError: as `__init__`.
+        """
+        copy = super().model_copy(deep=deep)
+        if not update:
+            return copy
+        return self.model_validate({name: getattr(copy, name) for name in copy.model_fields_set} | dict(update))
+
+
+def validate_fields(model: type[_Model], fields: object) -> _Model:
+    """Validate fields and let pydantic's own error through, for a caller that knows where in a text each field stands.
+
+    Raises:
+        ValidationError: a field is unknown, missing or has an invalid value.
+    """
+    validated: _Model = model.__pydantic_validator__.validate_python(fields)
+    return validated
+
+
+def _make_spec_error(error: ValidationError, model: type[BaseModel]) -> SpecError:
+    from kfjob.spec.problems import make_problem  # needed for an error only; it imports modules that import this one
+
+    return SpecError([make_problem(detail, model) for detail in error.errors(include_url=False)])
