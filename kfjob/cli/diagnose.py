@@ -35,7 +35,7 @@ def diagnose(*, job: str | None, warnings: bool, folder: str | None, output: str
     of healthy runs is told from it. Exit code 1 if the job has failed and the cause is not known.
     """
     from kfjob.api.diagnose import examine
-    from kfjob.cli.look import open_run
+    from kfjob.cli.status import open_run
     from kfjob.errors import NoEvidence
 
     run = open_run(job, folder, settings)

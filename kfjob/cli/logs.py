@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kfjob.cli.log_lines import Form, LogWriter
+from kfjob.cli.log_writer import Form, LogWriter
 from kfjob.cli.options import Settings, from_option, notify, output, where
-from kfjob.cli.params import PATTERN, SINCE
+from kfjob.cli.parameter_types import PATTERN, SINCE
 from kfjob.events import TRAINING_CONTAINER
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def logs(*, job: str | None, folder: str | None, settings: Settings, **said: Any
     """
     from kfjob.api.logs.selection import PodSelection, ranks
     from kfjob.backends.base import LogRange
-    from kfjob.cli.look import open_run
+    from kfjob.cli.status import open_run
 
     spans = ranks(said["ranks"]) if said["ranks"] else ()
     choice = PodSelection(pods=said["pods"], nodes=said["nodes"], ranks=spans, failed=said["failed"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kfjob.cli.options import Settings, from_option, output, print_json, where
-from kfjob.cli.params import SPAN
+from kfjob.cli.parameter_types import SPAN
 
 if TYPE_CHECKING:
     from kfjob.api.run import Run
@@ -39,7 +39,7 @@ def master(
 
     `kubectl logs -f $(kfjob master JOB -o name)` follows it.
     """
-    from kfjob.cli.look import open_run
+    from kfjob.cli.status import open_run
     from kfjob.errors import UsageError
 
     if watch and everybody:

@@ -82,7 +82,7 @@ def _code(folder: str | None, to: str | None, workdir: str | None) -> Code | Non
     if not folder:
         return None
     from kfjob.api.images.code_layer import Code
-    from kfjob.cli.transfer import shown
+    from kfjob.cli.upload_progress import shown
 
     return Code(folder=Path(folder), to=to, workdir=workdir, shown=shown)
 

@@ -39,7 +39,7 @@ def push_code(*, code: str | None, onto: str | None, workdir: str | None, said: 
         UsageError: `--onto` is missing, or an option of a build was named.
     """
     from kfjob.api.images.push_code import push_code as push
-    from kfjob.cli.transfer import shown
+    from kfjob.cli.upload_progress import shown
 
     if not code or not onto:
         raise UsageError("code goes onto an image: name both", hint="`--code DIR --onto IMAGE`")

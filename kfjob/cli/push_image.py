@@ -91,7 +91,7 @@ def push_image(
 def build_and_push(spec: ImageSpec, *, quiet: bool = False) -> Outcome:
     """Build and push, with everything that a terminal wants to see of it on stderr."""
     from kfjob.api.images.push_image import build_and_push as run
-    from kfjob.cli.transfer import shown
+    from kfjob.cli.upload_progress import shown
 
     with shown() as progress:
         outcome = run(spec, _listener(progress, quiet=quiet))

@@ -20,7 +20,7 @@ def report(*, job: str | None, file: str | None, folder: str | None, settings: S
     It has the curves of loss, speed and learning rate, a timeline of pods, restarts and rounds, the diagnosis, the warnings,
     the events of the cluster and the spec. All logs are read for it. The file's name is printed.
     """
-    from kfjob.cli.look import open_run
+    from kfjob.cli.status import open_run
     from kfjob.errors import UsageError
 
     run = open_run(job, folder, settings)

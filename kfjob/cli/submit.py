@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kfjob.cli.build_option import Build, build, built, image_change
+from kfjob.cli.build_options import Build, build, built, image_change
 from kfjob.cli.options import Settings, Source, code, notify, output, print_json, read_spec, spec_or_template, strict, where
 from kfjob.cli.options import spec as spec_option
 
