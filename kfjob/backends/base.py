@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from kfjob.events import (
     TRAINING_CONTAINER,
@@ -37,8 +37,10 @@ class JobRef(Struct, frozen=True, kw_only=True):
     launch: str = ""
 
 
-Sift = Callable[[bytes], Sequence[tuple[int, int]]]
+LineFilter = Callable[[bytes], Sequence[tuple[int, int]]]
 """Says which lines of the next block of whole lines are wanted: where each begins, and where its line end is."""
+LineFilterFactory = Callable[[], LineFilter]
+"""Makes a filter for one container: a filter remembers what it saw."""
 
 
 class LogRange(Struct, frozen=True, kw_only=True):
@@ -50,11 +52,20 @@ class LogRange(Struct, frozen=True, kw_only=True):
     since: int | None = None  # lines taken up at this time or later (nanoseconds since the epoch)
     previous: bool = False  # of the container before the last restart
     follow: bool = False  # go on until the pod has ended, across restarts of the container; wait for a pod that is pending
-    sieve: Callable[[], Sift] | None = None
+    sieve: LineFilterFactory | None = None
     """Makes what tells the lines of one container that are wanted; the others may be left out. Of these one a second comes
     nevertheless, and the last, so that it can be seen that the container lives and what it said last. With a sieve, a
     progress bar is told of while its line is open (`LogLine.open`)."""
     state: PodChanged | None = None  # of the pod, as it was told a moment ago: saves a backend from asking again
+
+
+class FieldChange(Struct, frozen=True, kw_only=True):
+    """One field of a job that differs between the live job and a plan. None stands for a field that is not there."""
+
+    path: str
+    live: Any
+    desired: Any = field(name="wanted")  # the key in JSON output
+    in_place: bool  # kfjob can change the live job; else the change needs a relaunch
 
 
 class Backend(Protocol):

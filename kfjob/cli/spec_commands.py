@@ -56,7 +56,7 @@ def diff(*, source: Source, output: str, settings: Settings) -> None:
         return
     for change in changes:
         click.echo(f"{change.path}  ({'in place' if change.in_place else 'needs a new launch'})")
-        click.echo(f"  - {_shown(change.live)}\n  + {_shown(change.wanted)}")
+        click.echo(f"  - {_shown(change.live)}\n  + {_shown(change.desired)}")
     if not changes:
         click.echo(f"`{name}` is what the spec says", err=True)
     elif all(change.in_place for change in changes):

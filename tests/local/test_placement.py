@@ -12,7 +12,7 @@ import pytest
 
 from kfjob.backends import folder
 from kfjob.backends.local import machine, placement
-from kfjob.backends.local.order import LaunchOrder
+from kfjob.backends.local.launch_spec import LaunchSpec
 from kfjob.errors import Refused
 from kfjob.events import JobPhase
 from kfjob.plan import JobPlan
@@ -39,8 +39,10 @@ OF_AN_AGENT_AROUND_US = {
 }
 
 
-def order_of(plan: JobPlan, tmp_path: Path) -> LaunchOrder:
-    order, _ = placement.place(plan, uid="u", launch=tmp_path / "launch", volumes=tmp_path / "volumes", backoff_seconds=1)
+def launch_spec(plan: JobPlan, tmp_path: Path) -> LaunchSpec:
+    order, _ = placement.build_launch_spec(
+        plan, uid="u", launch=tmp_path / "launch", volumes=tmp_path / "volumes", backoff_seconds=1
+    )
     return order
 
 
@@ -67,7 +69,7 @@ def test_threads_share_the_cores_unless_someone_has_said_how_many(here: Here, tm
     monkeypatch.setattr(machine, "cores", lambda: 16)
 
     def threads(**spec: Any) -> str | None:
-        return order_of(here.plan("pass", **spec), tmp_path).agents[0].env.get("OMP_NUM_THREADS")
+        return launch_spec(here.plan("pass", **spec), tmp_path).agents[0].env.get("OMP_NUM_THREADS")
 
     assert threads() == "16"
     assert threads(nodes=2, processes_per_node=3) == "2"
@@ -78,7 +80,7 @@ def test_threads_share_the_cores_unless_someone_has_said_how_many(here: Here, tm
 
 
 def test_each_agent_has_an_address_and_they_sort_as_the_pods_do_on_a_cluster(here: Here, tmp_path: Path):
-    agents = order_of(here.plan("pass", nodes=12), tmp_path).agents
+    agents = launch_spec(here.plan("pass", nodes=12), tmp_path).agents
     addresses = {agent.pod: agent.env["PET_LOCAL_ADDR"] for agent in agents}
     assert len(set(addresses.values())) == 12
     assert sorted(addresses, key=addresses.__getitem__) == sorted(addresses)
@@ -153,7 +155,7 @@ def test_gpus_are_shared_out_as_a_cluster_does(here: Here, tmp_path: Path, monke
     monkeypatch.setattr(machine, "gpus", lambda: ("0", "1", "5", "7"))
 
     def seen(**spec: Any) -> list[str | None]:
-        return [agent.env.get("CUDA_VISIBLE_DEVICES") for agent in order_of(here.plan("pass", **spec), tmp_path).agents]
+        return [agent.env.get("CUDA_VISIBLE_DEVICES") for agent in launch_spec(here.plan("pass", **spec), tmp_path).agents]
 
     assert seen(resources={"gpus": 2}, nodes=2) == ["0,1", "5,7"]
     assert seen(nodes=2) == ["", ""]
@@ -172,5 +174,5 @@ def test_the_gpus_of_this_process_are_those_that_it_was_given(monkeypatch: pytes
 def test_torchrun_is_the_one_beside_this_python(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     beside = Path(sys.executable).parent
-    assert order_of(here.plan(command=["torchrun", "x.py"]), tmp_path).agents[0].argv == (str(beside / "torchrun"), "x.py")
+    assert launch_spec(here.plan(command=["torchrun", "x.py"]), tmp_path).agents[0].argv == (str(beside / "torchrun"), "x.py")
     assert machine.environment({"PATH": "/bin"})["PATH"] == f"{beside}{os.pathsep}/bin"

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from kfjob.api.logs.multiplexer import Funnel
-from kfjob.backends.base import Backend, JobRef, LogRange, Sift
+from kfjob.backends.base import Backend, JobRef, LineFilterFactory, LogRange
 from kfjob.events import Event, LogGap, LogLine, PodChanged, PodPhase, Tick
 
 TICK_SECONDS = 1.0
@@ -18,7 +18,7 @@ WhichLog = Callable[[PodChanged], LogRange | None]
 """Which part of a pod's log is to be followed, asked when the pod is seen for the first time; None: nothing of it."""
 
 
-def events(backend: Backend, ref: JobRef, *, logs: bool = True, sieve: Callable[[], Sift] | None = None) -> Iterator[Event]:
+def events(backend: Backend, ref: JobRef, *, logs: bool = True, sieve: LineFilterFactory | None = None) -> Iterator[Event]:
     """The present state, then everything that happens, until the job has ended and its logs are read.
 
     Of the lines of a log only those come that `sieve` wants, and a few others (see `LogRange`). A `Tick` comes when nothing

@@ -33,7 +33,7 @@ def check(plan: JobPlan, target: Target, found: Checked) -> None:
         found.error(err.title, "command", detail=err.cause or "", hint=err.hint or "")
     if plan.own_etcd_image:
         try:
-            etcd.order(plan, target.settings.state)
+            etcd.etcd_spec(plan, target.settings.state)
             found.good.append("etcd is on PATH")
         except Refused as err:
             found.error(err.title, "rendezvous", detail=err.cause or "", hint=err.hint or "")

@@ -6,12 +6,12 @@ from kfjob.api.context import plan_context
 from kfjob.api.settings import Settings
 from kfjob.api.specs.render import resolve_at
 from kfjob.api.target import cluster_of, find_target
-from kfjob.backends.kubernetes.changes import Change
+from kfjob.backends.base import FieldChange
 from kfjob.common_types import Notify
 from kfjob.spec.source import LoadedSpec
 
 
-def diff_loaded(loaded: LoadedSpec, *, settings: Settings, notify: Notify) -> tuple[str, list[Change]]:
+def diff_loaded(loaded: LoadedSpec, *, settings: Settings, notify: Notify) -> tuple[str, list[FieldChange]]:
     """The job's name, and every change with whether it can be made in place; the API server has gone through them.
 
     Raises:

@@ -11,10 +11,11 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from kfjob.api.compared import MISSING, Gap, gaps, normal, override, shown, without_nulls
 from kfjob.compile import template
+from kfjob.compile.manifest_diff import MISSING, Difference, differences, format_path, set_value
 from kfjob.compile.pytorchjob import pytorchjob
 from kfjob.convert.conversion import Conversion, Note
+from kfjob.convert.normalize import normalize_job, without_nulls
 from kfjob.convert.pytorchjob import from_pytorchjob
 from kfjob.errors import Problem, SpecError
 from kfjob.events import TRAINING_CONTAINER
@@ -55,8 +56,8 @@ def import_objects(manifest: Sequence[Object], *, file: str | None = None) -> Co
     found = recorded or from_pytorchjob(job, own_etcd=bool(etcd), exact=ours)
     why = "not a part of the spec: it has to be there before the job starts"
     notes += [Note(what=f"{one['kind']} {one['metadata']['name']}", why=why) for one in others if one not in etcd]
-    found = _completed(found, normal(job), exact=ours)
-    return _told(found if recorded else replace(found, spec=_without_defaults(found.spec)), normal(job), notes)
+    found = _completed(found, normalize_job(job), exact=ours)
+    return _told(found if recorded else replace(found, spec=_without_defaults(found.spec)), normalize_job(job), notes)
 
 
 def checked(found: Conversion, *, image: str | None = None) -> Conversion:
@@ -139,23 +140,28 @@ def _completed(found: Conversion, original: Object, *, exact: bool) -> Conversio
     """With overrides for what is missing or other. A command that was not there would hide the image's own: it is removed."""
     overrides: Object = deepcopy(found.spec.get("overrides") or {})
     removed = ("command", "terminationGracePeriodSeconds") if exact else ("command",)
-    for gap in gaps(original, _made(found.spec)):
-        if gap.original is not MISSING or gap.path[-1] in removed:
-            override(overrides, gap.path, None if gap.original is MISSING else gap.original)
+    for difference in _differences(original, found.spec):
+        if difference.new is not MISSING or difference.path[-1] in removed:
+            set_value(overrides, difference.path, None if difference.new is MISSING else difference.new)
     return replace(found, spec=found.spec | {"overrides": overrides}) if overrides else found
 
 
 def _told(found: Conversion, original: Object, notes: list[Note]) -> Conversion:
     """With a note for what kfjob adds or cannot say."""
-    left = [_note(gap) for gap in gaps(original, _made(found.spec))]
+    left = [_note(difference) for difference in _differences(original, found.spec)]
     return replace(found, notes=(*found.notes, *notes, *left))
 
 
-def _note(gap: Gap) -> Note:
-    path = shown(gap.path)
-    if gap.original is MISSING:
-        return Note(what=path, why=f"added by kfjob: {json.dumps(gap.made)}")
-    return Note(what=f"{path}: {json.dumps(gap.original)}", why="cannot be said in a spec, and is left out")
+def _differences(original: Object, spec: Mapping[str, Any]) -> list[Difference]:
+    """Return what would have to change in the job of a spec to make it the original."""
+    return differences(_made(spec), original, ignore_empty=True)
+
+
+def _note(difference: Difference) -> Note:
+    path = format_path(difference.path)
+    if difference.new is MISSING:
+        return Note(what=path, why=f"added by kfjob: {json.dumps(difference.old)}")
+    return Note(what=f"{path}: {json.dumps(difference.new)}", why="cannot be said in a spec, and is left out")
 
 
 def _validated(spec: Mapping[str, Any]) -> JobSpec:
@@ -164,7 +170,7 @@ def _validated(spec: Mapping[str, Any]) -> JobSpec:
 
 def _made(spec: Mapping[str, Any]) -> Object:
     """What the spec compiles to, in the form that originals are compared in."""
-    return normal(pytorchjob(resolve(_validated(spec), Context(backend="kubernetes", launch="import"))))
+    return normalize_job(pytorchjob(resolve(_validated(spec), Context(backend="kubernetes", launch="import"))))
 
 
 def _without_defaults(spec: Object) -> Object:

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from kfjob.backends.base import JobRef, LogRange
-from kfjob.backends.kubernetes import ownership, recorded, requests
+from kfjob.backends.base import FieldChange, JobRef, LogRange
+from kfjob.backends.kubernetes import cluster_events, ownership, requests
 from kfjob.backends.kubernetes.client import Backoff, Client
 from kfjob.backends.kubernetes.connect import connect
 from kfjob.backends.kubernetes.errors import Broken, Conflict
@@ -25,7 +25,6 @@ from kfjob.events import JobChanged, JobSnapshot, KubernetesEvent, LogGap, LogLi
 from kfjob.spec import api_objects, names
 
 if TYPE_CHECKING:
-    from kfjob.backends.kubernetes import changes
     from kfjob.plan import BackendName, JobPlan
 
 TAKE_OVER_ATTEMPTS = 5
@@ -69,13 +68,13 @@ class KubernetesBackend:
 
     def apply(self, plan: JobPlan) -> JobRef:
         """Change the live job by a server-side apply, where that is possible in place."""
-        from kfjob.backends.kubernetes import changes
+        from kfjob.backends.kubernetes import job_update
 
         for attempt in range(1, TAKE_OVER_ATTEMPTS + 1):
             live = self._client.call(requests.get(api_objects.PYTORCHJOBS, plan.namespace, plan.name))
-            wanted = changes.in_place(plan, live)
+            wanted = job_update.manifest_to_apply(plan, live)
             try:
-                if operations := ownership.taking_over(live):
+                if operations := ownership.take_over_patch(live):
                     self._client.call(requests.patch(api_objects.PYTORCHJOBS, plan.namespace, plan.name, operations))
                 break
             except Conflict:  # the operator has written its status in between
@@ -115,20 +114,20 @@ class KubernetesBackend:
         """What the API server would make of `objects`, after its webhooks and checks; nothing is created."""
         return [self._client.call(requests.create(one, dry_run=True)) for one in objects]
 
-    def diff(self, plan: JobPlan) -> list[changes.Change]:
+    def diff(self, plan: JobPlan) -> list[FieldChange]:
         """What the plan would change at the live job, as the API server sees it; nothing is changed.
 
         Raises:
             NotFound: there is no such job.
             Refused: the job is not kfjob's, or the server would not take the change.
         """
-        from kfjob.backends.kubernetes import changes
+        from kfjob.backends.kubernetes import job_update
 
         live = self._client.call(requests.get(api_objects.PYTORCHJOBS, plan.namespace, plan.name))
-        wanted = changes.for_live(plan, live)
+        wanted = job_update.manifest_for_live_job(plan, live)
         version = str(live["metadata"]["resourceVersion"])
-        found = changes.differences(live, self._client.call(requests.dry_replace(wanted, resource_version=version)))
-        etcd = changes.etcd_change(plan, self._etcd_of(plan)) if plan.own_etcd_image else None
+        found = job_update.job_changes(live, self._client.call(requests.dry_replace(wanted, resource_version=version)))
+        etcd = job_update.etcd_change(plan, self._etcd_of(plan)) if plan.own_etcd_image else None
         return [*found, etcd] if etcd else found
 
     def get(self, name: str, *, namespace: str) -> JobSnapshot:
@@ -176,7 +175,7 @@ class KubernetesBackend:
         job = self._client.call(requests.get(api_objects.PYTORCHJOBS, ref.namespace, ref.name))
         if job["metadata"]["uid"] != ref.uid:
             raise NotFound(f"job `{ref.name}` is gone, another one has its name")
-        return recorded.read(self._client, job)
+        return cluster_events.read_events(self._client, job)
 
     def logs(self, ref: JobRef, pod: str, wanted: LogRange) -> Iterator[LogLine | LogGap]:
         """Lines of one pod's container, oldest first."""

@@ -16,14 +16,14 @@ from kfjob.backends import log_file
 from kfjob.backends.base import JobRef, LogRange
 from kfjob.backends.kubernetes import requests
 from kfjob.backends.kubernetes.client import ANSWER_SECONDS, Backoff, Client, Patience
+from kfjob.backends.kubernetes.container_runs import ContainerRun, LogPosition, NextRun, NoRun, next_run, select_run
 from kfjob.backends.kubernetes.cursor import LogCursor
 from kfjob.backends.kubernetes.errors import Broken, unreachable
 from kfjob.backends.kubernetes.lines import LineSplitter
 from kfjob.backends.kubernetes.objects import Object, container_names, owner, pod_changed, will_have
 from kfjob.backends.kubernetes.requests import Request
-from kfjob.backends.kubernetes.runs import Next, Position, Run, Then, next_run, run_to_show
 from kfjob.backends.kubernetes.watch import Change, Feed, Listed, joined
-from kfjob.backends.sifting import Sifting
+from kfjob.backends.line_filter import LineSelection
 from kfjob.errors import BackendError, KfjobError, NotFound, Refused, Unreachable
 from kfjob.events import TRAINING_CONTAINER, LogGap, LogLine, PodPhase
 from kfjob.spec import api_objects
@@ -59,10 +59,10 @@ class PodLog:
         self._pod = pod
         self._wanted = wanted
         self._cursor = LogCursor(from_first=wanted.tail is not None)
-        self._position: Position | None = None  # the run that was read last
-        self._first: Run | None = None  # the run that was read first
+        self._position: LogPosition | None = None  # the run that was read last
+        self._first: ContainerRun | None = None  # the run that was read first
         self._shown = ""  # the run that the newest line shown was of
-        self._sifting: Sifting | None = None  # of that run
+        self._sifting: LineSelection | None = None  # of that run
         self._left = wanted.limit_bytes  # of text, with line ends; None: no limit
 
     def read(self) -> Iterator[LogLine | LogGap]:
@@ -79,7 +79,7 @@ class PodLog:
         for attempt in range(1, backoff.attempts + 1):
             pod = self._get_pod()
             try:
-                run = run_to_show(pod, self._wanted.container, previous=self._wanted.previous)
+                run = select_run(pod, self._wanted.container, previous=self._wanted.previous)
                 if run is None:
                     raise self._no_log(pod)
                 yield from self._stream(run, follow=False)
@@ -105,7 +105,7 @@ class PodLog:
             opened = time.monotonic()
             try:
                 step = self._await(pod_uid)
-                if not isinstance(step, Next):
+                if not isinstance(step, NextRun):
                     return
                 for line in self._read_run(step):
                     patience.success()
@@ -116,14 +116,14 @@ class PodLog:
                 patience.failure(err)
             patience.pause()
 
-    def _told(self) -> Run | None:
+    def _told(self) -> ContainerRun | None:
         """The run that is meant, as the caller's knowledge of the pod tells it."""
         state = self._wanted.state
         if state is None or state.phase not in _READABLE or self._wanted.previous:
             return None
         if self._wanted.container != TRAINING_CONTAINER:  # the state tells of no other
             return None
-        return Run(id=state.container_id, number=state.restarts, ended=state.phase.ended, previous=False)
+        return ContainerRun(id=state.container_id, number=state.restarts, ended=state.phase.ended, previous=False)
 
     def _get_pod(self, *, wait: bool = False) -> Object:
         """The pod. With `wait`, once it is there: right after a submit the operator has not made it yet."""
@@ -168,18 +168,18 @@ class PodLog:
             f"pod `{self._pod}` has no log yet", cause=cause, hint="with `--follow` it is shown as soon as there is one"
         )
 
-    def _await(self, pod_uid: str) -> Next | Then:
+    def _await(self, pod_uid: str) -> NextRun | NoRun:
         """Wait until there is something to read, or never will be."""
         feed = Feed(self._client, requests.one("pods", self._ref.namespace, self._pod))
         with contextlib.closing(feed.changes()) as changes:
             for change in changes:
                 pod = _there(change, lambda pod: pod["metadata"]["uid"] == pod_uid)
-                step = Then.END if pod is None else next_run(pod, self._wanted.container, self._position)
-                if step is not Then.WAIT:
+                step = NoRun.END if pod is None else next_run(pod, self._wanted.container, self._position)
+                if step is not NoRun.WAIT:
                     return step
-        return Then.END  # the client was closed
+        return NoRun.END  # the client was closed
 
-    def _read_run(self, step: Next) -> Iterator[LogLine | LogGap]:
+    def _read_run(self, step: NextRun) -> Iterator[LogLine | LogGap]:
         """Read one run as far as it goes. A log that is not there (any more) is no error."""
         run = step.run
         if step.missed:
@@ -191,17 +191,17 @@ class PodLog:
         except Refused as err:
             if run.ended:
                 yield self._gap(err.cause or err.title)
-                self._position = Position(run.id, run.number, complete=True)
+                self._position = LogPosition(run.id, run.number, complete=True)
 
-    def _stream(self, run: Run, *, follow: bool) -> Iterator[LogLine | LogGap]:
+    def _stream(self, run: ContainerRun, *, follow: bool) -> Iterator[LogLine | LogGap]:
         """One request, and its new lines. Afterwards `_position` says whether the run was read to its end."""
         self._cursor.resume(same=self._shown == run.id)
         self._first = self._first or run
         if self._wanted.sieve and (self._position is None or self._position.id != run.id):
-            self._sifting = Sifting(self._wanted.sieve())
+            self._sifting = LineSelection(self._wanted.sieve())
         elif self._sifting:
             self._sifting.resume()
-        self._position = Position(run.id, run.number, complete=False)
+        self._position = LogPosition(run.id, run.number, complete=False)
         stream = self._client.open(self._request(run, follow=follow), read_timeout=IDLE_SECONDS if follow else ANSWER_SECONDS)
         splitter = LineSplitter(LINE_BYTES)
         drawn, again = b"", time.monotonic() + DRAWN_SECONDS  # what was told before comes again at first
@@ -220,7 +220,7 @@ class PodLog:
                 yield from self._show(run, _Raw(rest[0], lost=rest[1]))
         finally:
             stream.close()
-        self._position = Position(run.id, run.number, complete=run.ended)
+        self._position = LogPosition(run.id, run.number, complete=run.ended)
 
     def _lines(self, splitter: LineSplitter, piece: bytes) -> Iterator[_Raw]:
         """The lines that `piece` completes, without those that nobody wants."""
@@ -240,7 +240,7 @@ class PodLog:
                 self._cursor.pass_by(time_ns)
         yield from (_Raw(*kept) for kept in self._sifting.take(block))
 
-    def _request(self, run: Run, *, follow: bool) -> Request:
+    def _request(self, run: ContainerRun, *, follow: bool) -> Request:
         nothing_yet = self._first is not None and run.id == self._first.id and self._cursor.newest is None
         return requests.pod_log(
             self._ref.namespace,
@@ -252,7 +252,7 @@ class PodLog:
             follow=follow,
         )
 
-    def _show(self, run: Run, raw: _Raw) -> Iterator[LogLine | LogGap]:
+    def _show(self, run: ContainerRun, raw: _Raw) -> Iterator[LogLine | LogGap]:
         at, text = log_file.parse(raw.line)
         if at is None and text.startswith(_KUBELET_SAYS):
             raise Refused(text)
@@ -273,7 +273,7 @@ class PodLog:
             container = self._wanted.container
             yield LogLine(pod=self._pod, text=text, time=at, container=container, container_id=run.id, skipped=raw.skipped)
 
-    def _open_line(self, run: Run, drawn: bytes) -> LogLine:
+    def _open_line(self, run: ContainerRun, drawn: bytes) -> LogLine:
         """What stands in a line that has no end yet. The cursor does not count it: the whole line comes later."""
         text = drawn.decode("utf-8", errors="replace")
         container = self._wanted.container

@@ -16,7 +16,7 @@ from kfjob.spec import api_objects
 Operations = list[dict[str, Any]]
 
 
-def owned(live: Object, part: str) -> frozenset[str]:
+def owned_keys(live: Object, part: str) -> frozenset[str]:
     """The keys of `metadata.labels` or `metadata.annotations` that kfjob has set."""
     found: set[str] = set()
     for entry in _ours(live):
@@ -25,7 +25,7 @@ def owned(live: Object, part: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def taking_over(live: Object) -> Operations:
+def take_over_patch(live: Object) -> Operations:
     """The JSON patch that books what kfjob created as applied by it; empty if it is so already.
 
     It holds the version that was read, so that the server refuses it when the object has changed meanwhile.

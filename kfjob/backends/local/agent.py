@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from kfjob.backends import folder
 from kfjob.backends.local.child import Child, Exits
-from kfjob.backends.local.order import AgentOrder, LaunchOrder
+from kfjob.backends.local.launch_spec import AgentSpec, LaunchSpec
 from kfjob.backends.local.processes import Guard
 from kfjob.events import PodChanged, PodPhase
 
@@ -50,10 +50,10 @@ class Agent:
     """One agent and the state of the pod that it stands for."""
 
     def __init__(
-        self, order: AgentOrder, launch: LaunchOrder, state: PodChanged, *, place: Path, exits: Exits, guard: Guard
+        self, spec: AgentSpec, launch: LaunchSpec, state: PodChanged, *, place: Path, exits: Exits, guard: Guard
     ) -> None:
         self.state = state
-        self._order = order
+        self._spec = spec
         self._launch = launch
         self._place = place
         self._exits = exits
@@ -102,14 +102,14 @@ class Agent:
         """One life of the agent; its exit code, as a container's."""
         if self._child is not None:
             with suppress(FileNotFoundError):
-                self._log().replace(folder.log_path(self._place, self._order.pod, previous=True))
+                self._log().replace(folder.log_path(self._place, self._spec.pod, previous=True))
             self._change(restarts=self.state.restarts + 1)
-        mark = f"{self._launch.uid}/{self._order.pod}"
+        mark = f"{self._launch.uid}/{self._spec.pod}"
         kills = _out_of_memory_kills()
         try:
-            child = Child(self._order.argv, self._order.env, log=self._log(), mark=mark, guard=self._guard, exits=self._exits)
+            child = Child(self._spec.argv, self._spec.env, log=self._log(), mark=mark, guard=self._guard, exits=self._exits)
         except (OSError, ValueError) as err:  # ValueError: a NUL in a word or a variable
-            message = f"`{self._order.argv[0]}` cannot be started: {err}"
+            message = f"`{self._spec.argv[0]}` cannot be started: {err}"
             self._change(exit_code=START_ERROR, reason="StartError", message=message)
             return START_ERROR
         self._child = child
@@ -133,7 +133,7 @@ class Agent:
         return exit_code
 
     def _log(self) -> Path:
-        return folder.log_path(self._place, self._order.pod)
+        return folder.log_path(self._place, self._spec.pod)
 
     def _change(self, **what: object) -> None:
         self.state = replace(self.state, time=time.time_ns(), **what)

@@ -27,7 +27,9 @@ from msgspec.structs import replace
 
 from kfjob.backends import folder, log_file
 from kfjob.backends.base import JobRef, LogRange
-from kfjob.backends.local import launching, order, placement, processes
+from kfjob.backends.local import launch_spec, placement, processes
+from kfjob.backends.local.launch import is_supervised, start_supervisor, write_launch_folder
+from kfjob.backends.local.launch_spec import LaunchSpec
 from kfjob.backends.local.supervisor import PID
 from kfjob.errors import AlreadyExists, BackendError, NotFound, Refused, WaitTimeout
 from kfjob.events import (
@@ -68,11 +70,11 @@ class LocalBackend:
         if launch.parent.is_dir() and any(launch.parent.iterdir()):
             raise _taken(plan.name)
         uid = str(uuid.uuid4())
-        launch_order, addresses = placement.place(
+        spec, addresses = placement.build_launch_spec(
             plan, uid=uid, launch=launch, volumes=self._volumes, backoff_seconds=self._backoff_seconds
         )
         try:
-            self._start(plan, launch, launch_order, addresses)
+            self._start(plan, launch, spec, addresses)
         except OSError as err:
             raise BackendError(
                 f"the state folder `{self._jobs.parent}` cannot be used",
@@ -81,13 +83,13 @@ class LocalBackend:
             ) from err
         return JobRef(backend="local", namespace=plan.namespace, name=plan.name, uid=uid, launch=plan.launch)
 
-    def _start(self, plan: JobPlan, launch: Path, launch_order: order.LaunchOrder, addresses: tuple[str, ...]) -> None:
+    def _start(self, plan: JobPlan, launch: Path, spec: LaunchSpec, addresses: tuple[str, ...]) -> None:
         """Put a complete folder in its place and a supervisor in charge of it."""
         namespace = folder.make_private(launch.parent.parent)
         with tempfile.TemporaryDirectory(prefix=".", dir=namespace, ignore_cleanup_errors=True) as staging:
             staged = folder.make_private(Path(staging) / plan.name / plan.launch)
             placement.make_volumes(plan, staged, self._volumes)
-            lock = launching.fill(staged, plan, launch_order, addresses)
+            lock = write_launch_folder(staged, plan, spec, addresses)
             try:
                 _take_name(staged.parent, launch.parent)
                 _supervise(launch, lock)
@@ -157,7 +159,7 @@ class LocalBackend:
         if launch is None:
             raise _unknown(ref.name, ref.namespace)
         deadline = time.monotonic() + timeout
-        was_supervised = launching.is_supervised(launch)
+        was_supervised = is_supervised(launch)
         _end_supervisor(launch, ref, deadline)
         _end_leftovers(launch, was_supervised=was_supervised)
         target = folder.launch_folder(self._archive, ref.namespace, ref.name, launch.name)
@@ -221,7 +223,7 @@ class _Following:
 
 def _read(launch: Path) -> JobSnapshot | None:
     """What the folder says, corrected where nobody is left who could; None: it is gone."""
-    supervised = launching.is_supervised(launch)  # asked first: a supervisor writes its last word before it dies
+    supervised = is_supervised(launch)  # asked first: a supervisor writes its last word before it dies
     try:
         stat = (launch / folder.STATUS).stat()
         snapshot = _parsed(launch, stat.st_ino, stat.st_mtime_ns)
@@ -268,7 +270,7 @@ def _take_name(staged: Path, place: Path) -> None:
 def _supervise(launch: Path, lock: int) -> None:
     """Start the supervisor, or leave nothing behind."""
     try:
-        launching.start_supervisor(launch, lock)
+        start_supervisor(launch, lock)
     except (BackendError, OSError):
         shutil.rmtree(launch, ignore_errors=True)
         _free_name(launch)
@@ -284,7 +286,7 @@ def _free_name(launch: Path) -> None:
 def _end_supervisor(launch: Path, ref: JobRef, deadline: float) -> None:
     """SIGTERM, and wait until it has ended all that it runs."""
     told = False
-    while launching.is_supervised(launch):
+    while is_supervised(launch):
         with suppress(FileNotFoundError, ValueError, ProcessLookupError):
             if not told:
                 os.kill(int((launch / folder.RUN / PID).read_text(encoding="ascii")), signal.SIGTERM)
@@ -301,10 +303,10 @@ def _end_supervisor(launch: Path, ref: JobRef, deadline: float) -> None:
 def _end_leftovers(launch: Path, *, was_supervised: bool) -> None:
     """End what a supervisor that was killed has left running, and write down how the job ended if it could not."""
     with suppress(FileNotFoundError):
-        launch_order = order.read(launch)
-        mark = f"{launch_order.uid}/"
+        spec = launch_spec.read(launch)
+        mark = f"{spec.uid}/"
         if processes.marked(mark):
-            processes.end([], mark, grace_seconds=launch_order.grace_seconds)
+            processes.end([], mark, grace_seconds=spec.grace_seconds)
     with suppress(NotFound):
         snapshot = folder.read_snapshot(launch)
         if not snapshot.job.phase.ended:

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kfjob.backends.local import processes
+from kfjob.backends.local.log_writer import LogWriter
 from kfjob.backends.local.processes import Guard
-from kfjob.backends.local.pump import Pump
 
 _DRAIN_SECONDS = 1.0
 """How long the output of a process that has ended may stay open: only one that escaped from its pod holds it."""
@@ -54,7 +54,7 @@ class Child:
         self._guard = guard
         self._exits = exits
         self._reading, writing = os.pipe()
-        self._pump = Pump(self._reading, log)
+        self._log_writer = LogWriter(self._reading, log)
         try:
             self._process = subprocess.Popen(
                 argv,
@@ -95,10 +95,10 @@ class Child:
             processes.kill([self.pid], processes.exactly(self._mark))
 
     def _step(self, drained: asyncio.Future[None]) -> None:
-        if not self._pump.step() and not drained.done():
+        if not self._log_writer.step() and not drained.done():
             asyncio.get_running_loop().remove_reader(self._reading)
             drained.set_result(None)
 
     def _close(self) -> None:
-        self._pump.close()
+        self._log_writer.close()
         os.close(self._reading)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kfjob.backends import folder
 from kfjob.backends.local import machine
-from kfjob.backends.local.order import EtcdOrder
+from kfjob.backends.local.launch_spec import EtcdSpec
 from kfjob.errors import Refused
 from kfjob.plan import JobPlan
 from kfjob.spec import names
@@ -19,7 +19,7 @@ _INSTALL = (
 )
 
 
-def order(plan: JobPlan, launch: Path) -> EtcdOrder:
+def etcd_spec(plan: JobPlan, launch: Path) -> EtcdSpec:
     """How to start the etcd of this launch.
 
     Raises:
@@ -39,7 +39,7 @@ def order(plan: JobPlan, launch: Path) -> EtcdOrder:
         "initial-advertise-peer-urls": peer_url,
         "initial-cluster": f"{name}={peer_url}",
     }
-    return EtcdOrder(pod=name, argv=(program, *(f"--{key}={value}" for key, value in options.items())), port=port)
+    return EtcdSpec(pod=name, argv=(program, *(f"--{key}={value}" for key, value in options.items())), port=port)
 
 
 def _find() -> str:

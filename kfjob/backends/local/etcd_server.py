@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kfjob.backends import folder
 from kfjob.backends.local.child import Child, Exits
-from kfjob.backends.local.order import EtcdOrder
+from kfjob.backends.local.launch_spec import EtcdSpec
 from kfjob.backends.local.processes import Guard
 
 CONTAINER = "etcd"
@@ -22,15 +22,15 @@ _POLL_SECONDS = 0.05
 class EtcdServer:
     """A running etcd; its log is kept like a pod's."""
 
-    def __init__(self, order: EtcdOrder, *, uid: str, place: Path, exits: Exits, guard: Guard) -> None:
+    def __init__(self, spec: EtcdSpec, *, uid: str, place: Path, exits: Exits, guard: Guard) -> None:
         """Start it.
 
         Raises:
             OSError: it cannot be started.
         """
-        log = folder.log_path(place, order.pod, CONTAINER)
-        self._port = order.port
-        self._child = Child(order.argv, {}, log=log, mark=f"{uid}/{order.pod}", guard=guard, exits=exits)
+        log = folder.log_path(place, spec.pod, CONTAINER)
+        self._port = spec.port
+        self._child = Child(spec.argv, {}, log=log, mark=f"{uid}/{spec.pod}", guard=guard, exits=exits)
         self.ended = asyncio.create_task(self._child.end())
 
     async def serves(self, gives_up: Callable[[], bool]) -> bool:

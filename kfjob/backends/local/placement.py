@@ -7,22 +7,22 @@ from pathlib import Path
 
 from kfjob.backends import folder
 from kfjob.backends.local import etcd, machine
-from kfjob.backends.local.order import AgentOrder, EtcdOrder, LaunchOrder
+from kfjob.backends.local.launch_spec import AgentSpec, EtcdSpec, LaunchSpec
 from kfjob.compile.torchrun import Agent, Placement, local_agent
 from kfjob.errors import Refused
 from kfjob.plan import JobPlan
 
 
-def place(
+def build_launch_spec(
     plan: JobPlan, *, uid: str, launch: Path, volumes: Path, backoff_seconds: float
-) -> tuple[LaunchOrder, tuple[str, ...]]:
-    """The order for the supervisor, and the address of every agent. `launch` is where the folder will be.
+) -> tuple[LaunchSpec, tuple[str, ...]]:
+    """The spec for the supervisor, and the address of every agent. `launch` is where the folder will be.
 
     Raises:
         Refused: this machine lacks something that the job needs.
     """
     machine.check_capacity(plan)
-    own_etcd = etcd.order(plan, launch) if plan.own_etcd_image else None
+    own_etcd = etcd.etcd_spec(plan, launch) if plan.own_etcd_image else None
     addresses = _addresses(plan)
     endpoint = _endpoint(plan, addresses[0], own_etcd)
     interface = machine.loopback_interface()
@@ -31,7 +31,7 @@ def place(
         folders = _folders(plan, pod, launch, volumes)
         placement = Placement(addresses=addresses, endpoint=endpoint, interface=interface, folders=folders)
         agents.append(_ready(plan, index, local_agent(plan, index, placement)))
-    order = LaunchOrder(
+    spec = LaunchSpec(
         uid=uid,
         agents=tuple(agents),
         etcd=own_etcd,
@@ -39,7 +39,7 @@ def place(
         backoff_seconds=backoff_seconds,
         grace_seconds=plan.grace_seconds,
     )
-    return order, addresses
+    return spec, addresses
 
 
 def _addresses(plan: JobPlan) -> tuple[str, ...]:
@@ -48,7 +48,7 @@ def _addresses(plan: JobPlan) -> tuple[str, ...]:
     return tuple(by_name[pod] for pod in plan.pods)
 
 
-def _endpoint(plan: JobPlan, first: str, own_etcd: EtcdOrder | None) -> str:
+def _endpoint(plan: JobPlan, first: str, own_etcd: EtcdSpec | None) -> str:
     if own_etcd:
         return f"127.0.0.1:{own_etcd.port}"
     if plan.rendezvous.backend in ("c10d", "static"):
@@ -71,7 +71,7 @@ def _folders(plan: JobPlan, pod: str, launch: Path, volumes: Path) -> dict[str, 
 
 
 def make_volumes(plan: JobPlan, staged: Path, volumes: Path) -> None:
-    """Make the folders that `place` promised; `staged` is the launch folder before it is put in its place.
+    """Make the folders that `build_launch_spec` names; `staged` is the launch folder before it is put in its place.
 
     Raises:
         Refused: a `host_path` is not there.
@@ -89,12 +89,12 @@ def make_volumes(plan: JobPlan, staged: Path, volumes: Path) -> None:
             )
 
 
-def _ready(plan: JobPlan, index: int, agent: Agent) -> AgentOrder:
+def _ready(plan: JobPlan, index: int, agent: Agent) -> AgentSpec:
     env = dict(agent.env)
     for name, value in (_gpus(plan, index) | _threads(plan)).items():
         env.setdefault(name, value)
     program = machine.program(agent.argv[0], env.get("PATH", os.environ.get("PATH", os.defpath)))
-    return AgentOrder(pod=agent.name, argv=(program, *agent.argv[1:]), env=env)
+    return AgentSpec(pod=agent.name, argv=(program, *agent.argv[1:]), env=env)
 
 
 def _gpus(plan: JobPlan, index: int) -> dict[str, str]:

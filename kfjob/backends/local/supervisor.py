@@ -19,11 +19,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from kfjob.backends import folder
-from kfjob.backends.local import order as orders
+from kfjob.backends.local import launch_spec
 from kfjob.backends.local.agent import Agent
 from kfjob.backends.local.child import Exits
 from kfjob.backends.local.etcd_server import CONTAINER, EtcdServer
-from kfjob.backends.local.order import LaunchOrder
+from kfjob.backends.local.launch_spec import LaunchSpec
 from kfjob.backends.local.processes import Guard
 from kfjob.events import JobChanged, JobPhase, JobSnapshot, PodPhase
 
@@ -38,15 +38,15 @@ def main() -> None:
         os._exit(0)
     for fd in (ready, lock):
         os.set_inheritable(fd, False)
-    order = orders.read(place)
-    guard = Guard(f"{order.uid}/", grace_seconds=order.grace_seconds, close=[ready, lock])
+    spec = launch_spec.read(place)
+    guard = Guard(f"{spec.uid}/", grace_seconds=spec.grace_seconds, close=[ready, lock])
     (place / folder.RUN / PID).write_text(str(os.getpid()), encoding="ascii")
-    asyncio.run(_supervise(place, order, guard, ready))
+    asyncio.run(_supervise(place, spec, guard, ready))
     guard.dismiss()
 
 
-async def _supervise(place: Path, order: LaunchOrder, guard: Guard, ready: int) -> None:
-    supervisor = Supervisor(place, order, guard)
+async def _supervise(place: Path, spec: LaunchSpec, guard: Guard, ready: int) -> None:
+    supervisor = Supervisor(place, spec, guard)
     os.write(ready, READY)
     os.close(ready)
     await supervisor.run()
@@ -55,15 +55,15 @@ async def _supervise(place: Path, order: LaunchOrder, guard: Guard, ready: int) 
 class Supervisor:
     """One launch of one job."""
 
-    def __init__(self, place: Path, order: LaunchOrder, guard: Guard) -> None:
+    def __init__(self, place: Path, spec: LaunchSpec, guard: Guard) -> None:
         self._place = place
-        self._order = order
+        self._spec = spec
         self._guard = guard
         self._exits = Exits()
         self._snapshot = folder.read_snapshot(place)
         self._agents = [
-            Agent(agent, order, pod, place=place, exits=self._exits, guard=guard)
-            for agent, pod in zip(order.agents, self._snapshot.pods, strict=True)
+            Agent(agent, spec, pod, place=place, exits=self._exits, guard=guard)
+            for agent, pod in zip(spec.agents, self._snapshot.pods, strict=True)
         ]
         self._ending = False
         self._end = JobChanged(phase=JobPhase.SUCCEEDED)  # what the job will have come to
@@ -91,16 +91,16 @@ class Supervisor:
 
     async def _start_etcd(self) -> EtcdServer | None:
         """Start the job's own etcd, if it has one, and wait until it serves: agents that come earlier give up."""
-        order = self._order.etcd
-        if order is None:
+        spec = self._spec.etcd
+        if spec is None:
             return None
         try:
-            etcd = EtcdServer(order, uid=self._order.uid, place=self._place, exits=self._exits, guard=self._guard)
+            etcd = EtcdServer(spec, uid=self._spec.uid, place=self._place, exits=self._exits, guard=self._guard)
         except OSError as err:
-            self._fail("EtcdFailed", f"`{order.argv[0]}` cannot be started: {err.strerror}")
+            self._fail("EtcdFailed", f"`{spec.argv[0]}` cannot be started: {err.strerror}")
             return None
         if not await etcd.serves(lambda: self._ending):
-            self._fail("EtcdFailed", f"the job's own etcd does not serve; its log is {order.pod}/{CONTAINER}.log")
+            self._fail("EtcdFailed", f"the job's own etcd does not serve; its log is {spec.pod}/{CONTAINER}.log")
         return etcd
 
     def _stop(self) -> None:
@@ -119,7 +119,7 @@ class Supervisor:
         self._end = end
         for agent in self._agents:
             agent.end(f"ended because {end.message}")
-        asyncio.get_running_loop().call_later(self._order.grace_seconds, self._kill_agents)
+        asyncio.get_running_loop().call_later(self._spec.grace_seconds, self._kill_agents)
 
     def _kill_agents(self) -> None:
         for agent in self._agents:

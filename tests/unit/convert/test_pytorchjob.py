@@ -12,9 +12,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kfjob.api.compared import MISSING, gaps, normal
 from kfjob.api.specs.imports import import_pytorchjob
+from kfjob.compile.manifest_diff import MISSING, differences
 from kfjob.compile.pytorchjob import manifests, pytorchjob
+from kfjob.convert.normalize import normalize_job
 from kfjob.errors import SpecError
 from kfjob.plan import Context, resolve
 from kfjob.spec import api_objects
@@ -44,7 +45,7 @@ def test_it_comes_back_without_the_record_of_the_spec_too(file):
     del rendered[0]["metadata"]["annotations"][api_objects.ANNOTATION_SPEC]
     found = import_pytorchjob(yaml.safe_dump_all(rendered))
     again = manifests(resolve(JobSpec.model_validate(found.spec), CONTEXT))
-    assert list(gaps(normal(rendered[0]), normal(again[0]))) == []
+    assert differences(normalize_job(rendered[0]), normalize_job(again[0]), ignore_empty=True) == []
     assert len(again) == len(rendered)
     assert {note.what.partition(":")[0] for note in found.notes} <= {
         "spec.elasticPolicy.rdzvId",
@@ -124,12 +125,13 @@ def test_the_reference_flows_manifest():
     assert {one["name"] for one in worker["spec"]["volumes"]} == {"nfs"}
 
     (original,) = [one for one in yaml.safe_load_all(REFERENCE_FLOW) if one["kind"] == "PyTorchJob"]
-    left = list(gaps(normal(original), normal(compiled(JobSpec.model_validate(spec)))))
-    assert {gap.original for gap in left} == {MISSING}  # nothing of the original is lost
+    job = compiled(JobSpec.model_validate(spec))
+    additions = differences(normalize_job(original), normalize_job(job), ignore_empty=True)
+    assert {difference.old for difference in additions} == {MISSING}  # nothing of the original is lost
     said = [str(note) for note in found.notes]
     assert any(text.startswith("`Service etcd`: not a part of the spec") for text in said)
     added = {note.what for note in found.notes if note.why.startswith("added by kfjob")}
-    assert len(added) == len(left)
+    assert len(added) == len(additions)
 
 
 def job(**spec) -> str:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kfjob.backends.kubernetes.changes import differences
-from kfjob.backends.kubernetes.ownership import owned, taking_over
+from kfjob.backends.kubernetes.job_update import job_changes
+from kfjob.backends.kubernetes.ownership import owned_keys, take_over_patch
 
 
 def entry(manager: str, operation: str, *labels: str, **more: Any) -> dict[str, Any]:
@@ -21,25 +21,25 @@ OPERATOR = entry("training-operator", "Update", "theirs")
 
 def test_what_was_created_is_taken_over_once():
     live = job(entry("kfjob", "Update", "a", "b"), OPERATOR, STATUS)
-    book, version = taking_over(live)
+    book, version = take_over_patch(live)
     assert version == {"op": "replace", "path": "/metadata/resourceVersion", "value": "7"}
     assert book["value"] == [OPERATOR, STATUS, entry("kfjob", "Apply", "a", "b")]
-    assert taking_over(job(*book["value"])) == []
-    assert taking_over({"metadata": {}}) == []
+    assert take_over_patch(job(*book["value"])) == []
+    assert take_over_patch({"metadata": {}}) == []
 
 
 def test_what_was_applied_already_is_kept_beside_it():
     live = job(entry("kfjob", "Apply", "b", "c", time="t"), entry("kfjob", "Update", "a", "b"))
-    book, _ = taking_over(live)
+    book, _ = take_over_patch(live)
     (ours,) = book["value"]
     assert ours["time"] == "t"
-    assert owned(job(ours), "labels") == {"a", "b", "c"}
-    assert owned(live, "labels") == {"a", "b", "c"}
+    assert owned_keys(job(ours), "labels") == {"a", "b", "c"}
+    assert owned_keys(live, "labels") == {"a", "b", "c"}
     assert live["metadata"]["managedFields"][0] == entry("kfjob", "Apply", "b", "c", time="t")  # the input is left alone
 
 
 def test_only_our_labels_can_be_missing():
     live = job(entry("kfjob", "Update", "ours"), OPERATOR, ours="1", theirs="2")
     wanted = {"metadata": {"labels": {"new": "3"}}, "spec": {}}
-    found = [(change.path, change.live, change.wanted, change.in_place) for change in differences(live, wanted)]
+    found = [(change.path, change.live, change.desired, change.in_place) for change in job_changes(live, wanted)]
     assert found == [("metadata.labels.new", None, "3", True), ("metadata.labels.ours", "1", None, True)]

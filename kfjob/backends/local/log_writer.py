@@ -16,7 +16,7 @@ DRAWN = 1.0
 """Seconds after which a progress bar, which goes back to the begin of its line, is a line as far as it was drawn."""
 
 
-class Pump:
+class LogWriter:
     """From the read end of a pipe to a new file."""
 
     def __init__(self, source: int, path: Path) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kfjob.backends.kubernetes.changes import differences, in_place
+from kfjob.backends.kubernetes.job_update import job_changes, manifest_to_apply
 from kfjob.compile.pytorchjob import pytorchjob
 from kfjob.errors import Refused
 from kfjob.plan import Context, JobPlan, resolve
@@ -26,13 +26,13 @@ ELASTIC = {"min": 1, "max": 4}
 
 
 def test_the_number_of_workers_of_an_elastic_job_can_change():
-    wanted = in_place(plan(nodes=3, elastic=ELASTIC), live(elastic=ELASTIC))
+    wanted = manifest_to_apply(plan(nodes=3, elastic=ELASTIC), live(elastic=ELASTIC))
     assert wanted["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 3
     assert wanted["spec"]["elasticPolicy"]["maxReplicas"] == 4
 
 
 def test_the_live_launch_is_kept():
-    wanted = in_place(plan(nodes=3, elastic=ELASTIC), live(elastic=ELASTIC))
+    wanted = manifest_to_apply(plan(nodes=3, elastic=ELASTIC), live(elastic=ELASTIC))
     worker = wanted["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
     assert wanted["metadata"]["labels"]["kfjob.dev/launch"] == "1"
     assert worker["metadata"]["labels"]["kfjob.dev/launch"] == "1"
@@ -56,26 +56,26 @@ def test_the_live_launch_is_kept():
 )
 def test_what_needs_a_relaunch_is_named(change: dict[str, Any], path: str):
     with pytest.raises(Refused) as caught:
-        in_place(plan(**change), live())
+        manifest_to_apply(plan(**change), live())
     assert path in (caught.value.cause or "").splitlines()
     assert "kfjob relaunch llama" in str(caught.value)
 
 
 def test_many_changes_are_not_all_listed():
     with pytest.raises(Refused, match="and 4 more"):
-        in_place(plan(env={f"B{at}": "1" for at in range(13)}), live())
+        manifest_to_apply(plan(env={f"B{at}": "1" for at in range(13)}), live())
 
 
 def test_a_job_of_someone_else_is_left_alone():
     theirs = live()
     del theirs["metadata"]["labels"]
     with pytest.raises(Refused, match="not submitted by kfjob"):
-        in_place(plan(), theirs)
+        manifest_to_apply(plan(), theirs)
 
 
 def test_lists_of_other_things_are_compared_as_a_whole():
     def paths(live: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
-        return [change.path for change in differences({"metadata": {}, "spec": live}, {"metadata": {}, "spec": wanted})]
+        return [change.path for change in job_changes({"metadata": {}, "spec": live}, {"metadata": {}, "spec": wanted})]
 
     assert paths({"a": [1, 2]}, {"a": [1, 3]}) == ["spec.a"]
     assert paths({"a": []}, {}) == ["spec.a"]

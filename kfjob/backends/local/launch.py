@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 
 from kfjob.backends import folder
-from kfjob.backends.local import machine, order
+from kfjob.backends.local import launch_spec, machine
+from kfjob.backends.local.launch_spec import LaunchSpec
 from kfjob.backends.local.supervisor import READY
 from kfjob.errors import BackendError
 from kfjob.events import JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
@@ -22,13 +23,13 @@ LOG = "supervisor.log"
 _TAKE_OVER_SECONDS = 60
 
 
-def fill(staged: Path, plan: JobPlan, launch_order: order.LaunchOrder, addresses: tuple[str, ...]) -> int:
+def write_launch_folder(staged: Path, plan: JobPlan, spec: LaunchSpec, addresses: tuple[str, ...]) -> int:
     """Write all that a launch folder holds before the job runs; a file descriptor that holds its lock."""
-    pods = [*plan.pods, *([launch_order.etcd.pod] if launch_order.etcd else [])]
+    pods = [*plan.pods, *([spec.etcd.pod] if spec.etcd else [])]
     for name in (folder.RUN, *pods):
         folder.make_private(staged / name)
-    order.write(staged, launch_order)
-    folder.write_snapshot(staged, _snapshot(plan, launch_order.uid, addresses))
+    launch_spec.write(staged, spec)
+    folder.write_snapshot(staged, _snapshot(plan, spec.uid, addresses))
     lock = os.open(staged / folder.RUN / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
     return lock

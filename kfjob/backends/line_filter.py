@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kfjob.backends import log_file
 
 if TYPE_CHECKING:
-    from kfjob.backends.base import Sift
+    from kfjob.backends.base import LineFilter
 
 SECOND = 1_000_000_000
 
@@ -16,10 +16,10 @@ Kept = tuple[bytes, int, bool]
 """A line, how many before it were left out, and whether it is wanted."""
 
 
-class Sifting:
+class LineSelection:
     """The wanted lines of one container, and of the others one a second and the last."""
 
-    def __init__(self, sift: Sift) -> None:
+    def __init__(self, sift: LineFilter) -> None:
         """Of a log that is read from here on."""
         self._sift = sift
         self._skipped = 0

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kfjob.backends.kubernetes.runs import Next, Position, Run, Then, next_run, run_to_show, runs
+from kfjob.backends.kubernetes.container_runs import ContainerRun, LogPosition, NextRun, NoRun, next_run, runs, select_run
 
 
 def pod(state: dict[str, Any] | None = None, last: str = "", restarts: int = 0, phase: str = "Running") -> dict[str, Any]:
@@ -38,34 +38,38 @@ SECOND = with_id(pod(running(), last="a", restarts=1), "b")
 FOURTH = with_id(pod(running(), last="c", restarts=3), "d")
 ENDED = pod(terminated("a"), phase="Succeeded")
 EVICTED = pod(phase="Failed")
-A, B = Run(id="a", number=0, ended=True, previous=False), Run(id="b", number=1, ended=False, previous=False)
-A_RUNNING, A_BEFORE = Run(id="a", number=0, ended=False, previous=False), Run(id="a", number=0, ended=True, previous=True)
-C_BEFORE = Run(id="c", number=2, ended=True, previous=True)
+A = ContainerRun(id="a", number=0, ended=True, previous=False)
+B = ContainerRun(id="b", number=1, ended=False, previous=False)
+A_RUNNING, A_BEFORE = (
+    ContainerRun(id="a", number=0, ended=False, previous=False),
+    ContainerRun(id="a", number=0, ended=True, previous=True),
+)
+C_BEFORE = ContainerRun(id="c", number=2, ended=True, previous=True)
 
 
 @pytest.mark.parametrize(
     ("there", "position", "then"),
     [
-        (PENDING, None, Then.WAIT),
-        (EVICTED, None, Then.END),
-        (FIRST, None, Next(A_RUNNING)),
-        (FIRST, Position("a", 0, complete=False), Next(A_RUNNING)),
-        (CRASHED, Position("a", 0, complete=False), Next(A)),
-        (CRASHED, Position("a", 0, complete=True), Then.WAIT),
-        (BACK_OFF, None, Next(A_BEFORE)),
-        (BACK_OFF, Position("a", 0, complete=False), Next(A_BEFORE)),
-        (BACK_OFF, Position("a", 0, complete=True), Then.WAIT),
-        (SECOND, None, Next(B)),
-        (SECOND, Position("a", 0, complete=False), Next(A_BEFORE)),
-        (SECOND, Position("a", 0, complete=True), Next(B)),
-        (FOURTH, Position("b", 1, complete=True), Next(C_BEFORE)),
-        (FOURTH, Position("b", 1, complete=False), Next(C_BEFORE, missed=True)),
-        (FOURTH, Position("a", 0, complete=True), Next(C_BEFORE, missed=True)),
-        (ENDED, None, Next(A)),
-        (ENDED, Position("a", 0, complete=True), Then.END),
+        (PENDING, None, NoRun.WAIT),
+        (EVICTED, None, NoRun.END),
+        (FIRST, None, NextRun(A_RUNNING)),
+        (FIRST, LogPosition("a", 0, complete=False), NextRun(A_RUNNING)),
+        (CRASHED, LogPosition("a", 0, complete=False), NextRun(A)),
+        (CRASHED, LogPosition("a", 0, complete=True), NoRun.WAIT),
+        (BACK_OFF, None, NextRun(A_BEFORE)),
+        (BACK_OFF, LogPosition("a", 0, complete=False), NextRun(A_BEFORE)),
+        (BACK_OFF, LogPosition("a", 0, complete=True), NoRun.WAIT),
+        (SECOND, None, NextRun(B)),
+        (SECOND, LogPosition("a", 0, complete=False), NextRun(A_BEFORE)),
+        (SECOND, LogPosition("a", 0, complete=True), NextRun(B)),
+        (FOURTH, LogPosition("b", 1, complete=True), NextRun(C_BEFORE)),
+        (FOURTH, LogPosition("b", 1, complete=False), NextRun(C_BEFORE, missed=True)),
+        (FOURTH, LogPosition("a", 0, complete=True), NextRun(C_BEFORE, missed=True)),
+        (ENDED, None, NextRun(A)),
+        (ENDED, LogPosition("a", 0, complete=True), NoRun.END),
     ],
 )
-def test_what_to_read_next(there: dict[str, Any], position: Position | None, then: Next | Then):
+def test_what_to_read_next(there: dict[str, Any], position: LogPosition | None, then: NextRun | NoRun):
     assert next_run(there, "pytorch", position) == then
 
 
@@ -83,7 +87,7 @@ def test_what_to_read_next(there: dict[str, Any], position: Position | None, the
     ],
 )
 def test_what_is_shown_once(there: dict[str, Any], newest: str | None, before: str | None):
-    shown = [run_to_show(there, "pytorch", previous=previous) for previous in (False, True)]
+    shown = [select_run(there, "pytorch", previous=previous) for previous in (False, True)]
     assert [run and run.id for run in shown] == [newest, before]
 
 

@@ -12,10 +12,10 @@ import pytest
 
 from kfjob.backends import log_file
 from kfjob.backends.base import LogRange
-from kfjob.backends.local import pump
+from kfjob.backends.local import log_writer
 from kfjob.backends.local.child import Child, Exits
+from kfjob.backends.local.log_writer import LogWriter
 from kfjob.backends.local.processes import Guard
-from kfjob.backends.local.pump import Pump
 from kfjob.events import JobPhase
 from tests.local.conftest import Here
 
@@ -25,9 +25,9 @@ def raw(path: Path) -> list[bytes]:
     return [line.partition(b" ")[2] for line in path.read_bytes().split(b"\n")[:-1]]
 
 
-def pumped(path: Path, *blocks: bytes) -> list[bytes]:
+def write_blocks(path: Path, *blocks: bytes) -> list[bytes]:
     reading, writing = os.pipe()
-    moved = Pump(reading, path)
+    moved = LogWriter(reading, path)
     for block in blocks:
         os.write(writing, block)
         assert moved.step()
@@ -51,15 +51,15 @@ def pumped(path: Path, *blocks: bytes) -> list[bytes]:
     ],
 )
 def test_lines_are_kept_byte_for_byte(tmp_path: Path, monkeypatch, blocks: list[bytes], lines: list[bytes]):
-    monkeypatch.setattr(pump, "DRAWN", float("inf"))
-    assert pumped(tmp_path / "p.log", *blocks) == lines
+    monkeypatch.setattr(log_writer, "DRAWN", float("inf"))
+    assert write_blocks(tmp_path / "p.log", *blocks) == lines
 
 
 def test_a_line_that_never_ends_is_cut(tmp_path: Path):
     block = bytes(range(11, 111)) * 327  # 32700 bytes, no line end among them
-    lines = pumped(tmp_path / "p.log", *[block] * 5, b"\n")
+    lines = write_blocks(tmp_path / "p.log", *[block] * 5, b"\n")
     assert b"".join(lines) == block * 5
-    assert max(map(len, lines)) <= pump.LONGEST_LINE + len(block)
+    assert max(map(len, lines)) <= log_writer.LONGEST_LINE + len(block)
     assert len(lines) > 1
 
 
@@ -72,14 +72,14 @@ def test_a_line_that_never_ends_is_cut(tmp_path: Path):
     ],
 )
 def test_a_bar_that_is_drawn_over_and_over_is_seen(tmp_path: Path, monkeypatch, blocks: list[bytes], lines: list[bytes]):
-    monkeypatch.setattr(pump, "DRAWN", 0.0)
-    assert pumped(tmp_path / "p.log", *blocks) == lines
+    monkeypatch.setattr(log_writer, "DRAWN", 0.0)
+    assert write_blocks(tmp_path / "p.log", *blocks) == lines
 
 
 def test_a_disk_that_is_full_costs_lines_and_says_so(tmp_path: Path):
     path = tmp_path / "p.log"
     reading, writing = os.pipe()
-    moved = Pump(reading, path)
+    moved = LogWriter(reading, path)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         os.write(writing, b"kept\n")

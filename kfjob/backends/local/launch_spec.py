@@ -12,10 +12,10 @@ from msgspec import Struct, json
 
 from kfjob.backends import folder
 
-ORDER = "order.json"
+FILE = "spec.json"
 
 
-class AgentOrder(Struct, frozen=True, kw_only=True):
+class AgentSpec(Struct, frozen=True, kw_only=True):
     """One agent: the pod that it stands for, and the process."""
 
     pod: str
@@ -23,7 +23,7 @@ class AgentOrder(Struct, frozen=True, kw_only=True):
     env: Mapping[str, str]  # added to the supervisor's own
 
 
-class EtcdOrder(Struct, frozen=True, kw_only=True):
+class EtcdSpec(Struct, frozen=True, kw_only=True):
     """The job's own etcd."""
 
     pod: str
@@ -31,22 +31,22 @@ class EtcdOrder(Struct, frozen=True, kw_only=True):
     port: int  # for clients, on loopback
 
 
-class LaunchOrder(Struct, frozen=True, kw_only=True):
+class LaunchSpec(Struct, frozen=True, kw_only=True):
     """All that runs for one launch, and what happens when it ends."""
 
     uid: str  # of the job
-    agents: tuple[AgentOrder, ...]
-    etcd: EtcdOrder | None
+    agents: tuple[AgentSpec, ...]
+    etcd: EtcdSpec | None
     restart_policy: str  # Never | OnFailure | Always | ExitCode
     backoff_seconds: float  # before the second restart; doubles from there
     grace_seconds: float  # between SIGTERM and SIGKILL
 
 
-def write(launch: Path, order: LaunchOrder) -> None:
-    """Put the order into the launch folder."""
-    (launch / folder.RUN / ORDER).write_bytes(json.format(json.encode(order), indent=1))
+def write(launch: Path, spec: LaunchSpec) -> None:
+    """Put the spec into the launch folder."""
+    (launch / folder.RUN / FILE).write_bytes(json.format(json.encode(spec), indent=1))
 
 
-def read(launch: Path) -> LaunchOrder:
-    """The order in the launch folder."""
-    return json.decode((launch / folder.RUN / ORDER).read_bytes(), type=LaunchOrder)
+def read(launch: Path) -> LaunchSpec:
+    """The spec in the launch folder."""
+    return json.decode((launch / folder.RUN / FILE).read_bytes(), type=LaunchSpec)

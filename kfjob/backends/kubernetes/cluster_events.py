@@ -26,7 +26,7 @@ _BESIDE = frozenset({"PodGroup", "HorizontalPodAutoscaler", "PodDisruptionBudget
 """Kinds that the operator makes one of for each job, under the job's name."""
 
 
-class Owner(Struct, frozen=True, kw_only=True):
+class EventSelector(Struct, frozen=True, kw_only=True):
     """What tells a job's events from those of others."""
 
     name: str
@@ -35,7 +35,7 @@ class Owner(Struct, frozen=True, kw_only=True):
     claims: frozenset[str]
 
     @classmethod
-    def of(cls, job: Object) -> Owner:
+    def of(cls, job: Object) -> EventSelector:
         """The job as the API has it."""
         metadata = job["metadata"]
         created = parse_time(metadata.get("creationTimestamp")) or 0
@@ -56,9 +56,9 @@ class Owner(Struct, frozen=True, kw_only=True):
         return bool(ours) or (kind in _BESIDE and name == self.name)
 
 
-def read(client: Client, job: Object) -> list[KubernetesEvent | WorkloadStatus]:
+def read_events(client: Client, job: Object) -> list[KubernetesEvent | WorkloadStatus]:
     """Everything that was written down of the job, oldest first; what we may not read is left out."""
-    owner = Owner.of(job)
+    owner = EventSelector.of(job)
     found: list[KubernetesEvent | WorkloadStatus] = []
     with suppress(Forbidden, Refused, NotFound):
         found += [kubernetes_event(one) for one in _listed(client, job["metadata"]["namespace"]) if owner.has(one)]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kfjob.backends.kubernetes.client import Client
+from kfjob.backends.kubernetes.cluster_events import EventSelector, kubernetes_event, read_events, workload_status
 from kfjob.backends.kubernetes.fake import FakeStream, FakeTransport
-from kfjob.backends.kubernetes.recorded import Owner, kubernetes_event, read, workload_status
 from kfjob.backends.kubernetes.requests import Request
 from kfjob.events import KubernetesEvent, WorkloadStatus
 
@@ -46,7 +46,7 @@ def event(kind: str, name: str, *, uid: str = "", at: str | None = LATER, **more
     ({"metadata": {}}, False),
 ])  # fmt: skip
 def test_whose_event_it_is(one: dict[str, Any], *, ours: bool):
-    assert Owner.of(JOB).has(one) is ours
+    assert EventSelector.of(JOB).has(one) is ours
 
 
 def test_an_event_with_time_stamps():
@@ -127,7 +127,7 @@ def test_all_pages_are_read_and_told_in_the_order_of_time():
         events2=body({"items": [event("Pod", "train-worker-1", at=CREATED), event("Pod", "other")], "metadata": {}}),
         workloads=body({"items": [{"metadata": {"name": "w", "creationTimestamp": "2026-11-21T12:00:02Z"}}]}),
     )
-    assert [one.name for one in read(client, QUEUED)] == ["train-worker-1", "w", "train-worker-0"]
+    assert [one.name for one in read_events(client, QUEUED)] == ["train-worker-1", "w", "train-worker-0"]
     assert transport.requests[-1].path == "/apis/kueue.x-k8s.io/v1beta1/namespaces/team/workloads"
     assert transport.requests[-1].query == (("labelSelector", "kueue.x-k8s.io/job-uid=u-1"),)
 
@@ -139,7 +139,7 @@ def test_what_may_not_be_read_is_left_out_and_an_expired_list_ends():
         events2=body({}, 410),
         workloads=body(no, 403),
     )
-    assert [one.name for one in read(client, QUEUED)] == ["train-worker-0"]
+    assert [one.name for one in read_events(client, QUEUED)] == ["train-worker-0"]
     client, transport = answering(events=body(no, 403), workloads=body({}, 404))
-    assert read(client, QUEUED) == []
+    assert read_events(client, QUEUED) == []
     assert len(transport.requests) == 2

@@ -14,7 +14,7 @@ from kfjob.backends.kubernetes.objects import Object, container_status
 from kfjob.events import PodPhase
 
 
-class Run(Struct, frozen=True):
+class ContainerRun(Struct, frozen=True):
     """One run of a container, whose log can be read."""
 
     id: str  # the container's
@@ -23,14 +23,14 @@ class Run(Struct, frozen=True):
     previous: bool  # where the kubelet finds it
 
 
-class Then(Enum):
+class NoRun(Enum):
     """What to do where there is nothing to read."""
 
     WAIT = "the pod has not begun, or its container will be started again"
     END = "nothing will come any more"
 
 
-class Position(Struct, frozen=True):
+class LogPosition(Struct, frozen=True):
     """The run that was read last, and whether it was read to its end."""
 
     id: str
@@ -38,14 +38,14 @@ class Position(Struct, frozen=True):
     complete: bool
 
 
-class Next(Struct, frozen=True):
+class NextRun(Struct, frozen=True):
     """The run to read, and whether runs before it were missed."""
 
-    run: Run
+    run: ContainerRun
     missed: bool = False
 
 
-def runs(pod: Object, container: str) -> list[Run]:
+def runs(pod: Object, container: str) -> list[ContainerRun]:
     """Those whose logs the kubelet has, the older one first."""
     status = container_status(pod, container)
     state = status.get("state") or {}
@@ -53,15 +53,15 @@ def runs(pod: Object, container: str) -> list[Run]:
     found = []
     if last := (status.get("lastState") or {}).get("terminated"):
         before = 0 if "waiting" in state else 1  # the count goes up when the container is started again
-        found.append(Run(id=last.get("containerID") or "", number=number - before, ended=True, previous=True))
+        found.append(ContainerRun(id=last.get("containerID") or "", number=number - before, ended=True, previous=True))
     for kind in ("running", "terminated"):
         if kind in state:
             run_id = (state[kind] or {}).get("containerID") or status.get("containerID") or ""
-            found.append(Run(id=run_id, number=number, ended=kind == "terminated", previous=False))
+            found.append(ContainerRun(id=run_id, number=number, ended=kind == "terminated", previous=False))
     return found
 
 
-def run_to_show(pod: Object, container: str, *, previous: bool) -> Run | None:
+def select_run(pod: Object, container: str, *, previous: bool) -> ContainerRun | None:
     """The run that is meant when its log is asked for once: the newest, or the one before the last restart.
 
     Once a restarted container has ended too, the kubelet removes the log of the run before it, and until it calls that
@@ -70,23 +70,23 @@ def run_to_show(pod: Object, container: str, *, previous: bool) -> Run | None:
     known = runs(pod, container)
     if not previous:
         return known[-1] if known else None
-    if known and known[-1].ended and known[-1].number > 0 and _wait_or_end(pod) is Then.WAIT:
+    if known and known[-1].ended and known[-1].number > 0 and _wait_or_end(pod) is NoRun.WAIT:
         return known[-1]
     return next((run for run in known if run.previous), None)
 
 
-def next_run(pod: Object, container: str, position: Position | None) -> Next | Then:
+def next_run(pod: Object, container: str, position: LogPosition | None) -> NextRun | NoRun:
     """What to read after `position`; with None, begin with the newest run."""
     known = runs(pod, container)
     if position is None:
-        return Next(known[-1]) if known else _wait_or_end(pod)
+        return NextRun(known[-1]) if known else _wait_or_end(pod)
     if any(run.id == position.id for run in known):
         rest = [run for run in known if run.number > position.number or (run.id == position.id and not position.complete)]
-        return Next(rest[0]) if rest else _wait_or_end(pod)
+        return NextRun(rest[0]) if rest else _wait_or_end(pod)
     if not known:
         return _wait_or_end(pod)
-    return Next(known[0], missed=not position.complete or known[0].number > position.number + 1)
+    return NextRun(known[0], missed=not position.complete or known[0].number > position.number + 1)
 
 
-def _wait_or_end(pod: Object) -> Then:
-    return Then.END if (pod.get("status") or {}).get("phase") in {PodPhase.SUCCEEDED, PodPhase.FAILED} else Then.WAIT
+def _wait_or_end(pod: Object) -> NoRun:
+    return NoRun.END if (pod.get("status") or {}).get("phase") in {PodPhase.SUCCEEDED, PodPhase.FAILED} else NoRun.WAIT

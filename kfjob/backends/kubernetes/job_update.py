@@ -1,0 +1,89 @@
+"""Which changes a live job accepts without a relaunch. Pure.
+
+The operator gives a changed pod template, environment or restart policy to new pods only (v1.9.3), so one job would run two
+versions of itself. In place, kfjob changes the number of workers of an elastic job, within its limits, the run policy, and
+labels and annotations of the job itself: its queue, for example.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from kfjob.backends.base import FieldChange
+from kfjob.backends.kubernetes.objects import launch_of
+from kfjob.backends.kubernetes.ownership import owned_keys
+from kfjob.common_types import JsonObject
+from kfjob.compile.manifest_diff import MISSING, differences, format_path
+from kfjob.compile.pytorchjob import pytorchjob
+from kfjob.errors import Refused
+from kfjob.plan import JobPlan
+from kfjob.spec import api_objects, names
+
+IN_PLACE = ("metadata", "spec.pytorchReplicaSpecs.Worker.replicas", "spec.runPolicy")
+"""Paths that change in place. Limits of an elastic job do not: running agents keep those they started with (PET_NNODES)."""
+_SHOWN_PATHS = 10
+_CHANGES_WITH_EACH_SUBMIT = frozenset(
+    {api_objects.LABEL_LAUNCH, api_objects.LABEL_SPEC_HASH, api_objects.ANNOTATION_SPEC, api_objects.ANNOTATION_SPEC_VERSION}
+)
+
+
+def manifest_to_apply(plan: JobPlan, live: JsonObject) -> JsonObject:
+    """Return the manifest that makes the live job what the plan describes.
+
+    Raises:
+        Refused: the change needs a relaunch, or kfjob did not submit the job.
+    """
+    manifest = manifest_for_live_job(plan, live)
+    paths = [change.path for change in job_changes(live, manifest) if not change.in_place]
+    if paths:
+        more = f"\nand {len(paths) - _SHOWN_PATHS} more" if len(paths) > _SHOWN_PATHS else ""
+        hint = f"`kfjob relaunch {plan.name}` stops the job and starts it with the new spec"
+        title = f"job `{plan.name}` cannot be changed so while it exists: it needs a relaunch"
+        raise Refused(title, cause="\n".join(paths[:_SHOWN_PATHS]) + more, hint=hint)
+    # with the uid in it, an apply cannot create a new job if this one is deleted in the meantime
+    return {**manifest, "metadata": {**manifest["metadata"], "uid": live["metadata"]["uid"]}}
+
+
+def manifest_for_live_job(plan: JobPlan, live: JsonObject) -> JsonObject:
+    """Return the manifest of the plan with the live job's launch id and rendezvous id, which its pods know.
+
+    Raises:
+        Refused: kfjob did not submit the live job.
+    """
+    if not (launch := launch_of(live)):
+        raise Refused(f"job `{plan.name}` was not submitted by kfjob", hint="change it with the tool that made it")
+    elastic = live["spec"].get("elasticPolicy") or {}
+    rendezvous = replace(plan.rendezvous, id=elastic.get("rdzvId", plan.rendezvous.id))
+    return pytorchjob(replace(plan, launch=launch, rendezvous=rendezvous))
+
+
+def job_changes(live: JsonObject, manifest: JsonObject) -> list[FieldChange]:
+    """Return the changes from a live job to a manifest: of the spec, and of the labels and annotations that kfjob sets."""
+    return [*_metadata_changes(live, manifest), *_spec_changes(live, manifest)]
+
+
+def etcd_change(plan: JobPlan, pod: JsonObject | None) -> FieldChange | None:
+    """Return the change of the job's own etcd, which lives as long as the launch; None if its image stays. `pod` is its pod."""
+    if not plan.own_etcd_image:
+        return None
+    image = pod["spec"]["containers"][0]["image"] if pod else None
+    if image == plan.own_etcd_image:
+        return None
+    return FieldChange(path=f"{names.etcd_name(plan.name)}.image", live=image, desired=plan.own_etcd_image, in_place=False)
+
+
+def _metadata_changes(live: JsonObject, manifest: JsonObject) -> Iterator[FieldChange]:
+    for part in ("labels", "annotations"):
+        old, new = live["metadata"].get(part) or {}, manifest["metadata"].get(part) or {}
+        for key in sorted((owned_keys(live, part) | set(new)) - _CHANGES_WITH_EACH_SUBMIT):
+            if old.get(key) != new.get(key):
+                yield FieldChange(path=f"metadata.{part}.{key}", live=old.get(key), desired=new.get(key), in_place=True)
+
+
+def _spec_changes(live: JsonObject, manifest: JsonObject) -> Iterator[FieldChange]:
+    for difference in differences({"spec": live["spec"]}, {"spec": manifest["spec"]}):
+        old, new = (None if value is MISSING else value for value in (difference.old, difference.new))
+        if old != new:
+            path = format_path(difference.path)
+            yield FieldChange(path=path, live=old, desired=new, in_place=path.startswith(IN_PLACE))

@@ -1,0 +1,79 @@
+"""Bring PyTorchJobs into one form, so that two of them can be compared by meaning. Pure."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+from kfjob.common_types import JsonObject
+from kfjob.convert.pod import is_shared_memory
+from kfjob.spec import api_objects
+from kfjob.spec.api_objects import find_training_container
+from kfjob.spec.names import SHARED_MEMORY_VOLUME
+
+
+def normalize_job(job: JsonObject) -> JsonObject:
+    """Return a PyTorchJob without the fields that the cluster and a launch add, and with one form for equal values."""
+    job = deepcopy({key: job[key] for key in ("metadata", "spec")})
+    job["metadata"] = _normalize_metadata(job["metadata"], ("name", "namespace"))
+    policy = job["spec"].get("elasticPolicy") or {}
+    policy.pop("rdzvId", None)
+    if "rdzvConf" in policy:
+        policy["rdzvConf"] = sorted(policy["rdzvConf"], key=lambda pair: str(pair.get("key")))
+    for replica in job["spec"]["pytorchReplicaSpecs"].values():
+        template = (replica or {}).get("template") or {}
+        template["metadata"] = _normalize_metadata(template.get("metadata") or {}, ())
+        _normalize_pod(template.get("spec") or {})
+    normalized: JsonObject = without_nulls(job)
+    return normalized
+
+
+def _normalize_metadata(metadata: JsonObject, keys: tuple[str, ...]) -> JsonObject:
+    normalized = {key: metadata[key] for key in keys if key in metadata}
+    for part in ("labels", "annotations"):
+        values = metadata.get(part) or {}
+        normalized[part] = {key: value for key, value in values.items() if key not in _ADDED_KEYS}
+    return normalized
+
+
+_ADDED_KEYS = frozenset(
+    {
+        api_objects.LABEL_MANAGED_BY,
+        api_objects.LABEL_LAUNCH,
+        api_objects.LABEL_SPEC_HASH,
+        api_objects.ANNOTATION_SPEC,
+        api_objects.ANNOTATION_SPEC_VERSION,
+        "kubectl.kubernetes.io/last-applied-configuration",
+    }
+)
+
+
+def _normalize_pod(spec: JsonObject) -> None:
+    container: Any = find_training_container(spec)
+    if container.get("command") and container.get("args"):
+        container["command"] = [*container["command"], *container.pop("args")]
+    for toleration in spec.get("tolerations") or ():
+        toleration.setdefault("operator", "Equal")
+    resources = container.get("resources") or {}
+    for part, amounts in resources.items():
+        if part in ("limits", "requests"):
+            resources[part] = {key: str(amount) for key, amount in (amounts or {}).items()}
+    for variable in container.get("env") or ():
+        if "valueFrom" not in variable:
+            variable["value"] = str(variable.get("value", ""))
+    _rename_shared_memory(spec, container)
+
+
+def _rename_shared_memory(spec: JsonObject, container: JsonObject) -> None:
+    volumes = {volume["name"]: volume for volume in spec.get("volumes") or ()}
+    for mount in container.get("volumeMounts") or ():
+        volume = volumes.get(mount["name"], {})
+        if is_shared_memory(volume, mount):
+            volume["name"] = mount["name"] = SHARED_MEMORY_VOLUME
+
+
+def without_nulls(value: Any) -> Any:
+    """Return the value without keys that are null, at every depth."""
+    if isinstance(value, dict):
+        return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value
