@@ -18,7 +18,7 @@
 # CUDA's compiler and NCCL's headers (a `-devel` image) and make, into /opt/nccl-tests/build. NCCL_HOME says where NCCL is, MPI_HOME
 # where MPI (without one: for the GPUs of one node), NVCC_GENCODE for which GPUs; NCCL_TESTS_URL names a mirror of the sources.
 #
-# `kfjob doctor --in-image` (or `python3 -m kfjob.image.inside`), run in the image, says what it has of all that.
+# `kfjob doctor --in-image` (or `python3 -m kfjob.image.components`), run in the image, says what it has of all that.
 #
 # A private package index stands in a secret, not in the image or its history:
 #   docker build --secret id=pip,src=$HOME/.config/pip/pip.conf [--secret id=ca,src=my-ca-bundle.pem] .

@@ -30,7 +30,7 @@ from kfjob.observe.training import Training
 from kfjob.observe.view import JobView, fold, reduce
 
 if TYPE_CHECKING:  # specs and plans are pydantic's, which takes longer to import than a question takes to be answered
-    from kfjob.api.images.code_layer import Code
+    from kfjob.api.images.code_layer import CodeLayer
     from kfjob.observe.diagnose.diagnosis import Diagnosis
     from kfjob.plan import JobPlan
     from kfjob.spec.job import JobSpec
@@ -206,10 +206,10 @@ class Run:
 
     def relaunch(self, *, timeout: float = stopping.STOP_TIMEOUT, code: str | Path | None = None) -> Run:
         """Stop the job and submit what is recorded of it again, with the folder `code` put onto its image if one is named."""
-        from kfjob.api.images.code_layer import Code
+        from kfjob.api.images.code_layer import CodeLayer
         from kfjob.api.lifecycle import relaunch as relaunching
 
-        put = Code(folder=Path(code)) if code else None
+        put = CodeLayer(folder=Path(code)) if code else None
         ref, config = relaunching.relaunch(self.target, self.name, timeout=timeout, code=put)
         return Run(self.target, ref, config)
 
@@ -237,30 +237,32 @@ def submit(
         SpecError: every problem of the spec.
         AlreadyExists: a job of this name is there; nothing was changed.
     """
-    from kfjob.api.images.code_layer import Code
+    from kfjob.api.images.code_layer import CodeLayer
     from kfjob.spec.job import JobSpec
     from kfjob.spec.source import LoadedSpec, Positions
 
     where = settings or settings_here(backend=backend, context=context, namespace=namespace)
     loaded = LoadedSpec(spec, Positions()) if isinstance(spec, JobSpec) else _read(Path(spec))
-    put = Code(folder=Path(code)) if code else None
+    put = CodeLayer(folder=Path(code)) if code else None
     return submit_loaded(loaded, settings=replace(where, strict=where.strict or strict), code=put, notify=notify)
 
 
-def submit_loaded(loaded: LoadedSpec, *, settings: Settings, code: Code | None = None, notify: Notify = ignore_notice) -> Run:
+def submit_loaded(
+    loaded: LoadedSpec, *, settings: Settings, code: CodeLayer | None = None, notify: Notify = ignore_notice
+) -> Run:
     """`submit` for a spec that was read from a text, so that problems can be put to their place in it."""
     target, plan = _plan(loaded, settings, notify)
     if code:
-        from kfjob.api.images.code_layer import with_code
+        from kfjob.api.images.code_layer import add_code_layer
         from kfjob.spec.source import LoadedSpec
 
-        spec = with_code(loaded.spec, plan, code, target, notify=notify)
+        spec = add_code_layer(loaded.spec, plan, code, target, notify=notify)
         target, plan = _plan(LoadedSpec(spec, loaded.positions), settings, ignore_notice)
     from kfjob.api.images import own_pull_secret
     from kfjob.api.images.check import check_image
 
     check_image(target, plan, notify=notify)
-    own_pull_secret.keep(target, plan)
+    own_pull_secret.apply_pull_secret(target, plan)
     return Run(target, target.backend.submit(plan), observe_config.of_plan(plan))
 
 

@@ -12,7 +12,7 @@ from kfjob.cli.options import notify
 from kfjob.errors import UsageError
 
 if TYPE_CHECKING:
-    from kfjob.api.images.code_layer import Code
+    from kfjob.api.images.code_layer import CodeLayer
     from kfjob.api.settings import Settings
     from kfjob.compile.images import ImageChange
 
@@ -47,14 +47,14 @@ def build(command: Command) -> Command:
     return wrapped
 
 
-def built(image: str | None, build: Build, settings: Settings, *, dry_run: bool, code: Code | None = None) -> str:
+def built(image: str | None, build: Build, settings: Settings, *, dry_run: bool, code: CodeLayer | None = None) -> str:
     """The image that is built, pushed and pinned. It goes to the repository that `image` names, if it does.
 
     A dry run does nothing of that: the image then has a digest only if the registry has it already.
     """
-    from kfjob.api.images.push_image import foreseen
+    from kfjob.api.images.push_image import preview_push
     from kfjob.cli.push_image import build_and_push, image_spec
-    from kfjob.image.references import parse
+    from kfjob.image.references import parse_reference
 
     said = {
         "folder": build.folder,
@@ -62,11 +62,11 @@ def built(image: str | None, build: Build, settings: Settings, *, dry_run: bool,
         "base_image": build.base_image,
         "builder": build.builder,
         "profile": settings.aws_profile,
-        "to": parse(image).name if image else None,
+        "to": parse_reference(image).name if image else None,
     }
     if not dry_run:
         return str(build_and_push(image_spec(said)).ref)
-    ref = foreseen(image_spec(said), notify)
+    ref = preview_push(image_spec(said), notify)
     notify(f"image: {'the registry has' if ref.digest else 'would build and push'} `{ref}`")
     if code and not ref.digest:
         title = "what `--code` makes of an image that is not built yet cannot be known"
@@ -74,7 +74,7 @@ def built(image: str | None, build: Build, settings: Settings, *, dry_run: bool,
     return str(ref)
 
 
-def image_change(build: Build | None, code: Code | None, settings: Settings, *, dry_run: bool) -> ImageChange | None:
+def image_change(build: Build | None, code: CodeLayer | None, settings: Settings, *, dry_run: bool) -> ImageChange | None:
     """What is to be made of a template's image; None: nothing."""
     if not build and not code:
         return None
@@ -83,9 +83,9 @@ def image_change(build: Build | None, code: Code | None, settings: Settings, *, 
         made = built(image, build, settings, dry_run=dry_run, code=code) if build else image
         if not code:
             return made
-        from kfjob.api.images.code_layer import coded
+        from kfjob.api.images.code_layer import push_code_layer
         from kfjob.api.target import find_target
 
-        return coded(made, code, find_target(settings, notify=notify), notify=notify, dry_run=dry_run)
+        return push_code_layer(made, code, find_target(settings, notify=notify), notify=notify, dry_run=dry_run)
 
     return change

@@ -46,15 +46,15 @@ def doctor(*, checks: tuple[str, ...], in_image: bool, require: tuple[str, ...],
 
 
 def _in_image(checks: tuple[str, ...], require: tuple[str, ...], output: str) -> int:
-    from kfjob.image import inside
+    from kfjob.image import components
 
     if checks:
         raise UsageError("`--in-image` has no checks to choose from", hint=f"`--require {checks[0]}` says what must be there")
-    parts = inside.look()
-    if unknown := inside.unknown(parts, require):
+    parts = components.list_components()
+    if unknown := components.check_names(parts, require):
         raise UsageError(unknown)
-    click.echo(inside.text(parts, output))
-    if lacking := inside.lacking(parts, require):
+    click.echo(components.format_components(parts, output))
+    if lacking := components.find_faults(parts, require):
         click.echo(lacking, err=True)
     return int(bool(lacking))
 

@@ -9,7 +9,7 @@ import click
 from kfjob.cli.options import Settings, code, notify, where
 
 if TYPE_CHECKING:
-    from kfjob.api.images.code_layer import Code
+    from kfjob.api.images.code_layer import CodeLayer
 
 
 @click.command()
@@ -33,7 +33,7 @@ def stop(*, job: str, timeout: float, no_archive: bool, settings: Settings) -> N
 @click.option("--timeout", default=300.0, show_default=True, metavar="SECONDS", help="How long its pods may take to go.")
 @where
 @code
-def relaunch(*, job: str, follow: bool, timeout: float, code: Code | None, settings: Settings) -> int:
+def relaunch(*, job: str, follow: bool, timeout: float, code: CodeLayer | None, settings: Settings) -> int:
     """Stop a job and submit what is recorded of it again, with a new launch id and the same checkpoint folder."""
     from kfjob.api.lifecycle.relaunch import relaunch as again
     from kfjob.api.run import Run

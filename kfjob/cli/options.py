@@ -15,7 +15,7 @@ from kfjob.api.settings import Settings, settings_here
 from kfjob.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
-    from kfjob.api.images.code_layer import Code
+    from kfjob.api.images.code_layer import CodeLayer
     from kfjob.spec.source import LoadedSpec
 
 Command = Callable[..., Any]
@@ -78,13 +78,13 @@ def code(command: Command) -> Command:
     return wrapped
 
 
-def _code(folder: str | None, to: str | None, workdir: str | None) -> Code | None:
+def _code(folder: str | None, to: str | None, workdir: str | None) -> CodeLayer | None:
     if not folder:
         return None
-    from kfjob.api.images.code_layer import Code
+    from kfjob.api.images.code_layer import CodeLayer
     from kfjob.cli.upload_progress import shown
 
-    return Code(folder=Path(folder), to=to, workdir=workdir, shown=shown)
+    return CodeLayer(folder=Path(folder), target=to, workdir=workdir, show_progress=shown)
 
 
 def output(*formats: str) -> Callable[[Command], Command]:

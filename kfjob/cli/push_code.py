@@ -14,7 +14,7 @@ from kfjob.errors import UsageError
 from kfjob.observe.words import counted
 
 if TYPE_CHECKING:
-    from kfjob.api.images.push_code import CodePushed
+    from kfjob.api.images.push_code import CodePushResult
 
 Command = Callable[..., Any]
 
@@ -32,7 +32,7 @@ def code_options(command: Command) -> Command:
     return command
 
 
-def push_code(*, code: str | None, onto: str | None, workdir: str | None, said: dict[str, Any]) -> CodePushed:
+def push_code(*, code: str | None, onto: str | None, workdir: str | None, said: dict[str, Any]) -> CodePushResult:
     """Put the folder onto the image, with a bar on stderr; `said` holds the other options of push-image.
 
     Raises:
@@ -50,7 +50,7 @@ def push_code(*, code: str | None, onto: str | None, workdir: str | None, said: 
         pushed = push(
             Path(code),
             onto,
-            to=_target(onto, said),
+            target=_target(onto, said),
             workdir=workdir,
             profile=said.get("profile"),
             notify=notify,
@@ -66,6 +66,6 @@ def _target(onto: str, said: dict[str, Any]) -> str | None:
     to, tag = said.get("to"), said.get("tag")
     if not tag or tag == "auto":
         return str(to) if to else None
-    from kfjob.image.references import parse
+    from kfjob.image.references import parse_reference
 
-    return str(parse(to or onto).tagged(tag))
+    return str(parse_reference(to or onto).with_tag(tag))

@@ -13,8 +13,8 @@ from kfjob.cli.options import notify, output, print_json, read_text
 from kfjob.cli.push_code import code_options, push_code
 
 if TYPE_CHECKING:
-    from kfjob.api.images.push_code import CodePushed
-    from kfjob.api.images.push_image import Listener, Outcome
+    from kfjob.api.images.push_code import CodePushResult
+    from kfjob.api.images.push_image import Listener, PushResult
     from kfjob.spec.image import ImageSpec
 
 Command = Callable[..., Any]
@@ -75,7 +75,7 @@ def push_image(
     if pin:
         read_text(pin, "spec")  # before anything is built
     said["profile"] = said["profile"] or settings_here().aws_profile
-    outcome: Outcome | CodePushed
+    outcome: PushResult | CodePushResult
     if code or onto or workdir:
         outcome = push_code(code=code, onto=onto, workdir=workdir, said=said)
     else:
@@ -88,7 +88,7 @@ def push_image(
         click.echo(str(outcome.ref))
 
 
-def build_and_push(spec: ImageSpec, *, quiet: bool = False) -> Outcome:
+def build_and_push(spec: ImageSpec, *, quiet: bool = False) -> PushResult:
     """Build and push, with everything that a terminal wants to see of it on stderr."""
     from kfjob.api.images.push_image import build_and_push as run
     from kfjob.cli.upload_progress import shown
@@ -96,7 +96,7 @@ def build_and_push(spec: ImageSpec, *, quiet: bool = False) -> Outcome:
     with shown() as progress:
         outcome = run(spec, _listener(progress, quiet=quiet))
     if outcome.builder:
-        sizes = f"{_size(outcome.sent)} sent, {_size(outcome.there)} were there"
+        sizes = f"{_size(outcome.sent_bytes)} sent, {_size(outcome.reused_bytes)} were there"
         click.echo(f"pushed `{outcome.ref.repository}:{outcome.ref.tag}` in {outcome.seconds:.0f} s: {sizes}", err=True)
     return outcome
 

@@ -13,7 +13,7 @@ from kfjob.cli.options import Settings, Source, code, notify, output, print_json
 from kfjob.cli.options import spec as spec_option
 
 if TYPE_CHECKING:
-    from kfjob.api.images.code_layer import Code
+    from kfjob.api.images.code_layer import CodeLayer
     from kfjob.api.run import Run
     from kfjob.api.specs.dry_run import DryRun
     from kfjob.compile.images import ImageChange
@@ -37,7 +37,7 @@ def submit(
     follow: bool,
     dry_run: str | None,
     output: str,
-    code: Code | None,
+    code: CodeLayer | None,
     build: Build | None,
     settings: Settings,
 ) -> int:
@@ -64,7 +64,7 @@ def submit(
     return following.follow(run, "json" if output == "json" else "auto")
 
 
-def _submitted(source: Source, settings: Settings, code: Code | None, build: Build | None) -> Run:
+def _submitted(source: Source, settings: Settings, code: CodeLayer | None, build: Build | None) -> Run:
     if source.template:
         from kfjob.api.specs.template import submit_objects
 
@@ -75,7 +75,7 @@ def _submitted(source: Source, settings: Settings, code: Code | None, build: Bui
     return submit_loaded(_loaded(source, build, code, settings), settings=settings, code=code, notify=notify)
 
 
-def _dry_run(source: Source, how: Any, settings: Settings, code: Code | None, build: Build | None) -> DryRun:
+def _dry_run(source: Source, how: Any, settings: Settings, code: CodeLayer | None, build: Build | None) -> DryRun:
     from kfjob.api.specs import dry_run
 
     if source.template:
@@ -85,7 +85,9 @@ def _dry_run(source: Source, how: Any, settings: Settings, code: Code | None, bu
     return dry_run.of_loaded(loaded, how, settings=settings, notify=notify, code=code)
 
 
-def _loaded(source: Source, build: Build | None, code: Code | None, settings: Settings, *, dry_run: bool = False) -> LoadedSpec:
+def _loaded(
+    source: Source, build: Build | None, code: CodeLayer | None, settings: Settings, *, dry_run: bool = False
+) -> LoadedSpec:
     """The spec, with the image of `--build` if that was said."""
     loaded = read_spec(source)
     if not build:

@@ -17,7 +17,7 @@ from typing import Any
 
 from kfjob.errors import Forbidden, KfjobError, Refused, UsageError
 from kfjob.image import ecr_errors
-from kfjob.image.references import EcrRegistry, ImageRef, ecr_host
+from kfjob.image.references import EcrHost, ImageRef, format_ecr_host
 from kfjob.image.registry.secrets import Login, Secret
 from kfjob.spec.image import RepositoryOptions
 
@@ -44,30 +44,30 @@ class Account:
     profile: str | None = None
     fips: bool = False
 
-    def client(self, service: str, region: str | None = None) -> Any:
+    def make_client(self, service: str, region: str | None = None) -> Any:
         """A client of one service."""
         from botocore.config import Config
 
         retries = {"mode": "standard", "total_max_attempts": ATTEMPTS}
         config = Config(retries=retries, use_fips_endpoint=self.fips, connect_timeout=CONNECT_SECONDS)
-        with self.translated(f"{service}:*"):
+        with self.translate_errors(f"{service}:*"):
             return self.session.client(service, region_name=region or self.region, config=config)
 
-    def id(self) -> str:
+    def get_id(self) -> str:
         """The twelve digits of the account that the credentials belong to.
 
         Raises:
             Forbidden: there are no credentials, or they are not (any more) valid.
         """
-        with self.translated("sts:GetCallerIdentity"):
-            return str(self.client("sts").get_caller_identity()["Account"])
+        with self.translate_errors("sts:GetCallerIdentity"):
+            return str(self.make_client("sts").get_caller_identity()["Account"])
 
-    def translated(self, action: str, what: str = "") -> contextlib.AbstractContextManager[None]:
+    def translate_errors(self, action: str, what: str = "") -> contextlib.AbstractContextManager[None]:
         """Errors of botocore become ours within; `action` is what is asked for, `what` it is about."""
-        return ecr_errors.translated(action, what, profile=self.profile, region=self.region)
+        return ecr_errors.translate_errors(action, what, profile=self.profile, region=self.region)
 
 
-def account(*, profile: str | None = None, region: str | None = None, fips: bool | None = None) -> Account:
+def open_account(*, profile: str | None = None, region: str | None = None, fips: bool | None = None) -> Account:
     """The way into AWS that the flags, the environment, the profile and the machine lead to; nothing is asked yet.
 
     Raises:
@@ -77,7 +77,7 @@ def account(*, profile: str | None = None, region: str | None = None, fips: bool
     import boto3
 
     profile = profile or os.environ.get("AWS_PROFILE") or os.environ.get("AWS_DEFAULT_PROFILE") or None
-    with ecr_errors.translated("", "", profile=profile, region=region or ""):
+    with ecr_errors.translate_errors("", "", profile=profile, region=region or ""):
         found = region or os.environ.get("AWS_REGION") or None
         session = boto3.Session(profile_name=profile, region_name=found)
         found = session.region_name or _region_of_this_machine(session)
@@ -85,7 +85,7 @@ def account(*, profile: str | None = None, region: str | None = None, fips: bool
             hint = "`--region eu-west-1`, `AWS_REGION`, or `aws configure set region …`"
             raise UsageError("no AWS region is said anywhere", hint=hint)
         if session.get_credentials() is None:
-            raise ecr_errors.no_credentials(profile)
+            raise ecr_errors.make_credentials_error(profile)
     return Account(session=session, region=found, profile=profile, fips=_wants_fips(session) if fips is None else fips)
 
 
@@ -101,7 +101,7 @@ def _wants_fips(session: Any) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Registry:
+class PrivateRegistry:
     """One private registry of ECR, asked through one account's rights."""
 
     account: Account
@@ -110,11 +110,11 @@ class Registry:
 
     @property
     def _client(self) -> Any:
-        return self.account.client("ecr")
+        return self.account.make_client("ecr")
 
     def repository_exists(self, name: str) -> bool:
         """Whether there is a repository of exactly this name."""
-        with self._translated("DescribeRepositories", name), ecr_errors.absent("RepositoryNotFoundException") as gone:
+        with self._translate_errors("DescribeRepositories", name), ecr_errors.absent("RepositoryNotFoundException") as gone:
             self._client.describe_repositories(registryId=self.id, repositoryNames=[name])
         return not gone
 
@@ -136,17 +136,17 @@ class Registry:
             key = {} if options.kms_key == "aws/ecr" else {"kmsKey": options.kms_key}
             wanted["encryptionConfiguration"] = {"encryptionType": "KMS", **key}
         client = self._client
-        with self._translated("CreateRepository", name), ecr_errors.absent("RepositoryAlreadyExistsException") as taken:
+        with self._translate_errors("CreateRepository", name), ecr_errors.absent("RepositoryAlreadyExistsException") as taken:
             client.create_repository(registryId=self.id, **wanted)
         if not taken and options.keep_images:
-            self._keep(client, name, options.keep_images)
+            self._add_lifecycle_rule(client, name, options.keep_images)
         return not taken
 
-    def _keep(self, client: Any, name: str, count: int) -> None:
+    def _add_lifecycle_rule(self, client: Any, name: str, count: int) -> None:
         selection = {"tagStatus": "any", "countType": "imageCountMoreThan", "countNumber": count}
         rule = {"rulePriority": 1, "description": "kfjob", "selection": selection, "action": {"type": "expire"}}
         try:
-            with self._translated("PutLifecyclePolicy", name):
+            with self._translate_errors("PutLifecyclePolicy", name):
                 policy = json.dumps({"rules": [rule]})
                 client.put_lifecycle_policy(registryId=self.id, repositoryName=name, lifecyclePolicyText=policy)
         except KfjobError as err:
@@ -157,34 +157,34 @@ class Registry:
                 raise err from left
             raise
 
-    def digest(self, repository: str, tag: str) -> str | None:
+    def find_digest(self, repository: str, tag: str) -> str | None:
         """The digest of the image that has this tag (or digest), if there is one."""
         by = "imageDigest" if tag.startswith("sha256:") else "imageTag"
         nothing = ("ImageNotFoundException", "RepositoryNotFoundException")
         found: dict[str, Any] = {}
-        with self._translated("DescribeImages", repository), ecr_errors.absent(*nothing):
+        with self._translate_errors("DescribeImages", repository), ecr_errors.absent(*nothing):
             found = self._client.describe_images(registryId=self.id, repositoryName=repository, imageIds=[{by: tag}])
         return str(found["imageDetails"][0]["imageDigest"]) if found else None
 
     def has_immutable_tags(self, repository: str) -> bool:
         """Whether a tag that is taken stays what it is."""
-        with self._translated("DescribeRepositories", repository):
+        with self._translate_errors("DescribeRepositories", repository):
             found = self._client.describe_repositories(registryId=self.id, repositoryNames=[repository])
         return str(found["repositories"][0].get("imageTagMutability", "")).startswith("IMMUTABLE")
 
-    def token(self) -> Token:
+    def get_token(self) -> Token:
         """A fresh one; it is good for every private registry that these credentials may use, for twelve hours."""
-        with self._translated("GetAuthorizationToken", self.host):
+        with self._translate_errors("GetAuthorizationToken", self.host):
             data = self._client.get_authorization_token()["authorizationData"][0]
         return _token(data)
 
-    def login(self) -> Login:
+    def get_login(self) -> Login:
         """The same, as a registry is told it. Asked anew when a push outlives it."""
-        return self.token().login
+        return self.get_token().login
 
     @contextlib.contextmanager
-    def _translated(self, action: str, what: str) -> Iterator[None]:
-        with self.account.translated(f"ecr:{action}", f"{self.host}/{what}" if what != self.host else what):
+    def _translate_errors(self, action: str, what: str) -> Iterator[None]:
+        with self.account.translate_errors(f"ecr:{action}", f"{self.host}/{what}" if what != self.host else what):
             yield
 
 
@@ -197,7 +197,7 @@ class PublicRegistry:
 
     @property
     def _client(self) -> Any:
-        return self.account.client("ecr-public", PUBLIC_REGION)
+        return self.account.make_client("ecr-public", PUBLIC_REGION)
 
     def ensure_repository(self, name: str, options: RepositoryOptions) -> bool:
         """Make the repository if there is none; whether it was made. `name` begins with the account's alias."""
@@ -207,11 +207,11 @@ class PublicRegistry:
             )
         alias, _, rest = name.partition("/")
         client = self._client
-        with self._translated("DescribeRepositories", name), ecr_errors.absent("RepositoryNotFoundException") as gone:
+        with self._translate_errors("DescribeRepositories", name), ecr_errors.absent("RepositoryNotFoundException") as gone:
             client.describe_repositories(repositoryNames=[rest])
         if not gone:
             return False
-        with self._translated("CreateRepository", name), ecr_errors.absent("RepositoryAlreadyExistsException") as taken:
+        with self._translate_errors("CreateRepository", name), ecr_errors.absent("RepositoryAlreadyExistsException") as taken:
             made = client.create_repository(repositoryName=rest)["repository"]["repositoryUri"]
             if made != f"{self.host}/{name}":
                 client.delete_repository(repositoryName=rest)
@@ -219,12 +219,12 @@ class PublicRegistry:
                 raise Refused(f"alias `{alias}` of the public ECR is another account's", cause=cause)
         return not taken
 
-    def digest(self, repository: str, tag: str) -> str | None:
+    def find_digest(self, repository: str, tag: str) -> str | None:
         """The digest of the image that has this tag, if there is one."""
         by = "imageDigest" if tag.startswith("sha256:") else "imageTag"
         nothing = ("ImageNotFoundException", "RepositoryNotFoundException")
         found: dict[str, Any] = {}
-        with self._translated("DescribeImages", repository), ecr_errors.absent(*nothing):
+        with self._translate_errors("DescribeImages", repository), ecr_errors.absent(*nothing):
             name = repository.partition("/")[2]
             found = self._client.describe_images(repositoryName=name, imageIds=[{by: tag}])
         return str(found["imageDetails"][0]["imageDigest"]) if found else None
@@ -233,41 +233,41 @@ class PublicRegistry:
         """Never: the public registry has no such thing."""
         return False
 
-    def token(self) -> Token:
+    def get_token(self) -> Token:
         """A fresh one, for the public registry alone."""
-        with self._translated("GetAuthorizationToken", self.host):
+        with self._translate_errors("GetAuthorizationToken", self.host):
             return _token(self._client.get_authorization_token()["authorizationData"])
 
-    def login(self) -> Login:
+    def get_login(self) -> Login:
         """The same, as a registry is told it."""
-        return self.token().login
+        return self.get_token().login
 
     @contextlib.contextmanager
-    def _translated(self, action: str, what: str) -> Iterator[None]:
-        with self.account.translated(f"ecr-public:{action}", f"{self.host}/{what}" if what != self.host else what):
+    def _translate_errors(self, action: str, what: str) -> Iterator[None]:
+        with self.account.translate_errors(f"ecr-public:{action}", f"{self.host}/{what}" if what != self.host else what):
             yield
 
 
-def registry_of(ref: ImageRef, *, profile: str | None = None) -> Registry | PublicRegistry:
+def open_registry(ref: ImageRef, *, profile: str | None = None) -> PrivateRegistry | PublicRegistry:
     """The registry that an image's name says, which may be another account's and in another region than ours.
 
     Raises:
         UsageError: the name is not one of ECR's.
     """
-    said: EcrRegistry | None = ref.ecr
+    said: EcrHost | None = ref.ecr
     if said is None:
         raise UsageError(f"`{ref.registry}` is not a registry of ECR")
     if said.public:
-        return PublicRegistry(account=account(profile=profile, region=PUBLIC_REGION))
-    where = account(profile=profile, region=said.region, fips=said.fips or None)
-    return Registry(account=where, id=said.account, host=ref.registry)
+        return PublicRegistry(account=open_account(profile=profile, region=PUBLIC_REGION))
+    where = open_account(profile=profile, region=said.region, fips=said.fips or None)
+    return PrivateRegistry(account=where, id=said.account, host=ref.registry)
 
 
-def own_registry(*, profile: str | None = None, region: str | None = None) -> Registry:
+def open_own_registry(*, profile: str | None = None, region: str | None = None) -> PrivateRegistry:
     """The private registry of the account that the credentials belong to."""
-    where = account(profile=profile, region=region)
-    number = where.id()
-    return Registry(account=where, id=number, host=ecr_host(number, where.region, fips=where.fips))
+    where = open_account(profile=profile, region=region)
+    number = where.get_id()
+    return PrivateRegistry(account=where, id=number, host=format_ecr_host(number, where.region, fips=where.fips))
 
 
 def _token(data: dict[str, Any]) -> Token:

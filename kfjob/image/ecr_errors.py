@@ -28,7 +28,7 @@ _WHO = re.compile(r"User: (\S+) is")
 
 
 @contextlib.contextmanager
-def translated(action: str, what: str, *, profile: str | None, region: str) -> Iterator[None]:
+def translate_errors(action: str, what: str, *, profile: str | None, region: str) -> Iterator[None]:
     """Errors of botocore become ours within. `action` (`ecr:CreateRepository`) is what was asked for, `what` it is about."""
     try:
         import botocore.exceptions as b
@@ -56,14 +56,14 @@ def absent(*codes: str) -> Iterator[list[str]]:
         found.append(str(err))
 
 
-def no_credentials(profile: str | None) -> KfjobError:
+def make_credentials_error(profile: str | None) -> KfjobError:
     """Nobody is logged in."""
     looked = f"profile `{profile}`" if profile else "the environment, the AWS configuration, and the role of this machine"
     hint = "`aws configure` or `aws sso login`; `aws sts get-caller-identity` shows who you are"
     return Forbidden("no AWS credentials were found", cause=f"looked in {looked}", hint=hint)
 
 
-def push_refused(text: str, where: str) -> KfjobError | None:
+def parse_push_error(text: str, where: str) -> KfjobError | None:
     """What ECR's registry meant by a refusal of a push or pull, if its text is one of ECR's own; None: another registry's."""
     if not _ACTION.search(text):
         return None
@@ -79,7 +79,7 @@ def _before_asking(err: Exception, b: Any, *, profile: str | None, region: str) 
                 f"there is no AWS profile `{profile}`", hint="`aws configure list-profiles` shows those there are"
             )
         case b.NoCredentialsError():
-            return no_credentials(profile)
+            return make_credentials_error(profile)
         case b.PartialCredentialsError() | b.CredentialRetrievalError():
             return Forbidden("the AWS credentials are incomplete or cannot be had", cause=cause, hint="`aws configure`")
         case b.SSOError() | b.TokenRetrievalError() | b.SSOTokenLoadError() | b.UnauthorizedSSOTokenError():

@@ -13,10 +13,10 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from kfjob.errors import NotFound, Refused, UsageError
-from kfjob.image.ignore import Ignore, parse_ignore
+from kfjob.image.ignore import IgnorePatterns, parse_ignore
 
 IGNORE_FILE = ".dockerignore"
-LEFT_OUT = ".git\n.hg\n.svn\n.venv\n**/__pycache__\n**/*.pyc\n**/.ipynb_checkpoints\n**/.*_cache\n**/.DS_Store\n"
+DEFAULT_IGNORE = ".git\n.hg\n.svn\n.venv\n**/__pycache__\n**/*.pyc\n**/.ipynb_checkpoints\n**/.*_cache\n**/.DS_Store\n"
 """What is ignored in a folder that has no `.dockerignore`."""
 _PIECE = 1024 * 1024
 _SECRET_NAMES = re.compile(
@@ -36,15 +36,15 @@ class Entry:
     kind: Literal["file", "folder", "link"]
     source: Path
     executable: bool = False
-    target: str = ""  # of a link
-    state: tuple[int, ...] = ()  # of a file: what changes when somebody writes to it
+    link_target: str = ""  # of a link
+    file_state: tuple[int, ...] = ()  # of a file: what changes when somebody writes to it
 
     @property
     def size(self) -> int:
         """Bytes of a file."""
-        return self.state[0] if self.state else 0
+        return self.file_state[0] if self.file_state else 0
 
-    def pieces(self) -> Iterator[bytes]:
+    def read_pieces(self) -> Iterator[bytes]:
         """What is in a file.
 
         Raises:
@@ -61,7 +61,7 @@ class Entry:
                 after = _state(os.fstat(stream.fileno()))
         except OSError as err:
             raise Refused(f"`{self.source}` cannot be read", cause=err.strerror) from err
-        if left or after != self.state:
+        if left or after != self.file_state:
             hint = "something writes to it: wait until it is done, or name it in `.dockerignore`"
             raise Refused(f"`{self.source}` was changed while it was read", hint=hint)
 
@@ -73,7 +73,7 @@ class Entry:
             return False
         if _SECRET_NAMES.fullmatch(name) or _SECRET_PATHS.fullmatch(self.path):
             return not name.endswith(".pub")
-        return self.size < _PIECE and bool(_PRIVATE_KEY.match(next(self.pieces(), b"")))
+        return self.size < _PIECE and bool(_PRIVATE_KEY.match(next(self.read_pieces(), b"")))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,32 +84,32 @@ class Folder:
     entries: tuple[Entry, ...]
 
     @property
-    def secrets(self) -> tuple[str, ...]:
+    def secret_paths(self) -> tuple[str, ...]:
         """Paths of the files that should perhaps not go into an image."""
         return tuple(entry.path for entry in self.entries if entry.looks_secret)
 
-    def digest(self) -> str:
+    def compute_digest(self) -> str:
         """Of all names and contents: the same folder gives the same, wherever it is and whenever it was written."""
         whole = hashlib.sha256()
         for entry in self.entries:
             content = hashlib.sha256()
-            for piece in entry.pieces() if entry.kind == "file" else ():
+            for piece in entry.read_pieces() if entry.kind == "file" else ():
                 content.update(piece)
-            said = (entry.kind, entry.path, "x" if entry.executable else "", entry.target, content.hexdigest())
+            said = (entry.kind, entry.path, "x" if entry.executable else "", entry.link_target, content.hexdigest())
             whole.update("\0".join(said).encode("utf-8", "surrogateescape") + b"\n")
         return f"sha256:{whole.hexdigest()}"
 
 
-def secrets_warning(folder: Folder) -> str | None:
+def format_secrets_warning(folder: Folder) -> str | None:
     """What to say about such files, if there are any."""
-    found = folder.secrets
+    found = folder.secret_paths
     if not found:
         return None
     shown = ", ".join(f"`{path}`" for path in found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")  # noqa: PLR2004
     return f"warning: {shown} may hold secrets, and whoever pulls the image can read them\nhint: name them in `{IGNORE_FILE}`"
 
 
-def read_folder(root: Path, *, ignore: Ignore | None = None) -> Folder:
+def read_folder(root: Path, *, ignore: IgnorePatterns | None = None) -> Folder:
     """Everything in a folder that goes into an image; `ignore`: instead of what its own `.dockerignore` says.
 
     Raises:
@@ -125,15 +125,17 @@ def read_folder(root: Path, *, ignore: Ignore | None = None) -> Folder:
     return Folder(root=root, entries=tuple(found))
 
 
-def _own_ignore(root: Path) -> Ignore:
+def _own_ignore(root: Path) -> IgnorePatterns:
     file = root / IGNORE_FILE
     try:
-        return parse_ignore(file.read_text(encoding="utf-8"), file=str(file)) if file.is_file() else parse_ignore(LEFT_OUT)
+        return (
+            parse_ignore(file.read_text(encoding="utf-8"), file=str(file)) if file.is_file() else parse_ignore(DEFAULT_IGNORE)
+        )
     except (OSError, UnicodeDecodeError) as err:
         raise UsageError(f"`{file}` cannot be read", cause=str(err)) from err
 
 
-def _within(root: Path, folder: Path, ignore: Ignore) -> Iterator[Entry]:
+def _within(root: Path, folder: Path, ignore: IgnorePatterns) -> Iterator[Entry]:
     """Entries beneath a folder. One that is left out is still there for the sake of what came back within it."""
     try:
         children = list(os.scandir(folder))
@@ -141,9 +143,9 @@ def _within(root: Path, folder: Path, ignore: Ignore) -> Iterator[Entry]:
         raise UsageError(f"`{folder}` cannot be read", cause=err.strerror) from err
     for child in children:
         path, source = Path(child.path).relative_to(root).as_posix(), Path(child.path)
-        omitted = ignore.omits(path)
+        omitted = ignore.excludes(path)
         if child.is_dir(follow_symlinks=False):
-            inner = list(_within(root, source, ignore)) if not omitted or ignore.may_return(path) else []
+            inner = list(_within(root, source, ignore)) if not omitted or ignore.may_include_again(path) else []
             if inner or not omitted:
                 yield Entry(path=path, kind="folder", source=source)
             yield from inner
@@ -153,13 +155,13 @@ def _within(root: Path, folder: Path, ignore: Ignore) -> Iterator[Entry]:
 
 def _entry(root: Path, path: str, source: Path, child: os.DirEntry[str]) -> Entry:
     if child.is_symlink():
-        return Entry(path=path, kind="link", source=source, target=_checked_target(root, path, source))
+        return Entry(path=path, kind="link", source=source, link_target=_checked_target(root, path, source))
     status = child.stat(follow_symlinks=False)
     if not stat.S_ISREG(status.st_mode):
         hint = f"name it in `{IGNORE_FILE}`"
         raise UsageError(f"`{source}` is neither a file, a folder nor a link", hint=hint)
     executable = bool(status.st_mode & stat.S_IXUSR)
-    return Entry(path=path, kind="file", source=source, executable=executable, state=_state(status))
+    return Entry(path=path, kind="file", source=source, executable=executable, file_state=_state(status))
 
 
 def _checked_target(root: Path, path: str, source: Path) -> str:

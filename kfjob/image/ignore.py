@@ -23,7 +23,7 @@ class Pattern:
 
     regex: re.Pattern[str] = field(repr=False)
     text: str  # cleaned
-    taken_back: bool  # it began with `!`
+    is_negated: bool  # it began with `!`
 
     def matches(self, path: str) -> bool:
         """Whether this very path is meant; what lies beneath one that is, `Ignore` knows."""
@@ -31,34 +31,34 @@ class Pattern:
 
 
 @dataclass(frozen=True)
-class Ignore:
+class IgnorePatterns:
     """All lines of a file, in their order."""
 
     patterns: tuple[Pattern, ...] = ()
 
-    def omits(self, path: str) -> bool:
+    def excludes(self, path: str) -> bool:
         """Whether the file or folder at `path` (relative, with `/`) is left out."""
         parts = path.split("/")
         ways = ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
         omitted = False
         for pattern in self.patterns:
-            if omitted == pattern.taken_back and any(pattern.matches(way) for way in ways):
-                omitted = not pattern.taken_back
+            if omitted == pattern.is_negated and any(pattern.matches(way) for way in ways):
+                omitted = not pattern.is_negated
         return omitted
 
-    def may_return(self, folder: str) -> bool:
+    def may_include_again(self, folder: str) -> bool:
         """Whether something within a folder that is left out may come back, so that it has to be looked through."""
-        back = (pattern.text for pattern in self.patterns if pattern.taken_back)
+        back = (pattern.text for pattern in self.patterns if pattern.is_negated)
         return any(set(text) & _SPECIAL or text.startswith(f"{folder}/") for text in back)
 
 
-def parse_ignore(text: str, *, file: str = ".dockerignore") -> Ignore:
+def parse_ignore(text: str, *, file: str = ".dockerignore") -> IgnorePatterns:
     """What a `.dockerignore` says.
 
     Raises:
         UsageError: a line is not a pattern, with its number.
     """
-    return Ignore(tuple(_patterns(text.removeprefix("\ufeff"), file)))
+    return IgnorePatterns(tuple(_patterns(text.removeprefix("\ufeff"), file)))
 
 
 def _patterns(text: str, file: str) -> Iterator[Pattern]:

@@ -32,7 +32,7 @@ class Layer:
 
 
 @contextmanager
-def packed(folder: Folder, into: str) -> Iterator[Layer]:
+def pack_layer(folder: Folder, target: str) -> Iterator[Layer]:
     """Pack a folder so that it lies at the path `into` of the image.
 
     The layer has no entries for `into` itself and the folders above it, so that their owner and rights stay what they are in
@@ -45,7 +45,7 @@ def packed(folder: Folder, into: str) -> Iterator[Layer]:
     with ExitStack() as stack:
         try:
             file = Path(stack.enter_context(TemporaryDirectory(prefix="kfjob-layer-"))) / "layer.tar.gz"
-            layer = _packed(folder, into.strip("/"), file)
+            layer = _packed(folder, target.strip("/"), file)
         except OSError as err:  # of reading, `Folder` speaks itself
             raise BackendError("the layer cannot be written", cause=str(err), hint="TMPDIR names another folder") from err
         yield layer
@@ -75,7 +75,7 @@ def _header(entry: Entry, into: str) -> tarfile.TarInfo:
     if entry.kind == "folder":
         header.type = tarfile.DIRTYPE
     elif entry.kind == "link":
-        header.type, header.linkname, header.mode = tarfile.SYMTYPE, entry.target, 0o777
+        header.type, header.linkname, header.mode = tarfile.SYMTYPE, entry.link_target, 0o777
     else:
         header.size = entry.size
     return header
@@ -86,7 +86,7 @@ class _Content(io.RawIOBase):
 
     def __init__(self, entry: Entry) -> None:
         super().__init__()
-        self._pieces, self._held, self._left = entry.pieces(), b"", entry.size
+        self._pieces, self._held, self._left = entry.read_pieces(), b"", entry.size
 
     def read(self, size: int = -1) -> bytes:
         while len(self._held) < size and (piece := next(self._pieces, b"")):

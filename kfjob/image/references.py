@@ -36,7 +36,7 @@ _ECR_PUBLIC = ("public.ecr.aws", "ecr-public.aws.com")
 
 
 @dataclass(frozen=True, kw_only=True)
-class EcrRegistry:
+class EcrHost:
     """A registry of ECR, as its host name says. The public one has no account, and its API is in us-east-1."""
 
     account: str
@@ -71,14 +71,14 @@ class ImageRef:
         return f"{self.registry}/{self.repository}"
 
     @property
-    def wanted(self) -> str:
+    def tag_or_digest(self) -> str:
         """What a registry is asked for: the digest, else the tag, else `latest`."""
         return self.digest or self.tag or DEFAULT_TAG
 
     @property
     def is_latest(self) -> bool:
         """Whether it is another image tomorrow."""
-        return self.wanted == DEFAULT_TAG
+        return self.tag_or_digest == DEFAULT_TAG
 
     @property
     def host(self) -> str:
@@ -86,20 +86,20 @@ class ImageRef:
         return "registry-1.docker.io" if self.registry == DOCKER_HUB else self.registry
 
     @property
-    def ecr(self) -> EcrRegistry | None:
+    def ecr(self) -> EcrHost | None:
         """What the host name says, where it is one of ECR's."""
-        return ecr_registry(self.registry)
+        return parse_ecr_host(self.registry)
 
-    def pinned(self, digest: str) -> ImageRef:
+    def with_digest(self, digest: str) -> ImageRef:
         """The image of this digest. A tag stays for people to read; runtimes then go by the digest."""
         return replace(self, digest=digest)
 
-    def tagged(self, tag: str) -> ImageRef:
+    def with_tag(self, tag: str) -> ImageRef:
         """Another image of the same repository."""
         return replace(self, tag=tag, digest="")
 
 
-def parse(text: str) -> ImageRef:
+def parse_reference(text: str) -> ImageRef:
     """The parts of a reference. Neither tag nor digest is made up.
 
     Raises:
@@ -117,16 +117,16 @@ def parse(text: str) -> ImageRef:
     return found
 
 
-def ecr_registry(host: str) -> EcrRegistry | None:
+def parse_ecr_host(host: str) -> EcrHost | None:
     """What the host name of a registry says, if it is one of ECR's."""
     if host in _ECR_PUBLIC:
-        return EcrRegistry(account="", region="us-east-1", public=True)
+        return EcrHost(account="", region="us-east-1", public=True)
     if found := _ECR.fullmatch(host):
-        return EcrRegistry(account=found["account"], region=found["region"], fips=bool(found["fips"]))
+        return EcrHost(account=found["account"], region=found["region"], fips=bool(found["fips"]))
     return None
 
 
-def ecr_host(account: str, region: str, *, fips: bool = False) -> str:
+def format_ecr_host(account: str, region: str, *, fips: bool = False) -> str:
     """The host name of an account's private registry."""
     end = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
     return f"{account}.dkr.ecr{'-fips' if fips else ''}.{region}.{end}"

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from kfjob.errors import UsageError
 from kfjob.events import TRAINING_CONTAINER
-from kfjob.image.references import parse
+from kfjob.image.references import parse_reference
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
 from kfjob.spec.api_objects import find_training_container
@@ -25,7 +25,7 @@ def latest_image(job: Job) -> Iterator[Violation]:
     """
     for path, image in _images(job):
         with suppress(UsageError):
-            if (ref := parse(image)).is_latest:
+            if (ref := parse_reference(image)).is_latest:
                 shown = "is `latest`" if ref.tag else "has no tag, which means `latest`"
                 hint = "name a version or a digest; `kfjob push-image` prints one"
                 yield Violation(path=path, message=f"image `{image}` {shown}", hint=hint)
@@ -39,7 +39,7 @@ def image_name(job: Job) -> Iterator[Violation]:
     """
     for path, image in _images(job):
         try:
-            parse(image)
+            parse_reference(image)
         except UsageError as err:
             yield Violation(path=path, message=err.title, detail=err.cause, hint=err.hint)
 

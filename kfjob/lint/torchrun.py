@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping
 
 from kfjob.errors import UsageError
-from kfjob.image.references import parse
+from kfjob.image.references import parse_reference
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
 
@@ -144,7 +144,7 @@ def etcd_version(job: Job) -> Iterator[Violation]:
 
 def _minor(image: str) -> tuple[int, int] | None:
     try:
-        parts = parse(image).tag.removeprefix("v").split(".")
+        parts = parse_reference(image).tag.removeprefix("v").split(".")
     except UsageError:  # `image-name` says so
         return None
     return (int(parts[0]), int(parts[1])) if len(parts) > 1 and parts[0].isdecimal() and parts[1].isdecimal() else None

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kfjob.errors import Problem, SpecError, UsageError
-from kfjob.image.references import parse
+from kfjob.image.references import parse_reference
 from kfjob.plan import environment, launchers, rendezvous
 from kfjob.plan.values import GRACE_SECONDS, Context, Decisions, JobPlan
 from kfjob.spec import instances, names
@@ -154,7 +154,7 @@ def _pull_secret(spec: JobSpec, context: Context, decisions: Decisions) -> str:
     if not spec.make_pull_secret or not spec.image or context.backend != "kubernetes":
         return ""
     try:
-        name = names.pull_secret_name(parse(spec.image).registry)
+        name = names.pull_secret_name(parse_reference(spec.image).registry)
     except UsageError as err:
         raise SpecError([Problem(title=err.title, path="image", detail=err.cause, hint=err.hint)]) from None
     return decisions.take("image_pull_secrets", None, name, "kept by kfjob, renewed at every submit and relaunch")

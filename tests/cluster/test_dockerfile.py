@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from kfjob import ImageSpec
-from kfjob.api.images.push_image import Outcome, build_and_push
+from kfjob.api.images.push_image import PushResult, build_and_push
 from kfjob.errors import Refused
 from tests.cluster.facts import ROOT, needs_own_cluster
 from tests.cluster.test_image import CLUSTER_REGISTRY, base_image, pip_secrets
@@ -55,7 +55,7 @@ class Workshop:
     def src(self) -> Path:
         return self.folder / "src"
 
-    def built(self, base: str, **more: Any) -> Outcome:
+    def built(self, base: str, **more: Any) -> PushResult:
         secrets = dict(one.removeprefix("id=").split(",src=") for one in pip_secrets() if one != "--secret")
         said = {"context": str(self.src), "to": f"{self.registry.host}/made", "builder": str(self.builder.program)}
         return build_and_push(ImageSpec.model_validate(said | {"base_image": base, "secrets": secrets} | more))
@@ -65,16 +65,16 @@ class Workshop:
         assert done.returncode == code, done.stdout + done.stderr[-3000:]
         return done.stdout
 
-    def inside(self, outcome: Outcome, *argv: str, code: int = 0) -> str:
-        container = self.buildah("from", str(outcome.ref.tagged(outcome.ref.tag))).strip()
+    def inside(self, outcome: PushResult, *argv: str, code: int = 0) -> str:
+        container = self.buildah("from", str(outcome.ref.with_tag(outcome.ref.tag))).strip()
         return self.buildah("run", container, "--", *argv, code=code)
 
-    def config(self, outcome: Outcome) -> dict[str, Any]:
+    def config(self, outcome: PushResult) -> dict[str, Any]:
         manifest: Any = manifest_of(self.registry, outcome.ref.repository, outcome.ref.digest)
         found: dict[str, Any] = json.loads(self.registry.checked_blob(outcome.ref.repository, manifest["config"]["digest"]))
         return found
 
-    def layers(self, outcome: Outcome) -> list[str]:
+    def layers(self, outcome: PushResult) -> list[str]:
         manifest: Any = manifest_of(self.registry, outcome.ref.repository, outcome.ref.digest)
         return [layer["digest"] for layer in manifest["layers"]]
 

@@ -120,7 +120,7 @@ def version_of(space: Space) -> tuple[str, str]:
 
 def test_from_the_dockerfile_to_a_job(space: Space, person: Person):
     spec = person.folder / "job.yaml"
-    command = ["python3", "-m", "kfjob.image.inside", "--require", "kfjob"]
+    command = ["python3", "-m", "kfjob.image.components", "--require", "kfjob"]
     text = f"# mine\nname: pinned\nmake_pull_secret: true # twelve hours\ncommand: {json.dumps(command)}\n"
     spec.write_text(text)
     build = [str(ROOT), "--to", "team/fsdp", "--build-arg", "DEPENDENCIES=none", "--build-arg", "TORCH=none"]

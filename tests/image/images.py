@@ -11,7 +11,7 @@ from typing import Any
 
 from kfjob.image.registry import documents as docs
 from kfjob.image.registry.client import Registry
-from kfjob.image.registry.uploads import BytesBlob, upload
+from kfjob.image.registry.uploads import BytesBlob, upload_blob
 
 FORMS = ("oci", "docker", "oci-index", "docker-index")
 
@@ -24,12 +24,12 @@ def layer(files: Mapping[str, bytes]) -> tuple[bytes, str]:
             header = tarfile.TarInfo(name)
             header.size = len(content)
             tar.addfile(header, io.BytesIO(content))
-    return gzip.compress(out.getvalue(), mtime=0), docs.sha256(out.getvalue())
+    return gzip.compress(out.getvalue(), mtime=0), docs.compute_digest(out.getvalue())
 
 
 def push(registry: Registry, repository: str, content: bytes) -> dict[str, Any]:
-    blob = BytesBlob(digest=docs.sha256(content), content=content)
-    upload(registry, repository, blob)
+    blob = BytesBlob(digest=docs.compute_digest(content), content=content)
+    upload_blob(registry, repository, blob)
     return {"digest": blob.digest, "size": blob.size}
 
 
@@ -49,13 +49,13 @@ def push_one(registry: Registry, repository: str, architecture: str, *, docker: 
         "mediaType": kind,
         "config": {
             "mediaType": docs.DOCKER_CONFIG if docker else docs.OCI_CONFIG,
-            **push(registry, repository, docs.encode(value)),
+            **push(registry, repository, docs.encode_json(value)),
         },
-        "layers": [{"mediaType": docs.LAYER_OF[kind], **push(registry, repository, body)} for body, _ in packed],
+        "layers": [{"mediaType": docs.LAYER_TYPES[kind], **push(registry, repository, body)} for body, _ in packed],
     }
     if not docker:
         manifest["annotations"] = {"of": "the base"}
-    made = docs.document(kind, manifest)
+    made = docs.make_document(kind, manifest)
     registry.put_manifest(repository, made.digest, made)
     return made
 
@@ -68,14 +68,14 @@ def push_image(registry: Registry, repository: str, tag: str, form: str, **confi
     if form.endswith("index"):
         other = push_one(registry, repository, "arm64", docker=docker, **config)
         entries = [
-            made.descriptor(platform={"os": "linux", "architecture": "amd64"}),
-            other.descriptor(platform={"os": "linux", "architecture": "arm64", "variant": "v8"}),
+            made.make_descriptor(platform={"os": "linux", "architecture": "amd64"}),
+            other.make_descriptor(platform={"os": "linux", "architecture": "arm64", "variant": "v8"}),
         ]
         if not docker:
             unknown = {"os": "unknown", "architecture": "unknown"}
             attestation = push_one(registry, repository, "unknown", docker=False)
-            entries.append(attestation.descriptor(platform=unknown))
+            entries.append(attestation.make_descriptor(platform=unknown))
         kind = docs.DOCKER_INDEX if docker else docs.OCI_INDEX
-        made = docs.document(kind, {"schemaVersion": 2, "mediaType": kind, "manifests": entries})
+        made = docs.make_document(kind, {"schemaVersion": 2, "mediaType": kind, "manifests": entries})
     registry.put_manifest(repository, tag, made)
     return made

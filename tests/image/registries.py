@@ -23,14 +23,14 @@ import yaml
 from kfjob.image.registry.client import Registry
 from kfjob.image.registry.endpoints import Endpoint
 from kfjob.image.registry.secrets import Login, LoginSource, Secret, anonymous
-from kfjob.image.registry.transport import Patience
+from kfjob.image.registry.transport import RetryPolicy
 from tests.image.aws import HOST
 
 USER, PASSWORD = "AWS", "a-password-that-must-never-be-seen"
 _HASHED = "$2b$04$i2yioWjfCvz6d8LBptpWl.JFCV4r43VyNOAq7mEVYMNtEosYCl93C"  # of the password, by bcrypt
 NEXT_PASSWORD = "the-next-password"  # noqa: S105 - of a test's registry
 _NEXT_HASHED = "$2b$04$BO/bv80o24AwI74MYoY/YuELppP72Dk3iEdxe5sUqpq6ExG.2cLE2"
-HURRIED = Patience(tries=4, first_pause=0.01, connect=5, read=20)
+HURRIED = RetryPolicy(attempts=4, first_pause=0.01, connect_timeout=5, read_timeout=20)
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class RealRegistry:
         scheme = "https" if self.ca else "http"
         return Endpoint(url=f"{scheme}://127.0.0.1:{port or self.port}", authorities=(self.ca,) if self.ca else ())
 
-    def open(self, port: int | None = None, login: LoginSource | None = None, patience: Patience = HURRIED) -> Registry:
-        return Registry(self.endpoint(port), login=login or (known if self.ca else anonymous), patience=patience)
+    def open(self, port: int | None = None, login: LoginSource | None = None, retries: RetryPolicy = HURRIED) -> Registry:
+        return Registry(self.endpoint(port), login=login or (known if self.ca else anonymous), retries=retries)
 
     def get(self, path: str, accept: str = "*/*") -> bytes:
         """By other code than kfjob's."""
@@ -145,17 +145,17 @@ def _htpasswd(folder: Path) -> Path:
 
 
 def manifest_of(registry: RealRegistry, repository: str, wanted: str) -> dict[str, object]:
-    from kfjob.image.registry.documents import ACCEPTED
+    from kfjob.image.registry.documents import ACCEPTED_TYPES
 
-    found: dict[str, object] = json.loads(registry.get(f"{repository}/manifests/{wanted}", ACCEPTED))
+    found: dict[str, object] = json.loads(registry.get(f"{repository}/manifests/{wanted}", ACCEPTED_TYPES))
     return found
 
 
 def is_absent(registry: RealRegistry, path: str) -> bool:
-    from kfjob.image.registry.documents import ACCEPTED
+    from kfjob.image.registry.documents import ACCEPTED_TYPES
 
     try:
-        registry.get(path, ACCEPTED)  # of a type that one does not accept the registry says that it is not there
+        registry.get(path, ACCEPTED_TYPES)  # of a type that one does not accept the registry says that it is not there
     except urllib.error.HTTPError as err:
         return err.code == 404
     return False

@@ -19,7 +19,7 @@ import pytest
 
 from kfjob.errors import BackendError, Forbidden, Refused, Unreachable, UsageError
 from kfjob.image import ecr
-from kfjob.image.references import parse
+from kfjob.image.references import parse_reference
 from kfjob.image.registry.secrets import Login
 from kfjob.spec.image import RepositoryOptions
 from tests.image.aws import ACCOUNT, HOST, REGION, MotoAws, free_port
@@ -47,26 +47,30 @@ def become(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> None
 
 
 def test_the_registry_is_that_of_the_account_and_the_region(aws: MotoAws):
-    found = ecr.own_registry()
+    found = ecr.open_own_registry()
     assert (found.id, found.host) == (ACCOUNT, HOST)
-    assert ecr.own_registry(region="cn-north-1").host == f"{ACCOUNT}.dkr.ecr.cn-north-1.amazonaws.com.cn"
-    assert ecr.own_registry(region="us-gov-west-1").host == f"{ACCOUNT}.dkr.ecr.us-gov-west-1.amazonaws.com"
+    assert ecr.open_own_registry(region="cn-north-1").host == f"{ACCOUNT}.dkr.ecr.cn-north-1.amazonaws.com.cn"
+    assert ecr.open_own_registry(region="us-gov-west-1").host == f"{ACCOUNT}.dkr.ecr.us-gov-west-1.amazonaws.com"
 
 
 def test_fips_by_the_environment_and_by_the_host(aws: MotoAws, monkeypatch: pytest.MonkeyPatch):
-    assert ecr.registry_of(parse(f"{ACCOUNT}.dkr.ecr-fips.us-east-1.amazonaws.com/a")).account.fips
-    assert not ecr.registry_of(parse(f"{HOST}/a")).account.fips
+    assert ecr.open_registry(parse_reference(f"{ACCOUNT}.dkr.ecr-fips.us-east-1.amazonaws.com/a")).account.fips
+    assert not ecr.open_registry(parse_reference(f"{HOST}/a")).account.fips
     monkeypatch.setenv("AWS_USE_FIPS_ENDPOINT", "true")
     monkeypatch.delenv("AWS_ENDPOINT_URL")
-    where = ecr.account(region="us-gov-west-1")
-    assert where.client("ecr").meta.endpoint_url == "https://ecr-fips.us-gov-west-1.amazonaws.com"
-    assert ecr.account(region="us-gov-west-1", fips=False).client("ecr").meta.endpoint_url.startswith("https://api.ecr.us-gov")
-    assert ecr.account(region="cn-north-1", fips=False).client("ecr").meta.endpoint_url.endswith(".amazonaws.com.cn")
+    where = ecr.open_account(region="us-gov-west-1")
+    assert where.make_client("ecr").meta.endpoint_url == "https://ecr-fips.us-gov-west-1.amazonaws.com"
+    assert (
+        ecr.open_account(region="us-gov-west-1", fips=False)
+        .make_client("ecr")
+        .meta.endpoint_url.startswith("https://api.ecr.us-gov")
+    )
+    assert ecr.open_account(region="cn-north-1", fips=False).make_client("ecr").meta.endpoint_url.endswith(".amazonaws.com.cn")
 
 
 def test_a_repository_is_found_by_its_exact_name(aws: MotoAws):
     aws.client("ecr").create_repository(repositoryName="fsdp-old")
-    registry = ecr.own_registry()
+    registry = ecr.open_own_registry()
     assert registry.ensure_repository("fsdp", PLAIN) is True
     assert registry.ensure_repository("fsdp", PLAIN) is False
     names = {one["repositoryName"] for one in aws.client("ecr").describe_repositories()["repositories"]}
@@ -75,7 +79,7 @@ def test_a_repository_is_found_by_its_exact_name(aws: MotoAws):
 
 def test_the_options_of_a_new_repository(aws: MotoAws):
     options = RepositoryOptions(scan_on_push=True, immutable_tags=True, keep_images=7, kms_key="alias/mine")
-    registry = ecr.own_registry()
+    registry = ecr.open_own_registry()
     registry.ensure_repository("team/fsdp", options)
     client = aws.client("ecr")
     (made,) = client.describe_repositories(repositoryNames=["team/fsdp"])["repositories"]
@@ -88,30 +92,30 @@ def test_the_options_of_a_new_repository(aws: MotoAws):
 
 
 def test_an_image_is_found_by_tag_and_digest(aws: MotoAws):
-    registry = ecr.own_registry()
-    assert registry.digest("nothing", "one") is None  # no such repository
+    registry = ecr.open_own_registry()
+    assert registry.find_digest("nothing", "one") is None  # no such repository
     registry.ensure_repository("fsdp", PLAIN)
-    assert registry.digest("fsdp", "one") is None
+    assert registry.find_digest("fsdp", "one") is None
     kind = "application/vnd.oci.image.manifest.v1+json"
     manifest = json.dumps({"schemaVersion": 2, "mediaType": kind, "config": {"digest": "sha256:0", "size": 1}, "layers": []})
     put = aws.client("ecr").put_image(repositoryName="fsdp", imageManifest=manifest, imageTag="one")
     digest = put["image"]["imageId"]["imageDigest"]
-    assert registry.digest("fsdp", "one") == registry.digest("fsdp", digest) == digest
+    assert registry.find_digest("fsdp", "one") == registry.find_digest("fsdp", digest) == digest
 
 
 def test_a_token_says_how_long_it_lasts_and_never_itself(aws: MotoAws):
-    token = ecr.own_registry().token()
+    token = ecr.open_own_registry().get_token()
     assert token.login.user == "AWS"
     assert token.login.password.reveal() not in repr(token)
     assert token.expires == 1420070400  # 2015, says moto
 
 
 RIGHTS = {
-    "ecr:DescribeRepositories": lambda: ecr.own_registry().ensure_repository("fsdp", PLAIN),
-    "ecr:CreateRepository": lambda: ecr.own_registry().ensure_repository("fsdp", PLAIN),
-    "ecr:PutLifecyclePolicy": lambda: ecr.own_registry().ensure_repository("fsdp", RepositoryOptions(keep_images=3)),
-    "ecr:GetAuthorizationToken": lambda: ecr.own_registry().login(),
-    "ecr:DescribeImages": lambda: ecr.own_registry().digest("fsdp", "one"),
+    "ecr:DescribeRepositories": lambda: ecr.open_own_registry().ensure_repository("fsdp", PLAIN),
+    "ecr:CreateRepository": lambda: ecr.open_own_registry().ensure_repository("fsdp", PLAIN),
+    "ecr:PutLifecyclePolicy": lambda: ecr.open_own_registry().ensure_repository("fsdp", RepositoryOptions(keep_images=3)),
+    "ecr:GetAuthorizationToken": lambda: ecr.open_own_registry().get_login(),
+    "ecr:DescribeImages": lambda: ecr.open_own_registry().find_digest("fsdp", "one"),
 }
 
 
@@ -131,7 +135,7 @@ def test_credentials_that_aws_does_not_know(aws: MotoAws, monkeypatch: pytest.Mo
     aws.user()
     become(monkeypatch, aws.environment(key="AKIAIOSFODNN7EXAMPLE", proof="wrong"))
     with pytest.raises(Forbidden, match="AWS does not know these credentials"):
-        ecr.own_registry()
+        ecr.open_own_registry()
 
 
 def test_no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
@@ -140,12 +144,12 @@ def test_no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     with pytest.raises(Forbidden, match="no AWS credentials were found") as caught:
-        ecr.account(region=REGION)
+        ecr.open_account(region=REGION)
     assert "aws configure" in str(caught.value.hint)
     with pytest.raises(UsageError, match="no AWS region"):
-        ecr.account()
+        ecr.open_account()
     with pytest.raises(UsageError, match="there is no AWS profile `work`"):
-        ecr.account(profile="work", region=REGION)
+        ecr.open_account(profile="work", region=REGION)
 
 
 def test_a_profile_brings_account_and_region(aws: MotoAws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
@@ -155,11 +159,11 @@ def test_a_profile_brings_account_and_region(aws: MotoAws, monkeypatch: pytest.M
     (tmp_path / "credentials").write_text("[work]\naws_access_key_id = a\naws_secret_access_key = b\n")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
-    assert ecr.own_registry(profile="work").host == f"{ACCOUNT}.dkr.ecr.ap-south-1.amazonaws.com"
+    assert ecr.open_own_registry(profile="work").host == f"{ACCOUNT}.dkr.ecr.ap-south-1.amazonaws.com"
     monkeypatch.setenv("AWS_PROFILE", "work")
-    assert ecr.own_registry().host == f"{ACCOUNT}.dkr.ecr.ap-south-1.amazonaws.com"
+    assert ecr.open_own_registry().host == f"{ACCOUNT}.dkr.ecr.ap-south-1.amazonaws.com"
     monkeypatch.setenv("AWS_REGION", "eu-north-1")  # over the profile's, as in the AWS CLI
-    assert ecr.own_registry().host == f"{ACCOUNT}.dkr.ecr.eu-north-1.amazonaws.com"
+    assert ecr.open_own_registry().host == f"{ACCOUNT}.dkr.ecr.eu-north-1.amazonaws.com"
 
 
 def test_an_sso_login_that_has_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
@@ -170,7 +174,7 @@ def test_an_sso_login_that_has_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(Forbidden, match="the SSO login has ended") as caught:
-        ecr.own_registry(profile="work")
+        ecr.open_own_registry(profile="work")
     assert "aws sso login --profile work" in str(caught.value.hint)
 
 
@@ -215,7 +219,7 @@ def test_a_role_for_a_token_of_the_cluster(aws: MotoAws, monkeypatch: pytest.Mon
     (tmp_path / "token").write_text("a service account's token")
     monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
     monkeypatch.setenv("AWS_ROLE_ARN", f"arn:aws:iam::{ACCOUNT}:role/pusher")
-    assert ecr.own_registry().host == HOST
+    assert ecr.open_own_registry().host == HOST
 
 
 class InstanceMetadata(http.server.BaseHTTPRequestHandler):
@@ -250,16 +254,16 @@ def test_role_and_region_of_the_machine(aws: MotoAws, monkeypatch: pytest.Monkey
         monkeypatch.delenv(name)
     with answering(InstanceMetadata) as url:
         monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", url)
-        assert ecr.own_registry().host == f"{ACCOUNT}.dkr.ecr.us-west-2.amazonaws.com"
+        assert ecr.open_own_registry().host == f"{ACCOUNT}.dkr.ecr.us-west-2.amazonaws.com"
 
 
 def test_a_region_that_does_not_answer(aws: MotoAws, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ecr, "ATTEMPTS", 1)
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
     with pytest.raises(Unreachable, match="AWS does not answer in region `xx-nowhere-1`"):
-        ecr.own_registry(region="xx-nowhere-1")
+        ecr.open_own_registry(region="xx-nowhere-1")
     with pytest.raises(Unreachable, match="AWS does not answer in region `not a region`"):
-        ecr.own_registry(region="not a region")
+        ecr.open_own_registry(region="not a region")
 
 
 class AnsweringAws(http.server.BaseHTTPRequestHandler):
@@ -302,7 +306,7 @@ def scripted(aws: MotoAws, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scripted
 
 
 def login() -> Login:
-    return ecr.registry_of(parse(f"{HOST}/fsdp")).login()
+    return ecr.open_registry(parse_reference(f"{HOST}/fsdp")).get_login()
 
 
 def test_throttling_is_repeated_and_a_refusal_is_not(scripted: Scripted):
@@ -318,7 +322,7 @@ def test_throttling_is_repeated_and_a_refusal_is_not(scripted: Scripted):
 
 def test_another_accounts_registry_is_asked_by_its_id(scripted: Scripted):
     handler = scripted((400, "RepositoryNotFoundException", "none"))
-    other = ecr.registry_of(parse(f"999999999999.dkr.ecr.{REGION}.amazonaws.com/fsdp"))
+    other = ecr.open_registry(parse_reference(f"999999999999.dkr.ecr.{REGION}.amazonaws.com/fsdp"))
     other.ensure_repository("fsdp", PLAIN)
     assert [asked["registryId"] for asked in handler.seen] == ["999999999999"] * 2
 
@@ -367,8 +371,8 @@ class StubbedPublic:
         self.client = boto3.client("ecr-public", region_name="us-east-1", **keys)
         self.stub = Stubber(self.client)
         self.stub.activate()
-        monkeypatch.setattr(ecr.Account, "client", lambda *_: self.client)
-        self.registry = ecr.registry_of(parse("public.ecr.aws/me/fsdp"))
+        monkeypatch.setattr(ecr.Account, "make_client", lambda *_: self.client)
+        self.registry = ecr.open_registry(parse_reference("public.ecr.aws/me/fsdp"))
 
 
 def test_the_public_registry_as_stubbed(aws: MotoAws, monkeypatch: pytest.MonkeyPatch):
@@ -377,7 +381,7 @@ def test_the_public_registry_as_stubbed(aws: MotoAws, monkeypatch: pytest.Monkey
     end = dt.datetime(2100, 1, 1, tzinfo=dt.UTC)
     data = {"authorizationToken": "QVdTOnNlY3JldA==", "expiresAt": end}
     public.stub.add_response("get_authorization_token", {"authorizationData": data}, {})
-    assert public.registry.login().password.reveal() == "secret"
+    assert public.registry.get_login().password.reveal() == "secret"
     public.stub.add_client_error(
         "describe_repositories", "RepositoryNotFoundException", expected_params={"repositoryNames": ["fsdp"]}
     )

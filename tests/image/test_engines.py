@@ -16,7 +16,7 @@ import pytest
 
 from kfjob.api.images.push_image import Listener, build_and_push
 from kfjob.errors import BackendError, KfjobError, NotFound, Refused, Unreachable, UsageError
-from kfjob.image.build import children
+from kfjob.image.build import engine_process
 from tests.image.builders import CLASSIC, Dockerd, buildah, dockerd, with_shell
 from tests.image.images import push_image
 from tests.image.registries import RealRegistry, is_absent, manifest_of
@@ -77,10 +77,10 @@ def test_a_build_on_a_base_from_a_registry(engine: str, plain: RealRegistry, sou
     first: Any = manifest_of(plain, name, base.ref.digest)
     assert manifest["layers"][: len(first["layers"])] == first["layers"]
     assert "made" in [file for layer in manifest["layers"] for file in files_of(plain, name, layer)]
-    assert made.there > 100_000 > made.sent  # of the base nothing was sent again
+    assert made.reused_bytes > 100_000 > made.sent_bytes  # of the base nothing was sent again
     said: list[str] = []
     again = build_and_push(spec(source, f"{plain.host}/{name}", **more), Listener(notify=said.append))
-    assert (again.ref, again.sent) == (made.ref, 0)
+    assert (again.ref, again.sent_bytes) == (made.ref, 0)
     assert "nothing was pushed" in said[-1]
 
 
@@ -197,7 +197,7 @@ def in_little_space(folder: Path, size: str, *argv: str) -> subprocess.Completed
 
 
 def test_which_docker_it_is(daemon: Dockerd, programs: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
-    assert children.find_engine(str(programs["docker, classic"][0])).buildkit == ""
-    assert children.find_engine(str(programs["docker, BuildKit"][0])).buildkit in {"own", "buildx"}
+    assert engine_process.find_engine(str(programs["docker, classic"][0])).buildkit == ""
+    assert engine_process.find_engine(str(programs["docker, BuildKit"][0])).buildkit in {"own", "buildx"}
     plugin = daemon.client("plugin", 'case "$1" in buildx) exit 0 ;; esac')
-    assert children.find_engine(str(plugin)).buildkit == "buildx"
+    assert engine_process.find_engine(str(plugin)).buildkit == "buildx"

@@ -91,7 +91,7 @@ def plan(image: str, **spec: Any) -> JobPlan:
 def test_facts_of_every_form(registry: RealRegistry, form: str):
     with registry.open() as opened:
         top = push_image(opened, "facts", form, form)
-    found = ImageInspector().inspect(f"{registry.host}/facts:{form}").facts
+    found = ImageInspector().inspect(f"{registry.host}/facts:{form}").metadata
     assert found.digest == top.digest
     assert found.platforms == (("linux/amd64", "linux/arm64/v8") if form.endswith("index") else ("linux/amd64",))
     assert found.labels == {"who": "the base"}
@@ -99,7 +99,7 @@ def test_facts_of_every_form(registry: RealRegistry, form: str):
     assert found.runs_on("amd64")
     assert found.runs_on("arm64") == form.endswith("index")
     assert not found.runs_on("arm")
-    assert ImageInspector().inspect(f"{registry.host}/facts@{top.digest}").facts == found
+    assert ImageInspector().inspect(f"{registry.host}/facts@{top.digest}").metadata == found
 
 
 def test_an_image_that_is_not_there_is_refused_with_the_tag_that_is_near(registry: RealRegistry, tmp_path: Path):

@@ -18,7 +18,7 @@ import pytest
 
 from kfjob.api.images.push_image import build_and_push
 from kfjob.errors import Unreachable
-from kfjob.image.build import children
+from kfjob.image.build import engine_process
 from tests.image.builders import dockerd, with_shell
 from tests.image.modules import program
 from tests.image.registries import RealRegistry, manifest_of
@@ -79,7 +79,7 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     found: Engine = request.getfixturevalue(request.param)
     for name, value in found.environment.items():
         monkeypatch.setenv(name, value)
-    assert children.find_engine(str(found.program)).has_secrets
+    assert engine_process.find_engine(str(found.program)).has_secrets
     return str(found.program)
 
 
@@ -95,7 +95,7 @@ def test_a_build_with_a_base_and_a_secret(engine: str, plain: RealRegistry, sour
     manifest: Any = manifest_of(plain, name, made.ref.digest)
     first: Any = manifest_of(plain, name, base.ref.digest)
     assert manifest["layers"][: len(first["layers"])] == first["layers"]
-    assert made.there > 100_000 > made.sent
+    assert made.reused_bytes > 100_000 > made.sent_bytes
     assert build_and_push(spec(source, f"{plain.host}/{name}", **more)).builder is None
 
 

@@ -51,7 +51,7 @@ def public(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Public]:
 
 @pytest.mark.parametrize("image", NAMES)
 def test_images_are_read_without_a_login(public: Public, image: str):
-    assert ImageInspector().inspect(image).facts.platforms == ("linux/amd64",)
+    assert ImageInspector().inspect(image).metadata.platforms == ("linux/amd64",)
     assert public.tokens.asked[0] == [f"repository:{NAMES[image]}:pull"]
 
 
@@ -60,7 +60,7 @@ def test_nobody_pushes(public: Public, image: str):
     (public.home / "src").mkdir()
     (public.home / "src" / "train.py").write_text("")
     with pytest.raises(Forbidden) as caught:
-        push_code(public.home / "src", image, patience=HURRIED)
+        push_code(public.home / "src", image, retries=HURRIED)
     if "ecr" in image:
         assert caught.value.title == "no AWS credentials were found"
 
@@ -72,4 +72,4 @@ def test_who_is_logged_in_there_is_asked_for_as_that(public: Public):
     auth = b64encode(f"{USER}:{PASSWORD}".encode()).decode()
     (public.home / ".docker").mkdir()
     (public.home / ".docker" / "config.json").write_text(json.dumps({"auths": {"public.ecr.aws": {"auth": auth}}}))
-    assert ImageInspector().inspect("public.ecr.aws/alias/train:1").facts.size
+    assert ImageInspector().inspect("public.ecr.aws/alias/train:1").metadata.size

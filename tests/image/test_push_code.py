@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from kfjob.api.images.push_code import CodePushed, push_code
+from kfjob.api.images.push_code import CodePushResult, push_code
 from kfjob.cli.main import run
 from kfjob.errors import Forbidden, KfjobError, NotFound, Refused, Unreachable, UsageError
-from kfjob.image.copies import Sent
-from kfjob.image.onto import BASE_DIGEST, BASE_NAME, CODE_LABEL
+from kfjob.image.image_copy import CopyResult
+from kfjob.image.mutate import BASE_DIGEST, BASE_NAME, CODE_LABEL
 from kfjob.image.registry import documents as docs
 from tests.image.images import FORMS, push_image
 from tests.image.proxy import Cut, proxy_before
@@ -62,11 +62,11 @@ def repository() -> str:
     return f"team/{os.urandom(4).hex()}"
 
 
-def pushed_images(registry: RealRegistry, found: CodePushed) -> list[tuple[dict[str, Any], dict[str, Any], dict[str, str]]]:
+def pushed_images(registry: RealRegistry, found: CodePushResult) -> list[tuple[dict[str, Any], dict[str, Any], dict[str, str]]]:
     """(manifest, config, files of the last layer) of each platform, everything checked against its digest."""
     top = manifest_of(registry, found.ref.repository, found.ref.digest)
     assert top == manifest_of(registry, found.ref.repository, found.ref.tag)
-    raw = registry.get(f"{found.ref.repository}/manifests/{found.ref.digest}", docs.ACCEPTED)
+    raw = registry.get(f"{found.ref.repository}/manifests/{found.ref.digest}", docs.ACCEPTED_TYPES)
     assert f"sha256:{hashlib.sha256(raw).hexdigest()}" == found.ref.digest
     entries: Any = top.get("manifests")
     manifests: list[Any] = [manifest_of(registry, found.ref.repository, one["digest"]) for one in entries] if entries else [top]
@@ -103,7 +103,7 @@ def test_every_form_of_image_keeps_its_form(plain: RealRegistry, person: Path, s
         assert labels[BASE_DIGEST] == base.digest
         assert labels[CODE_LABEL] == config["rootfs"]["diff_ids"][-1]
         assert config["config"]["WorkingDir"] == "/workspace"
-        assert {layer["mediaType"] for layer in manifest["layers"]} == {docs.LAYER_OF[manifest["mediaType"]]}
+        assert {layer["mediaType"] for layer in manifest["layers"]} == {docs.LAYER_TYPES[manifest["mediaType"]]}
         assert manifest.get("annotations", {}) == (
             {}
             if form.startswith("docker")
@@ -120,11 +120,11 @@ def test_a_second_time_nothing_is_sent(plain: RealRegistry, person: Path, src: P
     with plain.open() as registry, proxy_before(plain.port) as proxy:
         push_image(registry, repository, "base", "oci")
         through = f"127.0.0.1:{proxy.port}/{repository}:base"
-        one = push_code(src, through, to=f"127.0.0.1:{proxy.port}/{repository}:new")
+        one = push_code(src, through, target=f"127.0.0.1:{proxy.port}/{repository}:new")
         assert one.is_new
         proxy.requests.clear()
-        two = push_code(src, through, to=f"127.0.0.1:{proxy.port}/{repository}:new")
-        assert (two.is_new, two.ref, two.sent) == (False, one.ref, Sent())
+        two = push_code(src, through, target=f"127.0.0.1:{proxy.port}/{repository}:new")
+        assert (two.is_new, two.ref, two.copy) == (False, one.ref, CopyResult())
         assert {seen.method for seen in proxy.requests} == {"GET", "HEAD"}
 
 
@@ -148,10 +148,10 @@ def test_new_code_takes_the_place_of_the_code_before(plain: RealRegistry, person
 def test_between_repositories_layers_are_mounted(plain: RealRegistry, person: Path, src: Path, repository: str):
     with plain.open() as registry:
         push_image(registry, repository, "base", "oci")
-    found = push_code(src, f"{plain.host}/{repository}:base", to=f"{plain.host}/{repository}-other:v1")
+    found = push_code(src, f"{plain.host}/{repository}:base", target=f"{plain.host}/{repository}-other:v1")
     assert found.ref.tag == "v1"
-    assert found.sent.mounted > 0
-    assert found.sent.copied == 0
+    assert found.copy.mounted > 0
+    assert found.copy.copied == 0
     pushed_images(plain, found)
 
 
@@ -162,12 +162,12 @@ def test_between_registries_layers_are_copied(
     with plain.open() as registry:
         push_image(registry, repository, "base", "docker-index")
     target = f"{private.host}/{repository}"
-    found = push_code(src, f"{plain.host}/{repository}:base", to=f"{target}:v1")
-    assert found.sent.copied > 0
+    found = push_code(src, f"{plain.host}/{repository}:base", target=f"{target}:v1")
+    assert found.copy.copied > 0
     pushed_images(private, found)
-    again = push_code(src, f"{plain.host}/{repository}:base", to=f"{target}:v2")
-    assert again.sent.copied == again.sent.uploaded == again.sent.mounted == 0
-    assert again.sent.there > 0
+    again = push_code(src, f"{plain.host}/{repository}:base", target=f"{target}:v2")
+    assert again.copy.copied == again.copy.uploaded == again.copy.mounted == 0
+    assert again.copy.reused > 0
 
 
 def test_one_platform_of_an_index(plain: RealRegistry, person: Path, src: Path, repository: str):
@@ -208,7 +208,7 @@ def test_a_registry_that_goes_down_in_the_middle(plain: RealRegistry, person: Pa
 
         proxy.rule = breaks_forever
         with pytest.raises(Unreachable):
-            push_code(src, base, to=f"127.0.0.1:{proxy.port}/{repository}:new", patience=HURRIED)
+            push_code(src, base, target=f"127.0.0.1:{proxy.port}/{repository}:new", retries=HURRIED)
         assert is_absent(plain, f"{repository}/manifests/new")
 
         def breaks_once(seen: Any) -> Cut | None:
@@ -216,7 +216,7 @@ def test_a_registry_that_goes_down_in_the_middle(plain: RealRegistry, person: Pa
             return breaks_forever(seen) if len(broken) < 12 else None
 
         proxy.rule = breaks_once
-        found = push_code(src, base, to=f"127.0.0.1:{proxy.port}/{repository}:new", patience=HURRIED)
+        found = push_code(src, base, target=f"127.0.0.1:{proxy.port}/{repository}:new", retries=HURRIED)
     pushed_images(plain, found)
 
 
@@ -235,10 +235,10 @@ def test_what_cannot_be_done_is_said_and_leaves_no_tag(
     ]
     for kind, onto, to in cases:
         with pytest.raises(kind):
-            push_code(src, onto, to=to, patience=HURRIED)
+            push_code(src, onto, target=to, retries=HURRIED)
     log_in(person, private, "wrong-but-secret-too")
     with pytest.raises(Forbidden) as caught:
-        push_code(src, base, to=f"{private.host}/{repository}:new")
+        push_code(src, base, target=f"{private.host}/{repository}:new")
     assert "wrong-but-secret-too" not in str(caught.value)
     assert is_absent(private, f"{repository}/manifests/new")
     (src / "out").symlink_to("/etc")
@@ -253,7 +253,7 @@ def test_the_command(plain: RealRegistry, person: Path, src: Path, repository: s
     spec.write_text("name: a\nimage: old  # soon another\ncommand: c\n")
     assert run(["push-image", "--code", str(src), "--onto", base, "--to", f"{repository}-b", "--pin", str(spec)]) == 0
     out, err = capsys.readouterr()
-    found = push_code(src, base, to=f"{plain.host}/{repository}-b")
+    found = push_code(src, base, target=f"{plain.host}/{repository}-b")
     assert out == f"{found.ref}\n"
     assert "pushed 2 files" in err
     assert spec.read_text() == f"name: a\nimage: {found.ref}  # soon another\ncommand: c\n"

@@ -14,7 +14,7 @@ from kfjob import ImageSpec, push_image
 from kfjob.api.images.push_image import LABEL_CONTENT, Listener, build_and_push
 from kfjob.cli.main import run
 from kfjob.errors import UsageError
-from kfjob.image.onto import BASE_DIGEST, BASE_NAME
+from kfjob.image.mutate import BASE_DIGEST, BASE_NAME
 from kfjob.image.registry.documents import OCI_MANIFEST
 from tests.image.aws import ACCOUNT, HOST, REGION, MotoAws
 from tests.image.builders import Buildah, context
@@ -28,7 +28,7 @@ def spec(source: Path, to: str, **more: object) -> ImageSpec:
 def test_a_plain_registry_by_its_name(building: Buildah, plain: RealRegistry, source: Path, name: str):
     outcome = build_and_push(spec(source, f"{plain.host}/{name}"))
     assert outcome.builder == "buildah"
-    assert outcome.sent > 0
+    assert outcome.sent_bytes > 0
     assert str(outcome.ref) == f"{plain.host}/{name}:{outcome.content[:16]}@{outcome.ref.digest}"
     manifest = manifest_of(plain, name, outcome.ref.digest)
     assert manifest["mediaType"] == OCI_MANIFEST
@@ -40,7 +40,7 @@ def test_the_second_run_pushes_nothing_and_says_so(building: Buildah, plain: Rea
     os.utime(source / "code" / "train.py", (1, 1))
     again = build_and_push(wanted, Listener(notify=said.append))
     assert again.ref == first.ref
-    assert (again.builder, again.sent) == (None, 0)
+    assert (again.builder, again.sent_bytes) == (None, 0)
     assert "nothing was pushed" in said[-1]
     (source / "code" / "train.py").write_text("print('two')\n")
     assert build_and_push(wanted).ref.tag != first.ref.tag
@@ -85,7 +85,7 @@ def test_labels_say_where_the_image_comes_from(building: Buildah, plain: RealReg
     base = f"{outcome.ref.name}:{outcome.ref.tag}"
     assert annotations[BASE_NAME] == base
     assert annotations[BASE_DIGEST].startswith("sha256:")  # buildah's, of the base as it stands in its own storage
-    inner = building.labels(str(found.ref.tagged("onto")))
+    inner = building.labels(str(found.ref.with_tag("onto")))
     assert (inner[BASE_NAME], inner[BASE_DIGEST]) == (base, "")
     assert annotations["org.opencontainers.image.created"] == inner["org.opencontainers.image.created"]
     first: Any = manifest_of(plain, name, outcome.ref.tag)["annotations"]

@@ -10,10 +10,10 @@ import pytest
 
 from kfjob.errors import Forbidden, KfjobError, NotFound, Refused, Unreachable
 from kfjob.image.registry.client import Registry
-from kfjob.image.registry.documents import OCI_CONFIG, OCI_MANIFEST, document, sha256
+from kfjob.image.registry.documents import OCI_CONFIG, OCI_MANIFEST, compute_digest, make_document
 from kfjob.image.registry.endpoints import Endpoint
 from kfjob.image.registry.secrets import Login, Secret
-from kfjob.image.registry.uploads import BytesBlob, FileBlob, RemoteBlob, mount, upload
+from kfjob.image.registry.uploads import BytesBlob, FileBlob, RemoteBlob, mount_blob, upload_blob
 from tests.image.proxy import Cut, Proxy, Say, Seen, proxy_before
 from tests.image.registries import HURRIED, NEXT_PASSWORD, PASSWORD, RealRegistry, free_port, known, real_registry
 from tests.image.tokens import token_server
@@ -35,7 +35,7 @@ def name() -> str:
 
 def blob(size: int = SIZE) -> BytesBlob:
     content = os.urandom(size)
-    return BytesBlob(digest=sha256(content), content=content)
+    return BytesBlob(digest=compute_digest(content), content=content)
 
 
 @pytest.mark.parametrize("size", [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 7])
@@ -46,10 +46,10 @@ def test_a_blob_arrives_whole(plain: RealRegistry, name: str, size: int, tmp_pat
     with plain.open() as registry:
         assert not registry.has_blob(name, one.digest)
         sent = FileBlob(digest=one.digest, size=size, file=file)
-        upload(registry, name, sent, chunk=CHUNK, progress=lambda *said: told.append(said))
+        upload_blob(registry, name, sent, chunk=CHUNK, progress=lambda *said: told.append(said))
         assert registry.has_blob(name, one.digest)
-        assert b"".join(registry.pieces(name, one.digest)) == one.content
-        assert b"".join(registry.pieces(name, one.digest, size // 2)) == one.content[size // 2 :]
+        assert b"".join(registry.stream_blob(name, one.digest)) == one.content
+        assert b"".join(registry.stream_blob(name, one.digest, size // 2)) == one.content[size // 2 :]
     assert plain.checked_blob(name, one.digest) == one.content
     assert told[0] == (one.digest, 0, size)
     assert told[-1] == (one.digest, size, size)
@@ -57,25 +57,25 @@ def test_a_blob_arrives_whole(plain: RealRegistry, name: str, size: int, tmp_pat
 
 
 def test_manifests_and_tags(plain: RealRegistry, name: str):
-    config = BytesBlob(digest=sha256(b"{}"), content=b"{}")
+    config = BytesBlob(digest=compute_digest(b"{}"), content=b"{}")
     value = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "layers": []}
     value["config"] = {"mediaType": OCI_CONFIG, "digest": config.digest, "size": 2}
-    image = document(OCI_MANIFEST, value)
+    image = make_document(OCI_MANIFEST, value)
     with plain.open() as registry:
         with pytest.raises(NotFound):
-            registry.manifest(name, "one")
-        assert registry.digest_of(name, "one") is None
+            registry.get_manifest(name, "one")
+        assert registry.get_digest(name, "one") is None
         with pytest.raises((Refused, NotFound)):
             registry.put_manifest(name, "one", image)  # its config is not there
-        upload(registry, name, config)
+        upload_blob(registry, name, config)
         registry.put_manifest(name, "one", image)
         registry.put_manifest(name, image.digest, image)
-        assert registry.digest_of(name, "one") == registry.digest_of(name, image.digest) == image.digest
-        assert registry.manifest(name, "one") == image
-        assert registry.blob(name, config.digest) == b"{}"
+        assert registry.get_digest(name, "one") == registry.get_digest(name, image.digest) == image.digest
+        assert registry.get_manifest(name, "one") == image
+        assert registry.get_blob(name, config.digest) == b"{}"
         for tag in ("two", "three"):
             registry.put_manifest(name, tag, image)
-        assert sorted(registry.tags(name)) == ["one", "three", "two"]
+        assert sorted(registry.list_tags(name)) == ["one", "three", "two"]
 
 
 def test_a_connection_that_breaks_within_a_chunk_costs_that_chunk_and_no_more(proxy: Proxy, plain: RealRegistry, name: str):
@@ -86,7 +86,7 @@ def test_a_connection_that_breaks_within_a_chunk_costs_that_chunk_and_no_more(pr
     proxy.rule = rule
     one = blob()
     with plain.open(proxy.port) as registry:
-        upload(registry, name, one, chunk=CHUNK)
+        upload_blob(registry, name, one, chunk=CHUNK)
     assert plain.checked_blob(name, one.digest) == one.content
     assert proxy.body_bytes == SIZE + 3 * CHUNK // 2
     assert len(proxy.methods("POST")) == 1
@@ -99,7 +99,7 @@ def test_a_session_that_the_registry_drops_is_begun_anew(proxy: Proxy, plain: Re
     proxy.rule = rule
     one = blob()
     with plain.open(proxy.port) as registry:
-        upload(registry, name, one, chunk=CHUNK)
+        upload_blob(registry, name, one, chunk=CHUNK)
     assert plain.checked_blob(name, one.digest) == one.content
     assert proxy.body_bytes == SIZE + 4 * CHUNK + CHUNK // 2
     assert len(proxy.methods("POST")) == 2
@@ -109,7 +109,7 @@ def test_an_answer_that_is_lost_is_not_a_blob_that_is_lost(proxy: Proxy, plain: 
     proxy.rule = lambda seen: Cut("answered") if seen.method == "PUT" and len(proxy.methods("PUT")) == 1 else None
     one = blob(CHUNK)
     with plain.open(proxy.port) as registry:
-        upload(registry, name, one, chunk=CHUNK)
+        upload_blob(registry, name, one, chunk=CHUNK)
     assert proxy.body_bytes == CHUNK
     assert plain.checked_blob(name, one.digest) == one.content
 
@@ -117,19 +117,19 @@ def test_an_answer_that_is_lost_is_not_a_blob_that_is_lost(proxy: Proxy, plain: 
 def test_a_registry_that_stays_away_is_given_up(proxy: Proxy, plain: RealRegistry, name: str):
     proxy.rule = lambda seen: Cut("buffered") if seen.method == "PATCH" else None
     with plain.open(proxy.port) as registry, pytest.raises(Unreachable) as caught:
-        upload(registry, name, blob(), chunk=CHUNK)
+        upload_blob(registry, name, blob(), chunk=CHUNK)
     assert f"127.0.0.1:{proxy.port}" in caught.value.title
-    assert len(proxy.methods("PATCH")) == HURRIED.tries
+    assert len(proxy.methods("PATCH")) == HURRIED.attempts
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
 def test_a_busy_registry_is_asked_again(proxy: Proxy, plain: RealRegistry, name: str, status: int):
     pauses: list[float] = []
-    patience = type(HURRIED)(tries=4, first_pause=0.01, wait=pauses.append)
+    retries = type(HURRIED)(attempts=4, first_pause=0.01, sleep=pauses.append)
     busy = Say(status, headers={"Retry-After": "3"} if status == 429 else {})
     proxy.rule = lambda _seen: busy if len(proxy.requests) <= 2 else None
-    with plain.open(proxy.port, patience=patience) as registry:
-        assert registry.digest_of(name, "1") is None
+    with plain.open(proxy.port, retries=retries) as registry:
+        assert registry.get_digest(name, "1") is None
     assert len(proxy.requests) == 3
     assert len(pauses) == 2
     if status == 429:
@@ -141,10 +141,10 @@ def test_a_busy_registry_is_asked_again(proxy: Proxy, plain: RealRegistry, name:
 
 def test_pauses_are_random_and_grow():
     pauses: list[float] = []
-    patience = type(HURRIED)(first_pause=1.0, wait=pauses.append)
+    retries = type(HURRIED)(first_pause=1.0, sleep=pauses.append)
     for failures in (1, 2, 3, 9):
         for _ in range(200):
-            patience.pause(failures)
+            retries.wait(failures)
     spans = [pauses[start : start + 200] for start in range(0, 800, 200)]
     assert [len(set(span)) for span in spans] == [200] * 4
     assert [round(max(span) / most, 1) for span, most in zip(spans, (1, 2, 4, 20), strict=True)] == [1.0] * 4
@@ -155,7 +155,7 @@ def test_pauses_are_random_and_grow():
 def test_a_no_is_not_asked_for_twice(proxy: Proxy, plain: RealRegistry, name: str, status: int):
     proxy.rule = lambda _seen: Say(status, b'{"errors":[{"code":"DENIED","message":"no, because"}]}')
     with plain.open(proxy.port) as registry, pytest.raises(KfjobError) as caught:
-        registry.manifest(name, "1")
+        registry.get_manifest(name, "1")
     assert caught.value.cause == "no, because"
     assert caught.value.exit_code == {403: 4, 404: 3}.get(status, 1)
     assert len(proxy.requests) == 1
@@ -164,9 +164,9 @@ def test_a_no_is_not_asked_for_twice(proxy: Proxy, plain: RealRegistry, name: st
 def test_bytes_that_are_not_what_their_digest_says_are_refused(proxy: Proxy, plain: RealRegistry, name: str):
     proxy.rule = lambda _seen: Say(200, b"{}", {"Content-Type": OCI_MANIFEST})
     with plain.open(proxy.port) as registry:
-        for read in (registry.manifest, registry.blob):
+        for read in (registry.get_manifest, registry.get_blob):
             with pytest.raises(Refused, match="other bytes"):
-                read(name, sha256(b"other"))
+                read(name, compute_digest(b"other"))
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_bytes_that_are_not_what_their_digest_says_are_refused(proxy: Proxy, pla
 def test_what_is_no_image_is_said(proxy: Proxy, plain: RealRegistry, name: str, kind: str, hint: str | None):
     proxy.rule = lambda _seen: Say(200, b"{}", {"Content-Type": kind})
     with plain.open(proxy.port) as registry, pytest.raises(Refused) as caught:
-        registry.manifest(name, "1")
+        registry.get_manifest(name, "1")
     assert kind in (caught.value.cause or "")
     assert bool(hint) == bool(caught.value.hint)
 
@@ -184,7 +184,7 @@ def test_what_is_no_image_is_said(proxy: Proxy, plain: RealRegistry, name: str, 
 def test_tls_and_a_user(private: RealRegistry, name: str):
     one = blob(3 * CHUNK)
     with private.open() as registry:
-        upload(registry, name, one, chunk=CHUNK)
+        upload_blob(registry, name, one, chunk=CHUNK)
     assert private.checked_blob(name, one.digest) == one.content
 
 
@@ -197,7 +197,7 @@ def test_nobody_and_somebody_else_are_refused(private: RealRegistry, name: str):
 
     for login in (lambda: None, wrong):
         with private.open(login=login) as registry, pytest.raises(Forbidden) as caught:
-            registry.manifest(name, "1")
+            registry.get_manifest(name, "1")
         assert "another-secret" not in str(caught.value)
         assert caught.value.cause == "authentication required"
     assert len(asked) == 1
@@ -214,22 +214,22 @@ def test_a_login_that_ends_in_the_middle_is_asked_for_again(tmp_path, name: str)
         sent = done
 
     with real_registry(tmp_path, tls=True) as real, real.open(login=lambda: next(logins)) as registry:
-        upload(registry, name, one, chunk=CHUNK, progress=progress)
+        upload_blob(registry, name, one, chunk=CHUNK, progress=progress)
         assert next(logins, None) is None
-        assert registry.blob(name, one.digest) == one.content
+        assert registry.get_blob(name, one.digest) == one.content
 
 
 def test_a_registry_with_an_unknown_authority_is_not_spoken_to(private: RealRegistry):
-    untrusting = Registry(Endpoint(url=f"https://{private.host}"), login=known, patience=HURRIED)
+    untrusting = Registry(Endpoint(url=f"https://{private.host}"), login=known, retries=HURRIED)
     with untrusting as registry, pytest.raises(Unreachable, match="not to be trusted") as caught:
-        registry.manifest("a", "1")
+        registry.get_manifest("a", "1")
     assert "certs.d" in (caught.value.hint or "")
 
 
 def test_a_registry_that_is_not_there_is_said():
-    absent = Registry(Endpoint(url=f"http://127.0.0.1:{free_port()}"), patience=HURRIED)
+    absent = Registry(Endpoint(url=f"http://127.0.0.1:{free_port()}"), retries=HURRIED)
     with absent as registry, pytest.raises(Unreachable, match="does not answer") as caught:
-        registry.manifest("a", "1")
+        registry.get_manifest("a", "1")
     assert "refused" in (caught.value.cause or "")
 
 
@@ -237,8 +237,8 @@ def test_tokens_are_fetched_for_what_is_wanted_and_again_when_they_end(tmp_path,
     with token_server(tmp_path) as tokens, real_registry(tmp_path, auth=tokens.configuration()) as real:
         one = blob(CHUNK)
         with real.open(login=known) as registry:
-            upload(registry, name, one)
-            assert mount(registry, f"{name}-copy", one.digest, source=name)
+            upload_blob(registry, name, one)
+            assert mount_blob(registry, f"{name}-copy", one.digest, source=name)
             assert registry.has_blob(f"{name}-copy", one.digest)
             assert tokens.asked == [
                 [f"repository:{name}:pull,push"],
@@ -261,7 +261,7 @@ def test_a_login_is_not_sent_to_where_the_registry_redirects(
 ):
     one = blob(100)
     with plain.open() as registry:
-        upload(registry, name, one)
+        upload_blob(registry, name, one)
     elsewhere = f"http://127.0.0.1:{plain.port}/v2/{name}/blobs/{one.digest}"
     seen: list[Seen] = []
 
@@ -274,7 +274,7 @@ def test_a_login_is_not_sent_to_where_the_registry_redirects(
     with proxy_before(plain.port) as second:
         elsewhere = elsewhere.replace(str(plain.port), str(second.port))
         with plain.open(proxy.port, login=known) as registry:
-            assert registry.blob(name, one.digest) == one.content
+            assert registry.get_blob(name, one.digest) == one.content
         assert "Authorization" in seen[-1].headers
         assert ["Authorization" in request.headers for request in second.requests] == [False]
 
@@ -282,15 +282,15 @@ def test_a_login_is_not_sent_to_where_the_registry_redirects(
 def test_a_blob_goes_from_registry_to_registry(proxy: Proxy, plain: RealRegistry, private: RealRegistry, name: str):
     one = blob()
     with private.open() as source, plain.open(proxy.port) as target:
-        upload(source, name, one)
+        upload_blob(source, name, one)
         proxy.rule = lambda seen: (
             Cut("buffered", after=10) if seen.method == "PATCH" and len(proxy.methods("PATCH")) in (3, 9) else None
         )
-        upload(target, name, RemoteBlob(digest=one.digest, size=SIZE, registry=source, repository=name), chunk=CHUNK)
+        upload_blob(target, name, RemoteBlob(digest=one.digest, size=SIZE, registry=source, repository=name), chunk=CHUNK)
     assert hashlib.sha256(plain.checked_blob(name, one.digest)).hexdigest() == one.digest.removeprefix("sha256:")
     assert proxy.body_bytes == SIZE + 20
 
 
 def test_a_mount_that_the_registry_does_not_want(plain: RealRegistry, name: str):
     with plain.open() as registry:
-        assert not mount(registry, name, sha256(b"nowhere"), source="team/nothing")
+        assert not mount_blob(registry, name, compute_digest(b"nowhere"), source="team/nothing")

@@ -17,15 +17,15 @@ from kfjob.api.images.required_images import RequiredImage, find_required_images
 from kfjob.api.target import Target, cluster_of
 from kfjob.common_types import Notify
 from kfjob.errors import Forbidden, KfjobError, NotFound, Refused, UsageError
-from kfjob.image.references import ImageRef, parse
+from kfjob.image.references import ImageRef, parse_reference
 from kfjob.spec import names
 
 if TYPE_CHECKING:
     from kfjob.api.images.pull_secrets import PullSecret
-    from kfjob.image.facts import ImageFacts
+    from kfjob.image.metadata import ImageMetadata
     from kfjob.image.registry.client import Registry
     from kfjob.image.registry.secrets import LoginSource
-    from kfjob.image.registry.transport import Patience
+    from kfjob.image.registry.transport import RetryPolicy
     from kfjob.plan import JobPlan
 
 _AT_ONCE = 4
@@ -34,11 +34,11 @@ _AT_ONCE = 4
 class ImageInspector:
     """Asks registries about images; briefly, because something else is waiting."""
 
-    def __init__(self, *, profile: str | None = None, patience: Patience | None = None) -> None:
+    def __init__(self, *, profile: str | None = None, retries: RetryPolicy | None = None) -> None:
         """`profile` of AWS, for images in ECR."""
-        self._profile, self._patience = profile, patience
+        self._profile, self._retries = profile, retries
 
-    def inspect(self, reference: str, secrets: Sequence[PullSecret] = ()) -> Inspected:
+    def inspect(self, reference: str, secrets: Sequence[PullSecret] = ()) -> Inspection:
         """What the registry says of an image.
 
         Raises:
@@ -48,80 +48,84 @@ class ImageInspector:
             Unreachable: the registry does not answer from here; it may, from the cluster.
             Refused: it is no container image.
         """
-        from kfjob.image.access import login_source
+        from kfjob.image.auth import make_login_source
 
-        ref, useless = parse(reference), list[str]()
+        ref, useless = parse_reference(reference), list[str]()
         absent: NotFound | None = None
         for secret in secrets:
-            if (login := secret.login(ref)) is None:
+            if (login := secret.find_login(ref)) is None:
                 continue
             try:
-                return Inspected(facts=self._facts(ref, login), useless=tuple(useless))
+                return Inspection(metadata=self._facts(ref, login), rejected_secrets=tuple(useless))
             except (Forbidden, NotFound) as err:  # some registries say so too of what may not be seen
                 useless.append(secret.name)
                 absent = err if isinstance(err, NotFound) else absent
         try:
-            return Inspected(facts=self._facts(ref, login_source(ref, profile=self._profile)), useless=tuple(useless))
+            return Inspection(
+                metadata=self._facts(ref, make_login_source(ref, profile=self._profile)), rejected_secrets=tuple(useless)
+            )
         except Forbidden as err:
             raise absent or err from err
 
-    def _facts(self, ref: ImageRef, login: LoginSource) -> ImageFacts:
-        from kfjob.image.facts import facts
+    def _facts(self, ref: ImageRef, login: LoginSource) -> ImageMetadata:
+        from kfjob.image.metadata import read_metadata
 
         with self._opened(ref, login) as registry:
             try:
-                return facts(registry, ref)
+                return read_metadata(registry, ref)
             except NotFound as err:
                 hint = _nearest(registry, ref) or err.hint or "`kfjob push-image` pushes one and prints its name"
                 raise NotFound(f"image `{ref}` does not exist", cause=err.cause, hint=hint) from err
 
     @contextmanager
     def _opened(self, ref: ImageRef, login: LoginSource) -> Iterator[Registry]:
-        from kfjob.image.access import opened
-        from kfjob.image.registry.transport import BRIEF
+        from kfjob.image.auth import open_registry
+        from kfjob.image.registry.transport import BRIEF_RETRIES
 
-        with opened(ref, "pull", login=login, patience=self._patience or BRIEF) as registry:
+        with open_registry(ref, "pull", login=login, retries=self._retries or BRIEF_RETRIES) as registry:
             yield registry
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inspected:
+class Inspection:
     """An image that is there."""
 
-    facts: ImageFacts
-    useless: tuple[str, ...] = ()  # pull secrets that the registry did not take
+    metadata: ImageMetadata
+    rejected_secrets: tuple[str, ...] = ()  # pull secrets that the registry did not take
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class ImageCheck:
     """What is known of one image that a job needs."""
 
-    needed: RequiredImage
-    found: Inspected | None = None
+    image: RequiredImage
+    inspection: Inspection | None = None
     error: KfjobError | None = None
     is_certain: bool = False  # the error: no node could pull it
 
-    def misfit(self, nodes: Iterable[str]) -> str | None:
+    def explain_mismatch(self, nodes: Iterable[str]) -> str | None:
         """Why it does not run on the nodes, whose processors these are; None: it does, or nobody knows."""
-        wanted = [self.needed.architecture] if self.needed.architecture else sorted(nodes)
-        if self.found is None or not wanted or any(self.found.facts.runs_on(one) for one in wanted):
+        wanted = [self.image.architecture] if self.image.architecture else sorted(nodes)
+        if self.inspection is None or not wanted or any(self.inspection.metadata.runs_on(one) for one in wanted):
             return None
-        return f"it is there for {', '.join(self.found.facts.platforms)}, and the nodes are {', '.join(wanted)}"
+        return f"it is there for {', '.join(self.inspection.metadata.platforms)}, and the nodes are {', '.join(wanted)}"
 
 
-def ask(wanted: Sequence[RequiredImage], inspector: ImageInspector, secrets: Mapping[str, PullSecret]) -> list[Answer]:
+def inspect_images(
+    wanted: Sequence[RequiredImage], inspector: ImageInspector, secrets: Mapping[str, PullSecret]
+) -> list[ImageCheck]:
     """About every image, some at a time; an error is an answer."""
 
-    def one(needed: RequiredImage) -> Answer:
-        known = [secrets[name] for name in needed.secrets if name in secrets]
+    def one(needed: RequiredImage) -> ImageCheck:
+        known = [secrets[name] for name in needed.pull_secrets if name in secrets]
         try:
-            parse(needed.image)
+            parse_reference(needed.image)
         except UsageError as err:
-            return Answer(needed=needed, error=err, is_certain=True)
+            return ImageCheck(image=needed, error=err, is_certain=True)
         try:
-            return Answer(needed=needed, found=inspector.inspect(needed.image, known))
+            return ImageCheck(image=needed, inspection=inspector.inspect(needed.image, known))
         except KfjobError as err:
-            return Answer(needed=needed, error=err, is_certain=isinstance(err, NotFound))
+            return ImageCheck(image=needed, error=err, is_certain=isinstance(err, NotFound))
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return list(pool.map(one, wanted))
@@ -158,32 +162,32 @@ def check_images(
     wanted = find_required_images(objects, architecture=nodes)
     asked = inspector or ImageInspector(profile=target.settings.aws_profile)
     namespace = str(objects[0]["metadata"].get("namespace") or target.namespace)
-    answers = ask(wanted, asked, secrets_of(target, wanted, namespace))
+    answers = inspect_images(wanted, asked, read_named_secrets(target, wanted, namespace))
     for answer in answers:
         if answer.error and answer.is_certain:
-            raise _named(answer.error, answer.needed)
+            raise _named(answer.error, answer.image)
     for answer in answers:
         if err := answer.error:
             cause = f": {err.cause}" if err.cause else ""
-            notify(f"image `{answer.needed.image}` was not checked, the cluster will say: {err.title}{cause}")
-        for secret in answer.found.useless if answer.found else ():
-            notify(useless(secret, answer.needed))
+            notify(f"image `{answer.image.image}` was not checked, the cluster will say: {err.title}{cause}")
+        for secret in answer.inspection.rejected_secrets if answer.inspection else ():
+            notify(format_rejected_secret(secret, answer.image))
     _check_architectures(answers, lambda: cluster_of(target).architectures())
 
 
-def useless(secret: str, needed: RequiredImage) -> str:
+def format_rejected_secret(secret: str, needed: RequiredImage) -> str:
     """What is said of a pull secret that the registry did not take."""
     return f"warning: pull secret `{secret}` does not open `{needed.image}`: it was looked at with your own login"
 
 
-def secrets_of(target: Target, wanted: Iterable[RequiredImage], namespace: str) -> Mapping[str, PullSecret]:
+def read_named_secrets(target: Target, wanted: Iterable[RequiredImage], namespace: str) -> Mapping[str, PullSecret]:
     """Those that the pods name and that may be read; not the one that kfjob keeps, which is renewed after this."""
-    said = {secret for needed in wanted for secret in needed.secrets if not secret.startswith(names.PULL_SECRET_PREFIX)}
+    said = {secret for needed in wanted for secret in needed.pull_secrets if not secret.startswith(names.PULL_SECRET_PREFIX)}
     if not said:
         return {}
-    from kfjob.api.images.pull_secrets import read
+    from kfjob.api.images.pull_secrets import read_pull_secrets
 
-    return read(cluster_of(target).inventory(namespace), said)
+    return read_pull_secrets(cluster_of(target).inventory(namespace), said)
 
 
 def _named(err: KfjobError, needed: RequiredImage) -> KfjobError:
@@ -193,20 +197,20 @@ def _named(err: KfjobError, needed: RequiredImage) -> KfjobError:
     return err
 
 
-def _check_architectures(answers: Sequence[Answer], cluster: Callable[[], Iterable[str]]) -> None:
+def _check_architectures(answers: Sequence[ImageCheck], cluster: Callable[[], Iterable[str]]) -> None:
     there: list[str] | None = None
     for answer in answers:
-        if answer.found and not answer.needed.architecture and there is None:
+        if answer.inspection and not answer.image.architecture and there is None:
             there = sorted(cluster())
-        if cause := answer.misfit(there or ()):
-            nodes = answer.needed.architecture or (there or ("",))[0]
+        if cause := answer.explain_mismatch(there or ()):
+            nodes = answer.image.architecture or (there or ("",))[0]
             raise _named(
                 Refused(
-                    f"image `{answer.needed.image}` is not for the processor of the nodes",
+                    f"image `{answer.image.image}` is not for the processor of the nodes",
                     cause=cause,
                     hint=f"build it for them: `kfjob push-image --platform linux/{nodes}`",
                 ),
-                answer.needed,
+                answer.image,
             )
 
 
@@ -214,6 +218,6 @@ def _nearest(registry: Registry, ref: ImageRef) -> str | None:
     if ref.digest:
         return None
     with suppress(KfjobError):
-        if close := difflib.get_close_matches(ref.wanted, list(registry.tags(ref.repository)), n=1):
-            return f"did you mean `{ref.tagged(close[0])}`?"
+        if close := difflib.get_close_matches(ref.tag_or_digest, list(registry.list_tags(ref.repository)), n=1):
+            return f"did you mean `{ref.with_tag(close[0])}`?"
     return None

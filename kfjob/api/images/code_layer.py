@@ -16,31 +16,33 @@ from kfjob.plan import JobPlan
 from kfjob.spec.job import JobSpec
 
 if TYPE_CHECKING:
-    from kfjob.image.registry.uploads import Progress
+    from kfjob.image.registry.uploads import ReportProgress
 
 
 @contextmanager
-def _silently() -> Iterator[Progress]:
+def _silently() -> Iterator[ReportProgress]:
     yield lambda _digest, _done, _size: None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Code:
+class CodeLayer:
     """Code that is to run instead of what the image holds at that place."""
 
     folder: Path
-    to: str | None = None  # the repository, and if wanted the tag, of the new image; None: that of the spec's image
+    target: str | None = None  # the repository, and if wanted the tag, of the new image; None: that of the spec's image
     workdir: str | None = None  # None: the image's own
-    shown: Callable[[], AbstractContextManager[Progress]] = _silently
+    show_progress: Callable[[], AbstractContextManager[ReportProgress]] = _silently
     """Gives what is to be told of the upload, for as long as that lasts."""
 
 
-def with_code(spec: JobSpec, plan: JobPlan, code: Code, target: Target, *, notify: Notify, dry_run: bool = False) -> JobSpec:
+def add_code_layer(
+    spec: JobSpec, plan: JobPlan, layer: CodeLayer, target: Target, *, notify: Notify, dry_run: bool = False
+) -> JobSpec:
     """The spec with its image pinned to the one that has the code on it, which is in the registry then (`coded`)."""
-    return spec.model_copy(update={"image": coded(plan.image, code, target, notify=notify, dry_run=dry_run)})
+    return spec.model_copy(update={"image": push_code_layer(plan.image, layer, target, notify=notify, dry_run=dry_run)})
 
 
-def coded(image: str, code: Code, target: Target, *, notify: Notify, dry_run: bool = False) -> str:
+def push_code_layer(image: str, layer: CodeLayer, target: Target, *, notify: Notify, dry_run: bool = False) -> str:
     """The image with the code on it, pinned; in the registry then, unless it is a dry run, which only says what it would be.
 
     Raises:
@@ -51,12 +53,12 @@ def coded(image: str, code: Code, target: Target, *, notify: Notify, dry_run: bo
         raise UsageError("code goes onto an image, and jobs on this machine have none", hint="leave `--code` out")
     from kfjob.api.images.push_code import push_code
 
-    with code.shown() as progress:
+    with layer.show_progress() as progress:
         pushed = push_code(
-            code.folder,
+            layer.folder,
             image,
-            to=code.to,
-            workdir=code.workdir,
+            target=layer.target,
+            workdir=layer.workdir,
             profile=target.settings.aws_profile,
             notify=notify,
             progress=progress,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kfjob.api.target import Target, cluster_of
 from kfjob.errors import Forbidden, UsageError
-from kfjob.image.references import DOCKER_HUB, ImageRef, parse
+from kfjob.image.references import DOCKER_HUB, ImageRef, parse_reference
 from kfjob.plan import JobPlan
 from kfjob.spec import api_objects
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _HUB_KEY = "https://index.docker.io/v1/"
 
 
-def keep(target: Target, plan: JobPlan) -> None:
+def apply_pull_secret(target: Target, plan: JobPlan) -> None:
     """Make or renew the secret, if the plan has one.
 
     Raises:
@@ -31,17 +31,17 @@ def keep(target: Target, plan: JobPlan) -> None:
     """
     if not plan.own_pull_secret:
         return
-    from kfjob.image import access  # with its HTTP client
+    from kfjob.image import auth  # with its HTTP client
 
-    ref = parse(plan.image)
-    login = access.login_source(ref, profile=target.settings.aws_profile)()
+    ref = parse_reference(plan.image)
+    login = auth.make_login_source(ref, profile=target.settings.aws_profile)()
     if login is None:
         hint = "`docker login` first, name a secret in `image_pull_secrets`, or leave `make_pull_secret` out for a public image"
         raise Forbidden(f"nobody is logged in to `{ref.registry}`, so there is no pull secret to make", hint=hint)
-    cluster_of(target).keep(secret(plan, ref, login, datetime.now(UTC)))
+    cluster_of(target).keep(make_pull_secret(plan, ref, login, datetime.now(UTC)))
 
 
-def secret(plan: JobPlan, ref: ImageRef, login: Login, now: datetime) -> dict[str, Any]:
+def make_pull_secret(plan: JobPlan, ref: ImageRef, login: Login, now: datetime) -> dict[str, Any]:
     """The object.
 
     Raises:

@@ -12,7 +12,7 @@ from typing import Any
 from kfjob.backends.kubernetes.inventory import AT_ONCE, CORE, Inventory
 from kfjob.errors import Forbidden, KfjobError
 from kfjob.image.references import ImageRef
-from kfjob.image.registry.docker_config import login_in
+from kfjob.image.registry.docker_config import find_login
 from kfjob.image.registry.secrets import LoginSource
 
 _KEYS = (".dockerconfigjson", ".dockercfg")
@@ -25,16 +25,16 @@ class PullSecret:
     name: str
     logins: Mapping[str, Any] = field(repr=False)  # by registry, as Docker's `auths`
 
-    def login(self, ref: ImageRef) -> LoginSource | None:
+    def find_login(self, ref: ImageRef) -> LoginSource | None:
         """For an image; None: it has nothing about its registry, or nothing that can be read."""
         try:  # `auths` alone: a helper that a cluster's secret names is not a program to start here
-            found = login_in({"auths": self.logins}, ref.registry, ref.repository, where=f"secret `{self.name}`")
+            found = find_login({"auths": self.logins}, ref.registry, ref.repository, where=f"secret `{self.name}`")
         except KfjobError:
             return None
         return (lambda: found) if found else None
 
 
-def read(cluster: Inventory, names: Iterable[str]) -> dict[str, PullSecret]:
+def read_pull_secrets(cluster: Inventory, names: Iterable[str]) -> dict[str, PullSecret]:
     """Those of these secrets that are there and may be read."""
 
     def one(name: str) -> PullSecret | None:

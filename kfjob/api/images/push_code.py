@@ -1,4 +1,4 @@
-"""A folder of code onto an image that a registry has, by the registry's API alone: no engine, no rebuild, seconds."""
+"""Add a folder of code to an image in a registry, through the registry's API: no engine, no rebuild, seconds."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from kfjob.common_types import Notify
+from kfjob.common_types import Notify, ignore_notice
 from kfjob.errors import UsageError
-from kfjob.image.access import opened
-from kfjob.image.copies import Place, Sent, bring
-from kfjob.image.folder import read_folder, secrets_warning
-from kfjob.image.layers import packed
-from kfjob.image.onto import Images, Rewritten, put_onto, read_images
-from kfjob.image.references import DOCKER_HUB, ImageRef, parse
-from kfjob.image.registry.transport import PATIENT, Patience
-from kfjob.image.registry.uploads import Progress, silent
+from kfjob.image.auth import open_registry
+from kfjob.image.folder import format_secrets_warning, read_folder
+from kfjob.image.image_copy import CopyResult, Repository, copy_image
+from kfjob.image.layers import pack_layer
+from kfjob.image.mutate import ImageSet, MutatedImage, add_layers, read_image_set
+from kfjob.image.references import DOCKER_HUB, ImageRef, parse_reference
+from kfjob.image.registry.transport import DEFAULT_RETRIES, RetryPolicy
+from kfjob.image.registry.uploads import ReportProgress, ignore_progress
 
-_SHORT = 12  # digits of a digest that a tag made of it has
+_TAG_DIGITS = 12  # of the digest, in a tag that is derived from it
 
 
 @dataclass(frozen=True, kw_only=True)
-class CodePushed:
-    """An image with code on it."""
+class CodePushResult:
+    """An image with a code layer, in the registry."""
 
     ref: ImageRef  # with its tag and its digest
     files: int
     layer_size: int  # bytes, compressed
-    sent: Sent
-    is_new: bool  # False: the registry had it already, and nothing was (or would be) sent
+    copy: CopyResult
+    is_new: bool  # False: the registry had the image already, and nothing was (or would be) sent
     platforms: tuple[str, ...]
 
     def describe(self) -> dict[str, Any]:
-        """For machines."""
+        """Return the result as JSON."""
         return {
             "image": str(self.ref),
             "digest": self.ref.digest,
@@ -44,84 +44,87 @@ class CodePushed:
             "pushed": self.is_new,
             "files": self.files,
             "layer_bytes": self.layer_size,
-            "bytes_sent": self.sent.uploaded + self.sent.copied,
-            "bytes_there": self.sent.there + self.sent.mounted,
+            "bytes_sent": self.copy.uploaded + self.copy.copied,
+            "bytes_there": self.copy.reused + self.copy.mounted,
             "platforms": list(self.platforms),
         }
 
 
 def push_code(
-    code: Path,
-    onto: str,
+    folder: Path,
+    base: str,
     *,
-    to: str | None = None,
+    target: str | None = None,
     workdir: str | None = None,
     platforms: Sequence[str] = (),
     labels: Mapping[str, str] | None = None,
     profile: str | None = None,
-    patience: Patience = PATIENT,
-    notify: Notify = lambda _text: None,
-    progress: Progress = silent,
+    retries: RetryPolicy = DEFAULT_RETRIES,
+    notify: Notify = ignore_notice,
+    progress: ReportProgress = ignore_progress,
     dry_run: bool = False,
-) -> CodePushed:
-    """Put the folder `code` onto the image `onto`, as its working directory or at `workdir`, which it then becomes.
+) -> CodePushResult:
+    """Add the files of `folder` to the image `base`, in its working directory or in `workdir`, which then replaces it.
 
-    `to` is the repository, and if wanted the tag, of the new image: without a host in the base's registry; unset, the base's
-    repository and a tag made of the content. Code that was put on before in this way is replaced. `platforms`
-    (`linux/amd64`) leaves others out. A dry run reads the base, and sends nothing: `is_new` is whether it would.
+    `target` is the repository of the new image, with or without a tag; without a host, it is in the base's registry. The
+    default is the base's repository and a tag derived from the digest. A code layer from an earlier call is replaced.
+    `platforms` (`linux/amd64`) selects platforms of the base; the default is all. A dry run reads the base and sends nothing:
+    `is_new` is then whether a push would send anything.
 
     Raises:
-        UsageError: a name is not one of an image; the image says no working directory and neither do you.
-        NotFound: there is no such folder or image.
-        Refused: a link leads out of the folder, a file changes while it is read.
-        Forbidden, Unreachable: the registry says no, or nothing. The tag is written last, so nothing half-done has a name.
+        UsageError: a name is not an image reference, or neither the image nor the caller gives a working directory.
+        NotFound: the folder or the base image does not exist.
+        Refused: a link leads out of the folder, or a file changes while it is read.
+        Forbidden, Unreachable: the registry refuses or does not answer. The tag is written last: no tag names a partial image.
     """
-    base_ref = parse(onto)
-    wanted = _target(to, base_ref) if to else None
-    folder = read_folder(code)
-    if warning := secrets_warning(folder):
+    base_ref = parse_reference(base)
+    target_ref = _parse_target(target, base_ref) if target else base_ref.with_tag("")
+    files = read_folder(folder)
+    if warning := format_secrets_warning(files):
         notify(warning)
-    target_ref = wanted or base_ref.tagged("")
-    with ExitStack() as open_ones:
-        source = Place(
-            registry=open_ones.enter_context(opened(base_ref, "pull", profile=profile, patience=patience)), ref=base_ref
+    with ExitStack() as stack:
+        registry = stack.enter_context(open_registry(base_ref, "pull", profile=profile, retries=retries))
+        source = Repository(registry=registry, ref=base_ref)
+        target_registry = stack.enter_context(open_registry(target_ref, "push", profile=profile, retries=retries))
+        base_images = read_image_set(source.registry, base_ref.repository, base_ref.tag_or_digest, platforms)
+        layers = {path: stack.enter_context(pack_layer(files, path)) for path in _list_workdirs(base_images, workdir)}
+        image = add_layers(base_images, layers, workdir=workdir, labels=labels or {}, base_name=str(base_ref.with_digest("")))
+        destination = Repository(
+            registry=target_registry, ref=target_ref if target_ref.tag else target_ref.with_tag(_derive_tag(image))
         )
-        registry = open_ones.enter_context(opened(target_ref, "push", profile=profile, patience=patience))
-        base = read_images(source.registry, base_ref.repository, base_ref.wanted, platforms)
-        layers = {into: open_ones.enter_context(packed(folder, into)) for into in _places(base, workdir)}
-        image = put_onto(base, layers, workdir=workdir, labels=labels or {}, base_name=str(base_ref.pinned("")))
-        target = Place(registry=registry, ref=target_ref if target_ref.tag else target_ref.tagged(_tag(image)))
-        is_new = target.registry.digest_of(target.repository, target.ref.tag) != image.top.digest
+        is_new = target_registry.get_digest(destination.name, destination.ref.tag) != image.root.digest
         blobs = [layer.blob for layer in layers.values()]
-        sent = bring(image, blobs, source, target, progress=progress) if is_new and not dry_run else Sent()
-    return CodePushed(
-        ref=target.ref.pinned(image.top.digest),
-        files=sum(entry.kind == "file" for entry in folder.entries),
+        copy = copy_image(image, blobs, source, destination, progress=progress) if is_new and not dry_run else CopyResult()
+    return CodePushResult(
+        ref=destination.ref.with_digest(image.root.digest),
+        files=sum(entry.kind == "file" for entry in files.entries),
         layer_size=sum(layer.blob.size for layer in layers.values()),
-        sent=sent,
+        copy=copy,
         is_new=is_new,
-        platforms=tuple(str(one.platform) for one in base.images),
+        platforms=tuple(str(platform_image.platform) for platform_image in base_images.images),
     )
 
 
-def _places(base: Images, workdir: str | None) -> Iterator[str]:
-    """The folders of the image into which code goes: one, unless its platforms differ in theirs."""
+def _list_workdirs(base: ImageSet, workdir: str | None) -> Iterator[str]:
+    """Return the folders of the image that receive the code: one, unless the working directory differs between platforms."""
     if workdir is not None and (not PurePosixPath(workdir).is_absolute() or ".." in PurePosixPath(workdir).parts):
         raise UsageError(f"`{workdir}` is not an absolute path", hint="`--workdir /workspace`")
-    for into in dict.fromkeys(workdir or image.workdir for image in base.images):
-        if not into:
+    for path in dict.fromkeys(workdir or image.workdir for image in base.images):
+        if not path:
             raise UsageError("the image has no working directory to put code into", hint="`--workdir /workspace` names one")
-        yield into
+        yield path
 
 
-def _target(to: str, base: ImageRef) -> ImageRef:
-    wanted = parse(to)
-    if wanted.digest:
-        raise UsageError(f"`{to}` names a digest, and an image to be made has none yet", hint="REPOSITORY or REPOSITORY:TAG")
-    if wanted.registry == DOCKER_HUB and not to.startswith(f"{DOCKER_HUB}/"):
-        return parse(f"{base.registry}/{to}")
-    return wanted
+def _parse_target(target: str, base: ImageRef) -> ImageRef:
+    ref = parse_reference(target)
+    if ref.digest:
+        raise UsageError(
+            f"`{target}` names a digest, and an image to be made has none yet", hint="REPOSITORY or REPOSITORY:TAG"
+        )
+    if ref.registry == DOCKER_HUB and not target.startswith(f"{DOCKER_HUB}/"):
+        return parse_reference(f"{base.registry}/{target}")
+    return ref
 
 
-def _tag(image: Rewritten) -> str:
-    return f"code-{image.top.digest.partition(':')[2][:_SHORT]}"
+def _derive_tag(image: MutatedImage) -> str:
+    return f"code-{image.root.digest.partition(':')[2][:_TAG_DIGITS]}"

@@ -19,7 +19,7 @@ class RequiredImage:
 
     image: str
     container: str  # as messages call it; "" is the training container
-    secrets: tuple[str, ...] = ()  # names of the pull secrets of its pod
+    pull_secrets: tuple[str, ...] = ()  # names of the pull secrets of its pod
     architecture: str = ""  # of the nodes that its pod may go to, where the pod says so
 
 
@@ -48,6 +48,6 @@ def _of_pod(pod: PodTemplate, architecture: str) -> Iterator[RequiredImage]:
             yield RequiredImage(
                 image=one["image"],
                 container="" if is_trainer else f"{kind}`{one.get('name', '')}`",
-                secrets=secrets,
+                pull_secrets=secrets,
                 architecture=said or (architecture if trains else ""),
             )

@@ -8,7 +8,7 @@ from kfjob.api import observe_config
 from kfjob.api.context import new_launch_id, plan_context
 from kfjob.api.images import own_pull_secret
 from kfjob.api.images.check import check_image, check_images
-from kfjob.api.images.code_layer import Code, coded, with_code
+from kfjob.api.images.code_layer import CodeLayer, add_code_layer, push_code_layer
 from kfjob.api.lifecycle import archive
 from kfjob.api.lifecycle.stop import STOP_TIMEOUT, stop
 from kfjob.api.target import Target, cluster_of
@@ -30,7 +30,7 @@ def relaunch(
     job: str,
     *,
     timeout: float = STOP_TIMEOUT,
-    code: Code | None = None,
+    code: CodeLayer | None = None,
     notify: Notify = lambda _text: None,
 ) -> Launched:
     """The reference of the new launch, and what observation needs of it.
@@ -57,19 +57,21 @@ def relaunch(
     return submit()
 
 
-def _of_spec(target: Target, said: str, code: Code | None, notify: Notify) -> Callable[[], Launched]:
+def _of_spec(target: Target, said: str, code: CodeLayer | None, notify: Notify) -> Callable[[], Launched]:
     """What is left to do once the old launch is gone."""
     spec = JobSpec.model_validate_json(said)
     plan = resolve(spec, plan_context(target.settings, target.name))
     if code:
-        plan = resolve(with_code(spec, plan, code, target, notify=notify), plan_context(target.settings, target.name))
+        plan = resolve(add_code_layer(spec, plan, code, target, notify=notify), plan_context(target.settings, target.name))
     check_image(target, plan, notify=notify)
-    own_pull_secret.keep(target, plan)
+    own_pull_secret.apply_pull_secret(target, plan)
     return lambda: (target.backend.submit(plan), observe_config.of_plan(plan))
 
 
-def _of_manifest(target: Target, last: JobSnapshot, manifest: str, code: Code | None, notify: Notify) -> Callable[[], Launched]:
-    change = (lambda image: coded(image, code, target, notify=notify)) if code else None
+def _of_manifest(
+    target: Target, last: JobSnapshot, manifest: str, code: CodeLayer | None, notify: Notify
+) -> Callable[[], Launched]:
+    change = (lambda image: push_code_layer(image, code, target, notify=notify)) if code else None
     objects = restore_objects(manifest, previous_launch=last.launch, launch=new_launch_id(), image=change)
     check_images(target, objects, notify=notify)
     (pytorchjob,) = (one for one in objects if one["kind"] == api_objects.PYTORCHJOB)

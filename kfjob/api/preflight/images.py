@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kfjob.api.images.check import Answer, ImageInspector, ask, secrets_of, useless
+from kfjob.api.images.check import ImageCheck, ImageInspector, format_rejected_secret, inspect_images, read_named_secrets
 from kfjob.api.images.required_images import find_required_images
 from kfjob.api.preflight.cluster import Wanted
 from kfjob.api.preflight.result import Checked
@@ -23,26 +23,26 @@ def check(wanted: Wanted, target: Target, found: Checked, *, inspector: ImageIns
         return
     asked = inspector or ImageInspector(profile=target.settings.aws_profile)
     places, nodes = dict(_places(wanted)), _processors(wanted, found)
-    for answer in ask(needed, asked, secrets_of(target, needed, wanted.plan.namespace)):
-        _tell(answer, places.get(answer.needed.image, "overrides"), nodes, found)
+    for answer in inspect_images(needed, asked, read_named_secrets(target, needed, wanted.plan.namespace)):
+        _tell(answer, places.get(answer.image.image, "overrides"), nodes, found)
 
 
-def _tell(answer: Answer, path: str, nodes: frozenset[str], found: Checked) -> None:
-    image = answer.needed.image
-    whose = f" of {answer.needed.container}" if answer.needed.container else ""
+def _tell(answer: ImageCheck, path: str, nodes: frozenset[str], found: Checked) -> None:
+    image = answer.image.image
+    whose = f" of {answer.image.container}" if answer.image.container else ""
     if (err := answer.error) and not answer.is_certain:
         found.skip(f"image `{image}`{whose}", err.title)
     elif err:
         found.error(
-            f"{err.title}{f' ({answer.needed.container})' if whose else ''}", path, detail=err.cause or "", hint=err.hint or ""
+            f"{err.title}{f' ({answer.image.container})' if whose else ''}", path, detail=err.cause or "", hint=err.hint or ""
         )
-    elif misfit := answer.misfit(nodes):
+    elif misfit := answer.explain_mismatch(nodes):
         hint = "build it with `--platform linux/…` for them, or choose other nodes"
         found.error(f"image `{image}`{whose} is not for the processor of the nodes", path, detail=misfit, hint=hint)
-    elif answer.found:
-        found.good.append(f"image{whose} {answer.found.facts.digest}")
-    for secret in answer.found.useless if answer.found else ():
-        found.warning(useless(secret, answer.needed).removeprefix("warning: "), path)
+    elif answer.inspection:
+        found.good.append(f"image{whose} {answer.inspection.metadata.digest}")
+    for secret in answer.inspection.rejected_secrets if answer.inspection else ():
+        found.warning(format_rejected_secret(secret, answer.image).removeprefix("warning: "), path)
 
 
 def _processors(wanted: Wanted, found: Checked) -> frozenset[str]:

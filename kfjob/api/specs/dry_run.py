@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from kfjob.api.context import plan_context
-from kfjob.api.images.code_layer import Code, with_code
+from kfjob.api.images.code_layer import CodeLayer, add_code_layer
 from kfjob.api.planning import linted
 from kfjob.api.settings import Settings
 from kfjob.api.specs.render import resolve_at
@@ -39,7 +39,7 @@ class DryRun:
         return {"job": self.name, "namespace": self.namespace, "dry_run": self.how, "objects": list(self.objects)}
 
 
-def of_loaded(loaded: LoadedSpec, how: How, *, settings: Settings, notify: Notify, code: Code | None = None) -> DryRun:
+def of_loaded(loaded: LoadedSpec, how: How, *, settings: Settings, notify: Notify, code: CodeLayer | None = None) -> DryRun:
     """Of a spec; with `code`, of the image that would be made with it, of which nothing is pushed.
 
     Raises:
@@ -50,7 +50,7 @@ def of_loaded(loaded: LoadedSpec, how: How, *, settings: Settings, notify: Notif
     plan = resolve_at(loaded.spec, loaded.positions, plan_context(settings, target.name))
     linted(loaded, plan, settings=settings, notify=notify)
     if code:
-        spec = with_code(loaded.spec, plan, code, target, notify=notify, dry_run=True)
+        spec = add_code_layer(loaded.spec, plan, code, target, notify=notify, dry_run=True)
         plan = resolve_at(spec, loaded.positions, plan_context(settings, target.name))
     objects = tuple(manifests(plan)) if target.name == "kubernetes" else ()
     return _gone_through(target, DryRun(name=plan.name, namespace=plan.namespace, how=how, objects=objects))

@@ -27,7 +27,7 @@ _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Built:
+class BuiltImage:
     """An image that is ready to be pushed: its manifest, and the blobs that it names, the config last."""
 
     manifest: Document
@@ -35,7 +35,7 @@ class Built:
     blobs: tuple[Blob, ...]
 
 
-def read(image: Path, folder: Path, *, platform: str) -> Built:
+def read_image(image: Path, folder: Path, *, platform: str) -> BuiltImage:
     """The image in a layout or an archive; `folder` is an empty one for what has to be unpacked or compressed.
 
     Raises:
@@ -57,13 +57,13 @@ def read(image: Path, folder: Path, *, platform: str) -> Built:
         raise Refused("the builder wrote an image that kfjob cannot read", cause=f"{type(err).__name__}: {err}") from err
 
 
-def annotated(built: Built, annotations: Mapping[str, str]) -> Built:
+def add_annotations(built: BuiltImage, annotations: Mapping[str, str]) -> BuiltImage:
     """The image with these annotations beside those that its builder made; Docker's form of a manifest has none."""
     if built.manifest.media_type != documents.OCI_MANIFEST:
         return built
     value = built.manifest.value
     said = {**annotations, **(value.get("annotations") or {})}
-    return replace(built, manifest=documents.document(documents.OCI_MANIFEST, {**value, "annotations": said}))
+    return replace(built, manifest=documents.make_document(documents.OCI_MANIFEST, {**value, "annotations": said}))
 
 
 def _unpacked(archive: Path, folder: Path) -> Path:
@@ -93,7 +93,7 @@ def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
         shutil.copyfileobj(content, file, _PIECE)
 
 
-def _layout(root: Path, packed: Path, platform: str) -> Built:
+def _layout(root: Path, packed: Path, platform: str) -> BuiltImage:
     manifest = _chosen(root, json.loads((root / "index.json").read_bytes()), platform)
     value = manifest.value
     config = _blob_file(root, value["config"]["digest"]).read_bytes()
@@ -102,7 +102,7 @@ def _layout(root: Path, packed: Path, platform: str) -> Built:
         pairs = zip(value["layers"], files, strict=True)
         blobs = [FileBlob(digest=layer["digest"], size=layer["size"], file=file) for layer, file in pairs]
         last = BytesBlob(digest=value["config"]["digest"], content=config)
-        return Built(manifest=manifest, config=json.loads(config), blobs=(*blobs, last))
+        return BuiltImage(manifest=manifest, config=json.loads(config), blobs=(*blobs, last))
     return _assembled(config, files, packed)
 
 
@@ -114,7 +114,7 @@ def _chosen(root: Path, index: dict[str, Any], platform: str) -> Document:
         if found.is_index:
             return _chosen(root, found.value, platform)
         said = entry.get("platform")
-        if len(entries) == 1 or (said and str(documents.platform(said)).startswith(platform)):
+        if len(entries) == 1 or (said and str(documents.parse_platform(said)).startswith(platform)):
             return found
     raise ValueError(f"no image for {platform}")
 
@@ -126,7 +126,7 @@ def _blob_file(root: Path, digest: str) -> Path:
     return _inside(root, f"blobs/{algorithm}/{name}")
 
 
-def _saved(root: Path, packed: Path) -> Built:
+def _saved(root: Path, packed: Path) -> BuiltImage:
     (image,) = json.loads((root / "manifest.json").read_bytes())
     config = _inside(root, image["Config"]).read_bytes()
     return _assembled(config, [_inside(root, layer) for layer in image["Layers"]], packed)
@@ -139,10 +139,10 @@ def _inside(root: Path, name: str) -> Path:
     return found
 
 
-def _assembled(config: bytes, files: list[Path], packed: Path) -> Built:
+def _assembled(config: bytes, files: list[Path], packed: Path) -> BuiltImage:
     layers = [_compressed(file, packed) for file in files]
-    config_digest = documents.sha256(config)
-    manifest = documents.document(
+    config_digest = documents.compute_digest(config)
+    manifest = documents.make_document(
         documents.OCI_MANIFEST,
         {
             "schemaVersion": 2,
@@ -151,7 +151,9 @@ def _assembled(config: bytes, files: list[Path], packed: Path) -> Built:
             "layers": [{"mediaType": _kind(layer), "digest": layer.digest, "size": layer.size} for layer in layers],
         },
     )
-    return Built(manifest=manifest, config=json.loads(config), blobs=(*layers, BytesBlob(digest=config_digest, content=config)))
+    return BuiltImage(
+        manifest=manifest, config=json.loads(config), blobs=(*layers, BytesBlob(digest=config_digest, content=config))
+    )
 
 
 def _compressed(file: Path, packed: Path) -> FileBlob:

@@ -19,7 +19,7 @@ from typing import Any
 
 from kfjob.errors import UsageError
 from kfjob.image.build.engines import Engine
-from kfjob.image.references import ImageRef, parse
+from kfjob.image.references import ImageRef, parse_reference
 from kfjob.image.registry.secrets import Login
 
 _ARG = re.compile(r"^\s*ARG\s+(\w+)(?:=(\S*))?\s*$", re.IGNORECASE)
@@ -29,7 +29,7 @@ _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::-([^}]*))?\})")
 _IN_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of a name of its own is made in it
 
 
-def base_images(dockerfile: str, build_args: Mapping[str, str]) -> list[str]:
+def find_base_images(dockerfile: str, build_args: Mapping[str, str]) -> list[str]:
     """The names after FROM and `COPY --from`, with build arguments filled in; not the stages, nor `scratch`."""
     values, stages, found = dict[str, str](), {"scratch"}, list[str]()
     for line in dockerfile.splitlines():
@@ -45,7 +45,7 @@ def base_images(dockerfile: str, build_args: Mapping[str, str]) -> list[str]:
     return found
 
 
-def base_of(dockerfile: str, build_args: Mapping[str, str], target: str | None = None) -> ImageRef | None:
+def find_final_base(dockerfile: str, build_args: Mapping[str, str], target: str | None = None) -> ImageRef | None:
     """The image that the built one stands on: of the last stage, or of `target`; None: `scratch`, or nobody can tell."""
     values, stages, last = dict[str, str](), dict[str, str](), ""
     for line in dockerfile.splitlines():
@@ -57,24 +57,26 @@ def base_of(dockerfile: str, build_args: Mapping[str, str], target: str | None =
             stages[(stage[2] or "").lower()] = last
     base = stages.get(target.lower(), "") if target else last
     try:
-        return parse(base) if base and base.lower() != "scratch" else None
+        return parse_reference(base) if base and base.lower() != "scratch" else None
     except UsageError:
         return None
 
 
-def in_ecr(images: list[str]) -> list[ImageRef]:
+def select_ecr_images(images: list[str]) -> list[ImageRef]:
     """Those that ECR has, one for each registry; the public registry gives to everybody."""
     refs: dict[str, ImageRef] = {}
     for image in images:
         with contextlib.suppress(UsageError):  # the engine will say what is wrong with it
-            ref = parse(image)
+            ref = parse_reference(image)
             if ref.ecr and not ref.ecr.public:
                 refs.setdefault(ref.registry, ref)
     return list(refs.values())
 
 
 @contextlib.contextmanager
-def lent(logins: Mapping[str, Callable[[], Login | None]], engine: Engine) -> Iterator[tuple[dict[str, str], Path | None]]:
+def lend_logins(
+    logins: Mapping[str, Callable[[], Login | None]], engine: Engine
+) -> Iterator[tuple[dict[str, str], Path | None]]:
     """A login for each of these registries, for as long as the block lasts: variables for the engine, or a file for it."""
     if not logins:
         yield {}, None

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-Name = Literal["docker", "buildah", "podman", "nerdctl", "finch"]
+EngineName = Literal["docker", "buildah", "podman", "nerdctl", "finch"]
 
 Argv = list[str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class BuildRequest:
     """One build."""
 
     context: Path
@@ -35,7 +35,7 @@ class Wanted:
 class Engine:
     """One of them, as it was found on this machine."""
 
-    name: Name
+    name: EngineName
     program: str
     buildkit: Literal["", "buildx", "own"] = ""
     """docker's client of BuildKit: the plugin buildx, or (in versions 18.09 to 22) one of its own; "": its classic builder."""
@@ -64,7 +64,7 @@ _DOCKER = {
 }
 
 
-def build(engine: Engine, wanted: Wanted, out: Path, *, authfile: Path | None = None) -> Argv:
+def make_build_command(engine: Engine, wanted: BuildRequest, out: Path, *, authfile: Path | None = None) -> Argv:
     """Build, and write the image's id (or with nerdctl and finch the image itself) to `out`."""
     match engine.name:
         case "docker":
@@ -77,7 +77,7 @@ def build(engine: Engine, wanted: Wanted, out: Path, *, authfile: Path | None = 
     return [*argv, *_common(wanted)]
 
 
-def export(engine: Engine, image: str, out: Path) -> Argv | None:
+def make_export_command(engine: Engine, image: str, out: Path) -> Argv | None:
     """Write the image of this id to `out`, a folder or an archive; None: building has done so."""
     match engine.name:
         case "docker":
@@ -88,7 +88,7 @@ def export(engine: Engine, image: str, out: Path) -> Argv | None:
             return None
 
 
-def _common(wanted: Wanted) -> Argv:
+def _common(wanted: BuildRequest) -> Argv:
     argv = ["--file", str(wanted.dockerfile), "--tag", wanted.local_name, "--platform", wanted.platform]
     argv += _pairs("--build-arg", wanted.build_args)
     argv += _pairs("--label", wanted.labels)

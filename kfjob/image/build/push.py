@@ -5,23 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from kfjob.image.build.archive import Built
+from kfjob.image.build.archive import BuiltImage
 from kfjob.image.references import ImageRef
-from kfjob.image.registry.at_once import at_once
 from kfjob.image.registry.client import Registry
-from kfjob.image.registry.uploads import Blob, Progress, silent, upload
+from kfjob.image.registry.parallel import run_transfers
+from kfjob.image.registry.uploads import Blob, ReportProgress, ignore_progress, upload_blob
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pushed:
+class UploadResult:
     """What a push has done."""
 
     ref: ImageRef  # with its digest
-    sent: int  # bytes
-    there: int  # bytes that the registry had
+    sent_bytes: int  # bytes
+    reused_bytes: int  # bytes that the registry had
 
 
-def push(registry: Registry, ref: ImageRef, built: Built, *, progress: Progress = silent) -> Pushed:
+def push_built_image(
+    registry: Registry, ref: ImageRef, built: BuiltImage, *, progress: ReportProgress = ignore_progress
+) -> UploadResult:
     """Upload what is missing, some blobs at a time, then the manifest under the tag: until then nobody sees any of it.
 
     Raises:
@@ -29,14 +31,16 @@ def push(registry: Registry, ref: ImageRef, built: Built, *, progress: Progress 
         KfjobError: the registry does not take it; the blobs that it took are used by the next attempt.
     """
 
-    def one(blob: Blob, told: Progress) -> int:
+    def one(blob: Blob, told: ReportProgress) -> int:
         if registry.has_blob(ref.repository, blob.digest):
             told(blob.digest, blob.size, blob.size)
             return 0
-        upload(registry, ref.repository, blob, progress=told)
+        upload_blob(registry, ref.repository, blob, progress=told)
         return blob.size
 
     blobs = list({blob.digest: blob for blob in built.blobs}.values())
-    sent = sum(at_once([partial(one, blob) for blob in blobs], progress=progress))
+    sent = sum(run_transfers([partial(one, blob) for blob in blobs], progress=progress))
     registry.put_manifest(ref.repository, ref.tag, built.manifest)
-    return Pushed(ref=ref.pinned(built.manifest.digest), sent=sent, there=sum(blob.size for blob in blobs) - sent)
+    return UploadResult(
+        ref=ref.with_digest(built.manifest.digest), sent_bytes=sent, reused_bytes=sum(blob.size for blob in blobs) - sent
+    )

@@ -18,7 +18,7 @@ from urllib.parse import urlencode, urljoin, urlsplit
 import urllib3
 
 from kfjob.errors import Forbidden, KfjobError
-from kfjob.image.registry.faults import Asked, Broken, answered
+from kfjob.image.registry.errors import Operation, RetryableError, make_response_error
 from kfjob.image.registry.secrets import REFRESH_TOKEN, Login, LoginSource, Secret
 from kfjob.image.registry.transport import Transport
 
@@ -38,14 +38,14 @@ class Authorization:
         self._basic: Secret | None = None
         self._tokens: dict[Scopes, tuple[Secret, float]] = {}
 
-    def headers(self, scopes: Scopes) -> dict[str, str]:
+    def get_headers(self, scopes: Scopes) -> dict[str, str]:
         """What is known to be wanted for these scopes; nothing before the first challenge."""
         token, end = self._tokens.get(scopes, (None, 0.0))
         if token and time.monotonic() < end:
             return {"Authorization": f"Bearer {token.reveal()}"}
         return {"Authorization": f"Basic {self._basic.reveal()}"} if self._basic else {}
 
-    def answer(self, challenge: urllib3.HTTPHeaderDict, scopes: Scopes, said: Mapping[str, str]) -> bool:
+    def answer_challenge(self, challenge: urllib3.HTTPHeaderDict, scopes: Scopes, said: Mapping[str, str]) -> bool:
         """Take up a challenge to what was `said`; whether there is now something else to say.
 
         Raises:
@@ -55,7 +55,7 @@ class Authorization:
             return self._known_by_now(scopes, said) or self._answer(challenge, scopes)
 
     def _known_by_now(self, scopes: Scopes, said: Mapping[str, str]) -> bool:
-        now = self.headers(scopes)
+        now = self.get_headers(scopes)
         return bool(now) and now != said
 
     def _answer(self, challenge: urllib3.HTTPHeaderDict, scopes: Scopes) -> bool:
@@ -90,17 +90,17 @@ class Authorization:
             )
         wanted = [("service", said["service"])] if "service" in said else []
         wanted += [("scope", scope) for scope in scopes or tuple(filter(None, [said.get("scope")]))]
-        for failures in range(1, self._transport.patience.tries + 1):
+        for failures in range(1, self._transport.retries.attempts + 1):
             try:
                 return self._fetched(realm, wanted, login)
-            except Broken as broken:
-                if failures == self._transport.patience.tries:
-                    raise broken.fault from broken
-                self._transport.patience.pause(failures, asked=broken.after)
+            except RetryableError as broken:
+                if failures == self._transport.retries.attempts:
+                    raise broken.error from broken
+                self._transport.retries.wait(failures, retry_after=broken.retry_after)
         raise AssertionError("there is at least one try")
 
     def _fetched(self, realm: str, wanted: Sequence[tuple[str, str]], login: Login | None) -> tuple[Secret, float]:
-        asked = Asked(doing="log in to", host=_place(realm), repository="")
+        asked = Operation(action="log in to", host=_place(realm), repository="")
         if login and login.user == REFRESH_TOKEN:
             form = [
                 *wanted,
@@ -109,17 +109,17 @@ class Authorization:
                 ("refresh_token", login.password.reveal()),
             ]
             headers = {"Content-Type": "application/x-www-form-urlencoded"}
-            answer = self._transport.once(asked, "POST", realm, headers, urlencode(form).encode(), stream=False)
+            answer = self._transport.send(asked, "POST", realm, headers, urlencode(form).encode(), stream=False)
         else:
             headers = {"Authorization": f"Basic {_basic(login).reveal()}"} if login else {}
             url = f"{realm}{'&' if '?' in realm else '?'}{urlencode(wanted)}" if wanted else realm
-            answer = self._transport.once(asked, "GET", url, headers, None, stream=False)
+            answer = self._transport.send(asked, "GET", url, headers, None, stream=False)
         if answer.status >= _ERROR:
-            raise answered(asked, answer.status, answer.data)
+            raise make_response_error(asked, answer.status, answer.data)
         return _read_token(answer.data, asked)
 
 
-def _read_token(body: bytes, asked: Asked) -> tuple[Secret, float]:
+def _read_token(body: bytes, asked: Operation) -> tuple[Secret, float]:
     try:
         said: dict[str, Any] = json.loads(body)
         token, life = said.get("token") or said["access_token"], float(said.get("expires_in") or _DEFAULT_LIFE)

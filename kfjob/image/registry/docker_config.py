@@ -22,7 +22,7 @@ _HUB_KEY = "https://index.docker.io/v1/"
 _HELPER_PATIENCE = 60.0  # seconds: some ask the user
 
 
-def stored_login(registry: str, repository: str, environ: Mapping[str, str] = os.environ) -> Login | None:
+def find_stored_login(registry: str, repository: str, environ: Mapping[str, str] = os.environ) -> Login | None:
     """The login for a repository, from the first file that has one.
 
     Raises:
@@ -30,12 +30,12 @@ def stored_login(registry: str, repository: str, environ: Mapping[str, str] = os
         Forbidden: the credential helper that a file names is not there, or fails.
     """
     for file in _files(environ):
-        if file.is_file() and (login := login_in(_read(file), registry, repository, where=str(file))):
+        if file.is_file() and (login := find_login(_read(file), registry, repository, where=str(file))):
             return login
     return None
 
 
-def login_in(config: Mapping[str, Any], registry: str, repository: str, *, where: str) -> Login | None:
+def find_login(config: Mapping[str, Any], registry: str, repository: str, *, where: str) -> Login | None:
     """The login for a repository that such a document gives, by a helper or in itself.
 
     Raises:

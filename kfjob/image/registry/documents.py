@@ -23,12 +23,16 @@ DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 DOCKER_CONFIG = "application/vnd.docker.container.image.v1+json"
 DOCKER_LAYER = "application/vnd.docker.image.rootfs.diff.tar.gzip"
 
-INDEXES, MANIFESTS, CONFIGS = (OCI_INDEX, DOCKER_INDEX), (OCI_MANIFEST, DOCKER_MANIFEST), (OCI_CONFIG, DOCKER_CONFIG)
-LAYER_OF = {OCI_MANIFEST: OCI_LAYER, DOCKER_MANIFEST: DOCKER_LAYER}
-ACCEPTED = ", ".join((*INDEXES, *MANIFESTS))
+INDEX_TYPES, MANIFEST_TYPES, CONFIG_TYPES = (
+    (OCI_INDEX, DOCKER_INDEX),
+    (OCI_MANIFEST, DOCKER_MANIFEST),
+    (OCI_CONFIG, DOCKER_CONFIG),
+)
+LAYER_TYPES = {OCI_MANIFEST: OCI_LAYER, DOCKER_MANIFEST: DOCKER_LAYER}
+ACCEPTED_TYPES = ", ".join((*INDEX_TYPES, *MANIFEST_TYPES))
 
 
-def sha256(data: bytes) -> str:
+def compute_digest(data: bytes) -> str:
     """As a digest is written."""
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
@@ -43,7 +47,7 @@ class Document:
     @cached_property
     def digest(self) -> str:
         """What it is known by."""
-        return sha256(self.body)
+        return compute_digest(self.body)
 
     @cached_property
     def value(self) -> dict[str, Any]:
@@ -52,29 +56,29 @@ class Document:
         Raises:
             Refused: it is not a JSON object.
         """
-        return read_object(self.body, "a manifest")
+        return parse_object(self.body, "a manifest")
 
     @property
     def is_index(self) -> bool:
         """Whether it only names manifests, one a platform."""
-        return self.media_type in INDEXES
+        return self.media_type in INDEX_TYPES
 
-    def descriptor(self, **more: Any) -> dict[str, Any]:
+    def make_descriptor(self, **more: Any) -> dict[str, Any]:
         """How an index names it."""
         return {"mediaType": self.media_type, "digest": self.digest, "size": len(self.body), **more}
 
 
-def document(media_type: str, value: Mapping[str, Any]) -> Document:
+def make_document(media_type: str, value: Mapping[str, Any]) -> Document:
     """A new one. The same value gives the same bytes."""
-    return Document(media_type=media_type, body=encode(value))
+    return Document(media_type=media_type, body=encode_json(value))
 
 
-def encode(value: Mapping[str, Any]) -> bytes:
+def encode_json(value: Mapping[str, Any]) -> bytes:
     """JSON with sorted keys and no spaces."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def read_object(body: bytes, what: str) -> dict[str, Any]:
+def parse_object(body: bytes, label: str) -> dict[str, Any]:
     """A JSON object.
 
     Raises:
@@ -85,7 +89,7 @@ def read_object(body: bytes, what: str) -> dict[str, Any]:
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        raise Refused(f"the registry gives {what} that is not a JSON object")
+        raise Refused(f"the registry gives {label} that is not a JSON object")
     return value
 
 
@@ -102,15 +106,15 @@ class Platform:
         return "/".join(filter(None, (self.os, self.architecture, self.variant)))
 
 
-def platform(value: Mapping[str, Any]) -> Platform:
+def parse_platform(value: Mapping[str, Any]) -> Platform:
     """Of an index's entry, or of a config."""
     said = [str(value.get(key) or "") for key in ("os", "architecture", "variant")]
     return Platform(os=said[0], architecture=said[1], variant=said[2])
 
 
-def images(index: Document) -> Iterator[tuple[Platform, dict[str, Any]]]:
+def list_images(index: Document) -> Iterator[tuple[Platform, dict[str, Any]]]:
     """The images of an index; what builders put beside them (attestations, for a platform `unknown`) is left out."""
     for entry in index.value.get("manifests") or ():
-        found = platform(entry.get("platform") or {})
-        if entry.get("mediaType") in MANIFESTS and found.os != "unknown":
+        found = parse_platform(entry.get("platform") or {})
+        if entry.get("mediaType") in MANIFEST_TYPES and found.os != "unknown":
             yield found, entry

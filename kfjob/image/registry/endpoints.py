@@ -37,13 +37,13 @@ class Endpoint:
         return urlsplit(self.url).netloc
 
 
-def folders_here(environ: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
+def list_config_folders(environ: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
     """Where this machine keeps what it knows of registries; `KFJOB_REGISTRY_CERTS` (a list as in PATH) instead, if set."""
     said = environ.get(FOLDERS_VARIABLE)
     return tuple(Path(folder).expanduser() for folder in (said.split(os.pathsep) if said else _FOLDERS))
 
 
-def endpoint(host: str, use: Use, *, folders: Sequence[Path], called: str = "") -> Endpoint:
+def find_endpoint(host: str, use: Use, *, folders: Sequence[Path], registry: str = "") -> Endpoint:
     """The address to `use` a registry by: the first that may be, else the registry's own.
 
     Its folder is called after it, or as images call it, where that is another name (`docker.io`).
@@ -53,7 +53,7 @@ def endpoint(host: str, use: Use, *, folders: Sequence[Path], called: str = "") 
     Raises:
         UsageError: a `hosts.toml` cannot be read.
     """
-    named = dict.fromkeys([called or host, host])
+    named = dict.fromkeys([registry or host, host])
     for folder in (one for name in named for one in _folders_of(name, folders)):
         file = folder / "hosts.toml"
         if file.is_file():

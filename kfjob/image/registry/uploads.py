@@ -15,19 +15,19 @@ from urllib.parse import urlencode, urljoin
 
 from kfjob.errors import Forbidden, KfjobError, NotFound, Refused, Unreachable
 from kfjob.image.registry.client import Registry
-from kfjob.image.registry.faults import Broken
-from kfjob.image.registry.transport import Answer
+from kfjob.image.registry.errors import RetryableError
+from kfjob.image.registry.transport import Response
 
-CHUNK = 8 * 1024 * 1024
+CHUNK_SIZE = 8 * 1024 * 1024
 """Bytes of a chunk: ECR takes parts of 5 MiB and more, and what a broken connection costs is no more than this."""
 _CREATED, _NOT_FOUND, _WRONG_RANGE = 201, 404, 416
 _PIECE = 1024 * 1024
 
-Progress = Callable[[str, int, int], None]
+ReportProgress = Callable[[str, int, int], None]
 """Told the digest, the bytes that are there, and how many there will be."""
 
 
-def silent(_digest: str, _done: int, _size: int) -> None:
+def ignore_progress(_digest: str, _done: int, _size: int) -> None:
     """Progress is for terminals."""
 
 
@@ -42,7 +42,7 @@ class Blob(Protocol):
     def size(self) -> int:
         """In bytes."""
 
-    def pieces(self, offset: int) -> Iterator[bytes]:
+    def read_pieces(self, offset: int) -> Iterator[bytes]:
         """From a byte on."""
 
 
@@ -58,7 +58,7 @@ class BytesBlob:
         """In bytes."""
         return len(self.content)
 
-    def pieces(self, offset: int) -> Iterator[bytes]:
+    def read_pieces(self, offset: int) -> Iterator[bytes]:
         """In one piece."""
         yield self.content[offset:]
 
@@ -71,7 +71,7 @@ class FileBlob:
     size: int
     file: Path
 
-    def pieces(self, offset: int) -> Iterator[bytes]:
+    def read_pieces(self, offset: int) -> Iterator[bytes]:
         """As they are read."""
         with self.file.open("rb") as stream:
             stream.seek(offset)
@@ -88,38 +88,40 @@ class RemoteBlob:
     registry: Registry
     repository: str
 
-    def pieces(self, offset: int) -> Iterator[bytes]:
+    def read_pieces(self, offset: int) -> Iterator[bytes]:
         """As they come."""
-        return self.registry.pieces(self.repository, self.digest, offset)
+        return self.registry.stream_blob(self.repository, self.digest, offset)
 
 
 class _Lost(Exception):
     """The registry has forgotten the session."""
 
 
-def mount(registry: Registry, repository: str, digest: str, *, source: str) -> bool:
+def mount_blob(registry: Registry, repository: str, digest: str, *, source: str) -> bool:
     """Let a blob of another repository of the same registry be one of this; False: the registry would rather have it sent."""
     query = urlencode({"mount": digest, "from": source})
     scopes = (f"repository:{source}:pull",)
     try:
-        answer = registry.send(registry.call("push", repository, "POST", f"blobs/uploads/?{query}", more_scopes=scopes))
+        answer = registry.send(registry.make_request("push", repository, "POST", f"blobs/uploads/?{query}", more_scopes=scopes))
     except (Refused, Forbidden, NotFound):
         return False  # if nothing may be pushed at all, sending it will say so
     if answer.status == _CREATED:
         return True
     if location := answer.headers.get("Location"):  # a session was opened instead, which nobody will use
-        _cancel(registry, repository, urljoin(registry.url(repository, ""), location))
+        _cancel(registry, repository, urljoin(registry.make_url(repository, ""), location))
     return False
 
 
-def upload(registry: Registry, repository: str, blob: Blob, *, progress: Progress = silent, chunk: int = CHUNK) -> None:
+def upload_blob(
+    registry: Registry, repository: str, blob: Blob, *, progress: ReportProgress = ignore_progress, chunk: int = CHUNK_SIZE
+) -> None:
     """Send a blob.
 
     Raises:
         Unreachable: the connection breaks again and again, without coming further.
         KfjobError: the registry does not take it.
     """
-    for failures in range(1, registry.patience.tries + 1):
+    for failures in range(1, registry.retries.attempts + 1):
         session = _Session(registry, repository, blob, progress, chunk)
         try:
             session.run()
@@ -127,29 +129,29 @@ def upload(registry: Registry, repository: str, blob: Blob, *, progress: Progres
             if registry.has_blob(repository, blob.digest):  # it was the answer that was lost
                 progress(blob.digest, blob.size, blob.size)
                 return
-            registry.patience.pause(failures)
+            registry.retries.wait(failures)
         else:
             return
     raise Unreachable(
         f"`{registry.endpoint.host}/{repository}` did not take blob {blob.digest[:19]} of {blob.size} bytes",
-        cause=f"the upload broke off {registry.patience.tries} times",
+        cause=f"the upload broke off {registry.retries.attempts} times",
     )
 
 
 class _Session:
     """One upload session: an address that changes with each answer, and how far it is."""
 
-    def __init__(self, registry: Registry, repository: str, blob: Blob, progress: Progress, chunk: int) -> None:
+    def __init__(self, registry: Registry, repository: str, blob: Blob, progress: ReportProgress, chunk: int) -> None:
         self.registry, self.repository, self.blob, self.progress = registry, repository, blob, progress
-        answer = registry.send(registry.call("push", repository, "POST", "blobs/uploads/", body=b""))
-        self.offset, self.location = 0, registry.url(repository, "")
+        answer = registry.send(registry.make_request("push", repository, "POST", "blobs/uploads/", body=b""))
+        self.offset, self.location = 0, registry.make_url(repository, "")
         self._moved(answer)
         self.chunk = max(chunk, int(answer.headers.get("OCI-Chunk-Min-Length") or 0))
 
     def run(self) -> None:
         self.progress(self.blob.digest, 0, self.blob.size)
         if self.blob.size <= self.chunk:
-            self._close(b"".join(self.blob.pieces(0)))
+            self._close(b"".join(self.blob.read_pieces(0)))
         else:
             while self.offset < self.blob.size:
                 self._send_from(self.offset)
@@ -158,7 +160,7 @@ class _Session:
 
     def _send_from(self, offset: int) -> None:
         """Chunks until all are sent, or the registry's own count differs from ours after a break."""
-        for content in _chunks(self.blob.pieces(offset), self.chunk):
+        for content in _chunks(self.blob.read_pieces(offset), self.chunk):
             offset += len(content)
             self._send_chunk(content)
             if self.offset != offset:
@@ -170,11 +172,11 @@ class _Session:
         while self.offset == start:
             try:
                 answer = self._send("PATCH", self.location, headers, content)
-            except Broken as broken:
+            except RetryableError as broken:
                 failures += 1
-                if failures == self.registry.patience.tries:
-                    raise broken.fault from broken
-                self.registry.patience.pause(failures, asked=broken.after)
+                if failures == self.registry.retries.attempts:
+                    raise broken.error from broken
+                self.registry.retries.wait(failures, retry_after=broken.retry_after)
                 self._ask_how_far()
             else:
                 self.offset += len(content)
@@ -183,7 +185,9 @@ class _Session:
 
     def _ask_how_far(self) -> None:
         """After a break only the registry can know."""
-        call = self.registry.call("push", self.repository, "GET", "", url=self.location, expected=(_NOT_FOUND,))
+        call = self.registry.make_request(
+            "push", self.repository, "GET", "", url=self.location, accepted_statuses=(_NOT_FOUND,)
+        )
         try:
             answer = self.registry.send(call)
         except Refused as err:
@@ -199,18 +203,20 @@ class _Session:
         url = f"{self.location}{'&' if '?' in self.location else '?'}{urlencode({'digest': self.blob.digest})}"
         try:
             self._send("PUT", url, {"Content-Type": "application/octet-stream"}, content)
-        except Broken as broken:
+        except RetryableError as broken:
             raise _Lost from broken
 
-    def _send(self, method: str, url: str, headers: dict[str, str], content: bytes) -> Answer:
+    def _send(self, method: str, url: str, headers: dict[str, str], content: bytes) -> Response:
         lost = (_NOT_FOUND, _WRONG_RANGE)
-        call = self.registry.call("push", self.repository, method, "", url=url, headers=headers, body=content, expected=lost)
+        call = self.registry.make_request(
+            "push", self.repository, method, "", url=url, headers=headers, body=content, accepted_statuses=lost
+        )
         answer = self.registry.send_once(call)
         if answer.status in lost:
             raise _Lost
         return answer
 
-    def _moved(self, answer: Answer) -> None:
+    def _moved(self, answer: Response) -> None:
         if location := answer.headers.get("Location"):
             self.location = urljoin(self.location, location)
 
@@ -228,6 +234,8 @@ def _chunks(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:
 
 def _cancel(registry: Registry, repository: str, location: str) -> None:
     try:
-        registry.send_once(registry.call("push", repository, "DELETE", "", url=location, expected=(_NOT_FOUND,)))
-    except (KfjobError, Broken):
+        registry.send_once(
+            registry.make_request("push", repository, "DELETE", "", url=location, accepted_statuses=(_NOT_FOUND,))
+        )
+    except (KfjobError, RetryableError):
         return  # registries drop what nobody goes on with

@@ -7,13 +7,13 @@ import json
 import pytest
 
 from kfjob.cli.main import run
-from kfjob.image import inside
+from kfjob.image import components
 
 
 @pytest.fixture(autouse=True)
-def parts(monkeypatch: pytest.MonkeyPatch) -> list[inside.Part]:
-    found = [inside.Part("python", "there", "3.11.2"), inside.Part("torch", "missing", hint="TORCH=auto")]
-    monkeypatch.setattr(inside, "look", lambda: found)
+def parts(monkeypatch: pytest.MonkeyPatch) -> list[components.Component]:
+    found = [components.Component("python", "there", "3.11.2"), components.Component("torch", "missing", hint="TORCH=auto")]
+    monkeypatch.setattr(components, "list_components", lambda: found)
     return found
 
 
@@ -24,10 +24,10 @@ def test_what_is_missing_is_told_and_no_fault(capsys):
     assert not err
 
 
-def test_what_is_broken_or_required_is_one(parts: list[inside.Part], capsys):
+def test_what_is_broken_or_required_is_one(parts: list[components.Component], capsys):
     assert run(["doctor", "--in-image", "--require", "torch", "--require", "python"]) == 1
     assert capsys.readouterr().err == "error: this image does not have what is needed: torch\n"
-    parts.append(inside.Part("efa", "broken", "does not load"))
+    parts.append(components.Component("efa", "broken", "does not load"))
     assert run(["doctor", "--in-image", "-o", "json"]) == 1
     out, err = capsys.readouterr()
     assert [one["name"] for one in json.loads(out)["parts"]] == ["python", "torch", "efa"]

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from kfjob.errors import BackendError, Forbidden, KfjobError, NotFound, Refused, Unreachable
-from kfjob.image.build import archive, base_images, children, engines
-from kfjob.image.build.engines import Engine, Wanted
+from kfjob.image.build import archive, base_images, engine_process, engines
+from kfjob.image.build.engines import BuildRequest, Engine
 from kfjob.image.registry import documents
 from kfjob.image.registry.documents import OCI_LAYER, OCI_MANIFEST
 
-WANTED = Wanted(
+WANTED = BuildRequest(
     context=Path("src"),
     dockerfile=Path("src/Dockerfile"),
     local_name="host/a:1",
@@ -66,7 +66,7 @@ OUT = Path("/tmp/out")
     ],
 )
 def test_what_each_engine_is_told(engine: Engine, first: list[str]):
-    assert engines.build(engine, WANTED, OUT) == [*first, *COMMON]
+    assert engines.make_build_command(engine, WANTED, OUT) == [*first, *COMMON]
 
 
 def test_dockers_builder_is_named_in_its_environment():
@@ -77,7 +77,8 @@ def test_dockers_builder_is_named_in_its_environment():
 
 def test_how_each_engine_hands_the_image_over():
     exports = {
-        name: engines.export(Engine(name=name, program=name), "sha256:ab", OUT) for name in ("docker", "podman", "finch")
+        name: engines.make_export_command(Engine(name=name, program=name), "sha256:ab", OUT)
+        for name in ("docker", "podman", "finch")
     }
     assert exports["docker"] == ["docker", "save", "--output", "/tmp/out", "sha256:ab"]
     assert exports["podman"] == ["podman", "push", "--quiet", "ab", "oci:/tmp/out:image"]
@@ -86,8 +87,10 @@ def test_how_each_engine_hands_the_image_over():
 
 def test_only_ocis_form_of_a_manifest_has_annotations():
     for kind, has in ((documents.OCI_MANIFEST, True), (documents.DOCKER_MANIFEST, False)):
-        built = archive.Built(manifest=documents.document(kind, {"annotations": {"a": "builder's"}}), config={}, blobs=())
-        made = archive.annotated(built, {"a": "ours", "b": "ours"}).manifest
+        built = archive.BuiltImage(
+            manifest=documents.make_document(kind, {"annotations": {"a": "builder's"}}), config={}, blobs=()
+        )
+        made = archive.add_annotations(built, {"a": "ours", "b": "ours"}).manifest
         assert made.media_type == kind
         assert made.value["annotations"] == ({"a": "builder's", "b": "ours"} if has else {"a": "builder's"})
 
@@ -109,7 +112,7 @@ STAGES = "ARG BASE=python:3.11\nFROM golang AS tool\nFROM ${BASE} AS one\nFROM o
     ],
 )
 def test_what_an_image_stands_on(text, args, target, base):
-    assert str(base_images.base_of(text, args, target)) == base
+    assert str(base_images.find_final_base(text, args, target)) == base
 
 
 def test_base_images_of_a_dockerfile():
@@ -121,9 +124,9 @@ COPY --chown=1 --from=registry.example/tools:1 /b /b
 COPY --from=0 /c /c
 FROM scratch
 """
-    found = base_images.base_images(f"ARG TAG=2\n{text}", {"BASE": "python:4"})
+    found = base_images.find_base_images(f"ARG TAG=2\n{text}", {"BASE": "python:4"})
     assert found == ["python:4", "123456789012.dkr.ecr.eu-west-1.amazonaws.com/base:2", "registry.example/tools:1"]
-    assert [str(ref) for ref in base_images.in_ecr([*found, "public.ecr.aws/a/b", "Not A Name"])] == found[1:2]
+    assert [str(ref) for ref in base_images.select_ecr_images([*found, "public.ecr.aws/a/b", "Not A Name"])] == found[1:2]
 
 
 def layer() -> bytes:
@@ -150,14 +153,14 @@ def test_what_docker_saves_is_compressed_and_always_alike(tmp_path: Path):
     digests = set()
     for turn in ("one", "two"):
         (tmp_path / turn).mkdir()
-        built = archive.read(tmp_path / "saved.tar", tmp_path / turn, platform="linux/amd64")
+        built = archive.read_image(tmp_path / "saved.tar", tmp_path / turn, platform="linux/amd64")
         digests.add(built.manifest.digest)
     assert len(digests) == 1
     value = built.manifest.value
     assert value["mediaType"] == OCI_MANIFEST
     assert value["config"]["digest"] == f"sha256:{hashlib.sha256(config).hexdigest()}"
     assert [one["mediaType"] for one in value["layers"]] == [OCI_LAYER] * 2
-    assert gzip.decompress(b"".join(built.blobs[0].pieces(0))) == layer()
+    assert gzip.decompress(b"".join(built.blobs[0].read_pieces(0))) == layer()
 
 
 def layout(root: Path, *platforms: str) -> Path:
@@ -188,11 +191,11 @@ def layout(root: Path, *platforms: str) -> Path:
 def test_the_image_of_the_wanted_platform_is_taken(tmp_path: Path):
     root = layout(tmp_path / "layout", "unknown/unknown", "linux/arm64", "linux/amd64")
     (tmp_path / "work").mkdir()
-    built = archive.read(root, tmp_path / "work", platform="linux/amd64")
+    built = archive.read_image(root, tmp_path / "work", platform="linux/amd64")
     assert built.config["architecture"] == "amd64"
     (tmp_path / "other").mkdir()
     with pytest.raises(Refused, match="cannot read"):
-        archive.read(root, tmp_path / "other", platform="linux/s390x")
+        archive.read_image(root, tmp_path / "other", platform="linux/s390x")
 
 
 def test_an_archive_that_points_out_of_itself_is_refused(tmp_path: Path):
@@ -203,7 +206,7 @@ def test_an_archive_that_points_out_of_itself_is_refused(tmp_path: Path):
         tar.addfile(info, io.BytesIO(manifest))
     (tmp_path / "work").mkdir()
     with pytest.raises(Refused, match="cannot read"):
-        archive.read(tmp_path / "bad.tar", tmp_path / "work", platform="linux/amd64")
+        archive.read_image(tmp_path / "bad.tar", tmp_path / "work", platform="linux/amd64")
 
 
 def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfile.TarInfo:
@@ -233,7 +236,7 @@ def test_members_outside_of_an_archive_are_refused(members: list[tarfile.TarInfo
     work = tmp_path / "folder" / "work"
     work.mkdir(parents=True)
     with pytest.raises(Refused, match="cannot read"):
-        archive.read(tmp_path / "bad.tar", work, platform="linux/amd64")
+        archive.read_image(tmp_path / "bad.tar", work, platform="linux/amd64")
     assert list(work.parent.iterdir()) == [work]
     assert list(work.iterdir()) == [work / "unpacked"]
 
@@ -249,7 +252,7 @@ def test_a_digest_that_leads_out_of_a_layout_is_refused(digest: str, tmp_path: P
     blob.write_text(json.dumps(value))
     (tmp_path / "work").mkdir()
     with pytest.raises(Refused, match="cannot read"):
-        archive.read(root, tmp_path / "work", platform="linux/amd64")
+        archive.read_image(root, tmp_path / "work", platform="linux/amd64")
 
 
 @pytest.mark.parametrize("index", ['{"manifests": ["a"]}', '{"manifests": [{"digest": 3}]}', "{", '{"manifests": 1}'])
@@ -258,7 +261,7 @@ def test_a_damaged_layout_is_refused(index: str, tmp_path: Path):
     (root / "index.json").write_text(index)
     (tmp_path / "work").mkdir()
     with pytest.raises(Refused, match="cannot read"):
-        archive.read(root, tmp_path / "work", platform="linux/amd64")
+        archive.read_image(root, tmp_path / "work", platform="linux/amd64")
 
 
 def test_an_archive_that_is_cut_off_is_refused(tmp_path: Path):
@@ -270,7 +273,7 @@ def test_an_archive_that_is_cut_off_is_refused(tmp_path: Path):
         (tmp_path / "cut.tar").write_bytes(content[:length])
         (tmp_path / f"work-{length}").mkdir()
         with pytest.raises(Refused, match="cannot read"):
-            archive.read(tmp_path / "cut.tar", tmp_path / f"work-{length}", platform="linux/amd64")
+            archive.read_image(tmp_path / "cut.tar", tmp_path / f"work-{length}", platform="linux/amd64")
 
 
 def test_layers_whose_paths_look_alike_stay_apart(tmp_path: Path):
@@ -282,8 +285,8 @@ def test_layers_whose_paths_look_alike_stay_apart(tmp_path: Path):
             info.size = len(content)
             tar.addfile(info, io.BytesIO(content))
     (tmp_path / "work").mkdir()
-    built = archive.read(tmp_path / "saved.tar", tmp_path / "work", platform="linux/amd64")
-    assert [gzip.decompress(b"".join(blob.pieces(0))) for blob in built.blobs[:2]] == [b"one", b"two"]
+    built = archive.read_image(tmp_path / "saved.tar", tmp_path / "work", platform="linux/amd64")
+    assert [gzip.decompress(b"".join(blob.read_pieces(0))) for blob in built.blobs[:2]] == [b"one", b"two"]
 
 
 def test_a_layer_that_is_a_link_to_another_one(tmp_path: Path):
@@ -297,7 +300,7 @@ def test_a_layer_that_is_a_link_to_another_one(tmp_path: Path):
         info.size = len(manifest)
         tar.addfile(info, io.BytesIO(manifest))
     (tmp_path / "work").mkdir()
-    built = archive.read(tmp_path / "saved.tar", tmp_path / "work", platform="linux/amd64")
+    built = archive.read_image(tmp_path / "saved.tar", tmp_path / "work", platform="linux/amd64")
     assert built.manifest.value["config"]["digest"] == f"sha256:{hashlib.sha256(config).hexdigest()}"
     first, second = built.manifest.value["layers"]
     assert first == second
@@ -332,7 +335,7 @@ WORDS = {
 @pytest.mark.parametrize("words", WORDS)
 def test_last_words(words: str):
     kind, title = WORDS[words]
-    found: KfjobError = children.failure("docker", words.splitlines(), 1)
+    found: KfjobError = engine_process.explain_failure("docker", words.splitlines(), 1)
     assert type(found) is kind
     assert title in found.title
     assert found.cause

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kfjob.errors import Forbidden, UsageError
-from kfjob.image.registry.docker_config import stored_login
+from kfjob.image.registry.docker_config import find_stored_login
 from kfjob.image.registry.secrets import REFRESH_TOKEN, Login, Secret
 
 HOST = "registry.example:5000"
@@ -57,42 +57,42 @@ def store(environ: dict[str, str], config: object) -> None:
 )
 def test_stored_logins(environ, config, user, password):
     store(environ, config)
-    assert stored_login(HOST, "team/train", environ) == Login(user=user, password=Secret(password))
+    assert find_stored_login(HOST, "team/train", environ) == Login(user=user, password=Secret(password))
 
 
 @pytest.mark.parametrize(
     "config", [{}, {"auths": {}}, {"auths": {"other": auth("a", "b")}}, {"credHelpers": {"other": "none"}}]
 )
 def test_nothing_is_stored(environ, config):
-    assert stored_login(HOST, "a", environ) is None
+    assert find_stored_login(HOST, "a", environ) is None
     store(environ, config)
-    assert stored_login(HOST, "a", environ) is None
+    assert find_stored_login(HOST, "a", environ) is None
 
 
 def test_docker_hub_has_a_key_of_its_own(environ):
     store(environ, {"credsStore": "test"})
-    assert stored_login("docker.io", "library/python", environ) == Login(user=REFRESH_TOKEN, password=Secret("refresh"))
-    assert stored_login("quay.io", "a", environ) is None
+    assert find_stored_login("docker.io", "library/python", environ) == Login(user=REFRESH_TOKEN, password=Secret("refresh"))
+    assert find_stored_login("quay.io", "a", environ) is None
     store(environ, {"auths": {"https://index.docker.io/v1/": auth("hub", "b")}})
-    assert stored_login("docker.io", "library/python", environ) == Login(user="hub", password=Secret("b"))
+    assert find_stored_login("docker.io", "library/python", environ) == Login(user="hub", password=Secret("b"))
 
 
 def test_podmans_file_is_read_too(environ, tmp_path):
     (tmp_path / "auth.json").write_text(json.dumps({"auths": {HOST: auth("pod", "man")}}))
-    found = stored_login(HOST, "a", {**environ, "REGISTRY_AUTH_FILE": str(tmp_path / "auth.json")})
+    found = find_stored_login(HOST, "a", {**environ, "REGISTRY_AUTH_FILE": str(tmp_path / "auth.json")})
     assert found == Login(user="pod", password=Secret("man"))
 
 
 def test_a_helper_that_is_not_there_or_fails(environ):
     store(environ, {"credHelpers": {HOST: "absent"}})
     with pytest.raises(Forbidden, match="docker-credential-absent"):
-        stored_login(HOST, "a", environ)
+        find_stored_login(HOST, "a", environ)
     store(environ, {"credHelpers": {HOST: "test"}})
     helper = Path(environ["HOME"]) / "bin" / "docker-credential-test"
     for script in ('echo \'{"Secret": "seen-by-nobody"\'', "echo seen-by-nobody; echo keyring locked >&2; exit 3"):
         helper.write_text(f"#!/bin/sh\n{script}\n")
         with pytest.raises(Forbidden) as caught:
-            stored_login(HOST, "a", environ)
+            find_stored_login(HOST, "a", environ)
         assert "seen-by-nobody" not in str(caught.value)
     assert caught.value.cause == "keyring locked"
 
@@ -101,10 +101,10 @@ def test_files_that_cannot_be_read(environ):
     for config in ({"auths": {HOST: {"auth": "%%%"}}}, {"auths": {HOST: {"auth": 5}}}):
         store(environ, config)
         with pytest.raises(UsageError, match="cannot be read"):
-            stored_login(HOST, "a", environ)
+            find_stored_login(HOST, "a", environ)
     (Path(environ["HOME"]) / ".docker" / "config.json").write_text("not json, a-secret")
     with pytest.raises(UsageError) as caught:
-        stored_login(HOST, "a", environ)
+        find_stored_login(HOST, "a", environ)
     assert "a-secret" not in str(caught.value)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kfjob.errors import UsageError
-from kfjob.image.registry.endpoints import Endpoint, endpoint, folders_here
+from kfjob.image.registry.endpoints import Endpoint, find_endpoint, list_config_folders
 
 HOSTS = """
 server = "https://upstream.example"
@@ -31,32 +31,32 @@ def folder(tmp_path: Path, host: str, **files: str) -> Path:
 
 @pytest.mark.parametrize("host", ["127.0.0.1:5000", "localhost:5000", "localhost", "[::1]:5000", "127.3.2.1:80"])
 def test_the_loopback_has_no_tls(host):
-    assert endpoint(host, "pull", folders=()) == Endpoint(url=f"http://{host}")
+    assert find_endpoint(host, "pull", folders=()) == Endpoint(url=f"http://{host}")
 
 
 @pytest.mark.parametrize("host", ["quay.io", "registry.example:5000", "10.0.0.1:5000", "localhost.example"])
 def test_all_others_have(host):
-    assert endpoint(host, "push", folders=()) == Endpoint(url=f"https://{host}")
+    assert find_endpoint(host, "push", folders=()) == Endpoint(url=f"https://{host}")
 
 
 def test_what_containerd_is_told(tmp_path):
     own = folder(tmp_path, "registry.example", hosts_toml=HOSTS)
-    assert endpoint("registry.example", "pull", folders=[tmp_path]) == Endpoint(url="http://127.0.0.1:5000")
-    push = endpoint("registry.example", "push", folders=[tmp_path])
+    assert find_endpoint("registry.example", "pull", folders=[tmp_path]) == Endpoint(url="http://127.0.0.1:5000")
+    push = find_endpoint("registry.example", "push", folders=[tmp_path])
     assert push.url == "https://mirror.example"
     assert push.authorities == (own / "ca.pem",)
     assert push.certificate == (own / "me.pem", own / "me.key")
     (own / "hosts.toml").write_text(HOSTS.partition("[host")[0])
-    assert endpoint("registry.example", "push", folders=[tmp_path]) == Endpoint(url="https://upstream.example")
+    assert find_endpoint("registry.example", "push", folders=[tmp_path]) == Endpoint(url="https://upstream.example")
     (own / "hosts.toml").write_text(HOSTS.partition('[host."https://other')[2].replace('.example"]', '[host."https://o"]', 1))
-    found = endpoint("registry.example", "pull", folders=[tmp_path])
+    found = find_endpoint("registry.example", "pull", folders=[tmp_path])
     assert not found.verify
     assert found.authorities == (own / "a.pem", Path("/b.pem"))
 
 
 def test_what_docker_is_told(tmp_path):
     own = folder(tmp_path, "127.0.0.1:5000", ca_crt="x", client_cert="y", client_key="z")
-    found = endpoint("127.0.0.1:5000", "pull", folders=[tmp_path / "absent", tmp_path])
+    found = find_endpoint("127.0.0.1:5000", "pull", folders=[tmp_path / "absent", tmp_path])
     assert found.url == "https://127.0.0.1:5000"
     assert found.authorities == (own / "ca.crt",)
     assert found.certificate == (own / "client.cert", own / "client.key")
@@ -64,17 +64,17 @@ def test_what_docker_is_told(tmp_path):
 
 def test_a_folder_without_a_colon_in_its_name(tmp_path):
     folder(tmp_path, "registry.example_5000_", hosts_toml='server = "http://a"')
-    assert endpoint("registry.example:5000", "pull", folders=[tmp_path]).url == "http://a"
+    assert find_endpoint("registry.example:5000", "pull", folders=[tmp_path]).url == "http://a"
 
 
 @pytest.mark.parametrize("text", ["server = ", "host = 5", '[host]\n"http://a" = 5'])
 def test_a_file_that_cannot_be_read_is_named(tmp_path, text):
     own = folder(tmp_path, "a.example", hosts_toml=text)
     with pytest.raises(UsageError) as caught:
-        endpoint("a.example", "pull", folders=[tmp_path])
+        find_endpoint("a.example", "pull", folders=[tmp_path])
     assert caught.value.location == str(own / "hosts.toml")
 
 
 def test_the_folders_of_this_machine():
-    assert Path("/etc/containerd/certs.d") in folders_here({})
-    assert folders_here({"KFJOB_REGISTRY_CERTS": "/a:/b"}) == (Path("/a"), Path("/b"))
+    assert Path("/etc/containerd/certs.d") in list_config_folders({})
+    assert list_config_folders({"KFJOB_REGISTRY_CERTS": "/a:/b"}) == (Path("/a"), Path("/b"))

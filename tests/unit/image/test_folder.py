@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from kfjob.errors import NotFound, Refused, UsageError
-from kfjob.image.folder import read_folder, secrets_warning
-from kfjob.image.layers import MTIME, packed
+from kfjob.image.folder import format_secrets_warning, read_folder
+from kfjob.image.layers import MTIME, pack_layer
 
 
 def write(root: Path, **files: str) -> Path:
@@ -44,7 +44,7 @@ def test_in_one_order_a_folder_before_what_is_in_it(src: Path):
 
 
 def test_the_layer_holds_what_the_folder_holds(src: Path):
-    with packed(read_folder(src), "/workspace") as layer:
+    with pack_layer(read_folder(src), "/workspace") as layer:
         body = layer.blob.file.read_bytes()
         with tarfile.open(layer.blob.file) as tar:
             members = {member.name: member for member in tar}
@@ -68,17 +68,17 @@ def test_the_same_files_give_the_same_bytes_wherever_and_whenever(src: Path, tmp
     for number, path in enumerate(sorted(other.rglob("*"))):
         os.utime(path, (number, number), follow_symlinks=False)
     (other / "train.py").chmod(0o600)
-    with packed(read_folder(src), "/w") as one, packed(read_folder(other), "w/") as two:
+    with pack_layer(read_folder(src), "/w") as one, pack_layer(read_folder(other), "w/") as two:
         assert (one.blob.digest, one.diff_id) == (two.blob.digest, two.diff_id)
-    assert read_folder(src).digest() == read_folder(other).digest()
+    assert read_folder(src).compute_digest() == read_folder(other).compute_digest()
 
 
 @pytest.mark.parametrize("change", ["content", "name", "rights", "target", "place"])
 def test_another_file_gives_other_bytes(src: Path, change: str):
     def state(into: str = "/w") -> tuple[str, str]:
         folder = read_folder(src)
-        with packed(folder, into) as layer:
-            return layer.diff_id, folder.digest()
+        with pack_layer(folder, into) as layer:
+            return layer.diff_id, folder.compute_digest()
 
     before = state()
     match change:
@@ -99,12 +99,12 @@ def test_another_file_gives_other_bytes(src: Path, change: str):
 def test_an_empty_folder_and_long_and_strange_names(tmp_path: Path):
     src = tmp_path / "src"
     src.mkdir()
-    with packed(read_folder(src), "/w") as layer, tarfile.open(layer.blob.file) as tar:
+    with pack_layer(read_folder(src), "/w") as layer, tarfile.open(layer.blob.file) as tar:
         assert tar.getnames() == []
     names = ["a" * 200, "ä.py", "with space", "n\nl", os.fsdecode(b"\xff\xfe")]
     for name in names:
         (src / name).write_text("x")
-    with packed(read_folder(src), "/w") as layer, tarfile.open(layer.blob.file) as tar:
+    with pack_layer(read_folder(src), "/w") as layer, tarfile.open(layer.blob.file) as tar:
         assert sorted(tar.getnames()) == sorted(f"w/{name}" for name in names)
 
 
@@ -165,17 +165,17 @@ def test_no_folder_is_said(tmp_path: Path):
 def test_a_file_that_is_changed_while_it_is_read_is_noticed(src: Path, text: str):
     folder = read_folder(src)
     (src / "train.py").write_text(text)
-    with pytest.raises(Refused, match=r"train\.py.* was changed"), packed(folder, "/w"):
+    with pytest.raises(Refused, match=r"train\.py.* was changed"), pack_layer(folder, "/w"):
         pass
     with pytest.raises(Refused, match="was changed"):
-        folder.digest()
+        folder.compute_digest()
 
 
 def test_a_file_that_grows_while_it_is_read_is_noticed(src: Path):
     big = src / "big"
     big.write_bytes(b"x" * (3 * 1024 * 1024))
     (entry,) = [one for one in read_folder(src).entries if one.path == "big"]
-    pieces = entry.pieces()
+    pieces = entry.read_pieces()
     next(pieces)
     with big.open("ab") as stream:
         stream.write(b"more")
@@ -186,13 +186,13 @@ def test_a_file_that_grows_while_it_is_read_is_noticed(src: Path):
 def test_a_file_that_goes_away_is_said(src: Path):
     folder = read_folder(src)
     (src / "train.py").unlink()
-    with pytest.raises(Refused, match="cannot be read"), packed(folder, "/w"):
+    with pytest.raises(Refused, match="cannot be read"), pack_layer(folder, "/w"):
         pass
 
 
 def test_a_name_that_means_deletion_in_a_layer_is_refused(src: Path):
     write(src, **{".wh.train.py": ""})
-    with pytest.raises(Refused, match="would delete"), packed(read_folder(src), "/w"):
+    with pytest.raises(Refused, match="would delete"), pack_layer(read_folder(src), "/w"):
         pass
 
 
@@ -203,23 +203,23 @@ HARMLESS = {".env.example": "", ".env.template": "", "id_rsa.pub": "", "keys.py"
 @pytest.mark.parametrize("name", SECRET)
 def test_files_with_secrets_are_warned_about(tmp_path: Path, name: str):
     folder = read_folder(write(tmp_path / "src", **{name: SECRET[name]}))
-    assert folder.secrets == (name.replace("__", "/"),)
-    warning = secrets_warning(folder)
+    assert folder.secret_paths == (name.replace("__", "/"),)
+    warning = format_secrets_warning(folder)
     assert warning
     assert f"`{name.replace('__', '/')}` may hold secrets" in warning
 
 
 def test_a_private_key_by_any_name_and_harmless_ones(tmp_path: Path):
     folder = read_folder(write(tmp_path / "src", **HARMLESS))
-    assert folder.secrets == ()
-    assert secrets_warning(folder) is None
+    assert folder.secret_paths == ()
+    assert format_secrets_warning(folder) is None
     write(tmp_path / "src", notes="-----BEGIN OPENSSH PRIVATE KEY-----\nabc")
-    assert read_folder(tmp_path / "src").secrets == ("notes",)
+    assert read_folder(tmp_path / "src").secret_paths == ("notes",)
 
 
 def test_many_secrets_are_counted(tmp_path: Path):
     folder = read_folder(write(tmp_path / "src", **{f"{n}.pem": "" for n in range(8)}))
-    assert "and 3 more" in (secrets_warning(folder) or "")
+    assert "and 3 more" in (format_secrets_warning(folder) or "")
 
 
 def test_a_socket_is_named_too(tmp_path: Path):

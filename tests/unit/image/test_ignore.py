@@ -48,16 +48,16 @@ CASES = [
 def test_as_docker_does(text, left_out, kept):
     ignore = parse_ignore(text)
     whole = [left_out] if text == "ä ö" else left_out.split()
-    assert [path for path in whole if not ignore.omits(path)] == []
-    assert [path for path in kept.split() if ignore.omits(path)] == []
+    assert [path for path in whole if not ignore.excludes(path)] == []
+    assert [path for path in kept.split() if ignore.excludes(path)] == []
 
 
 def test_which_folders_have_to_be_looked_through():
-    assert not parse_ignore("a\nb").may_return("a")
-    assert parse_ignore("*\n!a/b/c").may_return("a")
-    assert not parse_ignore("*\n!a/b/c").may_return("b")
-    assert not parse_ignore("*\n!a/b/c").may_return("a/bb")
-    assert parse_ignore("*\n!**/*.py").may_return("anything")
+    assert not parse_ignore("a\nb").may_include_again("a")
+    assert parse_ignore("*\n!a/b/c").may_include_again("a")
+    assert not parse_ignore("*\n!a/b/c").may_include_again("b")
+    assert not parse_ignore("*\n!a/b/c").may_include_again("a/bb")
+    assert parse_ignore("*\n!**/*.py").may_include_again("anything")
 
 
 @pytest.mark.parametrize(("text", "line"), [("a\n!\nb", 2), ("[a", 1), ("a\n\n[z-a]", 3)])
@@ -74,5 +74,5 @@ def test_any_text_is_read_or_refused(text, path):
     except UsageError:
         return
     parent = path.rpartition("/")[0]
-    if parent and ignore.omits(parent) and not ignore.may_return(parent):
-        assert ignore.omits(path)
+    if parent and ignore.excludes(parent) and not ignore.may_include_again(parent):
+        assert ignore.excludes(path)

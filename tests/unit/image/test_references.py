@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfjob.errors import UsageError
-from kfjob.image.references import EcrRegistry, ImageRef, ecr_host, parse
+from kfjob.image.references import EcrHost, ImageRef, format_ecr_host, parse_reference
 
 SHA = "sha256:" + "0a" * 32
 ECR = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
@@ -33,9 +33,9 @@ ECR = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
     ],
 )
 def test_parts(text, registry, repository, tag, digest):
-    found = parse(text)
+    found = parse_reference(text)
     assert found == ImageRef(registry=registry, repository=repository, tag=tag, digest=digest)
-    assert parse(str(found)) == found
+    assert parse_reference(str(found)) == found
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_parts(text, registry, repository, tag, digest):
 )
 def test_what_no_runtime_reads_is_refused_with_the_part_at_fault(text, cause):
     with pytest.raises(UsageError) as caught:
-        parse(text)
+        parse_reference(text)
     assert cause in (caught.value.cause or "")
     assert f"`{text}`" in caught.value.title
 
@@ -82,45 +82,45 @@ NAMES = st.builds(
 
 @given(NAMES)
 def test_printed_and_read_again_it_is_the_same(text):
-    assert parse(str(parse(text))) == parse(text)
+    assert parse_reference(str(parse_reference(text))) == parse_reference(text)
 
 
 @given(st.text(max_size=40))
 def test_any_text_is_a_reference_or_a_usage_error(text):
     with suppress(UsageError):
-        assert parse(str(parse(text))) == parse(text)
+        assert parse_reference(str(parse_reference(text))) == parse_reference(text)
 
 
 @pytest.mark.parametrize(
     ("host", "registry", "partition"),
     [
-        (ECR, EcrRegistry(account="123456789012", region="eu-west-1"), "aws"),
+        (ECR, EcrHost(account="123456789012", region="eu-west-1"), "aws"),
         (
             "123456789012.dkr.ecr.us-gov-west-1.amazonaws.com",
-            EcrRegistry(account="123456789012", region="us-gov-west-1"),
+            EcrHost(account="123456789012", region="us-gov-west-1"),
             "aws-us-gov",
         ),
         (
             "123456789012.dkr.ecr.cn-north-1.amazonaws.com.cn",
-            EcrRegistry(account="123456789012", region="cn-north-1"),
+            EcrHost(account="123456789012", region="cn-north-1"),
             "aws-cn",
         ),
         (
             "123456789012.dkr.ecr-fips.us-east-1.amazonaws.com",
-            EcrRegistry(account="123456789012", region="us-east-1", fips=True),
+            EcrHost(account="123456789012", region="us-east-1", fips=True),
             "aws",
         ),
-        ("123456789012.dkr-ecr.us-east-1.on.aws", EcrRegistry(account="123456789012", region="us-east-1"), "aws"),
+        ("123456789012.dkr-ecr.us-east-1.on.aws", EcrHost(account="123456789012", region="us-east-1"), "aws"),
         (
             "123456789012.dkr-ecr-fips.us-gov-east-1.on.aws",
-            EcrRegistry(account="123456789012", region="us-gov-east-1", fips=True),
+            EcrHost(account="123456789012", region="us-gov-east-1", fips=True),
             "aws-us-gov",
         ),
-        ("public.ecr.aws", EcrRegistry(account="", region="us-east-1", public=True), "aws"),
+        ("public.ecr.aws", EcrHost(account="", region="us-east-1", public=True), "aws"),
     ],
 )
 def test_registries_of_ecr(host, registry, partition):
-    found = parse(f"{host}/team/train:1").ecr
+    found = parse_reference(f"{host}/team/train:1").ecr
     assert found == registry
     assert found
     assert found.partition == partition
@@ -130,21 +130,21 @@ def test_registries_of_ecr(host, registry, partition):
     "host", ["quay.io", "12345.dkr.ecr.eu-west-1.amazonaws.com", f"{ECR}.example.com", f"x.{ECR}", f"{ECR}:443"]
 )
 def test_other_registries_are_not_of_ecr(host):
-    assert parse(f"{host}/a").ecr is None
+    assert parse_reference(f"{host}/a").ecr is None
 
 
 def test_host_of_an_account():
-    assert ecr_host("123456789012", "eu-west-1") == ECR
-    assert ecr_host("1" * 12, "cn-north-1") == "111111111111.dkr.ecr.cn-north-1.amazonaws.com.cn"
-    assert ecr_host("1" * 12, "us-gov-west-1", fips=True) == "111111111111.dkr.ecr-fips.us-gov-west-1.amazonaws.com"
+    assert format_ecr_host("123456789012", "eu-west-1") == ECR
+    assert format_ecr_host("1" * 12, "cn-north-1") == "111111111111.dkr.ecr.cn-north-1.amazonaws.com.cn"
+    assert format_ecr_host("1" * 12, "us-gov-west-1", fips=True) == "111111111111.dkr.ecr-fips.us-gov-west-1.amazonaws.com"
 
 
 def test_what_a_registry_is_asked_for():
-    assert parse("python").wanted == "latest"
-    assert parse("python").is_latest
-    assert parse(f"python:latest@{SHA}").wanted == SHA
-    assert not parse(f"python@{SHA}").is_latest
-    assert parse("python").host == "registry-1.docker.io"
-    pinned = parse("quay.io/a:1").pinned(SHA)
+    assert parse_reference("python").tag_or_digest == "latest"
+    assert parse_reference("python").is_latest
+    assert parse_reference(f"python:latest@{SHA}").tag_or_digest == SHA
+    assert not parse_reference(f"python@{SHA}").is_latest
+    assert parse_reference("python").host == "registry-1.docker.io"
+    pinned = parse_reference("quay.io/a:1").with_digest(SHA)
     assert str(pinned) == f"quay.io/a:1@{SHA}"
-    assert str(pinned.tagged("2")) == "quay.io/a:2"
+    assert str(pinned.with_tag("2")) == "quay.io/a:2"

@@ -14,17 +14,17 @@ from kfjob.errors import Refused, UsageError
 from kfjob.image.layers import Layer
 from kfjob.image.registry.client import Registry
 from kfjob.image.registry.documents import (
-    CONFIGS,
-    LAYER_OF,
+    CONFIG_TYPES,
+    LAYER_TYPES,
     OCI_MANIFEST,
     Document,
     Platform,
-    document,
-    encode,
-    images,
-    platform,
-    read_object,
-    sha256,
+    compute_digest,
+    encode_json,
+    list_images,
+    make_document,
+    parse_object,
+    parse_platform,
 )
 from kfjob.image.registry.uploads import BytesBlob
 
@@ -36,7 +36,7 @@ _BY = "kfjob push-image --code"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Image:
+class PlatformImage:
     """One image for one platform, as a registry has it."""
 
     platform: Platform
@@ -61,24 +61,24 @@ class Image:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Images:
+class ImageSet:
     """What stands behind a tag: an index of images, or one."""
 
-    top: Document
-    images: tuple[Image, ...]
+    root: Document
+    images: tuple[PlatformImage, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rewritten:
+class MutatedImage:
     """What has to be in a registry for an image with another layer: in this order."""
 
     layers: tuple[Mapping[str, Any], ...]  # descriptors of those that the base brings
     configs: tuple[BytesBlob, ...]
     manifests: tuple[Document, ...]  # by their digest
-    top: Document  # under the tag
+    root: Document  # under the tag
 
 
-def read_images(registry: Registry, repository: str, wanted: str, platforms: Sequence[str] = ()) -> Images:
+def read_image_set(registry: Registry, repository: str, tag_or_digest: str, platforms: Sequence[str] = ()) -> ImageSet:
     """An image with the configs of the platforms that are wanted; of all, if none is named.
 
     Raises:
@@ -86,45 +86,45 @@ def read_images(registry: Registry, repository: str, wanted: str, platforms: Seq
         UsageError: it is not there for a platform.
         Refused: it is no container image.
     """
-    top = registry.manifest(repository, wanted)
+    top = registry.get_manifest(repository, tag_or_digest)
     if not top.is_index:
         found = [_image(registry, repository, top)]
     else:
-        entries = [entry for there, entry in images(top) if not platforms or _is_one_of(there, platforms)]
-        found = [_image(registry, repository, registry.manifest(repository, entry["digest"])) for entry in entries]
-    there = [str(one.platform) for one in found] if not top.is_index else [str(one) for one, _ in images(top)]
+        entries = [entry for there, entry in list_images(top) if not platforms or _is_one_of(there, platforms)]
+        found = [_image(registry, repository, registry.get_manifest(repository, entry["digest"])) for entry in entries]
+    there = [str(one.platform) for one in found] if not top.is_index else [str(one) for one, _ in list_images(top)]
     for name in platforms:
         if not any(_is_one_of(one.platform, [name]) for one in found):
             shown = ", ".join(there) or "none"
-            raise UsageError(f"the image is not there for `{name}`", location=f"{registry.endpoint.host}/{repository}:{wanted}",
-                             cause=f"it is there for {shown}")  # fmt: skip
+            location = f"{registry.endpoint.host}/{repository}:{tag_or_digest}"
+            raise UsageError(f"the image is not there for `{name}`", location=location, cause=f"it is there for {shown}")
     if not found:
-        raise Refused(f"`{repository}:{wanted}` names no image")
-    return Images(top=top, images=tuple(found))
+        raise Refused(f"`{repository}:{tag_or_digest}` names no image")
+    return ImageSet(root=top, images=tuple(found))
 
 
 def _is_one_of(there: Platform, wanted: Sequence[str]) -> bool:
     return any(f"{there}/".startswith(f"{name}/") for name in wanted)
 
 
-def _image(registry: Registry, repository: str, manifest: Document) -> Image:
+def _image(registry: Registry, repository: str, manifest: Document) -> PlatformImage:
     said = manifest.value.get("config") or {}
-    if said.get("mediaType") not in CONFIGS:
+    if said.get("mediaType") not in CONFIG_TYPES:
         raise Refused(
             f"`{registry.endpoint.host}/{repository}` is no container image", cause=f"it is a {said.get('mediaType')}"
         )
-    config = read_object(registry.blob(repository, said["digest"]), "a config")
-    return Image(platform=platform(config), manifest=manifest, config=config)
+    config = parse_object(registry.get_blob(repository, said["digest"]), "a config")
+    return PlatformImage(platform=parse_platform(config), manifest=manifest, config=config)
 
 
-def put_onto(
-    base: Images,
+def add_layers(
+    base: ImageSet,
     layers: Mapping[str, Layer],
     *,
     workdir: str | None,
     labels: Mapping[str, str],
     base_name: str,
-) -> Rewritten:
+) -> MutatedImage:
     """The images with their layer; `layers` has one for each folder into which code goes (the images' own, or `workdir`).
 
     Raises:
@@ -134,17 +134,17 @@ def put_onto(
     configs, manifests = list[BytesBlob](), list[Document]()
     for image in base.images:
         bare, is_first = _without_code(image)
-        own = {BASE_NAME: base_name, BASE_DIGEST: base.top.digest} if is_first else {}
+        own = {BASE_NAME: base_name, BASE_DIGEST: base.root.digest} if is_first else {}
         layer = layers[workdir or image.workdir]
-        content = encode(_config(bare, layer, {**own, **labels}, workdir))
-        configs.append(BytesBlob(digest=sha256(content), content=content))
+        content = encode_json(_config(bare, layer, {**own, **labels}, workdir))
+        configs.append(BytesBlob(digest=compute_digest(content), content=content))
         manifests.append(_manifest(bare, configs[-1], layer, {**own, **labels}))
         kept |= {one["digest"]: one for one in bare.manifest.value.get("layers") or () if not one.get("urls")}
-    top = _index(base, manifests) if base.top.is_index else manifests.pop()
-    return Rewritten(layers=tuple(kept.values()), configs=tuple(configs), manifests=tuple(manifests), top=top)
+    top = _index(base, manifests) if base.root.is_index else manifests.pop()
+    return MutatedImage(layers=tuple(kept.values()), configs=tuple(configs), manifests=tuple(manifests), root=top)
 
 
-def _without_code(image: Image) -> tuple[Image, bool]:
+def _without_code(image: PlatformImage) -> tuple[PlatformImage, bool]:
     """The image without the layer that was put on before, and whether there was none."""
     diff_ids = image.config.get("rootfs", {}).get("diff_ids") or []
     layers = image.manifest.value.get("layers") or []
@@ -157,11 +157,11 @@ def _without_code(image: Image) -> tuple[Image, bool]:
     while history and history.pop().get("empty_layer"):
         pass
     config = {**image.config, "rootfs": {**image.config["rootfs"], "diff_ids": diff_ids[:-1]}, "history": history}
-    manifest = document(image.manifest.media_type, {**image.manifest.value, "layers": layers[:-1]})
-    return Image(platform=image.platform, manifest=manifest, config=config), False
+    manifest = make_document(image.manifest.media_type, {**image.manifest.value, "layers": layers[:-1]})
+    return PlatformImage(platform=image.platform, manifest=manifest, config=config), False
 
 
-def _config(image: Image, layer: Layer, labels: Mapping[str, str], workdir: str | None) -> dict[str, Any]:
+def _config(image: PlatformImage, layer: Layer, labels: Mapping[str, str], workdir: str | None) -> dict[str, Any]:
     inner = dict(image.config.get("config") or {})
     inner["Labels"] = {**image.labels, **labels, CODE_LABEL: layer.diff_id}
     if workdir:
@@ -172,20 +172,20 @@ def _config(image: Image, layer: Layer, labels: Mapping[str, str], workdir: str 
     return {**image.config, "config": inner, "rootfs": rootfs, "history": history}
 
 
-def _manifest(image: Image, config: BytesBlob, layer: Layer, annotations: Mapping[str, str]) -> Document:
+def _manifest(image: PlatformImage, config: BytesBlob, layer: Layer, annotations: Mapping[str, str]) -> Document:
     kind, value = image.manifest.media_type, image.manifest.value
-    entry = {"mediaType": LAYER_OF[kind], "digest": layer.blob.digest, "size": layer.blob.size}
+    entry = {"mediaType": LAYER_TYPES[kind], "digest": layer.blob.digest, "size": layer.blob.size}
     named = {**value["config"], "digest": config.digest, "size": config.size}
     made = {**value, "mediaType": kind, "config": named, "layers": [*(value.get("layers") or ()), entry]}
     if kind == OCI_MANIFEST:  # Docker's form has no annotations
         said = {key: text for key, text in annotations.items() if key.startswith("org.opencontainers.image.")}
         made["annotations"] = {**(value.get("annotations") or {}), **said}
-    return document(kind, made)
+    return make_document(kind, made)
 
 
-def _index(base: Images, manifests: Sequence[Document]) -> Document:
-    entries = {entry["digest"]: entry for _, entry in images(base.top)}
+def _index(base: ImageSet, manifests: Sequence[Document]) -> Document:
+    entries = {entry["digest"]: entry for _, entry in list_images(base.root)}
     made = [
-        {**entries[old.manifest.digest], **new.descriptor()} for old, new in zip(base.images, manifests, strict=True)
+        {**entries[old.manifest.digest], **new.make_descriptor()} for old, new in zip(base.images, manifests, strict=True)
     ]  # platform and annotations stay
-    return document(base.top.media_type, {**base.top.value, "mediaType": base.top.media_type, "manifests": made})
+    return make_document(base.root.media_type, {**base.root.value, "mediaType": base.root.media_type, "manifests": made})

@@ -1,8 +1,8 @@
-"""What an image has of all that training on many nodes needs. Runs inside the image: `kfjob doctor --in-image`.
+"""Report which components for training on many nodes an image holds: `kfjob doctor --in-image`, run in the image.
 
-`python3 -m kfjob.image.inside` is the same, and needs nothing but the standard library, so that it also runs where the control
-plane's packages were left out. What is missing is told, not judged: a job on one node needs no EFA. Only what is there and does
-not work is a fault.
+`python3 -m kfjob.image.components` does the same. It needs only the standard library, so it also runs in images without
+kfjob's dependencies. A missing component is reported and is no error, because a job on one node needs no EFA. Only a component
+that is present and does not load is an error.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CURRENT_LIBFABRIC = (1, 18)
 
 
 @dataclass(frozen=True)
-class Part:
+class Component:
     """One thing, and what there is of it."""
 
     name: str
@@ -44,46 +44,49 @@ class Part:
     hint: str = ""
 
 
-def look(root: Path = Path("/")) -> list[Part]:
+def list_components(root: Path = Path("/")) -> list[Component]:
     """Everything; `root` is where the file system begins."""
     torch, torch_parts = _torch()
-    parts = [Part("python", "there", platform.python_version()), _package("kfjob", "kfjob"), *torch_parts]
+    parts = [Component("python", "there", platform.python_version()), _package("kfjob", "kfjob"), *torch_parts]
     parts += [_nccl(torch, root), _efa(root), _libfabric(root), _aws_ofi_nccl(root), _etcd()]
     return [*parts, _package("transformers", "transformers"), _package("datasets", "datasets")]
 
 
-def _package(name: str, distribution: str) -> Part:
+def _package(name: str, distribution: str) -> Component:
     try:
-        return Part(name, "there", importlib.metadata.version(distribution))
+        return Component(name, "there", importlib.metadata.version(distribution))
     except importlib.metadata.PackageNotFoundError:
-        return Part(name, "missing")
+        return Component(name, "missing")
 
 
-def _torch() -> tuple[Any, list[Part]]:
+def _torch() -> tuple[Any, list[Component]]:
     try:
         torch = importlib.import_module("torch")
     except ModuleNotFoundError as err:
         if err.name == "torch":
-            return None, [Part("torch", "missing", hint="TORCH=auto in the Dockerfile installs it"), Part("cuda", "missing")]
-        return None, [Part("torch", "broken", str(err))]
+            return None, [
+                Component("torch", "missing", hint="TORCH=auto in the Dockerfile installs it"),
+                Component("cuda", "missing"),
+            ]
+        return None, [Component("torch", "broken", str(err))]
     except (ImportError, OSError) as err:
         hint = "LD_LIBRARY_PATH must lead to CUDA's libraries" if "libcuda" in str(err) or "libcu" in str(err) else ""
-        return None, [Part("torch", "broken", str(err), hint)]
+        return None, [Component("torch", "broken", str(err), hint)]
     try:
-        return torch, [Part("torch", "there", str(torch.__version__)), _cuda(torch)]
+        return torch, [Component("torch", "there", str(torch.__version__)), _cuda(torch)]
     except AttributeError as err:  # an empty folder of that name is a module too
-        return None, [Part("torch", "broken", str(err))]
+        return None, [Component("torch", "broken", str(err))]
 
 
-def _cuda(torch: Any) -> Part:
+def _cuda(torch: Any) -> Component:
     built = torch.version.cuda
     if not built:
-        return Part("cuda", "missing", hint="this torch was built without CUDA")
+        return Component("cuda", "missing", hint="this torch was built without CUDA")
     count = torch.cuda.device_count()
-    return Part("cuda", "there", f"{built}, {count} GPUs" if count else f"{built}, no GPU in sight here")
+    return Component("cuda", "there", f"{built}, {count} GPUs" if count else f"{built}, no GPU in sight here")
 
 
-def _nccl(torch: Any, root: Path) -> Part:
+def _nccl(torch: Any, root: Path) -> Component:
     version = _of_library("libnccl.so.2", root, _nccl_version)
     if torch is not None:
         try:
@@ -91,8 +94,8 @@ def _nccl(torch: Any, root: Path) -> Part:
         except (AttributeError, RuntimeError, AssertionError):
             own = ""
         if own:
-            return Part("nccl", "there", own + (f" in torch, {version} beside it" if version not in ("", own) else ""))
-    return Part("nccl", "there" if version else "missing", version)
+            return Component("nccl", "there", own + (f" in torch, {version} beside it" if version not in ("", own) else ""))
+    return Component("nccl", "there" if version else "missing", version)
 
 
 def _nccl_version(library: Any) -> str:
@@ -103,25 +106,25 @@ def _nccl_version(library: Any) -> str:
     return f"{major}.{rest // 100}.{rest % 100}"
 
 
-def _efa(root: Path) -> Part:
+def _efa(root: Path) -> Component:
     """The installer writes what it installed (aws-efa-installer, /opt/amazon/efa_installed_packages)."""
     file = root / "opt/amazon/efa_installed_packages"
     devices = len(list(root.glob("dev/infiniband/uverbs*")))
     seen = f"{devices} devices" if devices else "no device in sight here"
     if not file.is_file():
         found = seen if devices else ""
-        return Part("efa", "missing", found, "nodes with EFA need its user space (libfabric, rdma-core) in the image")
+        return Component("efa", "missing", found, "nodes with EFA need its user space (libfabric, rdma-core) in the image")
     version = re.search(r"EFA installer version:\s*(\S+)", file.read_text(encoding="utf-8", errors="replace"))
-    return Part("efa", "there", f"installer {version[1] if version else 'unknown'}, {seen}")
+    return Component("efa", "there", f"installer {version[1] if version else 'unknown'}, {seen}")
 
 
-def _libfabric(root: Path) -> Part:
+def _libfabric(root: Path) -> Component:
     version = _of_library("libfabric.so.1", root, _libfabric_version)
     if not version:
-        return Part("libfabric", "missing")
+        return Component("libfabric", "missing")
     major, minor = map(int, version.split("."))
     older = (major, minor) < _CURRENT_LIBFABRIC
-    return Part("libfabric", "there", version, "`network_profile: older` in the spec" if older else "")
+    return Component("libfabric", "there", version, "`network_profile: older` in the spec" if older else "")
 
 
 def _libfabric_version(library: Any) -> str:
@@ -140,7 +143,7 @@ def _of_library(name: str, root: Path, ask: Callable[[Any], str]) -> str:
     return ""
 
 
-def _aws_ofi_nccl(root: Path) -> Part:
+def _aws_ofi_nccl(root: Path) -> Component:
     """The plugin says its version in a text that it logs (aws-ofi-nccl, nccl_ofi_net.c)."""
     said = [Path(place) for place in os.environ.get("LD_LIBRARY_PATH", "").split(":") if place and root == Path("/")]
     folders = [*said, *(folder for place in _OFI_PLACES for folder in sorted(root.glob(place)))]
@@ -148,22 +151,22 @@ def _aws_ofi_nccl(root: Path) -> Part:
         for file in sorted(folder.glob("libnccl-net*.so*")):
             found = re.search(rb"aws-ofi-nccl (?:v)?(\d+\.\d+[\w.-]*)", file.read_bytes())
             if found:
-                return Part("aws-ofi-nccl", "there", found[1].decode())
-    return Part("aws-ofi-nccl", "missing", hint="without it NCCL does not use EFA")
+                return Component("aws-ofi-nccl", "there", found[1].decode())
+    return Component("aws-ofi-nccl", "missing", hint="without it NCCL does not use EFA")
 
 
-def _etcd() -> Part:
+def _etcd() -> Component:
     part = _package("python-etcd", "python-etcd")
     if part.state == "missing":
-        return Part("python-etcd", "missing", hint="rendezvous `etcd` needs it; `c10d` does not")
+        return Component("python-etcd", "missing", hint="rendezvous `etcd` needs it; `c10d` does not")
     try:
         import etcd  # noqa: F401 - to see that it can be
     except Exception as err:  # noqa: BLE001 - whatever its import does is what a job would see
-        return Part("python-etcd", "broken", f"{type(err).__name__}: {err}")
+        return Component("python-etcd", "broken", f"{type(err).__name__}: {err}")
     return part
 
 
-def lines(parts: Sequence[Part]) -> Iterator[str]:
+def format_lines(parts: Sequence[Component]) -> Iterator[str]:
     """For people."""
     width = max(len(part.name) for part in parts)
     for part in parts:
@@ -174,33 +177,33 @@ def lines(parts: Sequence[Part]) -> Iterator[str]:
 
 def main(argv: list[str] | None = None) -> int:
     """Tell, and end with 1 if something is broken, or missing although it is required."""
-    parser = argparse.ArgumentParser(prog="python3 -m kfjob.image.inside", description="What this image has for training.")
+    parser = argparse.ArgumentParser(prog="python3 -m kfjob.image.components", description="What this image has for training.")
     parser.add_argument("-o", "--output", choices=["text", "json"], default="text")
     parser.add_argument("--require", action="append", default=[], metavar="NAME", help="what must be there, for example torch")
     said = parser.parse_args(argv)
-    parts = look()
-    if wrong := unknown(parts, said.require):
+    parts = list_components()
+    if wrong := check_names(parts, said.require):
         parser.error(wrong)
-    sys.stdout.write(text(parts, said.output) + "\n")
-    bad = lacking(parts, said.require)
+    sys.stdout.write(format_components(parts, said.output) + "\n")
+    bad = find_faults(parts, said.require)
     if bad:
         sys.stderr.write(bad + "\n")
     return int(bool(bad))
 
 
-def unknown(parts: Sequence[Part], required: Sequence[str]) -> str:
+def check_names(parts: Sequence[Component], required: Sequence[str]) -> str:
     """What is wrong with the names of what must be there; "" if nothing is."""
     names = [part.name for part in parts]
     wrong = sorted(set(required) - set(names))
     return f"unknown: {', '.join(wrong)}; known: {', '.join(names)}" if wrong else ""
 
 
-def text(parts: Sequence[Part], form: str) -> str:
+def format_components(parts: Sequence[Component], form: str) -> str:
     """All of it, as `text` or `json`."""
-    return json.dumps({"parts": [asdict(part) for part in parts]}) if form == "json" else "\n".join(lines(parts))
+    return json.dumps({"parts": [asdict(part) for part in parts]}) if form == "json" else "\n".join(format_lines(parts))
 
 
-def lacking(parts: Sequence[Part], required: Sequence[str]) -> str:
+def find_faults(parts: Sequence[Component], required: Sequence[str]) -> str:
     """What is broken, or missing although it is required, as an error; "" if nothing is."""
     bad = [part.name for part in parts if part.state == "broken" or (part.name in required and part.state != "there")]
     return f"error: this image does not have what is needed: {', '.join(bad)}" if bad else ""

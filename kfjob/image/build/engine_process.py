@@ -14,7 +14,7 @@ from kfjob.errors import BackendError, Forbidden, KfjobError, NotFound, Refused,
 from kfjob.image.build.engines import Engine
 from kfjob.spec.image import BUILDERS
 
-Show = Callable[[str], None]
+ShowLine = Callable[[str], None]
 """Told each line of an engine's output."""
 
 _KEPT_LINES = 200
@@ -62,7 +62,7 @@ def _answer(argv: Sequence[str], **environment: str) -> str | None:
     return done.stdout if done.returncode == 0 else None
 
 
-def run(engine: Engine, argv: Sequence[str], *, show: Show, environment: Mapping[str, str] | None = None) -> None:
+def run_engine(engine: Engine, argv: Sequence[str], *, show: ShowLine, environment: Mapping[str, str] | None = None) -> None:
     """Run an engine to its end.
 
     Raises:
@@ -90,7 +90,7 @@ def run(engine: Engine, argv: Sequence[str], *, show: Show, environment: Mapping
             child.terminate()
             raise
     if child.returncode:
-        raise failure(engine.name, list(last), child.returncode)
+        raise explain_failure(engine.name, list(last), child.returncode)
 
 
 _OF_A_COMMAND = re.compile(
@@ -173,7 +173,7 @@ _SYMPTOMS: tuple[
 )
 
 
-def failure(engine: str, lines: Sequence[str], code: int) -> KfjobError:
+def explain_failure(engine: str, lines: Sequence[str], code: int) -> KfjobError:
     """What an engine's last lines mean."""
     said = [line for line in lines if line.strip()]
     errors = "\n".join(said[-_SHOWN_LINES:])

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kfjob.image.onto import read_images
+from kfjob.image.mutate import read_image_set
 from kfjob.image.references import ImageRef
 from kfjob.image.registry.client import Registry
-from kfjob.image.registry.documents import images
+from kfjob.image.registry.documents import list_images
 
 PREFERRED = "linux/amd64"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageFacts:
+class ImageMetadata:
     """An image that is there."""
 
     digest: str  # of what the reference names: an index, or one image
@@ -27,7 +27,7 @@ class ImageFacts:
         return any(f"{platform}/".startswith(f"linux/{architecture}/") for platform in self.platforms)
 
 
-def facts(registry: Registry, ref: ImageRef) -> ImageFacts:
+def read_metadata(registry: Registry, ref: ImageRef) -> ImageMetadata:
     """Of the image that `ref` names in `registry`.
 
     Raises:
@@ -35,8 +35,8 @@ def facts(registry: Registry, ref: ImageRef) -> ImageFacts:
         Refused: it is no container image.
         Forbidden, Unreachable: the registry would not say.
     """
-    top = registry.manifest(ref.repository, ref.wanted)
-    there = tuple(str(platform) for platform, _ in images(top)) if top.is_index else ()
+    top = registry.get_manifest(ref.repository, ref.tag_or_digest)
+    there = tuple(str(platform) for platform, _ in list_images(top)) if top.is_index else ()
     shown = () if not there else (PREFERRED,) if PREFERRED in there else there[:1]
-    one = read_images(registry, ref.repository, top.digest, shown).images[0]
-    return ImageFacts(digest=top.digest, platforms=there or (str(one.platform),), labels=one.labels, size=one.size)
+    one = read_image_set(registry, ref.repository, top.digest, shown).images[0]
+    return ImageMetadata(digest=top.digest, platforms=there or (str(one.platform),), labels=one.labels, size=one.size)

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from kfjob.errors import Forbidden
-from kfjob.image.build.archive import Built
-from kfjob.image.build.push import push
-from kfjob.image.references import parse
+from kfjob.image.build.archive import BuiltImage
+from kfjob.image.build.push import push_built_image
+from kfjob.image.references import parse_reference
 from kfjob.image.registry import documents as docs
-from kfjob.image.registry.at_once import AT_ONCE, at_once
+from kfjob.image.registry.parallel import TRANSFER_THREADS, run_transfers
 from kfjob.image.registry.secrets import Login
-from kfjob.image.registry.uploads import CHUNK, Blob, BytesBlob, FileBlob, Progress
+from kfjob.image.registry.uploads import CHUNK_SIZE, Blob, BytesBlob, FileBlob, ReportProgress
 from tests.image.proxy import Say, Seen, proxy_before
 from tests.image.registries import RealRegistry, is_absent, known, real_registry
 
@@ -29,15 +29,15 @@ WAIT = 20.0
 
 def blobs(count: int, size: int = 1000) -> list[BytesBlob]:
     made = [os.urandom(size) for _ in range(count)]
-    return [BytesBlob(digest=docs.sha256(content), content=content) for content in made]
+    return [BytesBlob(digest=docs.compute_digest(content), content=content) for content in made]
 
 
-def built(layers: Sequence[Blob]) -> Built:
-    config = BytesBlob(digest=docs.sha256(b"{}"), content=b"{}")
+def built(layers: Sequence[Blob]) -> BuiltImage:
+    config = BytesBlob(digest=docs.compute_digest(b"{}"), content=b"{}")
     value = {"schemaVersion": 2, "mediaType": docs.OCI_MANIFEST}
     value["config"] = {"mediaType": docs.OCI_CONFIG, "digest": config.digest, "size": 2}
     value["layers"] = [{"mediaType": docs.OCI_LAYER, "digest": one.digest, "size": one.size} for one in layers]
-    return Built(manifest=docs.document(docs.OCI_MANIFEST, value), config={}, blobs=(*layers, config))
+    return BuiltImage(manifest=docs.make_document(docs.OCI_MANIFEST, value), config={}, blobs=(*layers, config))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class Meeting:
     def size(self) -> int:
         return len(self.content)
 
-    def pieces(self, offset: int) -> Iterator[bytes]:
+    def read_pieces(self, offset: int) -> Iterator[bytes]:
         self.together.wait(WAIT)
         yield self.content[offset:]
 
@@ -60,7 +60,7 @@ class Meeting:
 def test_as_many_as_that_and_no_more(plain: RealRegistry, name: str):
     lock, now, most = threading.Lock(), 0, 0
 
-    def one(number: int, _told: Progress) -> int:
+    def one(number: int, _told: ReportProgress) -> int:
         nonlocal now, most
         with lock:
             now += 1
@@ -70,14 +70,16 @@ def test_as_many_as_that_and_no_more(plain: RealRegistry, name: str):
             now -= 1
         return number
 
-    together = threading.Barrier(AT_ONCE)
-    assert at_once([partial(one, number) for number in range(3 * AT_ONCE)]) == list(range(3 * AT_ONCE))
-    assert most == AT_ONCE
-    layers = [Meeting(digest=one.digest, content=one.content, together=together) for one in blobs(2 * AT_ONCE)]
+    together = threading.Barrier(TRANSFER_THREADS)
+    assert run_transfers([partial(one, number) for number in range(3 * TRANSFER_THREADS)]) == list(range(3 * TRANSFER_THREADS))
+    assert most == TRANSFER_THREADS
+    layers = [Meeting(digest=one.digest, content=one.content, together=together) for one in blobs(2 * TRANSFER_THREADS)]
     told: list[tuple[str, int, int]] = []
     with plain.open() as registry:
-        done = push(registry, parse(f"{plain.host}/{name}:1"), built(layers), progress=lambda *said: told.append(said))
-    assert done.sent == 2 * AT_ONCE * 1000 + 2
+        done = push_built_image(
+            registry, parse_reference(f"{plain.host}/{name}:1"), built(layers), progress=lambda *call: told.append(call)
+        )
+    assert done.sent_bytes == 2 * TRANSFER_THREADS * 1000 + 2
     for blob in layers:
         assert plain.checked_blob(name, blob.digest) == blob.content
         assert [said[1:] for said in told if said[0] == blob.digest] == [(0, 1000), (1000, 1000)]
@@ -93,9 +95,9 @@ def test_the_first_fault_ends_the_others_and_leaves_no_tag(plain: RealRegistry, 
         proxy.rule = rule
         before = threading.active_count()
         with plain.open(proxy.port) as registry, pytest.raises(Forbidden):
-            push(registry, parse(f"127.0.0.1:{proxy.port}/{name}:1"), built(layers))
+            push_built_image(registry, parse_reference(f"127.0.0.1:{proxy.port}/{name}:1"), built(layers))
         asked = len(proxy.requests)
-        assert threading.active_count() <= before + AT_ONCE  # of the proxy; ours have ended
+        assert threading.active_count() <= before + TRANSFER_THREADS  # of the proxy; ours have ended
         assert len(proxy.methods("POST")) < len(layers)
     assert len(proxy.requests) == asked
     assert is_absent(plain, f"{name}/manifests/1")
@@ -109,15 +111,15 @@ def test_one_login_for_all_who_are_asked_for_it_at_once(tmp_path: Path, name: st
         return known()
 
     with real_registry(tmp_path, tls=True) as private, private.open(login=login) as registry:
-        push(registry, parse(f"{private.host}/{name}:1"), built(blobs(10)))
-        assert registry.digest_of(name, "1")
+        push_built_image(registry, parse_reference(f"{private.host}/{name}:1"), built(blobs(10)))
+        assert registry.get_digest(name, "1")
     assert len(asked) == 1
 
 
 def test_memory_does_not_grow_with_the_image(plain: RealRegistry, name: str, tmp_path: Path):
     layers: list[Blob] = []
-    for number in range(AT_ONCE + 1):
-        file, size = tmp_path / str(number), 4 * CHUNK + number
+    for number in range(TRANSFER_THREADS + 1):
+        file, size = tmp_path / str(number), 4 * CHUNK_SIZE + number
         with file.open("wb") as out:
             out.truncate(size)
         with file.open("rb") as stream:
@@ -126,8 +128,8 @@ def test_memory_does_not_grow_with_the_image(plain: RealRegistry, name: str, tmp
     with plain.open() as registry:
         tracemalloc.start()
         try:
-            push(registry, parse(f"{plain.host}/{name}:1"), built(layers))
+            push_built_image(registry, parse_reference(f"{plain.host}/{name}:1"), built(layers))
             peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
-    assert peak < 3 * AT_ONCE * CHUNK < sum(blob.size for blob in layers)
+    assert peak < 3 * TRANSFER_THREADS * CHUNK_SIZE < sum(blob.size for blob in layers)

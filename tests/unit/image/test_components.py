@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from kfjob.image import inside
+from kfjob.image import components
 
 WITHOUT = """
 import sys
@@ -19,7 +19,7 @@ class Blocked:
         if name.partition(".")[0] in {names!r}:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Blocked())
-from kfjob.image.inside import main
+from kfjob.image.components import main
 sys.exit(main({argv!r}))
 """
 CONTROL_PLANE = ["pydantic", "yaml", "click", "rich", "kubernetes", "boto3", "botocore", "urllib3", "envsubst"]
@@ -47,7 +47,8 @@ def test_what_is_required_must_be_there():
 
 def test_torch_that_does_not_load():
     code = (
-        "import sys; sys.modules['torch'] = None; from kfjob.image.inside import main; sys.exit(main(['--require', 'python']))"
+        "import sys; sys.modules['torch'] = None; "
+        "from kfjob.image.components import main; sys.exit(main(['--require', 'python']))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
     assert "torch" in done.stdout
@@ -55,18 +56,18 @@ def test_torch_that_does_not_load():
 
 def test_a_folder_that_is_called_torch(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))  # which python takes for a package
-    torch, (found,) = inside._torch()
+    torch, (found,) = components._torch()
     assert torch is None
     assert (found.name, found.state) == ("torch", "broken")
 
 
-def part(name: str, root: Path) -> inside.Part:
-    return next(part for part in inside.look(root) if part.name == name)
+def part(name: str, root: Path) -> components.Component:
+    return next(part for part in components.list_components(root) if part.name == name)
 
 
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setattr(inside, "_torch", lambda: (None, []))
+    monkeypatch.setattr(components, "_torch", lambda: (None, []))
     return tmp_path
 
 
@@ -83,7 +84,7 @@ def test_efa_and_its_plugin(bare: Path):
     (bare / "dev/infiniband/uverbs0").touch()
     assert part("efa", bare).found == "installer 1.37.0, 1 devices"
     assert part("aws-ofi-nccl", bare).found == "1.13.2-aws"
-    text = "\n".join(inside.lines(inside.look(bare)))
+    text = "\n".join(components.format_lines(components.list_components(bare)))
     assert "ok  aws-ofi-nccl" in text
 
 
@@ -94,11 +95,11 @@ def test_numbers_of_nccl(number: int, text: str):
         def ncclGetVersion(found) -> None:  # noqa: N802 - its name
             found._obj.value = number
 
-    assert inside._nccl_version(Library) == text
+    assert components._nccl_version(Library) == text
 
 
 @pytest.mark.parametrize(("version", "hint"), [("1.17", "older"), ("1.18", ""), ("2.1", "")])
 def test_older_libfabric_has_a_profile_of_its_own(bare: Path, monkeypatch: pytest.MonkeyPatch, version: str, hint: str):
-    monkeypatch.setattr(inside, "_of_library", lambda *_: version)
+    monkeypatch.setattr(components, "_of_library", lambda *_: version)
     assert hint in part("libfabric", bare).hint
     assert bool(part("libfabric", bare).hint) == bool(hint)

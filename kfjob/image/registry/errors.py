@@ -13,24 +13,24 @@ from kfjob.errors import AlreadyExists, Forbidden, KfjobError, NotFound, Refused
 
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _CONFLICT, _TOO_LARGE = 401, 403, 404, 409, 413
 _WHO = "`docker login` (for ECR `aws sso login`) as somebody who may, and check the account and region in the image's name"
-REPEATED = frozenset({408, 429, 500, 502, 503, 504})
+RETRIED_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
 """Statuses after which the same request may do better: the registry is busy, or fell over."""
 
 
-class Broken(Exception):
+class RetryableError(Exception):
     """There was no answer, or one of `REPEATED`: the request may be repeated. Never leaves this package."""
 
     def __init__(self, fault: KfjobError, *, after: float = 0.0) -> None:
         super().__init__(fault.title)
-        self.fault = fault
-        self.after = after  # seconds that the registry asked for
+        self.error = fault
+        self.retry_after = after  # seconds that the registry asked for
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class Operation:
     """What was asked of whom, for messages: `push to` `registry.example` about `team/train`."""
 
-    doing: str
+    action: str
     host: str
     repository: str
 
@@ -40,7 +40,7 @@ class Asked:
         return f"{self.host}/{self.repository}" if self.repository else self.host
 
 
-def answered(asked: Asked, status: int, body: bytes) -> KfjobError:
+def make_response_error(asked: Operation, status: int, body: bytes) -> KfjobError:
     """The error that an answer with a status of 400 or more is."""
     said = _said(body)
     codes, cause = {code for code, _ in said}, "; ".join(text for _, text in said) or f"it answered {status}"
@@ -52,14 +52,14 @@ def answered(asked: Asked, status: int, body: bytes) -> KfjobError:
         (status == _NOT_FOUND, NotFound, None),
         (taken, AlreadyExists, "the tag is taken and may not be changed: push under another"),
         (status == _TOO_LARGE, Refused, "it is too large for the registry, or for a proxy before it"),
-        (status in REPEATED, Unreachable, "the registry is busy or unwell: try again later"),
+        (status in RETRIED_STATUSES, Unreachable, "the registry is busy or unwell: try again later"),
         (True, Refused, None),
     )
     kind, hint = next((kind, hint) for holds, kind, hint in kinds if holds)
-    return kind(f"cannot {asked.doing} `{asked.name}`", cause=cause, hint=hint)
+    return kind(f"cannot {asked.action} `{asked.name}`", cause=cause, hint=hint)
 
 
-def unanswered(asked: Asked, err: Exception) -> KfjobError:
+def make_connection_error(asked: Operation, err: Exception) -> KfjobError:
     """The error of a connection that was not made, not trusted, or broke."""
     if isinstance(err, urllib3.exceptions.SSLError):
         hint = f"its authority's certificate belongs in a `certs.d/{asked.host}/ca.crt`, as Docker and containerd keep it"
@@ -67,7 +67,7 @@ def unanswered(asked: Asked, err: Exception) -> KfjobError:
     return Unreachable(f"registry `{asked.host}` does not answer", cause=_first_line(err))
 
 
-def may_be_repeated(err: Exception) -> bool:
+def is_retryable(err: Exception) -> bool:
     """Whether a connection's fault may be gone the next time. A certificate stays what it is."""
     return isinstance(err, urllib3.exceptions.HTTPError) and not isinstance(err, urllib3.exceptions.SSLError)
 

@@ -12,9 +12,9 @@ import pytest
 from kfjob.api.images.push_image import Listener, build_and_push
 from kfjob.errors import AlreadyExists, BackendError, Forbidden, KfjobError, NotFound, Refused, UsageError
 from kfjob.image import ecr
-from kfjob.image.build import children
+from kfjob.image.build import engine_process
 from kfjob.image.registry.secrets import Login, Secret
-from kfjob.image.registry.transport import Patience
+from kfjob.image.registry.transport import RetryPolicy
 from tests.image.aws import HOST, MotoAws
 from tests.image.builders import Buildah, with_shell
 from tests.image.proxy import Cut, Proxy, Say, Seen, proxy_before
@@ -88,7 +88,7 @@ def test_a_base_image_that_is_not_there(plain: RealRegistry, source: Path, name:
 def test_a_base_image_from_a_registry(plain: RealRegistry, source: Path, name: str):
     base = build_and_push(spec(source, f"{plain.host}/{name}-base"))
     outcome = build_and_push(spec(source, f"{plain.host}/{name}", base_image=str(base.ref)))
-    assert outcome.sent > 0
+    assert outcome.sent_bytes > 0
 
 
 def test_no_space_left(  # noqa: PLR0917 - fixtures
@@ -127,18 +127,18 @@ def test_the_first_engine_on_path_is_taken(tmp_path: Path, monkeypatch: pytest.M
         (tmp_path / engine).write_text("#!/bin/sh\n")
         (tmp_path / engine).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert children.find_engine(None).name == "podman"
-    assert children.find_engine("nerdctl").name == "nerdctl"
+    assert engine_process.find_engine(None).name == "podman"
+    assert engine_process.find_engine("nerdctl").name == "nerdctl"
 
 
 def test_docker_without_its_daemon_is_not_taken_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / "docker").write_text("#!/bin/sh\nexit 1\n")
     (tmp_path / "docker").chmod(0o755)
-    assert children.find_engine(None).name == "docker"  # whose own words say what is wrong
+    assert engine_process.find_engine(None).name == "docker"  # whose own words say what is wrong
     shutil.copy(tmp_path / "docker", tmp_path / "podman")
-    assert children.find_engine(None).name == "podman"
-    assert children.find_engine("docker").name == "docker"
+    assert engine_process.find_engine(None).name == "podman"
+    assert engine_process.find_engine("docker").name == "docker"
 
 
 def test_what_is_missing_is_said_before_anything_is_built(plain: RealRegistry, source: Path, name: str):
@@ -253,11 +253,11 @@ def test_a_registry_that_says_immutable_itself(proxied: Proxy, source: Path, nam
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kfjob.image import access
+    from kfjob.image import auth
 
-    patience = Patience(tries=3, first_pause=0.01)
-    defaults = access.opened.__kwdefaults__ or {}
-    monkeypatch.setattr(access.opened, "__kwdefaults__", defaults | {"patience": patience})
+    retries = RetryPolicy(attempts=3, first_pause=0.01)
+    defaults = auth.open_registry.__kwdefaults__ or {}
+    monkeypatch.setattr(auth.open_registry, "__kwdefaults__", defaults | {"retries": retries})
 
 
 @pytest.mark.usefixtures("hurried")
@@ -278,7 +278,7 @@ def test_a_registry_that_goes_down_in_the_middle(proxied: Proxy, source: Path, n
     proxied.rule = lambda _seen: None
     sent = proxied.body_bytes
     again = build_and_push(spec(source, name))
-    assert again.there > 20 << 20
+    assert again.reused_bytes > 20 << 20
     assert proxied.body_bytes - sent < 1 << 20
 
 

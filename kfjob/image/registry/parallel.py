@@ -10,20 +10,22 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from kfjob.image.registry.uploads import Progress, silent
+from kfjob.image.registry.uploads import ReportProgress, ignore_progress
 
-AT_ONCE = 4
+TRANSFER_THREADS = 4
 """Each holds a chunk or two in memory; ECR throttles who sends much more at once."""
 
 T = TypeVar("T")
-Transfer = Callable[[Progress], T]
+Transfer = Callable[[ReportProgress], T]
 
 
 class _Stopped(Exception):
     """Another transfer has failed."""
 
 
-def at_once(transfers: Sequence[Transfer[T]], *, progress: Progress = silent, most: int = AT_ONCE) -> list[T]:
+def run_transfers(
+    transfers: Sequence[Transfer[T]], *, progress: ReportProgress = ignore_progress, most: int = TRANSFER_THREADS
+) -> list[T]:
     """What the transfers give, in their order. `progress` is told by one of them at a time.
 
     Raises:
@@ -48,7 +50,7 @@ def at_once(transfers: Sequence[Transfer[T]], *, progress: Progress = silent, mo
 class _Crew(Generic[T]):
     """Threads that take one transfer after the other."""
 
-    def __init__(self, transfers: Sequence[Transfer[T]], progress: Progress) -> None:
+    def __init__(self, transfers: Sequence[Transfer[T]], progress: ReportProgress) -> None:
         self._transfers, self._progress = transfers, progress
         self._waiting = iter(range(len(transfers)))
         self._ended = queue.SimpleQueue[tuple[int, T | BaseException]]()
