@@ -3,7 +3,7 @@
     python benchmarks/observe.py
 
 The baseline of each scan is `for line in lines: marker in line` over the same lines in the same run, cut and decoded
-beforehand. The sieve gets bytes and has to find where lines begin; cutting and decoding the same bytes and then looking for one
+beforehand. The prefilter gets bytes and has to find where lines begin; cutting and decoding the same bytes and looking for one
 literal is told beside it.
 """
 
@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 
 from kfjob.events import Event, LogLine
 from kfjob.observe.config import ObserveConfig
-from kfjob.observe.prefilter import Sieve
-from kfjob.observe.view import JobView, fold
+from kfjob.observe.prefilter import Prefilter
+from kfjob.observe.view import JobView, reduce_all
 
 COUNT = 100_000
 BLOCK = 1 << 14
@@ -43,10 +43,10 @@ def cut(blocks: Sequence[bytes], marker: str) -> None:
         bare(block.decode().split("\n"), marker)
 
 
-def sifted(blocks: Sequence[bytes], sieve: Sieve) -> None:
+def sifted(blocks: Sequence[bytes], prefilter: Prefilter) -> None:
     """Ours."""
     for block in blocks:
-        sieve.sift(block)
+        prefilter.select(block)
 
 
 def nanoseconds(count: int, work: Callable[..., object], *arguments: object) -> float:
@@ -61,13 +61,15 @@ def nanoseconds(count: int, work: Callable[..., object], *arguments: object) -> 
 
 def scan(config: ObserveConfig, *, diagnosis: bool = False) -> None:
     """Lines that do not match."""
-    sieve = Sieve(config, diagnosis=diagnosis)
-    print(f"scan for {len(sieve.literals)} literals ({config.trainer or 'every format'}{', every rule' if diagnosis else ''})")
+    prefilter = Prefilter(config, diagnosis=diagnosis)
+    print(
+        f"scan for {len(prefilter.literals)} literals ({config.trainer or 'every format'}{', every rule' if diagnosis else ''})"
+    )
     for name, make in KINDS.items():
         lines = [make(i) for i in range(COUNT)]
         blocks = in_blocks(lines)
-        assert not any(map(sieve.sift, blocks))
-        ours = nanoseconds(COUNT, sifted, blocks, sieve)
+        assert not any(map(prefilter.select, blocks))
+        ours = nanoseconds(COUNT, sifted, blocks, prefilter)
         against = {f"`{marker}`": nanoseconds(COUNT, bare, lines, marker) for marker in BASELINES}
         against["cutting, decoding, `Loss: `"] = nanoseconds(COUNT, cut, blocks, "Loss: ")
         ratios = ", ".join(f"{ours / base:.1f} times {what} ({base:.0f})" for what, base in against.items())
@@ -83,7 +85,7 @@ def in_blocks(lines: Sequence[str]) -> list[bytes]:
 def reductions(pods: int) -> None:
     """What `reduce` takes a line, with so many pods."""
     names = [f"llama-worker-{i}" for i in range(pods)]
-    view = fold(JobView(), [LogLine(pod=name, text="hello", time=0, container_id="a") for name in names])
+    view = reduce_all(JobView(), [LogLine(pod=name, text="hello", time=0, container_id="a") for name in names])
     count = 20_000
     form = "2026-11-21 07:10:41 I [train.py:18] Batch {} Loss: 3.00000, Speed: 4.98 samples/sec, lr: 0.000091"
     kinds: dict[str, list[Event]] = {
@@ -91,7 +93,7 @@ def reductions(pods: int) -> None:
         "progress": [LogLine(pod=names[0], text=form.format(i), time=i, container_id="a") for i in range(count)],
     }
     for name, events in kinds.items():
-        cost = nanoseconds(count, fold, view, events)
+        cost = nanoseconds(count, reduce_all, view, events)
         print(f"reduce, {pods:4} pods, {name:8}: {cost / 1000:5.1f} µs a line, {cost * 2e3 / 1e7:4.1f} % of a core at 2000/s")
 
 

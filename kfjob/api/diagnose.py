@@ -15,11 +15,11 @@ from kfjob.api.logs import read as logs
 from kfjob.backends.base import LogRange
 from kfjob.errors import KfjobError
 from kfjob.events import Event, LogGap, LogLine, PodChanged, Tick
-from kfjob.observe.diagnose.answer import diagnose as answer
 from kfjob.observe.diagnose.diagnosis import Diagnosis
-from kfjob.observe.diagnose.noted import Noted
-from kfjob.observe.diagnose.symptoms import Symptoms
-from kfjob.observe.prefilter import Sieve
+from kfjob.observe.diagnose.ranking import diagnose as answer
+from kfjob.observe.diagnose.symptoms import SymptomCollector
+from kfjob.observe.diagnose.warnings import DistinctWarning
+from kfjob.observe.prefilter import Prefilter
 from kfjob.observe.view import JobView, reduce
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Examined:
 
     view: JobView
     diagnosis: Diagnosis
-    warnings: tuple[Noted, ...]
+    warnings: tuple[DistinctWarning, ...]
     uncounted: int  # lines of warnings beyond those that are told apart
 
 
@@ -42,11 +42,11 @@ def examine(run: Run, *, also: Callable[[Event], None] | None = None) -> Examine
     Raises:
         NotFound: the job is gone.
     """
-    symptoms, view = Symptoms(), JobView(config=run.config)
-    sieves: dict[tuple[str, str], Sieve] = defaultdict(lambda: Sieve(run.config))
+    symptoms, view = SymptomCollector(), JobView(config=run.config)
+    prefilters: dict[tuple[str, str], Prefilter] = defaultdict(lambda: Prefilter(run.config))
     for event in _everything(run):
         # the view needs few of the lines, and takes three times as long as the symptoms for each
-        if not isinstance(event, LogLine) or sieves[event.pod, event.container_id].sift(event.text.encode()):
+        if not isinstance(event, LogLine) or prefilters[event.pod, event.container_id].select(event.text.encode()):
             view = reduce(view, event)
         symptoms.feed(event, view)
         if also:
@@ -54,8 +54,8 @@ def examine(run: Run, *, also: Callable[[Event], None] | None = None) -> Examine
     return Examined(
         view=view,
         diagnosis=answer(symptoms, view, job=run.name),
-        warnings=tuple(symptoms.notebook.all()),
-        uncounted=symptoms.notebook.uncounted,
+        warnings=tuple(symptoms.warnings.ranked()),
+        uncounted=symptoms.warnings.uncounted,
     )
 
 

@@ -10,7 +10,7 @@ from kfjob import __version__
 from kfjob.api.diagnose import examine
 from kfjob.events import JobSnapshot
 from kfjob.lint.secrets import looks_like
-from kfjob.observe.spans import Spans
+from kfjob.observe.log_spans import LogSpans
 from kfjob.report.page import Report, render_page
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def report(run: Run) -> str:
     Raises:
         NotFound: the job is gone.
     """
-    spans = Spans()
+    spans = LogSpans()
     examined = examine(run, also=spans.feed)
     snapshot = run.snapshot()
     return render_page(
@@ -35,7 +35,7 @@ def report(run: Run) -> str:
             diagnosis=examined.diagnosis,
             warnings=examined.warnings,
             omitted_warnings=examined.uncounted,
-            spans=spans.of,
+            spans=spans.by_pod,
             facts=_facts(run, snapshot),
             spec=_as_yaml(snapshot.spec),
             created=time.time_ns(),

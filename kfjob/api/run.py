@@ -27,7 +27,7 @@ from kfjob.events import Event, JobPhase, JobSnapshot, KubernetesEvent, LogGap, 
 from kfjob.observe.config import ObserveConfig
 from kfjob.observe.master import Master
 from kfjob.observe.training import Training
-from kfjob.observe.view import JobView, fold, reduce
+from kfjob.observe.view import JobView, reduce, reduce_all
 
 if TYPE_CHECKING:  # specs and plans are pydantic's, which takes longer to import than a question takes to be answered
     from kfjob.api.images.code_layer import CodeLayer
@@ -97,7 +97,7 @@ class Run:
         """All that can be known now from the job's state and its logs; with `recorded` from the cluster's events too."""
         view = views.look(self._reader, self.ref, self.snapshot(), self.config, previous=self.kept is not None)
         with suppress(KfjobError):  # they only explain
-            view = fold(view, self.events() if recorded else ())
+            view = reduce_all(view, self.events() if recorded else ())
         return view
 
     def master(self, *, wait: float = 0.0, fresh: bool = False) -> Master:
@@ -179,10 +179,10 @@ class Run:
         Raises:
             JobStopped: the job went over a limit of its `watchdog`, and was stopped.
         """
-        from kfjob.observe.prefilter import sieve_for  # with what diagnosis looks for, which most commands do not need
+        from kfjob.observe.prefilter import prefilter_factory  # with what diagnosis looks for, which most commands do not need
 
         view = JobView(config=self.config)
-        backend, sieve = self.target.backend, sieve_for(self.config, diagnosis=True)
+        backend, sieve = self.target.backend, prefilter_factory(self.config, diagnosis=True)
         with event_poller.joined(following.events(backend, self.ref, sieve=sieve), backend, self.ref) as events:
             for event in events:
                 view = reduce(view, event)

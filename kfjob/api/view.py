@@ -15,7 +15,7 @@ from kfjob.errors import NotFound, WaitTimeout
 from kfjob.events import JobSnapshot, LogGap, LogLine, PodChanged, PodPhase, Tick
 from kfjob.observe.config import ObserveConfig
 from kfjob.observe.master import Confidence, Master, NoMaster
-from kfjob.observe.view import JobView, fold
+from kfjob.observe.view import JobView, reduce_all
 
 HEAD_BYTES = 256 * 1024
 """An agent's first rendezvous block stands within the first kilobytes; a library's banner may come before it."""
@@ -32,16 +32,16 @@ def look(reader: Reader, ref: JobRef, snapshot: JobSnapshot, config: ObserveConf
 
     `previous`: those of containers before a restart too.
     """
-    view = fold(JobView(config=config), (snapshot.job, *snapshot.pods))
+    view = reduce_all(JobView(config=config), (snapshot.job, *snapshot.pods))
     with ThreadPoolExecutor(AT_ONCE) as pool:
         for lines in pool.map(lambda pod: read_pod(reader, ref, pod, previous=previous), snapshot.pods):
-            view = fold(view, lines)
+            view = reduce_all(view, lines)
     return up_to_now(view)
 
 
 def up_to_now(view: JobView) -> JobView:
     """The view of a job that runs, as it is at this moment."""
-    return fold(view, [Tick(time=time.time_ns())] if view.running else [])
+    return reduce_all(view, [Tick(time=time.time_ns())] if view.running else [])
 
 
 def read_pod(reader: Reader, ref: JobRef, pod: PodChanged, *, previous: bool = False) -> list[LogLine | LogGap]:

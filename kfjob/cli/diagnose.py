@@ -11,12 +11,12 @@ import click
 from msgspec import to_builtins
 
 from kfjob.cli.options import Settings, from_option, output, where
-from kfjob.observe.words import counted
+from kfjob.text import plural
 
 if TYPE_CHECKING:
     from kfjob.api.diagnose import Examined
-    from kfjob.observe.diagnose.diagnosis import Diagnosis, Finding
-    from kfjob.observe.diagnose.noted import Noted
+    from kfjob.observe.diagnose.diagnosis import Diagnosis, Issue
+    from kfjob.observe.diagnose.warnings import DistinctWarning
 
 SECOND = 1_000_000_000
 NAMED = 3  # pods that are named, the others are counted
@@ -47,7 +47,7 @@ def diagnose(*, job: str | None, warnings: bool, folder: str | None, output: str
         click.echo(warnings_text(examined))
     else:
         click.echo("\n".join(diagnosis_text(run.name, examined.diagnosis)))
-    if examined.view.phase == "Failed" and examined.diagnosis.first is None:
+    if examined.view.phase == "Failed" and examined.diagnosis.first_cause is None:
         raise NoEvidence(
             f"the cause of `{run.name}`'s failure is not known",
             cause=examined.diagnosis.headline,
@@ -57,12 +57,12 @@ def diagnose(*, job: str | None, warnings: bool, folder: str | None, output: str
 
 def diagnosis_text(name: str, diagnosis: Diagnosis) -> list[str]:
     """All that is known, the first cause at the top."""
-    lines = [f"{name}: {diagnosis.headline} ({diagnosis.lines} lines of {counted(diagnosis.pods, 'pod')} read)", ""]
-    if diagnosis.first:
+    lines = [f"{name}: {diagnosis.headline} ({diagnosis.lines} lines of {plural(diagnosis.pods, 'pod')} read)", ""]
+    if diagnosis.first_cause:
         lines += first_cause(diagnosis)
     else:
         lines.append("nothing wrong was found" if not diagnosis.failed else "no cause was found")
-    for heading, findings in (("also wrong:", diagnosis.others), ("warnings:", diagnosis.warnings)):
+    for heading, findings in (("also wrong:", diagnosis.other_causes), ("warnings:", diagnosis.warnings)):
         if findings:
             lines += ["", heading, *(f"  {line}" for finding in findings for line in finding_text(finding))]
     if diagnosis.recovered:
@@ -74,15 +74,15 @@ def diagnosis_text(name: str, diagnosis: Diagnosis) -> list[str]:
 
 def first_cause(diagnosis: Diagnosis) -> list[str]:
     """The first cause and what followed from it."""
-    if diagnosis.first is None:
+    if diagnosis.first_cause is None:
         return []
-    lines = finding_text(diagnosis.first)
-    if diagnosis.followed:
-        lines += ["", "what followed from it:", *(f"  {_brief(finding)}" for finding in diagnosis.followed)]
+    lines = finding_text(diagnosis.first_cause)
+    if diagnosis.consequences:
+        lines += ["", "what followed from it:", *(f"  {_brief(finding)}" for finding in diagnosis.consequences)]
     return lines
 
 
-def finding_text(finding: Finding) -> list[str]:
+def finding_text(finding: Issue) -> list[str]:
     """One finding as an error message: what, where, the lines that show it, why, and what to do."""
     lines = [f"{finding.severity}: {finding.title} [{finding.rule}]"]
     if place := _place(finding):
@@ -96,7 +96,7 @@ def finding_text(finding: Finding) -> list[str]:
     return lines
 
 
-def _place(finding: Finding) -> str:
+def _place(finding: Issue) -> str:
     parts = [f"pod `{finding.pod}`" if finding.pod else ""]
     parts.append(f"rank {finding.rank}" if finding.rank is not None else "")
     parts.append(f"line {finding.line}{' of the container before' if finding.previous else ''}" if finding.line else "")
@@ -109,12 +109,12 @@ def _place(finding: Finding) -> str:
 
 def _names(pods: list[str]) -> str:
     named = ", ".join(f"`{pod}`" for pod in pods[:NAMED])
-    return f"{named} and {counted(len(pods) - NAMED, 'more pod')}" if len(pods) > NAMED else named
+    return f"{named} and {plural(len(pods) - NAMED, 'more pod')}" if len(pods) > NAMED else named
 
 
-def _brief(finding: Finding) -> str:
+def _brief(finding: Issue) -> str:
     where = (
-        f" in {counted(len(finding.pods), 'pod')}" if len(finding.pods) > 1 else f" in `{finding.pod}`" if finding.pod else ""
+        f" in {plural(len(finding.pods), 'pod')}" if len(finding.pods) > 1 else f" in `{finding.pod}`" if finding.pod else ""
     )
     return f"{finding.count:>4} × {finding.title} [{finding.rule}]{where}"
 
@@ -127,11 +127,11 @@ def diagnosis_json(diagnosis: Diagnosis) -> dict[str, Any]:
 def warnings_text(examined: Examined) -> str:
     """A table of warnings, those that matter first."""
     from kfjob.cli.text import table
-    from kfjob.observe.master import span
+    from kfjob.observe.master import format_ranks
 
     rows = []
     for one in examined.warnings:
-        ranks = span(tuple(sorted(one.ranks))) or "-"
+        ranks = format_ranks(tuple(sorted(one.ranks))) or "-"
         known = f"harmless ({one.rule})" if one.harmless else one.rule or "-"
         rows.append((str(one.count), str(len(one.pods)), ranks, known, one.text))
     lines = [table(("COUNT", "PODS", "RANKS", "KNOWN AS", "WARNING"), rows) if rows else "no warnings"]
@@ -140,6 +140,6 @@ def warnings_text(examined: Examined) -> str:
     return "\n".join(lines)
 
 
-def warnings_json(warnings: Iterable[Noted]) -> list[dict[str, Any]]:
+def warnings_json(warnings: Iterable[DistinctWarning]) -> list[dict[str, Any]]:
     """The same for machines."""
     return [to_builtins(one) | {"pods": sorted(one.pods), "ranks": sorted(one.ranks)} for one in warnings]

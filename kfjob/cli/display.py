@@ -16,9 +16,9 @@ from kfjob.cli.options import print_json
 from kfjob.cli.panel import panel
 from kfjob.errors import KfjobError
 from kfjob.events import JobPhase, LogLine
-from kfjob.observe.diagnose.answer import diagnose
 from kfjob.observe.diagnose.diagnosis import Diagnosis
-from kfjob.observe.diagnose.symptoms import Symptoms
+from kfjob.observe.diagnose.ranking import diagnose
+from kfjob.observe.diagnose.symptoms import SymptomCollector
 from kfjob.observe.master import Confidence, Master
 from kfjob.observe.view import JobView, News
 
@@ -36,7 +36,7 @@ class Display:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self._symptoms = Symptoms()
+        self._symptoms = SymptomCollector()
         self._last_news: News | None = None
         self._last_progress = 0.0
         self._phase: str | None = None
@@ -186,7 +186,7 @@ def summary(run: Run, view: JobView, diagnosis: Diagnosis) -> list[str]:
         verbs = ("status {}", "logs {} --master", "relaunch {}", "stop {}")
         facts.append(("next", " · ".join(f"kfjob {verb.format(run.name)}" for verb in verbs)))
     lines += [f"  {key:<10} {value}" for key, value in facts]
-    if diagnosis.first:
+    if diagnosis.first_cause:
         lines += ["", *first_cause(diagnosis)]
     if view.phase is JobPhase.FAILED:
         lines += last_words(run, view, diagnosis)
@@ -195,10 +195,10 @@ def summary(run: Run, view: JobView, diagnosis: Diagnosis) -> list[str]:
 
 def last_words(run: Run, view: JobView, diagnosis: Diagnosis) -> list[str]:
     """The end of the log of the pod that failed first."""
-    if not view.troubles:
+    if not view.pod_problems:
         return []
-    guilty = diagnosis.first.pod if diagnosis.first else ""
-    trouble = next((one for one in view.troubles if one.pod == guilty), view.troubles[0])
+    guilty = diagnosis.first_cause.pod if diagnosis.first_cause else ""
+    trouble = next((one for one in view.pod_problems if one.pod == guilty), view.pod_problems[0])
     lines: list[str] = []
     with suppress(KfjobError):
         lines = [line.text for line in run.logs(trouble.pod, LogRange(tail=LAST_WORDS)) if isinstance(line, LogLine)]

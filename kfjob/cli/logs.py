@@ -101,7 +101,7 @@ def _first_error(run: Run, wanted: LogRange) -> tuple[Sequence[str], Iterable[Li
     from kfjob.api.logs.read import around
     from kfjob.errors import NoEvidence
 
-    found = examine(run).diagnosis.first
+    found = examine(run).diagnosis.first_cause
     if found is None:
         raise NoEvidence(f"no error was found in the logs of `{run.name}`", hint=f"`kfjob diagnose {run.name}` says what was")
     place = f"line {found.line} of `{found.pod}`" if found.line else f"pod `{found.pod}`"

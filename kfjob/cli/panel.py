@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kfjob.cli import text
 from kfjob.observe.master import Master
 from kfjob.observe.view import JobView
-from kfjob.observe.words import counted
+from kfjob.text import plural
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -89,10 +89,10 @@ def _pods(view: JobView) -> str:
     restarts = sum(pod.restarts for pod in pods)
     parts = [f"{ready}/{len(pods) or len(view.config.workers)} ready"]
     if restarts:
-        parts.append(counted(restarts, "restart"))
+        parts.append(plural(restarts, "restart"))
     if view.rounds:
         newest = view.rounds[-1]
-        target = newest.first.moment(view.dated)
+        target = newest.first.resolve_time(view.reference_time)
         since = f" since {text.local_clock(target)}" if target is not None else ""
         parts.append(f"round {len(view.rounds)}{since} with {len(newest.members)} of {newest.world or '?'}")
     return " · ".join(parts)

@@ -35,11 +35,11 @@ class Since(click.ParamType):  # type: ignore[type-arg]  # generic in newer vers
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """As click asks for it."""
-        from kfjob.observe.lines import rfc3339
+        from kfjob.observe.timestamps import parse_rfc3339
 
         if isinstance(value, int):
             return value
-        if (moment := rfc3339(value)) is not None:
+        if (moment := parse_rfc3339(value)) is not None:
             return moment
         try:
             return time.time_ns() - int(SPAN.convert(value, param, ctx) * SECOND)

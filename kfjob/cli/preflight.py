@@ -80,7 +80,7 @@ def _outcome_text(outcome: Outcome) -> list[str]:
 
 
 def _pod(said: PodSaid) -> tuple[str, ...]:
-    from kfjob.observe.master import span
+    from kfjob.observe.master import format_ranks
 
     resolved = sum(fact["ok"] for fact in said.dns.values())
     port = said.port or {}
@@ -88,7 +88,7 @@ def _pod(said: PodSaid) -> tuple[str, ...]:
     return (
         said.pod,
         said.node or "-",
-        span(tuple(sorted(rank["rank"] for rank in said.ranks))) or "-",
+        format_ranks(tuple(sorted(rank["rank"] for rank in said.ranks))) or "-",
         f"{resolved} of {len(said.dns)}" if said.dns else "-",
         reached,
         f"{said.shm / 2**20:.0f} MiB" if said.shm is not None else "-",

@@ -11,7 +11,7 @@ import click
 
 from kfjob.cli.options import notify
 from kfjob.errors import UsageError
-from kfjob.observe.words import counted
+from kfjob.text import plural
 
 if TYPE_CHECKING:
     from kfjob.api.images.push_code import CodePushResult
@@ -57,7 +57,7 @@ def push_code(*, code: str | None, onto: str | None, workdir: str | None, said: 
             progress=progress,
         )
     took = f"in {time.monotonic() - began:.1f} s"
-    what = f"pushed {counted(pushed.files, 'file')} onto `{onto}` {took}" if pushed.is_new else "the registry has it already"
+    what = f"pushed {plural(pushed.files, 'file')} onto `{onto}` {took}" if pushed.is_new else "the registry has it already"
     click.echo(what, err=True)
     return pushed
 

@@ -11,12 +11,12 @@ from typing import Any
 from msgspec import to_builtins
 from msgspec.structs import asdict
 
-from kfjob.observe.master import Master, span
+from kfjob.observe.agent_records import RendezvousResult
+from kfjob.observe.master import Master, format_ranks
 from kfjob.observe.pods import PodView
-from kfjob.observe.rendezvous import RendezvousResult
 from kfjob.observe.training import Training
 from kfjob.observe.view import JobView, News
-from kfjob.observe.words import counted
+from kfjob.text import plural
 
 SECOND = 1_000_000_000
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -91,7 +91,7 @@ def news_text(news: News) -> str:
 def setbacks_text(training: Training) -> str:
     """`2 steps skipped, 1 roll-back`; "" where every step counted."""
     said = ((training.skipped, "step", " skipped"), (training.rolled_back, "roll-back", ""))
-    return ", ".join(f"{counted(many, what)}{more}" for many, what, more in said if many)
+    return ", ".join(f"{plural(many, what)}{more}" for many, what, more in said if many)
 
 
 def pods_table(view: JobView, now: int) -> str:
@@ -101,7 +101,7 @@ def pods_table(view: JobView, now: int) -> str:
         state = pod.state
         status = (state.reason or str(state.phase)) if state else "Unknown"
         ready = "1/1" if state and state.ready else "0/1"
-        ranks = span(pod.global_ranks) or "-"
+        ranks = format_ranks(pod.global_ranks) or "-"
         created = state.created if state else None
         rows.append(
             (pod.name, ready, status, str(pod.restarts), age(created, now), (state.node if state else "") or "-", ranks)
@@ -172,7 +172,7 @@ def rounds_text(view: JobView) -> str:
     """Every pod: whether it prints progress, and its group rank and global ranks in each of the newest rounds."""
     rounds = view.rounds[-ROUNDS:]
     printer = view.master.pod if isinstance(view.master, Master) else ""
-    header = ["", "POD", "NODE", "STATE", *(clock(one.first.moment(view.dated)) for one in rounds)]
+    header = ["", "POD", "NODE", "STATE", *(clock(one.first.resolve_time(view.reference_time)) for one in rounds)]
     rows = []
     for pod in sorted(view.pods.values(), key=_place):
         state = (pod.state.reason or str(pod.state.phase)) if pod.state else "-"
@@ -186,7 +186,7 @@ def rounds_text(view: JobView) -> str:
 def _ranks(result: RendezvousResult) -> str:
     """`0 (0-7)`: group rank, and global ranks."""
     group = "?" if result.group_rank is None else str(result.group_rank)
-    return f"{group} ({span(result.global_ranks)})" if result.global_ranks else group
+    return f"{group} ({format_ranks(result.global_ranks)})" if result.global_ranks else group
 
 
 def rounds_json(view: JobView) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def rounds_json(view: JobView) -> dict[str, Any]:
         "pods": [{"pod": pod.name, "node": pod.node, "phase": pod.phase} for pod in sorted(view.pods.values(), key=_place)],
         "rounds": [
             {
-                "time": one.first.moment(view.dated),
+                "time": one.first.resolve_time(view.reference_time),
                 "members": [
                     {
                         "pod": member.pod,

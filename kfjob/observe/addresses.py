@@ -14,7 +14,9 @@ IPV4_PARTS = 4
 _OWN = {"localhost", "localhost.localdomain", "127.0.0.1", "::1", "0.0.0.0", "ip6-localhost"}  # noqa: S104 - names, not bound to
 
 
-def pod_of(address: str, pods: Mapping[str, PodView], expected: Sequence[str] = (), *, own: str | None = None) -> str | None:
+def find_address_owner(
+    address: str, pods: Mapping[str, PodView], expected: Sequence[str] = (), *, own: str | None = None
+) -> str | None:
     """The pod with this address, None if no pod of the job has it. `own`: the pod that printed it."""
     address = address.strip("[]").rstrip(".").lower()
     names = {*pods, *expected}

@@ -21,18 +21,19 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kfjob.observe.lines import clean, glog, rfc3339
-from kfjob.observe.rendezvous import (
+from kfjob.observe.agent_records import (
     FIELDS,
     INTEGERS,
     LISTS,
     AgentEvent,
-    Happening,
-    Heard,
+    AgentEventKind,
+    AgentRecord,
     LaunchConfig,
     RendezvousResult,
     Source,
 )
+from kfjob.observe.lines import clean_line
+from kfjob.observe.timestamps import parse_glog, parse_rfc3339
 
 MARKERS = ("elastic", "endezvous", "group_rank=")
 """A line without any of these matters only while a block is being read."""
@@ -112,11 +113,11 @@ class AgentLog(Struct, frozen=True):
 
     open: tuple[_Open, ...] = ()
 
-    def feed(self, number: int, text: str, time: int | None = None) -> tuple[AgentLog, tuple[Heard, ...]]:
+    def feed(self, number: int, text: str, time: int | None = None) -> tuple[AgentLog, tuple[AgentRecord, ...]]:
         """Read line `number`, taken up at `time`. A block is told anew with each of its fields: the same `line`, more known."""
         if not self.open and not any(marker in text for marker in MARKERS):
             return self, ()
-        text, stamped = clean(text)
+        text, stamped = clean_line(text)
         said = _take_apart(text, time if time is not None else stamped)
         waiting = tuple(one for one in self.open if number - one.last <= PATIENCE)
         if started := _heading(said, number):
@@ -130,16 +131,16 @@ class AgentLog(Struct, frozen=True):
 def _take_apart(text: str, time: int | None) -> _Said:
     """Find torch's prefix wherever it stands: a progress bar without a line end may be in front of it."""
     if "torch/distributed/" in text and (found := _GLOG.search(text)):
-        yearless = glog(found[1], found[2]) if time is None else None
+        yearless = parse_glog(found[1], found[2]) if time is None else None
         return _Said("glog", "", found[3], found[4] or "", time, yearless, stamp=found[1] + found[2])
     if "torch.distributed" in text:
         if found := _BRACKETED.search(text):
-            moment = rfc3339(found[1]) if time is None else time
+            moment = parse_rfc3339(found[1]) if time is None else time
             return _Said("bracketed", "", "", found[2] or "", moment, stamp=found[1])
         if found := _PLAIN.search(text):
             return _Said("plain", _level(text[: found.start()]), "", found[1], time)
     if found := _ETCD.search(text):
-        return _Said("plain", _level(text[: found.start()]), "", found[2], rfc3339(found[1]) if time is None else time)
+        return _Said("plain", _level(text[: found.start()]), "", found[2], parse_rfc3339(found[1]) if time is None else time)
     if found := _UNKNOWN.match(text):
         return _Said("plain", _level(found[1]), "", found[2], time)
     return _Said("plain", "", "", text, time)
@@ -160,7 +161,7 @@ def _heading(said: _Said, number: int) -> _Open | None:
     return None
 
 
-def _field(waiting: tuple[_Open, ...], said: _Said, number: int, text: str) -> tuple[AgentLog, tuple[Heard, ...]] | None:
+def _field(waiting: tuple[_Open, ...], said: _Said, number: int, text: str) -> tuple[AgentLog, tuple[AgentRecord, ...]] | None:
     """Take up one field of an open message, or of a block whose heading was cut off."""
     if found := _FIELD.match(said.message):
         if said.family == "plain":
@@ -179,7 +180,9 @@ def _field(waiting: tuple[_Open, ...], said: _Said, number: int, text: str) -> t
     return None
 
 
-def _taken(waiting: tuple[_Open, ...], owner: _Open, values: dict[str, Any], number: int) -> tuple[AgentLog, tuple[Heard, ...]]:
+def _taken(
+    waiting: tuple[_Open, ...], owner: _Open, values: dict[str, Any], number: int
+) -> tuple[AgentLog, tuple[AgentRecord, ...]]:
     """The state after `owner` took these values; what is known of it is told as soon as it can be trusted."""
     result = replace(owner.result, **values)
     grown = replace(owner, result=result, last=number, fields=owner.fields + len(values))
@@ -213,22 +216,25 @@ def _setting(name: str, value: str) -> dict[str, Any]:
     return {name: int(value)} if value.isdecimal() else {}
 
 
-_PATTERNS: tuple[tuple[Happening, re.Pattern[str]], ...] = tuple(
+_PATTERNS: tuple[tuple[AgentEventKind, re.Pattern[str]], ...] = tuple(
     (kind, re.compile(pattern))
     for kind, pattern in (
-        (Happening.RENDEZVOUS, r"\[[^\]]*\] Rendezvous'ing worker group"),
-        (Happening.STARTED, r"\[[^\]]*\] Starting worker group"),
-        (Happening.RESTARTING, r"\[[^\]]*\] Worker group \w+\. (?P<attempts_left>\d+)/(?P<attempts>\d+) attempts left"),
-        (Happening.MEMBERSHIP, r"\[[^\]]*\] Detected (?P<nodes>\d+) new nodes from group_rank=\d+"),
-        (Happening.WORKER_FAILED, r"failed \(exitcode: (?P<exit_code>-?\d+)\) local_rank: (?P<local_rank>\d+) \(pid: \d+\)"),
-        (Happening.STOPPING, r"\[[^\]]*\] Stopping worker group"),
-        (Happening.SUCCEEDED, r"\[[^\]]*\] worker group successfully finished"),
-        (Happening.SIGNAL, r"Received (?P<signal>\S+) death signal, shutting down workers"),
-        (Happening.SIGNAL, r"Got termination signal: (?P<signal>\S+)"),
-        (Happening.SIGNALLED, r"Sending process \d+ closing signal (?P<signal>\S+)"),
-        (Happening.CLOSED, r"The node '[^']*' has closed the rendezvous"),
-        (Happening.FAILED, r"torch\.distributed\.elastic\.[\w.]*Rendezvous\w*Error\b"),
-        (Happening.FAILED, r"torch\.distributed\.elastic\.[\w.]*ChildFailedError\b"),
+        (AgentEventKind.RENDEZVOUS, r"\[[^\]]*\] Rendezvous'ing worker group"),
+        (AgentEventKind.STARTED, r"\[[^\]]*\] Starting worker group"),
+        (AgentEventKind.RESTARTING, r"\[[^\]]*\] Worker group \w+\. (?P<attempts_left>\d+)/(?P<attempts>\d+) attempts left"),
+        (AgentEventKind.MEMBERSHIP, r"\[[^\]]*\] Detected (?P<nodes>\d+) new nodes from group_rank=\d+"),
+        (
+            AgentEventKind.WORKER_FAILED,
+            r"failed \(exitcode: (?P<exit_code>-?\d+)\) local_rank: (?P<local_rank>\d+) \(pid: \d+\)",
+        ),
+        (AgentEventKind.STOPPING, r"\[[^\]]*\] Stopping worker group"),
+        (AgentEventKind.SUCCEEDED, r"\[[^\]]*\] worker group successfully finished"),
+        (AgentEventKind.SIGNAL_RECEIVED, r"Received (?P<signal>\S+) death signal, shutting down workers"),
+        (AgentEventKind.SIGNAL_RECEIVED, r"Got termination signal: (?P<signal>\S+)"),
+        (AgentEventKind.SIGNAL_SENT, r"Sending process \d+ closing signal (?P<signal>\S+)"),
+        (AgentEventKind.CLOSED, r"The node '[^']*' has closed the rendezvous"),
+        (AgentEventKind.FAILED, r"torch\.distributed\.elastic\.[\w.]*Rendezvous\w*Error\b"),
+        (AgentEventKind.FAILED, r"torch\.distributed\.elastic\.[\w.]*ChildFailedError\b"),
     )
 )
 _JOINED = re.compile(
@@ -237,7 +243,7 @@ _JOINED = re.compile(
 _ETCD_JOINED = re.compile(r"Joined rendezvous version \d+ as rank (?P<rank>\d+)\. Full state: ")
 
 
-def _happening(said: _Said, number: int, text: str) -> tuple[Heard, ...]:
+def _happening(said: _Said, number: int, text: str) -> tuple[AgentRecord, ...]:
     """What else the agent tells in this line."""
     message = said.message
     place: dict[str, Any] = {"line": number, "time": said.time, "yearless": said.yearless}
@@ -264,7 +270,7 @@ def _happening(said: _Said, number: int, text: str) -> tuple[Heard, ...]:
     return ()
 
 
-def _console_event(message: str, place: dict[str, Any]) -> tuple[Heard, ...]:
+def _console_event(message: str, place: dict[str, Any]) -> tuple[AgentRecord, ...]:
     """A JSON event of `--event-log-handler console`: the start of a worker tells its ranks (api.py `_construct_event`)."""
     try:
         event = json.loads(message[message.index("{") :])

@@ -15,12 +15,12 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from kfjob.observe.addresses import pod_of
+from kfjob.observe.addresses import find_address_owner
+from kfjob.observe.agent_records import RendezvousResult
 from kfjob.observe.config import ObserveConfig
-from kfjob.observe.lines import SECOND
 from kfjob.observe.master import Confidence, Evidence, EvidenceKind, Master, NoMaster, Store
-from kfjob.observe.pods import ContainerLog, PodView, Said
-from kfjob.observe.rendezvous import RendezvousResult
+from kfjob.observe.pods import ContainerLog, EvidenceLine, PodView
+from kfjob.units import SECOND
 
 TOGETHER = 30 * SECOND
 """Pods whose newest progress lines are this close both print; then the one with the right rank is the answer."""
@@ -33,7 +33,7 @@ _SURE = {
     EvidenceKind.PREDICTION: Confidence.PREDICTED,
 }
 
-_Found = tuple[PodView, ContainerLog, Said]
+_Found = tuple[PodView, ContainerLog, EvidenceLine]
 
 
 class _Asked(Struct, frozen=True):
@@ -53,8 +53,10 @@ class _Asked(Struct, frozen=True):
     def newest(self, found: Iterable[_Found]) -> _Found | None:
         """By time where every one has a time, else by the order in which the lines came in."""
         all_found = list(found)
-        timed = all(said.moment(self.near) is not None for _, _, said in all_found)
-        return max(all_found, key=lambda one: ((one[2].moment(self.near) or 0) if timed else 0, one[2].order), default=None)
+        timed = all(said.resolve_time(self.near) is not None for _, _, said in all_found)
+        return max(
+            all_found, key=lambda one: ((one[2].resolve_time(self.near) or 0) if timed else 0, one[2].order), default=None
+        )
 
 
 def find_master(pods: Mapping[str, PodView], config: ObserveConfig, *, running: bool, near: int | None) -> Master | NoMaster:
@@ -77,11 +79,11 @@ def find_master(pods: Mapping[str, PodView], config: ObserveConfig, *, running: 
 def _by_progress(asked: _Asked) -> Master | None:
     """The newest progress line, unless its printer has since been given another rank or another pod took its place."""
     printing = [
-        (pod, log, log.reading_said)
+        (pod, log, log.reading_line)
         for pod, log in asked.logs
-        if log.reading_said and not (asked.running and _moved_on(asked, log))
+        if log.reading_line and not (asked.running and _moved_on(asked, log))
     ]
-    printing = [one for one in printing if one[1].reading and one[1].reading.firm] or printing
+    printing = [one for one in printing if one[1].reading and one[1].reading.conclusive] or printing
     newest = asked.newest(printing)
     if newest is None or (asked.running and _overtaken(asked, newest)):
         return None
@@ -95,16 +97,16 @@ def _by_progress(asked: _Asked) -> Master | None:
 def _beside(asked: _Asked, newest: _Found, printing: list[_Found]) -> list[_Found]:
     """Where every rank prints: those that print beside the newest and have the rank that it is known not to have."""
     last_rank = _last_rank_prints(asked)
-    last = newest[2].moment(asked.near)
+    last = newest[2].resolve_time(asked.near)
     if last is None or newest[1].result is None or _has_rank(newest[1].result, last_rank=last_rank):
         return []
     ranked = [one for one in printing if _has_rank(one[1].result, last_rank=last_rank)]
-    return [one for one in ranked if (moment := one[2].moment(asked.near)) is not None and last - moment <= TOGETHER]
+    return [one for one in ranked if (moment := one[2].resolve_time(asked.near)) is not None and last - moment <= TOGETHER]
 
 
 def _moved_on(asked: _Asked, log: ContainerLog) -> bool:
     """Whether this container has met anew since it printed, and was given a rank that does not print."""
-    if not (log.result_said and log.reading_said) or log.result_said.line < log.reading_said.line:
+    if not (log.result_line and log.reading_line) or log.result_line.line < log.reading_line.line:
         return False
     return not _has_rank(log.result, last_rank=_last_rank_prints(asked))
 
@@ -112,12 +114,12 @@ def _moved_on(asked: _Asked, log: ContainerLog) -> bool:
 def _overtaken(asked: _Asked, printer: _Found) -> bool:
     """Whether another live pod was given the printing rank after this one printed last."""
     pod, log, said = printer
-    printed = said.moment(asked.near)
-    own = log.result_said.moment(asked.near) if log.result_said else None
+    printed = said.resolve_time(asked.near)
+    own = log.result_line.resolve_time(asked.near) if log.result_line else None
     for other, other_log in asked.logs:
-        if other is pod or not other_log.result_said or not _has_rank(other_log.result, last_rank=_last_rank_prints(asked)):
+        if other is pod or not other_log.result_line or not _has_rank(other_log.result, last_rank=_last_rank_prints(asked)):
             continue
-        given = other_log.result_said.moment(asked.near)
+        given = other_log.result_line.resolve_time(asked.near)
         if given is not None and printed is not None and given > printed and (own is None or given > own):
             return True
     return False
@@ -134,7 +136,9 @@ def _has_rank(result: RendezvousResult | None, *, last_rank: bool) -> bool:
 
 def _last_rank_prints(asked: _Asked) -> bool:
     """Whether progress was seen from the last rank of a round and never from the first."""
-    printers = [log.printed_as for _, log in asked.logs if log.printed_as and log.reading and log.reading.firm]
+    printers = [
+        log.result_at_reading for _, log in asked.logs if log.result_at_reading and log.reading and log.reading.conclusive
+    ]
     if not printers or any(result.group_rank == 0 for result in printers):
         return False
     return all(_has_rank(result, last_rank=True) for result in printers)
@@ -144,14 +148,14 @@ def _by_rank(asked: _Asked) -> Master | None:
     """The pod whose own newest result has the rank that prints."""
     last_rank = _last_rank_prints(asked)
     ranked = [
-        (pod, log, log.result_said) for pod, log in asked.logs if log.result_said and _has_rank(log.result, last_rank=last_rank)
+        (pod, log, log.result_line) for pod, log in asked.logs if log.result_line and _has_rank(log.result, last_rank=last_rank)
     ]
     if newest := asked.newest(ranked):
         pod, log, said = newest
         return _answer(asked, pod, log, said, EvidenceKind.GROUP_RANK)
     for pod, log in asked.logs:
         if log.launch and log.launch.node_rank == 0:
-            said = Said(text="static rendezvous, started with node rank 0", line=log.launch.line, order=0)
+            said = EvidenceLine(text="static rendezvous, started with node rank 0", line=log.launch.line, order=0)
             return _answer(asked, pod, log, said, EvidenceKind.NODE_RANK)
     return None
 
@@ -159,18 +163,20 @@ def _by_rank(asked: _Asked) -> Master | None:
 def _by_address(asked: _Asked) -> Master | None:
     """The pod that the newest `master_addr` names: a hint only, it can name a dead pod after a failed membership change."""
     naming = [
-        (pod, log, log.result_said) for pod, log in asked.logs if log.result_said and log.result and log.result.master_addr
+        (pod, log, log.result_line) for pod, log in asked.logs if log.result_line and log.result and log.result.master_addr
     ]
     newest = asked.newest(naming)
     if newest is None or newest[1].result is None or newest[1].result.master_addr is None:
         return None
     pod, _, said = newest
     address = newest[1].result.master_addr
-    owner = pod_of(address, asked.pods, asked.config.workers, own=pod.name)
+    owner = find_address_owner(address, asked.pods, asked.config.workers, own=pod.name)
     if owner is None or (asked.running and owner in asked.pods and not asked.pods[owner].live):
         return None
     named = asked.pods.get(owner) or PodView(owner)
-    quote = Said(text=f"master_addr={address}", line=said.line, order=said.order, time=said.time, yearless=said.yearless)
+    quote = EvidenceLine(
+        text=f"master_addr={address}", line=said.line, order=said.order, time=said.time, yearless=said.yearless
+    )
     return _answer(asked, named, named.log, quote, EvidenceKind.MASTER_ADDR, source=pod.name)
 
 
@@ -194,14 +200,14 @@ def _by_rule(asked: _Asked) -> Master | None:
     pod = asked.pods.get(name) or PodView(name)
     if pod.group_rank:
         return None  # it says itself that it is another
-    return _answer(asked, pod, pod.log, Said(text=rule, line=0, order=0), EvidenceKind.PREDICTION)
+    return _answer(asked, pod, pod.log, EvidenceLine(text=rule, line=0, order=0), EvidenceKind.PREDICTION)
 
 
 def _answer(
     asked: _Asked,
     pod: PodView,
     log: ContainerLog,
-    said: Said,
+    said: EvidenceLine,
     kind: EvidenceKind,
     *,
     source: str | None = None,
@@ -209,10 +215,10 @@ def _answer(
 ) -> Master:
     """The answer with what the pod's own newest result adds to it."""
     result = log.result or RendezvousResult()
-    bar_only = kind is EvidenceKind.PROGRESS and log.reading is not None and not log.reading.firm
+    bar_only = kind is EvidenceKind.PROGRESS and log.reading is not None and not log.reading.conclusive
     store = None
     if result.master_addr:
-        owner = pod_of(result.master_addr, asked.pods, asked.config.workers, own=pod.name)
+        owner = find_address_owner(result.master_addr, asked.pods, asked.config.workers, own=pod.name)
         store = Store(address=result.master_addr, port=result.master_port, pod=owner)
     if log is pod.past:
         notes = (*notes, f"seen before the container of `{pod.name}` was restarted")
@@ -222,12 +228,12 @@ def _answer(
         pod=pod.name,
         container=log.container,
         node=pod.node,
-        evidence=Evidence(kind=kind, pod=source or pod.name, quote=said.text, time=said.moment(asked.near)),
+        evidence=Evidence(kind=kind, pod=source or pod.name, quote=said.text, time=said.resolve_time(asked.near)),
         confidence=Confidence.LIKELY if bar_only else _SURE[kind],
         group_rank=result.group_rank,
         global_ranks=result.global_ranks,
         world_size=result.global_world_sizes[0] if result.global_world_sizes else None,
-        round_time=log.result_said.moment(asked.near) if log.result_said else None,
+        round_time=log.result_line.resolve_time(asked.near) if log.result_line else None,
         store=store,
         notes=notes,
     )

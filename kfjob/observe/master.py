@@ -8,7 +8,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from kfjob.errors import NoEvidence
-from kfjob.observe.words import counted
+from kfjob.text import plural
 
 
 class EvidenceKind(StrEnum):
@@ -63,7 +63,7 @@ class Master(Struct, frozen=True, kw_only=True):
 
     def explain(self) -> list[str]:
         """The answer in sentences."""
-        ranks = f"global ranks {span(self.global_ranks)}" if self.global_ranks else "ranks not known"
+        ranks = f"global ranks {format_ranks(self.global_ranks)}" if self.global_ranks else "ranks not known"
         where = f" on node `{self.node}`" if self.node else ""
         source = "" if self.evidence.pod == self.pod else f" in the log of `{self.evidence.pod}`"
         said = f"{self.evidence.kind}{source}: {self.evidence.quote}"
@@ -84,11 +84,11 @@ class NoMaster(Struct, frozen=True, kw_only=True):
 
     def error(self, job: str) -> NoEvidence:
         """The answer for a person who asked."""
-        title = f"no master found for `{job}` in {counted(self.pods, 'pod')}, {counted(self.lines, 'line')}"
+        title = f"no master found for `{job}` in {plural(self.pods, 'pod')}, {plural(self.lines, 'line')}"
         return NoEvidence(title, cause="\n".join(self.reasons), hint=self.hint)
 
 
-def span(ranks: Iterable[int]) -> str:
+def format_ranks(ranks: Iterable[int]) -> str:
     """Ranks as a person writes them: `0-7`, `3`, `0, 2-3`."""
     runs: list[list[int]] = []
     for rank in sorted(ranks):

@@ -11,7 +11,8 @@ import re
 
 from msgspec import Struct
 
-from kfjob.observe.lines import clean, rfc3339
+from kfjob.observe.lines import clean_line
+from kfjob.observe.timestamps import parse_rfc3339
 
 MARKER = ".py:"
 """In every line of the trainer: `2026-11-21 07:10:48 I [train.py:18] …`."""
@@ -51,7 +52,7 @@ class Evaluation(Struct, frozen=True, kw_only=True):
     perplexity: float
 
 
-class Figures(Struct, frozen=True, kw_only=True):
+class StepMetrics(Struct, frozen=True, kw_only=True):
     """The line after a progress line; `memory` in GiB, `mfu` a share. None: an older image, or a device that is not known."""
 
     step: int
@@ -62,14 +63,14 @@ class Figures(Struct, frozen=True, kw_only=True):
     mfu: float | None = None
 
 
-class Skipped(Struct, frozen=True, kw_only=True):
+class SkippedStep(Struct, frozen=True, kw_only=True):
     """A step whose gradient was not applied. Every rank says so."""
 
     step: int
     why: str
 
 
-class RolledBack(Struct, frozen=True, kw_only=True):
+class Rollback(Struct, frozen=True, kw_only=True):
     """The run went back to a checkpoint at this step. Every rank says so."""
 
     step: int
@@ -90,21 +91,21 @@ class Startup(Struct, frozen=True, kw_only=True):
     parts: tuple[tuple[str, float], ...]
 
 
-class Damaged(Struct, frozen=True, kw_only=True):
+class DamagedCheckpoint(Struct, frozen=True, kw_only=True):
     """A checkpoint that cannot be used."""
 
     name: str
     why: str
 
 
-class Differs(Struct, frozen=True, kw_only=True):
+class DataMismatch(Struct, frozen=True, kw_only=True):
     """The data is not that of the checkpoint."""
 
     name: str
     why: str
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class TrainerOutcome(Struct, frozen=True, kw_only=True):
     """How the run ended: `finished`, `stopped` or `failed`."""
 
     outcome: str
@@ -114,8 +115,20 @@ class Outcome(Struct, frozen=True, kw_only=True):
     reason: str | None
 
 
-Setback = Skipped | RolledBack
-Milestone = Start | Resume | Checkpoint | Evaluation | Figures | Setback | Trace | Startup | Damaged | Differs | Outcome
+Setback = SkippedStep | Rollback
+Milestone = (
+    Start
+    | Resume
+    | Checkpoint
+    | Evaluation
+    | StepMetrics
+    | Setback
+    | Trace
+    | Startup
+    | DamagedCheckpoint
+    | DataMismatch
+    | TrainerOutcome
+)
 
 # texts, which `re` compiles when a line may be of such a kind: only jobs of our own trainer have them
 _N = r"[-+]?(?:\d+(?:\.\d+)?(?:e[-+]?\d+)?|nan|inf)"
@@ -143,15 +156,15 @@ _DIFFERS = r"Data differs from what (\S+) was trained on: (.*)"
 _OUTCOME = rf"Outcome (\w+) step (none|\d+) loss (none|{_N}) checkpoint (\S+)(?: reason (\".*\"))?$"
 
 
-def read(text: str) -> tuple[Milestone, int | None] | None:
+def parse_milestone(text: str) -> tuple[Milestone, int | None] | None:
     """The milestone that the line tells, and the time written in it."""
     if MARKER not in text:
         return None
-    plain, _ = clean(text)
+    plain, _ = clean_line(text)
     if not (found := re.search(_LINE, plain)):
         return None
     milestone = _milestone(found[3], found[2])
-    return (milestone, rfc3339(found[1])) if milestone else None
+    return (milestone, parse_rfc3339(found[1])) if milestone else None
 
 
 def _milestone(verb: str, message: str) -> Milestone | None:
@@ -181,9 +194,9 @@ def _resume(message: str) -> Resume:
     return Resume(name=None, path=None) if name == "none" else Resume(name=name, path=path)
 
 
-def _checkpoint(message: str) -> Checkpoint | Damaged | None:
+def _checkpoint(message: str) -> Checkpoint | DamagedCheckpoint | None:
     if found := re.match(_DAMAGED, message):
-        return Damaged(name=found[1], why=found[2])
+        return DamagedCheckpoint(name=found[1], why=found[2])
     found = re.match(_CHECKPOINT, message)
     return Checkpoint(name=found[1], seconds=float(found[2]), path=found[3]) if found else None
 
@@ -193,19 +206,19 @@ def _evaluation(message: str) -> Evaluation | None:
     return Evaluation(step=int(found[1]), loss=float(found[2]), perplexity=float(found[3])) if found else None
 
 
-def _step(message: str) -> Figures | Setback | None:
+def _step(message: str) -> StepMetrics | Setback | None:
     if found := re.match(_FIGURES, message):
         return _figures(found)
     if found := re.match(_SKIPPED, message):
-        return Skipped(step=int(found[1]), why=found[2])
+        return SkippedStep(step=int(found[1]), why=found[2])
     if found := re.match(_ROLLED_BACK, message):
-        return RolledBack(step=int(found[1]), name=found[2], why=found[3])
+        return Rollback(step=int(found[1]), name=found[2], why=found[3])
     return None
 
 
-def _figures(found: re.Match[str]) -> Figures:
+def _figures(found: re.Match[str]) -> StepMetrics:
     per_device, percent = found[5], found[6]
-    return Figures(
+    return StepMetrics(
         step=int(found[1]),
         tokens_per_second=float(found[2]),
         grad_norm=float(found[3]),
@@ -225,15 +238,15 @@ def _trace(message: str) -> Trace | None:
     return Trace(path=found[1]) if (found := re.match(_TRACE, message)) else None
 
 
-def _differs(message: str) -> Differs | None:
-    return Differs(name=found[1], why=found[2]) if (found := re.match(_DIFFERS, message)) else None
+def _differs(message: str) -> DataMismatch | None:
+    return DataMismatch(name=found[1], why=found[2]) if (found := re.match(_DIFFERS, message)) else None
 
 
-def _outcome(message: str) -> Outcome | None:
+def _outcome(message: str) -> TrainerOutcome | None:
     if not (found := re.match(_OUTCOME, message)):
         return None
     outcome, step, loss, checkpoint, reason = found.groups()
-    return Outcome(
+    return TrainerOutcome(
         outcome=outcome,
         step=None if step == "none" else int(step),
         loss=None if loss == "none" else float(loss),

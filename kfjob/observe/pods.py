@@ -9,14 +9,14 @@ from msgspec.structs import replace
 
 from kfjob.events import LogLine, PodChanged, PodPhase
 from kfjob.observe.agent_log import AgentLog
-from kfjob.observe.lines import in_year_of
+from kfjob.observe.agent_records import AgentEvent, AgentRecord, LaunchConfig, RendezvousResult
 from kfjob.observe.progress import ProgressReader, Reading
-from kfjob.observe.rendezvous import AgentEvent, Heard, LaunchConfig, RendezvousResult
+from kfjob.observe.timestamps import resolve_year
 
 REMEMBERED_CONTAINERS = 16
 
 
-class Said(Struct, frozen=True, kw_only=True):
+class EvidenceLine(Struct, frozen=True, kw_only=True):
     """A log line that is evidence: which one, when, and the how-manyeth line it was that came in."""
 
     text: str
@@ -25,11 +25,11 @@ class Said(Struct, frozen=True, kw_only=True):
     time: int | None = None
     yearless: int | None = None
 
-    def moment(self, near: int | None) -> int | None:
+    def resolve_time(self, near: int | None) -> int | None:
         """When, as well as can be known: glog's own time is put into the year of `near`."""
         if self.time is not None or self.yearless is None:
             return self.time
-        return in_year_of(self.yearless, near)
+        return resolve_year(self.yearless, near)
 
 
 class ContainerLog(Struct, frozen=True):
@@ -42,14 +42,14 @@ class ContainerLog(Struct, frozen=True):
     agent: AgentLog = field(default_factory=AgentLog)
     launch: LaunchConfig | None = None
     result: RendezvousResult | None = None
-    result_said: Said | None = None
+    result_line: EvidenceLine | None = None
     reading: Reading | None = None
-    reading_said: Said | None = None
-    printed_as: RendezvousResult | None = None  # the result that held when it printed last
+    reading_line: EvidenceLine | None = None
+    result_at_reading: RendezvousResult | None = None  # the result that held when it printed last
 
     def feed(
         self, event: LogLine, order: int, progress: ProgressReader
-    ) -> tuple[ContainerLog, tuple[Heard, ...], Reading | None]:
+    ) -> tuple[ContainerLog, tuple[AgentRecord, ...], Reading | None]:
         """The log with one more line, and what was heard in that line."""
         number = self.lines + event.skipped
         agent, heard = (self.agent, ()) if event.open else self.agent.feed(number, event.text, event.time)
@@ -61,30 +61,30 @@ class ContainerLog(Struct, frozen=True):
             agent,
             self.launch,
             self.result,
-            self.result_said,
+            self.result_line,
             self.reading,
-            self.reading_said,
-            self.printed_as,
+            self.reading_line,
+            self.result_at_reading,
         )
         for one in heard:
             log = log._hear(one, order)
         reading = progress.read(event.text)
         if reading:
-            time = event.time or reading.written
-            said = Said(text=_newest(event.text, progress), line=number, order=order, time=time)
-            log = replace(log, reading=reading, reading_said=said, printed_as=log.result)
+            time = event.time or reading.line_time
+            said = EvidenceLine(text=_newest(event.text, progress), line=number, order=order, time=time)
+            log = replace(log, reading=reading, reading_line=said, result_at_reading=log.result)
         return log, heard, reading
 
-    def _hear(self, one: Heard, order: int) -> ContainerLog:
+    def _hear(self, one: AgentRecord, order: int) -> ContainerLog:
         if isinstance(one, LaunchConfig):
             return replace(self, launch=one)
         if isinstance(one, AgentEvent):
             return self
-        said = Said(text=one.quote, line=one.line, order=order, time=one.time, yearless=one.yearless)
-        return replace(self, result=one, result_said=said)
+        said = EvidenceLine(text=one.quote, line=one.line, order=order, time=one.time, yearless=one.yearless)
+        return replace(self, result=one, result_line=said)
 
     @property
-    def tells(self) -> bool:
+    def has_evidence(self) -> bool:
         """Whether it holds any evidence."""
         return self.result is not None or self.reading is not None
 
@@ -136,7 +136,7 @@ class PodView(Struct, frozen=True):
         """As its own newest rendezvous result says; empty when not known."""
         return self.log.result.global_ranks if self.log.result else ()
 
-    def told(self, state: PodChanged) -> PodView:
+    def with_state(self, state: PodChanged) -> PodView:
         """The pod with a newer state."""
         return replace(self.in_container(state.container_id, state.uid), state=state)
 
@@ -148,7 +148,7 @@ class PodView(Struct, frozen=True):
         if not replaced and not self.log.id:
             return replace(self, log=replace(self.log, id=container_id))
         ids = (*self.past_ids, self.log.id or f"before {container_id}")[-REMEMBERED_CONTAINERS:]
-        past = self.log if self.log.tells else self.past
+        past = self.log if self.log.has_evidence else self.past
         return replace(self, log=ContainerLog(container_id), past=past, past_ids=ids)
 
 
@@ -168,7 +168,7 @@ class Pods(Mapping[str, PodView]):
         self._places = places or {}
         self._chunks = chunks
 
-    def having(self, pod: PodView) -> Pods:
+    def with_pod(self, pod: PodView) -> Pods:
         """The same pods with this one, in the place of the one of its name."""
         at = self._places.get(pod.name)
         if at is None:

@@ -14,13 +14,57 @@ from ahocorasick_rs import BytesAhoCorasick, MatchKind
 from kfjob.observe import milestones
 from kfjob.observe.agent_log import HEADINGS
 from kfjob.observe.config import ObserveConfig
-from kfjob.observe.diagnose import coarse, tracebacks
+from kfjob.observe.diagnose import tracebacks
 from kfjob.observe.progress import KFJOB, reader
 
 _AFTER_HEADING = 40
 """Lines after a heading that are kept whatever they hold: what follows it may have no prefix to look for."""
 
-Span = tuple[int, int]
+RULE_LITERALS = (
+    "rror",
+    "arn",
+    "WARN",
+    "xception",
+    "ailed",
+    "FAILED",
+    "annot",
+    "c10d]",
+    "GroupNCCL",
+    "NCCL op",
+    "NCCL comm",
+    "ignal",
+    "endezvous",
+    "etcd",
+    "illed",
+    "not found",
+    "Not Found",
+    "enied",
+    "No such",
+    "No module",
+    "mismatch",
+    "Xid",
+    "ffer",
+    "Outcome ",
+    "libfabric",
+    "OFI",
+    "unrecognized",
+    "raceback",
+    "gated",
+    "time      :",
+    "[W",
+    "]:W",
+    "OMP_",
+    "destroy_process_group",
+    "No space",
+    "fallen",
+    "too old",
+)
+"""One of these is in every line that a log rule can know, and in every warning that does not begin with glog's W."""
+
+GLOG_WARNINGS = (" W0", " W1", "\nW0", "\nW1")
+"""The same for warnings that do, where the line may have a time before it: after the W glog writes the month."""
+
+LineRange = tuple[int, int]
 """Where a line begins in its block, and where its line end is."""
 
 
@@ -36,7 +80,7 @@ def markers(config: ObserveConfig) -> tuple[str, ...]:
     return tuple(dict.fromkeys(("elastic", "endezvous", *wanted))) if wanted else ()
 
 
-class Sieve:
+class Prefilter:
     """Keeps, out of one container's lines, those that can matter. One for each container: it knows where a heading was."""
 
     def __init__(self, config: ObserveConfig, *, diagnosis: bool = False) -> None:
@@ -44,7 +88,7 @@ class Sieve:
         wanted = markers(config)
         self._all = not wanted  # the caller's pattern may know any line
         if diagnosis:
-            wanted = tuple(dict.fromkeys((*wanted, *coarse.LITERALS, *coarse.GLOG_WARNINGS)))
+            wanted = tuple(dict.fromkeys((*wanted, *RULE_LITERALS, *GLOG_WARNINGS)))
         self.literals = tuple(literal.encode() for literal in wanted)
         self._search = _automaton(self.literals)
         self._at_once = tuple(literal[1:] for literal in self.literals if literal.startswith(b"\n"))  # in a block's first line
@@ -53,7 +97,7 @@ class Sieve:
             self._followed[tracebacks.HEADING.encode()] = tracebacks.PATIENCE
         self._after = 0  # lines that are still to be kept
 
-    def sift(self, block: bytes) -> list[Span]:
+    def select(self, block: bytes) -> list[LineRange]:
         """The lines that can matter of the next `block` of whole lines."""
         if self._all:
             return list(_lines(block))
@@ -62,9 +106,9 @@ class Sieve:
             return touched
         return list(self._with_what_follows(block, set(touched)))
 
-    def _touched(self, block: bytes) -> list[Span]:
+    def _touched(self, block: bytes) -> list[LineRange]:
         """The lines with a literal."""
-        found: list[Span] = []
+        found: list[LineRange] = []
         if block.startswith(self._at_once):
             found.append((0, _end(block, 0)))
         for _, _, stop in self._search.find_matches_as_indexes(block):
@@ -77,16 +121,18 @@ class Sieve:
         """How many lines after this one are kept with it."""
         return max((lines for heading, lines in self._followed.items() if block.find(heading, start, end) >= 0), default=0)
 
-    def _with_what_follows(self, block: bytes, touched: set[Span]) -> Iterator[Span]:
+    def _with_what_follows(self, block: bytes, touched: set[LineRange]) -> Iterator[LineRange]:
         for span in _lines(block):
             if self._after or span in touched:
                 yield span
             self._after = max(self._after - 1, self._following(block, *span) if span in touched else 0, 0)
 
 
-def sieve_for(config: ObserveConfig, *, diagnosis: bool = False) -> Callable[[], Callable[[bytes], list[Span]]] | None:
+def prefilter_factory(
+    config: ObserveConfig, *, diagnosis: bool = False
+) -> Callable[[], Callable[[bytes], list[LineRange]]] | None:
     """What a reader of logs makes a sieve with, for each container; None where every line has to be read."""
-    return (lambda: Sieve(config, diagnosis=diagnosis).sift) if markers(config) else None
+    return (lambda: Prefilter(config, diagnosis=diagnosis).select) if markers(config) else None
 
 
 @cache
@@ -95,7 +141,7 @@ def _automaton(literals: tuple[bytes, ...]) -> BytesAhoCorasick:
     return BytesAhoCorasick(literals, matchkind=MatchKind.LeftmostFirst)
 
 
-def _lines(block: bytes) -> Iterator[Span]:
+def _lines(block: bytes) -> Iterator[LineRange]:
     start = 0
     while start < len(block):
         end = _end(block, start)
@@ -107,3 +153,13 @@ def _end(block: bytes, at: int) -> int:
     """Where the line ends that `at` is in."""
     end = block.find(b"\n", at)
     return len(block) if end < 0 else end
+
+
+def is_suspicious(line: str) -> bool:
+    """Return whether any rule can match the line. Nearly all lines end here: the loop is half the cost of `any`."""
+    if line[:1] == "W":
+        return True
+    for literal in RULE_LITERALS:  # noqa: SIM110 - see above
+        if literal in line:
+            return True
+    return False

@@ -16,7 +16,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kfjob.errors import Problem, SpecError
-from kfjob.observe.lines import clean, rfc3339
+from kfjob.observe.lines import clean_line
+from kfjob.observe.timestamps import parse_rfc3339
 from kfjob.spec.progress import check_pattern
 
 
@@ -33,9 +34,9 @@ class Reading(Struct, frozen=True, kw_only=True):
     lr: float | None = None
     epoch: float | None = None
     grad_norm: float | None = None
-    written: int | None = None  # the time in the line, taken as UTC; what a log tool put before it is better
+    line_time: int | None = None  # the time in the line, taken as UTC; what a log tool put before it is better
     per_epoch: bool = False
-    firm: bool = True
+    conclusive: bool = True
     """False for a bare progress bar, which data preparation prints too: it counts only beside something better."""
 
 
@@ -61,7 +62,7 @@ def _whole(text: str | None) -> int | None:
 
 
 def _reading(
-    name: str, said: Mapping[str, str | None], *, unit: str = "", per_epoch: bool = False, firm: bool = True
+    name: str, said: Mapping[str, str | None], *, unit: str = "", per_epoch: bool = False, conclusive: bool = True
 ) -> Reading:
     """A reading of named groups."""
     when = said.get("when")
@@ -77,9 +78,9 @@ def _reading(
         lr=_number(said.get("lr")),
         epoch=_number(said.get("epoch")),
         grad_norm=_number(said.get("grad_norm")),
-        written=rfc3339(when) if when else None,
+        line_time=parse_rfc3339(when) if when else None,
         per_epoch=per_epoch,
-        firm=firm,
+        conclusive=conclusive,
     )
 
 
@@ -146,7 +147,7 @@ def _bar(text: str) -> Reading | None:
     speed = 1 / rate if rate and found["per"] == "s/it" else rate
     said = {"step": found["step"], "total": found["total"], "speed": None if speed is None else f"{speed}"}
     said |= {"epoch": epoch[1] if epoch else None, "loss": loss["loss"] if loss else None}
-    return _reading("tqdm", said, unit="it/s", per_epoch=epoch is not None, firm=loss is not None)
+    return _reading("tqdm", said, unit="it/s", per_epoch=epoch is not None, conclusive=loss is not None)
 
 
 KFJOB = "kfjob"
@@ -242,10 +243,10 @@ class ProgressReader(Struct, frozen=True):
             return None
         if _UP in text:
             text = re.sub(_NESTED, "", text)
-        plain, stamped = clean(text)
+        plain, stamped = clean_line(text)
         for form in self.formats:
             if form.marker in plain and (reading := form.read(plain)):
-                return reading if stamped is None else replace(reading, written=stamped)
+                return reading if stamped is None else replace(reading, line_time=stamped)
         return None
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kfjob.observe.lines import SECOND
-from kfjob.observe.pods import Said
-from kfjob.observe.rendezvous import RendezvousResult
+from kfjob.observe.agent_records import RendezvousResult
+from kfjob.observe.pods import EvidenceLine
+from kfjob.units import SECOND
 
 KEPT = 32
 TOGETHER = 15 * SECOND
@@ -20,7 +20,7 @@ class Member(Struct, frozen=True, kw_only=True):
     pod: str
     container: str  # its id
     result: RendezvousResult
-    said: Said
+    said: EvidenceLine
 
 
 class Round(Struct, frozen=True, kw_only=True):
@@ -29,9 +29,9 @@ class Round(Struct, frozen=True, kw_only=True):
     members: tuple[Member, ...]
 
     @property
-    def first(self) -> Said:
+    def first(self) -> EvidenceLine:
         """The first that was said of it."""
-        return min((member.said for member in self.members), key=lambda said: (said.moment(None) or 0, said.order))
+        return min((member.said for member in self.members), key=lambda said: (said.resolve_time(None) or 0, said.order))
 
     @property
     def world(self) -> int | None:
@@ -54,7 +54,7 @@ def joined(rounds: tuple[Round, ...], new: Member) -> tuple[Round, ...]:
         best = min(reversed(open_rounds), key=lambda one: _apart(one, new))
         grown = replace(best, members=(*best.members, new))
         return tuple(grown if one is best else one for one in rounds)
-    return tuple(sorted((*rounds, Round(members=(new,))), key=lambda one: one.first.moment(None) or 0))[-KEPT:]
+    return tuple(sorted((*rounds, Round(members=(new,))), key=lambda one: one.first.resolve_time(None) or 0))[-KEPT:]
 
 
 def _same(one: Round, new: Member) -> Member | None:
@@ -85,6 +85,6 @@ def _apart(one: Round, new: Member) -> int:
     return min(_between(member.said, new.said) for member in one.members)
 
 
-def _between(one: Said, other: Said) -> int:
-    first, second = one.moment(other.time), other.moment(one.time)
+def _between(one: EvidenceLine, other: EvidenceLine) -> int:
+    first, second = one.resolve_time(other.time), other.resolve_time(one.time)
     return abs(first - second) if first is not None and second is not None else 0

@@ -8,9 +8,9 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kfjob.observe.lines import SECOND
-from kfjob.observe.milestones import Figures, RolledBack, Setback, Skipped
+from kfjob.observe.milestones import Rollback, Setback, SkippedStep, StepMetrics
 from kfjob.observe.progress import Reading
+from kfjob.units import SECOND
 
 _T = TypeVar("_T")
 
@@ -84,7 +84,7 @@ class Training(Struct, frozen=True, kw_only=True):
         loss, smoothed, averaged = _loss(before, reading)
         new = replace(
             before,
-            format=reading.format if reading.firm or not before.format else before.format,
+            format=reading.format if reading.conclusive or not before.format else before.format,
             pod=pod,
             lines=before.lines + 1,
             step=_newer(reading.step, before.step),
@@ -107,7 +107,7 @@ class Training(Struct, frozen=True, kw_only=True):
         )
         return _with_point(new, reading, time)
 
-    def figures(self, figures: Figures) -> Training:
+    def figures(self, figures: StepMetrics) -> Training:
         """The state with the second line of our trainer."""
         return replace(
             self,
@@ -125,8 +125,8 @@ class Training(Struct, frozen=True, kw_only=True):
             return self
         return replace(
             self,
-            skipped=self.skipped + isinstance(setback, Skipped),
-            rolled_back=self.rolled_back + isinstance(setback, RolledBack),
+            skipped=self.skipped + isinstance(setback, SkippedStep),
+            rolled_back=self.rolled_back + isinstance(setback, Rollback),
             setbacks=(*self.setbacks, told)[-SETBACKS:],
         )
 
@@ -138,7 +138,7 @@ class Training(Struct, frozen=True, kw_only=True):
 
 def _still_told(before: Training, reading: Reading) -> tuple[tuple[type[Setback], int], ...]:
     """What other ranks may still tell: all ranks do before the next step ends, and after a roll-back steps come again."""
-    went_back = any(kind is RolledBack and step > (reading.step or 0) for kind, step in before.setbacks)
+    went_back = any(kind is Rollback and step > (reading.step or 0) for kind, step in before.setbacks)
     return () if went_back else before.setbacks
 
 

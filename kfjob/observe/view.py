@@ -14,28 +14,35 @@ from msgspec.structs import replace
 from kfjob.events import Event, JobChanged, JobPhase, KubernetesEvent, LogGap, LogLine, PodChanged, WorkloadStatus
 from kfjob.observe import milestones
 from kfjob.observe.agent_log import AgentLog
+from kfjob.observe.agent_records import AgentEvent, AgentEventKind, AgentRecord, RendezvousResult
 from kfjob.observe.config import ObserveConfig
 from kfjob.observe.discovery import find_master
-from kfjob.observe.lines import SECOND
 from kfjob.observe.master import Master, NoMaster
 from kfjob.observe.milestones import (
     Checkpoint,
-    Damaged,
-    Differs,
+    DamagedCheckpoint,
+    DataMismatch,
     Evaluation,
-    Figures,
     Milestone,
-    Outcome,
     Resume,
     Setback,
     Start,
+    StepMetrics,
+    TrainerOutcome,
+)
+from kfjob.observe.pod_problems import (
+    PodProblem,
+    add_event,
+    describe_queue_status,
+    find_pod_problems,
+    is_news,
+    missing_pods_reason,
 )
 from kfjob.observe.pods import Pods, PodView
 from kfjob.observe.progress import Reading, reader
-from kfjob.observe.rendezvous import AgentEvent, Happening, Heard, RendezvousResult
 from kfjob.observe.rounds import Member, Round, joined
 from kfjob.observe.training import Training
-from kfjob.observe.troubles import Trouble, is_news, queue_text, troubles, unmade, with_event
+from kfjob.units import SECOND
 
 KEPT_NEWS = 50
 RANKS = 16
@@ -47,12 +54,12 @@ SILENT = 60 * SECOND
 """A printer that is silent for so long can be followed by another one whose rank is not known."""
 
 _TOLD = {
-    Happening.WORKER_FAILED,
-    Happening.RESTARTING,
-    Happening.MEMBERSHIP,
-    Happening.SIGNAL,
-    Happening.FAILED,
-    Happening.SUCCEEDED,
+    AgentEventKind.WORKER_FAILED,
+    AgentEventKind.RESTARTING,
+    AgentEventKind.MEMBERSHIP,
+    AgentEventKind.SIGNAL_RECEIVED,
+    AgentEventKind.FAILED,
+    AgentEventKind.SUCCEEDED,
 }
 
 
@@ -77,13 +84,13 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
     resume: Resume | None = None
     checkpoint: Checkpoint | None = None
     evaluation: Evaluation | None = None
-    outcome: Outcome | None = None
-    recorded: tuple[KubernetesEvent, ...] = ()  # what the cluster's controllers wrote down, by time, the newest ones
+    outcome: TrainerOutcome | None = None
+    cluster_events: tuple[KubernetesEvent, ...] = ()  # what the cluster's controllers wrote down, by time, the newest ones
     workload: WorkloadStatus | None = None  # where the job stands in a queue
     news: tuple[News, ...] = ()
     lines: int = 0
     now: int | None = None  # the newest time that any event told
-    dated: int | None = None  # the newest time of any line or state: it puts glog's times into a year
+    reference_time: int | None = None  # the newest time of any line or state: it puts glog's times into a year
 
     @property
     def phase(self) -> JobPhase | None:
@@ -98,7 +105,7 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def master(self) -> Master | NoMaster:
         """The pod that prints progress, or why there is no answer."""
-        return find_master(self.pods, self.config, running=self.running, near=self.dated)
+        return find_master(self.pods, self.config, running=self.running, near=self.reference_time)
 
     @property
     def total(self) -> int | None:
@@ -125,19 +132,19 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
         return self.phase is JobPhase.RUNNING and (self.silence or 0) > self.config.stall_after
 
     @property
-    def troubles(self) -> tuple[Trouble, ...]:
+    def pod_problems(self) -> tuple[PodProblem, ...]:
         """Pods that crash, wait for something, or have failed: also where the job's own phase says Running."""
-        return troubles(self.pods.values(), self.recorded)
+        return find_pod_problems(self.pods.values(), self.cluster_events)
 
     @property
     def headline(self) -> str:
         """The state of the job in one sentence."""
         phase = str(self.phase or "unknown")
-        if self.troubles and not (self.phase and self.phase.ended):
-            first, more = self.troubles[0], len(self.troubles) - 1
+        if self.pod_problems and not (self.phase and self.phase.ended):
+            first, more = self.pod_problems[0], len(self.pod_problems) - 1
             others = f" and {more} more" if more else ""
             return f"{phase}, but `{first.pod}`{others}: {first.reason}" + (f" ({first.message})" if first.message else "")
-        if self.running and not self.pods and (why := unmade(self.workload, self.recorded)):
+        if self.running and not self.pods and (why := missing_pods_reason(self.workload, self.cluster_events)):
             return f"{phase}, no pods: {why}"
         if self.stalled:
             return f"{phase}, but no progress for {self.silence:.0f} s"
@@ -163,7 +170,7 @@ def reduce(view: JobView, event: Event) -> JobView:
     return replace(view, now=max(view.now or event.time, event.time))
 
 
-def fold(view: JobView, events: Iterable[Event]) -> JobView:
+def reduce_all(view: JobView, events: Iterable[Event]) -> JobView:
     """The view after all of these events."""
     for event in events:
         view = reduce(view, event)
@@ -173,11 +180,11 @@ def fold(view: JobView, events: Iterable[Event]) -> JobView:
 def _timed(view: JobView, time: int | None) -> JobView:
     if time is None:
         return view
-    return replace(view, now=max(view.now or time, time), dated=max(view.dated or time, time))
+    return replace(view, now=max(view.now or time, time), reference_time=max(view.reference_time or time, time))
 
 
 def _with_pod(view: JobView, pod: PodView) -> JobView:
-    return replace(view, pods=view.pods.having(pod))
+    return replace(view, pods=view.pods.with_pod(pod))
 
 
 def _with_news(view: JobView, *news: News) -> JobView:
@@ -186,7 +193,7 @@ def _with_news(view: JobView, *news: News) -> JobView:
 
 def _pod(view: JobView, event: PodChanged) -> JobView:
     before = view.pods.get(event.pod, PodView(event.pod))
-    after = before.told(event)
+    after = before.with_state(event)
     view = _timed(_with_pod(view, after), event.time or event.started or event.created)
     old = before.state
     if old and (old.phase, old.reason, old.restarts) == (event.phase, event.reason, event.restarts):
@@ -196,8 +203,8 @@ def _pod(view: JobView, event: PodChanged) -> JobView:
 
 
 def _recorded(view: JobView, event: KubernetesEvent) -> JobView:
-    news = is_news(view.recorded, event, view.pods.get(event.name))
-    view = _timed(replace(view, recorded=with_event(view.recorded, event)), event.time)
+    news = is_news(view.cluster_events, event, view.pods.get(event.name))
+    view = _timed(replace(view, cluster_events=add_event(view.cluster_events, event)), event.time)
     return _with_news(view, News(event.time, event.name, "event", f"{event.reason}: {event.message}")) if news else view
 
 
@@ -205,7 +212,7 @@ def _queued(view: JobView, event: WorkloadStatus) -> JobView:
     before, view = view.workload, _timed(replace(view, workload=event), event.time)
     if before and (before.admitted, before.message) == (event.admitted, event.message):
         return view
-    return _with_news(view, News(event.time, event.name, "queue", queue_text(event)))
+    return _with_news(view, News(event.time, event.name, "queue", describe_queue_status(event)))
 
 
 def _line(view: JobView, event: LogLine) -> JobView:
@@ -216,36 +223,36 @@ def _line(view: JobView, event: LogLine) -> JobView:
     pod = pod.in_container(event.container_id)
     log, heard, reading = pod.log.feed(event, view.lines, reader(view.config.trainer, view.config.progress_pattern))
     pod = PodView(pod.name, pod.state, log, pod.past, pod.past_ids, pod.gaps)
-    dated = event.time or (log.reading_said.time if reading and log.reading_said else None)
+    dated = event.time or (log.reading_line.time if reading and log.reading_line else None)
     view = replace(
         view,
-        pods=view.pods.having(pod),
+        pods=view.pods.with_pod(pod),
         lines=view.lines + (not event.open) + event.skipped,
         now=max(view.now or 0, event.time) if event.time is not None else view.now,
-        dated=max(view.dated or 0, dated) if dated is not None else view.dated,
+        reference_time=max(view.reference_time or 0, dated) if dated is not None else view.reference_time,
     )
     for one in heard:
         view = _heard(view, pod, one)
     if reading:
         return _read(view, pod, reading, drawn_over=len(event.text) > CUT and "\r" in event.text)
-    told = milestones.read(event.text)
+    told = milestones.parse_milestone(event.text)
     return _reached(view, event, *told) if told else view
 
 
-def _heard(view: JobView, pod: PodView, one: Heard) -> JobView:
+def _heard(view: JobView, pod: PodView, one: AgentRecord) -> JobView:
     if isinstance(one, AgentEvent):
         return _with_news(view, News(one.time, pod.name, str(one.kind), one.text)) if one.kind in _TOLD else view
-    if isinstance(one, RendezvousResult) and pod.log.result_said:
-        member = Member(pod=pod.name, container=pod.log.id, result=one, said=pod.log.result_said)
+    if isinstance(one, RendezvousResult) and pod.log.result_line:
+        member = Member(pod=pod.name, container=pod.log.id, result=one, said=pod.log.result_line)
         return replace(view, rounds=joined(view.rounds, member))
     return view
 
 
 def _read(view: JobView, pod: PodView, reading: Reading, *, drawn_over: bool) -> JobView:
     """A progress line counts if its pod is the one that prints, or takes over from it."""
-    said = pod.log.reading_said
+    said = pod.log.reading_line
     time = said.time if said and not drawn_over else None
-    if not reading.firm and view.training.format and view.training.pod != pod.name:
+    if not reading.conclusive and view.training.format and view.training.pod != pod.name:
         return view
     if not _speaks(view, pod, time):
         return view
@@ -260,7 +267,7 @@ def _speaks(view: JobView, pod: PodView, time: int | None) -> bool:
     last = view.training.last_time
     if time is not None and last is not None and time < last:
         return False  # logs are read one after the other, and this one is the older
-    if printer.log.result_said and printer.log.reading_said and printer.log.result_said.line > printer.log.reading_said.line:
+    if printer.log.result_line and printer.log.reading_line and printer.log.result_line.line > printer.log.reading_line.line:
         return True  # it has met the others anew since it printed
     if pod.group_rank is not None and printer.group_rank is not None and 0 in {pod.group_rank, printer.group_rank}:
         if pod.group_rank == printer.group_rank:  # the printer's word is old: it has not joined the newest round yet
@@ -269,19 +276,21 @@ def _speaks(view: JobView, pod: PodView, time: int | None) -> bool:
     return time is None or last is None or time - last > SILENT
 
 
-def _reached(view: JobView, event: LogLine, milestone: Milestone, written: int | None) -> JobView:
+def _reached(view: JobView, event: LogLine, milestone: Milestone, line_time: int | None) -> JobView:
     """A line of our trainer other than progress."""
-    if isinstance(milestone, Figures):
+    if isinstance(milestone, StepMetrics):
         return replace(view, training=view.training.figures(milestone)) if view.training.step == milestone.step else view
     said = event.text.partition(milestones.MARKER)[2].partition("] ")[2].strip()
     if isinstance(milestone, Setback):
         training = view.training.set_back(milestone) if view.training.pod in {"", event.pod} else view.training
         repeated, view = training is view.training, replace(view, training=training)
     else:
-        repeated = isinstance(milestone, Damaged | Differs) and any(one.text == said for one in view.news[-RANKS:])
+        repeated = isinstance(milestone, DamagedCheckpoint | DataMismatch) and any(
+            one.text == said for one in view.news[-RANKS:]
+        )
     if repeated:  # every rank says it
         return view
-    view = _with_news(view, News(event.time or written, event.pod, said.partition(" ")[0].lower(), said))
+    view = _with_news(view, News(event.time or line_time, event.pod, said.partition(" ")[0].lower(), said))
     return _told(view, milestone)
 
 
@@ -295,7 +304,7 @@ def _told(view: JobView, milestone: Milestone) -> JobView:
             return replace(view, checkpoint=milestone)
         case Evaluation():
             return replace(view, evaluation=milestone)
-        case Outcome():
+        case TrainerOutcome():
             return replace(view, outcome=milestone)
         case _:
             return view

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from markupsafe import Markup
 
 from kfjob.observe.diagnose.diagnosis import Diagnosis
-from kfjob.observe.diagnose.noted import Noted
-from kfjob.observe.spans import Span
+from kfjob.observe.diagnose.warnings import DistinctWarning
+from kfjob.observe.log_spans import LogSpan
 from kfjob.observe.view import JobView
 from kfjob.report import assets, sections
 from kfjob.report.numbers import format_time
@@ -28,9 +28,9 @@ class Report:
     name: str
     view: JobView
     diagnosis: Diagnosis
-    warnings: Sequence[Noted] = ()
+    warnings: Sequence[DistinctWarning] = ()
     omitted_warnings: int = 0  # lines with warnings that are not among `warnings`
-    spans: Mapping[str, Mapping[str, Span]] = field(default_factory=dict)
+    spans: Mapping[str, Mapping[str, LogSpan]] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)  # where the job ran: namespace, launch, image
     spec: str = ""  # YAML
     created: int | None = None  # nanoseconds since the epoch

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kfjob.events import JobPhase
-from kfjob.observe.diagnose.diagnosis import Diagnosis, Finding
-from kfjob.observe.diagnose.noted import Noted
-from kfjob.observe.master import Master, span
+from kfjob.observe.diagnose.diagnosis import Diagnosis, Issue
+from kfjob.observe.diagnose.warnings import DistinctWarning
+from kfjob.observe.master import Master, format_ranks
 from kfjob.observe.training import Training
 from kfjob.observe.view import JobView
 from kfjob.report.charts import Chart, Curve, lay_out_chart
@@ -94,7 +94,7 @@ def choose_badge(view: JobView, diagnosis: Diagnosis) -> Badge:
         css_class = "good"
     elif phase is JobPhase.FAILED or not diagnosis.healthy:
         css_class = "bad"
-    elif phase is None or view.troubles or phase in {JobPhase.STOPPED, JobPhase.SUSPENDED}:
+    elif phase is None or view.pod_problems or phase in {JobPhase.STOPPED, JobPhase.SUSPENDED}:
         css_class = "doubt"
     else:
         css_class = "plain"
@@ -143,15 +143,15 @@ def make_diagnosis(diagnosis: Diagnosis) -> DiagnosisSection:
     )
     return DiagnosisSection(
         failed=bool(diagnosis.failed),
-        causes=[_card(diagnosis.first, "first cause")] if diagnosis.first else [],
-        consequences=_finding_table("What followed from it", diagnosis.followed),
-        others=[_card(finding, "also wrong") for finding in diagnosis.others],
+        causes=[_card(diagnosis.first_cause, "first cause")] if diagnosis.first_cause else [],
+        consequences=_finding_table("What followed from it", diagnosis.consequences),
+        others=[_card(finding, "also wrong") for finding in diagnosis.other_causes],
         warnings=[_card(finding, "warning", css_class="warning") for finding in diagnosis.warnings],
         lists=[table for table in lists if table],
     )
 
 
-def _card(finding: Finding, kind: str, *, css_class: str = "") -> Card:
+def _card(finding: Issue, kind: str, *, css_class: str = "") -> Card:
     return Card(
         title=finding.title[:1].upper() + finding.title[1:],
         rule=finding.rule,
@@ -164,7 +164,7 @@ def _card(finding: Finding, kind: str, *, css_class: str = "") -> Card:
     )
 
 
-def _location(finding: Finding) -> Iterator[str]:
+def _location(finding: Issue) -> Iterator[str]:
     if finding.pod:
         yield f"pod {finding.pod}"
     if finding.rank is not None:
@@ -177,7 +177,7 @@ def _location(finding: Finding) -> Iterator[str]:
         yield f"and in {others} more pods"
 
 
-def _finding_table(title: str, findings: Sequence[Finding]) -> Table | None:
+def _finding_table(title: str, findings: Sequence[Issue]) -> Table | None:
     if not findings:
         return None
     rows = [
@@ -222,7 +222,7 @@ def make_pod_table(view: JobView) -> Table | None:
                 Cell(text=(state.reason or str(state.phase)) if state else "not known"),
                 Cell(text=str(pod.restarts)),
                 Cell(text="–" if exit_code is None else str(exit_code)),
-                Cell(text=span(pod.global_ranks) or "–"),
+                Cell(text=format_ranks(pod.global_ranks) or "–"),
                 Cell(text=pod.node or "–", kind="mono"),
                 Cell(text=format_time(state.started if state else None), kind="time"),
                 Cell(text=state.message if state else "", kind="long prose"),
@@ -242,19 +242,19 @@ def make_event_table(view: JobView) -> Table | None:
             Cell(text=event.message, kind="long"),
             Cell(text=str(event.count)),
         )
-        for event in view.recorded[-MAX_EVENTS:]
+        for event in view.cluster_events[-MAX_EVENTS:]
     ]
     header = ("Newest", "Of", "What", "Message", "Times")
     return Table(title="What the cluster wrote down", caption="Events", header=header, rows=rows) if rows else None
 
 
-def make_warning_table(warnings: Sequence[Noted], omitted_lines: int) -> Table | None:
+def make_warning_table(warnings: Sequence[DistinctWarning], omitted_lines: int) -> Table | None:
     """Return a row for each distinct warning; `omitted_lines` is the number of warnings that nobody kept."""
     rows = [
         (
             Cell(text=str(warning.count)),
             Cell(text=str(len(warning.pods))),
-            Cell(text=span(tuple(sorted(warning.ranks))) or "–"),
+            Cell(text=format_ranks(tuple(sorted(warning.ranks))) or "–"),
             Cell(text=f"harmless ({warning.rule})" if warning.harmless else warning.rule or "–"),
             Cell(text=warning.text, kind="long code"),
         )

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from kfjob.observe.diagnose.diagnosis import Diagnosis
+from kfjob.observe.log_spans import LogSpan
 from kfjob.observe.pods import PodView
-from kfjob.observe.spans import Span
 from kfjob.observe.view import JobView
 from kfjob.report.numbers import choose_time_ticks, format_duration, format_number, format_time, format_time_of_day
 from kfjob.units import SECOND
@@ -125,11 +125,11 @@ class _Scale:
         return round(LEFT + (time - self.first) / (self.last - self.first) * (WIDTH - LEFT - RIGHT), 1)
 
 
-def lay_out_timeline(view: JobView, diagnosis: Diagnosis, spans: Mapping[str, Mapping[str, Span]]) -> Timeline | None:
+def lay_out_timeline(view: JobView, diagnosis: Diagnosis, spans: Mapping[str, Mapping[str, LogSpan]]) -> Timeline | None:
     """Return the timeline; None where no time is known."""
     pods = {pod.name: list(_periods(view, pod, spans.get(pod.name, {}))) for pod in _select_pods(view, diagnosis)}
     times = [time for periods in pods.values() for period in periods for time in (period.first, period.last)]
-    times += [time for one in view.rounds if (time := one.first.moment(view.dated)) is not None] if times else []
+    times += [time for one in view.rounds if (time := one.first.resolve_time(view.reference_time)) is not None] if times else []
     if not times or max(times) <= min(times):
         return None
     scale = _Scale(first=min(times), last=max(times))
@@ -150,7 +150,12 @@ def _select_pods(view: JobView, diagnosis: Diagnosis) -> list[PodView]:
     ordered = sorted(view.pods.values(), key=pod_order)
     if len(ordered) <= MAX_ROWS:
         return ordered
-    named = {pod for finding in (diagnosis.first, *diagnosis.followed, *diagnosis.others) if finding for pod in finding.pods}
+    named = {
+        pod
+        for finding in (diagnosis.first_cause, *diagnosis.consequences, *diagnosis.other_causes)
+        if finding
+        for pod in finding.pods
+    }
     first = sorted(ordered, key=lambda pod: (pod.name not in named, not pod.restarts, pod_order(pod)))[:MAX_ROWS]
     return sorted(first, key=pod_order)
 
@@ -160,7 +165,7 @@ def pod_order(pod: PodView) -> tuple[str, int, str]:
     return (pod.state.replica_type, pod.state.replica_index, pod.name) if pod.state else ("", 0, pod.name)
 
 
-def _periods(view: JobView, pod: PodView, spans: Mapping[str, Span]) -> Iterator[_Period]:
+def _periods(view: JobView, pod: PodView, spans: Mapping[str, LogSpan]) -> Iterator[_Period]:
     state = pod.state
     now = (view.job.ended if view.job and view.job.ended else None) or view.now
     ordered = sorted(spans.items(), key=lambda item: item[1].first)
@@ -206,7 +211,7 @@ def _bars(pod: str, period: _Period, scale: _Scale) -> Iterator[Bar]:
 def _rounds(view: JobView, scale: _Scale) -> Iterator[Round]:
     numbered = -1000.0  # where the newest number stands
     for index, one in enumerate(view.rounds):
-        if (time := one.first.moment(view.dated)) is None:
+        if (time := one.first.resolve_time(view.reference_time)) is None:
             continue
         x, number = scale(time), ""
         if x - numbered > 18:  # noqa: PLR2004 - two digits beside each other
@@ -216,7 +221,7 @@ def _rounds(view: JobView, scale: _Scale) -> Iterator[Round]:
 
 
 def _cause(diagnosis: Diagnosis, pods: list[str], scale: _Scale) -> Cause | None:
-    finding = diagnosis.first
+    finding = diagnosis.first_cause
     if finding is None or finding.time is None or finding.pod not in pods or not scale.first <= finding.time <= scale.last:
         return None
     y = TOP + ROW_HEIGHT * pods.index(finding.pod) + ROW_HEIGHT // 2

@@ -12,8 +12,8 @@ from kfjob.api.attach import attach
 from kfjob.api.run import Run
 from kfjob.api.settings import Settings
 from kfjob.events import JobPhase
-from kfjob.observe.diagnose.diagnosis import Diagnosis, Finding
-from kfjob.observe.diagnose.rule import NOT_SAID
+from kfjob.observe.diagnose.diagnosis import Diagnosis, Issue
+from kfjob.observe.diagnose.rule import UNKNOWN_VALUE
 from tests.cluster import facts
 from tests.cluster.broken_jobs import BOUNDED, OPEN, bound, stub_registry, submitted, surroundings
 from tests.cluster.facts import PATIENCE, Space
@@ -50,16 +50,16 @@ def until(run: Run, condition: Callable[[Diagnosis], bool]) -> Diagnosis:
     return diagnosis
 
 
-def found(run: Run, rule: str) -> Finding:
+def found(run: Run, rule: str) -> Issue:
     """The first thing that is said, once it is this."""
 
-    def first(diagnosis: Diagnosis) -> Finding | None:
-        return diagnosis.first or next(iter(diagnosis.warnings), None)
+    def first(diagnosis: Diagnosis) -> Issue | None:
+        return diagnosis.first_cause or next(iter(diagnosis.warnings), None)
 
     finding = first(until(run, lambda seen: (said := first(seen)) is not None and said.rule == rule))
     assert finding
     assert finding.evidence[0] if finding.rule != "operator-absent" else not finding.evidence
-    assert NOT_SAID not in finding.title + finding.cause + finding.remedy
+    assert UNKNOWN_VALUE not in finding.title + finding.cause + finding.remedy
     assert "{" not in finding.remedy
     return finding
 
@@ -84,10 +84,10 @@ def test_what_keeps_a_pod_from_running(rule: str, jobs: dict[str, str], space: S
 
 def test_a_crash_loop_that_the_operator_calls_running(jobs: dict[str, str], space: Space, run_of: Callable[[str, Space], Run]):
     run = run_of(jobs["module-not-found"], space)
-    diagnosis = until(run, lambda seen: "crash-loop" in {one.rule for one in seen.followed})
+    diagnosis = until(run, lambda seen: "crash-loop" in {one.rule for one in seen.consequences})
     assert run.snapshot().job.phase in {JobPhase.RUNNING, JobPhase.RESTARTING}
-    assert diagnosis.first
-    assert diagnosis.first.title == "module `flash_attn` is not in the image"
+    assert diagnosis.first_cause
+    assert diagnosis.first_cause.title == "module `flash_attn` is not in the image"
 
 
 def test_a_container_that_was_killed_for_memory_and_runs_again(

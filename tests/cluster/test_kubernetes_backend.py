@@ -19,8 +19,8 @@ from kfjob.compile.pytorchjob import pytorchjob
 from kfjob.errors import AlreadyExists, Forbidden, KfjobError, NotFound, Refused, WaitTimeout
 from kfjob.events import JobChanged, JobPhase, LogGap, LogLine, PodPhase
 from kfjob.observe.config import ObserveConfig
-from kfjob.observe.prefilter import sieve_for
-from kfjob.observe.view import JobView, fold
+from kfjob.observe.prefilter import prefilter_factory
+from kfjob.observe.view import JobView, reduce_all
 from kfjob.spec.job import Volume
 from tests.cluster.facts import PATIENCE, Space, until
 
@@ -241,18 +241,18 @@ sys.stderr.write('\\n')
 def test_a_bar_is_seen_while_its_line_is_open(space: Space, backend: KubernetesBackend, name: str):
     """The runtime hands on a part of a line when it has 16 KiB of it."""
     ref = backend.submit(space.plan(name, ["python3", "-c", BAR]))
-    wanted = LogRange(follow=True, sieve=sieve_for(ObserveConfig()))
+    wanted = LogRange(follow=True, sieve=prefilter_factory(ObserveConfig()))
     begin, *drawn, whole = (line for line in backend.logs(ref, f"{name}-worker-0", wanted) if isinstance(line, LogLine))
     assert (begin.text, whole.open, whole.text.count("\r")) == ("begin", False, 800)
     assert len(drawn) >= 2
     assert all(line.open for line in drawn)
     view = JobView()
     for line in drawn:
-        before, view = view.training.step or 0, fold(view, [line])
+        before, view = view.training.step or 0, reduce_all(view, [line])
         assert before < (view.training.step or 0) < 800
         assert view.training.loss == 2.5
         assert (line.time or 0) > (whole.time or 0)
-    view = fold(view, [whole])
+    view = reduce_all(view, [whole])
     assert (view.training.step, view.lines, view.training.last_time) == (800, 1, drawn[-1].time)
 
 

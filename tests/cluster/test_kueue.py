@@ -17,7 +17,7 @@ from kfjob.api.run import Run
 from kfjob.api.settings import Settings
 from kfjob.backends.kubernetes.backend import KubernetesBackend
 from kfjob.events import JobPhase, WorkloadStatus
-from kfjob.observe.diagnose.diagnosis import Finding
+from kfjob.observe.diagnose.diagnosis import Issue
 from tests.cluster.facts import Space, needs_own_cluster, script, until
 
 pytestmark = pytest.mark.long  # Kueue is built for it, once, in minutes
@@ -74,10 +74,10 @@ def submit(
     return job
 
 
-def said(run: Run) -> Finding | None:
+def said(run: Run) -> Issue | None:
     """The first thing that is said of the job."""
     diagnosis = run.diagnose()
-    return diagnosis.first or next(iter(diagnosis.warnings), None)
+    return diagnosis.first_cause or next(iter(diagnosis.warnings), None)
 
 
 @pytest.mark.parametrize(

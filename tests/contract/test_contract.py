@@ -14,7 +14,7 @@ from kfjob.errors import AlreadyExists, NotFound
 from kfjob.events import JobChanged, JobPhase, JobSnapshot, KubernetesEvent, LogLine, PodChanged, PodPhase
 from kfjob.observe.config import ObserveConfig
 from kfjob.observe.master import EvidenceKind, Master
-from kfjob.observe.view import JobView, fold
+from kfjob.observe.view import JobView, reduce_all
 from tests.contract.side import Side
 
 COUNT = ["python3", "-c", "import time\nfor i in range(6):\n    print('line', i, flush=True)\n    time.sleep(0.4)"]
@@ -260,6 +260,6 @@ def test_agents_meet_and_rank_0_prints(side: Side, name: str):
     config = ObserveConfig(workers=plan.pods, rendezvous=plan.rendezvous.backend)
     ignore_notice = [line for line in lines if "Loss" not in line.text]
     for said, kind in ((lines, EvidenceKind.PROGRESS), (ignore_notice, EvidenceKind.GROUP_RANK)):
-        master = fold(JobView(config=config), [snapshot.job, *snapshot.pods, *said]).master
+        master = reduce_all(JobView(config=config), [snapshot.job, *snapshot.pods, *said]).master
         assert isinstance(master, Master)
         assert (master.pod, master.evidence.kind) == (printed[0], kind)

@@ -19,7 +19,7 @@ from kfjob.api.settings import Settings
 from kfjob.api.target import Target
 from kfjob.backends.base import JobRef
 from kfjob.events import JobPhase
-from kfjob.observe.diagnose.rule import NOT_SAID, Role
+from kfjob.observe.diagnose.rule import UNKNOWN_VALUE, Role
 from tests.local.conftest import NAMESPACE, PATIENCE, Here
 
 PROGRAMS = {
@@ -144,20 +144,20 @@ def in_crash_loop(here: Here, ref: JobRef) -> bool:
 @pytest.mark.parametrize("rule", sorted(PROGRAMS))
 def test_a_program_that_fails(here: Here, rule: str):
     examined = ended(here, PROGRAMS[rule])
-    first = examined.diagnosis.first
+    first = examined.diagnosis.first_cause
     assert first
     assert (first.rule, first.pod) == (rule, "job-worker-0")
     assert first.evidence[0]
-    assert NOT_SAID not in first.title
+    assert UNKNOWN_VALUE not in first.title
 
 
 @pytest.mark.local
 @pytest.mark.parametrize("rule", sorted(COMMANDS))
 def test_a_command_that_cannot_run(here: Here, rule: str):
-    first = ended(here, command=COMMANDS[rule]).diagnosis.first
+    first = ended(here, command=COMMANDS[rule]).diagnosis.first_cause
     assert first
     assert first.rule == rule
-    assert NOT_SAID not in first.title + first.cause
+    assert UNKNOWN_VALUE not in first.title + first.cause
 
 
 @pytest.mark.local
@@ -165,7 +165,9 @@ def test_a_command_that_cannot_run(here: Here, rule: str):
 @pytest.mark.parametrize("rule", sorted(TORCH))
 def test_a_program_that_fails_in_torch(here: Here, rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    first = ended(here, f"import os, torch, torch.distributed; os.chdir({str(tmp_path)!r})\n{TORCH[rule]}").diagnosis.first
+    first = ended(
+        here, f"import os, torch, torch.distributed; os.chdir({str(tmp_path)!r})\n{TORCH[rule]}"
+    ).diagnosis.first_cause
     assert first
     assert first.rule == rule
 
@@ -178,10 +180,10 @@ def test_an_agent_whose_settings_or_workers_are_at_fault(here: Here, tmp_path: P
     program = tmp_path / "program.py"
     program.write_text(code)
     examined = ended(here, command=["torchrun", *options, str(program)], env=env, restarts={"max": 0})
-    first = examined.diagnosis.first
+    first = examined.diagnosis.first_cause
     assert first
     assert first.rule == rule
-    assert all(finding.role in {Role.CONSEQUENCE, Role.SYMPTOM} for finding in examined.diagnosis.followed)
+    assert all(finding.role in {Role.CONSEQUENCE, Role.SYMPTOM} for finding in examined.diagnosis.consequences)
 
 
 @pytest.mark.local
@@ -191,7 +193,7 @@ def test_ranks_that_call_different_collectives(here: Here, tmp_path: Path):
     program.write_text(MISMATCH)
     command = ["torchrun", str(program)]
     examined = ended(here, command=command, nodes=2, env={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}, restarts={"max": 0})
-    first = examined.diagnosis.first
+    first = examined.diagnosis.first_cause
     assert first
     assert first.rule == "collectives-differ"
     assert first.line
@@ -233,9 +235,9 @@ def test_what_the_hub_says(here: Here, tmp_path: Path, case: str):
     answer, code, rule, title = HUB[case]
     with hub(answer) as address:
         diagnosis = ended(here, code, env={"HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "hub")}).diagnosis
-    assert diagnosis.first
-    assert (diagnosis.first.rule, [one.rule for one in diagnosis.others]) == (rule, [])
-    assert diagnosis.first.title.startswith(title)
+    assert diagnosis.first_cause
+    assert (diagnosis.first_cause.rule, [one.rule for one in diagnosis.other_causes]) == (rule, [])
+    assert diagnosis.first_cause.title.startswith(title)
 
 
 @pytest.mark.local
@@ -243,7 +245,7 @@ def test_what_the_hub_says(here: Here, tmp_path: Path, case: str):
 def test_shared_memory_that_is_too_small(here: Here):
     small = 'mount -t tmpfs -o size=1m tmpfs /dev/shm && exec "$0" -c "$1"'
     command = ["unshare", "--map-root-user", "--mount", "sh", "-c", small, sys.executable, FULL]
-    first = ended(here, command=command).diagnosis.first
+    first = ended(here, command=command).diagnosis.first_cause
     assert first
     assert first.rule == "shm-too-small"
 
@@ -251,7 +253,7 @@ def test_shared_memory_that_is_too_small(here: Here):
 @pytest.mark.local
 @pytest.mark.trainer
 def test_a_process_of_the_data_loader_that_is_killed(here: Here):
-    first = ended(here, LOADER).diagnosis.first
+    first = ended(here, LOADER).diagnosis.first_cause
     assert first
     assert first.rule == "loader-worker-killed"
 
@@ -262,9 +264,9 @@ def test_rank_0_that_leaves_early(here: Here, tmp_path: Path):
     program = tmp_path / "program.py"
     program.write_text(EARLY)
     diagnosis = ended(here, command=["torchrun", str(program)], nodes=2, restarts={"max": 0}, grace=5).diagnosis
-    assert diagnosis.first
-    assert (diagnosis.first.rule, diagnosis.first.pod) == ("rank0-left-early", "job-worker-0")
-    assert "peer-closed" in {one.rule for one in diagnosis.followed}
+    assert diagnosis.first_cause
+    assert (diagnosis.first_cause.rule, diagnosis.first_cause.pod) == ("rank0-left-early", "job-worker-0")
+    assert "peer-closed" in {one.rule for one in diagnosis.consequences}
 
 
 @pytest.mark.local
@@ -274,7 +276,7 @@ def test_layers_that_are_called_in_another_order(here: Here, tmp_path: Path):
     program.write_text(TURNED)
     checks = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}
     examined = ended(here, command=["torchrun", str(program)], processes_per_node=2, env=checks)
-    first = examined.diagnosis.first
+    first = examined.diagnosis.first_cause
     assert examined.view.phase is JobPhase.SUCCEEDED
     assert first
     assert first.rule == "forward-order"
@@ -298,8 +300,8 @@ print("RuntimeError: [pair.cc:561] Connection closed by peer [127.0.0.2]:5", flu
 raise SystemExit(1)
 """
     diagnosis = ended(here, code, nodes=2).diagnosis
-    assert diagnosis.first
-    assert (diagnosis.first.rule, diagnosis.first.pod) == ("pod-killed", "job-worker-1")
+    assert diagnosis.first_cause
+    assert (diagnosis.first_cause.rule, diagnosis.first_cause.pod) == ("pod-killed", "job-worker-1")
 
 
 @pytest.mark.local
@@ -308,9 +310,9 @@ def test_a_crash_loop_is_told_by_what_the_container_before_has_printed(here: Her
     here.until(lambda: in_crash_loop(here, ref))
     examined = look_at(here, ref)
     assert examined.view.phase is not JobPhase.FAILED
-    assert examined.diagnosis.first
-    assert examined.diagnosis.first.title == "module `flash_attn` is not in the image"
-    assert [finding.rule for finding in examined.diagnosis.followed if finding.rule == "crash-loop"]
+    assert examined.diagnosis.first_cause
+    assert examined.diagnosis.first_cause.title == "module `flash_attn` is not in the image"
+    assert [finding.rule for finding in examined.diagnosis.consequences if finding.rule == "crash-loop"]
     here.backend.stop(ref, timeout=PATIENCE)
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from kfjob.api.target import Target
 from kfjob.common_types import Notify
 from kfjob.errors import UsageError
-from kfjob.observe.words import counted
 from kfjob.plan import JobPlan
 from kfjob.spec.job import JobSpec
+from kfjob.text import plural
 
 if TYPE_CHECKING:
     from kfjob.image.registry.uploads import ReportProgress
@@ -64,6 +64,6 @@ def push_code_layer(image: str, layer: CodeLayer, target: Target, *, notify: Not
             progress=progress,
             dry_run=dry_run,
         )
-    what = f"{counted(pushed.files, 'file')} onto `{image}`" if pushed.is_new else "the registry has this code already"
+    what = f"{plural(pushed.files, 'file')} onto `{image}`" if pushed.is_new else "the registry has this code already"
     notify(f"code: {'would put ' if dry_run and pushed.is_new else ''}{what}: `{pushed.ref}`")
     return str(pushed.ref)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from kfjob.api.lifecycle.stop import stop
 from kfjob.api.target import Target
 from kfjob.errors import JobStopped
+from kfjob.observe.limits import find_exceeded_limit
 from kfjob.observe.view import JobView
-from kfjob.observe.watchdog import exceeded
 
 
 def enforce(target: Target, job: str, view: JobView) -> None:
@@ -16,7 +16,7 @@ def enforce(target: Target, job: str, view: JobView) -> None:
         JobStopped: it was.
         WaitTimeout, Unreachable, Forbidden: it should have been.
     """
-    why = exceeded(view)
+    why = find_exceeded_limit(view)
     if why is None:
         return
     kept = stop(target, job)

@@ -21,11 +21,13 @@ def wait(target: Target, ref: JobRef, config: ObserveConfig, *, timeout: float |
         WaitTimeout: it had not ended after `timeout` seconds; it goes on.
         JobStopped: it went over a limit of its `watchdog`, and was stopped.
     """
-    from kfjob.observe.prefilter import sieve_for  # `run` imports this module, and few commands wait
+    from kfjob.observe.prefilter import prefilter_factory  # `run` imports this module, and few commands wait
 
     deadline = None if timeout is None else time.monotonic() + timeout
     view = JobView(config=config)
-    for event in event_stream.events(target.backend, ref, logs=config.limits.stall is not None, sieve=sieve_for(config)):
+    for event in event_stream.events(
+        target.backend, ref, logs=config.limits.stall is not None, sieve=prefilter_factory(config)
+    ):
         view = reduce(view, event)
         if view.phase and view.phase.ended:
             return view.phase

@@ -23,7 +23,7 @@ from kfjob.events import JobChanged, LogGap, LogLine, PodChanged, PodPhase
 
 if TYPE_CHECKING:
     from kfjob.api.run import Run
-    from kfjob.observe.diagnose.diagnosis import Finding
+    from kfjob.observe.diagnose.diagnosis import Issue
 
 AT_ONCE = 16
 """Logs of a snapshot that are read at the same time; those of more pods are put aside on disk and merged from there."""
@@ -117,7 +117,7 @@ def follow_master(run: Run, wanted: LogRange, notify: Notify) -> Iterator[Line]:
     return _MasterLog(run, wanted, notify).lines()
 
 
-def around(run: Run, finding: Finding, wanted: LogRange) -> Iterator[Line]:
+def around(run: Run, finding: Issue, wanted: LogRange) -> Iterator[Line]:
     """The lines around the place where a fault was seen first.
 
     Raises:

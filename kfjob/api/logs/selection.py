@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kfjob.errors import NotFound, UsageError
 from kfjob.events import PodChanged, PodPhase
-from kfjob.observe.master import span
+from kfjob.observe.master import format_ranks
 from kfjob.observe.pods import PodView
 from kfjob.observe.view import JobView
 
@@ -66,7 +66,9 @@ class PodSelection:
         for first, last in self.ranks:
             for rank in range(highest if first == LAST else first, (highest if last == LAST else last) + 1):
                 if rank not in owners:
-                    raise NotFound(f"no pod of the job is known to have rank {rank}", hint=f"known ranks: {span(owners)}")
+                    raise NotFound(
+                        f"no pod of the job is known to have rank {rank}", hint=f"known ranks: {format_ranks(owners)}"
+                    )
                 found.add(owners[rank])
         return found
 
@@ -75,8 +77,8 @@ def _owners(view: JobView) -> tuple[dict[int, str], int]:
     """Which pod has which global rank, and the highest rank: by the newest results, as an elastic job gives ranks anew."""
 
     def when(pod: PodView) -> tuple[int, int]:
-        said = pod.log.result_said
-        return (said.moment(view.dated) or 0, said.order) if said else (0, 0)
+        said = pod.log.result_line
+        return (said.resolve_time(view.reference_time) or 0, said.order) if said else (0, 0)
 
     told = sorted((pod for pod in view.pods.values() if pod.global_ranks), key=when)
     owners = {rank: pod.name for pod in told for rank in pod.global_ranks}

@@ -18,10 +18,10 @@ from kfjob.api.view import AT_ONCE, TAIL_LINES, read_pod, read_tail, up_to_now, 
 from kfjob.backends.base import JobRef
 from kfjob.errors import NotFound
 from kfjob.events import JobSnapshot, LogGap, LogLine, PodChanged, PodPhase
-from kfjob.observe.addresses import pod_of
+from kfjob.observe.addresses import find_address_owner
 from kfjob.observe.config import ObserveConfig
 from kfjob.observe.master import Confidence, Master
-from kfjob.observe.view import JobView, fold
+from kfjob.observe.view import JobView, reduce_all
 
 RECENT = 60 * 1_000_000_000
 """A progress line that is younger than this is the job's newest: a pod that takes over needs that long to print."""
@@ -34,7 +34,7 @@ LEAST = 30
 
 def find(reader: Reader, ref: JobRef, snapshot: JobSnapshot, config: ObserveConfig) -> JobView:
     """A view whose `master` is the answer. It need not know the other pods' logs."""
-    return _Search(reader, ref, snapshot, fold(JobView(config=config), (snapshot.job, *snapshot.pods))).run()
+    return _Search(reader, ref, snapshot, reduce_all(JobView(config=config), (snapshot.job, *snapshot.pods))).run()
 
 
 class _Search(Struct):
@@ -66,7 +66,7 @@ class _Search(Struct):
         for pod in self.view.pods.values():
             result = pod.log.result
             if result and result.master_addr:
-                yield pod_of(result.master_addr, self.view.pods, self.view.config.workers, own=pod.name) or ""
+                yield find_address_owner(result.master_addr, self.view.pods, self.view.config.workers, own=pod.name) or ""
         answer = self.view.master
         if isinstance(answer, Master):
             yield answer.pod
@@ -95,8 +95,8 @@ class _Search(Struct):
 
     def _printers(self, tails: dict[str, tuple[list[LogLine | LogGap], bool]]) -> set[str]:
         """Those whose tails hold progress that is a trainer's own."""
-        view = fold(self.view, (line for tail, _ in tails.values() for line in tail))
-        return {pod.name for pod in view.pods.values() if pod.log.reading and pod.log.reading.firm}
+        view = reduce_all(self.view, (line for tail, _ in tails.values() for line in tail))
+        return {pod.name for pod in view.pods.values() if pod.log.reading and pod.log.reading.conclusive}
 
     def _tail(self, pod: PodChanged) -> tuple[list[LogLine | LogGap], bool]:
         with suppress(NotFound):
@@ -110,7 +110,7 @@ class _Search(Struct):
         return tail
 
     def _learn(self, lines: Iterable[LogLine | LogGap]) -> None:
-        self.view = fold(self.view, lines)
+        self.view = reduce_all(self.view, lines)
 
 
 def _has_run(pod: PodChanged) -> bool:

@@ -138,7 +138,7 @@ def _problems(run: Run, plan: JobPlan, heard: Heard, phase: JobPhase, late: Prob
         found += [_not_started(state) for state in run.snapshot().pods if state.pod in ignore_notice and state.pod in plan.pods]
     if phase is not JobPhase.SUCCEEDED and not any(one.severity == "error" for one in found if one is not late):
         with suppress(KfjobError):
-            if first := run.diagnose().first:
+            if first := run.diagnose().first_cause:
                 found.append(
                     Problem(title=first.title, detail="\n".join([*first.evidence, first.cause]), hint=first.remedy or None)
                 )

@@ -7,7 +7,7 @@ from msgspec import Struct, field
 from kfjob.observe.diagnose.rule import Role, Severity
 
 
-class Finding(Struct, frozen=True, kw_only=True):
+class Issue(Struct, frozen=True, kw_only=True):
     """One fault, wherever it was seen."""
 
     rule: str
@@ -35,14 +35,14 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     failed: bool  # the job has failed, or cannot go on as it is
     lines: int = 0
     pods: int = 0
-    first: Finding | None = None  # the first cause
-    others: tuple[Finding, ...] = ()  # further faults that explain something by themselves
-    followed: tuple[Finding, ...] = ()  # what followed from the first
-    warnings: tuple[Finding, ...] = ()
-    recovered: tuple[Finding, ...] = ()  # faults that were overcome
-    harmless: tuple[Finding, ...] = field(default=())
+    first_cause: Issue | None = None  # the first cause
+    other_causes: tuple[Issue, ...] = ()  # further faults that explain something by themselves
+    consequences: tuple[Issue, ...] = ()  # what followed from the first
+    warnings: tuple[Issue, ...] = ()
+    recovered: tuple[Issue, ...] = ()  # faults that were overcome
+    harmless: tuple[Issue, ...] = field(default=())
 
     @property
     def healthy(self) -> bool:
         """Whether no error was found."""
-        return self.first is None
+        return self.first_cause is None

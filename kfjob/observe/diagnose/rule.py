@@ -11,7 +11,7 @@ from functools import cached_property
 
 from msgspec import Struct
 
-NOT_SAID = "(not said)"
+UNKNOWN_VALUE = "(not said)"
 """What stands for a value that this form of the symptom does not tell."""
 
 
@@ -92,4 +92,4 @@ class Rule(Struct, frozen=True, kw_only=True, dict=True):
         for name, value in found.groupdict().items():  # `host2` is the host of another branch of the pattern
             plain = name.rstrip("0123456789")
             values[plain] = value or values.get(plain, "")
-        return {name: value or NOT_SAID for name, value in values.items()}
+        return {name: value or UNKNOWN_VALUE for name, value in values.items()}

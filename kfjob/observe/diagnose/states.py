@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kfjob.events import JobChanged, KubernetesEvent, PodChanged, PodPhase, WorkloadStatus
-from kfjob.observe.diagnose.rule import NOT_SAID, Subject
-from kfjob.observe.diagnose.sightings import QUOTED, PodTrace, Sighting, Track, keep, matches
-from kfjob.observe.diagnose.stamps import Moment
+from kfjob.observe.diagnose.occurrences import QUOTED, Occurrence, PodHistory, Symptom, match_rules, record_occurrence
+from kfjob.observe.diagnose.rule import UNKNOWN_VALUE, Subject
+from kfjob.observe.timestamps import Timestamp
 
 _LASTING = frozenset({"pod-preempted", "pod-driven-out", "node-not-ready", "evicted", "ephemeral-storage-full", "node-lost"})
 """What is written down of pods that had run: that another one starts does not undo it."""
@@ -16,10 +16,10 @@ _NOTHING_NEW = frozenset({"Error: ErrImagePull", "Error: ImagePullBackOff"})
 """Events that come after one that says why."""
 
 
-class States:
+class StateSymptoms:
     """Adds to the symptoms of the pods and to those of the job as a whole."""
 
-    def __init__(self, pods: dict[str, PodTrace], job: dict[tuple[str, str], Track]) -> None:
+    def __init__(self, pods: dict[str, PodHistory], job: dict[tuple[str, str], Symptom]) -> None:
         """Both are shared with whoever reads the logs."""
         self._pods = pods
         self._job = job
@@ -37,56 +37,62 @@ class States:
 
     def _job_changed(self, event: JobChanged, order: int) -> None:
         text = f"{event.phase} {event.reason}: {event.message}"
-        for rule, values in matches(Subject.JOB, text):
-            moment = Moment(time=event.ended or event.time)
-            keep(self._job, Sighting(rule=rule, values=values, order=order, moment=moment, evidence=(text,)), episode=0)
+        for rule, values in match_rules(Subject.JOB, text):
+            moment = Timestamp(time=event.ended or event.time)
+            record_occurrence(
+                self._job, Occurrence(rule=rule, values=values, order=order, moment=moment, evidence=(text,)), episode=0
+            )
 
     def _pod_changed(self, event: PodChanged, order: int) -> None:
         """A state may be a symptom, or show that an earlier one is over."""
-        pod = self._pods.setdefault(event.pod, PodTrace())
+        pod = self._pods.setdefault(event.pod, PodHistory())
         before, pod.state = pod.state, event
-        for sighting in _sightings(self._job):
-            last = sighting.until.time if sighting.until else None
-            sighting.over = sighting.over or (sighting.waiting and _overcomes(event, sighting.values["kind"], last or 0))
+        for occurrence in _sightings(self._job):
+            last = occurrence.until.time if occurrence.until else None
+            occurrence.over = occurrence.over or (
+                occurrence.waiting and _overcomes(event, occurrence.values["kind"], last or 0)
+            )
         text = pod_text(event)
         if before and pod_text(before) == text:
             return
-        found = next(matches(Subject.POD, text), None)
+        found = next(match_rules(Subject.POD, text), None)
         if event.phase in {PodPhase.RUNNING, PodPhase.SUCCEEDED}:
-            for sighting in _sightings(pod.tracks):
-                sighting.over = sighting.over or (sighting.waiting and (found is None or found[0] is not sighting.rule))
+            for occurrence in _sightings(pod.symptoms):
+                occurrence.over = occurrence.over or (occurrence.waiting and (found is None or found[0] is not occurrence.rule))
         if found and event.phase is not PodPhase.SUCCEEDED:
             waiting = event.phase is PodPhase.PENDING
-            sighting = Sighting(
+            occurrence = Occurrence(
                 rule=found[0],
                 pod=event.pod,
                 values=found[1],
                 order=order,
-                moment=Moment(time=event.last_ended if event.last_ended and not waiting else event.time),
+                moment=Timestamp(time=event.last_ended if event.last_ended and not waiting else event.time),
                 evidence=(" ".join(part for part in (event.reason, event.message) if part) or text,),
                 waiting=waiting,
             )
-            keep(pod.tracks, sighting, episode=order)
+            record_occurrence(pod.symptoms, occurrence, episode=order)
 
     def _recorded(self, event: KubernetesEvent, order: int) -> None:
         """What a controller wrote down: of one pod, or of the job as a whole."""
         of_pod = event.kind == "Pod"
-        found = next(matches(Subject.EVENT, f"{event.kind} {event.reason}: {event.message}"), None)
+        found = next(match_rules(Subject.EVENT, f"{event.kind} {event.reason}: {event.message}"), None)
         if found is None and of_pod and event.warning and event.message not in _NOTHING_NEW:
-            found = next(matches(Subject.POD, _as_state(event)), None)
+            found = next(match_rules(Subject.POD, _as_state(event)), None)
         if found is None or self._has_passed(event):
             return
-        sighting = Sighting(
+        occurrence = Occurrence(
             rule=found[0],
             pod=event.name if of_pod else "",
             values={"pod": event.name, "kind": event.kind, **found[1]},
             order=order,
-            moment=Moment(time=event.first or event.time),
-            until=Moment(time=event.time),
+            moment=Timestamp(time=event.first or event.time),
+            until=Timestamp(time=event.time),
             evidence=(f"{event.reason}: {event.message}"[:QUOTED],),
             waiting=found[0].id not in _LASTING,
         )
-        keep(self._pods.setdefault(event.name, PodTrace()).tracks if of_pod else self._job, sighting, episode=order)
+        record_occurrence(
+            self._pods.setdefault(event.name, PodHistory()).symptoms if of_pod else self._job, occurrence, episode=order
+        )
 
     def _has_passed(self, event: KubernetesEvent) -> bool:
         """Whether what it speaks of had an end: the pod has started since, or a pod was made since."""
@@ -99,15 +105,17 @@ class States:
     def _queued(self, event: WorkloadStatus, order: int) -> None:
         """Where the job stands in its queue; what it waited for before is over."""
         text = f"{event.reason}: {event.message}"
-        rule, values = (None, {}) if event.admitted else next(matches(Subject.QUEUE, text), (None, {}))
-        for track in self._job.values():
-            if track.rule.subject is Subject.QUEUE and track.rule is not rule:
-                for sighting in track.sightings:
-                    sighting.over = True
+        rule, values = (None, {}) if event.admitted else next(match_rules(Subject.QUEUE, text), (None, {}))
+        for symptom in self._job.values():
+            if symptom.rule.subject is Subject.QUEUE and symptom.rule is not rule:
+                for occurrence in symptom.occurrences:
+                    occurrence.over = True
         if rule:
-            named = {"name": event.queue} | {name: value for name, value in values.items() if value != NOT_SAID}
-            moment = Moment(time=event.time)
-            keep(self._job, Sighting(rule=rule, values=named, order=order, moment=moment, evidence=(text,)), episode=order)
+            named = {"name": event.queue} | {name: value for name, value in values.items() if value != UNKNOWN_VALUE}
+            moment = Timestamp(time=event.time)
+            record_occurrence(
+                self._job, Occurrence(rule=rule, values=named, order=order, moment=moment, evidence=(text,)), episode=order
+            )
 
 
 def pod_text(state: PodChanged) -> str:
@@ -132,5 +140,5 @@ def _overcomes(pod: PodChanged, kind: str, at: int) -> bool:
     return (since or 0) > at
 
 
-def _sightings(tracks: dict[tuple[str, str], Track]) -> Iterator[Sighting]:
-    return (sighting for track in tracks.values() for sighting in track.sightings)
+def _sightings(symptoms: dict[tuple[str, str], Symptom]) -> Iterator[Occurrence]:
+    return (occurrence for symptom in symptoms.values() for occurrence in symptom.occurrences)

@@ -17,7 +17,7 @@ from kfjob.cli.display import Display, JsonDisplay, PlainDisplay
 from kfjob.cli.panel import panel
 from kfjob.events import Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
 from kfjob.observe.config import ObserveConfig
-from kfjob.observe.view import JobView, fold, reduce
+from kfjob.observe.view import JobView, reduce, reduce_all
 from kfjob.trainer import metrics
 
 SECOND = 1_000_000_000
@@ -43,7 +43,7 @@ def running(losses: Iterable[float] = (9.0, 7.0, 5.0, 4.0)) -> list[Event]:
 
 
 def view(events: Iterable[Event]) -> JobView:
-    return fold(JobView(config=ObserveConfig(workers=PODS, expected_steps=20)), events)
+    return reduce_all(JobView(config=ObserveConfig(workers=PODS, expected_steps=20)), events)
 
 
 def drawn(shown: JobView, width: int) -> list[str]:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from kfjob.events import Event, LogLine
 from kfjob.observe.config import ObserveConfig
-from kfjob.observe.diagnose.answer import diagnose
 from kfjob.observe.diagnose.diagnosis import Diagnosis
-from kfjob.observe.diagnose.symptoms import Symptoms
+from kfjob.observe.diagnose.ranking import diagnose
+from kfjob.observe.diagnose.symptoms import SymptomCollector
 from kfjob.observe.view import JobView, reduce
 
 RECORDED = Path(__file__).parents[2] / "data" / "agent-logs"
@@ -17,8 +17,8 @@ SECOND = 1_000_000_000
 START = 1_795_000_000 * SECOND
 
 
-def examine(events: Iterable[Event], config: ObserveConfig | None = None) -> tuple[Diagnosis, Symptoms]:
-    view, symptoms = JobView(config=config or ObserveConfig()), Symptoms()
+def examine(events: Iterable[Event], config: ObserveConfig | None = None) -> tuple[Diagnosis, SymptomCollector]:
+    view, symptoms = JobView(config=config or ObserveConfig()), SymptomCollector()
     for event in events:
         view = reduce(view, event)
         symptoms.feed(event, view)

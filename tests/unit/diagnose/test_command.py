@@ -33,8 +33,12 @@ def test_as_json(fake, kfjob):
     assert kfjob("diagnose", "train", "-o", "json") == 0
     said = json.loads(kfjob.out)
     assert (said["job"], said["failed"], said["healthy"]) == ("train", True, False)
-    assert (said["first"]["rule"], said["first"]["line"], said["first"]["pods"]) == ("module-not-found", 1, ["train-worker-0"])
-    assert [one["rule"] for one in said["followed"]] == ["pod-failed"]
+    assert (said["first_cause"]["rule"], said["first_cause"]["line"], said["first_cause"]["pods"]) == (
+        "module-not-found",
+        1,
+        ["train-worker-0"],
+    )
+    assert [one["rule"] for one in said["consequences"]] == ["pod-failed"]
 
 
 def test_a_healthy_job(fake, kfjob):
@@ -83,7 +87,7 @@ def test_a_followed_job_that_fails_is_diagnosed_by_itself(fake, kfjob):
     assert "\nerror: module `flash_attn` is not in the image [module-not-found]\n" in kfjob.err
     assert "what followed from it:" in kfjob.err
     assert kfjob("watch", "train", "-o", "json") == 100
-    assert json.loads(kfjob.out.splitlines()[-1])["diagnosis"]["first"]["rule"] == "module-not-found"
+    assert json.loads(kfjob.out.splitlines()[-1])["diagnosis"]["first_cause"]["rule"] == "module-not-found"
 
 
 def test_a_followed_job_that_succeeds_says_nothing_of_it(fake, kfjob):
@@ -125,5 +129,5 @@ def test_a_run_answers_too(fake):
 
     fake.play("train", *script.STARTING, script.pod(1, PodPhase.PENDING, reason="ErrImagePull", message="r/a:1: not found"))
     diagnosis = attach("train").diagnose()
-    assert diagnosis.first
-    assert (diagnosis.first.rule, diagnosis.first.pod) == ("image-not-found", "train-worker-1")
+    assert diagnosis.first_cause
+    assert (diagnosis.first_cause.rule, diagnosis.first_cause.pod) == ("image-not-found", "train-worker-1")

@@ -30,8 +30,8 @@ TRAINED = [case for case in CASES if case not in FAILED]
 
 
 def every_finding(diagnosis: Diagnosis):
-    first = (diagnosis.first,) if diagnosis.first else ()
-    return (*first, *diagnosis.others, *diagnosis.followed, *diagnosis.warnings)
+    first = (diagnosis.first_cause,) if diagnosis.first_cause else ()
+    return (*first, *diagnosis.other_causes, *diagnosis.consequences, *diagnosis.warnings)
 
 
 @pytest.mark.parametrize("case", TRAINED)
@@ -52,46 +52,46 @@ def test_the_failures_that_were_overcome_are_told_as_such(case: str):
 @pytest.mark.parametrize("case", sorted(FAILED))
 def test_the_first_cause_and_its_place(case: str):
     diagnosis, _ = examine(recorded(case))
-    assert diagnosis.first
-    assert (diagnosis.first.rule, diagnosis.first.pod, diagnosis.first.line) == FAILED[case]
+    assert diagnosis.first_cause
+    assert (diagnosis.first_cause.rule, diagnosis.first_cause.pod, diagnosis.first_cause.line) == FAILED[case]
 
 
 @pytest.mark.parametrize("case", sorted(FAILED))
 def test_the_place_holds_the_line_that_is_quoted(case: str):
     diagnosis, _ = examine(recorded(case))
-    assert diagnosis.first
-    path = RECORDED / case / f"{diagnosis.first.pod}.log"
-    assert diagnosis.first.line
-    line = path.read_text(errors="replace").splitlines()[diagnosis.first.line - 1]
-    assert diagnosis.first.evidence[-1] == line.strip()[:400]
+    assert diagnosis.first_cause
+    path = RECORDED / case / f"{diagnosis.first_cause.pod}.log"
+    assert diagnosis.first_cause.line
+    line = path.read_text(errors="replace").splitlines()[diagnosis.first_cause.line - 1]
+    assert diagnosis.first_cause.evidence[-1] == line.strip()[:400]
 
 
 def test_the_peer_of_a_worker_that_failed_only_followed():
     diagnosis, _ = examine(recorded("2.15.0-c10d-worker-exception-norestart"))
-    assert diagnosis.first
-    assert diagnosis.first.title == "the program ended with `RuntimeError: boom`"
-    assert (diagnosis.first.rank, diagnosis.first.pods) == (1, ("fsdp-worker-0",))
-    assert "/workspace/train.py:19" in diagnosis.first.cause
-    peers = {finding.rule: finding.pods for finding in diagnosis.followed}
+    assert diagnosis.first_cause
+    assert diagnosis.first_cause.title == "the program ended with `RuntimeError: boom`"
+    assert (diagnosis.first_cause.rank, diagnosis.first_cause.pods) == (1, ("fsdp-worker-0",))
+    assert "/workspace/train.py:19" in diagnosis.first_cause.cause
+    peers = {finding.rule: finding.pods for finding in diagnosis.consequences}
     assert peers["peer-closed"] == ("fsdp-master-0",)
-    assert not diagnosis.others
+    assert not diagnosis.other_causes
 
 
 def test_torchruns_summary_tells_when_a_line_without_a_time_was_printed():
     diagnosis, _ = examine(recorded("2.15.0-c10d-worker-exception-norestart"))
-    assert diagnosis.first
-    assert diagnosis.first.time == 1795242772 * 10**9  # 2026-11-21 06:32:52
+    assert diagnosis.first_cause
+    assert diagnosis.first_cause.time == 1795242772 * 10**9  # 2026-11-21 06:32:52
 
 
 def test_why_a_job_did_not_survive_the_loss_of_rank_0():
     diagnosis, _ = examine(recorded("2.15.0-c10d-elastic-kill-rank0-rejoin"))
-    (stale,) = diagnosis.others
+    (stale,) = diagnosis.other_causes
     assert stale.rule == "stale-store"
     assert "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1" in stale.remedy
 
 
 def test_both_of_two_equal_failures_are_one_finding():
     diagnosis, _ = examine(recorded("2.15.0-c10d-gloo-bogus-ifname"))
-    assert diagnosis.first
-    assert diagnosis.first.pods == ("fsdp-master-0", "fsdp-worker-0")
-    assert diagnosis.first.title == "gloo finds no address for the interface `eth9`"
+    assert diagnosis.first_cause
+    assert diagnosis.first_cause.pods == ("fsdp-master-0", "fsdp-worker-0")
+    assert diagnosis.first_cause.title == "gloo finds no address for the interface `eth9`"

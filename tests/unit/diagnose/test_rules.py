@@ -9,12 +9,12 @@ import pytest
 from msgspec.structs import replace
 
 from kfjob.events import Event, JobChanged, JobPhase, KubernetesEvent, LogLine, PodChanged, PodPhase, WorkloadStatus
-from kfjob.observe.diagnose.coarse import suspicious
-from kfjob.observe.diagnose.rule import NOT_SAID, Role, Rule, Severity, Subject
+from kfjob.observe.diagnose.rule import UNKNOWN_VALUE, Role, Rule, Severity, Subject
 from kfjob.observe.diagnose.rules import BY_ID, OF, RULES
 from kfjob.observe.diagnose.states import pod_text
+from kfjob.observe.prefilter import is_suspicious
 from tests.unit.diagnose.cases import START, examine
-from tests.unit.diagnose.recorded_texts import EVENTS, QUEUES
+from tests.unit.diagnose.cluster_event_texts import EVENTS, QUEUES
 from tests.unit.diagnose.texts import JOBS, LINES, PODS
 
 _GIVEN = {Subject.QUEUE: {"name"}}  # what a rule may name without a group of its pattern
@@ -29,7 +29,7 @@ def test_a_line_is_known_by_its_rule_and_passes_the_coarse_sieve(rule: str, text
     found = first_match(Subject.LOG, text)
     assert found
     assert found.id == rule
-    assert suspicious(text)
+    assert is_suspicious(text)
 
 
 @pytest.mark.parametrize(
@@ -43,9 +43,13 @@ def test_a_job_that_failed_with_this_line_is_diagnosed_so(rule: str, text: str):
         JobChanged(phase=JobPhase.FAILED, time=START + 10),
     ]
     diagnosis, _ = examine(events)
-    assert diagnosis.first
-    assert (diagnosis.first.rule, diagnosis.first.line, diagnosis.first.evidence) == (rule, 1, (text.strip(),))
-    assert NOT_SAID not in diagnosis.first.title
+    assert diagnosis.first_cause
+    assert (diagnosis.first_cause.rule, diagnosis.first_cause.line, diagnosis.first_cause.evidence) == (
+        rule,
+        1,
+        (text.strip(),),
+    )
+    assert UNKNOWN_VALUE not in diagnosis.first_cause.title
 
 
 @pytest.mark.parametrize(("rule", "state"), [(rule, state) for rule, state, _ in PODS])
@@ -54,33 +58,33 @@ def test_a_pods_state_is_known_by_its_rule(rule: str, state: PodChanged):
     assert found
     assert found.id == rule
     diagnosis, _ = examine([state])
-    assert diagnosis.first
-    assert diagnosis.first.rule == rule
-    assert diagnosis.first.evidence[0]
+    assert diagnosis.first_cause
+    assert diagnosis.first_cause.rule == rule
+    assert diagnosis.first_cause.evidence[0]
 
 
 @pytest.mark.parametrize(("rule", "state"), [(rule, state) for rule, state, _ in JOBS])
 def test_a_jobs_state_is_known_by_its_rule(rule: str, state: JobChanged):
     diagnosis, _ = examine([state])
-    assert [one.rule for one in (diagnosis.first, *diagnosis.warnings) if one] == [rule]
+    assert [one.rule for one in (diagnosis.first_cause, *diagnosis.warnings) if one] == [rule]
 
 
 @pytest.mark.parametrize(("rule", "event"), [(rule, event) for rule, event, _ in EVENTS])
 def test_what_the_cluster_wrote_down_is_known_by_its_rule(rule: str, event: KubernetesEvent):
     diagnosis, _ = examine([event, JobChanged(phase=JobPhase.PENDING, reason="PyTorchJobCreated")])
-    assert diagnosis.first
-    assert diagnosis.first.rule == rule
-    assert diagnosis.first.pod == ("a-worker-0" if event.kind == "Pod" else "")
-    assert diagnosis.first.evidence == (f"{event.reason}: {event.message}",)
-    assert NOT_SAID not in diagnosis.first.title + diagnosis.first.cause + diagnosis.first.remedy
+    assert diagnosis.first_cause
+    assert diagnosis.first_cause.rule == rule
+    assert diagnosis.first_cause.pod == ("a-worker-0" if event.kind == "Pod" else "")
+    assert diagnosis.first_cause.evidence == (f"{event.reason}: {event.message}",)
+    assert UNKNOWN_VALUE not in diagnosis.first_cause.title + diagnosis.first_cause.cause + diagnosis.first_cause.remedy
 
 
 @pytest.mark.parametrize(("rule", "status"), [(rule, status) for rule, status, _ in QUEUES])
 def test_what_a_queue_says_is_known_by_its_rule(rule: str, status: WorkloadStatus):
     diagnosis, _ = examine([status])
-    found = [one for one in (diagnosis.first, *diagnosis.warnings) if one]
+    found = [one for one in (diagnosis.first_cause, *diagnosis.warnings) if one]
     assert [one.rule for one in found] == [rule]
-    assert NOT_SAID not in found[0].title
+    assert UNKNOWN_VALUE not in found[0].title
     diagnosis, _ = examine([status, replace(status, admitted=True, reason="", message="")])
     assert diagnosis.healthy
     assert not diagnosis.warnings

@@ -3,7 +3,7 @@
 import pytest
 
 from kfjob.observe.agent_log import AgentLog
-from kfjob.observe.rendezvous import AgentEvent, Happening, Heard, LaunchConfig, RendezvousResult, Source
+from kfjob.observe.agent_records import AgentEvent, AgentEventKind, AgentRecord, LaunchConfig, RendezvousResult, Source
 
 FIELDS = (
     "restart_count=1",
@@ -24,9 +24,9 @@ BRACKETED = "[2026-11-21 06:29:28,733] torch.distributed.elastic.agent.server.ap
 PLAIN = "INFO:torch.distributed.elastic.agent.server.api:"
 
 
-def hear(lines: list[str], time: int | None = None) -> list[Heard]:
+def hear(lines: list[str], time: int | None = None) -> list[AgentRecord]:
     log = AgentLog()
-    out: list[Heard] = []
+    out: list[AgentRecord] = []
     for number, text in enumerate(lines):
         log, heard = log.feed(number, text, time)
         out += heard
@@ -121,27 +121,35 @@ def test_what_others_print_is_no_block(lines: list[str]):
 @pytest.mark.parametrize(
     ("message", "kind", "numbers"),
     [
-        ("[default] Rendezvous'ing worker group", Happening.RENDEZVOUS, {}),
-        ("[default] Starting worker group", Happening.STARTED, {}),
+        ("[default] Rendezvous'ing worker group", AgentEventKind.RENDEZVOUS, {}),
+        ("[default] Starting worker group", AgentEventKind.STARTED, {}),
         (
             "[default] Worker group FAILED. 2/3 attempts left; will restart worker group",
-            Happening.RESTARTING,
+            AgentEventKind.RESTARTING,
             {"attempts_left": 2, "attempts": 3},
         ),
-        ("[default] Detected 2 new nodes from group_rank=1; will restart worker group", Happening.MEMBERSHIP, {"nodes": 2}),
+        (
+            "[default] Detected 2 new nodes from group_rank=1; will restart worker group",
+            AgentEventKind.MEMBERSHIP,
+            {"nodes": 2},
+        ),
         (
             "failed (exitcode: -9) local_rank: 3 (pid: 11) of binary: /usr/bin/python",
-            Happening.WORKER_FAILED,
+            AgentEventKind.WORKER_FAILED,
             {"exit_code": -9, "local_rank": 3},
         ),
-        ("[default] worker group successfully finished. Waiting 300 seconds for other agents", Happening.SUCCEEDED, {}),
-        ("Received 15 death signal, shutting down workers", Happening.SIGNAL, {"signal": "15"}),
-        ("Received Signals.SIGTERM death signal, shutting down workers", Happening.SIGNAL, {"signal": "Signals.SIGTERM"}),
-        ("Sending process 16 closing signal SIGTERM", Happening.SIGNALLED, {"signal": "SIGTERM"}),
-        ("The node 'fsdp-worker-0_1_0' has closed the rendezvous 'job'.", Happening.CLOSED, {}),
+        ("[default] worker group successfully finished. Waiting 300 seconds for other agents", AgentEventKind.SUCCEEDED, {}),
+        ("Received 15 death signal, shutting down workers", AgentEventKind.SIGNAL_RECEIVED, {"signal": "15"}),
+        (
+            "Received Signals.SIGTERM death signal, shutting down workers",
+            AgentEventKind.SIGNAL_RECEIVED,
+            {"signal": "Signals.SIGTERM"},
+        ),
+        ("Sending process 16 closing signal SIGTERM", AgentEventKind.SIGNAL_SENT, {"signal": "SIGTERM"}),
+        ("The node 'fsdp-worker-0_1_0' has closed the rendezvous 'job'.", AgentEventKind.CLOSED, {}),
     ],
 )
-def test_happenings(prefix: str, message: str, kind: Happening, numbers: dict[str, object]):
+def test_happenings(prefix: str, message: str, kind: AgentEventKind, numbers: dict[str, object]):
     (event,) = hear([prefix + message])
     assert isinstance(event, AgentEvent)
     assert event.kind is kind
@@ -151,7 +159,7 @@ def test_happenings(prefix: str, message: str, kind: Happening, numbers: dict[st
 def test_a_closed_rendezvous_ends_a_traceback():
     (event,) = hear(["torch.distributed.elastic.rendezvous.api.RendezvousClosedError"])
     assert isinstance(event, AgentEvent)
-    assert event.kind is Happening.FAILED
+    assert event.kind is AgentEventKind.FAILED
 
 
 def test_a_shutdown_that_fails_at_the_end_is_harmless():

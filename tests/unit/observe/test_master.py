@@ -5,12 +5,12 @@ from msgspec.structs import replace
 
 from kfjob.errors import NoEvidence
 from kfjob.events import Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
-from kfjob.observe.addresses import pod_of
+from kfjob.observe.addresses import find_address_owner
 from kfjob.observe.config import ObserveConfig
-from kfjob.observe.lines import SECOND
-from kfjob.observe.master import Master, NoMaster, span
+from kfjob.observe.master import Master, NoMaster, format_ranks
 from kfjob.observe.pods import PodView
-from kfjob.observe.view import JobView, fold
+from kfjob.observe.view import JobView, reduce_all
+from kfjob.units import SECOND
 
 START = 1795242000 * SECOND
 RUNNING = JobChanged(phase=JobPhase.RUNNING)
@@ -51,7 +51,7 @@ def pod(name: str, phase: PodPhase = PodPhase.RUNNING, **more: object) -> PodCha
 
 def ask(*events: Event | list[LogLine], **config: object) -> Master | NoMaster:
     flat = [one for event in events for one in (event if isinstance(event, list) else [event])]
-    return fold(JobView(config=replace(ObserveConfig(), **config)), flat).master
+    return reduce_all(JobView(config=replace(ObserveConfig(), **config)), flat).master
 
 
 def found(*events: Event | list[LogLine], **config: object) -> Master:
@@ -271,9 +271,9 @@ PODS = {
     ],
 )
 def test_an_address_is_mapped_to_its_pod(address: str, owner: str | None):
-    assert pod_of(address, PODS, ("fsdp-worker-12",), own="fsdp-worker-0") == owner
+    assert find_address_owner(address, PODS, ("fsdp-worker-12",), own="fsdp-worker-0") == owner
 
 
 @pytest.mark.parametrize(("ranks", "text"), [((), ""), ((3,), "3"), ((0, 1, 2), "0-2"), ((4, 0, 2, 3), "0, 2-4")])
 def test_ranks_are_written_as_people_write_them(ranks: tuple[int, ...], text: str):
-    assert span(ranks) == text
+    assert format_ranks(ranks) == text

@@ -11,17 +11,17 @@ import pytest
 from kfjob.observe import milestones
 from kfjob.observe.milestones import (
     Checkpoint,
-    Damaged,
-    Differs,
+    DamagedCheckpoint,
+    DataMismatch,
     Evaluation,
-    Figures,
-    Outcome,
     Resume,
-    RolledBack,
-    Skipped,
+    Rollback,
+    SkippedStep,
     Start,
     Startup,
+    StepMetrics,
     Trace,
+    TrainerOutcome,
 )
 from kfjob.observe.progress import KFJOB, reader
 from kfjob.trainer import metrics
@@ -58,21 +58,21 @@ LINES = {
         name="step-100", path="/data/my runs/step-100", seconds=3.22
     ),
     metrics.evaluation(100, loss=2.5, tokens=4096): Evaluation(step=100, loss=2.5, perplexity=12.18),
-    metrics.figures(100, TOLD): Figures(
+    metrics.figures(100, TOLD): StepMetrics(
         step=100, tokens_per_second=45455, grad_norm=0.1234, memory=3.0, tokens_per_second_per_device=5682, mfu=0.41
     ),
-    metrics.figures(100, replace(TOLD, mfu=None)): Figures(
+    metrics.figures(100, replace(TOLD, mfu=None)): StepMetrics(
         step=100, tokens_per_second=45455, grad_norm=0.1234, memory=3.0, tokens_per_second_per_device=5682
     ),
     # as images had it whose trainer did not know its device
-    "Step 100 tokens/s: 45455, grad norm: inf, peak memory: 3.00 GiB": Figures(
+    "Step 100 tokens/s: 45455, grad norm: inf, peak memory: 3.00 GiB": StepMetrics(
         step=100, tokens_per_second=45455, grad_norm=float("inf"), memory=3.0
     ),
     startup(): Startup(seconds=9.8, parts=(("imports", 6.1), ("process group", 2.2), ("first step", 1.5))),
-    metrics.Outcome(outcome="finished", step=1000, loss=1.25, checkpoint="step-1000").line(): Outcome(
+    metrics.Outcome(outcome="finished", step=1000, loss=1.25, checkpoint="step-1000").line(): TrainerOutcome(
         outcome="finished", step=1000, loss=1.25, checkpoint="step-1000", reason=None
     ),
-    metrics.Outcome(outcome="failed", reason='loss is "nan"\nat step 3').line(): Outcome(
+    metrics.Outcome(outcome="failed", reason='loss is "nan"\nat step 3').line(): TrainerOutcome(
         outcome="failed", step=None, loss=None, checkpoint=None, reason='loss is "nan"\nat step 3'
     ),
 }
@@ -81,7 +81,7 @@ LINES = {
 @pytest.mark.parametrize("line", LINES)
 @pytest.mark.parametrize("frame", ["{}", "[default0]:{}", "2026-11-21T07:10:48.000000001Z {}\r\n"])
 def test_a_milestone_is_read(line: str, frame: str):
-    told = milestones.read(frame.format(FRAME.format(line)))
+    told = milestones.parse_milestone(frame.format(FRAME.format(line)))
     assert told == (LINES[line], 1795245048_000000000)
 
 
@@ -90,7 +90,7 @@ def test_a_progress_line_is_read():
     reading = reader(KFJOB).read(line)
     assert reading is not None
     assert (reading.step, reading.loss, reading.speed, reading.lr) == (12, 2.5, 0.43, 0.000091)
-    assert milestones.read(line) is None
+    assert milestones.parse_milestone(line) is None
 
 
 def test_the_frame_is_the_trainers(capsys: pytest.CaptureFixture[str]):
@@ -99,7 +99,7 @@ def test_the_frame_is_the_trainers(capsys: pytest.CaptureFixture[str]):
         metrics.log.info(metrics.resume(None, None))
     finally:
         logging.getLogger(metrics.log.name).handlers.clear()
-    told = milestones.read(capsys.readouterr().out)
+    told = milestones.parse_milestone(capsys.readouterr().out)
     assert told is not None
     assert told[0] == Resume(name=None, path=None)
 
@@ -117,16 +117,16 @@ def test_the_frame_is_the_trainers(capsys: pytest.CaptureFixture[str]):
     ],
 )
 def test_what_is_no_milestone(text: str):
-    assert milestones.read(text) is None
+    assert milestones.parse_milestone(text) is None
 
 
 SAID: dict[tuple[str, tuple[object, ...]], object] = {
-    ("Step %s skipped: %s", (7, "loss is nan")): Skipped(step=7, why="loss is nan"),
-    ("Step %s rolled back to %s: %s", (7, "step-5", "a spike")): RolledBack(step=7, name="step-5", why="a spike"),
+    ("Step %s skipped: %s", (7, "loss is nan")): SkippedStep(step=7, why="loss is nan"),
+    ("Step %s rolled back to %s: %s", (7, "step-5", "a spike")): Rollback(step=7, name="step-5", why="a spike"),
     ("Trace %s", ("/data/my traces/a.json",)): Trace(path="/data/my traces/a.json"),
     ("Trace not written to %s: %s", ("/data/a.json", "disk full")): None,
-    ("Checkpoint %s is damaged: %s", ("step-5", "no manifest")): Damaged(name="step-5", why="no manifest"),
-    ("Data differs from what %s was trained on: it is read from its beginning", ("step-5",)): Differs(
+    ("Checkpoint %s is damaged: %s", ("step-5", "no manifest")): DamagedCheckpoint(name="step-5", why="no manifest"),
+    ("Data differs from what %s was trained on: it is read from its beginning", ("step-5",)): DataMismatch(
         name="step-5", why="it is read from its beginning"
     ),
 }
@@ -150,5 +150,5 @@ def test_every_text_of_the_trainer_is_known():
 @pytest.mark.parametrize("said", SAID, ids=lambda said: said[0])
 def test_what_the_trainer_says_in_the_midst_is_read(said: tuple[str, tuple[object, ...]]):
     text, values = said
-    read = milestones.read(FRAME.format(text % values))
+    read = milestones.parse_milestone(FRAME.format(text % values))
     assert (read and read[0]) == SAID[said]

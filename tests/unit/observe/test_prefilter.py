@@ -1,4 +1,4 @@
-"""The sieve: what it drops, nobody would have read."""
+"""The prefilter: what it drops, nobody would have read."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from kfjob.observe import milestones
 from kfjob.observe.agent_log import AgentLog
 from kfjob.observe.config import ObserveConfig
-from kfjob.observe.diagnose.coarse import suspicious
+from kfjob.observe.diagnose.occurrences import match_rules
 from kfjob.observe.diagnose.rule import Subject
-from kfjob.observe.diagnose.sightings import matches
-from kfjob.observe.lines import clean
-from kfjob.observe.prefilter import Sieve
+from kfjob.observe.lines import clean_line
+from kfjob.observe.prefilter import Prefilter, is_suspicious
 from kfjob.observe.progress import FORMATS, KFJOB, reader
 from tests.unit.diagnose.texts import LINES
 
@@ -44,53 +43,59 @@ def stamped(text: str) -> bytes:
     return f"2026-11-21T06:18:58.464000123Z {text}\n".encode()
 
 
-def sifted(sieve: Sieve, block: bytes) -> list[bytes]:
-    return [block[start:end] for start, end in sieve.sift(block)]
+def selected_lines(prefilter: Prefilter, block: bytes) -> list[bytes]:
+    return [block[start:end] for start, end in prefilter.select(block)]
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.trainer or "all")
 def test_no_line_that_a_reader_takes_is_dropped(config: ObserveConfig):
     progress = reader(config.trainer)
-    taken = [text for text in RECORDED if progress.read(text) or (not config.trainer and milestones.read(text))]
+    taken = [text for text in RECORDED if progress.read(text) or (not config.trainer and milestones.parse_milestone(text))]
     taken += [text for text in RECORDED if AgentLog().feed(0, text)[1]]
     assert taken
-    dropped = [text for text in taken if not Sieve(config).sift(text.encode())]
+    dropped = [text for text in taken if not Prefilter(config).select(text.encode())]
     assert [text for text in dropped if not re.match(r"\s\s\w+(=|\s+:)", text)] == []  # of plain blocks, whose heading is kept
 
 
 def test_no_line_of_our_trainer_is_dropped_when_only_it_is_looked_for():
-    taken = [text for text in RECORDED if milestones.read(text) or (re.search(r"\.py:", text) and reader(KFJOB).read(text))]
+    taken = [
+        text
+        for text in RECORDED
+        if milestones.parse_milestone(text) or (re.search(r"\.py:", text) and reader(KFJOB).read(text))
+    ]
     assert taken
     for rendezvous in ("c10d", "etcd"):
-        sieve = Sieve(ObserveConfig(trainer=KFJOB, rendezvous=rendezvous))
-        assert all(sieve.sift(text.encode()) for text in taken)
+        prefilter = Prefilter(ObserveConfig(trainer=KFJOB, rendezvous=rendezvous))
+        assert all(prefilter.select(text.encode()) for text in taken)
 
 
 @pytest.mark.parametrize("config", [ObserveConfig(), ObserveConfig(trainer=KFJOB, rendezvous="c10d")], ids=["all", "kfjob"])
 def test_with_diagnosis_no_line_is_dropped_that_a_rule_knows(config: ObserveConfig):
-    known = [text for text in RECORDED if suspicious(text) and next(matches(Subject.LOG, clean(text)[0]), None)]
+    known = [text for text in RECORDED if is_suspicious(text) and next(match_rules(Subject.LOG, clean_line(text)[0]), None)]
     assert known
     for text in (*known, *KNOWN, "W1121 06:18:58.464000 1 torch/a.py:3] it is late", "Traceback (most recent call last):"):
         for block in (stamped(text), text.encode(), b"x\n" + text.encode()):
-            assert block.split(b"\n")[-2 if block.endswith(b"\n") else -1] in sifted(Sieve(config, diagnosis=True), block), text
+            assert block.split(b"\n")[-2 if block.endswith(b"\n") else -1] in selected_lines(
+                Prefilter(config, diagnosis=True), block
+            ), text
 
 
 def test_what_follows_a_traceback_is_kept_and_noise_after_it_is_not():
     program = ["Traceback (most recent call last):", *(f'  File "a.py", line {i}, in f' for i in range(299)), "MyFault"]
     block = b"".join(map(stamped, (*NOISE, *program, *NOISE)))
-    kept = sifted(Sieve(ObserveConfig(trainer=KFJOB, rendezvous="c10d"), diagnosis=True), block)
+    kept = selected_lines(Prefilter(ObserveConfig(trainer=KFJOB, rendezvous="c10d"), diagnosis=True), block)
     assert [line.split(b" ", 1)[1].decode() for line in kept] == program
 
 
 def test_noise_is_dropped():
     block = b"".join(map(stamped, NOISE * 100))
-    assert Sieve(ObserveConfig()).sift(block) == []
-    assert Sieve(ObserveConfig(), diagnosis=True).sift(block) == []
+    assert Prefilter(ObserveConfig()).select(block) == []
+    assert Prefilter(ObserveConfig(), diagnosis=True).select(block) == []
 
 
 def test_with_a_pattern_of_the_callers_own_every_line_is_kept():
     block = b"".join(map(stamped, NOISE))
-    assert len(Sieve(ObserveConfig(progress_pattern=r"(?P<step>\d+)")).sift(block)) == len(NOISE)
+    assert len(Prefilter(ObserveConfig(progress_pattern=r"(?P<step>\d+)")).select(block)) == len(NOISE)
 
 
 LINE = st.one_of(st.sampled_from(RECORDED), st.sampled_from(NOISE), st.sampled_from(KNOWN), st.sampled_from(PLAIN))
@@ -103,8 +108,8 @@ LINE = st.one_of(st.sampled_from(RECORDED), st.sampled_from(NOISE), st.sampled_f
     config=st.sampled_from((*CONFIGS, ObserveConfig(trainer=KFJOB, rendezvous="c10d"))),
 )
 def test_how_lines_come_in_blocks_changes_nothing(lines: list[str], cuts: set[int], *, diagnosis: bool, config: ObserveConfig):
-    one_by_one, in_blocks = Sieve(config, diagnosis=diagnosis), Sieve(config, diagnosis=diagnosis)
-    alone = [line for text in lines for line in sifted(one_by_one, stamped(text))]
+    one_by_one, in_blocks = Prefilter(config, diagnosis=diagnosis), Prefilter(config, diagnosis=diagnosis)
+    alone = [line for text in lines for line in selected_lines(one_by_one, stamped(text))]
     edges = sorted({0, len(lines), *(cut for cut in cuts if cut < len(lines))})
-    together = [line for a, b in pairwise(edges) for line in sifted(in_blocks, b"".join(map(stamped, lines[a:b])))]
+    together = [line for a, b in pairwise(edges) for line in selected_lines(in_blocks, b"".join(map(stamped, lines[a:b])))]
     assert together == alone

@@ -19,12 +19,12 @@ LINES: dict[str, tuple[str, dict[str, object]]] = {
             "speed": 0.43,
             "unit": "samples/s",
             "lr": 0.000091,
-            "written": 1718150905_000000000,
+            "line_time": 1718150905_000000000,
         },
     ),
     "the reference's without time and file": (
         "Batch 0 Loss: 10.912345, Speed: 1.20 samples/sec, lr: 0.000006",
-        {"step": 0, "loss": 10.912345, "speed": 1.2, "lr": 0.000006, "written": None},
+        {"step": 0, "loss": 10.912345, "speed": 1.2, "lr": 0.000006, "line_time": None},
     ),
     "a relative with more figures": (
         "Batch 7 Loss: 10.9, Speed: 1.20 samples/sec, Model TFLOPS/GPU: 12.30, lr: 0.000006, gradnorm: 1.2",
@@ -44,7 +44,7 @@ LINES: dict[str, tuple[str, dict[str, object]]] = {
     ),
     "a nameless bar": (
         "\r  1%|▏         | 4/500 [00:01<02:00,  4.11it/s]\r  1%|▏         | 5/500 [00:01<02:00,  4.12it/s]",
-        {"format": "tqdm", "step": 5, "total": 500, "speed": 4.12, "unit": "it/s", "firm": False},
+        {"format": "tqdm", "step": 5, "total": 500, "speed": 4.12, "unit": "it/s", "conclusive": False},
     ),
     "a slow bar": (
         " 10%|█         | 50/500 [10:01<1:20:00, 4.00s/it]",
@@ -63,7 +63,7 @@ LINES: dict[str, tuple[str, dict[str, object]]] = {
             "grad_norm": 1.3,
             "speed": 12345.0,
             "unit": "tokens/s/device",
-            "written": 1739268062_123000000,
+            "line_time": 1739268062_123000000,
         },
     ),
     "nanoGPT": ("iter 10: loss 3.2412, time 123.45ms, mfu 12.30%", {"format": "nanogpt", "step": 10, "loss": 3.2412}),
@@ -105,7 +105,7 @@ LINES: dict[str, tuple[str, dict[str, object]]] = {
     ),
     "Lightning": (
         "Epoch 1:  50%|█████     | 50/100 [00:01<00:01, 40.00it/s, v_num=0, train_loss=0.512]",
-        {"format": "tqdm", "step": 50, "total": 100, "epoch": 1.0, "loss": 0.512, "per_epoch": True, "firm": True},
+        {"format": "tqdm", "step": 50, "total": 100, "epoch": 1.0, "loss": 0.512, "per_epoch": True, "conclusive": True},
     ),
     "Lightning with rich": (
         "Epoch 1/1  ━━━━━━━━━━━━━━━━━ 10/10 0:00:00 •        271.85it/s train_loss: 0.489",
@@ -135,7 +135,7 @@ def test_the_line_is_read_in_every_frame(name: str, frame: str):
     text, wanted = LINES[name]
     reading = reader().read(frame.format(text))
     assert reading is not None
-    stamped = {"written": 1795241938_464000123} if "06:18:58" in frame and "written" in wanted else {}
+    stamped = {"line_time": 1795241938_464000123} if "06:18:58" in frame and "line_time" in wanted else {}
     assert {key: getattr(reading, key) for key in wanted} == pytest.approx(wanted | stamped)
 
 

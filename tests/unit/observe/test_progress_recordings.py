@@ -8,7 +8,7 @@ import pytest
 
 from kfjob.events import LogLine
 from kfjob.observe.training import Training
-from kfjob.observe.view import JobView, fold
+from kfjob.observe.view import JobView, reduce_all
 
 ROOT = Path(__file__).parents[2] / "data" / "progress"
 
@@ -22,7 +22,7 @@ def read(name: str) -> list[Training]:
     """The state after each line."""
     view, states = JobView(), []
     for line in lines(name):
-        view = fold(view, [line])
+        view = reduce_all(view, [line])
         states.append(view.training)
     return states
 

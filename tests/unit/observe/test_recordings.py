@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from kfjob.events import LogLine
 from kfjob.observe.agent_log import AgentLog
+from kfjob.observe.agent_records import RendezvousResult
 from kfjob.observe.config import ObserveConfig
 from kfjob.observe.master import Confidence, EvidenceKind, Master, NoMaster
-from kfjob.observe.prefilter import Sieve
-from kfjob.observe.rendezvous import RendezvousResult
-from kfjob.observe.view import JobView, fold
+from kfjob.observe.prefilter import Prefilter
+from kfjob.observe.view import JobView, reduce_all
 
 ROOT = Path(__file__).parents[2] / "data" / "agent-logs"
 EXPECTED = {case["case"]: case for case in json.loads((ROOT / "expected.json").read_text())}
@@ -69,7 +69,7 @@ def essence(found: list[RendezvousResult]) -> list[tuple[object, ...]]:
 @pytest.mark.parametrize("backwards", [False, True])
 @pytest.mark.parametrize("case", CASES)
 def test_the_pod_that_printed_last_is_the_master(case: str, *, backwards: bool):
-    master = fold(JobView(), events(case, backwards=backwards)).master
+    master = reduce_all(JobView(), events(case, backwards=backwards)).master
     if printer(case) is None:
         assert isinstance(master, NoMaster) or master.confidence is not Confidence.CONFIRMED
     else:
@@ -80,7 +80,7 @@ def test_the_pod_that_printed_last_is_the_master(case: str, *, backwards: bool):
 @pytest.mark.parametrize("case", [case for case in CASES if printer(case)])
 def test_without_progress_lines_the_group_rank_tells(case: str):
     lines = [event for event in events(case) if " Loss: " not in event.text]
-    master = fold(JobView(), lines).master
+    master = reduce_all(JobView(), lines).master
     if case.endswith("c10d-loglevel-unset"):
         assert isinstance(master, NoMaster)  # nothing in these logs tells anything
         assert "LOGLEVEL" in str(master.error("fsdp"))
@@ -108,7 +108,7 @@ def rounds_of(view: JobView) -> list[dict[str, int | None]]:
 
 @pytest.mark.parametrize("backwards", [False, True])
 def test_rounds_are_put_together_from_logs_in_any_order(*, backwards: bool):
-    view = fold(JobView(), events("2.15.0-c10d-elastic-kill-rank0-rejoin-OPTOUT", backwards=backwards))
+    view = reduce_all(JobView(), events("2.15.0-c10d-elastic-kill-rank0-rejoin-OPTOUT", backwards=backwards))
     assert rounds_of(view) == [
         {"fsdp-master-0": 0, "fsdp-worker-0": 1, "fsdp-worker-2": 2},
         {"fsdp-worker-0": 0, "fsdp-worker-2": 1},
@@ -118,7 +118,7 @@ def test_rounds_are_put_together_from_logs_in_any_order(*, backwards: bool):
 
 @pytest.mark.parametrize("case", CASES)
 def test_no_round_gives_a_rank_twice(case: str):
-    for ranks in rounds_of(fold(JobView(), events(case))):
+    for ranks in rounds_of(reduce_all(JobView(), events(case))):
         assert len(set(ranks.values())) == len(ranks)
 
 
@@ -192,7 +192,7 @@ def test_lines_lost_in_the_middle_never_mix_two_blocks(path: Path, data: st.Data
 def test_the_state_between_two_batches_is_all_there_is(path: Path, data: st.DataObject):
     lines = [LogLine(pod="p", text=text) for text in read(path)]
     cut = data.draw(st.integers(0, len(lines)))
-    assert fold(fold(JobView(), lines[:cut]), lines[cut:]) == fold(JobView(), lines)
+    assert reduce_all(reduce_all(JobView(), lines[:cut]), lines[cut:]) == reduce_all(JobView(), lines)
 
 
 @pytest.mark.parametrize("config", [ObserveConfig(), ObserveConfig(trainer="reference")], ids=["all", "reference"])
@@ -202,16 +202,16 @@ def test_the_sieve_drops_nothing_that_matters(case: str, config: ObserveConfig):
     kept: list[LogLine] = []
     for pod, container in dict.fromkeys((event.pod, event.container_id) for event in lines):
         own = [event.text.rstrip("\n") for event in lines if (event.pod, event.container_id) == (pod, container)]
-        sieve, skipped = Sieve(config), 0
+        prefilter, skipped = Prefilter(config), 0
         for batch in (own[i : i + 7] for i in range(0, len(own), 7)):
             block = "".join(f"{text}\n" for text in batch).encode()
-            spans, at = dict(sieve.sift(block)), 0
+            spans, at = dict(prefilter.select(block)), 0
             for text in batch:
                 if at in spans:
                     kept.append(LogLine(pod=pod, text=text, container_id=container, skipped=skipped))
                 skipped = 0 if at in spans else skipped + 1
                 at += len(text.encode()) + 1
-    whole, sifted = fold(JobView(config=config), lines), fold(JobView(config=config), kept)
+    whole, sifted = reduce_all(JobView(config=config), lines), reduce_all(JobView(config=config), kept)
     assert rounds_of(sifted) == rounds_of(whole)
     assert sifted.training == whole.training
     assert sifted.news == whole.news
@@ -235,19 +235,19 @@ def test_there_are_healthy_cases():
 
 @pytest.mark.parametrize("case", HEALTHY)
 def test_a_healthy_run_tells_no_failure(case: str):
-    kinds = {news.kind for news in fold(JobView(), events(case)).news}
+    kinds = {news.kind for news in reduce_all(JobView(), events(case)).news}
     assert kinds <= {"succeeded"}
 
 
 @pytest.mark.parametrize("case", sorted(set(CASES) - set(HEALTHY) - {"2.15.0-c10d-elastic-kill-rank0-rejoin-OPTOUT"}))
 def test_a_failed_run_tells_what_its_agents_said(case: str):
-    kinds = {news.kind for news in fold(JobView(), events(case)).news}
-    ignore_notice = ("loglevel-info-lower", "server-without-v2", "no-python-etcd")  # these die before an agent speaks
-    assert kinds & {"failed", "worker failed"} or case.endswith(ignore_notice)
+    kinds = {news.kind for news in reduce_all(JobView(), events(case)).news}
+    silent = ("loglevel-info-lower", "server-without-v2", "no-python-etcd")  # these die before an agent speaks
+    assert kinds & {"failed", "worker failed"} or case.endswith(silent)
 
 
 def test_the_case_that_is_neither_healthy_nor_failed():
-    kinds = [news.kind for news in fold(JobView(), events("2.15.0-c10d-elastic-kill-rank0-rejoin-OPTOUT")).news]
+    kinds = [news.kind for news in reduce_all(JobView(), events("2.15.0-c10d-elastic-kill-rank0-rejoin-OPTOUT")).news]
     assert "restarting" in kinds
     assert "membership" in kinds
     assert "failed" not in kinds
@@ -256,7 +256,7 @@ def test_the_case_that_is_neither_healthy_nor_failed():
 def test_the_store_host_and_rank_0_can_differ():
     lines = [event for event in events("2.15.0-c10d-elastic-kill-rank0-rejoin") if event.pod == "fsdp-worker-0"]
     until = max(i for i, event in enumerate(lines) if "  group_rank=1" in event.text)
-    master = fold(JobView(), lines[: until + 8]).master
+    master = reduce_all(JobView(), lines[: until + 8]).master
     assert isinstance(master, Master)
     assert (master.pod, master.group_rank) == ("fsdp-worker-0", 1)  # its own store's address is all that is left to go by
     assert master.evidence.kind is EvidenceKind.MASTER_ADDR

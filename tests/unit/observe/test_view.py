@@ -10,9 +10,11 @@ from msgspec.structs import replace
 
 from kfjob.events import JobChanged, JobPhase, LogGap, LogLine, PodChanged, PodPhase, Tick
 from kfjob.observe.config import ObserveConfig
-from kfjob.observe.lines import SECOND, clean, glog, in_year_of, rfc3339
+from kfjob.observe.lines import clean_line
+from kfjob.observe.timestamps import parse_glog, parse_rfc3339, resolve_year
 from kfjob.observe.training import CURVE
-from kfjob.observe.view import KEPT_NEWS, JobView, fold
+from kfjob.observe.view import KEPT_NEWS, JobView, reduce_all
+from kfjob.units import SECOND
 
 START = 1795242000 * SECOND
 
@@ -32,12 +34,12 @@ def ours(message: str, second: float = 0, pod: str = "w-0") -> LogLine:
 def test_an_empty_view_answers_everything():
     view = JobView()
     assert (view.phase, view.running, view.eta, view.silence, view.stalled) == (None, False, None, None, False)
-    assert (view.troubles, view.total, view.headline) == ((), None, "unknown")
+    assert (view.pod_problems, view.total, view.headline) == ((), None, "unknown")
     assert "no master" in view.master.error("job").title  # type: ignore[union-attr]
 
 
 def test_progress_is_put_together():
-    view = fold(
+    view = reduce_all(
         JobView(config=ObserveConfig(expected_steps=100)), [batch(step, step * 2, loss=10 / step) for step in (1, 2, 3)]
     )
     training = view.training
@@ -48,32 +50,32 @@ def test_progress_is_put_together():
     assert (training.speed, training.unit, training.lr) == (2.5, "samples/s", 0.000091)
     assert training.seconds_per_step == pytest.approx(2)
     assert view.eta == pytest.approx(97 * 2)
-    later = fold(view, [Tick(time=START + 16 * SECOND)])
+    later = reduce_all(view, [Tick(time=START + 16 * SECOND)])
     assert later.eta == pytest.approx(97 * 2 - 10)
     assert [(point.step, point.loss) for point in training.curve] == [(1, 10.0), (2, 5.0), (3, 3.33333)]
 
 
 def test_the_trainers_first_line_tells_the_total():
     start = "Start llama with 10 parameters, strategy fsdp2, world size 2, global batch 8 samples, 250 steps"
-    assert fold(JobView(config=ObserveConfig(expected_steps=100)), [ours(start), batch(1)]).total == 250
+    assert reduce_all(JobView(config=ObserveConfig(expected_steps=100)), [ours(start), batch(1)]).total == 250
 
 
 def test_the_second_line_adds_to_the_first():
     figures = ours("Step 7 tokens/s: 45455, grad norm: 0.5000, peak memory: 3.00 GiB")
-    training = fold(JobView(), [batch(7), figures]).training
+    training = reduce_all(JobView(), [batch(7), figures]).training
     assert (training.tokens_per_second, training.grad_norm, training.memory) == (45455.0, 0.5, 3.0)
-    assert fold(JobView(), [batch(8), figures]).training.tokens_per_second is None
+    assert reduce_all(JobView(), [batch(8), figures]).training.tokens_per_second is None
 
 
 def test_a_loss_that_is_not_a_number_is_shown_and_does_not_spoil_the_mean():
-    training = fold(JobView(), [batch(1, loss=2.0), batch(2, loss=math.nan), batch(3, loss=4.0)]).training
+    training = reduce_all(JobView(), [batch(1, loss=2.0), batch(2, loss=math.nan), batch(3, loss=4.0)]).training
     assert training.smoothed_loss == pytest.approx(3.0)
-    assert math.isnan(fold(JobView(), [batch(1), batch(2, loss=math.nan)]).training.loss or 0.0)
+    assert math.isnan(reduce_all(JobView(), [batch(1), batch(2, loss=math.nan)]).training.loss or 0.0)
 
 
 def test_going_back_to_a_checkpoint_takes_back_what_came_after_it():
     events = [batch(step, step) for step in range(1, 8)] + [ours("Resume step-4 /ckpt/step-4", 20), batch(5, 21), batch(6, 22)]
-    view = fold(JobView(), events)
+    view = reduce_all(JobView(), events)
     assert [point.step for point in view.training.curve] == [1, 2, 3, 4, 5, 6]
     assert view.resume is not None
     assert view.resume.name == "step-4"
@@ -82,16 +84,16 @@ def test_going_back_to_a_checkpoint_takes_back_what_came_after_it():
 
 def test_a_new_epoch_is_no_way_back():
     bar = "Epoch {}:  50%|█████     | {}/100 [00:01<00:01, 40.00it/s, train_loss=0.5]"
-    training = fold(JobView(), [say(bar.format(0, 99), 1), say(bar.format(1, 1), 2)]).training
+    training = reduce_all(JobView(), [say(bar.format(0, 99), 1), say(bar.format(1, 1), 2)]).training
     assert (training.step, training.epoch, training.eta()) == (1, 1.0, None)
     assert len(training.curve) == 2
 
 
 def test_where_every_rank_prints_one_curve_is_kept():
     events = [batch(1, 1, pod="w-0"), batch(1, 1.5, pod="w-1"), batch(2, 2, pod="w-0"), batch(2, 2.5, pod="w-1")]
-    assert fold(JobView(), events).training.pod == "w-0"
-    assert fold(JobView(), events).training.lines == 2
-    assert fold(JobView(), [*events, batch(3, 90, pod="w-1")]).training.pod == "w-1"  # w-0 fell silent
+    assert reduce_all(JobView(), events).training.pod == "w-0"
+    assert reduce_all(JobView(), events).training.lines == 2
+    assert reduce_all(JobView(), [*events, batch(3, 90, pod="w-1")]).training.pod == "w-1"  # w-0 fell silent
 
 
 def rank(pod: str, rank: int, second: float) -> LogLine:
@@ -107,17 +109,17 @@ def test_the_curve_follows_a_hand_over_whichever_rank_prints():
     for printing in (0, 1):
         before = [rank("w-0", printing, 1), rank("w-1", 1 - printing, 1), batch(1, 2, pod="w-0")]
         after = [rank("w-0", 1 - printing, 10), rank("w-1", printing, 10), batch(2, 11, pod="w-1")]
-        training = fold(JobView(), before + after).training
+        training = reduce_all(JobView(), before + after).training
         assert (training.pod, training.step) == ("w-1", 2)
 
 
 def test_an_older_log_that_is_read_later_does_not_turn_time_back():
-    view = fold(JobView(), [batch(20, 100, pod="w-1"), batch(1, 5, pod="w-0")])
+    view = reduce_all(JobView(), [batch(20, 100, pod="w-1"), batch(1, 5, pod="w-0")])
     assert (view.training.step, view.training.pod) == (20, "w-1")
 
 
 def test_outcome_checkpoint_and_evaluation():
-    view = fold(
+    view = reduce_all(
         JobView(),
         [
             ours("Checkpoint step-4 in 1.50 s /ckpt/step-4"),
@@ -131,13 +133,13 @@ def test_outcome_checkpoint_and_evaluation():
     assert (view.checkpoint.path, view.evaluation.loss, view.outcome.outcome) == ("/ckpt/step-4", 2.5, "finished")
     assert [news.kind for news in view.news] == ["checkpoint", "evaluation", "outcome"]
     begun = "Start llama with 10 parameters, strategy fsdp2, world size 2, global batch 8 samples, 250 steps"
-    assert fold(view, [ours(begun)]).outcome is None  # relaunched in the same container
+    assert reduce_all(view, [ours(begun)]).outcome is None  # relaunched in the same container
 
 
 def test_a_crash_loop_shows_though_the_job_says_running():
     crash = PodChanged(pod="w-1", phase=PodPhase.RUNNING, reason="CrashLoopBackOff", message="back-off 40s", restarts=4)
-    view = fold(JobView(), [JobChanged(phase=JobPhase.RUNNING), PodChanged(pod="w-0", phase=PodPhase.RUNNING), crash])
-    assert [(one.pod, one.reason, one.restarts) for one in view.troubles] == [("w-1", "CrashLoopBackOff", 4)]
+    view = reduce_all(JobView(), [JobChanged(phase=JobPhase.RUNNING), PodChanged(pod="w-0", phase=PodPhase.RUNNING), crash])
+    assert [(one.pod, one.reason, one.restarts) for one in view.pod_problems] == [("w-1", "CrashLoopBackOff", 4)]
     assert view.headline == "Running, but `w-1`: CrashLoopBackOff (back-off 40s)"
     assert view.news[-1].text == "Running: CrashLoopBackOff back-off 40s"
 
@@ -157,18 +159,18 @@ def test_a_crash_loop_shows_though_the_job_says_running():
     ],
 )
 def test_why_a_pod_waits_or_failed(state: PodChanged, reason: str | None):
-    assert [one.reason for one in fold(JobView(), [state]).troubles] == ([reason] if reason else [])
+    assert [one.reason for one in reduce_all(JobView(), [state]).pod_problems] == ([reason] if reason else [])
 
 
 def test_a_stall_is_silence_of_a_running_job():
     running = JobChanged(phase=JobPhase.RUNNING, started=START)
-    view = fold(JobView(config=ObserveConfig(stall_after=60)), [running, batch(1, 10)])
-    assert not fold(view, [Tick(time=START + 70 * SECOND)]).stalled
-    ignore_notice = fold(view, [Tick(time=START + 71 * SECOND)])
-    assert ignore_notice.stalled
-    assert ignore_notice.headline == "Running, but no progress for 61 s"
-    assert not fold(ignore_notice, [JobChanged(phase=JobPhase.SUCCEEDED)]).stalled
-    never = fold(JobView(config=ObserveConfig(stall_after=60)), [running, Tick(time=START + 61 * SECOND)])
+    view = reduce_all(JobView(config=ObserveConfig(stall_after=60)), [running, batch(1, 10)])
+    assert not reduce_all(view, [Tick(time=START + 70 * SECOND)]).stalled
+    silent = reduce_all(view, [Tick(time=START + 71 * SECOND)])
+    assert silent.stalled
+    assert silent.headline == "Running, but no progress for 61 s"
+    assert not reduce_all(silent, [JobChanged(phase=JobPhase.SUCCEEDED)]).stalled
+    never = reduce_all(JobView(config=ObserveConfig(stall_after=60)), [running, Tick(time=START + 61 * SECOND)])
     assert never.stalled
 
 
@@ -178,122 +180,122 @@ def bar(step: int) -> str:
 
 def test_a_bar_in_an_open_line_is_progress_and_no_line():
     running = JobChanged(phase=JobPhase.RUNNING, started=START)
-    view = fold(JobView(config=ObserveConfig(stall_after=60)), [running, say("x"), replace(say(bar(7), 100), open=True)])
+    view = reduce_all(JobView(config=ObserveConfig(stall_after=60)), [running, say("x"), replace(say(bar(7), 100), open=True)])
     assert (view.lines, view.pods["w-0"].log.lines, view.training.step, view.training.loss) == (1, 1, 7, 2.5)
-    assert view.pods["w-0"].log.reading_said.time == START + 100 * SECOND  # type: ignore[union-attr]
-    assert not fold(view, [Tick(time=START + 150 * SECOND)]).stalled
+    assert view.pods["w-0"].log.reading_line.time == START + 100 * SECOND  # type: ignore[union-attr]
+    assert not reduce_all(view, [Tick(time=START + 150 * SECOND)]).stalled
 
 
 def test_a_bar_that_was_drawn_for_long_is_as_old_as_it_was_when_it_was_seen_last():
     running = JobChanged(phase=JobPhase.RUNNING, started=START)
     whole = say("\r".join(bar(step) for step in range(100) for _ in range(5)), 1)  # the time is that of its first part
-    view = fold(JobView(config=ObserveConfig(stall_after=60)), [running, replace(say(bar(98), 100), open=True), whole])
+    view = reduce_all(JobView(config=ObserveConfig(stall_after=60)), [running, replace(say(bar(98), 100), open=True), whole])
     assert (view.lines, view.training.step, view.training.last_time) == (1, 99, START + 100 * SECOND)
-    assert not fold(view, [Tick(time=START + 150 * SECOND)]).stalled
+    assert not reduce_all(view, [Tick(time=START + 150 * SECOND)]).stalled
 
 
 def test_a_failed_job_says_why():
-    assert fold(JobView(), [JobChanged(phase=JobPhase.FAILED, reason="BackoffLimit")]).headline == "Failed: BackoffLimit"
+    assert reduce_all(JobView(), [JobChanged(phase=JobPhase.FAILED, reason="BackoffLimit")]).headline == "Failed: BackoffLimit"
 
 
 def test_a_restarted_container_begins_anew():
-    view = fold(JobView(), [say("one", 1, container="a"), batch(5, 2, container="a"), say("two", 3, container="b")])
+    view = reduce_all(JobView(), [say("one", 1, container="a"), batch(5, 2, container="a"), say("two", 3, container="b")])
     pod = view.pods["w-0"]
     assert (pod.log.lines, pod.log.reading, pod.restarts) == (1, None, 1)
     assert pod.past is not None
     assert pod.past.reading is not None
     assert pod.past.reading.step == 5
-    late = fold(view, [batch(6, 4, container="a")])  # the rest of the old log
+    late = reduce_all(view, [batch(6, 4, container="a")])  # the rest of the old log
     assert late.pods["w-0"].log.reading is None
     assert late.training.step == 5
 
 
 def test_a_replaced_pod_begins_anew_though_container_ids_are_not_known():
     state = PodChanged(pod="w-0", phase=PodPhase.RUNNING, uid="1")
-    view = fold(JobView(), [state, batch(5), replace(state, uid="2")])
+    view = reduce_all(JobView(), [state, batch(5), replace(state, uid="2")])
     assert view.pods["w-0"].log.lines == 0
 
 
 def test_a_gap_ends_a_half_read_block_and_is_told():
     prefix = "I1121 06:18:58.464000 1 torch/distributed/elastic/agent/server/api.py:552] "
     begun = [say(prefix + "[default] Rendezvous complete for workers. Result:"), say(prefix + "  restart_count=0")]
-    view = fold(JobView(), [*begun, LogGap(pod="w-0")])
+    view = reduce_all(JobView(), [*begun, LogGap(pod="w-0")])
     assert (view.pods["w-0"].gaps, view.pods["w-0"].log.agent.open) == (1, ())
     assert view.news[-1].kind == "gap"
 
 
 def test_memory_is_bounded():
     events = [batch(step, step, loss=1 / (step + 1)) for step in range(5000)]
-    view = fold(JobView(), events)
+    view = reduce_all(JobView(), events)
     assert len(view.training.curve) <= CURVE
     steps = [point.step for point in view.training.curve]
     assert steps == sorted(steps)
     assert steps[0] == 0
     assert max(after - before for before, after in itertools.pairwise(steps)) <= 2 * view.training.every
-    assert len(fold(view, [ours(f"Resume step-{i} /x") for i in range(200)]).news) == KEPT_NEWS
+    assert len(reduce_all(view, [ours(f"Resume step-{i} /x") for i in range(200)]).news) == KEPT_NEWS
 
 
 def test_a_view_is_a_value():
-    view = fold(JobView(), [batch(1)])
+    view = reduce_all(JobView(), [batch(1)])
     before = repr(view)
-    fold(view, [batch(2), say("x", 3, "w-1"), PodChanged(pod="w-0", phase=PodPhase.FAILED), Tick(time=START)])
+    reduce_all(view, [batch(2), say("x", 3, "w-1"), PodChanged(pod="w-0", phase=PodPhase.FAILED), Tick(time=START)])
     assert repr(view) == before
 
 
 @given(st.lists(st.text(alphabet=st.characters(codec="utf-8"), max_size=80)))
 def test_no_log_is_too_strange(texts: list[str]):
-    view = fold(JobView(), [LogLine(pod="w", text=text) for text in texts])
+    view = reduce_all(JobView(), [LogLine(pod="w", text=text) for text in texts])
     assert view.lines == len(texts)
     assert view.master is not None
 
 
 def test_times_as_logs_print_them():
-    assert rfc3339("1970-01-01T00:00:01.000000002Z") == SECOND + 2
-    assert rfc3339("1970-01-01T01:00:01+01:00") == SECOND
-    assert rfc3339("1970-01-01 00:00:01,5") == SECOND + SECOND // 2
-    assert rfc3339("2026-13-01T00:00:00Z") is None
-    assert rfc3339("yesterday") is None
-    assert glog("0230", "00:00:00.0") is None
+    assert parse_rfc3339("1970-01-01T00:00:01.000000002Z") == SECOND + 2
+    assert parse_rfc3339("1970-01-01T01:00:01+01:00") == SECOND
+    assert parse_rfc3339("1970-01-01 00:00:01,5") == SECOND + SECOND // 2
+    assert parse_rfc3339("2026-13-01T00:00:00Z") is None
+    assert parse_rfc3339("yesterday") is None
+    assert parse_glog("0230", "00:00:00.0") is None
 
 
 def test_a_time_without_a_year_is_put_near_what_is_known():
-    near = rfc3339("2027-01-01T00:00:30Z")
-    before, after = glog("1231", "23:59:59.5"), glog("0101", "00:01:00.0")
+    near = parse_rfc3339("2027-01-01T00:00:30Z")
+    before, after = parse_glog("1231", "23:59:59.5"), parse_glog("0101", "00:01:00.0")
     assert before is not None
     assert after is not None
-    assert in_year_of(before, near) == rfc3339("2026-12-31T23:59:59.5Z")
-    assert in_year_of(after, near) == rfc3339("2027-01-01T00:01:00Z")
-    leap = glog("0229", "12:00:00.0")
+    assert resolve_year(before, near) == parse_rfc3339("2026-12-31T23:59:59.5Z")
+    assert resolve_year(after, near) == parse_rfc3339("2027-01-01T00:01:00Z")
+    leap = parse_glog("0229", "12:00:00.0")
     assert leap is not None
-    assert in_year_of(leap, rfc3339("2028-03-01T00:00:00Z")) == rfc3339("2028-02-29T12:00:00Z")
-    assert in_year_of(leap, rfc3339("2026-03-01T00:00:00Z")) == rfc3339("2026-02-28T12:00:00Z")
-    assert in_year_of(leap, None) == leap
+    assert resolve_year(leap, parse_rfc3339("2028-03-01T00:00:00Z")) == parse_rfc3339("2028-02-29T12:00:00Z")
+    assert resolve_year(leap, parse_rfc3339("2026-03-01T00:00:00Z")) == parse_rfc3339("2026-02-28T12:00:00Z")
+    assert resolve_year(leap, None) == leap
 
 
 @given(st.text())
 def test_cleaning_twice_is_cleaning_once(text: str):
-    once, _ = clean(text)
-    assert clean(once)[0] == once or "\x1b" in text
+    once, _ = clean_line(text)
+    assert clean_line(once)[0] == once or "\x1b" in text
 
 
 def test_prefixes_of_kubectl_and_containerd_are_taken_off():
-    assert clean("[pod/w-0/pytorch] 1970-01-01T00:00:01Z text\r\n") == ("text", SECOND)
-    assert clean("1970-01-01T00:00:01.5Z stdout F \x1b[1;31mtext\x1b[0m") == ("text", SECOND + SECOND // 2)
-    assert clean("[default0]:text") == ("[default0]:text", None)
+    assert clean_line("[pod/w-0/pytorch] 1970-01-01T00:00:01Z text\r\n") == ("text", SECOND)
+    assert clean_line("1970-01-01T00:00:01.5Z stdout F \x1b[1;31mtext\x1b[0m") == ("text", SECOND + SECOND // 2)
+    assert clean_line("[default0]:text") == ("[default0]:text", None)
 
 
 def test_steps_that_did_not_count_are_counted_once_however_many_ranks_say_so():
     skipped = [ours("Step 5 skipped: loss is nan", 5, pod) for pod in ("w-0", "w-0", "w-1")]
     rolled = [ours("Step 6 rolled back to step-3: a spike", 6, pod) for pod in ("w-0", "w-1", "w-0")]
-    view = fold(JobView(), [batch(4, 4), *skipped, *rolled])
+    view = reduce_all(JobView(), [batch(4, 4), *skipped, *rolled])
     assert (view.training.skipped, view.training.rolled_back) == (1, 1)
     assert [news.text for news in view.news] == ["Step 5 skipped: loss is nan", "Step 6 rolled back to step-3: a spike"]
-    again = fold(view, [batch(4, 8), skipped[0]])  # it came to that step a second time
+    again = reduce_all(view, [batch(4, 8), skipped[0]])  # it came to that step a second time
     assert (again.training.skipped, again.training.rolled_back) == (2, 1)
 
 
 def test_what_is_remembered_of_skipped_steps_is_bounded():
-    view = fold(JobView(), [batch(1, 1), *(ours(f"Step {step} skipped: a spike", step) for step in range(2, 500))])
+    view = reduce_all(JobView(), [batch(1, 1), *(ours(f"Step {step} skipped: a spike", step) for step in range(2, 500))])
     assert view.training.skipped == 498
     assert len(view.training.setbacks) <= 64
 
@@ -301,6 +303,6 @@ def test_what_is_remembered_of_skipped_steps_is_bounded():
 def test_news_of_every_rank_is_told_once():
     damaged = [ours("Checkpoint step-9 is damaged: no manifest", 1, pod) for pod in ("w-0", "w-0", "w-1")]
     differs = [ours("Data differs from what step-8 was trained on: it is read from its beginning", 2) for _ in range(8)]
-    view = fold(JobView(), [*damaged, *differs, ours("Trace /data/a.json", 3), ours("Startup 9.8 s: imports 6.1", 4)])
+    view = reduce_all(JobView(), [*damaged, *differs, ours("Trace /data/a.json", 3), ours("Startup 9.8 s: imports 6.1", 4)])
     assert [news.kind for news in view.news] == ["checkpoint", "data", "trace", "startup"]
     assert view.checkpoint is None

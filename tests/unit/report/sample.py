@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 
 from kfjob.events import Event, JobChanged, JobPhase, KubernetesEvent, LogLine, PodChanged, PodPhase
 from kfjob.observe.config import ObserveConfig
-from kfjob.observe.diagnose.answer import diagnose
-from kfjob.observe.diagnose.symptoms import Symptoms
-from kfjob.observe.spans import Spans
+from kfjob.observe.diagnose.ranking import diagnose
+from kfjob.observe.diagnose.symptoms import SymptomCollector
+from kfjob.observe.log_spans import LogSpans
 from kfjob.observe.view import JobView, reduce
 from kfjob.report.page import Report
 from kfjob.units import SECOND
@@ -86,7 +86,7 @@ def _pod(index: int, phase: PodPhase, **more: object) -> PodChanged:
 
 
 def make_report(happened: Iterable[Event], name: str = "llama") -> Report:
-    view, symptoms, spans = JobView(config=ObserveConfig(workers=PODS, expected_steps=2000)), Symptoms(), Spans()
+    view, symptoms, spans = JobView(config=ObserveConfig(workers=PODS, expected_steps=2000)), SymptomCollector(), LogSpans()
     for event in happened:
         view = reduce(view, event)
         symptoms.feed(event, view)
@@ -95,8 +95,8 @@ def make_report(happened: Iterable[Event], name: str = "llama") -> Report:
         name=name,
         view=view,
         diagnosis=diagnose(symptoms, view, job=name),
-        warnings=symptoms.notebook.all(),
-        spans=spans.of,
+        warnings=symptoms.warnings.ranked(),
+        spans=spans.by_pod,
         facts={"namespace": "team", "launch": "20261121-120000-x7", "image": f"registry.test/llama:7 {HOSTILE}"},
         spec=SPEC,
         created=START + 900 * SECOND,

@@ -14,7 +14,7 @@ import pytest
 from jinja2.exceptions import UndefinedError
 
 from kfjob.events import Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
-from kfjob.observe.spans import KEPT, Spans
+from kfjob.observe.log_spans import MAX_CONTAINERS, LogSpans
 from kfjob.report.charts import Chart, Curve, lay_out_chart
 from kfjob.report.numbers import choose_ticks, format_duration, format_number
 from kfjob.report.page import render_page
@@ -186,11 +186,11 @@ def test_of_many_pods_those_with_trouble_are_drawn():
 
 
 def test_spans_are_bounded():
-    spans = Spans()
-    for index in range(3 * KEPT):
+    spans = LogSpans()
+    for index in range(3 * MAX_CONTAINERS):
         spans.feed(line("w-0", "hello", index, f"c-{index}"))
-    assert len(spans.of["w-0"]) == KEPT
-    assert f"c-{3 * KEPT - 1}" in spans.of["w-0"]
+    assert len(spans.by_pod["w-0"]) == MAX_CONTAINERS
+    assert f"c-{3 * MAX_CONTAINERS - 1}" in spans.by_pod["w-0"]
 
 
 def test_setbacks_and_mfu_are_told():

@@ -6,12 +6,12 @@ from kfjob.observe.diagnose.rule import Rule, Subject
 from kfjob.observe.diagnose.rules import (
     accelerators,
     cluster,
+    cluster_events,
     data,
-    exits,
+    exit_codes,
     noise,
     peers,
     programs,
-    recorded,
     rendezvous,
     training,
 )
@@ -24,8 +24,8 @@ GROUPS: tuple[tuple[str, tuple[Rule, ...]], ...] = (
     ("Data, hub and checkpoints", data.RULES),
     ("Training", training.RULES),
     ("Pods, images and scheduling", cluster.RULES),
-    ("What the cluster wrote down, and queues", recorded.RULES),
-    ("How processes and pods ended", exits.RULES),
+    ("What the cluster wrote down, and queues", cluster_events.RULES),
+    ("How processes and pods ended", exit_codes.RULES),
     ("What the failure of another process looks like", peers.RULES),
 )
 RULES: tuple[Rule, ...] = tuple(rule for _, rules in GROUPS for rule in rules)

@@ -8,11 +8,11 @@ from msgspec import Struct, field
 
 from kfjob.events import Event, LogLine
 
-KEPT = 64
+MAX_CONTAINERS = 64
 """Containers of one pod that are told apart; of more the newest."""
 
 
-class Span(Struct):
+class LogSpan(Struct):
     """One container's log. Times in nanoseconds since the epoch."""
 
     first: int
@@ -20,20 +20,20 @@ class Span(Struct):
     lines: int = 0
 
 
-class Spans(Struct):
+class LogSpans(Struct):
     """By pod, then by container, in the order in which they were read."""
 
-    of: dict[str, dict[str, Span]] = field(default_factory=lambda: defaultdict(dict))
+    by_pod: dict[str, dict[str, LogSpan]] = field(default_factory=lambda: defaultdict(dict))
 
     def feed(self, event: Event) -> None:
         """One more event; only lines with a time count."""
         if not isinstance(event, LogLine) or event.time is None:
             return
-        spans = self.of[event.pod]
+        spans = self.by_pod[event.pod]
         span = spans.get(event.container_id)
         if span is None:
-            span = spans[event.container_id] = Span(event.time, event.time)
-            if len(spans) > KEPT:
+            span = spans[event.container_id] = LogSpan(event.time, event.time)
+            if len(spans) > MAX_CONTAINERS:
                 del spans[next(iter(spans))]
         span.first, span.last = min(span.first, event.time), max(span.last, event.time)
         span.lines += 1

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from kfjob.events import JobPhase, PodPhase
 from kfjob.observe.config import Limits
-from kfjob.observe.lines import SECOND
 from kfjob.observe.view import JobView
+from kfjob.units import SECOND
 
 
-def exceeded(view: JobView) -> str | None:
+def find_exceeded_limit(view: JobView) -> str | None:
     """The limit that the job is over, in words; None while it is within all of them."""
     limits = view.config.limits
     if not view.running or view.job is None or view.phase is JobPhase.SUSPENDED:

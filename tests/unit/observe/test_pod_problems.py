@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from kfjob.events import Event, JobChanged, JobPhase, KubernetesEvent, PodChanged, PodPhase, WorkloadStatus
-from kfjob.observe.troubles import KEPT_EVENTS
-from kfjob.observe.view import KEPT_NEWS, JobView, fold
+from kfjob.observe.pod_problems import KEPT_EVENTS
+from kfjob.observe.view import KEPT_NEWS, JobView, reduce_all
 
 POD = "a-worker-0"
 QUOTA = 'Error creating: pods "a-worker-0" is forbidden: exceeded quota: small'
@@ -17,7 +17,7 @@ WAITS = PodChanged(pod=POD, phase=PodPhase.PENDING, reason="ContainerCreating")
 
 
 def headline(*events: Event) -> str:
-    return fold(JobView(), events).headline
+    return reduce_all(JobView(), events).headline
 
 
 def test_a_job_without_pods_says_why_there_are_none():
@@ -32,7 +32,9 @@ def test_a_job_that_waits_in_a_queue_says_for_what():
     suspended = JobChanged(phase=JobPhase.SUSPENDED, reason="PyTorchJobSuspended")
     said = "waits in queue `team`: Pending insufficient unused quota for nvidia.com/gpu"
     assert headline(suspended, waits) == f"Suspended, no pods: {said}"
-    view = fold(JobView(), [suspended, waits, replace(waits, time=9), replace(waits, admitted=True, cluster_queue="gpus")])
+    view = reduce_all(
+        JobView(), [suspended, waits, replace(waits, time=9), replace(waits, admitted=True, cluster_queue="gpus")]
+    )
     assert [news.text for news in view.news] == [said, "admitted by `gpus`"]
     assert view.headline == "Suspended"
 
@@ -50,16 +52,16 @@ def test_a_pod_that_is_being_created_says_what_keeps_it():
     (PodChanged(pod=POD, phase=PodPhase.PENDING, message="secret not found"), False),  # its state says the same
 ])  # fmt: skip
 def test_a_warning_is_news_once_and_if_nothing_else_tells_it(state: PodChanged, *, told: bool):
-    view = fold(JobView(), [state, MOUNT, replace(MOUNT, count=2, time=7)])
+    view = reduce_all(JobView(), [state, MOUNT, replace(MOUNT, count=2, time=7)])
     assert [news.text for news in view.news if news.kind == "event"] == (["FailedMount: secret not found"] if told else [])
-    assert [(one.count, one.time) for one in view.recorded] == [(2, 7)]
+    assert [(one.count, one.time) for one in view.cluster_events] == [(2, 7)]
 
 
 def test_what_happens_to_every_pod_does_not_crowd_out_the_rest():
     normal = [KubernetesEvent(kind="Pod", name=f"p-{i}", reason="Started", uid=f"n{i}", time=10 + i) for i in range(300)]
-    view = fold(JobView(), [MOUNT, *normal])
-    assert view.recorded == (MOUNT,)
+    view = reduce_all(JobView(), [MOUNT, *normal])
+    assert view.cluster_events == (MOUNT,)
     many = [replace(MOUNT, uid=str(i), time=i) for i in range(300)]
-    view = fold(JobView(), many)
-    assert [one.time for one in view.recorded] == list(range(300 - KEPT_EVENTS, 300))
+    view = reduce_all(JobView(), many)
+    assert [one.time for one in view.cluster_events] == list(range(300 - KEPT_EVENTS, 300))
     assert len(view.news) <= KEPT_NEWS

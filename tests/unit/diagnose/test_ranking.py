@@ -6,8 +6,8 @@ import pytest
 
 from kfjob.events import Event, JobChanged, JobPhase, LogGap, PodChanged, PodPhase, Tick
 from kfjob.observe.config import ObserveConfig
+from kfjob.observe.diagnose.occurrences import EPISODES, KINDS
 from kfjob.observe.diagnose.rule import Severity
-from kfjob.observe.diagnose.sightings import EPISODES, KINDS
 from tests.unit.diagnose.cases import SECOND, START, block, examine, line, lines, progress
 
 A, B = "a-worker-0", "a-worker-1"
@@ -31,32 +31,32 @@ def trained(second: float = 0) -> list[Event]:
 def test_a_cause_comes_before_its_consequences_even_if_they_were_printed_first():
     events = [*trained(), line(CLOSED, 10, A), line(f"[rank1]: {OOM}", 10.5, B), FAILED]
     diagnosis, _ = examine(events)
-    assert diagnosis.first
-    assert (diagnosis.first.rule, diagnosis.first.pod, diagnosis.first.rank) == ("cuda-oom", B, 1)
-    assert "2.50 GiB" in diagnosis.first.cause
-    assert [(one.rule, one.pods) for one in diagnosis.followed] == [("peer-closed", (A,))]
+    assert diagnosis.first_cause
+    assert (diagnosis.first_cause.rule, diagnosis.first_cause.pod, diagnosis.first_cause.rank) == ("cuda-oom", B, 1)
+    assert "2.50 GiB" in diagnosis.first_cause.cause
+    assert [(one.rule, one.pods) for one in diagnosis.consequences] == [("peer-closed", (A,))]
 
 
 def test_of_two_causes_the_earlier_is_first_in_whatever_order_the_logs_are_read():
     first, second = line(OOM, 5, B), line("OSError: [Errno 28] No space left on device", 6, A)
     for one, other in ((first, second), (second, first)):
         diagnosis, _ = examine([one, other, FAILED])
-        assert diagnosis.first
-        assert diagnosis.first.rule == "cuda-oom"
-        assert [one.rule for one in diagnosis.others] == ["disk-full"]
+        assert diagnosis.first_cause
+        assert diagnosis.first_cause.rule == "cuda-oom"
+        assert [one.rule for one in diagnosis.other_causes] == ["disk-full"]
 
 
 def test_consequences_alone_are_told_by_the_first_of_them():
     diagnosis, _ = examine([*trained(), line(CLOSED, 10, A), progress(3, 12, B), FAILED])
-    assert diagnosis.first
-    assert diagnosis.first.rule == "peer-closed"
+    assert diagnosis.first_cause
+    assert diagnosis.first_cause.rule == "peer-closed"
 
 
 def test_a_pod_that_fell_silent_explains_what_the_others_lost():
     diagnosis, _ = examine([*trained(), line(CLOSED.replace("rank0", "rank1"), 10, B), FAILED])
-    assert diagnosis.first
-    assert (diagnosis.first.rule, diagnosis.first.pod) == ("peer-lost", A)
-    assert "Batch 2" in diagnosis.first.evidence[0]
+    assert diagnosis.first_cause
+    assert (diagnosis.first_cause.rule, diagnosis.first_cause.pod) == ("peer-lost", A)
+    assert "Batch 2" in diagnosis.first_cause.evidence[0]
 
 
 def test_a_known_end_is_better_than_silence():
@@ -64,17 +64,21 @@ def test_a_known_end_is_better_than_silence():
         pod=A, phase=PodPhase.FAILED, reason="OOMKilled", exit_code=137, container_id="c", time=START + 30 * SECOND
     )
     diagnosis, _ = examine([*trained(), line(CLOSED.replace("rank0", "rank1"), 10, B), killed, FAILED])
-    assert diagnosis.first
-    assert (diagnosis.first.rule, diagnosis.first.pod) == ("out-of-memory", A)
-    assert diagnosis.first.time == START + 2 * SECOND  # of its last line: the report comes later
+    assert diagnosis.first_cause
+    assert (diagnosis.first_cause.rule, diagnosis.first_cause.pod) == ("out-of-memory", A)
+    assert diagnosis.first_cause.time == START + 2 * SECOND  # of its last line: the report comes later
 
 
 def test_an_exception_that_no_rule_knows_is_told_with_its_place():
     diagnosis, _ = examine([*lines(BOOM, 3), FAILED])
-    assert diagnosis.first
-    assert diagnosis.first.title == "the program ended with `KeyError: 'x'`"
-    assert "/workspace/train.py:9" in diagnosis.first.cause
-    assert diagnosis.first.evidence == ('  File "/workspace/train.py", line 9, in <module>', "    main()", "KeyError: 'x'")
+    assert diagnosis.first_cause
+    assert diagnosis.first_cause.title == "the program ended with `KeyError: 'x'`"
+    assert "/workspace/train.py:9" in diagnosis.first_cause.cause
+    assert diagnosis.first_cause.evidence == (
+        '  File "/workspace/train.py", line 9, in <module>',
+        "    main()",
+        "KeyError: 'x'",
+    )
 
 
 def test_a_killed_process_comes_before_the_unknown_exceptions_that_follow():
@@ -82,8 +86,8 @@ def test_a_killed_process_comes_before_the_unknown_exceptions_that_follow():
         "E1121 07:10:17.9 1 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: -9) local_rank: 0 (pid: 1)"
     )
     diagnosis, _ = examine([*trained(), line(killed, 5, B), *lines(BOOM, 6, A), FAILED])
-    assert diagnosis.first
-    assert diagnosis.first.rule == "worker-killed"
+    assert diagnosis.first_cause
+    assert diagnosis.first_cause.rule == "worker-killed"
 
 
 def test_what_a_later_round_has_mended_is_overcome():
@@ -95,14 +99,14 @@ def test_what_a_later_round_has_mended_is_overcome():
 
 def test_a_later_round_that_never_trained_has_mended_nothing():
     diagnosis, _ = examine([*trained(), line(OOM, 10, B), *block(0, 20, A), *block(1, 20, B)])
-    assert diagnosis.first
-    assert diagnosis.first.rule == "cuda-oom"
+    assert diagnosis.first_cause
+    assert diagnosis.first_cause.rule == "cuda-oom"
 
 
 def test_the_same_fault_again_is_told_where_it_was_not_overcome():
     diagnosis, _ = examine([*trained(), line(OOM, 10, B), *trained(20), line(OOM, 30, B), line(OOM, 31, B), FAILED])
-    assert diagnosis.first
-    assert (diagnosis.first.time, diagnosis.first.count) == (START + 30 * SECOND, 3)
+    assert diagnosis.first_cause
+    assert (diagnosis.first_cause.time, diagnosis.first_cause.count) == (START + 30 * SECOND, 3)
 
 
 def test_a_long_time_of_progress_means_that_an_error_was_handled():
@@ -115,8 +119,8 @@ def test_a_long_time_of_progress_means_that_an_error_was_handled():
 def test_a_job_that_succeeded_has_overcome_everything_but_what_lasts():
     order = "UserWarning: Forward order differs from that of the first iteration on rank 3. Collectives are unchecked"
     diagnosis, _ = examine([line(OOM, 1), line(order, 2), JobChanged(phase=JobPhase.SUCCEEDED)])
-    assert diagnosis.first
-    assert diagnosis.first.title == "the forward order differs from that of the first iteration on rank 3"
+    assert diagnosis.first_cause
+    assert diagnosis.first_cause.title == "the forward order differs from that of the first iteration on rank 3"
     assert [one.rule for one in diagnosis.recovered] == ["cuda-oom"]
 
 
@@ -165,8 +169,8 @@ def test_what_peers_lose_after_the_work_is_done_means_nothing():
 def test_rank_0_that_left_early_explains_what_the_others_lost():
     done = "I1121 06:20:54.3 1 torch/distributed/elastic/agent/server/api.py:931] [default] worker group successfully finished."
     diagnosis, _ = examine([*trained(), line(done, 5, A), line(CLOSED.replace("rank0", "rank1"), 6, B), FAILED])
-    assert diagnosis.first
-    assert (diagnosis.first.rule, diagnosis.first.pod) == ("rank0-left-early", A)
+    assert diagnosis.first_cause
+    assert (diagnosis.first_cause.rule, diagnosis.first_cause.pod) == ("rank0-left-early", A)
 
 
 def test_a_pod_that_waited_and_then_started_was_no_fault():
@@ -174,8 +178,8 @@ def test_a_pod_that_waited_and_then_started_was_no_fault():
         pod=A, phase=PodPhase.PENDING, reason="Unschedulable", message="0/1 nodes are available: 1 Insufficient cpu."
     )
     diagnosis, _ = examine([waits])
-    assert diagnosis.first
-    assert diagnosis.first.title == "no node has enough cpu free"
+    assert diagnosis.first_cause
+    assert diagnosis.first_cause.title == "no node has enough cpu free"
     diagnosis, _ = examine([waits, PodChanged(pod=A, phase=PodPhase.RUNNING, ready=True)])
     assert diagnosis.healthy
     assert not diagnosis.recovered
@@ -187,8 +191,8 @@ def test_a_pod_that_never_came_explains_a_rendezvous_that_timed_out():
     )
     timeout = line("torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError", 600, A)
     diagnosis, _ = examine([timeout, pull, FAILED])
-    assert diagnosis.first
-    assert (diagnosis.first.rule, diagnosis.first.pod) == ("image-not-found", B)
+    assert diagnosis.first_cause
+    assert (diagnosis.first_cause.rule, diagnosis.first_cause.pod) == ("image-not-found", B)
 
 
 def test_the_container_before_a_restart_holds_the_cause():
@@ -207,10 +211,10 @@ def test_the_container_before_a_restart_holds_the_cause():
         loop,
     ]
     diagnosis, _ = examine([*events, line("starts", 15, A, "c2")])
-    assert diagnosis.first
-    assert (diagnosis.first.rule, diagnosis.first.previous) == ("module-not-found", True)
-    assert diagnosis.first.title == "module `flash_attn` is not in the image"
-    assert [one.rule for one in diagnosis.followed] == ["crash-loop"]
+    assert diagnosis.first_cause
+    assert (diagnosis.first_cause.rule, diagnosis.first_cause.previous) == ("module-not-found", True)
+    assert diagnosis.first_cause.title == "module `flash_attn` is not in the image"
+    assert [one.rule for one in diagnosis.consequences] == ["crash-loop"]
 
 
 def test_a_chain_of_exceptions_is_told_by_its_end_if_only_handling_failed():
@@ -223,9 +227,9 @@ Traceback (most recent call last):
 ZeroDivisionError: division by zero
 """
     diagnosis, _ = examine([*lines(chain, 3), FAILED])
-    assert diagnosis.first
-    assert diagnosis.first.title == "the program ended with `ZeroDivisionError: division by zero`"
-    assert not diagnosis.others
+    assert diagnosis.first_cause
+    assert diagnosis.first_cause.title == "the program ended with `ZeroDivisionError: division by zero`"
+    assert not diagnosis.other_causes
 
 
 @pytest.mark.parametrize(
@@ -241,19 +245,19 @@ ZeroDivisionError: division by zero
 def test_a_name_that_comes_after_its_error_is_told_with_it(status: int, after: str, name: str):
     error = f"huggingface_hub.errors.RepositoryNotFoundError: {status} Client Error. (Request ID: Root=1-2;3)"
     diagnosis, _ = examine([line(error, 1), line(after, 2), FAILED])
-    assert diagnosis.first
-    assert (diagnosis.first.rule, diagnosis.first.line, diagnosis.others) == ("model-not-found", 1, ())
-    assert diagnosis.first.title.startswith(f"`{name}` is neither")
+    assert diagnosis.first_cause
+    assert (diagnosis.first_cause.rule, diagnosis.first_cause.line, diagnosis.other_causes) == ("model-not-found", 1, ())
+    assert diagnosis.first_cause.title.startswith(f"`{name}` is neither")
 
 
 def test_how_a_container_ended_is_not_overcome_by_what_its_log_told_before():
     """A snapshot tells the states before the logs are read."""
     ended = PodChanged(pod=A, phase=PodPhase.FAILED, reason="Error", exit_code=1, time=START + 20 * SECOND)
     diagnosis, _ = examine([FAILED, ended, *trained(), line(OOM, 10, A)])
-    assert diagnosis.first
-    assert diagnosis.first.rule == "cuda-oom"
+    assert diagnosis.first_cause
+    assert diagnosis.first_cause.rule == "cuda-oom"
     assert not diagnosis.recovered
-    assert [one.rule for one in diagnosis.followed] == ["pod-failed"]
+    assert [one.rule for one in diagnosis.consequences] == ["pod-failed"]
 
 
 def test_a_thread_that_dies_is_a_warning():
@@ -281,7 +285,7 @@ Batch 3 printed by somebody
 [rank0]: ValueError: a
 """
     diagnosis, _ = examine([*lines(both, 1), FAILED])
-    told = [one for one in (diagnosis.first, *diagnosis.others) if one]
+    told = [one for one in (diagnosis.first_cause, *diagnosis.other_causes) if one]
     assert [(one.rank, one.title.split("`")[1], one.cause.rpartition(" ")[2]) for one in told] == [
         (1, "KeyError: 'b'", "/w/b.py:2"),
         (0, "ValueError: a", "/w/a.py:1"),
@@ -291,19 +295,19 @@ Batch 3 printed by somebody
 def test_program_text_in_a_traceback_is_no_symptom():
     text = BOOM.replace("main()", 'raise SystemError("CUDA out of memory")')
     diagnosis, _ = examine([*lines(text, 3), FAILED])
-    assert diagnosis.first
-    assert diagnosis.first.rule == "exception"
+    assert diagnosis.first_cause
+    assert diagnosis.first_cause.rule == "exception"
 
 
 def test_memory_does_not_grow_with_the_log():
     events: list[Event] = []
     for second in range(200):
         events += [*block(0, second, A), line(OOM, second), *lines(BOOM.replace("'x'", f"'{second}'"), second)]
-    _, symptoms = examine(events)
-    tracks = symptoms.pods[A].tracks
-    assert len(tracks) == KINDS
-    assert tracks["cuda-oom", ""].count == 200
-    assert max(len(track.sightings) for track in tracks.values()) <= EPISODES
+    _, collector = examine(events)
+    symptoms = collector.pods[A].symptoms
+    assert len(symptoms) == KINDS
+    assert symptoms["cuda-oom", ""].count == 200
+    assert max(len(symptom.occurrences) for symptom in symptoms.values()) <= EPISODES
 
 
 def test_nothing_at_all_is_nothing_wrong():
@@ -314,8 +318,8 @@ def test_nothing_at_all_is_nothing_wrong():
 
 def test_nan_and_a_loss_that_never_changes():
     diagnosis, _ = examine([progress(1, 1), progress(2, 2, loss=float("nan"))])
-    assert diagnosis.first
-    assert diagnosis.first.title == "the loss is nan"
+    assert diagnosis.first_cause
+    assert diagnosis.first_cause.title == "the loss is nan"
     diagnosis, _ = examine([progress(step, step) for step in range(1, 30)])
     assert [one.rule for one in diagnosis.warnings] == ["loss-constant"]
     diagnosis, _ = examine([progress(step, step, loss=3 - step / 100) for step in range(1, 30)])
@@ -329,8 +333,8 @@ def test_a_job_that_nobody_acts_on(reason: str, rule: str):
     diagnosis, _ = examine([job, Tick(time=START + 5 * SECOND)])
     assert diagnosis.healthy
     diagnosis, _ = examine([job, Tick(time=START + 60 * SECOND)])
-    assert diagnosis.first
-    assert diagnosis.first.rule == rule
+    assert diagnosis.first_cause
+    assert diagnosis.first_cause.rule == rule
 
 
 def test_a_job_that_is_silent_for_too_long():
@@ -375,7 +379,7 @@ def test_how_containers_end_when_the_job_is_stopped_is_no_fault():
     diagnosis, _ = examine([*trained(), *ended, JobChanged(phase=JobPhase.STOPPED)])
     assert diagnosis.healthy
     diagnosis, _ = examine([*trained(), *ended, FAILED])
-    assert diagnosis.first
+    assert diagnosis.first_cause
     diagnosis, _ = examine([line(OOM, 1), *ended, JobChanged(phase=JobPhase.STOPPED)])
-    assert diagnosis.first
-    assert diagnosis.first.rule == "cuda-oom"
+    assert diagnosis.first_cause
+    assert diagnosis.first_cause.rule == "cuda-oom"

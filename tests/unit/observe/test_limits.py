@@ -5,15 +5,15 @@ from msgspec.structs import replace
 
 from kfjob.events import Event, JobPhase, PodPhase, Tick
 from kfjob.observe.config import Limits, ObserveConfig
-from kfjob.observe.view import JobView, fold
-from kfjob.observe.watchdog import exceeded
+from kfjob.observe.limits import find_exceeded_limit
+from kfjob.observe.view import JobView, reduce_all
 from tests.unit.api import script
 
 AFTER = script.START + 100 * script.SECOND
 
 
 def seen(*events: Event, at: int = AFTER, **limits: int) -> str | None:
-    return exceeded(fold(JobView(config=ObserveConfig(limits=Limits(**limits))), [*events, Tick(time=at)]))
+    return find_exceeded_limit(reduce_all(JobView(config=ObserveConfig(limits=Limits(**limits))), [*events, Tick(time=at)]))
 
 
 @pytest.mark.parametrize(

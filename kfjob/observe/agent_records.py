@@ -51,7 +51,7 @@ class RendezvousResult(Struct, frozen=True, kw_only=True):
         return all(getattr(self, name) not in (None, ()) for name in FIELDS)
 
 
-class Happening(StrEnum):
+class AgentEventKind(StrEnum):
     """What the agent reports of itself and its workers."""
 
     RENDEZVOUS = "rendezvous"  # waits for its peers
@@ -62,8 +62,8 @@ class Happening(StrEnum):
     MEMBERSHIP = "membership"  # restarts because nodes want to join
     STOPPING = "stopping"
     SUCCEEDED = "succeeded"
-    SIGNAL = "signal"  # got a signal and shuts down
-    SIGNALLED = "signalled"  # sent a signal to a worker
+    SIGNAL_RECEIVED = "signal"  # got a signal and shuts down
+    SIGNAL_SENT = "signalled"  # sent a signal to a worker
     CLOSED = "closed"  # the rendezvous is over
     FAILED = "failed"  # gave up
 
@@ -71,7 +71,7 @@ class Happening(StrEnum):
 class AgentEvent(Struct, frozen=True, kw_only=True):
     """One happening, with the numbers its line holds."""
 
-    kind: Happening
+    kind: AgentEventKind
     text: str
     line: int = 0
     time: int | None = None
@@ -98,4 +98,4 @@ class LaunchConfig(Struct, frozen=True, kw_only=True):
     node_rank: int | None = None  # static rendezvous only: `rdzv_configs: {'rank': 1, …}`
 
 
-Heard = RendezvousResult | AgentEvent | LaunchConfig
+AgentRecord = RendezvousResult | AgentEvent | LaunchConfig

@@ -16,7 +16,7 @@ _LEADS = re.compile(
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+(?:[.,]\d+)*")
 
 
-class Noted(Struct):
+class DistinctWarning(Struct):
     """One distinct warning."""
 
     text: str  # as it was first printed, without time and rank
@@ -27,12 +27,12 @@ class Noted(Struct):
     ranks: set[int] = field(default_factory=set)
 
 
-class Notebook:
+class WarningCounter:
     """The warnings of all pods."""
 
     def __init__(self) -> None:
         """Nothing was noted."""
-        self._by_text: dict[str, Noted] = {}
+        self._by_text: dict[str, DistinctWarning] = {}
         self.uncounted = 0
 
     def note(self, text: str, *, pod: str, rank: int | None, rule: str, harmless: bool) -> None:
@@ -46,12 +46,12 @@ class Notebook:
         if key not in self._by_text and len(self._by_text) >= DISTINCT:
             self.uncounted += 1
             return
-        noted = self._by_text.setdefault(key, Noted(text=message, rule=rule, harmless=harmless))
+        noted = self._by_text.setdefault(key, DistinctWarning(text=message, rule=rule, harmless=harmless))
         noted.count += 1
         noted.pods.add(pod)
         if rank is not None:
             noted.ranks.add(rank)
 
-    def all(self) -> list[Noted]:
+    def ranked(self) -> list[DistinctWarning]:
         """Those that matter first, then by how often."""
         return sorted(self._by_text.values(), key=lambda one: (one.harmless, -one.count, one.text))

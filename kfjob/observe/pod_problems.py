@@ -17,7 +17,7 @@ KEPT_EVENTS = 100
 """Of the cluster's events that tell different things, the newest."""
 
 
-class Trouble(Struct, frozen=True):
+class PodProblem(Struct, frozen=True):
     """A pod that waits or has failed, and Kubernetes' word for why."""
 
     pod: str
@@ -26,7 +26,7 @@ class Trouble(Struct, frozen=True):
     restarts: int
 
 
-def troubles(pods: Iterable[PodView], recorded: Iterable[KubernetesEvent]) -> tuple[Trouble, ...]:
+def find_pod_problems(pods: Iterable[PodView], recorded: Iterable[KubernetesEvent]) -> tuple[PodProblem, ...]:
     """Pods that crash, wait for something, or have failed: also where the job's own phase says Running."""
     found = []
     warned = {one.name: one for one in recorded if one.warning and one.kind == "Pod"}  # the newest of each
@@ -36,21 +36,21 @@ def troubles(pods: Iterable[PodView], recorded: Iterable[KubernetesEvent]) -> tu
             continue
         if state.reason not in _HARMLESS_REASONS or state.phase is PodPhase.FAILED:
             reason = state.reason or (f"exit code {state.exit_code}" if state.exit_code is not None else str(state.phase))
-            found.append(Trouble(pod.name, reason, state.message, state.restarts))
+            found.append(PodProblem(pod.name, reason, state.message, state.restarts))
         elif state.phase is PodPhase.PENDING and pod.name in warned:  # `ContainerCreating`, and a mount that fails
-            found.append(Trouble(pod.name, warned[pod.name].reason, warned[pod.name].message, state.restarts))
+            found.append(PodProblem(pod.name, warned[pod.name].reason, warned[pod.name].message, state.restarts))
     return tuple(found)
 
 
-def unmade(workload: WorkloadStatus | None, recorded: Sequence[KubernetesEvent]) -> str:
+def missing_pods_reason(workload: WorkloadStatus | None, recorded: Sequence[KubernetesEvent]) -> str:
     """Why a job has no pods, as its queue or the operator tells; "" if nobody does."""
     if workload and not workload.admitted:
-        return queue_text(workload)
+        return describe_queue_status(workload)
     failed = [one for one in recorded if one.warning and one.kind == "PyTorchJob"]
     return f"{failed[-1].reason}: {failed[-1].message}" if failed else ""
 
 
-def queue_text(status: WorkloadStatus) -> str:
+def describe_queue_status(status: WorkloadStatus) -> str:
     """A job's place in a queue, in a few words."""
     if status.admitted:
         return f"admitted by `{status.cluster_queue or status.queue}`"
@@ -58,7 +58,7 @@ def queue_text(status: WorkloadStatus) -> str:
     return f"waits in queue `{status.queue}`" + (f": {why}" if why else "")
 
 
-def with_event(recorded: Sequence[KubernetesEvent], event: KubernetesEvent) -> tuple[KubernetesEvent, ...]:
+def add_event(recorded: Sequence[KubernetesEvent], event: KubernetesEvent) -> tuple[KubernetesEvent, ...]:
     """The events by time with one more; the same one again takes the place of what it said before.
 
     What happens to every pod that is well would crowd out the rest, and is left out.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kfjob.observe.diagnose.noted import DISTINCT, Notebook
+from kfjob.observe.diagnose.warnings import DISTINCT, WarningCounter
 from tests.unit.diagnose.cases import block, examine, line, recorded
 
 A, B = "a-worker-0", "a-worker-1"
@@ -10,7 +10,7 @@ A, B = "a-worker-0", "a-worker-1"
 
 def table(events):
     _, symptoms = examine(events)
-    return [(one.text, one.count, sorted(one.pods), sorted(one.ranks), one.harmless) for one in symptoms.notebook.all()]
+    return [(one.text, one.count, sorted(one.pods), sorted(one.ranks), one.harmless) for one in symptoms.warnings.ranked()]
 
 
 def test_equal_warnings_are_one_whatever_their_time_rank_and_numbers():
@@ -40,8 +40,8 @@ def test_known_noise_is_marked_and_comes_last():
 
 
 def test_memory_is_bounded():
-    notebook = Notebook()
+    counter = WarningCounter()
     for number in range(DISTINCT + 7):
         name = "".join(chr(97 + int(digit)) for digit in str(number))
-        notebook.note(f"UserWarning: {name}", pod="p", rank=None, rule="", harmless=False)
-    assert (len(notebook.all()), notebook.uncounted) == (DISTINCT, 7)
+        counter.note(f"UserWarning: {name}", pod="p", rank=None, rule="", harmless=False)
+    assert (len(counter.ranked()), counter.uncounted) == (DISTINCT, 7)

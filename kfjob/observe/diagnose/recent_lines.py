@@ -1,0 +1,50 @@
+"""The newest lines of a container, and the timestamps in them: most lines of a program have no time of their own."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+
+from kfjob.observe.timestamps import Timestamp, parse_glog, parse_rfc3339
+
+RECENT_LINES = 200
+"""Lines in which a time is looked for, counted back from the newest."""
+
+_SEARCH_LENGTH = 100
+"""Characters at the start of a line in which a timestamp is looked for."""
+
+_FULL = re.compile(r"(\d{4}-\d\d-\d\d)[ T_](\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)")
+_GLOG = re.compile(r"(?<![A-Za-z])[IWEFCV](\d{4}) (\d\d:\d\d:\d\d\.\d+)")
+
+
+class RecentLines:
+    """The newest lines of one container; they give the time of a line that has none."""
+
+    def __init__(self) -> None:
+        self._lines: deque[tuple[int | None, str]] = deque(maxlen=RECENT_LINES)
+
+    def append(self, time: int | None, text: str) -> None:
+        """Add a line with the time that the kubelet gave it."""
+        self._lines.append((time, text))
+
+    def timestamp(self) -> Timestamp:
+        """Return the time of the last line, or of the newest line before it that has one."""
+        for distance, (time, text) in enumerate(reversed(self._lines)):
+            timestamp = Timestamp(time=time) if time is not None else find_timestamp(text)
+            if timestamp:
+                return Timestamp(timestamp.time, timestamp.yearless, exact=distance == 0)
+        return Timestamp(exact=False)
+
+    @property
+    def last_text(self) -> str:
+        """The last line that is not blank."""
+        return next((text.strip() for _, text in reversed(self._lines) if text.strip()), "")
+
+
+def find_timestamp(text: str) -> Timestamp | None:
+    """Return the timestamp at the start of the line, taken as UTC; None if there is none."""
+    if match := _FULL.search(text, 0, _SEARCH_LENGTH):
+        return Timestamp(time=parse_rfc3339(f"{match[1]} {match[2]}"))
+    if match := _GLOG.search(text, 0, _SEARCH_LENGTH):
+        return Timestamp(yearless=parse_glog(match[1], match[2]))
+    return None

@@ -1,0 +1,67 @@
+"""Timestamps in log lines, in every format that torch, kubectl and containerd write.
+
+Every time in `observe` is an integer, nanoseconds since the epoch in UTC. glog writes no year, so its times need a reference.
+"""
+
+from __future__ import annotations
+
+import re
+from calendar import monthrange
+from datetime import UTC, datetime
+
+from msgspec import Struct
+
+from kfjob.units import SECOND
+
+GLOG_YEAR = 2000
+"""Year that stands in for the missing one in a glog time; a leap year, so that 29 February exists in it."""
+
+_RFC3339 = r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?\d*(Z|[+-]\d\d:\d\d)?"
+
+
+class Timestamp(Struct, frozen=True):
+    """The time of a line, as precisely as the log gives it."""
+
+    time: int | None = None
+    yearless: int | None = None  # a glog time in the year `GLOG_YEAR`
+    exact: bool = True  # False: the time comes from an earlier line
+
+    def resolve(self, near: int | None) -> int | None:
+        """Return nanoseconds since the epoch; a time without a year gets the year that brings it closest to `near`."""
+        if self.time is not None or self.yearless is None:
+            return self.time
+        return resolve_year(self.yearless, near)
+
+
+def parse_rfc3339(text: str) -> int | None:
+    """Return the nanoseconds of `2026-11-21T06:18:58.464000123Z`, None if the text is not a time.
+
+    A space may replace the `T`. A time without a zone is taken as UTC.
+    """
+    match = re.fullmatch(_RFC3339, text)
+    if not match:
+        return None
+    day, clock, fraction, zone = match.groups()
+    try:
+        moment = datetime.fromisoformat(f"{day}T{clock}{zone if zone and zone != 'Z' else '+00:00'}")
+    except ValueError:
+        return None
+    return int(moment.timestamp()) * SECOND + int((fraction or "").ljust(9, "0"))
+
+
+def parse_glog(date: str, clock: str) -> int | None:
+    """Return the nanoseconds of a glog time (`1121`, `06:18:58.464000`) in the year `GLOG_YEAR`."""
+    return parse_rfc3339(f"{GLOG_YEAR}-{date[:2]}-{date[2:]} {clock}")
+
+
+def resolve_year(yearless: int, near: int | None) -> int:
+    """Return a glog time in the year that brings it closest to `near`; unchanged if `near` is None."""
+    if near is None:
+        return yearless
+    moment = datetime.fromtimestamp(yearless // SECOND, UTC)
+    near_year = datetime.fromtimestamp(near // SECOND, UTC).year
+    candidates = []
+    for year in (near_year - 1, near_year, near_year + 1):
+        day = min(moment.day, monthrange(year, moment.month)[1])
+        candidates.append(int(moment.replace(year=year, day=day).timestamp()) * SECOND + yearless % SECOND)
+    return min(candidates, key=lambda candidate: abs(candidate - near))
