@@ -17,7 +17,7 @@ from kfjob.backends.kubernetes.client import Backoff, Client
 from kfjob.backends.kubernetes.fake import FakeStream, FakeTransport, refused, reply
 from kfjob.backends.kubernetes.requests import Request
 from kfjob.events import JobPhase, KubernetesEvent, PodPhase
-from kfjob.image import inside
+from kfjob.image import components
 from tests.unit.api import script
 from tests.unit.api.conftest import Shell
 from tests.unit.diagnose.cases import RECORDED
@@ -313,8 +313,8 @@ def test_doctor_of_an_empty_cluster(here, check, monkeypatch):
 
 
 def test_doctor_in_an_image(here, check, monkeypatch):
-    parts = [inside.Part("python", "there", "3.11.2"), inside.Part("torch", "missing", hint="TORCH=auto")]
-    monkeypatch.setattr(inside, "look", lambda: parts)
+    parts = [components.Component("python", "there", "3.11.2"), components.Component("torch", "missing", hint="TORCH=auto")]
+    monkeypatch.setattr(components, "list_components", lambda: parts)
     commands = (
         "doctor --in-image",
         "doctor --in-image --require torch",
