@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from kfjob.api.images.push_image import push_image as push_image
     from kfjob.api.run import Run as Run
     from kfjob.api.run import submit as submit
+    from kfjob.api.specs.sdk import from_pytorchjob as from_pytorchjob
+    from kfjob.api.specs.sdk import to_pytorchjob as to_pytorchjob
     from kfjob.errors import KfjobError as KfjobError
     from kfjob.events import JobPhase as JobPhase
     from kfjob.image.references import ImageRef as ImageRef
@@ -45,8 +47,10 @@ _HOME = {
     "TrainSpec": "kfjob.spec.train",
     "Volume": "kfjob.spec.job",
     "attach": "kfjob.api.attach",
+    "from_pytorchjob": "kfjob.api.specs.sdk",
     "push_image": "kfjob.api.images.push_image",
     "submit": "kfjob.api.run",
+    "to_pytorchjob": "kfjob.api.specs.sdk",
 }
 
 __all__ = [*_HOME, "__version__"]  # noqa: PLE0604 - a table of names

@@ -6,10 +6,6 @@ Keys stand in the order in which people read them. Empty lists are never rendere
 
 from __future__ import annotations
 
-import json
-from types import SimpleNamespace
-from typing import Any
-
 from kfjob.common_types import JsonObject
 from kfjob.compile import etcd, pod
 from kfjob.compile.merge import merge
@@ -67,19 +63,6 @@ def check_overrides(plan: JobPlan) -> None:
     ]
     if problems:
         raise SpecError(problems)
-
-
-def typed(plan: JobPlan) -> Any:
-    """The PyTorchJob as a `KubeflowOrgV1PyTorchJob`, for people who use the kubeflow-training SDK."""
-    from kubeflow.training.api_client import ApiClient
-
-    job = pytorchjob(plan)
-    elastic = job["spec"].get("elasticPolicy", {})
-    metrics = elastic.pop("metrics", None)  # their type is named in the SDK (1.9.4), but not in it
-    found = ApiClient().deserialize(SimpleNamespace(data=json.dumps(job)), "KubeflowOrgV1PyTorchJob")
-    if metrics:
-        found.spec.elastic_policy.metrics = metrics
-    return found
 
 
 def _labels(plan: JobPlan) -> dict[str, str]:

@@ -184,8 +184,8 @@ class _Template:
     def _object(self, value: Any, line: int) -> JsonObject | None:
         if value is None:  # an empty document, or one with problems
             return None
-        if fault := object_fault(value):
-            self._problems.append(self._problem(fault, line))
+        if problem := find_object_problem(value):
+            self._problems.append(self._problem(problem, line))
             return None
         return dict(value)
 
@@ -195,12 +195,12 @@ class _Template:
         return Problem(title=title, file=self._file, line=line, column=column, detail=detail, hint=hint)
 
 
-def object_fault(value: Any) -> str | None:
-    """What keeps a value from being a Kubernetes object with a name, or a list of such; None if it is one."""
+def find_object_problem(value: Any) -> str | None:
+    """Return why a value is not a Kubernetes object with a name, or a list of such objects; None if it is one."""
     if not isinstance(value, dict) or not all(isinstance(value.get(key), str) for key in ("apiVersion", "kind")):
         return "this is not a Kubernetes object: it needs `apiVersion` and `kind`"
     if value["kind"].endswith("List") and isinstance(value.get("items"), list):
-        return next((fault for item in value["items"] if (fault := object_fault(item))), None)
+        return next((problem for item in value["items"] if (problem := find_object_problem(item))), None)
     metadata = value.get("metadata")
     if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
         return f"this {value['kind']} has no `metadata.name`"

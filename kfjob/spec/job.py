@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
+from kfjob.common_types import Notify, ignore_notice
 from kfjob.spec import instances, names, pytorchjob_schema
 from kfjob.spec.base import SpecModel
 from kfjob.spec.fields import (
@@ -137,6 +138,13 @@ class JobSpec(SpecModel):
     def has_master(self) -> bool:
         """Whether the first pod is a Master."""
         return not self.is_dynamic if self.master is None else self.master
+
+    @classmethod
+    def from_pytorchjob(cls, job: Any, *, notify: Notify = ignore_notice) -> JobSpec:
+        """Return the spec of a PyTorchJob; `kfjob.from_pytorchjob` is the same function and describes it."""
+        from kfjob.api.specs.sdk import from_pytorchjob
+
+        return from_pytorchjob(job, notify=notify)
 
     @field_validator("name")
     @classmethod

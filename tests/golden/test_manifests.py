@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kfjob.compile.pytorchjob import manifests, pytorchjob, typed
+from kfjob.api.specs.sdk import to_model
+from kfjob.compile.pytorchjob import manifests, pytorchjob
 from kfjob.plan import Context, JobPlan, resolve
 from kfjob.spec import api_objects
 from kfjob.spec.source import load_spec
@@ -44,8 +45,8 @@ def test_compiling_twice_gives_the_same_bytes(spec):
 def test_round_trip_through_the_kubeflow_training_models_loses_nothing(spec):
     from kubeflow.training.api_client import ApiClient
 
-    plan = planned(spec)
-    assert ApiClient().sanitize_for_serialization(typed(plan)) == pytorchjob(plan)
+    manifest = pytorchjob(planned(spec))
+    assert ApiClient().sanitize_for_serialization(to_model(manifest)) == manifest
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
