@@ -1,4 +1,4 @@
-"""The etcd that a job brings with it: one pod and its service, owned by the PyTorchJob, and the wait for it in the workers."""
+"""A job's own etcd: a pod and a service that the PyTorchJob owns, and the init container in which the workers wait for it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ while True:
 
 
 def manifests(plan: JobPlan, *, owner_uid: str | None) -> list[JsonObject]:
-    """The service and the pod. The service knows the pod only once it is ready."""
+    """Return the service and the pod. The service resolves only after the pod is ready."""
     name = names.etcd_name(plan.name)
     labels = {
         api_objects.LABEL_MANAGED_BY: api_objects.FIELD_MANAGER,
@@ -52,7 +52,7 @@ def manifests(plan: JobPlan, *, owner_uid: str | None) -> list[JsonObject]:
 
 
 def _pod(plan: JobPlan, name: str) -> JsonObject:
-    everywhere = f"http://0.0.0.0:{names.ETCD_PORT}"
+    listen_url = f"http://0.0.0.0:{names.ETCD_PORT}"
     return {
         "restartPolicy": "Always",
         "automountServiceAccountToken": False,
@@ -60,12 +60,12 @@ def _pod(plan: JobPlan, name: str) -> JsonObject:
             {
                 "name": "etcd",
                 "image": plan.own_etcd_image,
-                # torch speaks etcd's v2 API, which 3.4 and 3.5 have behind this flag and 3.6 has not
+                # torch uses etcd's v2 API: 3.4 and 3.5 need this flag for it, 3.6 does not have it
                 "command": [
                     "etcd",
                     "--enable-v2=true",
                     "--data-dir=/data/etcd",
-                    f"--listen-client-urls={everywhere}",
+                    f"--listen-client-urls={listen_url}",
                     f"--advertise-client-urls=http://{name}:{names.ETCD_PORT}",
                 ],
                 "ports": [{"name": "client", "containerPort": names.ETCD_PORT}],
@@ -79,6 +79,6 @@ def _pod(plan: JobPlan, name: str) -> JsonObject:
 
 
 def wait_container(plan: JobPlan) -> JsonObject:
-    """The workers' first step: wait until etcd answers, with nothing but the Python of the job's own image."""
+    """Return the workers' init container. It waits until etcd answers and needs only the Python of the job's image."""
     url = f"http://{plan.rendezvous.host}:{plan.rendezvous.port}/health"
     return {"name": names.ETCD_WAIT, "image": plan.image, "command": ["python3", "-c", _WAIT, url, str(WAIT_SECONDS)]}

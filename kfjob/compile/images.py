@@ -23,9 +23,9 @@ def replace_image(objects: Sequence[JsonObject], change: ImageChange) -> list[Js
     images = {str(container.get("image") or "") for container in _containers(objects) if _is_training(container)}
     if len(images) != 1 or not all(images):
         shown = ", ".join(f"`{image}`" for image in sorted(images) if image) or "none"
-        hint = "give all replicas one image, or push it by itself with `kfjob push-image`"
-        cause = f"its training containers have {shown}"
-        raise UsageError("an image can be exchanged where a job has one", cause=cause, hint=hint)
+        hint = "use one image for all replicas, or push the image with `kfjob push-image`"
+        cause = f"images of the training containers: {shown}"
+        raise UsageError("a job with several images, or without an image, cannot get another image", cause=cause, hint=hint)
     (old_image,) = images
     new_image, new_objects = change(old_image), deepcopy(list(objects))
     for container in _containers(new_objects):

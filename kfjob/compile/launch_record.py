@@ -42,8 +42,8 @@ def restore_objects(
     if secrets := [item["metadata"]["name"] for item in objects if item["kind"] == "Secret"]:
         shown = ", ".join(f"`{name}`" for name in secrets)
         raise UsageError(
-            f"the template of this job makes secret {shown}, and secrets are not recorded with a job",
-            hint="stop the job and submit its template again, or keep the secret apart from the template",
+            f"the template of this job creates secret {shown}, and kfjob does not record secrets",
+            hint="stop the job and submit its template again, or create the secret outside the template",
         )
     return add_record(replace_image(objects, image) if image else objects, launch=launch)
 

@@ -1,4 +1,4 @@
-"""JobPlan -> the template of a pod."""
+"""JobPlan -> the pod template of its replicas."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from kfjob.spec.volumes import Volume
 
 
 def own_labels(plan: JobPlan) -> dict[str, str]:
-    """The labels that everything of one launch carries."""
+    """Return the labels of every object of one launch."""
     return {api_objects.LABEL_MANAGED_BY: api_objects.FIELD_MANAGER, api_objects.LABEL_LAUNCH: plan.launch}
 
 
 def template(plan: JobPlan) -> JsonObject:
-    """The pod of every replica."""
+    """Return the pod template of every replica."""
     metadata: JsonObject = {"labels": {**dict(plan.labels), **own_labels(plan)}}
     annotations = dict(plan.annotations)
     if not plan.scheduling.istio_sidecar:
@@ -42,11 +42,11 @@ def _spec(plan: JobPlan) -> JsonObject:
     if plan.pod.security_context:
         spec["securityContext"] = dict(plan.pod.security_context)
     spec["terminationGracePeriodSeconds"] = plan.grace_seconds
-    before = [etcd.wait_container(plan)] if plan.own_etcd_image else []
-    before += [dict(container) for container in plan.pod.init_containers]
-    before += [dict(container) | {"restartPolicy": "Always"} for container in plan.pod.sidecars]
-    if before:
-        spec["initContainers"] = before
+    init_containers = [etcd.wait_container(plan)] if plan.own_etcd_image else []
+    init_containers += [dict(container) for container in plan.pod.init_containers]
+    init_containers += [dict(container) | {"restartPolicy": "Always"} for container in plan.pod.sidecars]
+    if init_containers:
+        spec["initContainers"] = init_containers
     spec["containers"] = [_make_training_container(plan)]
     if volumes := [*_shared_memory(plan), *map(_volume, plan.volumes)]:
         spec["volumes"] = volumes
@@ -54,14 +54,14 @@ def _spec(plan: JobPlan) -> JsonObject:
 
 
 def _placement(plan: JobPlan) -> JsonObject:
-    wanted = plan.scheduling
+    scheduling = plan.scheduling
     spec: JsonObject = {
-        "schedulerName": wanted.scheduler,
-        "priorityClassName": wanted.priority_class,
+        "schedulerName": scheduling.scheduler,
+        "priorityClassName": scheduling.priority_class,
         "nodeSelector": _node_selector(plan),
-        "affinity": dict(wanted.affinity),
-        "tolerations": [_toleration(toleration) for toleration in wanted.tolerations],
-        "topologySpreadConstraints": [dict(constraint) for constraint in wanted.spread],
+        "affinity": dict(scheduling.affinity),
+        "tolerations": [_toleration(toleration) for toleration in scheduling.tolerations],
+        "topologySpreadConstraints": [dict(constraint) for constraint in scheduling.spread],
     }
     return {key: value for key, value in spec.items() if value}
 
@@ -72,14 +72,14 @@ def _node_selector(plan: JobPlan) -> dict[str, str]:
 
 
 def _toleration(toleration: Toleration) -> JsonObject:
-    found = {
+    fields = {
         "key": toleration.key,
         "operator": toleration.operator,
         "value": toleration.value,
         "effect": toleration.effect,
         "tolerationSeconds": toleration.seconds,
     }
-    return {key: value for key, value in found.items() if value is not None}
+    return {key: value for key, value in fields.items() if value is not None}
 
 
 def _make_training_container(plan: JobPlan) -> JsonObject:
@@ -111,7 +111,7 @@ def _ports(plan: JobPlan) -> list[JsonObject]:
 
 
 def _env_from(plan: JobPlan) -> list[JsonObject]:
-    """First, so that plain values may refer to them as `$(NAME)`."""
+    """Return the variables with references; they come first, so that plain values can refer to them as `$(NAME)`."""
     return [{"name": name, "valueFrom": _source(source)} for name, source in plan.env_from]
 
 
@@ -126,20 +126,19 @@ def _source(source: EnvFrom) -> JsonObject:
 def _resources(plan: JobPlan) -> JsonObject:
     amounts = _amounts(plan)
     requests, limits = amounts | plan.resources.requests, amounts | plan.resources.limits
-    found = {"requests": requests, "limits": limits}
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in {"requests": requests, "limits": limits}.items() if value}
 
 
 def _amounts(plan: JobPlan) -> dict[str, str]:
-    wanted = plan.resources
+    resources = plan.resources
     amounts = {
-        "cpu": wanted.cpu,
-        "memory": wanted.memory,
-        "nvidia.com/gpu": str(wanted.gpus) if wanted.gpus else None,
-        "aws.amazon.com/neuron": str(wanted.neuron) if wanted.neuron else None,
-        "vpc.amazonaws.com/efa": str(wanted.efa) if wanted.efa else None,
+        "cpu": resources.cpu,
+        "memory": resources.memory,
+        "nvidia.com/gpu": str(resources.gpus) if resources.gpus else None,
+        "aws.amazon.com/neuron": str(resources.neuron) if resources.neuron else None,
+        "vpc.amazonaws.com/efa": str(resources.efa) if resources.efa else None,
     }
-    amounts |= {f"hugepages-{size}": amount for size, amount in wanted.huge_pages.items()}
+    amounts |= {f"hugepages-{size}": amount for size, amount in resources.huge_pages.items()}
     return {name: amount for name, amount in amounts.items() if amount}
 
 
@@ -151,7 +150,7 @@ def _shared_memory(plan: JobPlan) -> list[JsonObject]:
 
 
 def _shared_memory_mount(plan: JobPlan) -> list[JsonObject]:
-    return [] if plan.shared_memory is None else [{"name": names.SHARED_MEMORY_VOLUME, "mountPath": "/dev/shm"}]  # noqa: S108 - the pod's own
+    return [] if plan.shared_memory is None else [{"name": names.SHARED_MEMORY_VOLUME, "mountPath": "/dev/shm"}]  # noqa: S108 - a path in the pod
 
 
 def _mount(volume: Volume) -> JsonObject:

@@ -1,7 +1,7 @@
-"""JobPlan -> the objects that are submitted, exactly as `render` shows them.
+"""JobPlan -> the objects that `render` shows and `submit` sends.
 
-Keys stand in the order in which people read them. Empty lists are never rendered: the operator panics on `rdzvConf: []`
-(v1.9.3, elastic.go).
+The keys have the order in which people read them. Empty lists are left out: the operator panics on `rdzvConf: []` (v1.9.3,
+elastic.go).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from kfjob.spec.job import SPEC_VERSION
 
 
 def manifests(plan: JobPlan, *, owner_uid: str | None = None) -> list[JsonObject]:
-    """All objects of a job, the PyTorchJob first.
+    """Return all objects of a job, the PyTorchJob first.
 
-    `owner_uid`, the PyTorchJob's, makes it the owner of the others; it is known only after creation.
+    `owner_uid` is the PyTorchJob's uid, which is known after its creation. It makes the PyTorchJob the owner of the others.
     """
     objects = [pytorchjob(plan)]
     if plan.own_etcd_image:
@@ -27,7 +27,7 @@ def manifests(plan: JobPlan, *, owner_uid: str | None = None) -> list[JsonObject
 
 
 def pytorchjob(plan: JobPlan) -> JsonObject:
-    """The PyTorchJob, with the spec's overrides merged in last."""
+    """Return the PyTorchJob after the spec's overrides were merged into it."""
     job = {
         "apiVersion": api_objects.PYTORCHJOB_API_VERSION,
         "kind": api_objects.PYTORCHJOB,
@@ -49,17 +49,16 @@ def pytorchjob(plan: JobPlan) -> JsonObject:
 
 
 def check_overrides(plan: JobPlan) -> None:
-    """What the spec overrides has been checked by itself; this is whether the result is still a PyTorchJob.
+    """Check that the overrides leave a valid PyTorchJob. The spec has checked them by themselves.
 
     Raises:
-        SpecError: every fault, put to `overrides`.
+        SpecError: the result is not a valid PyTorchJob; the error holds all problems.
     """
     if not plan.overrides:
         return
-    found = pytorchjob_schema.find_problems(pytorchjob(plan).get("spec"))
     problems = [
         Problem(title=f"`{'.'.join(['spec', *map(str, path)])}` {message}, after `overrides` were merged", path="overrides")
-        for path, message in found
+        for path, message in pytorchjob_schema.find_problems(pytorchjob(plan).get("spec"))
     ]
     if problems:
         raise SpecError(problems)
@@ -84,26 +83,26 @@ def _annotations(plan: JobPlan) -> dict[str, str]:
 
 def _run_policy(plan: JobPlan) -> JsonObject:
     run, policy = plan.run, {"cleanPodPolicy": plan.run.clean_pods}
-    said = {
+    fields = {
         "activeDeadlineSeconds": run.deadline,
         "backoffLimit": run.backoff_limit,
         "ttlSecondsAfterFinished": run.ttl,
         "suspend": run.suspend or None,
         "schedulingPolicy": _gang(plan),
     }
-    return policy | {key: value for key, value in said.items() if value is not None}
+    return policy | {key: value for key, value in fields.items() if value is not None}
 
 
 def _gang(plan: JobPlan) -> JsonObject | None:
     if (gang := plan.scheduling.gang) is None:
         return None
-    said = {
+    fields = {
         "minAvailable": gang.min_available or plan.nodes,
         "queue": gang.queue,
         "priorityClass": gang.priority_class,
         "scheduleTimeoutSeconds": gang.timeout,
     }
-    return {key: value for key, value in said.items() if value is not None}
+    return {key: value for key, value in fields.items() if value is not None}
 
 
 def _replicas(plan: JobPlan) -> JsonObject:

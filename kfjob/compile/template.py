@@ -1,7 +1,7 @@
-"""A manifest template and values -> the objects that it describes. Pure.
+"""Fill a manifest template with values and return its objects. Pure.
 
-A value is put into a scalar after the template was parsed, so it cannot change the structure around it, whatever it holds: a
-`:`, a `#`, a quote, a new line. A scalar without quotes is typed by what it then says, as `replicas: ${NUM_NODES}` wants.
+A value replaces a name in a scalar after the template was parsed. So a value with `:`, `#`, a quote or a line break cannot
+change the structure. A scalar without quotes gets the type of its new text, as `replicas: ${NUM_NODES}` needs.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from kfjob.errors import Problem, SpecError
 from kfjob.spec.variables import REFERENCE, Fate, Variables, is_run_time
 from kfjob.spec.yaml_loader import Loader
 
-MOST_NODES = 200_000
-"""Aliases that hold aliases can make a small file into one that fills the memory."""
+MAX_NODES = 200_000
+"""Nested aliases can make a small file fill the memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rendered:
-    """What a template came to."""
+    """The objects of a template."""
 
     objects: tuple[JsonObject, ...]
     unresolved: tuple[str, ...]  # unbraced names without a value, which mean nothing inside a pod by themselves
 
 
 def render(text: str, *, values: Mapping[str, str], keep: Collection[str] = (), file: str | None = None) -> Rendered:
-    """Replace what has a value, and leave what is the pod's.
+    """Replace the names that have a value, and leave the names that the pod replaces.
 
     Raises:
-        SpecError: with every name that has no value and every place where it stands; or the template is not YAML.
+        SpecError: names have no value, and the error holds all of them with their positions; or the template is not YAML.
     """
     return _Template(text, Variables(values=values, keep=keep), file).render()
 
 
 def parse(text: str, *, file: str | None = None) -> tuple[JsonObject, ...]:
-    """The objects of a manifest as it stands, whatever looks like a variable in it.
+    """Return the objects of a manifest and replace nothing in it.
 
     Raises:
-        SpecError: it is not YAML, or not objects.
+        SpecError: the text is not YAML, or a document is not an object.
     """
     return _Template(text, Variables(values={}, keep=_Everything()), file).render().objects
 
@@ -54,7 +54,7 @@ class _Everything(frozenset[str]):
 
 
 class _Loader(Loader):  # type: ignore[misc]
-    """YAML as kubectl reads it: no dates, no numbers to the base of 60."""
+    """Reads YAML as kubectl does: without dates and sexagesimal numbers."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's own way
 
@@ -74,7 +74,7 @@ for _kind, _pattern, _first in (
 
 
 class _Template:
-    """One template, on its way. References are parsed as words that mean nothing to YAML, and looked up when they are met."""
+    """Renders one template. It parses references as words without a meaning in YAML, and replaces them in the scalars."""
 
     def __init__(self, text: str, variables: Variables, file: str | None) -> None:
         self._text, self._variables, self._file = text, variables, file
@@ -84,21 +84,21 @@ class _Template:
             stem += "X"
         self._word = re.compile(rf"{stem}([0-9]+)Z")
         self._stem = stem
-        self._met: dict[int, re.Match[str]] = {}
-        self._done: set[int] = set()
-        self._open: set[int] = set()
+        self._used: dict[int, re.Match[str]] = {}
+        self._replaced: set[int] = set()
+        self._ancestors: set[int] = set()
         self._nodes = 0
         self._problems: list[Problem] = []
 
     def render(self) -> Rendered:
-        """All documents."""
+        """Return the objects of all documents."""
         objects = [self._object(value, line) for value, line in self._documents()]
         self._problems += self._missing()
         if self._problems:
             raise SpecError(sorted(self._problems, key=lambda problem: (problem.line or 0, problem.column or 0)))
-        names = dict.fromkeys(r["bare"] for r in self._met.values() if self._variables.fate(r) is Fate.LEFT and r["bare"])
+        names = dict.fromkeys(r["bare"] for r in self._used.values() if self._variables.fate(r) is Fate.LEFT and r["bare"])
         unresolved = (name for name in names if not is_run_time(name) and name not in self._variables.keep)
-        return Rendered(objects=tuple(one for one in objects if one), unresolved=tuple(unresolved))
+        return Rendered(objects=tuple(item for item in objects if item), unresolved=tuple(unresolved))
 
     def _documents(self) -> Iterator[tuple[Any, int]]:
         numbers = iter(range(len(self._references)))
@@ -111,7 +111,7 @@ class _Template:
                 yield (None if self._problems else loader.construct_document(node)), line
         except yaml.MarkedYAMLError as err:
             mark = err.problem_mark or err.context_mark
-            detail = " ".join(self._restored(part) for part in (err.context, err.problem) if part)
+            detail = " ".join(self._restore(part) for part in (err.context, err.problem) if part)
             line = mark.line + 1 if mark else None
             raise SpecError([self._problem("this is not valid YAML", line, detail=detail)]) from None
         except (yaml.YAMLError, ValueError, RecursionError) as err:
@@ -121,10 +121,10 @@ class _Template:
 
     def _walk(self, node: yaml.Node) -> None:
         self._nodes += 1
-        if self._nodes > MOST_NODES or id(node) in self._open:
-            why = "an alias may not hold itself" if id(node) in self._open else "the aliases of this file make it too large"
-            raise SpecError([self._problem(why, node.start_mark.line + 1)])
-        self._open.add(id(node))
+        if self._nodes > MAX_NODES or id(node) in self._ancestors:
+            title = "an alias contains itself" if id(node) in self._ancestors else "the aliases of this file make it too large"
+            raise SpecError([self._problem(title, node.start_mark.line + 1)])
+        self._ancestors.add(id(node))
         if isinstance(node, yaml.ScalarNode):
             self._scalar(node)
         elif isinstance(node, yaml.SequenceNode):
@@ -132,53 +132,53 @@ class _Template:
                 self._walk(item)
         elif isinstance(node, yaml.MappingNode):
             self._mapping(node)
-        self._open.discard(id(node))
+        self._ancestors.discard(id(node))
 
     def _mapping(self, node: yaml.MappingNode) -> None:
-        seen: set[str] = set()
+        keys: set[str] = set()
         for key, value in node.value:
             self._walk(key)
             if isinstance(key, yaml.ScalarNode):
-                if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
-                    self._problems.append(self._problem(f"`{key.value}` stands twice", key.start_mark.line + 1))
-                seen.add(key.value)
+                if key.value in keys and key.tag != "tag:yaml.org,2002:merge":
+                    self._problems.append(self._problem(f"duplicate key `{key.value}`", key.start_mark.line + 1))
+                keys.add(key.value)
                 if key.tag != "tag:yaml.org,2002:merge":
-                    key.tag = "tag:yaml.org,2002:str"  # the keys of an object are text
+                    key.tag = "tag:yaml.org,2002:str"  # the keys of an object are strings
             self._walk(value)
 
     def _scalar(self, node: yaml.ScalarNode) -> None:
-        if id(node) in self._done:  # an alias
+        if id(node) in self._replaced:  # an alias
             return
-        self._done.add(id(node))
+        self._replaced.add(id(node))
         numbers = [int(word) for word in self._word.findall(node.value)]
         if not numbers:
             return
-        self._met |= {number: self._references[number] for number in numbers}
-        node.value = self._variables.replace(self._restored(node.value))
+        self._used |= {number: self._references[number] for number in numbers}
+        node.value = self._variables.replace(self._restore(node.value))
         if not node.style and node.tag == "tag:yaml.org,2002:str":
             node.tag = f"tag:yaml.org,2002:{_type_of(node.value)}"
 
-    def _restored(self, marked: str) -> str:
+    def _restore(self, marked: str) -> str:
         return self._word.sub(lambda word: self._references[int(word[1])][0], marked)
 
     def _missing(self) -> Iterator[Problem]:
-        """One problem a name, with every place where it stands outside of comments."""
-        whys = {
-            Fate.MISSING: "has no value: nobody gave it",
-            Fate.EMPTY: "has no value: it was given, but is empty",
+        """Yield one problem for each name, with all its positions outside of comments."""
+        reasons = {
+            Fate.MISSING: "has no value",
+            Fate.EMPTY: "has an empty value",
             Fate.NESTED: "has a default with another name in braces, which cannot be replaced",
         }
-        places: dict[tuple[str, Fate], list[re.Match[str]]] = {}
-        for _, found in sorted(self._met.items()):
-            if (fate := self._variables.fate(found)) in whys:
-                places.setdefault((found["braced"], fate), []).append(found)
-        for (name, fate), found_at in places.items():
-            first, *more = (self._place(found.start()) for found in found_at)
+        references: dict[tuple[str, Fate], list[re.Match[str]]] = {}
+        for _, match in sorted(self._used.items()):
+            if (fate := self._variables.fate(match)) in reasons:
+                references.setdefault((match["braced"], fate), []).append(match)
+        for (name, fate), matches in references.items():
+            first, *more = (self._position(match.start()) for match in matches)
             also = f"also at {', '.join(f'{line}:{column}' for line, column in more)}" if more else None
-            hint = f"give it in the env file or with `--var {name}=…`; `--keep {name}` leaves it for the pod"
-            yield self._problem(f"`{found_at[0][0]}` {whys[fate]}", *first, detail=also, hint=hint)
+            hint = f"set it in the env file or with `--var {name}=…`; `--keep {name}` leaves it to the pod"
+            yield self._problem(f"`{matches[0][0]}` {reasons[fate]}", *first, detail=also, hint=hint)
 
-    def _place(self, offset: int) -> tuple[int, int]:
+    def _position(self, offset: int) -> tuple[int, int]:
         return self._text.count("\n", 0, offset) + 1, offset - self._text.rfind("\n", 0, offset)
 
     def _object(self, value: Any, line: int) -> JsonObject | None:
@@ -208,7 +208,7 @@ def find_object_problem(value: Any) -> str | None:
 
 
 def _type_of(text: str) -> str:
-    """What a value is where the template has no quotes around it: a number, a yes or no, else text."""
+    """Return the YAML type of a scalar without quotes: a boolean, a number or text."""
     if text in ("true", "false"):
         return "bool"
     return "int" if _INT.fullmatch(text) else "float" if _FLOAT.fullmatch(text) else "str"

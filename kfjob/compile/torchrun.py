@@ -1,7 +1,7 @@
 """JobPlan -> the environment and argv of one elastic agent.
 
-On a cluster the operator adds the rendezvous to each pod's environment; on this machine we add the same variables ourselves,
-so that the same command line runs in both places. A torchrun flag on the command line would beat these variables.
+On a cluster the operator adds the rendezvous to each pod's environment. The local backend adds the same variables, so that the
+same command line runs in both. A torchrun flag on the command line overrides these variables.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from kfjob.spec import names
 
 
 def operator_environment(plan: JobPlan, index: int = 0) -> dict[str, str]:
-    """What the operator adds to the pod of node rank `index`, after the plan's own variables, which it overrides.
+    """Return the variables that the operator adds to the pod of node rank `index`; they override the plan's own.
 
     Mirrors operator v1.9.3, pkg/controller.v1/pytorch: envvar.go, master.go, elastic.go.
     """
     env = {"PYTHONUNBUFFERED": "1", "PET_NPROC_PER_NODE": plan.processes_per_node}
     if plan.has_master:
-        env |= _of_the_master(plan, index)
+        env |= _master_variables(plan, index)
     if not plan.is_dynamic:
         return env | {"PET_NNODES": str(plan.nodes)}
     rendezvous = plan.rendezvous
@@ -37,7 +37,7 @@ def operator_environment(plan: JobPlan, index: int = 0) -> dict[str, str]:
     return env
 
 
-def _of_the_master(plan: JobPlan, index: int) -> dict[str, str]:
+def _master_variables(plan: JobPlan, index: int) -> dict[str, str]:
     processes = int(plan.processes_per_node) if plan.processes_per_node.isdecimal() else 1
     master = names.pod_name(plan.name, "master", 0)
     port = str(plan.rendezvous.port if not plan.rendezvous.backend.startswith("etcd") else names.RENDEZVOUS_PORT)
@@ -54,71 +54,71 @@ def _of_the_master(plan: JobPlan, index: int) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """Where the agents of a job stand on one machine."""
+    """The addresses and folders of a job's agents on one machine."""
 
-    addresses: tuple[str, ...]  # of each agent, loopback
+    addresses: tuple[str, ...]  # one loopback address for each agent
     endpoint: str  # host:port of the rendezvous
-    interface: str  # of the loopback addresses, for gloo
-    folders: Mapping[str, str]  # mount path in the pod -> folder of this machine
+    interface: str  # network interface of the loopback addresses, for gloo
+    folders: Mapping[str, str]  # mount path in the pod -> folder on this machine
 
 
 @dataclass(frozen=True, kw_only=True)
 class Agent:
-    """One agent as a process of this machine."""
+    """One agent as a process on this machine."""
 
-    name: str  # of the pod that it stands for
+    name: str  # the name of its pod on a cluster
     argv: tuple[str, ...]
-    env: Mapping[str, str]  # added to the machine's own
+    env: Mapping[str, str]  # added to the environment of the machine
 
 
 def local_agent(plan: JobPlan, index: int, placement: Placement) -> Agent:
-    """The agent that stands for the pod of node rank `index`."""
+    """Return the agent of node rank `index`."""
     name = plan.pods[index]
-    here = operator_environment(plan, index) | _place(plan, index, placement)
+    rendezvous = operator_environment(plan, index) | _local_addresses(plan, index, placement)
     fields = {key: _field(plan, index, source.field, placement) for key, source in plan.env_from if source.field}
-    env = fields | dict(plan.env) | here
+    env = fields | dict(plan.env) | rendezvous
     env.setdefault("GLOO_SOCKET_IFNAME", placement.interface)
     env["HOSTNAME"] = name
-    env = {key: _on_this_machine(_expanded(value, env), placement.folders) for key, value in env.items()}
-    words = (_expanded(word, env) for word in plan.command)
-    return Agent(name=name, argv=tuple(_on_this_machine(word, placement.folders) for word in words), env=env)
+    env = {key: _replace_path(_expand(value, env), placement.folders) for key, value in env.items()}
+    words = (_expand(word, env) for word in plan.command)
+    return Agent(name=name, argv=tuple(_replace_path(word, placement.folders) for word in words), env=env)
 
 
-def _place(plan: JobPlan, index: int, placement: Placement) -> dict[str, str]:
-    """What differs on this machine from what the operator would say: addresses and ports."""
+def _local_addresses(plan: JobPlan, index: int, placement: Placement) -> dict[str, str]:
+    """Return the addresses and ports that differ from the operator's."""
     env = {"PET_LOCAL_ADDR": placement.addresses[index]}
     host, _, port = placement.endpoint.rpartition(":")
     if plan.is_dynamic:
         env["PET_RDZV_ENDPOINT"] = placement.endpoint
     if plan.has_master:
-        own = {"MASTER_ADDR": placement.addresses[0], "MASTER_PORT": port if host == placement.addresses[0] else "29500"}
-        env |= own | {f"PET_{key}": value for key, value in own.items()}
-    if plan.rendezvous.backend == "c10d":  # every agent would find that a loopback endpoint is its own, and race for the store
+        master = {"MASTER_ADDR": placement.addresses[0], "MASTER_PORT": port if host == placement.addresses[0] else "29500"}
+        env |= master | {f"PET_{key}": value for key, value in master.items()}
+    if plan.rendezvous.backend == "c10d":  # every agent takes a loopback endpoint for its own, and they race for the store
         is_host = f"is_host={'true' if index == 0 else 'false'}"
         env["PET_RDZV_CONF"] = ",".join([*(f"{key}={value}" for key, value in plan.rendezvous.conf), is_host])
     return env
 
 
 def _field(plan: JobPlan, index: int, field: str, placement: Placement) -> str:
-    """What stands in a field of the pod that this agent stands for."""
+    """Return the value that the field has in the agent's pod."""
     address = placement.addresses[index]
-    known = {"metadata.name": plan.pods[index], "metadata.namespace": plan.namespace}
-    return known.get(field, address if field.endswith("IP") else "")
+    fields = {"metadata.name": plan.pods[index], "metadata.namespace": plan.namespace}
+    return fields.get(field, address if field.endswith("IP") else "")
 
 
-def _expanded(text: str, env: Mapping[str, str]) -> str:
-    """`$(NAME)` replaced as the kubelet does: only by variables that are there, and `$$` is a dollar sign.
+def _expand(text: str, env: Mapping[str, str]) -> str:
+    """Replace `$(NAME)` as the kubelet does: unknown names stay, and `$$` is a dollar sign.
 
     Mirrors Kubernetes v1.34, third_party/forked/golang/expansion/expand.go.
     """
-    return _REFERENCE.sub(lambda found: "$" if found[0] == "$$" else env.get(found[1], found[0]), text)
+    return _REFERENCE.sub(lambda match: "$" if match[0] == "$$" else env.get(match[1], match[0]), text)
 
 
 _REFERENCE = re.compile(r"\$\$|\$\(([^()]*)\)")
 
 
-def _on_this_machine(word: str, folders: Mapping[str, str]) -> str:
-    """`word` with a pod's path replaced by the folder that stands for it: `/data/x`, `--flag=/data/x`."""
+def _replace_path(word: str, folders: Mapping[str, str]) -> str:
+    """Return the word with a path in the pod replaced by the local folder: `/data/x`, `--flag=/data/x`."""
     flag, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
     for mount in sorted(folders, key=len, reverse=True):
         if value == mount or value.startswith(mount.rstrip("/") + "/"):

@@ -1,4 +1,4 @@
-"""The plan of a job: every default decided once, with the reason and where it came from."""
+"""The plan of a job: every default with its origin and its reason."""
 
 from kfjob.plan.resolve import resolve, spec_hash
 from kfjob.plan.values import (

@@ -1,4 +1,4 @@
-"""The environment of the training container, less what the operator will add."""
+"""The environment of the training container, without the variables that the operator adds."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from kfjob.spec.job import SECRET_VARIABLES, JobSpec
 from kfjob.spec.pod import EnvFrom, Resources
 from kfjob.spec.rendezvous import TorchrunOptions
 
-Sources = tuple[tuple[str, EnvFrom], ...]
+References = tuple[tuple[str, EnvFrom], ...]
 
 _DEFAULTS = {"LOGLEVEL": ("INFO", "torch hides the agents' lines without it, and `kfjob master` reads them")}
 _DYNAMIC = {
     "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": (
         "1",
-        "with a shared store a job does not survive a change of rank 0 (torch 2.6 and up)",
+        "with a shared store a job does not survive a change of rank 0 (torch 2.6 and newer)",
     ),
 }
 _LOCAL_ADDR = {"pod-ip": "status.podIP", "pod-name": "metadata.name"}
 
 
-def plain(
-    spec: JobSpec, instance: Instance | None, resources: Resources, elsewhere: Sources, decisions: Decisions
+def plain_variables(
+    spec: JobSpec, instance: Instance | None, resources: Resources, references: References, decisions: Decisions
 ) -> tuple[tuple[str, str], ...]:
-    """The spec's own variables, after those without which the agents cannot be understood or do not survive."""
+    """Return the variables with plain values: the defaults, then the instance's, torchrun's and the spec's own."""
     env = {}
     for name, (value, reason) in (_DEFAULTS | (_DYNAMIC if spec.is_dynamic else {})).items():
         env[name] = _decide(spec, name, value, reason, decisions)
@@ -34,32 +34,32 @@ def plain(
         network = instances.list_network_variables(instance, resources.efa, spec.network_profile)
         for name, (value, reason) in network.items():
             env[name] = _decide(spec, name, value, f"{instance.name}: {reason}", decisions, from_instance=True)
-    env |= _torchrun(spec, decisions)
-    env |= {name: said for name, said in spec.env.items() if isinstance(said, str)}
-    for name, _ in elsewhere:
+    env |= _torchrun_variables(spec, decisions)
+    env |= {name: value for name, value in spec.env.items() if isinstance(value, str)}
+    for name, _ in references:
         env.pop(name, None)
     return tuple(env.items())
 
 
-def from_elsewhere(spec: JobSpec) -> Sources:
-    """The variables whose value stands in a secret, in a config map, or in the pod itself."""
-    found = {name: said for name, said in spec.env.items() if isinstance(said, EnvFrom)}
-    keys = {SECRET_VARIABLES[field]: getattr(spec, field) for field in SECRET_VARIABLES}
-    keys |= {"KFJOB_ETCD_USER": spec.rendezvous.user, "KFJOB_ETCD_PASSWORD": spec.rendezvous.password}
-    found |= {name: EnvFrom(secret=key.secret, key=key.key) for name, key in keys.items() if key is not None}
+def referenced_variables(spec: JobSpec) -> References:
+    """Return the variables whose values are in a secret, in a config map or in a field of the pod."""
+    references = {name: value for name, value in spec.env.items() if isinstance(value, EnvFrom)}
+    secrets = {SECRET_VARIABLES[field]: getattr(spec, field) for field in SECRET_VARIABLES}
+    secrets |= {"KFJOB_ETCD_USER": spec.rendezvous.user, "KFJOB_ETCD_PASSWORD": spec.rendezvous.password}
+    references |= {name: EnvFrom(secret=key.secret, key=key.key) for name, key in secrets.items() if key is not None}
     if field := _LOCAL_ADDR.get(spec.rendezvous.local_addr or ""):
-        found["PET_LOCAL_ADDR"] = EnvFrom(field=field)
-    return tuple(found.items())
+        references["PET_LOCAL_ADDR"] = EnvFrom(field=field)
+    return tuple(references.items())
 
 
-def _decide(spec: JobSpec, name: str, value: str, reason: str, decisions: Decisions, *, from_instance: bool = False) -> str:
-    said = spec.env.get(name)
-    shown = said if said is None or isinstance(said, str) else "from elsewhere"
-    return decisions.take(f"env.{name}", shown, value, reason, origin="instance" if from_instance else "default")
+def _decide(spec: JobSpec, name: str, default: str, reason: str, decisions: Decisions, *, from_instance: bool = False) -> str:
+    value = spec.env.get(name)
+    text = value if value is None or isinstance(value, str) else "from elsewhere"
+    return decisions.decide(f"env.{name}", text, default, reason, origin="instance" if from_instance else "default")
 
 
-def _torchrun(spec: JobSpec, decisions: Decisions) -> Mapping[str, str]:
-    """The options of torchrun as the variables that it reads (torch/distributed/run.py: `PET_` and the option's name)."""
+def _torchrun_variables(spec: JobSpec, decisions: Decisions) -> Mapping[str, str]:
+    """Return torchrun's options as the variables that it reads (torch/distributed/run.py: `PET_` and the option's name)."""
     env = {}
     for name in TorchrunOptions.model_fields:
         if (value := getattr(spec.torchrun, name)) is not None:
@@ -67,9 +67,9 @@ def _torchrun(spec: JobSpec, decisions: Decisions) -> Mapping[str, str]:
     if spec.rendezvous.local_addr and spec.rendezvous.local_addr not in _LOCAL_ADDR:
         env["PET_LOCAL_ADDR"] = spec.rendezvous.local_addr
     if not spec.is_dynamic and spec.launcher in (None, "torchrun", "launch"):
-        env["PET_MAX_RESTARTS"] = str(spec.restarts.max)  # the operator passes it on with an elasticPolicy only
+        env["PET_MAX_RESTARTS"] = str(spec.restarts.max)  # the operator sets it only with an elasticPolicy
         if spec.rendezvous.conf:
             env["PET_RDZV_CONF"] = ",".join(f"{key}={value}" for key, value in sorted(spec.rendezvous.conf.items()))
     for name, value in env.items():
-        decisions.take(f"env.{name}", value, value, "")
+        decisions.decide(f"env.{name}", value, value, "")
     return env

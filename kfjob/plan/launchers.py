@@ -1,7 +1,7 @@
-"""The command line of one node: what the launcher is told that it does not read from the environment.
+"""The command line of one node: the program, and the launcher options that the environment does not set.
 
-`$(NAME)` is put in by the kubelet, or by the local backend: a variable that the operator sets in each pod. torchrun and
-torch.distributed.launch read PET_* variables and need no words of ours.
+`$(NAME)` stands for a variable that the operator sets in each pod; the kubelet or the local backend replaces it. torchrun and
+torch.distributed.launch read PET_* variables and need no options.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from kfjob.spec.arguments import to_argv
 from kfjob.spec.job import JobSpec
 from kfjob.spec.rendezvous import Launcher
 
-_OWN_WORDS: dict[Launcher, tuple[tuple[str, ...], ...]] = {
+_LAUNCH_COMMANDS: dict[Launcher, tuple[tuple[str, ...], ...]] = {
     "torchrun": (("torchrun",), ("python", "-m", "torch.distributed.run"), ("python3", "-m", "torch.distributed.run")),
     "launch": (("python", "-m", "torch.distributed.launch"), ("python3", "-m", "torch.distributed.launch")),
     "deepspeed": (("deepspeed",),),
     "accelerate": (("accelerate", "launch"),),
     "python": (("python",), ("python3",)),
 }
-_WAYS = frozenset({"--cpu", "--multi_gpu", "--tpu", "--use_deepspeed", "--use_fsdp"})
+_ACCELERATE_MODES = frozenset({"--cpu", "--multi_gpu", "--tpu", "--use_deepspeed", "--use_fsdp"})
 """`accelerate launch` takes one of them at most (accelerate 1.15, commands/launch.py `_validate_launch_command`)."""
 _NEEDS_NUMBER = ("deepspeed", "accelerate")
 
-AUTHENTICATED = """
+AUTHENTICATED_TORCHRUN = """
 import os, sys, etcd
 begin = etcd.Client.__init__
 def authenticated(self, *args, **kwargs):
@@ -36,42 +36,42 @@ etcd.Client.__init__ = authenticated
 from torch.distributed.run import main
 main(sys.argv[1:])
 """.strip()
-"""torchrun for an etcd that asks for a user: torch hands none to its client (etcd_rendezvous.py and …_backend.py)."""
+"""torchrun for an etcd with authentication: torch passes no user to its client (etcd_rendezvous.py and …_backend.py)."""
 
 
-def command(spec: JobSpec, launcher: Launcher, processes: str) -> tuple[str, ...]:
-    """What the training container runs."""
+def make_command(spec: JobSpec, launcher: Launcher, processes: str) -> tuple[str, ...]:
+    """Return the command of the training container."""
     if spec.launcher is None and spec.command:
         words = spec.command
     else:
-        words = (*_launcher(spec, launcher, processes), *_program(spec, launcher))
-    return _authenticated(words) if spec.rendezvous.user else words
+        words = (*_launcher_command(spec, launcher, processes), *_program(spec, launcher))
+    return _add_authentication(words) if spec.rendezvous.user else words
 
 
-def problems(spec: JobSpec, processes: str) -> Iterator[Problem]:
-    """What keeps the launcher from being told all that it needs."""
+def find_problems(spec: JobSpec, processes: str) -> Iterator[Problem]:
+    """Yield what the launcher needs and the spec does not give."""
     if spec.launcher in _NEEDS_NUMBER and not processes.isdecimal():
-        title = f"launcher `{spec.launcher}` must be told the number of processes, and `{processes}` is none"
+        title = f"launcher `{spec.launcher}` needs a number of processes, and `{processes}` is not a number"
         yield Problem(title=title, path="processes_per_node", hint="write the number, or use `launcher: torchrun`")
-    starts = spec.command[:1] if spec.command and spec.launcher is None else ("torchrun",)
-    if spec.rendezvous.user and starts != ("torchrun",):
-        title = "torchrun itself cannot log in to an etcd, and this command hides it from kfjob, which can help it"
+    program = spec.command[:1] if spec.command and spec.launcher is None else ("torchrun",)
+    if spec.rendezvous.user and program != ("torchrun",):
+        title = "only a command that begins with `torchrun` can log in to an etcd"
         yield Problem(
-            title=title, path="rendezvous.user", hint="let `command` begin with `torchrun`, or say `launcher: torchrun`"
+            title=title, path="rendezvous.user", hint="let `command` begin with `torchrun`, or set `launcher: torchrun`"
         )
 
 
 def _program(spec: JobSpec, launcher: Launcher) -> tuple[str, ...]:
-    """The program and its arguments, without the words that start a launcher."""
+    """Return the program and its arguments without the launcher."""
     if spec.train is not None:
         module = ("kfjob.trainer",) if launcher == "deepspeed" else ("-m", "kfjob.trainer")
         return (*module, *to_argv(spec.train))
     words = spec.command or ()
-    own = max((len(own) for own in _OWN_WORDS[launcher] if words[: len(own)] == own), default=0)
-    return words[own:]
+    length = max((len(start) for start in _LAUNCH_COMMANDS[launcher] if words[: len(start)] == start), default=0)
+    return words[length:]
 
 
-def _launcher(spec: JobSpec, launcher: Launcher, processes: str) -> tuple[str, ...]:
+def _launcher_command(spec: JobSpec, launcher: Launcher, processes: str) -> tuple[str, ...]:
     if launcher == "torchrun":
         return ("torchrun",)
     if launcher == "launch":
@@ -79,15 +79,15 @@ def _launcher(spec: JobSpec, launcher: Launcher, processes: str) -> tuple[str, .
     if launcher == "python":
         return ("python3",)
     if launcher == "accelerate":
-        return ("accelerate", "launch", *_accelerate(spec, processes))
-    return ("python3", "-m", "deepspeed.launcher.launch", *_deepspeed(spec, processes))
+        return ("accelerate", "launch", *_accelerate_options(spec, processes))
+    return ("python3", "-m", "deepspeed.launcher.launch", *_deepspeed_options(spec, processes))
 
 
-def _accelerate(spec: JobSpec, processes: str) -> Iterator[str]:
+def _accelerate_options(spec: JobSpec, processes: str) -> Iterator[str]:
     count = spec.nodes * int(processes or 1)
     options = takewhile(lambda word: word.startswith("--"), _program(spec, "accelerate"))
-    if count > 1 and _WAYS.isdisjoint(options):
-        yield "--multi_gpu"  # its name for several processes started by torch's own launcher, also without GPUs
+    if count > 1 and _ACCELERATE_MODES.isdisjoint(options):
+        yield "--multi_gpu"  # accelerate's name for several processes that torch's launcher starts, also without GPUs
     yield f"--num_machines={spec.nodes}"
     yield f"--num_processes={count}"
     yield "--machine_rank=$(RANK)"
@@ -96,8 +96,8 @@ def _accelerate(spec: JobSpec, processes: str) -> Iterator[str]:
     yield "--rdzv_backend=static"
 
 
-def _deepspeed(spec: JobSpec, processes: str) -> Iterator[str]:
-    """What the `deepspeed` command runs on every node by ssh (deepspeed launcher/runner.py): pods have no ssh."""
+def _deepspeed_options(spec: JobSpec, processes: str) -> Iterator[str]:
+    """Yield the options that the `deepspeed` command passes by ssh (deepspeed launcher/runner.py); pods have no ssh."""
     world = {f"node-{rank}": list(range(int(processes))) for rank in range(spec.nodes)}
     encoded = base64.urlsafe_b64encode(json.dumps(world, separators=(",", ":")).encode()).decode()
     yield f"--world_info={encoded}"
@@ -108,5 +108,5 @@ def _deepspeed(spec: JobSpec, processes: str) -> Iterator[str]:
         yield "--module"
 
 
-def _authenticated(words: tuple[str, ...]) -> tuple[str, ...]:
-    return ("python3", "-c", AUTHENTICATED, *words[1:])
+def _add_authentication(words: tuple[str, ...]) -> tuple[str, ...]:
+    return ("python3", "-c", AUTHENTICATED_TORCHRUN, *words[1:])

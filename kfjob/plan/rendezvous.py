@@ -1,4 +1,4 @@
-"""Where and how the agents meet."""
+"""The rendezvous of the agents: backend, endpoint, id and timeouts."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from kfjob.spec.volumes import Volume
 
 TLS_PATH = "/etc/kfjob/etcd-tls"
 
-_LAST_CALL = ("last_call_timeout", "5", "how long an elastic job with enough agents waits for more (torch: 30 s)")
+_LAST_CALL = ("last_call_timeout", "5", "seconds that an elastic job with enough agents waits for more (torch: 30)")
 _TIMEOUTS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "c10d": (
-        ("read_timeout", "300", "seconds an agent tries to reach the store of worker 0 (torch: 60; a pull takes longer)"),
+        ("read_timeout", "300", "seconds that an agent tries to reach the store of worker 0 (torch: 60; a pull takes longer)"),
         ("join_timeout", "900", "seconds to wait for all agents (torch: 600)"),
         _LAST_CALL,
     ),
     "etcd-v2": (
-        ("read_timeout", "300", "seconds an agent tries to reach etcd (torch: 60)"),
+        ("read_timeout", "300", "seconds that an agent tries to reach etcd (torch: 60)"),
         ("join_timeout", "900", "seconds to wait for all agents (torch: 600)"),
         _LAST_CALL,
     ),
@@ -25,28 +25,27 @@ _TIMEOUTS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "static": (),
 }
 _TLS_KEYS = {"etcd": ("cacert", "cert", "key"), "etcd-v2": ("ca_cert", "ssl_cert", "ssl_cert_key")}
-"""What torch calls the files (etcd_rendezvous.py `_create_etcd_client`, etcd_rendezvous_backend.py likewise)."""
+"""torch's names of the files (etcd_rendezvous.py `_create_etcd_client`, and the same in etcd_rendezvous_backend.py)."""
 
 
 def plan_rendezvous(spec: JobSpec, context: Context, decisions: Decisions) -> RendezvousPlan:
-    """The rendezvous as every agent is told of it."""
-    wanted = spec.rendezvous
-    backend = wanted.backend if spec.is_dynamic else "static"
-    conf = _tls(spec) | wanted.conf
-    for key, value, reason in _TIMEOUTS[backend]:
-        conf[key] = decisions.take(f"rendezvous.conf.{key}", conf.get(key), value, reason)
+    """Return the rendezvous that every agent uses."""
+    backend = spec.rendezvous.backend if spec.is_dynamic else "static"
+    conf = _tls_options(spec) | spec.rendezvous.conf
+    for key, default, reason in _TIMEOUTS[backend]:
+        conf[key] = decisions.decide(f"rendezvous.conf.{key}", conf.get(key), default, reason)
     host, port = _endpoint(spec, backend, decisions)
-    rendezvous_id = decisions.take(
+    rendezvous_id = decisions.decide(
         "rendezvous.id",
-        wanted.id,
+        spec.rendezvous.id,
         f"{spec.name}-{context.launch}",
         "unique, so that a relaunch never meets the state of the launch before",
     )
     return RendezvousPlan(backend=backend, host=host, port=port, id=rendezvous_id, conf=tuple(sorted(conf.items())))
 
 
-def tls_volume(spec: JobSpec) -> tuple[Volume, ...]:
-    """The certificates of a shared etcd."""
+def tls_volumes(spec: JobSpec) -> tuple[Volume, ...]:
+    """Return the volume with the certificates of a shared etcd."""
     if spec.rendezvous.tls is None:
         return ()
     return (Volume(name=names.TLS_VOLUME, mount_path=TLS_PATH, secret=spec.rendezvous.tls.secret, read_only=True),)
@@ -60,15 +59,15 @@ def _endpoint(spec: JobSpec, backend: str, decisions: Decisions) -> tuple[str, i
         host, number = names.pod_name(spec.name, "master" if spec.has_master else "worker", 0), spec.rendezvous.port
         reason = "the pod that sorts first hosts the store and is rank 0" if backend == "c10d" else "the master"
         if number is not None:
-            decisions.take("rendezvous.port", str(number), "", "")
-        decisions.take("rendezvous.endpoint", None, f"{host}:{number or names.RENDEZVOUS_PORT}", reason)
+            decisions.decide("rendezvous.port", str(number), "", "")
+        decisions.decide("rendezvous.endpoint", None, f"{host}:{number or names.RENDEZVOUS_PORT}", reason)
         return host, number or names.RENDEZVOUS_PORT
     host = names.etcd_name(spec.name)
-    decisions.take("rendezvous.endpoint", None, f"{host}:{names.ETCD_PORT}", "the job's own etcd")
+    decisions.decide("rendezvous.endpoint", None, f"{host}:{names.ETCD_PORT}", "the job's own etcd")
     return host, names.ETCD_PORT
 
 
-def _tls(spec: JobSpec) -> dict[str, str]:
+def _tls_options(spec: JobSpec) -> dict[str, str]:
     if spec.rendezvous.tls is None:
         return {}
     authority, certificate, key = _TLS_KEYS[spec.rendezvous.backend]

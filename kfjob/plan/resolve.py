@@ -1,7 +1,7 @@
-"""resolve(JobSpec, Context) -> JobPlan: every default decided once, with the reason and where it came from.
+"""resolve(JobSpec, Context) -> JobPlan: decide every default once, and record its origin and its reason.
 
-Pure. All that comes from outside (who submits, the launch id, facts of the cluster or of this machine) enters by `Context`: the
-same spec and the same Context give the same plan, byte for byte.
+Pure. Facts from outside the spec (the launch id, the namespace, facts about the cluster or this machine) enter through
+`Context`. The same spec and the same Context give the same plan, byte for byte.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from typing import Any
 
+from kfjob.common_types import JsonObject
 from kfjob.errors import Problem, SpecError, UsageError
 from kfjob.image.references import parse_reference
 from kfjob.plan import environment, launchers, rendezvous
@@ -20,33 +20,33 @@ from kfjob.spec.instances import HYPERPOD_PREFIX, Instance
 from kfjob.spec.job import SPEC_VERSION, JobSpec
 from kfjob.spec.pod import Resources
 from kfjob.spec.scheduling import Restarts, Scheduling, Toleration
-from kfjob.units import parse_quantity
+from kfjob.units import MIB, parse_quantity
 
-SHARED_MEMORY_PATH = "/dev/shm"  # noqa: S108 - where the C library keeps it
+SHARED_MEMORY_PATH = "/dev/shm"  # noqa: S108 - the C library's path
 INSTANCE_LABEL = "node.kubernetes.io/instance-type"
 
 
 def resolve(spec: JobSpec, context: Context) -> JobPlan:
-    """Decide everything.
+    """Return the plan of a job.
 
     Raises:
-        SpecError: with every problem that only shows once the backend is known.
+        SpecError: the spec has problems that depend on the backend; the error holds all of them.
     """
     decisions = Decisions()
     launcher = spec.launcher or "torchrun"
     instance = instances.find_instance(spec.instance) if spec.instance else None
     resources = _resources(spec, instance, decisions)
     processes = _processes(spec, resources, decisions)
-    if problems := [*_problems(spec, context), *launchers.problems(spec, processes)]:
+    if problems := [*_problems(spec, context), *launchers.find_problems(spec, processes)]:
         raise SpecError(problems)
     if spec.master is None and not spec.is_dynamic:
-        decisions.take("master", None, "true", "without elastic agents the operator tells all pods the Master's address")
-    _standing(spec, context, decisions)
-    elsewhere, said = environment.from_elsewhere(spec), _said(spec)
+        decisions.decide("master", None, "true", "without elastic agents the operator sets the Master's address in all pods")
+    _record_static_defaults(spec, context, decisions)
+    references, fields = environment.referenced_variables(spec), _dump(spec)
     pull_secret = _pull_secret(spec, context, decisions)
     return JobPlan(
         name=spec.name,
-        namespace=decisions.take(
+        namespace=decisions.decide(
             "namespace", spec.namespace, context.namespace, "the current context's namespace", origin="cluster"
         ),
         launch=context.launch,
@@ -64,12 +64,12 @@ def resolve(spec: JobSpec, context: Context) -> JobPlan:
         metrics=spec.elastic.metrics if spec.elastic else (),
         launcher=launcher,
         processes_per_node=processes,
-        command=launchers.command(spec, launcher, processes),
-        env=environment.plain(spec, instance, resources, elsewhere, decisions),
-        env_from=elsewhere,
+        command=launchers.make_command(spec, launcher, processes),
+        env=environment.plain_variables(spec, instance, resources, references, decisions),
+        env_from=references,
         instance=instance,
         resources=resources,
-        volumes=(*spec.volumes, *rendezvous.tls_volume(spec)),
+        volumes=(*spec.volumes, *rendezvous.tls_volumes(spec)),
         shared_memory=_shared_memory(spec, decisions),
         rendezvous=rendezvous.plan_rendezvous(spec, context, decisions),
         own_etcd_image=context.etcd_image if has_own_etcd(spec) else "",
@@ -81,41 +81,41 @@ def resolve(spec: JobSpec, context: Context) -> JobPlan:
         labels=tuple(sorted(spec.labels.items())),
         annotations=tuple(sorted(spec.annotations.items())),
         overrides=spec.overrides,
-        spec_json=_compact(said),
-        spec_hash=_hash(said),
-        decisions=tuple(decisions.made),
+        spec_json=_compact(fields),
+        spec_hash=_hash(fields),
+        decisions=tuple(decisions.entries),
     )
 
 
-_STANDING = (
-    ("restarts", "max", "how often torchrun starts the processes anew"),
-    ("restarts", "policy", "a pod that failed stays, with its logs"),
-    ("run", "clean_pods", "pods that have ended stay, with their logs"),
+_STATIC_DEFAULTS = (
+    ("restarts", "max", "how often torchrun restarts the processes"),
+    ("restarts", "policy", "a failed pod and its logs stay"),
+    ("run", "clean_pods", "pods that have ended and their logs stay"),
     ("scheduling", "istio_sidecar", "Istio's proxy would keep the pods from ending"),
 )
 
 
-def _standing(spec: JobSpec, context: Context, decisions: Decisions) -> None:
-    """Write down the defaults that stand in the spec's own definition, and the image of the job's own etcd."""
-    for part, field, reason in _STANDING:
+def _record_static_defaults(spec: JobSpec, context: Context, decisions: Decisions) -> None:
+    """Record the defaults of the spec's own definition, and the image of the job's own etcd."""
+    for part, field, reason in _STATIC_DEFAULTS:
         model = getattr(spec, part)
         value = str(getattr(model, field))
-        decisions.take(f"{part}.{field}", value if field in model.model_fields_set else None, value, reason)
+        decisions.decide(f"{part}.{field}", value if field in model.model_fields_set else None, value, reason)
     if has_own_etcd(spec):
-        decisions.take("etcd.image", None, context.etcd_image, "3.4 refreshes the lease that torch's backend lives on")
+        decisions.decide("etcd.image", None, context.etcd_image, "3.4 refreshes the lease that torch's backend needs")
 
 
 def has_own_etcd(spec: JobSpec) -> bool:
-    """Whether the job brings an etcd with it."""
+    """Return whether the job has an etcd of its own."""
     return spec.is_dynamic and spec.rendezvous.has_own_etcd
 
 
 def spec_hash(spec: JobSpec) -> str:
-    """Twelve hexadecimal digits: equal for specs that say the same, however they were written."""
-    return _hash(_said(spec))
+    """Return twelve hexadecimal digits, which are the same for all spellings of one spec."""
+    return _hash(_dump(spec))
 
 
-def _said(spec: JobSpec) -> dict[str, Any]:
+def _dump(spec: JobSpec) -> JsonObject:
     return spec.model_dump(mode="json", exclude_defaults=True)
 
 
@@ -123,15 +123,15 @@ _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _sorted = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
-def _hash(said: dict[str, Any]) -> str:
-    return hashlib.sha256(f"{SPEC_VERSION}:{_sorted(said)}".encode()).hexdigest()[:12]
+def _hash(fields: JsonObject) -> str:
+    return hashlib.sha256(f"{SPEC_VERSION}:{_sorted(fields)}".encode()).hexdigest()[:12]
 
 
 def _problems(spec: JobSpec, context: Context) -> Iterator[Problem]:
     if context.backend == "kubernetes":
         if not spec.image:
             yield Problem(
-                title="`image` is missing: pods need one",
+                title="`image` is missing, and pods need one",
                 path="image",
                 hint="`kfjob push-image` builds one, or run with `--backend local`",
             )
@@ -143,9 +143,10 @@ def _problems(spec: JobSpec, context: Context) -> Iterator[Problem]:
                 path=f"volumes.{index}",
                 hint="run with `--backend kubernetes`, or use `pvc`, `host_path` or `empty_dir`",
             )
-    for field, what in (("init_containers", "init containers"), ("sidecars", "sidecars")):
+    for field, kind in (("init_containers", "init containers"), ("sidecars", "sidecars")):
         if getattr(spec.pod, field):
-            yield Problem(title=f"this machine runs no {what}", path=f"pod.{field}", hint="run with `--backend kubernetes`")
+            title, hint = f"the local backend cannot run {kind}", "run with `--backend kubernetes`"
+            yield Problem(title=title, path=f"pod.{field}", hint=hint)
     if spec.rendezvous.tls:
         yield Problem(title="the certificates are in a secret, which this machine does not have", path="rendezvous.tls")
 
@@ -157,51 +158,49 @@ def _pull_secret(spec: JobSpec, context: Context, decisions: Decisions) -> str:
         name = names.pull_secret_name(parse_reference(spec.image).registry)
     except UsageError as err:
         raise SpecError([Problem(title=err.title, path="image", detail=err.cause, hint=err.hint)]) from None
-    return decisions.take("image_pull_secrets", None, name, "kept by kfjob, renewed at every submit and relaunch")
+    return decisions.decide("image_pull_secrets", None, name, "kfjob renews it at every submit and relaunch")
 
 
 def _resources(spec: JobSpec, instance: Instance | None, decisions: Decisions) -> Resources:
-    """What the spec says, and for the rest what the instance has."""
+    """Return the resources of the spec, and the devices of the instance where the spec has none."""
     if instance is None:
         return spec.resources
     efa = instance.efa if spec.nodes > 1 and instance.checked else 0
-    has = {"gpus": instance.gpus, "neuron": instance.neuron, "efa": efa}
+    counts = {"gpus": instance.gpus, "neuron": instance.neuron, "efa": efa}
+    all_devices = f"all devices of {instance.name}"
     if efa or not instance.efa:
-        why = f"{instance.name} has so many"
+        efa_reason = all_devices
+    elif spec.nodes == 1:
+        efa_reason = "one node needs no network"
     else:
-        why = (
-            "one node needs no network"
-            if spec.nodes == 1
-            else f"{instance.name} has {instance.efa}: ask for them if you set EFA up"
-        )
-    reasons = {"efa": why}
-    taken = {}
-    for name, count in has.items():
+        efa_reason = f"{instance.name} has {instance.efa}; request them if EFA is set up"
+    resources = {}
+    for name, count in counts.items():
         if name in spec.resources.model_fields_set or not (count or (name == "efa" and instance.efa)):
             continue
-        reason = reasons.get(name, f"{instance.name} has so many")
-        taken[name] = int(decisions.take(f"resources.{name}", None, str(count), reason, origin="instance"))
-    return spec.resources.model_copy(update=taken)
+        reason = efa_reason if name == "efa" else all_devices
+        resources[name] = int(decisions.decide(f"resources.{name}", None, str(count), reason, origin="instance"))
+    return spec.resources.model_copy(update=resources)
 
 
 def _processes(spec: JobSpec, resources: Resources, decisions: Decisions) -> str:
-    said = None if spec.processes_per_node is None else str(spec.processes_per_node)
+    value = None if spec.processes_per_node is None else str(spec.processes_per_node)
     devices = resources.gpus or resources.neuron
     if spec.launcher == "python":
-        return decisions.take("processes_per_node", said, "1", "`python` starts one process, which may start others")
-    reason = "one process for each GPU" if resources.gpus else "one for each device" if devices else "no GPU was asked for"
-    return decisions.take("processes_per_node", said, str(devices or 1), reason)
+        return decisions.decide("processes_per_node", value, "1", "`python` starts one process, which can start others")
+    reason = "one process for each GPU" if resources.gpus else "one for each device" if devices else "the job requests no GPU"
+    return decisions.decide("processes_per_node", value, str(devices or 1), reason)
 
 
 def _shared_memory(spec: JobSpec, decisions: Decisions) -> str | None:
-    """Size of /dev/shm: NCCL and data loaders need more than a container runtime's 64 MiB."""
+    """Return the size of /dev/shm. NCCL and data loaders need more than the 64 MiB of a container runtime."""
     if spec.shared_memory == "0" or any(volume.mount_path == SHARED_MEMORY_PATH for volume in spec.volumes):
         return None
     memory = spec.resources.memory
-    mebibytes = int(parse_quantity(memory or "0") / 2) // 1024**2
+    mebibytes = int(parse_quantity(memory or "0") / 2) // MIB
     half = "" if not memory else f"{mebibytes // 1024}Gi" if mebibytes and not mebibytes % 1024 else f"{max(mebibytes, 1)}Mi"
-    reason = "half of the pod's memory" if half else "no memory was asked for: up to what the node has"
-    return decisions.take("shared_memory", spec.shared_memory, half, reason)
+    reason = "half of the pod's memory" if half else "the job requests no memory, so the node's memory is the limit"
+    return decisions.decide("shared_memory", spec.shared_memory, half, reason)
 
 
 def _restarts(spec: JobSpec) -> Restarts:
@@ -211,29 +210,29 @@ def _restarts(spec: JobSpec) -> Restarts:
 
 
 def _scheduling(spec: JobSpec, instance: Instance | None, decisions: Decisions) -> Scheduling:
-    """The spec's own, with the nodes of the instance and their taint."""
-    wanted = spec.scheduling
+    """Return the scheduling of the spec, with a selector and a toleration for the nodes of the instance."""
+    scheduling = spec.scheduling
     if instance is None or spec.instance is None:
-        return wanted
-    prefix = HYPERPOD_PREFIX if wanted.hyperpod else ""
+        return scheduling
+    prefix = HYPERPOD_PREFIX if scheduling.hyperpod else ""
     name = prefix + spec.instance.removeprefix(HYPERPOD_PREFIX) if prefix else spec.instance
-    chosen = decisions.take(
+    node_type = decisions.decide(
         f"scheduling.node_selector.{INSTANCE_LABEL}",
-        wanted.node_selector.get(INSTANCE_LABEL),
+        scheduling.node_selector.get(INSTANCE_LABEL),
         name,
-        "pods go to nodes of this type",
+        "pods run on nodes of this type",
         origin="instance",
     )
     key = "aws.amazon.com/neuron" if instance.neuron else "nvidia.com/gpu"
-    tolerations = wanted.tolerations
+    tolerations = scheduling.tolerations
     if all(toleration.key != key for toleration in tolerations):
-        decisions.take("scheduling.tolerations", None, key, "such nodes are often tainted with it", origin="instance")
+        decisions.decide("scheduling.tolerations", None, key, "such nodes often have this taint", origin="instance")
         tolerations = (*tolerations, Toleration(key=key, effect="NoSchedule"))
-    selector = wanted.node_selector | {INSTANCE_LABEL: chosen}
-    return wanted.model_copy(update={"node_selector": selector, "tolerations": tolerations})
+    selector = scheduling.node_selector | {INSTANCE_LABEL: node_type}
+    return scheduling.model_copy(update={"node_selector": selector, "tolerations": tolerations})
 
 
 def _grace(spec: JobSpec, decisions: Decisions) -> int:
-    said = None if spec.pod.grace is None else str(spec.pod.grace)
-    reason = "torchrun gives its processes 30 s after SIGTERM, Kubernetes' own default would cut that short"
-    return int(decisions.take("pod.grace", said, str(GRACE_SECONDS), reason))
+    value = None if spec.pod.grace is None else str(spec.pod.grace)
+    reason = "torchrun gives its processes 30 s after SIGTERM, and Kubernetes' default of 30 s is too short for that"
+    return int(decisions.decide("pod.grace", value, str(GRACE_SECONDS), reason))

@@ -1,11 +1,11 @@
-"""What a plan is made of, and what it is made from."""
+"""The values of a plan and of its context."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
+from kfjob.common_types import JsonMapping
 from kfjob.spec import names
 from kfjob.spec.instances import Instance
 from kfjob.spec.pod import EnvFrom, Pod, Resources
@@ -17,24 +17,24 @@ BackendName = Literal["kubernetes", "local"]
 Origin = Literal["spec", "instance", "default", "cluster"]
 
 DEFAULT_ETCD_IMAGE = "quay.io/coreos/etcd:v3.4.37"
-"""3.4 is the last minor version that refreshes the lease of a directory, which torch's `etcd` backend lives on."""
+"""3.4 is the last minor version that refreshes the lease of a directory. torch's `etcd` backend depends on that."""
 
 GRACE_SECONDS = 60
-"""torchrun gives its workers 30 s after SIGTERM; Kubernetes' default of 30 s would end the agent in the same moment."""
+"""torchrun gives its workers 30 s after SIGTERM. Kubernetes' default of 30 s would end the agent at the same time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What a plan needs to know and a spec cannot say."""
+    """Facts from outside the spec."""
 
     backend: BackendName
-    launch: str  # unique for each launch; the rendezvous id is made of it
+    launch: str  # unique for each launch; part of the rendezvous id
     namespace: str = "default"
     etcd_image: str = DEFAULT_ETCD_IMAGE
 
 
 class Decision(NamedTuple):
-    """One decided value: which, where it came from, and why."""
+    """One decided value with its origin and its reason."""
 
     path: str
     value: str
@@ -43,25 +43,25 @@ class Decision(NamedTuple):
 
 
 class Decisions:
-    """What was decided so far."""
+    """The decisions so far."""
 
     def __init__(self) -> None:
-        self.made: list[Decision] = []
+        self.entries: list[Decision] = []
 
-    def take(self, path: str, said: str | None, otherwise: str, reason: str, *, origin: Origin = "default") -> str:
-        """What the spec said, else `otherwise`; written down either way."""
-        if said is None:
-            self.made.append(Decision(path=path, value=otherwise, origin=origin, reason=reason))
-            return otherwise
-        self.made.append(Decision(path=path, value=said, origin="spec"))
-        return said
+    def decide(self, path: str, value: str | None, default: str, reason: str, *, origin: Origin = "default") -> str:
+        """Record and return the value of the spec, else the default."""
+        if value is None:
+            self.entries.append(Decision(path=path, value=default, origin=origin, reason=reason))
+            return default
+        self.entries.append(Decision(path=path, value=value, origin="spec"))
+        return value
 
 
 @dataclass(frozen=True, kw_only=True)
 class RendezvousPlan:
-    """The rendezvous as every agent is told of it."""
+    """The rendezvous that every agent uses."""
 
-    backend: str  # c10d, etcd, etcd-v2; static also for launchers that have no rendezvous of their own
+    backend: str  # c10d, etcd, etcd-v2 or static; static also for launchers without a rendezvous
     host: str
     port: int
     id: str
@@ -70,47 +70,47 @@ class RendezvousPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class JobPlan:
-    """A job with nothing left to decide. `None` never means "default" here."""
+    """A job with every default decided. `None` never means "default" here."""
 
     name: str
     namespace: str
     launch: str
     backend: BackendName
-    image: str  # "" on this machine
+    image: str  # "" with the local backend
     image_pull_policy: str
     image_pull_secrets: tuple[str, ...]
-    own_pull_secret: str  # the one of them that kfjob keeps, with the login of whoever submits; "" where there is none
+    own_pull_secret: str  # the pull secret that kfjob renews with the user's login, else ""
     service_account: str
-    nodes: int  # agents at the start, the Master among them
+    nodes: int  # agents at the start, including the Master
     min_nodes: int
     max_nodes: int
     has_master: bool  # the first pod is a Master
-    is_dynamic: bool  # the operator is given an elasticPolicy; else the Master's address
-    metrics: tuple[Mapping[str, Any], ...]  # of an autoscaler
+    is_dynamic: bool  # the PyTorchJob has an elasticPolicy; else the operator sets the Master's address
+    metrics: tuple[JsonMapping, ...]  # for an autoscaler
     launcher: Launcher
-    processes_per_node: str  # torch's own notation: a number, auto, gpu, cpu
-    command: tuple[str, ...]  # with the launcher; `$(NAME)` stands for a variable, as in a container's command
+    processes_per_node: str  # in torch's notation: a number, auto, gpu or cpu
+    command: tuple[str, ...]  # includes the launcher; `$(NAME)` stands for a variable, as in a container's command
     env: tuple[tuple[str, str], ...]
-    env_from: tuple[tuple[str, EnvFrom], ...]  # on this machine: taken from the user's own environment
-    instance: Instance | None  # None: not said
-    resources: Resources  # with what the instance has
+    env_from: tuple[tuple[str, EnvFrom], ...]  # the local backend takes them from the user's environment
+    instance: Instance | None  # None: the spec names no instance
+    resources: Resources  # includes the devices of the instance
     volumes: tuple[Volume, ...]
-    shared_memory: str | None  # "" is as large as the pod's memory, None is no volume of its own
+    shared_memory: str | None  # "": as large as the pod's memory; None: no volume
     rendezvous: RendezvousPlan
-    own_etcd_image: str  # "" where the job has no etcd of its own
+    own_etcd_image: str  # "" if the job has no etcd of its own
     restarts: Restarts
     run: RunPolicy
-    scheduling: Scheduling  # with the node selector and the tolerations of the instance
+    scheduling: Scheduling  # includes the node selector and the toleration of the instance
     pod: Pod
     grace_seconds: int  # between SIGTERM and SIGKILL
     labels: tuple[tuple[str, str], ...]
     annotations: tuple[tuple[str, str], ...]
-    overrides: Mapping[str, Any]  # merged into the PyTorchJob last
-    spec_json: str  # what is recorded with the job
+    overrides: JsonMapping  # merged into the PyTorchJob last
+    spec_json: str  # recorded in an annotation of the job
     spec_hash: str
     decisions: tuple[Decision, ...] = field(default=(), compare=False)
 
     @property
     def pods(self) -> tuple[str, ...]:
-        """The pods with an agent, in the order of their node rank."""
+        """The names of the pods with an agent, by node rank."""
         return names.pod_names(self.name, self.nodes, master=self.has_master)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.plan.launchers import command
+from kfjob.plan.launchers import make_command
 from kfjob.spec.job import JobSpec
 from kfjob.trainer.__main__ import main
 
@@ -39,7 +39,7 @@ def words(launcher, port, **train):
     each = 1 if launcher == "python" else 2
     train = TRAIN | train | ({"spawn": 2} if launcher == "python" else {})
     spec = JobSpec.model_validate({"name": "j", "image": "i", "launcher": launcher, "processes_per_node": each, "train": train})
-    found = list(command(spec, launcher, str(each)))
+    found = list(make_command(spec, launcher, str(each)))
     for name, value in {"$(RANK)": "0", "$(MASTER_ADDR)": "127.0.0.1", "$(MASTER_PORT)": str(port)}.items():
         found = [word.replace(name, value) for word in found]
     return [sys.executable if found[0] == "python3" else str(BIN / found[0]), *found[1:]]

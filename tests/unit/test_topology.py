@@ -119,7 +119,7 @@ def test_shared_memory_is_half_of_the_memory_unless_said_otherwise():
 
 def test_torch_cannot_log_in_through_a_shell():
     rendezvous = {"backend": "etcd", "endpoint": "e:1", "user": "a/b", "password": "a/c"}
-    with pytest.raises(SpecError, match="torchrun itself cannot log in"):
+    with pytest.raises(SpecError, match="only a command that begins with `torchrun` can log in"):
         plan(command=["sh", "-c", "torchrun x.py"], rendezvous=rendezvous)
 
 

@@ -82,22 +82,22 @@ def test_names_that_are_left_and_mean_nothing_by_themselves_are_told():
 def test_names_without_a_value_are_one_error_with_every_place():
     template = HEAD + "data:\n  a: ${ONE} ${TWO}\n  # b: ${COMMENTED}\n  c: ${EMPTY}\n  d: x${ONE}\n  ${KEY}: 1\n"
     assert problems(template, EMPTY="").lines() == [
-        "error: `${ONE}` has no value: nobody gave it",
+        "error: `${ONE}` has no value",
         "  --> t.yaml:5:6",
         "  also at 8:7",
-        "hint: give it in the env file or with `--var ONE=…`; `--keep ONE` leaves it for the pod",
+        "hint: set it in the env file or with `--var ONE=…`; `--keep ONE` leaves it to the pod",
         "",
-        "error: `${TWO}` has no value: nobody gave it",
+        "error: `${TWO}` has no value",
         "  --> t.yaml:5:13",
-        "hint: give it in the env file or with `--var TWO=…`; `--keep TWO` leaves it for the pod",
+        "hint: set it in the env file or with `--var TWO=…`; `--keep TWO` leaves it to the pod",
         "",
-        "error: `${EMPTY}` has no value: it was given, but is empty",
+        "error: `${EMPTY}` has an empty value",
         "  --> t.yaml:7:6",
-        "hint: give it in the env file or with `--var EMPTY=…`; `--keep EMPTY` leaves it for the pod",
+        "hint: set it in the env file or with `--var EMPTY=…`; `--keep EMPTY` leaves it to the pod",
         "",
-        "error: `${KEY}` has no value: nobody gave it",
+        "error: `${KEY}` has no value",
         "  --> t.yaml:9:3",
-        "hint: give it in the env file or with `--var KEY=…`; `--keep KEY` leaves it for the pod",
+        "hint: set it in the env file or with `--var KEY=…`; `--keep KEY` leaves it to the pod",
     ]
 
 
@@ -106,8 +106,8 @@ def test_names_without_a_value_are_one_error_with_every_place():
     [
         (HEAD + "data: ${A:-${B}}\n", "t.yaml:4:7", "a default with another name in braces"),
         (HEAD + "data: [1\n", "t.yaml:5", "this is not valid YAML"),
-        (HEAD + "data: {${A}: 1, a: 2}\n", "t.yaml:4", "`a` stands twice"),
-        (HEAD + "data: &x [*x]\n", "t.yaml:4", "an alias may not hold itself"),
+        (HEAD + "data: {${A}: 1, a: 2}\n", "t.yaml:4", "duplicate key `a`"),
+        (HEAD + "data: &x [*x]\n", "t.yaml:4", "an alias contains itself"),
         (HEAD + "---\n- 1\n", "t.yaml:5", "not a Kubernetes object"),
         ("apiVersion: v1\nkind: Pod\nmetadata: {}\n", "t.yaml:1", "has no `metadata.name`"),
         (HEAD + "data: " + "[" * 3000, "t.yaml", "this is not valid YAML"),
