@@ -1,4 +1,4 @@
-"""Whoever the user is, at any registry: one of ECR's by AWS credentials, others by what `docker login` has kept."""
+"""Log in to registries: to ECR with AWS credentials, to others with what `docker login` stored."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from kfjob.image.registry.transport import DEFAULT_RETRIES, RetryPolicy
 
 
 def make_login_source(ref: ImageRef, use: Use = "pull", *, profile: str | None = None) -> LoginSource:
-    """Who asks about this image. In ECR, where there are no AWS credentials, whoever `docker login` has kept.
+    """Return the source of logins for the registry of an image.
 
-    The public ECR gives its images to everybody: there, pulling needs nobody to be logged in.
+    For ECR without AWS credentials, it falls back to what `docker login` stored. The public ECR allows anonymous pulls.
     """
 
-    def login() -> Login | None:
+    def find_login() -> Login | None:
         if ref.ecr is None:
             return find_stored_login(ref.registry, ref.repository)
         try:
@@ -28,7 +28,7 @@ def make_login_source(ref: ImageRef, use: Use = "pull", *, profile: str | None =
                 return stored
             raise
 
-    return login
+    return find_login
 
 
 def open_registry(
@@ -39,6 +39,6 @@ def open_registry(
     login: LoginSource | None = None,
     retries: RetryPolicy = DEFAULT_RETRIES,
 ) -> Registry:
-    """The registry of an image, ready to be asked as the user, or as whoever `login` says; to be closed."""
-    place = find_endpoint(ref.host, use, folders=list_config_folders(), registry=ref.registry)
-    return Registry(place, login=login or make_login_source(ref, use, profile=profile), retries=retries)
+    """Return a client for the registry of an image, logged in as the user or by `login`. The caller closes it."""
+    endpoint = find_endpoint(ref.host, use, folders=list_config_folders(), registry=ref.registry)
+    return Registry(endpoint, login=login or make_login_source(ref, use, profile=profile), retries=retries)

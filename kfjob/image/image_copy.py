@@ -1,4 +1,4 @@
-"""What an image is made of, brought into a repository: what is there already is left, what a neighbour has is mounted."""
+"""Copy an image into a repository: blobs that exist there are reused, blobs of the same registry are mounted."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from kfjob.image.registry.uploads import Blob, RemoteBlob, ReportProgress, ignor
 
 @dataclass(frozen=True, kw_only=True)
 class Repository:
-    """A repository, and the way to it."""
+    """An image's repository, with the client of its registry."""
 
     registry: Registry
     ref: ImageRef
 
     @property
     def name(self) -> str:
-        """Its name within the registry."""
+        """The repository's name within the registry."""
         return self.ref.repository
 
 
 @dataclass(frozen=True, kw_only=True)
 class CopyResult:
-    """What it took. Bytes that the registry had already are not counted."""
+    """Bytes of a copy, by the way they took."""
 
-    uploaded: int = 0
+    uploaded: int = 0  # from this machine
     copied: int = 0  # from another registry
-    mounted: int = 0
-    reused: int = 0
+    mounted: int = 0  # from another repository of the registry
+    reused: int = 0  # in the repository already
 
     def __add__(self, other: CopyResult) -> CopyResult:
         return CopyResult(
@@ -52,35 +52,37 @@ def copy_image(
     *,
     progress: ReportProgress = ignore_progress,
 ) -> CopyResult:
-    """All that the image's manifests name, some at a time, then these, and at last the tag: nothing half-done has a name.
+    """Copy the blobs of an image in parallel, then its manifests, then the tag: no tag names a partial image.
+
+    `blobs` are the new layers; the base's layers come from `source`.
 
     Raises:
-        KfjobError: a registry refuses, or stays away. What has been sent stays there, and is found the next time.
+        KfjobError: a registry refuses or does not answer. Blobs that were sent stay there, and the next copy reuses them.
     """
-    layers = [partial(_layer, layer["digest"], int(layer["size"]), source, target) for layer in image.layers]
-    own = [partial(_own, blob, target) for blob in (*blobs, *image.configs)]
-    sent = sum(run_transfers([*layers, *own], progress=progress), CopyResult())
+    copies = [partial(_copy_layer, layer["digest"], int(layer["size"]), source, target) for layer in image.layers]
+    uploads = [partial(_upload, blob, target) for blob in (*blobs, *image.configs)]
+    result = sum(run_transfers([*copies, *uploads], progress=progress), CopyResult())
     for manifest in image.manifests:
         target.registry.put_manifest(target.name, manifest.digest, manifest)
     target.registry.put_manifest(target.name, target.ref.tag or image.root.digest, image.root)
-    return sent
+    return result
 
 
-def _own(blob: Blob, target: Repository, progress: ReportProgress) -> CopyResult:
-    """A blob that is new."""
+def _upload(blob: Blob, target: Repository, progress: ReportProgress) -> CopyResult:
     if target.registry.has_blob(target.name, blob.digest):
         return CopyResult(reused=blob.size)
     upload_blob(target.registry, target.name, blob, progress=progress)
     return CopyResult(uploaded=blob.size)
 
 
-def _layer(digest: str, size: int, source: Repository, target: Repository, progress: ReportProgress) -> CopyResult:
-    """A layer of the base."""
-    neighbours = source.ref.registry == target.ref.registry
-    same = neighbours and source.name == target.name and source.registry.endpoint == target.registry.endpoint
-    if same or target.registry.has_blob(target.name, digest):
+def _copy_layer(digest: str, size: int, source: Repository, target: Repository, progress: ReportProgress) -> CopyResult:
+    is_same_registry = source.ref.registry == target.ref.registry
+    is_same_repository = (
+        is_same_registry and source.name == target.name and source.registry.endpoint == target.registry.endpoint
+    )
+    if is_same_repository or target.registry.has_blob(target.name, digest):
         return CopyResult(reused=size)
-    if neighbours and mount_blob(target.registry, target.name, digest, source=source.name):
+    if is_same_registry and mount_blob(target.registry, target.name, digest, source=source.name):
         return CopyResult(mounted=size)
     blob = RemoteBlob(digest=digest, size=size, registry=source.registry, repository=source.name)
     upload_blob(target.registry, target.name, blob, progress=progress)

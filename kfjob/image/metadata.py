@@ -1,4 +1,4 @@
-"""What a registry says of an image, without pulling it."""
+"""Metadata of an image, read from its registry without a pull."""
 
 from __future__ import annotations
 
@@ -10,33 +10,35 @@ from kfjob.image.references import ImageRef
 from kfjob.image.registry.client import Registry
 from kfjob.image.registry.documents import list_images
 
-PREFERRED = "linux/amd64"
+PREFERRED_PLATFORM = "linux/amd64"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageMetadata:
-    """An image that is there."""
+    """An image as its registry describes it."""
 
-    digest: str  # of what the reference names: an index, or one image
+    digest: str  # of the index or manifest that the reference names
     platforms: tuple[str, ...]  # "linux/amd64", "linux/arm64/v8"
-    labels: Mapping[str, str]  # of one platform's: linux/amd64 where there is one
+    labels: Mapping[str, str]  # of linux/amd64 if the image has it, else of the first platform
     size: int  # bytes to pull for that platform
 
     def runs_on(self, architecture: str) -> bool:
-        """Whether there is a variant for Linux on that processor (`amd64`, `arm64`)."""
+        """Return whether the image has a Linux variant for the architecture (`amd64`, `arm64`)."""
         return any(f"{platform}/".startswith(f"linux/{architecture}/") for platform in self.platforms)
 
 
 def read_metadata(registry: Registry, ref: ImageRef) -> ImageMetadata:
-    """Of the image that `ref` names in `registry`.
+    """Return the metadata of the image that `ref` names.
 
     Raises:
-        NotFound: there is no such image.
-        Refused: it is no container image.
-        Forbidden, Unreachable: the registry would not say.
+        NotFound: the image does not exist.
+        Refused: it is not a container image.
+        Forbidden, Unreachable: the registry refuses or does not answer.
     """
-    top = registry.get_manifest(ref.repository, ref.tag_or_digest)
-    there = tuple(str(platform) for platform, _ in list_images(top)) if top.is_index else ()
-    shown = () if not there else (PREFERRED,) if PREFERRED in there else there[:1]
-    one = read_image_set(registry, ref.repository, top.digest, shown).images[0]
-    return ImageMetadata(digest=top.digest, platforms=there or (str(one.platform),), labels=one.labels, size=one.size)
+    root = registry.get_manifest(ref.repository, ref.tag_or_digest)
+    platforms = tuple(str(platform) for platform, _ in list_images(root)) if root.is_index else ()
+    selection = (PREFERRED_PLATFORM,) if PREFERRED_PLATFORM in platforms else platforms[:1]
+    image = read_image_set(registry, ref.repository, root.digest, selection).images[0]
+    return ImageMetadata(
+        digest=root.digest, platforms=platforms or (str(image.platform),), labels=image.labels, size=image.size
+    )
