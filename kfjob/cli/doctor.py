@@ -51,10 +51,10 @@ def _in_image(checks: tuple[str, ...], require: tuple[str, ...], output: str) ->
     if checks:
         raise UsageError("`--in-image` has no checks to choose from", hint=f"`--require {checks[0]}` says what must be there")
     parts = components.list_components()
-    if unknown := components.check_names(parts, require):
+    if unknown := components.explain_unknown_names(parts, require):
         raise UsageError(unknown)
     click.echo(components.format_components(parts, output))
-    if lacking := components.find_faults(parts, require):
+    if lacking := components.explain_faults(parts, require):
         click.echo(lacking, err=True)
     return int(bool(lacking))
 

@@ -1,8 +1,9 @@
-"""ECR: whose account and region, which registry, its repositories, and the token to push and pull with.
+"""ECR: the account and region, its registries and repositories, and the token to push and pull.
 
-Everything is found as the AWS CLI v2 finds it: a profile, the environment, SSO, a web identity, the machine's own role; the
-region also from `AWS_REGION`, which boto3 alone does not read, and from the machine. boto3 is imported where it is used.
-Calls that are throttled, or fail on AWS's side, are repeated with growing, random pauses (botocore's `standard` mode).
+Credentials are found as the AWS CLI v2 finds them: a profile, the environment, SSO, a web identity, the machine's own role.
+The region comes from the same sources, from `AWS_REGION`, which boto3 alone does not read, and from the machine. Calls that
+are throttled or fail on AWS's side are retried with growing, random pauses (botocore's `standard` mode). boto3 is imported
+where it is used.
 """
 
 from __future__ import annotations
@@ -11,13 +12,12 @@ import base64
 import contextlib
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from kfjob.errors import Forbidden, KfjobError, Refused, UsageError
 from kfjob.image import ecr_errors
-from kfjob.image.references import EcrHost, ImageRef, format_ecr_host
+from kfjob.image.references import ImageRef, format_ecr_host
 from kfjob.image.registry.secrets import Login, Secret
 from kfjob.spec.image import RepositoryOptions
 
@@ -25,11 +25,12 @@ PUBLIC_HOST = "public.ecr.aws"
 PUBLIC_REGION = "us-east-1"
 ATTEMPTS = 8
 CONNECT_SECONDS = 10
+_NO_IMAGE = ("ImageNotFoundException", "RepositoryNotFoundException")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Token:
-    """A login that ends."""
+    """A login with an expiry."""
 
     login: Login
     expires: float  # seconds since the epoch
@@ -37,7 +38,7 @@ class Token:
 
 @dataclass(frozen=True, kw_only=True)
 class Account:
-    """Who asks, and where: one way into AWS."""
+    """An AWS session in a region."""
 
     session: Any = field(repr=False)  # boto3.Session
     region: str
@@ -45,7 +46,7 @@ class Account:
     fips: bool = False
 
     def make_client(self, service: str, region: str | None = None) -> Any:
-        """A client of one service."""
+        """Return a boto3 client of a service."""
         from botocore.config import Config
 
         retries = {"mode": "standard", "total_max_attempts": ATTEMPTS}
@@ -54,58 +55,59 @@ class Account:
             return self.session.client(service, region_name=region or self.region, config=config)
 
     def get_id(self) -> str:
-        """The twelve digits of the account that the credentials belong to.
+        """Return the twelve digits of the account that the credentials belong to.
 
         Raises:
-            Forbidden: there are no credentials, or they are not (any more) valid.
+            Forbidden: the credentials are missing, invalid or expired.
         """
         with self.translate_errors("sts:GetCallerIdentity"):
             return str(self.make_client("sts").get_caller_identity()["Account"])
 
-    def translate_errors(self, action: str, what: str = "") -> contextlib.AbstractContextManager[None]:
-        """Errors of botocore become ours within; `action` is what is asked for, `what` it is about."""
-        return ecr_errors.translate_errors(action, what, profile=self.profile, region=self.region)
+    def translate_errors(self, action: str, resource: str = "") -> contextlib.AbstractContextManager[None]:
+        """Raise errors of botocore in the block as a KfjobError; `action` is the AWS action."""
+        return ecr_errors.translate_errors(action, resource, profile=self.profile, region=self.region)
 
 
 def open_account(*, profile: str | None = None, region: str | None = None, fips: bool | None = None) -> Account:
-    """The way into AWS that the flags, the environment, the profile and the machine lead to; nothing is asked yet.
+    """Return the session for the flags, the environment, the profile and the machine. It sends no request to AWS.
 
     Raises:
-        UsageError: there is no such profile, or no region is said anywhere.
-        Forbidden: there are no credentials.
+        UsageError: the profile does not exist, or no region is configured.
+        Forbidden: the credentials are missing.
     """
     import boto3
 
     profile = profile or os.environ.get("AWS_PROFILE") or os.environ.get("AWS_DEFAULT_PROFILE") or None
     with ecr_errors.translate_errors("", "", profile=profile, region=region or ""):
-        found = region or os.environ.get("AWS_REGION") or None
-        session = boto3.Session(profile_name=profile, region_name=found)
-        found = session.region_name or _region_of_this_machine(session)
-        if not found:
-            hint = "`--region eu-west-1`, `AWS_REGION`, or `aws configure set region …`"
-            raise UsageError("no AWS region is said anywhere", hint=hint)
+        session = boto3.Session(profile_name=profile, region_name=region or os.environ.get("AWS_REGION") or None)
+        session_region = session.region_name or _read_machine_region(session)
+        if not session_region:
+            hint = "set `--region eu-west-1` or `AWS_REGION`, or run `aws configure set region …`"
+            raise UsageError("no AWS region is configured", hint=hint)
         if session.get_credentials() is None:
             raise ecr_errors.make_credentials_error(profile)
-    return Account(session=session, region=found, profile=profile, fips=_wants_fips(session) if fips is None else fips)
+    use_fips = _is_fips_configured(session) if fips is None else fips
+    return Account(session=session, region=session_region, profile=profile, fips=use_fips)
 
 
-def _region_of_this_machine(session: Any) -> str | None:
+def _read_machine_region(session: Any) -> str | None:
+    """Return the region of the EC2 machine, from its metadata service."""
     from botocore.utils import IMDSRegionProvider
 
-    found = IMDSRegionProvider(session._session).provide()  # noqa: SLF001 - the only way from boto3 to its botocore
-    return str(found) if found else None
+    region = IMDSRegionProvider(session._session).provide()  # noqa: SLF001 - the only way from boto3 to its botocore
+    return str(region) if region else None
 
 
-def _wants_fips(session: Any) -> bool:
+def _is_fips_configured(session: Any) -> bool:
     return bool(session._session.get_config_variable("use_fips_endpoint"))  # noqa: SLF001 - the same
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateRegistry:
-    """One private registry of ECR, asked through one account's rights."""
+    """A private registry of ECR, and the account that accesses it."""
 
     account: Account
-    id: str
+    id: str  # the account that owns the registry
     host: str
 
     @property
@@ -113,20 +115,23 @@ class PrivateRegistry:
         return self.account.make_client("ecr")
 
     def repository_exists(self, name: str) -> bool:
-        """Whether there is a repository of exactly this name."""
-        with self._translate_errors("DescribeRepositories", name), ecr_errors.absent("RepositoryNotFoundException") as gone:
-            self._client.describe_repositories(registryId=self.id, repositoryNames=[name])
-        return not gone
+        """Return whether a repository has exactly this name."""
+        with self._translate_errors("DescribeRepositories", name):
+            response = ecr_errors.call_or_none(
+                lambda: self._client.describe_repositories(registryId=self.id, repositoryNames=[name]),
+                "RepositoryNotFoundException",
+            )
+        return response is not None
 
     def ensure_repository(self, name: str, options: RepositoryOptions) -> bool:
-        """Make the repository if there is none; whether it was made. One that is there is left as it is.
+        """Create the repository if it does not exist, and return whether it was created. An existing one is not changed.
 
         Raises:
-            Forbidden, Refused: it was not made, and nothing is left of the attempt.
+            Forbidden, Refused: the repository was not created; a partly configured one is deleted.
         """
         if self.repository_exists(name):
             return False
-        wanted: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "repositoryName": name,
             "imageScanningConfiguration": {"scanOnPush": options.scan_on_push},
             "imageTagMutability": "IMMUTABLE" if options.immutable_tags else "MUTABLE",
@@ -134,13 +139,16 @@ class PrivateRegistry:
         }
         if options.kms_key:
             key = {} if options.kms_key == "aws/ecr" else {"kmsKey": options.kms_key}
-            wanted["encryptionConfiguration"] = {"encryptionType": "KMS", **key}
+            settings["encryptionConfiguration"] = {"encryptionType": "KMS", **key}
         client = self._client
-        with self._translate_errors("CreateRepository", name), ecr_errors.absent("RepositoryAlreadyExistsException") as taken:
-            client.create_repository(registryId=self.id, **wanted)
-        if not taken and options.keep_images:
+        with self._translate_errors("CreateRepository", name):
+            response = ecr_errors.call_or_none(
+                lambda: client.create_repository(registryId=self.id, **settings), "RepositoryAlreadyExistsException"
+            )
+        is_new = response is not None
+        if is_new and options.keep_images:
             self._add_lifecycle_rule(client, name, options.keep_images)
-        return not taken
+        return is_new
 
     def _add_lifecycle_rule(self, client: Any, name: str, count: int) -> None:
         selection = {"tagStatus": "any", "countType": "imageCountMoreThan", "countNumber": count}
@@ -152,45 +160,47 @@ class PrivateRegistry:
         except KfjobError as err:
             try:
                 client.delete_repository(registryId=self.id, repositoryName=name)
-            except Exception as left:
-                err.cause = f"{err.cause}\nthe new repository `{name}` was left without the rule: {left}"
-                raise err from left
+            except Exception as delete_error:
+                err.cause = (
+                    f"{err.cause}\nthe new repository `{name}` has no lifecycle rule and was not deleted: {delete_error}"
+                )
+                raise err from delete_error
             raise
 
     def find_digest(self, repository: str, tag: str) -> str | None:
-        """The digest of the image that has this tag (or digest), if there is one."""
-        by = "imageDigest" if tag.startswith("sha256:") else "imageTag"
-        nothing = ("ImageNotFoundException", "RepositoryNotFoundException")
-        found: dict[str, Any] = {}
-        with self._translate_errors("DescribeImages", repository), ecr_errors.absent(*nothing):
-            found = self._client.describe_images(registryId=self.id, repositoryName=repository, imageIds=[{by: tag}])
-        return str(found["imageDetails"][0]["imageDigest"]) if found else None
+        """Return the digest of the image with this tag (or digest); None if it does not exist."""
+        image_id = {"imageDigest" if tag.startswith("sha256:") else "imageTag": tag}
+        with self._translate_errors("DescribeImages", repository):
+            response = ecr_errors.call_or_none(
+                lambda: self._client.describe_images(registryId=self.id, repositoryName=repository, imageIds=[image_id]),
+                *_NO_IMAGE,
+            )
+        return str(response["imageDetails"][0]["imageDigest"]) if response else None
 
     def has_immutable_tags(self, repository: str) -> bool:
-        """Whether a tag that is taken stays what it is."""
+        """Return whether the repository's tags are immutable."""
         with self._translate_errors("DescribeRepositories", repository):
-            found = self._client.describe_repositories(registryId=self.id, repositoryNames=[repository])
-        return str(found["repositories"][0].get("imageTagMutability", "")).startswith("IMMUTABLE")
+            response = self._client.describe_repositories(registryId=self.id, repositoryNames=[repository])
+        return str(response["repositories"][0].get("imageTagMutability", "")).startswith("IMMUTABLE")
 
     def get_token(self) -> Token:
-        """A fresh one; it is good for every private registry that these credentials may use, for twelve hours."""
+        """Return a new token. It is valid for twelve hours, for every private registry that the credentials may use."""
         with self._translate_errors("GetAuthorizationToken", self.host):
             data = self._client.get_authorization_token()["authorizationData"][0]
-        return _token(data)
+        return _parse_token(data)
 
     def get_login(self) -> Login:
-        """The same, as a registry is told it. Asked anew when a push outlives it."""
+        """Return the login of a new token."""
         return self.get_token().login
 
-    @contextlib.contextmanager
-    def _translate_errors(self, action: str, what: str) -> Iterator[None]:
-        with self.account.translate_errors(f"ecr:{action}", f"{self.host}/{what}" if what != self.host else what):
-            yield
+    def _translate_errors(self, action: str, repository: str) -> contextlib.AbstractContextManager[None]:
+        resource = repository if repository == self.host else f"{self.host}/{repository}"
+        return self.account.translate_errors(f"ecr:{action}", resource)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PublicRegistry:
-    """The public gallery (public.ecr.aws): repositories of one's own account, under its alias."""
+    """The public registry (public.ecr.aws), and the account whose repositories are under its alias there."""
 
     account: Account
     host: str = PUBLIC_HOST
@@ -200,80 +210,76 @@ class PublicRegistry:
         return self.account.make_client("ecr-public", PUBLIC_REGION)
 
     def ensure_repository(self, name: str, options: RepositoryOptions) -> bool:
-        """Make the repository if there is none; whether it was made. `name` begins with the account's alias."""
+        """Create the repository if it does not exist, and return whether it was created. `name` starts with the alias."""
         if options != RepositoryOptions():
-            raise UsageError(
-                "the public ECR has no scans, lifecycle rules, keys or immutable tags", hint="leave the options out"
-            )
-        alias, _, rest = name.partition("/")
+            hint = "remove these options"
+            raise UsageError("the public ECR has no scans, lifecycle rules, keys or immutable tags", hint=hint)
+        alias, _, repository = name.partition("/")
         client = self._client
-        with self._translate_errors("DescribeRepositories", name), ecr_errors.absent("RepositoryNotFoundException") as gone:
-            client.describe_repositories(repositoryNames=[rest])
-        if not gone:
+        with self._translate_errors("DescribeRepositories", name):
+            response = ecr_errors.call_or_none(
+                lambda: client.describe_repositories(repositoryNames=[repository]), "RepositoryNotFoundException"
+            )
+        if response is not None:
             return False
-        with self._translate_errors("CreateRepository", name), ecr_errors.absent("RepositoryAlreadyExistsException") as taken:
-            made = client.create_repository(repositoryName=rest)["repository"]["repositoryUri"]
-            if made != f"{self.host}/{name}":
-                client.delete_repository(repositoryName=rest)
-                cause = f"this account's repositories stand under `{made.split('/')[1]}`"
-                raise Refused(f"alias `{alias}` of the public ECR is another account's", cause=cause)
-        return not taken
+        with self._translate_errors("CreateRepository", name):
+            response = ecr_errors.call_or_none(
+                lambda: client.create_repository(repositoryName=repository), "RepositoryAlreadyExistsException"
+            )
+            if response is None:
+                return False
+            uri = response["repository"]["repositoryUri"]
+            if uri != f"{self.host}/{name}":
+                client.delete_repository(repositoryName=repository)
+                cause = f"the alias of this account is `{uri.split('/')[1]}`"
+                raise Refused(f"alias `{alias}` of the public ECR belongs to another account", cause=cause)
+        return True
 
-    def find_digest(self, repository: str, tag: str) -> str | None:
-        """The digest of the image that has this tag, if there is one."""
-        by = "imageDigest" if tag.startswith("sha256:") else "imageTag"
-        nothing = ("ImageNotFoundException", "RepositoryNotFoundException")
-        found: dict[str, Any] = {}
-        with self._translate_errors("DescribeImages", repository), ecr_errors.absent(*nothing):
-            name = repository.partition("/")[2]
-            found = self._client.describe_images(repositoryName=name, imageIds=[{by: tag}])
-        return str(found["imageDetails"][0]["imageDigest"]) if found else None
-
-    def has_immutable_tags(self, repository: str) -> bool:  # noqa: ARG002 - the private registry's form
-        """Never: the public registry has no such thing."""
+    def has_immutable_tags(self, repository: str) -> bool:  # noqa: ARG002 - the signature of `PrivateRegistry`
+        """Return False: the public registry has no immutable tags."""
         return False
 
     def get_token(self) -> Token:
-        """A fresh one, for the public registry alone."""
+        """Return a new token for the public registry."""
         with self._translate_errors("GetAuthorizationToken", self.host):
-            return _token(self._client.get_authorization_token()["authorizationData"])
+            return _parse_token(self._client.get_authorization_token()["authorizationData"])
 
     def get_login(self) -> Login:
-        """The same, as a registry is told it."""
+        """Return the login of a new token."""
         return self.get_token().login
 
-    @contextlib.contextmanager
-    def _translate_errors(self, action: str, what: str) -> Iterator[None]:
-        with self.account.translate_errors(f"ecr-public:{action}", f"{self.host}/{what}" if what != self.host else what):
-            yield
+    def _translate_errors(self, action: str, repository: str) -> contextlib.AbstractContextManager[None]:
+        resource = repository if repository == self.host else f"{self.host}/{repository}"
+        return self.account.translate_errors(f"ecr-public:{action}", resource)
 
 
 def open_registry(ref: ImageRef, *, profile: str | None = None) -> PrivateRegistry | PublicRegistry:
-    """The registry that an image's name says, which may be another account's and in another region than ours.
+    """Return the ECR registry of an image. It may belong to another account and region.
 
     Raises:
-        UsageError: the name is not one of ECR's.
+        UsageError: the image is not in ECR.
     """
-    said: EcrHost | None = ref.ecr
-    if said is None:
-        raise UsageError(f"`{ref.registry}` is not a registry of ECR")
-    if said.public:
+    host = ref.ecr
+    if host is None:
+        raise UsageError(f"`{ref.registry}` is not an ECR registry")
+    if host.public:
         return PublicRegistry(account=open_account(profile=profile, region=PUBLIC_REGION))
-    where = open_account(profile=profile, region=said.region, fips=said.fips or None)
-    return PrivateRegistry(account=where, id=said.account, host=ref.registry)
+    account = open_account(profile=profile, region=host.region, fips=host.fips or None)
+    return PrivateRegistry(account=account, id=host.account, host=ref.registry)
 
 
 def open_own_registry(*, profile: str | None = None, region: str | None = None) -> PrivateRegistry:
-    """The private registry of the account that the credentials belong to."""
-    where = open_account(profile=profile, region=region)
-    number = where.get_id()
-    return PrivateRegistry(account=where, id=number, host=format_ecr_host(number, where.region, fips=where.fips))
+    """Return the private registry of the account that the credentials belong to."""
+    account = open_account(profile=profile, region=region)
+    account_id = account.get_id()
+    host = format_ecr_host(account_id, account.region, fips=account.fips)
+    return PrivateRegistry(account=account, id=account_id, host=host)
 
 
-def _token(data: dict[str, Any]) -> Token:
+def _parse_token(data: dict[str, Any]) -> Token:
     try:
         user, colon, password = base64.b64decode(data["authorizationToken"], validate=True).decode().partition(":")
-    except ValueError:  # which holds the token
+    except ValueError:  # its text holds the token, so it is not chained
         user = colon = password = ""
     if not colon:
         raise Forbidden("ECR's token cannot be read")

@@ -1,8 +1,8 @@
-"""`.dockerignore`: which files of a folder are left out. Pure.
+"""Match paths against a `.dockerignore`. Pure.
 
 The rules are those of Docker's builder (moby/patternmatcher v0.6: `ignorefile` reads, `PatternMatcher` matches): comments,
-blank lines, `!` to take back; the last pattern that matches decides, a folder that matches takes all beneath it along; `*`
-and `?` stop at `/`, `**` does not; classes and the backslash are as in Go's filepath.Match.
+blank lines, and `!` to include again. The last matching pattern decides, and a matching folder excludes everything beneath it.
+`*` and `?` do not match `/`, `**` does. Character classes and the backslash work as in Go's filepath.Match.
 """
 
 from __future__ import annotations
@@ -19,96 +19,96 @@ _SPECIAL = set("*?[]\\")
 
 @dataclass(frozen=True)
 class Pattern:
-    """One line."""
+    """A line of the file."""
 
     regex: re.Pattern[str] = field(repr=False)
-    text: str  # cleaned
-    is_negated: bool  # it began with `!`
+    text: str  # normalised, without `!`
+    is_negated: bool  # the line starts with `!`
 
     def matches(self, path: str) -> bool:
-        """Whether this very path is meant; what lies beneath one that is, `Ignore` knows."""
+        """Return whether the pattern matches the path itself; `IgnorePatterns` handles the folders above it."""
         return self.regex.fullmatch(path) is not None
 
 
 @dataclass(frozen=True)
 class IgnorePatterns:
-    """All lines of a file, in their order."""
+    """The patterns of a file, in order."""
 
     patterns: tuple[Pattern, ...] = ()
 
     def excludes(self, path: str) -> bool:
-        """Whether the file or folder at `path` (relative, with `/`) is left out."""
+        """Return whether the file or folder at `path` (relative, with `/`) is excluded."""
         parts = path.split("/")
-        ways = ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
-        omitted = False
+        prefixes = ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
+        is_excluded = False
         for pattern in self.patterns:
-            if omitted == pattern.is_negated and any(pattern.matches(way) for way in ways):
-                omitted = not pattern.is_negated
-        return omitted
+            if is_excluded == pattern.is_negated and any(pattern.matches(prefix) for prefix in prefixes):
+                is_excluded = not pattern.is_negated
+        return is_excluded
 
     def may_include_again(self, folder: str) -> bool:
-        """Whether something within a folder that is left out may come back, so that it has to be looked through."""
-        back = (pattern.text for pattern in self.patterns if pattern.is_negated)
-        return any(set(text) & _SPECIAL or text.startswith(f"{folder}/") for text in back)
+        """Return whether a negated pattern may match something within an excluded folder."""
+        negated = (pattern.text for pattern in self.patterns if pattern.is_negated)
+        return any(set(text) & _SPECIAL or text.startswith(f"{folder}/") for text in negated)
 
 
 def parse_ignore(text: str, *, file: str = ".dockerignore") -> IgnorePatterns:
-    """What a `.dockerignore` says.
+    """Return the patterns of a `.dockerignore`.
 
     Raises:
-        UsageError: a line is not a pattern, with its number.
+        UsageError: a line is not a pattern; the location has its number.
     """
-    return IgnorePatterns(tuple(_patterns(text.removeprefix("\ufeff"), file)))
+    return IgnorePatterns(tuple(_parse_lines(text.removeprefix("\ufeff"), file)))
 
 
-def _patterns(text: str, file: str) -> Iterator[Pattern]:
-    for number, line in enumerate(text.splitlines(), 1):
-        said = line.strip()
-        if line.startswith("#") or not said:
+def _parse_lines(text: str, file: str) -> Iterator[Pattern]:
+    for number, raw_line in enumerate(text.splitlines(), 1):
+        line = raw_line.strip()
+        if raw_line.startswith("#") or not line:
             continue
-        taken_back = said.startswith("!")
-        cleaned = posixpath.normpath(said.removeprefix("!").strip() or ".").lstrip("/") or "."
-        if taken_back and said == "!":
-            raise UsageError("`!` takes back nothing", location=f"{file}:{number}")
+        is_negated = line.startswith("!")
+        pattern = posixpath.normpath(line.removeprefix("!").strip() or ".").lstrip("/") or "."
+        if line == "!":
+            raise UsageError("`!` needs a pattern", location=f"{file}:{number}")
         try:
-            yield Pattern(re.compile(_regex(cleaned), re.DOTALL), cleaned, taken_back)
+            yield Pattern(re.compile(_compile(pattern), re.DOTALL), pattern, is_negated)
         except re.error as err:
-            raise UsageError(f"`{said}` is not a pattern", location=f"{file}:{number}", cause=str(err)) from err
+            raise UsageError(f"`{line}` is not a pattern", location=f"{file}:{number}", cause=str(err)) from err
 
 
-def _regex(pattern: str) -> str:
-    """As patternmatcher compiles it: `**/` is any number of folders, none too; `**` at the end is everything."""
+def _compile(pattern: str) -> str:
+    """Return patternmatcher's regular expression: `**/` matches any number of folders, `**` at the end matches everything."""
     if pattern.startswith("**") and not set(pattern[2:]) & _SPECIAL:
         rest = re.escape(pattern[2:])  # patternmatcher compares only the end of such a path
         return f"(?:.*{rest}|{re.escape(pattern[3:])})" if pattern[2:3] == "/" else f".*{rest}"
-    out, at = "", 0
-    while at < len(pattern):
-        part, at = _token(pattern, at)
-        out += part
-    return out
+    regex, position = "", 0
+    while position < len(pattern):
+        part, position = _compile_token(pattern, position)
+        regex += part
+    return regex
 
 
-def _token(pattern: str, at: int) -> tuple[str, int]:
-    """The expression of what stands at a place, and where the next begins."""
-    if pattern.startswith("**", at):
-        after = at + 3 if pattern.startswith("/", at + 2) else at + 2
-        return ("(?:.*/)?", after) if after < len(pattern) else (".*", after)
-    match pattern[at]:
+def _compile_token(pattern: str, start: int) -> tuple[str, int]:
+    """Return the expression of the token at `start`, and the position after the token."""
+    if pattern.startswith("**", start):
+        end = start + 3 if pattern.startswith("/", start + 2) else start + 2
+        return ("(?:.*/)?", end) if end < len(pattern) else (".*", end)
+    match pattern[start]:
         case "*":
-            return "[^/]*", at + 1
+            return "[^/]*", start + 1
         case "?":
-            return "[^/]", at + 1
+            return "[^/]", start + 1
         case "\\":
-            return re.escape(pattern[at + 1 : at + 2] or "\\"), at + 2
+            return re.escape(pattern[start + 1 : start + 2] or "\\"), start + 2
         case "[":
-            return _character_class(pattern, at)
-        case other:
-            return re.escape(other), at + 1
+            return _compile_class(pattern, start)
+        case literal:
+            return re.escape(literal), start + 1
 
 
-def _character_class(pattern: str, at: int) -> tuple[str, int]:
-    end = pattern.find("]", at + 1)
+def _compile_class(pattern: str, start: int) -> tuple[str, int]:
+    end = pattern.find("]", start + 1)
     if end < 0:
         raise re.error("a `[` is not closed")
-    inner = pattern[at + 1 : end].replace("[", "\\[")
-    return f"[{inner}]", end + 1
+    members = pattern[start + 1 : end].replace("[", "\\[")
+    return f"[{members}]", end + 1

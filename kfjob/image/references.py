@@ -1,6 +1,6 @@
-"""Image references: `registry/repository:tag@digest`, parsed and printed. Pure.
+"""Parse and print image references: `registry/repository:tag@digest`. Pure.
 
-The grammar is the one that the kubelet and containerd use (github.com/distribution/reference v0.6, regexp.go), with Docker
+The grammar is that of the kubelet and containerd (github.com/distribution/reference v0.6, regexp.go), with Docker
 Hub's defaults (normalize.go). The names of ECR's registries are those of AWS's own credential helper
 (amazon-ecr-credential-helper, api/client.go) and of the ECR endpoints page.
 """
@@ -37,7 +37,7 @@ _ECR_PUBLIC = ("public.ecr.aws", "ecr-public.aws.com")
 
 @dataclass(frozen=True, kw_only=True)
 class EcrHost:
-    """A registry of ECR, as its host name says. The public one has no account, and its API is in us-east-1."""
+    """The parts of an ECR registry's host name. The public registry has no account, and its API is in us-east-1."""
 
     account: str
     region: str
@@ -46,7 +46,7 @@ class EcrHost:
 
     @property
     def partition(self) -> Partition:
-        """Which of AWS's worlds, each with its own accounts and endpoints."""
+        """The AWS partition, which has accounts and endpoints of its own."""
         if self.region.startswith(("us-iso", "eu-isoe")):
             return "other"
         return "aws-cn" if self.region.startswith("cn-") else "aws-us-gov" if self.region.startswith("us-gov-") else "aws"
@@ -54,82 +54,82 @@ class EcrHost:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageRef:
-    """Where an image is, and which one. `parse` makes it; printed, it is written out in full."""
+    """A parsed image reference; its text is the full form."""
 
-    registry: str  # host, with the port where one was given
+    registry: str  # host, with its port if the reference has one
     repository: str  # "library/python"
     tag: str = ""
     digest: str = ""  # "sha256:…"
 
     def __str__(self) -> str:
-        """`registry/repository[:tag][@digest]`, which every runtime reads alike."""
+        """`registry/repository[:tag][@digest]`, which every runtime reads the same way."""
         return self.name + (f":{self.tag}" if self.tag else "") + (f"@{self.digest}" if self.digest else "")
 
     @property
     def name(self) -> str:
-        """`registry/repository`, without what says which image."""
+        """`registry/repository`, without tag and digest."""
         return f"{self.registry}/{self.repository}"
 
     @property
     def tag_or_digest(self) -> str:
-        """What a registry is asked for: the digest, else the tag, else `latest`."""
+        """The reference within the repository: the digest, else the tag, else `latest`."""
         return self.digest or self.tag or DEFAULT_TAG
 
     @property
     def is_latest(self) -> bool:
-        """Whether it is another image tomorrow."""
+        """Whether the reference names the tag `latest`, which may be another image tomorrow."""
         return self.tag_or_digest == DEFAULT_TAG
 
     @property
     def host(self) -> str:
-        """Where the registry's API is: Docker Hub's has another name than the registry."""
+        """The host of the registry's API, which differs from the registry's name for Docker Hub."""
         return "registry-1.docker.io" if self.registry == DOCKER_HUB else self.registry
 
     @property
     def ecr(self) -> EcrHost | None:
-        """What the host name says, where it is one of ECR's."""
+        """The parts of the host name, if the registry is ECR."""
         return parse_ecr_host(self.registry)
 
     def with_digest(self, digest: str) -> ImageRef:
-        """The image of this digest. A tag stays for people to read; runtimes then go by the digest."""
+        """Return the reference with a digest. A tag stays as information; runtimes use the digest."""
         return replace(self, digest=digest)
 
     def with_tag(self, tag: str) -> ImageRef:
-        """Another image of the same repository."""
+        """Return the reference of another tag in the same repository."""
         return replace(self, tag=tag, digest="")
 
 
 def parse_reference(text: str) -> ImageRef:
-    """The parts of a reference. Neither tag nor digest is made up.
+    """Return the parts of a reference. It adds neither a tag nor a digest.
 
     Raises:
-        UsageError: a runtime could not read it either; the cause says which part is at fault.
+        UsageError: the text is not an image reference; the cause names the invalid part.
     """
-    for cause, hint in _faults_of_text(text):
-        raise _invalid(text, cause, hint)
-    rest, at, digest = text.partition("@")
-    head, slash, tail = rest.rpartition("/")
-    last, colon, tag = tail.partition(":")
-    registry, repository = _split_registry(f"{head}{slash}{last}")
-    found = ImageRef(registry=registry, repository=repository, tag=tag, digest=digest)
-    for cause, hint in _faults_of_parts(found, colon=bool(colon), at=bool(at)):
-        raise _invalid(text, cause, hint)
-    return found
+    for cause, hint in _check_text(text):
+        raise _make_error(text, cause, hint)
+    rest, at_sign, digest = text.partition("@")
+    path, slash, last = rest.rpartition("/")
+    name, colon, tag = last.partition(":")
+    registry, repository = _split_registry(f"{path}{slash}{name}")
+    ref = ImageRef(registry=registry, repository=repository, tag=tag, digest=digest)
+    for cause, hint in _check_parts(ref, has_tag=bool(colon), has_digest=bool(at_sign)):
+        raise _make_error(text, cause, hint)
+    return ref
 
 
 def parse_ecr_host(host: str) -> EcrHost | None:
-    """What the host name of a registry says, if it is one of ECR's."""
+    """Return the parts of an ECR registry's host name; None for another registry."""
     if host in _ECR_PUBLIC:
         return EcrHost(account="", region="us-east-1", public=True)
-    if found := _ECR.fullmatch(host):
-        return EcrHost(account=found["account"], region=found["region"], fips=bool(found["fips"]))
+    if match := _ECR.fullmatch(host):
+        return EcrHost(account=match["account"], region=match["region"], fips=bool(match["fips"]))
     return None
 
 
 def format_ecr_host(account: str, region: str, *, fips: bool = False) -> str:
-    """The host name of an account's private registry."""
-    end = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
-    return f"{account}.dkr.ecr{'-fips' if fips else ''}.{region}.{end}"
+    """Return the host name of an account's private registry."""
+    domain = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+    return f"{account}.dkr.ecr{'-fips' if fips else ''}.{region}.{domain}"
 
 
 def _split_registry(name: str) -> tuple[str, str]:
@@ -145,40 +145,40 @@ def _split_registry(name: str) -> tuple[str, str]:
     return registry, repository
 
 
-Fault = tuple[str, str | None]  # cause, hint
+_Problem = tuple[str, str | None]  # cause, hint
 
 
-def _faults_of_text(text: str) -> Iterator[Fault]:
+def _check_text(text: str) -> Iterator[_Problem]:
     if not text:
         yield "it is empty", "REGISTRY/REPOSITORY:TAG"
     if any(c.isspace() for c in text):
-        yield "it holds white space", None
+        yield "it contains white space", None
     if "://" in text:
-        yield "an image is named without a scheme", f"`{text.partition('://')[2]}`"
+        yield "it has a URL scheme", f"`{text.partition('://')[2]}`"
     if "$" in text:
-        yield "a variable in it was not replaced", "give its value with `--env-file` or `--var`"
+        yield "it contains a variable that was not substituted", "set its value with `--env-file` or `--var`"
     if re.fullmatch(r"[a-f0-9]{64}", text):
-        yield "64 hexadecimal digits are the id of an image, not its name", "name its repository: `REPOSITORY@sha256:…`"
+        yield "64 hexadecimal digits are an image id, not a name", "name the repository: `REPOSITORY@sha256:…`"
 
 
-def _faults_of_parts(ref: ImageRef, *, colon: bool, at: bool) -> Iterator[Fault]:
-    shown = ref.repository.removeprefix("library/") if ref.registry == DOCKER_HUB else ref.repository
+def _check_parts(ref: ImageRef, *, has_tag: bool, has_digest: bool) -> Iterator[_Problem]:
+    repository = ref.repository.removeprefix("library/") if ref.registry == DOCKER_HUB else ref.repository
     host = _REGISTRY.fullmatch(ref.registry)
     if not host or int(host["port"] or 1) > _LARGEST_PORT:
-        yield f"`{ref.registry}` is not the name of a host, with or without a port", None
-    if not shown:
-        yield "no repository is named", f"`{ref.registry}/REPOSITORY:TAG`"
-    if shown != shown.lower():
-        yield f"`{shown}` has capital letters, and a repository may not", f"`{shown.lower()}`"
+        yield f"`{ref.registry}` is not a host name with an optional port", None
+    if not repository:
+        yield "it has no repository", f"`{ref.registry}/REPOSITORY:TAG`"
+    if repository != repository.lower():
+        yield f"repository `{repository}` has capital letters", f"`{repository.lower()}`"
     if not _REPOSITORY.fullmatch(ref.repository):
-        yield f"`{shown}` is not the name of a repository: a-z, 0-9 and between them `.`, `_`, `__`, `-` and `/`", None
+        yield f"`{repository}` is not a repository: a-z and 0-9, separated by `.`, `_`, `__`, `-` or `/`", None
     if len(ref.name) > _LONGEST_NAME:
-        yield f"`{shown}` is too long: {len(ref.name)} characters with its registry, and {_LONGEST_NAME} may be", None
-    if colon and not _TAG.fullmatch(ref.tag):
-        yield f"`{ref.tag}` is not a tag: up to 128 of A-Z, a-z, 0-9, `_`, `.`, `-`, the first not `.` or `-`", None
-    if at and not _DIGEST.fullmatch(ref.digest):
-        yield f"`{ref.digest}` is not a digest: `sha256:` and 64 hexadecimal digits", "`kfjob push-image` prints one"
+        yield f"`{repository}` with its registry has {len(ref.name)} characters, the limit is {_LONGEST_NAME}", None
+    if has_tag and not _TAG.fullmatch(ref.tag):
+        yield f"`{ref.tag}` is not a tag: up to 128 of A-Z, a-z, 0-9, `_`, `.`, `-`, not starting with `.` or `-`", None
+    if has_digest and not _DIGEST.fullmatch(ref.digest):
+        yield f"`{ref.digest}` is not a digest: `sha256:` and 64 hexadecimal digits", "`kfjob push-image` prints a digest"
 
 
-def _invalid(text: str, cause: str, hint: str | None) -> UsageError:
-    return UsageError(f"`{text}` is not the name of an image", cause=cause, hint=hint)
+def _make_error(text: str, cause: str, hint: str | None) -> UsageError:
+    return UsageError(f"`{text}` is not an image reference", cause=cause, hint=hint)

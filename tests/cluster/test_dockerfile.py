@@ -148,8 +148,8 @@ def test_torch_is_installed_where_the_base_has_none(workshop: Workshop):
 
 def test_torch_is_left_out(workshop: Workshop):
     made = workshop.built(base_image(), build_args={"TORCH": "none"})
-    parts = json.loads(workshop.inside(made, "kfjob", "doctor", "--in-image", "-o", "json"))["parts"]
-    assert {part["name"]: part["state"] for part in parts}["torch"] == "missing"
+    components = json.loads(workshop.inside(made, "kfjob", "doctor", "--in-image", "-o", "json"))["components"]
+    assert {component["name"]: component["state"] for component in components}["torch"] == "missing"
     workshop.inside(made, "kfjob", "doctor", "--in-image", "--require", "torch", code=1)
 
 

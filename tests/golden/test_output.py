@@ -313,7 +313,7 @@ def test_doctor_of_an_empty_cluster(here, check, monkeypatch):
 
 
 def test_doctor_in_an_image(here, check, monkeypatch):
-    parts = [components.Component("python", "there", "3.11.2"), components.Component("torch", "missing", hint="TORCH=auto")]
+    parts = [components.Component("python", "present", "3.11.2"), components.Component("torch", "missing", hint="TORCH=auto")]
     monkeypatch.setattr(components, "list_components", lambda: parts)
     commands = (
         "doctor --in-image",

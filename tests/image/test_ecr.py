@@ -134,7 +134,7 @@ def test_a_missing_right_is_named_with_who_lacks_it(aws: MotoAws, monkeypatch: p
 def test_credentials_that_aws_does_not_know(aws: MotoAws, monkeypatch: pytest.MonkeyPatch):
     aws.user()
     become(monkeypatch, aws.environment(key="AKIAIOSFODNN7EXAMPLE", proof="wrong"))
-    with pytest.raises(Forbidden, match="AWS does not know these credentials"):
+    with pytest.raises(Forbidden, match="AWS does not accept these credentials"):
         ecr.open_own_registry()
 
 
@@ -148,7 +148,7 @@ def test_no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     assert "aws configure" in str(caught.value.hint)
     with pytest.raises(UsageError, match="no AWS region"):
         ecr.open_account()
-    with pytest.raises(UsageError, match="there is no AWS profile `work`"):
+    with pytest.raises(UsageError, match="AWS profile `work` does not exist"):
         ecr.open_account(profile="work", region=REGION)
 
 
@@ -173,7 +173,7 @@ def test_an_sso_login_that_has_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     (tmp_path / "config").write_text("\n".join(lines))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.setenv("HOME", str(tmp_path))
-    with pytest.raises(Forbidden, match="the SSO login has ended") as caught:
+    with pytest.raises(Forbidden, match="the SSO login has expired") as caught:
         ecr.open_own_registry(profile="work")
     assert "aws sso login --profile work" in str(caught.value.hint)
 
@@ -204,7 +204,7 @@ def test_an_sso_login(aws: MotoAws, monkeypatch: pytest.MonkeyPatch, tmp_path: P
     kept = tmp_path / ".aws" / "sso" / "cache" / f"{hashlib.sha1(start.encode(), usedforsecurity=False).hexdigest()}.json"
     kept.parent.mkdir(parents=True)
     kept.write_text(json.dumps({"accessToken": "the login", "expiresAt": "2100-01-01T00:00:00Z", "startUrl": start}))
-    program = "from kfjob.image import ecr; print(ecr.own_registry(profile='work').host)"
+    program = "from kfjob.image import ecr; print(ecr.open_own_registry(profile='work').host)"
     with answering(SingleSignOn) as url:  # botocore looks for the cache's folder when it is imported
         mine = {"AWS_ENDPOINT_URL_SSO": url, "AWS_CONFIG_FILE": str(tmp_path / "config"), "HOME": str(tmp_path)}
         done = subprocess.run(
@@ -330,7 +330,7 @@ def test_another_accounts_registry_is_asked_by_its_id(scripted: Scripted):
 def test_throttled_for_ever(scripted: Scripted, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ecr, "ATTEMPTS", 2)
     scripted(*[(400, "ThrottlingException", "Rate exceeded")] * 9)
-    with pytest.raises(BackendError, match="AWS is being asked too often at `ecr:GetAuthorizationToken`"):
+    with pytest.raises(BackendError, match="AWS throttled `ecr:GetAuthorizationToken`"):
         login()
 
 
@@ -341,7 +341,7 @@ POLICY = f"User: arn:aws:iam::1:user/x is not authorized to perform: ecr:GetAuth
     ("code", "text", "title", "hint"),
     [
         ("ExpiredTokenException", "The security token … is expired", "the AWS credentials have expired", "aws sso login"),
-        ("UnrecognizedClientException", "invalid token", "AWS does not know these credentials", "aws configure"),
+        ("UnrecognizedClientException", "invalid token", "AWS does not accept these credentials", "aws configure"),
         (
             "AccessDeniedException",
             POLICY + "because no identity-based policy allows it",
@@ -390,6 +390,6 @@ def test_the_public_registry_as_stubbed(aws: MotoAws, monkeypatch: pytest.Monkey
     public.stub.add_client_error("describe_repositories", "RepositoryNotFoundException")
     public.stub.add_response("create_repository", {"repository": {"repositoryUri": "public.ecr.aws/you/fsdp"}})
     public.stub.add_response("delete_repository", {})
-    with pytest.raises(Refused, match="alias `me` of the public ECR is another account's"):
+    with pytest.raises(Refused, match="alias `me` of the public ECR belongs to another account"):
         public.registry.ensure_repository("me/fsdp", PLAIN)
     public.stub.assert_no_pending_responses()

@@ -179,7 +179,7 @@ def test_one_platform_of_an_index(plain: RealRegistry, person: Path, src: Path, 
     assert config["architecture"] == "arm64"
     with pytest.raises(UsageError) as caught:
         push_code(src, base, platforms=["linux/amd64", "linux/riscv64"])
-    assert caught.value.cause == "it is there for linux/amd64, linux/arm64/v8"
+    assert caught.value.cause == "it has variants for linux/amd64, linux/arm64/v8"
 
 
 def test_where_the_code_goes(plain: RealRegistry, person: Path, src: Path, repository: str):

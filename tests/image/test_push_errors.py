@@ -289,7 +289,7 @@ def test_a_token_that_ends_in_the_middle_of_a_push(proxied: Proxy, source: Path,
     def token(_data: object) -> ecr.Token:
         return ecr.Token(login=Login(user="AWS", password=Secret(f"token {next(given)}")), expires=0)
 
-    monkeypatch.setattr(ecr, "_token", token)
+    monkeypatch.setattr(ecr, "_parse_token", token)
     seen_logins: list[str] = []
     ended = ecr_error(403, "DENIED", "Your authorization token has expired. Reauthenticate and try again.")
     challenge = Say(401, b"", {"WWW-Authenticate": 'Basic realm="ecr"'})

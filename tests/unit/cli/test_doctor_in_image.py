@@ -12,7 +12,7 @@ from kfjob.image import components
 
 @pytest.fixture(autouse=True)
 def parts(monkeypatch: pytest.MonkeyPatch) -> list[components.Component]:
-    found = [components.Component("python", "there", "3.11.2"), components.Component("torch", "missing", hint="TORCH=auto")]
+    found = [components.Component("python", "present", "3.11.2"), components.Component("torch", "missing", hint="TORCH=auto")]
     monkeypatch.setattr(components, "list_components", lambda: found)
     return found
 
@@ -26,11 +26,11 @@ def test_what_is_missing_is_told_and_no_fault(capsys):
 
 def test_what_is_broken_or_required_is_one(parts: list[components.Component], capsys):
     assert run(["doctor", "--in-image", "--require", "torch", "--require", "python"]) == 1
-    assert capsys.readouterr().err == "error: this image does not have what is needed: torch\n"
+    assert capsys.readouterr().err == "error: missing or broken in this image: torch\n"
     parts.append(components.Component("efa", "broken", "does not load"))
     assert run(["doctor", "--in-image", "-o", "json"]) == 1
     out, err = capsys.readouterr()
-    assert [one["name"] for one in json.loads(out)["parts"]] == ["python", "torch", "efa"]
+    assert [one["name"] for one in json.loads(out)["components"]] == ["python", "torch", "efa"]
     assert "efa" in err
 
 

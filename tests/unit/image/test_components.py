@@ -33,8 +33,8 @@ def run(blocked: list[str], *argv: str) -> subprocess.CompletedProcess[str]:
 def test_without_torch_and_the_control_plane():
     done = run([*CONTROL_PLANE, "torch"], "-o", "json")
     assert done.returncode == 1, done.stderr  # python-etcd is there and needs urllib3
-    parts = {part["name"]: part for part in json.loads(done.stdout)["parts"]}
-    assert parts["kfjob"]["state"] == "there"
+    parts = {part["name"]: part for part in json.loads(done.stdout)["components"]}
+    assert parts["kfjob"]["state"] == "present"
     assert parts["torch"]["state"] == "missing"
     assert parts["python-etcd"]["state"] == "broken"
 
@@ -56,7 +56,7 @@ def test_torch_that_does_not_load():
 
 def test_a_folder_that_is_called_torch(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))  # which python takes for a package
-    torch, (found,) = components._torch()
+    torch, (found,) = components._inspect_torch()
     assert torch is None
     assert (found.name, found.state) == ("torch", "broken")
 
@@ -67,7 +67,7 @@ def part(name: str, root: Path) -> components.Component:
 
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setattr(components, "_torch", lambda: (None, []))
+    monkeypatch.setattr(components, "_inspect_torch", lambda: (None, []))
     return tmp_path
 
 
@@ -82,8 +82,8 @@ def test_efa_and_its_plugin(bare: Path):
     plugin.write_bytes(b"\x7fELF\0Initializing aws-ofi-nccl 1.13.2-aws\0")
     (bare / "dev/infiniband").mkdir(parents=True)
     (bare / "dev/infiniband/uverbs0").touch()
-    assert part("efa", bare).found == "installer 1.37.0, 1 devices"
-    assert part("aws-ofi-nccl", bare).found == "1.13.2-aws"
+    assert part("efa", bare).detail == "installer 1.37.0, 1 device"
+    assert part("aws-ofi-nccl", bare).detail == "1.13.2-aws"
     text = "\n".join(components.format_lines(components.list_components(bare)))
     assert "ok  aws-ofi-nccl" in text
 
@@ -95,11 +95,11 @@ def test_numbers_of_nccl(number: int, text: str):
         def ncclGetVersion(found) -> None:  # noqa: N802 - its name
             found._obj.value = number
 
-    assert components._nccl_version(Library) == text
+    assert components._read_nccl_version(Library) == text
 
 
 @pytest.mark.parametrize(("version", "hint"), [("1.17", "older"), ("1.18", ""), ("2.1", "")])
 def test_older_libfabric_has_a_profile_of_its_own(bare: Path, monkeypatch: pytest.MonkeyPatch, version: str, hint: str):
-    monkeypatch.setattr(components, "_of_library", lambda *_: version)
+    monkeypatch.setattr(components, "_read_library_version", lambda *_: version)
     assert hint in part("libfabric", bare).hint
     assert bool(part("libfabric", bare).hint) == bool(hint)

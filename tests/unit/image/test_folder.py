@@ -165,9 +165,9 @@ def test_no_folder_is_said(tmp_path: Path):
 def test_a_file_that_is_changed_while_it_is_read_is_noticed(src: Path, text: str):
     folder = read_folder(src)
     (src / "train.py").write_text(text)
-    with pytest.raises(Refused, match=r"train\.py.* was changed"), pack_layer(folder, "/w"):
+    with pytest.raises(Refused, match=r"train\.py.* changed while"), pack_layer(folder, "/w"):
         pass
-    with pytest.raises(Refused, match="was changed"):
+    with pytest.raises(Refused, match="changed while"):
         folder.compute_digest()
 
 
@@ -179,7 +179,7 @@ def test_a_file_that_grows_while_it_is_read_is_noticed(src: Path):
     next(pieces)
     with big.open("ab") as stream:
         stream.write(b"more")
-    with pytest.raises(Refused, match="was changed"):
+    with pytest.raises(Refused, match="changed while"):
         list(pieces)
 
 

@@ -328,8 +328,8 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     ),
     "image-name": (
         [
-            ({"image": "Team/Train:1"}, "image", "`Team/Train:1` is not the name of an image"),
-            ({"image": "https://quay.io/a:1"}, "image", "is not the name of an image"),
+            ({"image": "Team/Train:1"}, "image", "`Team/Train:1` is not an image reference"),
+            ({"image": "https://quay.io/a:1"}, "image", "is not an image reference"),
             ({"pod": {"init_containers": [{"name": "fetch", "image": "busybox:1:2"}]}}, "pod", "`busybox:1:2` is not"),
         ],
         [{}, {"image": "registry.example:5000/train:1"}, {"image": "train@sha256:" + "0" * 64}],
