@@ -2,25 +2,25 @@
 #
 #   docker build --build-arg BASE_IMAGE=pytorch/pytorch:2.11.0-cuda12.8-cudnn9-runtime -t my-registry/kfjob .
 #
-# or, with the registry, the repository and a tag found by itself: kfjob push-image --base-image …
+# `kfjob push-image --base-image …` does the same and chooses registry, repository and tag.
 #
-# BASE_IMAGE    any Linux image with Python 3.11 or newer and pip. Where it brings torch, that torch stays as it is: it was
-#               built for the CUDA, NCCL and EFA libraries beside it. What people take:
+# BASE_IMAGE    Any Linux image with Python 3.11 or newer and pip. If the base image has torch, that torch stays: it was built for
+#               the CUDA, NCCL and EFA libraries of the image. Common base images, and what they contain:
 #                 an AWS Deep Learning Container (…/pytorch-training:…-ec2)   torch, CUDA, NCCL, EFA and aws-ofi-nccl
-#                 nvcr.io/nvidia/pytorch:…-py3                                 torch, CUDA, NCCL; EFA from a layer of yours
+#                 nvcr.io/nvidia/pytorch:…-py3                                 torch, CUDA, NCCL; add EFA in a layer of your own
 #                 pytorch/pytorch:…-runtime                                    torch, CUDA, NCCL; no EFA
-#                 an nccl-tests image with EFA                                 CUDA, NCCL, EFA, aws-ofi-nccl; torch from here
-#                 python:…-slim (the default)                                  nothing; torch from here, for one node or TCP
-# TORCH         auto: install the pinned torch where the base has none; none: leave it out, whatever the base has
-# DEPENDENCIES  trainer: install the pinned requirements of the trainer; none: the base has them, or a volume will
+#                 an nccl-tests image with EFA                                 CUDA, NCCL, EFA, aws-ofi-nccl; this file adds torch
+#                 python:…-slim (the default)                                  Python; this file adds torch, for one node or TCP
+# TORCH         auto: install the pinned torch if the base image has none; none: never install torch
+# DEPENDENCIES  trainer: install the trainer's pinned requirements; none: the base image or a volume provides them
 #
-# Targets: the last stage is the trainer's image. `--target nccl-tests` compiles NVIDIA's nccl-tests on top of it, on a base with
-# CUDA's compiler and NCCL's headers (a `-devel` image) and make, into /opt/nccl-tests/build. NCCL_HOME says where NCCL is, MPI_HOME
-# where MPI (without one: for the GPUs of one node), NVCC_GENCODE for which GPUs; NCCL_TESTS_URL names a mirror of the sources.
+# Targets: the last stage is the trainer's image. `--target nccl-tests` adds NVIDIA's nccl-tests in /opt/nccl-tests/build. It needs a
+# base image with the CUDA compiler, NCCL's headers (a `-devel` image) and make. NCCL_HOME and MPI_HOME are the folders of NCCL and
+# MPI (without MPI the tests run on one node only). NVCC_GENCODE selects the GPUs. NCCL_TESTS_URL is a mirror of the sources.
 #
-# `kfjob doctor --in-image` (or `python3 -m kfjob.image.components`), run in the image, says what it has of all that.
+# `kfjob doctor --in-image` (or `python3 -m kfjob.image.components`) in the image prints the versions of all these parts.
 #
-# A private package index stands in a secret, not in the image or its history:
+# Pass a private package index as a secret, so that it is neither in the image nor in its history:
 #   docker build --secret id=pip,src=$HOME/.config/pip/pip.conf [--secret id=ca,src=my-ca-bundle.pem] .
 ARG BASE_IMAGE=python:3.11.13-slim-bookworm
 
@@ -43,8 +43,8 @@ RUN PATH=$PATH:/usr/sbin; \
     id kfjob >/dev/null 2>&1 || useradd --create-home --uid 10001 --shell /bin/sh kfjob; \
     mkdir -p /workspace && chown kfjob: /workspace
 
-# The dependencies change seldom, the code often: they come first. The file is a complete resolution with hashes, so that
-# nothing else is ever pulled in, least of all another torch.
+# The dependencies come first because they change rarely and the code changes often. The file pins every package with its hash, so
+# pip installs nothing else, and above all no second torch.
 ARG TORCH=auto
 ARG DEPENDENCIES=trainer
 COPY requirements/trainer.txt /tmp/requirements/trainer.txt
@@ -73,7 +73,7 @@ ARG NCCL_TESTS_VERSION=2.17.6
 ARG NCCL_TESTS_SHA256=38974e70342150ede0e3fb8fd24bfe60ccbde90fa20241716ba8bb338e6b61a0
 ARG NCCL_TESTS_URL=https://github.com/NVIDIA/nccl-tests/archive/v${NCCL_TESTS_VERSION}.tar.gz
 ARG MPI_HOME=/opt/amazon/openmpi
-# Without a value they are no variables, and nccl-tests takes what it finds.
+# Without a value these are unset, and nccl-tests uses its own defaults.
 ARG NCCL_HOME
 ARG NVCC_GENCODE
 RUN --mount=type=secret,id=ca,target=/run/secrets/ca.pem,required=false \

@@ -42,8 +42,8 @@ def test_the_lesson_of_the_collectives(way: str, ranks: int):
     nine = {"send and recv", "broadcast", "reduce", "scatter", "gather", "all_reduce", "all_gather", "reduce_scatter"}
     assert nine <= shown
     assert sum(line.startswith("  rank ") for line in lines) == 8 * ranks
-    assert f"all nine are as they should be, on {ranks} ranks with gloo" in lines
-    summed = lines[lines.index("all_reduce = reduce + broadcast: all have the sum") + 1 :][:ranks]
+    assert f"all nine collectives are correct, on {ranks} ranks with gloo" in lines
+    summed = lines[lines.index("all_reduce = reduce + broadcast: all ranks get the sum") + 1 :][:ranks]
     total = [ranks * (element + 1) + 10 * sum(range(ranks)) for element in range(ranks)]
     assert all(line.endswith("-> " + " ".join(map(str, total))) for line in summed), summed
 
