@@ -126,7 +126,7 @@ def find_master(ask: Callable[[], JobView], job: str, *, timeout: float = 0.0) -
         if isinstance(answer, Master) and (timeout == 0 or answer.confidence is not Confidence.PREDICTED or not view.running):
             return answer
         if isinstance(answer, NoMaster) and (timeout == 0 or not view.running):
-            raise answer.error(job)
+            raise answer.to_error(job)
         if time.monotonic() >= deadline:
             raise WaitTimeout(
                 f"no master of `{job}` after {timeout:g} s", cause=view.headline, hint=f"`kfjob status {job}` shows its pods"

@@ -108,4 +108,4 @@ def _everybody(run: Run, output: str) -> None:
         if isinstance(view.master, Master):
             click.echo("\n" + "\n".join(view.master.explain()))
         else:
-            raise view.master.error(run.name)
+            raise view.master.to_error(run.name)

@@ -92,7 +92,7 @@ def _pods(view: JobView) -> str:
         parts.append(plural(restarts, "restart"))
     if view.rounds:
         newest = view.rounds[-1]
-        target = newest.first.resolve_time(view.reference_time)
+        target = newest.first_line.resolve_time(view.reference_time)
         since = f" since {text.local_clock(target)}" if target is not None else ""
-        parts.append(f"round {len(view.rounds)}{since} with {len(newest.members)} of {newest.world or '?'}")
+        parts.append(f"round {len(view.rounds)}{since} with {len(newest.members)} of {newest.group_world_size or '?'}")
     return " · ".join(parts)

@@ -130,7 +130,7 @@ def status_text(view: JobView, *, name: str, now: int) -> str:
 
 def training_json(training: Training) -> dict[str, Any]:
     """The progress for machines, without the curve."""
-    inner = {"curve", "every", "averaged", "setbacks"}
+    inner = {"curve", "curve_interval", "smoothed_count", "setbacks"}
     return {key: value for key, value in asdict(training).items() if key not in inner and value not in (None, "")}
 
 
@@ -172,7 +172,7 @@ def rounds_text(view: JobView) -> str:
     """Every pod: whether it prints progress, and its group rank and global ranks in each of the newest rounds."""
     rounds = view.rounds[-ROUNDS:]
     printer = view.master.pod if isinstance(view.master, Master) else ""
-    header = ["", "POD", "NODE", "STATE", *(clock(one.first.resolve_time(view.reference_time)) for one in rounds)]
+    header = ["", "POD", "NODE", "STATE", *(clock(one.first_line.resolve_time(view.reference_time)) for one in rounds)]
     rows = []
     for pod in sorted(view.pods.values(), key=_place):
         state = (pod.state.reason or str(pod.state.phase)) if pod.state else "-"
@@ -196,7 +196,7 @@ def rounds_json(view: JobView) -> dict[str, Any]:
         "pods": [{"pod": pod.name, "node": pod.node, "phase": pod.phase} for pod in sorted(view.pods.values(), key=_place)],
         "rounds": [
             {
-                "time": one.first.resolve_time(view.reference_time),
+                "time": one.first_line.resolve_time(view.reference_time),
                 "members": [
                     {
                         "pod": member.pod,

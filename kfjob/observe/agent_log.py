@@ -1,15 +1,14 @@
-"""Reading torch's elastic agent: rendezvous blocks and happenings, from every line format of torch 2.0 to 2.15.
+"""Reader for the log of a torch elastic agent: rendezvous blocks, launch messages and events, torch 2.0 to 2.15.
 
-The forms (torch/_logging/_internal.py `TorchLogsFormatter` and `_default_formatter`; each line of a message gets the prefix,
-except in the plain form, where only the first does):
+Line formats (torch/_logging/_internal.py `TorchLogsFormatter` and `_default_formatter`). Every line of a message has the
+prefix; in the plain format only the first line has it:
 
     glog, 2.3 and later            I1121 06:18:58.464000 1 torch/distributed/elastic/agent/server/api.py:552]   group_rank=1
     bracketed, 2.1 and 2.2         [2026-11-21 06:29:28,733] torch.distributed.elastic.agent.server.api: [INFO]   group_rank=1
     plain, 2.0, TORCH_LOGS_FORMAT  INFO:torch.distributed.elastic.agent.server.api:[default] Rendezvous complete for workers…
     etcd_rendezvous.py, all        INFO 2026-11-21 06:34:22,030 Attempting to join next rendezvous
 
-The reader is a state machine that is fed one line at a time. Lines must be whole: a `group_rank=1` that was cut from
-`group_rank=12` cannot be told from a true one.
+The reader is a state machine that takes one whole line at a time: a `group_rank=12` that is cut to `group_rank=1` looks valid.
 """
 
 from __future__ import annotations
@@ -36,23 +35,23 @@ from kfjob.observe.lines import clean_line
 from kfjob.observe.timestamps import parse_glog, parse_rfc3339
 
 MARKERS = ("elastic", "endezvous", "group_rank=")
-"""A line without any of these matters only while a block is being read."""
+"""A line without any of these is relevant only inside a block."""
 
 HEADINGS = ("Rendezvous complete for workers", "Starting elastic_operator")
-"""In the first line of the messages whose further lines matter."""
+"""First lines of the messages that go on over several lines."""
 
-PATIENCE = 200
-"""Lines of other processes that may stand inside a block before it counts as cut."""
+MAX_FOREIGN_LINES = 200
+"""Lines of other processes that may interrupt a block; after more of them the block counts as cut."""
 
-ENOUGH = 3
-"""Fields in the order of a block that make one, where neither heading nor prefix tells that an agent speaks."""
+MIN_FIELDS = 3
+"""Consecutive fields that identify a block without heading or torch prefix."""
 
 _GLOG = re.compile(r"[IWEFCV](\d{4}) (\d\d:\d\d:\d\d\.\d+) (\d+) \S*torch/distributed/[^\s:\]]+:\d+\](?: (.*))?$")
-_WHEN = r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+)"
-_BRACKETED = re.compile(rf"\[{_WHEN}\] (?:\[[^\]]*\] )?torch\.distributed[\w.]*: \[[A-Z]+\](?: (.*))?$")
+_TIME = r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+)"
+_BRACKETED = re.compile(rf"\[{_TIME}\] (?:\[[^\]]*\] )?torch\.distributed[\w.]*: \[[A-Z]+\](?: (.*))?$")
 _PLAIN = re.compile(r"[A-Z]{4,8}:torch\.distributed[\w.]*:(.*)$")
-_ETCD = re.compile(rf"(?:DEBUG|INFO|WARNING|ERROR) {_WHEN} (.*)$")
-_UNKNOWN = re.compile(
+_ETCD = re.compile(rf"(?:DEBUG|INFO|WARNING|ERROR) {_TIME} (.*)$")
+_ANY_PREFIX = re.compile(
     r"(.*?)(\[[^\]]*\] Rendezvous complete for workers\. Result:|Starting elastic_operator with launch configs?:)$"
 )
 _HEADER = re.compile(r"\[([^\]]*)\] Rendezvous complete for workers\. Result:$")
@@ -61,140 +60,147 @@ _SETTING = re.compile(r"(?:^|(.*?)\s)\s*(min_nodes|max_nodes|nproc_per_node|max_
 _DIGITS = re.compile(r"\d+")
 
 
-class _Said(Struct, frozen=True):
-    """One line taken apart: who says what, and when."""
+class _Message(Struct, frozen=True):
+    """One line, split into prefix and message."""
 
-    family: str  # glog | bracketed | plain
-    lead: str  # what stands in front, its digits made equal; in the plain family it tells speakers apart
+    form: str  # glog | bracketed | plain
+    prefix: str  # text before the message with digits replaced by `#`; identifies the process in the plain form
     pid: str
-    message: str
+    text: str
     time: int | None
     yearless: int | None = None
-    stamp: str = ""  # torch's own time: all lines of one message have the same
+    torch_time: str = ""  # time that torch prints; the same in all lines of one message
 
-    def continues(self, other: _Said) -> bool:
-        """Whether this line can belong to the message that `other` began."""
-        return self.stamp == other.stamp and self.by_speaker_of(other)
+    def continues(self, first: _Message) -> bool:
+        """Return whether this line can belong to the message that starts with `first`."""
+        return self.torch_time == first.torch_time and self.has_process_of(first)
 
-    def by_speaker_of(self, other: _Said) -> bool:
-        """Whether both lines can come from the same process: they have the same form."""
-        if self.family != other.family or self.pid != other.pid:
+    def has_process_of(self, other: _Message) -> bool:
+        """Return whether both lines can come from the same process."""
+        if self.form != other.form or self.pid != other.pid:
             return False
-        return self.family != "plain" or not self.lead or other.lead.startswith(self.lead)
+        return self.form != "plain" or not self.prefix or other.prefix.startswith(self.prefix)
 
 
-class _Open(Struct, frozen=True):
-    """A block or launch message that is being read."""
+class _Block(Struct, frozen=True):
+    """A rendezvous block or a launch message that is not complete yet."""
 
-    said: _Said
+    first: _Message
     result: RendezvousResult | LaunchConfig
-    headed: bool
-    last: int  # number of the last line that belonged to it
-    fields: int = 0
+    has_heading: bool
+    last_line: int  # number of its last line so far
+    field_count: int = 0
 
     @property
     def trusted(self) -> bool:
-        """Whether the fields can only come from an agent: under a heading, in torch's line form, or several in a row."""
-        return self.headed or self.said.family != "plain" or self.fields >= ENOUGH
+        """Whether only an agent can have printed it: it has a heading, torch's prefix, or several fields in a row."""
+        return self.has_heading or self.first.form != "plain" or self.field_count >= MIN_FIELDS
 
-    def awaits(self, name: str, said: _Said) -> bool:
-        """Whether this field can be the block's next: its fields come in order, and without a heading none may be missing."""
+    def expects(self, name: str, message: _Message) -> bool:
+        """Return whether this field can come next: fields come in order, and without a heading none may be missing."""
         if not isinstance(self.result, RendezvousResult):
             return False
         known = [index for index, field in enumerate(FIELDS) if getattr(self.result, field) not in (None, ())]
         newest = known[-1] if known else -1
-        if self.headed or said.family != "plain":
+        if self.has_heading or message.form != "plain":
             return FIELDS.index(name) > newest
-        return FIELDS.index(name) == newest + 1 and said.lead == self.said.lead
+        return FIELDS.index(name) == newest + 1 and message.prefix == self.first.prefix
 
 
 class AgentLog(Struct, frozen=True):
-    """How far the log of one container is read. Empty at its first line."""
+    """State of the reader within the log of one container; the default is the state before the first line."""
 
-    open: tuple[_Open, ...] = ()
+    blocks: tuple[_Block, ...] = ()
 
     def feed(self, number: int, text: str, time: int | None = None) -> tuple[AgentLog, tuple[AgentRecord, ...]]:
-        """Read line `number`, taken up at `time`. A block is told anew with each of its fields: the same `line`, more known."""
-        if not self.open and not any(marker in text for marker in MARKERS):
+        """Read line `number` with the kubelet's `time`; return the new state and the records in the line.
+
+        Every field of a block yields the record of the block again, with the same `line` and one more value.
+        """
+        if not self.blocks and not any(marker in text for marker in MARKERS):
             return self, ()
-        text, stamped = clean_line(text)
-        said = _take_apart(text, time if time is not None else stamped)
-        waiting = tuple(one for one in self.open if number - one.last <= PATIENCE)
-        if started := _heading(said, number):
-            others = tuple(one for one in waiting if not said.by_speaker_of(one.said))
-            return AgentLog((*others, started)), ()
-        if read := _field(waiting, said, number, text):
-            return read
-        return AgentLog(waiting) if waiting != self.open else self, _happening(said, number, text)
+        text, prefix_time = clean_line(text)
+        message = _parse_message(text, time if time is not None else prefix_time)
+        blocks = tuple(block for block in self.blocks if number - block.last_line <= MAX_FOREIGN_LINES)
+        if new := _start_block(message, number):
+            others = tuple(block for block in blocks if not message.has_process_of(block.first))
+            return AgentLog((*others, new)), ()
+        if result := _read_field(blocks, message, number, text):
+            return result
+        return AgentLog(blocks) if blocks != self.blocks else self, _read_event(message, number, text)
 
 
-def _take_apart(text: str, time: int | None) -> _Said:
-    """Find torch's prefix wherever it stands: a progress bar without a line end may be in front of it."""
-    if "torch/distributed/" in text and (found := _GLOG.search(text)):
-        yearless = parse_glog(found[1], found[2]) if time is None else None
-        return _Said("glog", "", found[3], found[4] or "", time, yearless, stamp=found[1] + found[2])
+def _parse_message(text: str, time: int | None) -> _Message:
+    """Find torch's prefix anywhere in the line: a progress bar without a line end may precede it."""
+    if "torch/distributed/" in text and (match := _GLOG.search(text)):
+        yearless = parse_glog(match[1], match[2]) if time is None else None
+        return _Message("glog", "", match[3], match[4] or "", time, yearless, torch_time=match[1] + match[2])
     if "torch.distributed" in text:
-        if found := _BRACKETED.search(text):
-            moment = parse_rfc3339(found[1]) if time is None else time
-            return _Said("bracketed", "", "", found[2] or "", moment, stamp=found[1])
-        if found := _PLAIN.search(text):
-            return _Said("plain", _level(text[: found.start()]), "", found[1], time)
-    if found := _ETCD.search(text):
-        return _Said("plain", _level(text[: found.start()]), "", found[2], parse_rfc3339(found[1]) if time is None else time)
-    if found := _UNKNOWN.match(text):
-        return _Said("plain", _level(found[1]), "", found[2], time)
-    return _Said("plain", "", "", text, time)
+        if match := _BRACKETED.search(text):
+            line_time = parse_rfc3339(match[1]) if time is None else time
+            return _Message("bracketed", "", "", match[2] or "", line_time, torch_time=match[1])
+        if match := _PLAIN.search(text):
+            return _Message("plain", _mask_digits(text[: match.start()]), "", match[1], time)
+    if match := _ETCD.search(text):
+        line_time = parse_rfc3339(match[1]) if time is None else time
+        return _Message("plain", _mask_digits(text[: match.start()]), "", match[2], line_time)
+    if match := _ANY_PREFIX.match(text):
+        return _Message("plain", _mask_digits(match[1]), "", match[2], time)
+    return _Message("plain", "", "", text, time)
 
 
-def _level(lead: str) -> str:
-    """What stands in front of a message, with its numbers made equal."""
-    return _DIGITS.sub("#", lead).strip()
+def _mask_digits(prefix: str) -> str:
+    """Return the text before a message with `#` for every number, so that prefixes of one process are equal."""
+    return _DIGITS.sub("#", prefix).strip()
 
 
-def _heading(said: _Said, number: int) -> _Open | None:
-    """The block or launch message that this line begins."""
-    if found := _HEADER.match(said.message):
-        result = RendezvousResult(role=found[1], line=number, time=said.time, yearless=said.yearless)
-        return _Open(said, result, headed=True, last=number)
-    if said.message.startswith("Starting elastic_operator with launch config"):
-        return _Open(said, LaunchConfig(line=number), headed=True, last=number)
+def _start_block(message: _Message, number: int) -> _Block | None:
+    """Return the block or launch message whose heading this line is."""
+    if match := _HEADER.match(message.text):
+        result = RendezvousResult(role=match[1], line=number, time=message.time, yearless=message.yearless)
+        return _Block(message, result, has_heading=True, last_line=number)
+    if message.text.startswith("Starting elastic_operator with launch config"):
+        return _Block(message, LaunchConfig(line=number), has_heading=True, last_line=number)
     return None
 
 
-def _field(waiting: tuple[_Open, ...], said: _Said, number: int, text: str) -> tuple[AgentLog, tuple[AgentRecord, ...]] | None:
-    """Take up one field of an open message, or of a block whose heading was cut off."""
-    if found := _FIELD.match(said.message):
-        if said.family == "plain":
-            if not found[2]:
-                return None  # anybody can print `group_rank=1`, an agent sets two spaces before it
-            said = replace(said, lead=_level(found[1]))
-        owner = next((one for one in waiting if said.continues(one.said) and one.awaits(found[3], said)), None)
+def _read_field(
+    blocks: tuple[_Block, ...], message: _Message, number: int, text: str
+) -> tuple[AgentLog, tuple[AgentRecord, ...]] | None:
+    """Add a field to its block, or to a new one if the heading is missing; return None if the line has no field."""
+    if match := _FIELD.match(message.text):
+        if message.form == "plain":
+            if not match[2]:
+                return None  # any program can print `group_rank=1`; an agent prints two spaces before it
+            message = replace(message, prefix=_mask_digits(match[1]))
+        owner = next((block for block in blocks if message.continues(block.first) and block.expects(match[3], message)), None)
         if owner is None:
-            lost = RendezvousResult(line=number, time=said.time, yearless=said.yearless)
-            owner = _Open(said, lost, headed=False, last=number)
-        return _taken(waiting, owner, _block_value(found[3], found[4], text), number)
-    if found := _SETTING.match(said.message):
-        said = replace(said, lead=_level(found[1] or "")) if said.family == "plain" else said
-        owner = next((one for one in waiting if said.continues(one.said) and isinstance(one.result, LaunchConfig)), None)
-        return _taken(waiting, owner, _setting(found[2], found[3]), number) if owner else None
+            result = RendezvousResult(line=number, time=message.time, yearless=message.yearless)
+            owner = _Block(message, result, has_heading=False, last_line=number)
+        return _add_values(blocks, owner, _parse_field(match[3], match[4], text), number)
+    if match := _SETTING.match(message.text):
+        message = replace(message, prefix=_mask_digits(match[1] or "")) if message.form == "plain" else message
+        launches = (block for block in blocks if message.continues(block.first) and isinstance(block.result, LaunchConfig))
+        owner = next(launches, None)
+        return _add_values(blocks, owner, _parse_setting(match[2], match[3]), number) if owner else None
     return None
 
 
-def _taken(
-    waiting: tuple[_Open, ...], owner: _Open, values: dict[str, Any], number: int
+def _add_values(
+    blocks: tuple[_Block, ...], owner: _Block, values: dict[str, Any], number: int
 ) -> tuple[AgentLog, tuple[AgentRecord, ...]]:
-    """The state after `owner` took these values; what is known of it is told as soon as it can be trusted."""
+    """Return the state with these values in `owner`, and the record of `owner` if it can be trusted."""
     result = replace(owner.result, **values)
-    grown = replace(owner, result=result, last=number, fields=owner.fields + len(values))
-    others = tuple(one for one in waiting if not grown.said.by_speaker_of(one.said))
+    block = replace(owner, result=result, last_line=number, field_count=owner.field_count + len(values))
+    others = tuple(other for other in blocks if not block.first.has_process_of(other.first))
     if isinstance(result, LaunchConfig):
-        return AgentLog((*others, grown)), (result,)
-    known = (result,) if grown.trusted and result.group_rank is not None and values else ()
-    return AgentLog(others if result.complete else (*others, grown)), known
+        return AgentLog((*others, block)), (result,)
+    records = (result,) if block.trusted and result.group_rank is not None and values else ()
+    return AgentLog(others if result.complete else (*others, block)), records
 
 
-def _block_value(name: str, value: str, text: str) -> dict[str, Any]:
-    """The field's value, or nothing where the line was cut or holds no number."""
+def _parse_field(name: str, value: str, text: str) -> dict[str, Any]:
+    """Return the value of a block's field; nothing if the line is cut or the value is not a number."""
     value = value.strip()
     if name in INTEGERS:
         values: dict[str, Any] = {name: int(value)} if value.isdecimal() else {}
@@ -205,8 +211,8 @@ def _block_value(name: str, value: str, text: str) -> dict[str, Any]:
     return {name: value} if value != "None" and " " not in value else {}
 
 
-def _setting(name: str, value: str) -> dict[str, Any]:
-    """One line of the launch message."""
+def _parse_setting(name: str, value: str) -> dict[str, Any]:
+    """Return the value in one line of the launch message."""
     value = value.strip()
     if name == "rdzv_configs":
         rank = re.search(r"'rank': (\d+)", value)
@@ -243,52 +249,54 @@ _JOINED = re.compile(
 _ETCD_JOINED = re.compile(r"Joined rendezvous version \d+ as rank (?P<rank>\d+)\. Full state: ")
 
 
-def _happening(said: _Said, number: int, text: str) -> tuple[AgentRecord, ...]:
-    """What else the agent tells in this line."""
-    message = said.message
-    place: dict[str, Any] = {"line": number, "time": said.time, "yearless": said.yearless}
-    if "torchelastic.worker.status." in message:
-        return _console_event(message, place)
+def _read_event(message: _Message, number: int, text: str) -> tuple[AgentRecord, ...]:
+    """Return the event, or the result outside of a block, that this line reports."""
+    position: dict[str, Any] = {"line": number, "time": message.time, "yearless": message.yearless}
+    if "torchelastic.worker.status." in message.text:
+        return _read_console_event(message.text, position)
     for source, pattern in ((Source.NODE, _JOINED), (Source.ETCD, _ETCD_JOINED)):
-        if found := pattern.search(message):
-            size = found.groupdict().get("size")
+        if match := pattern.search(message.text):
+            size = match.groupdict().get("size")
             return (
                 RendezvousResult(
                     source=source,
-                    group_rank=int(found["rank"]),
+                    group_rank=int(match["rank"]),
                     group_world_size=int(size) if size else None,
                     quote=text.strip(),
-                    **place,
+                    **position,
                 ),
             )
     for kind, pattern in _PATTERNS:
-        if found := pattern.search(message):
+        if match := pattern.search(message.text):
             numbers: dict[str, Any] = {
-                name: value if name == "signal" else int(value) for name, value in found.groupdict().items()
+                name: value if name == "signal" else int(value) for name, value in match.groupdict().items()
             }
-            return (AgentEvent(kind=kind, text=message.strip(), **place, **numbers),)
+            return (AgentEvent(kind=kind, text=message.text.strip(), **position, **numbers),)
     return ()
 
 
-def _console_event(message: str, place: dict[str, Any]) -> tuple[AgentRecord, ...]:
-    """A JSON event of `--event-log-handler console`: the start of a worker tells its ranks (api.py `_construct_event`)."""
+def _read_console_event(message: str, position: dict[str, Any]) -> tuple[AgentRecord, ...]:
+    """Return the ranks in a JSON event of `--event-log-handler console`: the start of a worker has them.
+
+    Source: torch/distributed/elastic/agent/server/api.py `_construct_event`.
+    """
     try:
         event = json.loads(message[message.index("{") :])
-        facts = event["metadata"]
-        if event["source"] != "WORKER" or facts["state"] != "START":
+        metadata = event["metadata"]
+        if event["source"] != "WORKER" or metadata["state"] != "START":
             return ()
-        more = json.loads(facts["metadata"])
+        worker_metadata = json.loads(metadata["metadata"])
         return (
             RendezvousResult(
                 source=Source.EVENT,
-                role=str(facts["role"]),
-                restart_count=int(facts["agent_restarts"]),
-                group_rank=int(facts["group_rank"]),
-                group_world_size=int(more["group_world_size"]),
-                global_ranks=(int(facts["global_rank"]),),
-                local_ranks=tuple(more["local_rank"]),
+                role=str(metadata["role"]),
+                restart_count=int(metadata["agent_restarts"]),
+                group_rank=int(metadata["group_rank"]),
+                group_world_size=int(worker_metadata["group_world_size"]),
+                global_ranks=(int(metadata["global_rank"]),),
+                local_ranks=tuple(worker_metadata["local_rank"]),
                 quote=message.strip(),
-                **place,
+                **position,
             ),
         )
     except (ValueError, KeyError, TypeError):

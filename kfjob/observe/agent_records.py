@@ -1,4 +1,4 @@
-"""What an agent's log tells: rendezvous results, launch settings, and what happened to its workers."""
+"""Records in the log of a torch elastic agent: rendezvous results, launch settings and events."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from msgspec import Struct
 INTEGERS = ("restart_count", "master_port", "group_rank", "group_world_size")
 LISTS = ("local_ranks", "role_ranks", "global_ranks", "role_world_sizes", "global_world_sizes")
 FIELDS = ("restart_count", "master_addr", "master_port", "group_rank", "group_world_size", *LISTS)
-"""The fields of a block in the order torch prints them (torch/distributed/elastic/agent/server/api.py `_rendezvous`, the same
-from 2.0 to 2.15; 2.9 and later print `event_log_handler` after them)."""
+"""Fields of a rendezvous block in the order in which torch prints them (torch/distributed/elastic/agent/server/api.py
+`_rendezvous`, the same from 2.0 to 2.15; 2.9 and later print `event_log_handler` after them)."""
 
 
 class Source(StrEnum):
-    """Which of the agent's lines a rendezvous result was read from."""
+    """The kind of agent line that a rendezvous result comes from."""
 
     BLOCK = "rendezvous block"
     NODE = "node joined"  # dynamic_rendezvous.py, c10d and etcd-v2, with TORCH_LOGS=torch.distributed.elastic
@@ -23,9 +23,10 @@ class Source(StrEnum):
 
 
 class RendezvousResult(Struct, frozen=True, kw_only=True):
-    """What one agent says it was given in one round. Agents of one round can disagree about `master_addr`, not about ranks.
+    """The ranks and the master address that one agent got in one round.
 
-    `restart_count` is this agent's own count: it must not be used to order rounds.
+    Agents of one round can disagree about `master_addr`, but not about ranks. `restart_count` is the agent's own count, so it
+    does not order rounds.
     """
 
     source: Source = Source.BLOCK
@@ -40,36 +41,36 @@ class RendezvousResult(Struct, frozen=True, kw_only=True):
     global_ranks: tuple[int, ...] = ()
     role_world_sizes: tuple[int, ...] = ()
     global_world_sizes: tuple[int, ...] = ()
-    line: int = 0  # where it begins in the container's log, the first line read being 0
-    quote: str = ""  # the line that tells the group rank, as it was printed
+    line: int = 0  # first line of the block, counted from 0 within the container's log
+    quote: str = ""  # the line with the group rank, as printed
     time: int | None = None
-    yearless: int | None = None  # glog's own time, which has no year; only where `time` is not known
+    yearless: int | None = None  # a glog time, which has no year; set only if `time` is unknown
 
     @property
     def complete(self) -> bool:
-        """Whether every field was read: a block can be cut by log rotation."""
+        """Whether every field is known; log rotation can cut a block."""
         return all(getattr(self, name) not in (None, ()) for name in FIELDS)
 
 
 class AgentEventKind(StrEnum):
-    """What the agent reports of itself and its workers."""
+    """What happened to an agent or its workers."""
 
-    RENDEZVOUS = "rendezvous"  # waits for its peers
+    RENDEZVOUS = "rendezvous"  # waits for the other agents
     JOINED = "joined"
     STARTED = "started"  # starts its workers
     WORKER_FAILED = "worker failed"
-    RESTARTING = "restarting"  # a worker failed, attempts are left
-    MEMBERSHIP = "membership"  # restarts because nodes want to join
+    RESTARTING = "restarting"  # a worker failed and restarts are left
+    MEMBERSHIP = "membership"  # restarts because nodes wait to join
     STOPPING = "stopping"
     SUCCEEDED = "succeeded"
-    SIGNAL_RECEIVED = "signal"  # got a signal and shuts down
+    SIGNAL_RECEIVED = "signal"  # shuts down after a signal
     SIGNAL_SENT = "signalled"  # sent a signal to a worker
-    CLOSED = "closed"  # the rendezvous is over
+    CLOSED = "closed"  # the rendezvous is closed
     FAILED = "failed"  # gave up
 
 
 class AgentEvent(Struct, frozen=True, kw_only=True):
-    """One happening, with the numbers its line holds."""
+    """One event, with the numbers in its line."""
 
     kind: AgentEventKind
     text: str
@@ -78,14 +79,14 @@ class AgentEvent(Struct, frozen=True, kw_only=True):
     yearless: int | None = None
     attempts_left: int | None = None
     attempts: int | None = None
-    nodes: int | None = None  # that wait to join
+    nodes: int | None = None  # nodes that wait to join
     local_rank: int | None = None
     exit_code: int | None = None
     signal: str = ""
 
 
 class LaunchConfig(Struct, frozen=True, kw_only=True):
-    """What the agent was started with (torch/distributed/launcher/api.py `launch_agent`), as far as observation needs it."""
+    """The settings that an agent started with (torch/distributed/launcher/api.py `launch_agent`)."""
 
     line: int = 0
     min_nodes: int | None = None

@@ -1,4 +1,4 @@
-"""From when to when each container printed: what a timeline is drawn from. Bounded, however many restarts there are."""
+"""The time span in which each container printed, for a timeline. Memory is bounded, however often containers restart."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from msgspec import Struct, field
 from kfjob.events import Event, LogLine
 
 MAX_CONTAINERS = 64
-"""Containers of one pod that are told apart; of more the newest."""
+"""Containers of one pod that are remembered; the oldest is dropped first."""
 
 
 class LogSpan(Struct):
-    """One container's log. Times in nanoseconds since the epoch."""
+    """First and last time in one container's log, in nanoseconds since the epoch."""
 
     first: int
     last: int
@@ -21,12 +21,13 @@ class LogSpan(Struct):
 
 
 class LogSpans(Struct):
-    """By pod, then by container, in the order in which they were read."""
+    """Log spans of all containers."""
 
     by_pod: dict[str, dict[str, LogSpan]] = field(default_factory=lambda: defaultdict(dict))
+    """Per pod and container id, in the order in which the logs were read."""
 
     def feed(self, event: Event) -> None:
-        """One more event; only lines with a time count."""
+        """Add an event; only log lines with a time count."""
         if not isinstance(event, LogLine) or event.time is None:
             return
         spans = self.by_pod[event.pod]

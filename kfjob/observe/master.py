@@ -1,4 +1,4 @@
-"""The answer to "which pod prints progress": who, on what evidence, and how sure. `discovery` finds it."""
+"""The pod that prints progress, with the evidence for it. `discovery` finds it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kfjob.text import plural
 
 
 class EvidenceKind(StrEnum):
-    """What an answer rests on, the best first."""
+    """Kinds of evidence, the strongest first."""
 
     PROGRESS = "progress line"
     GROUP_RANK = "group rank"
@@ -22,7 +22,7 @@ class EvidenceKind(StrEnum):
 
 
 class Confidence(StrEnum):
-    """How sure an answer is."""
+    """How certain the result of a discovery is."""
 
     CONFIRMED = "confirmed"
     LIKELY = "likely"
@@ -30,7 +30,7 @@ class Confidence(StrEnum):
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
-    """The one line that an answer rests on; for a prediction the rule, in words."""
+    """The log line that identifies the master; for a prediction the rule in words."""
 
     kind: EvidenceKind
     pod: str
@@ -39,7 +39,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
 
 class Store(Struct, frozen=True, kw_only=True):
-    """The host that the processes of a round meet at; `pod` is None when it belongs to no pod of the job."""
+    """The host of the process group's store; `pod` is None if it is no pod of the job."""
 
     address: str
     port: int | None
@@ -57,17 +57,17 @@ class Master(Struct, frozen=True, kw_only=True):
     group_rank: int | None = None
     global_ranks: tuple[int, ...] = ()
     world_size: int | None = None
-    round_time: int | None = None  # when its newest rendezvous was complete
+    round_time: int | None = None  # time of its newest rendezvous result
     store: Store | None = None
     notes: tuple[str, ...] = ()
 
     def explain(self) -> list[str]:
-        """The answer in sentences."""
+        """Return the master, its evidence and its store in sentences."""
         ranks = f"global ranks {format_ranks(self.global_ranks)}" if self.global_ranks else "ranks not known"
-        where = f" on node `{self.node}`" if self.node else ""
+        node = f" on node `{self.node}`" if self.node else ""
         source = "" if self.evidence.pod == self.pod else f" in the log of `{self.evidence.pod}`"
-        said = f"{self.evidence.kind}{source}: {self.evidence.quote}"
-        lines = [f"`{self.pod}`{where} ({ranks}) prints progress, {self.confidence}", said]
+        evidence = f"{self.evidence.kind}{source}: {self.evidence.quote}"
+        lines = [f"`{self.pod}`{node} ({ranks}) prints progress, {self.confidence}", evidence]
         if self.store and self.store.pod != self.pod:
             owner = f"which is pod `{self.store.pod}`" if self.store.pod else "which belongs to no pod of the job"
             lines.append(f"the store of its round is at `{self.store.address}`, {owner}")
@@ -75,25 +75,25 @@ class Master(Struct, frozen=True, kw_only=True):
 
 
 class NoMaster(Struct, frozen=True, kw_only=True):
-    """There is no evidence. What was looked at, and why it did not do."""
+    """A discovery without a result: how much was searched, and why it was not enough."""
 
     pods: int
     lines: int
     reasons: tuple[str, ...]
     hint: str | None = None
 
-    def error(self, job: str) -> NoEvidence:
-        """The answer for a person who asked."""
+    def to_error(self, job: str) -> NoEvidence:
+        """Return the error for a command that needs the master."""
         title = f"no master found for `{job}` in {plural(self.pods, 'pod')}, {plural(self.lines, 'line')}"
         return NoEvidence(title, cause="\n".join(self.reasons), hint=self.hint)
 
 
 def format_ranks(ranks: Iterable[int]) -> str:
-    """Ranks as a person writes them: `0-7`, `3`, `0, 2-3`."""
-    runs: list[list[int]] = []
+    """Return ranks as ranges: `0-7`, `3`, `0, 2-3`."""
+    ranges: list[list[int]] = []
     for rank in sorted(ranks):
-        if runs and rank == runs[-1][-1] + 1:
-            runs[-1][1:] = [rank]
+        if ranges and rank == ranges[-1][-1] + 1:
+            ranges[-1][1:] = [rank]
         else:
-            runs.append([rank])
-    return ", ".join("-".join(map(str, run)) for run in runs)
+            ranges.append([rank])
+    return ", ".join("-".join(map(str, bounds)) for bounds in ranges)

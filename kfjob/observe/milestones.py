@@ -1,7 +1,7 @@
-"""The other lines of our trainer: start, figures, steps that did not count, checkpoints, evaluation, outcome.
+"""Lines of kfjob's trainer other than progress: start, step metrics, skipped steps, checkpoints, evaluation and outcome.
 
-Their forms are `kfjob/trainer/metrics.py`'s, which cannot be imported here; tests/unit/observe/test_milestones.py holds the two
-equal.
+kfjob/trainer/metrics.py defines their format. It cannot be imported here; tests/unit/observe/test_milestones.py checks
+that both agree.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kfjob.observe.lines import clean_line
 from kfjob.observe.timestamps import parse_rfc3339
 
 MARKER = ".py:"
-"""In every line of the trainer: `2026-11-21 07:10:48 I [train.py:18] …`."""
+"""Part of every line of the trainer: `2026-11-21 07:10:48 I [train.py:18] …`."""
 
 
 class Start(Struct, frozen=True, kw_only=True):
@@ -30,14 +30,14 @@ class Start(Struct, frozen=True, kw_only=True):
 
 
 class Resume(Struct, frozen=True, kw_only=True):
-    """Where the run begins: a checkpoint, or nowhere (`name` is None)."""
+    """The checkpoint that a run starts from; `name` is None without a checkpoint."""
 
     name: str | None
     path: str | None
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True):
-    """A checkpoint is complete."""
+    """A complete checkpoint."""
 
     name: str
     path: str
@@ -53,39 +53,39 @@ class Evaluation(Struct, frozen=True, kw_only=True):
 
 
 class StepMetrics(Struct, frozen=True, kw_only=True):
-    """The line after a progress line; `memory` in GiB, `mfu` a share. None: an older image, or a device that is not known."""
+    """The line after a progress line. None means an older image or an unknown device."""
 
     step: int
     tokens_per_second: float
     grad_norm: float
-    memory: float
+    memory: float  # GiB
     tokens_per_second_per_device: float | None = None
-    mfu: float | None = None
+    mfu: float | None = None  # between 0 and 1
 
 
 class SkippedStep(Struct, frozen=True, kw_only=True):
-    """A step whose gradient was not applied. Every rank says so."""
+    """A step whose gradient was not applied; every rank prints the line."""
 
     step: int
-    why: str
+    reason: str
 
 
 class Rollback(Struct, frozen=True, kw_only=True):
-    """The run went back to a checkpoint at this step. Every rank says so."""
+    """A return to a checkpoint at this step; every rank prints the line."""
 
     step: int
     name: str
-    why: str
+    reason: str
 
 
 class Trace(Struct, frozen=True, kw_only=True):
-    """The profiler has written a file."""
+    """A trace file that the profiler wrote."""
 
     path: str
 
 
 class Startup(Struct, frozen=True, kw_only=True):
-    """From process start to the first step, in parts."""
+    """Seconds from process start to the first step, in total and per part."""
 
     seconds: float
     parts: tuple[tuple[str, float], ...]
@@ -95,14 +95,14 @@ class DamagedCheckpoint(Struct, frozen=True, kw_only=True):
     """A checkpoint that cannot be used."""
 
     name: str
-    why: str
+    reason: str
 
 
 class DataMismatch(Struct, frozen=True, kw_only=True):
-    """The data is not that of the checkpoint."""
+    """A checkpoint that was trained on other data."""
 
     name: str
-    why: str
+    reason: str
 
 
 class TrainerOutcome(Struct, frozen=True, kw_only=True):
@@ -116,22 +116,15 @@ class TrainerOutcome(Struct, frozen=True, kw_only=True):
 
 
 Setback = SkippedStep | Rollback
-Milestone = (
-    Start
-    | Resume
-    | Checkpoint
-    | Evaluation
-    | StepMetrics
-    | Setback
-    | Trace
-    | Startup
-    | DamagedCheckpoint
-    | DataMismatch
-    | TrainerOutcome
-)
+"""A step that did not count."""
 
-# texts, which `re` compiles when a line may be of such a kind: only jobs of our own trainer have them
-_N = r"[-+]?(?:\d+(?:\.\d+)?(?:e[-+]?\d+)?|nan|inf)"
+Milestone = (
+    Start | Resume | Checkpoint | Evaluation | StepMetrics | Setback | Trace | Startup | DamagedCheckpoint | DataMismatch
+    | TrainerOutcome
+)  # fmt: skip
+
+# plain strings: `re` compiles each one when the first such line comes, and only kfjob's trainer prints them
+_NUMBER = r"[-+]?(?:\d+(?:\.\d+)?(?:e[-+]?\d+)?|nan|inf)"
 _LINE = (
     r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) [DIWEC] \[\w+\.py:\d+\] "
     r"((Start|Startup|Resume|Checkpoint|Evaluation|Step|Trace|Data|Outcome) .*)$"
@@ -140,112 +133,112 @@ _START = (
     r"Start (?P<model>.+) with (?P<parameters>\d+) parameters, strategy (?P<strategy>.+), world size (?P<world_size>\d+), "
     r"global batch (?P<global_batch>\d+) samples, (?P<total_steps>\d+) steps"
 )
-_CHECKPOINT = rf"Checkpoint (\S+) in ({_N}) s (.+)"
-_EVALUATION = rf"Evaluation step (\d+) loss ({_N}), perplexity ({_N})"
-_FIGURES = (
-    rf"Step (\d+) tokens/s: ({_N}), grad norm: ({_N}), peak memory: ({_N}) GiB"
-    rf"(?:, tokens/s/device: ({_N}))?(?:, MFU: ({_N}) %)?"
+_CHECKPOINT = rf"Checkpoint (\S+) in ({_NUMBER}) s (.+)"
+_EVALUATION = rf"Evaluation step (\d+) loss ({_NUMBER}), perplexity ({_NUMBER})"
+_STEP_METRICS = (
+    rf"Step (\d+) tokens/s: ({_NUMBER}), grad norm: ({_NUMBER}), peak memory: ({_NUMBER}) GiB"
+    rf"(?:, tokens/s/device: ({_NUMBER}))?(?:, MFU: ({_NUMBER}) %)?"
 )
-_SKIPPED = r"Step (\d+) skipped: (.*)"
-_ROLLED_BACK = r"Step (\d+) rolled back to (\S+): (.*)"
+_SKIPPED_STEP = r"Step (\d+) skipped: (.*)"
+_ROLLBACK = r"Step (\d+) rolled back to (\S+): (.*)"
 _TRACE = r"Trace (?!not written)(.+)"
-_STARTUP = rf"Startup ({_N}) s: (.+)"
-_PART = rf"([^,]+?) ({_N})(?:, |$)"
-_DAMAGED = r"Checkpoint (\S+) is damaged: (.*)"
-_DIFFERS = r"Data differs from what (\S+) was trained on: (.*)"
-_OUTCOME = rf"Outcome (\w+) step (none|\d+) loss (none|{_N}) checkpoint (\S+)(?: reason (\".*\"))?$"
+_STARTUP = rf"Startup ({_NUMBER}) s: (.+)"
+_PART = rf"([^,]+?) ({_NUMBER})(?:, |$)"
+_DAMAGED_CHECKPOINT = r"Checkpoint (\S+) is damaged: (.*)"
+_DATA_MISMATCH = r"Data differs from what (\S+) was trained on: (.*)"
+_OUTCOME = rf"Outcome (\w+) step (none|\d+) loss (none|{_NUMBER}) checkpoint (\S+)(?: reason (\".*\"))?$"
 
 
 def parse_milestone(text: str) -> tuple[Milestone, int | None] | None:
-    """The milestone that the line tells, and the time written in it."""
+    """Return the milestone in the line and the time that the trainer printed, None if the line has no milestone."""
     if MARKER not in text:
         return None
     plain, _ = clean_line(text)
-    if not (found := re.search(_LINE, plain)):
+    if not (match := re.search(_LINE, plain)):
         return None
-    milestone = _milestone(found[3], found[2])
-    return (milestone, parse_rfc3339(found[1])) if milestone else None
+    milestone = _parse_message(match[3], match[2])
+    return (milestone, parse_rfc3339(match[1])) if milestone else None
 
 
-def _milestone(verb: str, message: str) -> Milestone | None:
-    read = {
-        "Start": _start,
-        "Resume": _resume,
-        "Checkpoint": _checkpoint,
-        "Evaluation": _evaluation,
-        "Step": _step,
-        "Startup": _startup,
-        "Trace": _trace,
-        "Data": _differs,
-        "Outcome": _outcome,
+def _parse_message(verb: str, message: str) -> Milestone | None:
+    parsers = {
+        "Start": _parse_start,
+        "Resume": _parse_resume,
+        "Checkpoint": _parse_checkpoint,
+        "Evaluation": _parse_evaluation,
+        "Step": _parse_step,
+        "Startup": _parse_startup,
+        "Trace": _parse_trace,
+        "Data": _parse_data_mismatch,
+        "Outcome": _parse_outcome,
     }
-    return read[verb](message)
+    return parsers[verb](message)
 
 
-def _start(message: str) -> Start | None:
-    if not (found := re.match(_START, message)):
+def _parse_start(message: str) -> Start | None:
+    if not (match := re.match(_START, message)):
         return None
-    numbers = {name: int(found[name]) for name in ("parameters", "world_size", "global_batch", "total_steps")}
-    return Start(model=found["model"], strategy=found["strategy"], **numbers)
+    numbers = {name: int(match[name]) for name in ("parameters", "world_size", "global_batch", "total_steps")}
+    return Start(model=match["model"], strategy=match["strategy"], **numbers)
 
 
-def _resume(message: str) -> Resume:
+def _parse_resume(message: str) -> Resume:
     name, _, path = message.removeprefix("Resume ").partition(" ")
     return Resume(name=None, path=None) if name == "none" else Resume(name=name, path=path)
 
 
-def _checkpoint(message: str) -> Checkpoint | DamagedCheckpoint | None:
-    if found := re.match(_DAMAGED, message):
-        return DamagedCheckpoint(name=found[1], why=found[2])
-    found = re.match(_CHECKPOINT, message)
-    return Checkpoint(name=found[1], seconds=float(found[2]), path=found[3]) if found else None
+def _parse_checkpoint(message: str) -> Checkpoint | DamagedCheckpoint | None:
+    if match := re.match(_DAMAGED_CHECKPOINT, message):
+        return DamagedCheckpoint(name=match[1], reason=match[2])
+    match = re.match(_CHECKPOINT, message)
+    return Checkpoint(name=match[1], seconds=float(match[2]), path=match[3]) if match else None
 
 
-def _evaluation(message: str) -> Evaluation | None:
-    found = re.match(_EVALUATION, message)
-    return Evaluation(step=int(found[1]), loss=float(found[2]), perplexity=float(found[3])) if found else None
+def _parse_evaluation(message: str) -> Evaluation | None:
+    match = re.match(_EVALUATION, message)
+    return Evaluation(step=int(match[1]), loss=float(match[2]), perplexity=float(match[3])) if match else None
 
 
-def _step(message: str) -> StepMetrics | Setback | None:
-    if found := re.match(_FIGURES, message):
-        return _figures(found)
-    if found := re.match(_SKIPPED, message):
-        return SkippedStep(step=int(found[1]), why=found[2])
-    if found := re.match(_ROLLED_BACK, message):
-        return Rollback(step=int(found[1]), name=found[2], why=found[3])
+def _parse_step(message: str) -> StepMetrics | Setback | None:
+    if match := re.match(_STEP_METRICS, message):
+        return _to_step_metrics(match)
+    if match := re.match(_SKIPPED_STEP, message):
+        return SkippedStep(step=int(match[1]), reason=match[2])
+    if match := re.match(_ROLLBACK, message):
+        return Rollback(step=int(match[1]), name=match[2], reason=match[3])
     return None
 
 
-def _figures(found: re.Match[str]) -> StepMetrics:
-    per_device, percent = found[5], found[6]
+def _to_step_metrics(match: re.Match[str]) -> StepMetrics:
+    per_device, percent = match[5], match[6]
     return StepMetrics(
-        step=int(found[1]),
-        tokens_per_second=float(found[2]),
-        grad_norm=float(found[3]),
-        memory=float(found[4]),
+        step=int(match[1]),
+        tokens_per_second=float(match[2]),
+        grad_norm=float(match[3]),
+        memory=float(match[4]),
         tokens_per_second_per_device=None if per_device is None else float(per_device),
         mfu=None if percent is None else float(percent) / 100,
     )
 
 
-def _startup(message: str) -> Startup | None:
-    if not (found := re.match(_STARTUP, message)):
+def _parse_startup(message: str) -> Startup | None:
+    if not (match := re.match(_STARTUP, message)):
         return None
-    return Startup(seconds=float(found[1]), parts=tuple((name, float(part)) for name, part in re.findall(_PART, found[2])))
+    return Startup(seconds=float(match[1]), parts=tuple((name, float(part)) for name, part in re.findall(_PART, match[2])))
 
 
-def _trace(message: str) -> Trace | None:
-    return Trace(path=found[1]) if (found := re.match(_TRACE, message)) else None
+def _parse_trace(message: str) -> Trace | None:
+    return Trace(path=match[1]) if (match := re.match(_TRACE, message)) else None
 
 
-def _differs(message: str) -> DataMismatch | None:
-    return DataMismatch(name=found[1], why=found[2]) if (found := re.match(_DIFFERS, message)) else None
+def _parse_data_mismatch(message: str) -> DataMismatch | None:
+    return DataMismatch(name=match[1], reason=match[2]) if (match := re.match(_DATA_MISMATCH, message)) else None
 
 
-def _outcome(message: str) -> TrainerOutcome | None:
-    if not (found := re.match(_OUTCOME, message)):
+def _parse_outcome(message: str) -> TrainerOutcome | None:
+    if not (match := re.match(_OUTCOME, message)):
         return None
-    outcome, step, loss, checkpoint, reason = found.groups()
+    outcome, step, loss, checkpoint, reason = match.groups()
     return TrainerOutcome(
         outcome=outcome,
         step=None if step == "none" else int(step),

@@ -1,4 +1,4 @@
-"""Why pods wait, have failed, or are not there at all: in the words of whoever knows."""
+"""Why pods wait, have failed or do not exist, according to the pods' states, the cluster's events and the queue."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from kfjob.observe.pods import PodView
 
 _HARMLESS_REASONS = frozenset({"", "ContainerCreating", "PodInitializing", "Completed"})
 _ROUTINE = frozenset({"Scheduled", "Pulled", "Created", "Started", "SuccessfulCreatePod", "SuccessfulCreateService"})
-_ECHO = "Error pod "
-"""The operator repeats so, in events of the job, what the states of its pods say (v1.9.3 pkg/core/job.go)."""
-KEPT_EVENTS = 100
-"""Of the cluster's events that tell different things, the newest."""
+_OPERATOR_COPY = "Error pod "
+"""First words of job events in which the operator repeats the states of its pods (v1.9.3 pkg/core/job.go)."""
+MAX_EVENTS = 100
+"""Distinct cluster events that are kept; the oldest is dropped first."""
 
 
 class PodProblem(Struct, frozen=True):
-    """A pod that waits or has failed, and Kubernetes' word for why."""
+    """A pod that waits or has failed, with Kubernetes' reason."""
 
     pod: str
     reason: str
@@ -26,52 +26,53 @@ class PodProblem(Struct, frozen=True):
     restarts: int
 
 
-def find_pod_problems(pods: Iterable[PodView], recorded: Iterable[KubernetesEvent]) -> tuple[PodProblem, ...]:
-    """Pods that crash, wait for something, or have failed: also where the job's own phase says Running."""
-    found = []
-    warned = {one.name: one for one in recorded if one.warning and one.kind == "Pod"}  # the newest of each
+def find_pod_problems(pods: Iterable[PodView], events: Iterable[KubernetesEvent]) -> tuple[PodProblem, ...]:
+    """Return the pods that crash, wait or have failed; the job's own phase may still be Running."""
+    problems = []
+    warnings = {event.name: event for event in events if event.warning and event.kind == "Pod"}  # the newest of each pod
     for pod in pods:
         state = pod.state
         if state is None or state.phase in {PodPhase.SUCCEEDED, PodPhase.DELETED}:
             continue
         if state.reason not in _HARMLESS_REASONS or state.phase is PodPhase.FAILED:
             reason = state.reason or (f"exit code {state.exit_code}" if state.exit_code is not None else str(state.phase))
-            found.append(PodProblem(pod.name, reason, state.message, state.restarts))
-        elif state.phase is PodPhase.PENDING and pod.name in warned:  # `ContainerCreating`, and a mount that fails
-            found.append(PodProblem(pod.name, warned[pod.name].reason, warned[pod.name].message, state.restarts))
-    return tuple(found)
+            problems.append(PodProblem(pod.name, reason, state.message, state.restarts))
+        elif state.phase is PodPhase.PENDING and pod.name in warnings:  # `ContainerCreating`, and a mount that fails
+            warning = warnings[pod.name]
+            problems.append(PodProblem(pod.name, warning.reason, warning.message, state.restarts))
+    return tuple(problems)
 
 
-def missing_pods_reason(workload: WorkloadStatus | None, recorded: Sequence[KubernetesEvent]) -> str:
-    """Why a job has no pods, as its queue or the operator tells; "" if nobody does."""
+def missing_pods_reason(workload: WorkloadStatus | None, events: Sequence[KubernetesEvent]) -> str:
+    """Return why a job has no pods, according to its queue or the operator; "" if unknown."""
     if workload and not workload.admitted:
         return describe_queue_status(workload)
-    failed = [one for one in recorded if one.warning and one.kind == "PyTorchJob"]
-    return f"{failed[-1].reason}: {failed[-1].message}" if failed else ""
+    warnings = [event for event in events if event.warning and event.kind == "PyTorchJob"]
+    return f"{warnings[-1].reason}: {warnings[-1].message}" if warnings else ""
 
 
 def describe_queue_status(status: WorkloadStatus) -> str:
-    """A job's place in a queue, in a few words."""
+    """Return the job's status in its queue in a few words."""
     if status.admitted:
         return f"admitted by `{status.cluster_queue or status.queue}`"
-    why = " ".join(part for part in (status.reason, status.message) if part)
-    return f"waits in queue `{status.queue}`" + (f": {why}" if why else "")
+    reason = " ".join(part for part in (status.reason, status.message) if part)
+    return f"waits in queue `{status.queue}`" + (f": {reason}" if reason else "")
 
 
-def add_event(recorded: Sequence[KubernetesEvent], event: KubernetesEvent) -> tuple[KubernetesEvent, ...]:
-    """The events by time with one more; the same one again takes the place of what it said before.
+def add_event(events: Sequence[KubernetesEvent], event: KubernetesEvent) -> tuple[KubernetesEvent, ...]:
+    """Return the events by time with this one added; a repeated event replaces its earlier report.
 
-    What happens to every pod that is well would crowd out the rest, and is left out.
+    Routine events of healthy pods are left out, because they would push out the others.
     """
-    if (not event.warning and event.reason in _ROUTINE) or event.message.startswith(_ECHO):
-        return tuple(recorded)
-    known = {_key(one): one for one in recorded} | {_key(event): event}
-    return tuple(sorted(known.values(), key=lambda one: one.time or 0)[-KEPT_EVENTS:])
+    if (not event.warning and event.reason in _ROUTINE) or event.message.startswith(_OPERATOR_COPY):
+        return tuple(events)
+    unique = {_key(item): item for item in events} | {_key(event): event}
+    return tuple(sorted(unique.values(), key=lambda item: item.time or 0)[-MAX_EVENTS:])
 
 
-def is_news(recorded: Iterable[KubernetesEvent], event: KubernetesEvent, pod: PodView | None) -> bool:
-    """Whether a warning is worth a line: not told before, not told by the pod's state, not overcome by its start."""
-    if not event.warning or event.message.startswith(_ECHO) or any(_key(one) == _key(event) for one in recorded):
+def is_news(events: Iterable[KubernetesEvent], event: KubernetesEvent, pod: PodView | None) -> bool:
+    """Return whether to report a warning: it is new, the pod's state does not show it, and the pod has not started since."""
+    if not event.warning or event.message.startswith(_OPERATOR_COPY) or any(_key(item) == _key(event) for item in events):
         return False
     state = pod.state if pod else None
     if state is None:

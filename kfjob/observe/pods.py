@@ -1,4 +1,4 @@
-"""One pod as observation sees it: its newest state, and what the log of its container has told so far."""
+"""The observed state of one pod: its newest status, and the evidence in its log."""
 
 from __future__ import annotations
 
@@ -13,47 +13,48 @@ from kfjob.observe.agent_records import AgentEvent, AgentRecord, LaunchConfig, R
 from kfjob.observe.progress import ProgressReader, Reading
 from kfjob.observe.timestamps import resolve_year
 
-REMEMBERED_CONTAINERS = 16
+MAX_CONTAINER_IDS = 16
+"""Ids of earlier containers that are remembered per pod."""
 
 
 class EvidenceLine(Struct, frozen=True, kw_only=True):
-    """A log line that is evidence: which one, when, and the how-manyeth line it was that came in."""
+    """A log line that is evidence, with its time and its position."""
 
     text: str
-    line: int  # within its container
-    order: int  # over all pods
+    number: int  # position within its container's log
+    order: int  # position among the lines of all pods, as read
     time: int | None = None
     yearless: int | None = None
 
     def resolve_time(self, near: int | None) -> int | None:
-        """When, as well as can be known: glog's own time is put into the year of `near`."""
+        """Return the time of the line; a glog time gets the year that brings it closest to `near`."""
         if self.time is not None or self.yearless is None:
             return self.time
         return resolve_year(self.yearless, near)
 
 
 class ContainerLog(Struct, frozen=True):
-    """How far one container's log is read, and its newest evidence."""
+    """State of reading one container's log, with the newest evidence in it."""
 
     id: str = ""
     container: str = ""
     lines: int = 0
-    last_line: int | None = None  # time
+    last_line: int | None = None  # time of the newest line
     agent: AgentLog = field(default_factory=AgentLog)
     launch: LaunchConfig | None = None
     result: RendezvousResult | None = None
     result_line: EvidenceLine | None = None
     reading: Reading | None = None
     reading_line: EvidenceLine | None = None
-    result_at_reading: RendezvousResult | None = None  # the result that held when it printed last
+    result_at_reading: RendezvousResult | None = None  # the rendezvous result at the time of the newest progress line
 
     def feed(
         self, event: LogLine, order: int, progress: ProgressReader
     ) -> tuple[ContainerLog, tuple[AgentRecord, ...], Reading | None]:
-        """The log with one more line, and what was heard in that line."""
+        """Return the log after one more line, with the agent records and the progress reading in that line."""
         number = self.lines + event.skipped
-        agent, heard = (self.agent, ()) if event.open else self.agent.feed(number, event.text, event.time)
-        log = ContainerLog(
+        agent, records = (self.agent, ()) if event.open else self.agent.feed(number, event.text, event.time)
+        log = ContainerLog(  # field by field, because `replace` costs more and every line comes here
             self.id or event.container_id,
             event.container,
             number + (not event.open),
@@ -66,133 +67,134 @@ class ContainerLog(Struct, frozen=True):
             self.reading_line,
             self.result_at_reading,
         )
-        for one in heard:
-            log = log._hear(one, order)
+        for record in records:
+            log = log._with_record(record, order)
         reading = progress.read(event.text)
         if reading:
-            time = event.time or reading.line_time
-            said = EvidenceLine(text=_newest(event.text, progress), line=number, order=order, time=time)
-            log = replace(log, reading=reading, reading_line=said, result_at_reading=log.result)
-        return log, heard, reading
+            text = _newest_bar_state(event.text, progress)
+            line = EvidenceLine(text=text, number=number, order=order, time=event.time or reading.line_time)
+            log = replace(log, reading=reading, reading_line=line, result_at_reading=log.result)
+        return log, records, reading
 
-    def _hear(self, one: AgentRecord, order: int) -> ContainerLog:
-        if isinstance(one, LaunchConfig):
-            return replace(self, launch=one)
-        if isinstance(one, AgentEvent):
+    def _with_record(self, record: AgentRecord, order: int) -> ContainerLog:
+        if isinstance(record, LaunchConfig):
+            return replace(self, launch=record)
+        if isinstance(record, AgentEvent):
             return self
-        said = EvidenceLine(text=one.quote, line=one.line, order=order, time=one.time, yearless=one.yearless)
-        return replace(self, result=one, result_line=said)
+        line = EvidenceLine(text=record.quote, number=record.line, order=order, time=record.time, yearless=record.yearless)
+        return replace(self, result=record, result_line=line)
 
     @property
     def has_evidence(self) -> bool:
-        """Whether it holds any evidence."""
+        """Whether the log holds a rendezvous result or a progress line."""
         return self.result is not None or self.reading is not None
 
 
-def _newest(text: str, progress: ProgressReader) -> str:
-    """Of a bar that was drawn over and over in one line its newest state that is whole, else the line."""
+def _newest_bar_state(text: str, progress: ProgressReader) -> str:
+    """Return the newest complete state of a progress bar that was redrawn within the line, else the line."""
     if "\r" in text:
         text = next((state for state in reversed(text.split("\r")) if progress.read(state)), text)
     return text.strip()
 
 
 class PodView(Struct, frozen=True):
-    """A pod of the job. Known from its state, its log, or both."""
+    """A pod of the job, known from its status, its log, or both."""
 
     name: str
     state: PodChanged | None = None
     log: ContainerLog = field(default_factory=ContainerLog)
-    past: ContainerLog | None = None  # of the newest earlier container that told anything
-    past_ids: tuple[str, ...] = ()
+    previous_log: ContainerLog | None = None  # of the newest earlier container with evidence in its log
+    previous_ids: tuple[str, ...] = ()
     gaps: int = 0
 
     @property
     def phase(self) -> PodPhase | None:
-        """None: nobody told."""
+        """The pod's phase, None if no status is known."""
         return self.state.phase if self.state else None
 
     @property
     def live(self) -> bool:
-        """Whether its container may still print: true as long as nobody says otherwise."""
+        """Whether its container may still print; true while no status is known."""
         return self.phase is None or not self.phase.ended
 
     @property
     def node(self) -> str:
-        """The machine it runs on, "" when not known."""
+        """The node of the pod, "" if unknown."""
         return self.state.node if self.state else ""
 
     @property
     def restarts(self) -> int:
-        """Of its container: as Kubernetes counts, or as the log shows."""
-        return max(self.state.restarts if self.state else 0, len(self.past_ids))
+        """Restarts of its container, from the status or from the container ids in its log."""
+        return max(self.state.restarts if self.state else 0, len(self.previous_ids))
 
     @property
     def group_rank(self) -> int | None:
-        """As its own newest rendezvous result says."""
+        """Group rank in its newest rendezvous result."""
         return self.log.result.group_rank if self.log.result else None
 
     @property
     def global_ranks(self) -> tuple[int, ...]:
-        """As its own newest rendezvous result says; empty when not known."""
+        """Global ranks in its newest rendezvous result; empty if unknown."""
         return self.log.result.global_ranks if self.log.result else ()
 
     def with_state(self, state: PodChanged) -> PodView:
-        """The pod with a newer state."""
+        """Return the pod with a newer status."""
         return replace(self.in_container(state.container_id, state.uid), state=state)
 
     def in_container(self, container_id: str, uid: str = "") -> PodView:
-        """The pod with its log begun anew, if this container (or, by `uid`, the whole pod) is another one than before."""
-        replaced = uid and self.state and self.state.uid and uid != self.state.uid
-        if not replaced and (not container_id or container_id == self.log.id or container_id in self.past_ids):
+        """Return the pod with an empty log if the container, or by `uid` the whole pod, is a new one."""
+        is_new_pod = uid and self.state and self.state.uid and uid != self.state.uid
+        if not is_new_pod and (not container_id or container_id == self.log.id or container_id in self.previous_ids):
             return self
-        if not replaced and not self.log.id:
+        if not is_new_pod and not self.log.id:
             return replace(self, log=replace(self.log, id=container_id))
-        ids = (*self.past_ids, self.log.id or f"before {container_id}")[-REMEMBERED_CONTAINERS:]
-        past = self.log if self.log.has_evidence else self.past
-        return replace(self, log=ContainerLog(container_id), past=past, past_ids=ids)
+        ids = (*self.previous_ids, self.log.id or f"before {container_id}")[-MAX_CONTAINER_IDS:]
+        previous = self.log if self.log.has_evidence else self.previous_log
+        return replace(self, log=ContainerLog(container_id), previous_log=previous, previous_ids=ids)
 
 
 _CHUNK = 32
 
 
 class Pods(Mapping[str, PodView]):
-    """The pods of a job by name, as a value: with one pod changed it is another one, which costs the same for 2 and for 1000.
+    """The pods of a job by name, as an immutable value.
 
-    A dict would be copied as a whole for every log line. Pods stay in the order in which they were first heard of.
+    Replacing one pod costs the same for 2 pods and for 1000, while a dict would be copied for every log line. Pods keep the
+    order in which they appeared.
     """
 
-    __slots__ = ("_chunks", "_places")
+    __slots__ = ("_chunks", "_positions")
 
-    def __init__(self, places: Mapping[str, int] | None = None, chunks: tuple[tuple[PodView, ...], ...] = ()) -> None:
-        """No pods; the arguments are `having`'s."""
-        self._places = places or {}
+    def __init__(self, positions: Mapping[str, int] | None = None, chunks: tuple[tuple[PodView, ...], ...] = ()) -> None:
+        """Create an empty mapping; only `with_pod` passes arguments."""
+        self._positions = positions or {}
         self._chunks = chunks
 
     def with_pod(self, pod: PodView) -> Pods:
-        """The same pods with this one, in the place of the one of its name."""
-        at = self._places.get(pod.name)
-        if at is None:
-            return self._and(pod)
-        number, offset = divmod(at, _CHUNK)
+        """Return the pods with this one added, or replaced if its name exists."""
+        position = self._positions.get(pod.name)
+        if position is None:
+            return self._append(pod)
+        number, offset = divmod(position, _CHUNK)
         chunk = self._chunks[number]
         chunk = (*chunk[:offset], pod, *chunk[offset + 1 :])
-        return Pods(self._places, (*self._chunks[:number], chunk, *self._chunks[number + 1 :]))
+        return Pods(self._positions, (*self._chunks[:number], chunk, *self._chunks[number + 1 :]))
 
-    def _and(self, pod: PodView) -> Pods:
-        places = {**self._places, pod.name: len(self._places)}
+    def _append(self, pod: PodView) -> Pods:
+        positions = {**self._positions, pod.name: len(self._positions)}
         if self._chunks and len(self._chunks[-1]) < _CHUNK:
-            return Pods(places, (*self._chunks[:-1], (*self._chunks[-1], pod)))
-        return Pods(places, (*self._chunks, (pod,)))
+            return Pods(positions, (*self._chunks[:-1], (*self._chunks[-1], pod)))
+        return Pods(positions, (*self._chunks, (pod,)))
 
     def __getitem__(self, name: str) -> PodView:
-        number, offset = divmod(self._places[name], _CHUNK)
+        number, offset = divmod(self._positions[name], _CHUNK)
         return self._chunks[number][offset]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+        return iter(self._positions)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._positions)
 
     def __repr__(self) -> str:
         return f"Pods({[pod for chunk in self._chunks for pod in chunk]!r})"

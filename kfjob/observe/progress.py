@@ -1,8 +1,8 @@
-"""Training progress lines: ours, the reference sample's, those of common trainers, and a pattern of the caller's own.
+"""Progress lines of kfjob's trainer, the reference sample and common trainers, and patterns from a job's spec.
 
-A format is one row of `FORMATS`: a literal that every line of it holds, shared by as many formats as possible (so that other
-lines cost few scans), and what takes a line apart. A new trainer is a new row. Units are kept as printed: nothing is converted
-but `s/it` to `it/s`.
+A format is one row of `FORMATS`: a literal that each of its lines contains, and a parser. Formats share literals where
+possible, so that other lines cost few scans. A new trainer is a new row. Units stay as printed, except that `s/it` becomes
+`it/s`.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from kfjob.spec.progress import check_pattern
 
 
 class Reading(Struct, frozen=True, kw_only=True):
-    """What one progress line says. None: it does not say."""
+    """The values in one progress line; None if the line does not contain it."""
 
     format: str
-    step: int | None = None  # optimiser steps; of this epoch only, where `per_epoch`
+    step: int | None = None  # optimiser steps; with `per_epoch` those of the current epoch
     total: int | None = None
     loss: float | None = None
     speed: float | None = None
-    unit: str = ""  # of `speed`: samples/s, tokens/s/device, it/s …
+    unit: str = ""  # unit of `speed`: samples/s, tokens/s/device, it/s …
     tokens_per_second: float | None = None
     lr: float | None = None
     epoch: float | None = None
     grad_norm: float | None = None
-    line_time: int | None = None  # the time in the line, taken as UTC; what a log tool put before it is better
+    line_time: int | None = None  # time in the line, taken as UTC, or the more precise one in the prefix of a log tool
     per_epoch: bool = False
     conclusive: bool = True
-    """False for a bare progress bar, which data preparation prints too: it counts only beside something better."""
+    """False for a bare progress bar, which data preparation prints too: any other progress line takes precedence over it."""
 
 
-class Format(Struct, frozen=True):
-    """How one trainer prints progress. `marker` "" is for patterns that hold no literal: they are tried on every line."""
+class ProgressFormat(Struct, frozen=True):
+    """How one trainer prints progress. `marker` is a literal in each of its lines; with "" every line is parsed."""
 
     name: str
     marker: str
@@ -49,137 +49,139 @@ class Format(Struct, frozen=True):
 
 
 _NUMBER = r"[-+]?(?:\d[\d,]*(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|inf|NaN|Infinity)"
-_WHEN = r"(?P<when>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?)"
+_TIME = r"(?P<when>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?)"
 
 
-def _number(text: str | None) -> float | None:
+def _parse_number(text: str | None) -> float | None:
     return None if text is None else float(text.replace(",", ""))
 
 
-def _whole(text: str | None) -> int | None:
-    value = _number(text)
+def _parse_integer(text: str | None) -> int | None:
+    value = _parse_number(text)
     return int(value) if value is not None and math.isfinite(value) else None
 
 
-def _reading(
-    name: str, said: Mapping[str, str | None], *, unit: str = "", per_epoch: bool = False, conclusive: bool = True
+def _to_reading(
+    name: str, groups: Mapping[str, str | None], *, unit: str = "", per_epoch: bool = False, conclusive: bool = True
 ) -> Reading:
-    """A reading of named groups."""
-    when = said.get("when")
-    speed = _number(said.get("speed"))
+    """Convert the named groups of a pattern."""
+    when = groups.get("when")
+    speed = _parse_number(groups.get("speed"))
     return Reading(
         format=name,
-        step=_whole(said.get("step")),
-        total=_whole(said.get("total")),
-        loss=_number(said.get("loss")),
+        step=_parse_integer(groups.get("step")),
+        total=_parse_integer(groups.get("total")),
+        loss=_parse_number(groups.get("loss")),
         speed=speed,
-        unit=(said.get("unit") or unit) if speed is not None else "",
-        tokens_per_second=_number(said.get("tokens_per_second")),
-        lr=_number(said.get("lr")),
-        epoch=_number(said.get("epoch")),
-        grad_norm=_number(said.get("grad_norm")),
+        unit=(groups.get("unit") or unit) if speed is not None else "",
+        tokens_per_second=_parse_number(groups.get("tokens_per_second")),
+        lr=_parse_number(groups.get("lr")),
+        epoch=_parse_number(groups.get("epoch")),
+        grad_norm=_parse_number(groups.get("grad_norm")),
         line_time=parse_rfc3339(when) if when else None,
         per_epoch=per_epoch,
         conclusive=conclusive,
     )
 
 
-def _by_pattern(name: str, marker: str, pattern: str, *, unit: str = "", per_epoch: bool = False) -> Format:
-    """A format that one regular expression takes apart; `@` in it stands for a number."""
-    whole = pattern.replace("@", _NUMBER)
+def _pattern_format(name: str, marker: str, pattern: str, *, unit: str = "", per_epoch: bool = False) -> ProgressFormat:
+    """Return a format whose parser is one regular expression; `@` in it stands for a number."""
+    expression = pattern.replace("@", _NUMBER)
 
     def read(text: str) -> Reading | None:
-        found = re.search(whole, text)  # compiled when a line may be of this format: most jobs print one, all would take long
-        return _reading(name, found.groupdict(), unit=unit, per_epoch=per_epoch) if found else None
+        match = re.search(expression, text)  # compiles when the first such line comes: most jobs print only one format
+        return _to_reading(name, match.groupdict(), unit=unit, per_epoch=per_epoch) if match else None
 
-    return Format(name, marker, read)
+    return ProgressFormat(name, marker, read)
 
 
 _PAIR = rf"'(\w+)': '?({_NUMBER})'?"
 
 
-def _hugging_face(text: str) -> Reading | None:
-    """`{'loss': 2.1, 'grad_norm': 1.0, 'learning_rate': 5e-05, 'epoch': 0.1}`; transformers 5 puts the numbers in quotes."""
-    said = dict(re.findall(_PAIR, text[text.index("'loss'") - 1 :])) if "{'loss'" in text else {}
-    if "loss" not in said or not said.keys() & {"epoch", "learning_rate"}:
+def _read_hugging_face(text: str) -> Reading | None:
+    """Read `{'loss': 2.1, 'grad_norm': 1.0, 'learning_rate': 5e-05, 'epoch': 0.1}`; transformers 5 quotes the numbers."""
+    pairs = dict(re.findall(_PAIR, text[text.index("'loss'") - 1 :])) if "{'loss'" in text else {}
+    if "loss" not in pairs or not pairs.keys() & {"epoch", "learning_rate"}:
         return None
-    return _reading("hugging-face", said | {"lr": said.get("learning_rate")})
+    return _to_reading("hugging-face", pairs | {"lr": pairs.get("learning_rate")})
 
 
-_MEGATRON = rf"(?:\[{_WHEN}[^\]]*\] )?iteration\s+(?P<step>\d+)/\s*(?P<total>\d+) \|(?P<rest>.*)"
+_MEGATRON = rf"(?:\[{_TIME}[^\]]*\] )?iteration\s+(?P<step>\d+)/\s*(?P<total>\d+) \|(?P<rest>.*)"
 _MEGATRON_PAIR = rf"\s([a-z][\w ()-]*?):?\s+({_NUMBER}) \|"
 
 
-def _megatron(text: str) -> Reading | None:
-    """Megatron-LM (megatron/training/training.py `training_log`), printed by the last rank; speed is from batch and time."""
-    if not (found := re.search(_MEGATRON, text)):
+def _read_megatron(text: str) -> Reading | None:
+    """Read a line of Megatron-LM (megatron/training/training.py `training_log`); the last rank prints it.
+
+    The speed is the global batch size divided by the time per iteration.
+    """
+    if not (match := re.search(_MEGATRON, text)):
         return None
-    said = {name.strip(): value for name, value in re.findall(_MEGATRON_PAIR, found["rest"])}
-    elapsed, batch = _number(said.get("elapsed time per iteration (ms)")), _number(said.get("global batch size"))
+    pairs = {name.strip(): value for name, value in re.findall(_MEGATRON_PAIR, match["rest"])}
+    elapsed = _parse_number(pairs.get("elapsed time per iteration (ms)"))
+    batch = _parse_number(pairs.get("global batch size"))
     speed = f"{batch * 1000 / elapsed}" if elapsed and batch else None
-    more = {"loss": said.get("lm loss"), "lr": said.get("learning rate"), "grad_norm": said.get("grad norm"), "speed": speed}
-    return _reading("megatron", found.groupdict() | more, unit="samples/s")
+    values = {"loss": pairs.get("lm loss"), "lr": pairs.get("learning rate"), "grad_norm": pairs.get("grad norm")}
+    return _to_reading("megatron", match.groupdict() | values | {"speed": speed}, unit="samples/s")
 
 
 _BAR = (
-    rf"(?P<what>[^|\r]*?)\s*\d+%\|[^|]*\| (?P<step>\d+)/(?P<total>\d+) "
+    rf"(?P<description>[^|\r]*?)\s*\d+%\|[^|]*\| (?P<step>\d+)/(?P<total>\d+) "
     rf"\[[^\]<]*<[^\],]*, *(?P<rate>{_NUMBER}|\?)(?P<per>it/s|s/it)(?P<rest>[^\]]*)"
 )
-_UP = "\x1b[A"
-_NESTED = r"[^\r\n]*\x1b\[A"
-"""A bar below another one (tqdm `position`, such as evaluation's within training): after it the cursor goes up again."""
+_CURSOR_UP = "\x1b[A"
+_NESTED_BAR = r"[^\r\n]*\x1b\[A"
+"""A bar below another one (tqdm `position`, such as evaluation within training); tqdm moves the cursor up after it."""
 _BAR_LOSS = rf"\b(?:train_|train/)?loss(?:_step)?=(?P<loss>{_NUMBER})"
 _BAR_EPOCH = r"(?:Training )?[Ee]poch:? \[?(\d+)"
 
 
-def _bar(text: str) -> Reading | None:
-    """A tqdm bar: Lightning's and others' (`Epoch 0: … train_loss=0.5`), or a nameless one, as transformers' Trainer draws."""
-    for part in reversed(text.split("\r")):
-        if found := re.search(_BAR, part):
-            break
-    else:
+def _read_bar(text: str) -> Reading | None:
+    """Read a tqdm bar: with a description (Lightning: `Epoch 0: … train_loss=0.5`) or without one (transformers' Trainer)."""
+    match = next((match for state in reversed(text.split("\r")) if (match := re.search(_BAR, state))), None)
+    if match is None:
         return None
-    what = found["what"].rpartition("]:")[2].strip(" :")
-    epoch, loss = re.match(_BAR_EPOCH, what), re.search(_BAR_LOSS, found["rest"])
-    if what and not epoch and not (loss and what.lower().startswith(("train", "step"))):
+    description = match["description"].rpartition("]:")[2].strip(" :")
+    epoch, loss = re.match(_BAR_EPOCH, description), re.search(_BAR_LOSS, match["rest"])
+    if description and not epoch and not (loss and description.lower().startswith(("train", "step"))):
         return None  # Map, Loading checkpoint shards, Downloading …
-    rate = _number(found["rate"]) if found["rate"] != "?" else None
-    speed = 1 / rate if rate and found["per"] == "s/it" else rate
-    said = {"step": found["step"], "total": found["total"], "speed": None if speed is None else f"{speed}"}
-    said |= {"epoch": epoch[1] if epoch else None, "loss": loss["loss"] if loss else None}
-    return _reading("tqdm", said, unit="it/s", per_epoch=epoch is not None, conclusive=loss is not None)
+    rate = _parse_number(match["rate"]) if match["rate"] != "?" else None
+    speed = 1 / rate if rate and match["per"] == "s/it" else rate
+    groups = {"step": match["step"], "total": match["total"], "speed": None if speed is None else f"{speed}"}
+    groups |= {"epoch": epoch[1] if epoch else None, "loss": loss["loss"] if loss else None}
+    return _to_reading("tqdm", groups, unit="it/s", per_epoch=epoch is not None, conclusive=loss is not None)
 
 
-KFJOB = "kfjob"
-"""Our own trainer, as a name for `ObserveConfig.trainer`: it prints the reference's line, and others (`milestones`)."""
+KFJOB_TRAINER = "kfjob"
+"""Value of `ObserveConfig.trainer` for kfjob's trainer: it prints the reference's progress line and `milestones`."""
 
-FORMATS: tuple[Format, ...] = (
-    # ours, and the reference sample's (aws-samples/awsome-distributed-training, FSDP train.py: also without time and file)
-    _by_pattern(
+FORMATS: tuple[ProgressFormat, ...] = (
+    # kfjob's trainer and the reference sample (aws-samples/awsome-distributed-training, FSDP train.py; time and file optional)
+    _pattern_format(
         "reference",
         "oss",
-        rf"(?:{_WHEN} .*?)?\bBatch (?P<step>\d+) Loss: (?P<loss>@), Speed: (?P<speed>@) samples/sec(?:.*?, lr: (?P<lr>@))?",
+        rf"(?:{_TIME} .*?)?\bBatch (?P<step>\d+) Loss: (?P<loss>@), Speed: (?P<speed>@) samples/sec(?:.*?, lr: (?P<lr>@))?",
         unit="samples/s",
     ),
-    # meta-llama/llama-recipes train_utils.py: the bar's description
-    _by_pattern(
+    # meta-llama/llama-recipes train_utils.py: description of the bar
+    _pattern_format(
         "llama-recipes",
         "oss",
         r"Training Epoch: (?P<epoch>\d+)(?:/\d+)?, (?:step|batch) (?P<step>\d+)/(?P<total>\d+) completed \(loss: (?P<loss>@)"
         r"(?!.*Training Epoch: )",
         per_epoch=True,
     ),
-    Format("hugging-face", "oss", _hugging_face),
-    # pytorch/torchtitan components/metrics.py `log`; its validation line begins `validate step:`
-    _by_pattern(
+    ProgressFormat("hugging-face", "oss", _read_hugging_face),
+    # pytorch/torchtitan components/metrics.py `log`; its validation line starts with `validate step:`
+    _pattern_format(
         "torchtitan",
         "oss",
-        rf"(?:{_WHEN}.*?)?(?<!validate )\bstep:\s*(?P<step>\d+)\s+loss:\s+(?P<loss>@)\s+"
+        rf"(?:{_TIME}.*?)?(?<!validate )\bstep:\s*(?P<step>\d+)\s+loss:\s+(?P<loss>@)\s+"
         r"(?:grad_norm:\s+(?P<grad_norm>@)\s+)?memory:.*?\btps:\s*(?P<speed>@)",
         unit="tokens/s/device",
     ),
-    # karpathy/nanochat base_train.py, and build-nanogpt before it
-    _by_pattern(
+    # karpathy/nanochat base_train.py, and its predecessor build-nanogpt
+    _pattern_format(
         "nanochat",
         "oss",
         r"\bstep\s+(?P<step>\d+)(?:/(?P<total>\d+))?(?: \([\d.]+%\))? \| loss: (?P<loss>@) \|(?:.*?\blr:? (?P<lr>@) \|)?"
@@ -187,19 +189,19 @@ FORMATS: tuple[Format, ...] = (
         unit="tokens/s",
     ),
     # karpathy/nanoGPT train.py
-    _by_pattern("nanogpt", "oss", r"\biter (?P<step>\d+): loss (?P<loss>@), time @ ?m?s"),
-    Format("megatron", "oss", _megatron),
+    _pattern_format("nanogpt", "oss", r"\biter (?P<step>\d+): loss (?P<loss>@), time @ ?m?s"),
+    ProgressFormat("megatron", "oss", _read_megatron),
     # microsoft/DeepSpeed runtime/engine.py `_report_progress` and utils/timer.py `ThroughputTimer.stop`
-    _by_pattern("deepspeed", "step=", rf"(?:\[{_WHEN}\].*?)?\bstep=(?P<step>\d+), skipped=\d+, lr=\[(?P<lr>@)"),
-    _by_pattern(
+    _pattern_format("deepspeed", "step=", rf"(?:\[{_TIME}\].*?)?\bstep=(?P<step>\d+), skipped=\d+, lr=\[(?P<lr>@)"),
+    _pattern_format(
         "deepspeed",
         "step=",
-        rf"(?:\[{_WHEN}\].*?)?\bepoch=(?P<epoch>\d+)/micro_step=\d+/global_step=(?P<step>\d+), "
+        rf"(?:\[{_TIME}\].*?)?\bepoch=(?P<epoch>\d+)/micro_step=\d+/global_step=(?P<step>\d+), "
         r"RunningAvgSamplesPerSec=@, CurrSamplesPerSec=(?P<speed>@)",
         unit="samples/s",
     ),
-    # lightning/pytorch/callbacks/progress/rich_progress.py, which Lightning takes by itself where rich is installed
-    _by_pattern(
+    # lightning/pytorch/callbacks/progress/rich_progress.py, the default of Lightning if rich is installed
+    _pattern_format(
         "lightning",
         "oss",
         r"\bEpoch (?P<epoch>\d+)/\d+\s+[━╸╺ ]*[━╸╺]\s*(?P<step>\d+)/(?P<total>\d+)\s.*?(?:(?P<speed>@)it/s\s.*?)?"
@@ -207,55 +209,55 @@ FORMATS: tuple[Format, ...] = (
         unit="it/s",
         per_epoch=True,
     ),
-    Format("tqdm", "%|", _bar),
+    ProgressFormat("tqdm", "%|", _read_bar),
 )
 
 
-def custom(pattern: str) -> Format:
-    """A caller's own line: a regular expression with named groups (`kfjob.spec.progress`).
+def custom_format(pattern: str) -> ProgressFormat:
+    """Return the format of a job's own progress line: a regular expression with named groups (`kfjob.spec.progress`).
 
     Raises:
-        SpecError: it is no regular expression, or its groups are not those.
+        SpecError: the pattern is not a regular expression, or it has other groups.
     """
     if fault := check_pattern(pattern):
         raise SpecError([Problem(title=fault.title, path="progress", detail=fault.detail, hint=fault.hint)])
     compiled = re.compile(pattern)
 
     def read(text: str) -> Reading | None:
-        found = compiled.search(text)
+        match = compiled.search(text)
         try:
-            return _reading("custom", found.groupdict()) if found else None
-        except ValueError:  # the group matched something that is no number
+            return _to_reading("custom", match.groupdict()) if match else None
+        except ValueError:  # a group matched text that is not a number
             return None
 
-    return Format("custom", "", read)
+    return ProgressFormat("custom", "", read)
 
 
 class ProgressReader(Struct, frozen=True):
-    """The formats that one job's lines are tried with, in order."""
+    """The progress formats of one job, in the order in which they are tried."""
 
-    formats: tuple[Format, ...]
-    markers: tuple[str, ...]  # a line without any of them is no progress line; empty: every line has to be tried
+    formats: tuple[ProgressFormat, ...]
+    markers: tuple[str, ...]  # every progress line contains one of them; empty: try every line
 
     def read(self, text: str) -> Reading | None:
-        """What the line says, if it is a progress line."""
+        """Return the values in the line, None if it is not a progress line."""
         if self.markers and not any(marker in text for marker in self.markers):
             return None
-        if _UP in text:
-            text = re.sub(_NESTED, "", text)
-        plain, stamped = clean_line(text)
-        for form in self.formats:
-            if form.marker in plain and (reading := form.read(plain)):
-                return reading if stamped is None else replace(reading, line_time=stamped)
+        if _CURSOR_UP in text:
+            text = re.sub(_NESTED_BAR, "", text)
+        plain, prefix_time = clean_line(text)
+        for candidate in self.formats:
+            if candidate.marker in plain and (reading := candidate.read(plain)):
+                return reading if prefix_time is None else replace(reading, line_time=prefix_time)
         return None
 
 
 @lru_cache(maxsize=64)
-def reader(trainer: str = "", pattern: str | None = None) -> ProgressReader:
-    """The reader for one trainer's format (for "" or a name that is not known: all), and before it for a caller's pattern."""
-    name = "reference" if trainer == KFJOB else trainer
-    formats = tuple(form for form in FORMATS if form.name == name) or FORMATS
+def progress_reader(trainer: str = "", pattern: str | None = None) -> ProgressReader:
+    """Return the reader for one trainer; an unknown name or "" stands for all formats. The job's own pattern comes first."""
+    name = "reference" if trainer == KFJOB_TRAINER else trainer
+    formats = tuple(item for item in FORMATS if item.name == name) or FORMATS
     if pattern is not None:
-        formats = (custom(pattern), *formats)
-    markers = dict.fromkeys(form.marker for form in formats)
+        formats = (custom_format(pattern), *formats)
+    markers = dict.fromkeys(item.marker for item in formats)
     return ProgressReader(formats, () if "" in markers else tuple(markers))

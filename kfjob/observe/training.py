@@ -1,4 +1,4 @@
-"""How far training is: readings of progress lines, put together to one state with a loss curve of bounded length."""
+"""Training progress: the readings of progress lines combined into one state, with a loss curve of bounded length."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from kfjob.units import SECOND
 
 _T = TypeVar("_T")
 
-CURVE = 512
-"""Points of the loss curve at most; when there are more, every second one goes."""
-SETBACKS = 64
-"""Steps that did not count of which is known that they are counted."""
+MAX_POINTS = 512
+"""Length of the loss curve; a longer curve drops every second point."""
+MAX_SETBACKS = 64
+"""Setbacks that are remembered, so that another rank's line about the same step does not count again."""
 SMOOTHING = 0.9
-"""Share of the past in the smoothed loss and in the time a step takes."""
+"""Weight of the past in the smoothed loss and in the smoothed time per step."""
 
 
 class Point(Struct, frozen=True):
@@ -28,20 +28,20 @@ class Point(Struct, frozen=True):
     step: int
     loss: float
     time: int | None
-    smoothed: float | None = None  # the loss, over what came before
+    smoothed: float | None = None  # loss averaged with the points before
     lr: float | None = None
-    speed: float | None = None  # as the line says it
+    speed: float | None = None  # as printed
 
 
 class Training(Struct, frozen=True, kw_only=True):
-    """Where training stands. None: no line has told."""
+    """The state of training; None means that no line contained the value."""
 
     format: str = ""
     pod: str = ""
     lines: int = 0
     step: int | None = None
     total: int | None = None
-    per_epoch: bool = False  # `step` and `total` are of the current epoch
+    per_epoch: bool = False  # `step` and `total` count within the current epoch
     epoch: float | None = None
     loss: float | None = None
     first_loss: float | None = None
@@ -51,109 +51,114 @@ class Training(Struct, frozen=True, kw_only=True):
     unit: str = ""
     tokens_per_second: float | None = None
     tokens_per_second_per_device: float | None = None
-    mfu: float | None = None  # share of the device's arithmetic
+    mfu: float | None = None  # between 0 and 1
     grad_norm: float | None = None
-    memory: float | None = None  # GiB, of the fullest device
+    memory: float | None = None  # GiB, on the device that uses most
     skipped: int = 0  # steps whose gradient was not applied
-    rolled_back: int = 0  # times that the run went back to a checkpoint by itself
+    rolled_back: int = 0  # returns of the trainer to a checkpoint
     first_time: int | None = None
     last_time: int | None = None
     seconds_per_step: float | None = None
     curve: tuple[Point, ...] = ()
-    every: int = 1  # of the curve: each how-manyeth reading is kept
-    averaged: int = 0  # readings in `smoothed_loss`
-    setbacks: tuple[tuple[type[Setback], int], ...] = ()  # the newest, with their steps, since training last went back
+    curve_interval: int = 1  # readings per point of the curve
+    smoothed_count: int = 0  # readings in `smoothed_loss`
+    setbacks: tuple[tuple[type[Setback], int], ...] = ()  # newest setbacks with their steps, since training last went back
 
     def eta(self) -> float | None:
-        """Seconds from the newest line to the last step, None when total or pace is not known."""
+        """Return the seconds from the newest line to the last step, None if the total or the pace is unknown."""
         if self.per_epoch or self.step is None or not self.total or self.seconds_per_step is None:
             return None
         return max(self.total - self.step, 0) * self.seconds_per_step
 
-    def at(self, now: int) -> float | None:
-        """The ETA as seen at `now`."""
+    def eta_at(self, now: int) -> float | None:
+        """Return the seconds from `now` to the last step."""
         eta = self.eta()
         if eta is None or self.last_time is None:
             return eta
         return max(eta - max(now - self.last_time, 0) / SECOND, 0.0)
 
-    def read(self, reading: Reading, *, pod: str, time: int | None) -> Training:
-        """The state after one more line."""
-        fell_back = reading.step is not None and self.step is not None and reading.step < self.step and not reading.per_epoch
-        before = self._from(reading.step) if fell_back and reading.step is not None else self
-        loss, smoothed, averaged = _loss(before, reading)
-        new = replace(
+    def with_reading(self, reading: Reading, *, pod: str, time: int | None) -> Training:
+        """Return the state after one more progress line."""
+        went_back = reading.step is not None and self.step is not None and reading.step < self.step and not reading.per_epoch
+        before = self._rewind(reading.step) if went_back and reading.step is not None else self
+        loss, smoothed_loss, smoothed_count = _next_loss(before, reading)
+        after = replace(
             before,
             format=reading.format if reading.conclusive or not before.format else before.format,
             pod=pod,
             lines=before.lines + 1,
-            step=_newer(reading.step, before.step),
-            total=_newer(reading.total, before.total),
+            step=_first_known(reading.step, before.step),
+            total=_first_known(reading.total, before.total),
             per_epoch=reading.per_epoch if reading.step is not None else before.per_epoch,
-            epoch=_newer(reading.epoch, before.epoch),
+            epoch=_first_known(reading.epoch, before.epoch),
             loss=loss,
-            first_loss=_newer(before.first_loss, reading.loss),
-            smoothed_loss=smoothed,
-            averaged=averaged,
-            lr=_newer(reading.lr, before.lr),
-            speed=_newer(reading.speed, before.speed),
+            first_loss=_first_known(before.first_loss, reading.loss),
+            smoothed_loss=smoothed_loss,
+            smoothed_count=smoothed_count,
+            lr=_first_known(reading.lr, before.lr),
+            speed=_first_known(reading.speed, before.speed),
             unit=reading.unit or before.unit,
-            tokens_per_second=_newer(reading.tokens_per_second, before.tokens_per_second),
-            grad_norm=_newer(reading.grad_norm, before.grad_norm),
-            first_time=_newer(before.first_time, time),
-            last_time=_newer(time, before.last_time),
-            seconds_per_step=_pace(before, reading, time),
-            setbacks=_still_told(before, reading),
+            tokens_per_second=_first_known(reading.tokens_per_second, before.tokens_per_second),
+            grad_norm=_first_known(reading.grad_norm, before.grad_norm),
+            first_time=_first_known(before.first_time, time),
+            last_time=_first_known(time, before.last_time),
+            seconds_per_step=_next_pace(before, reading, time),
+            setbacks=_next_setbacks(before, reading),
         )
-        return _with_point(new, reading, time)
+        return _add_point(after, reading, time)
 
-    def figures(self, figures: StepMetrics) -> Training:
-        """The state with the second line of our trainer."""
+    def with_metrics(self, metrics: StepMetrics) -> Training:
+        """Return the state with the second line of kfjob's trainer."""
         return replace(
             self,
-            tokens_per_second=figures.tokens_per_second,
-            tokens_per_second_per_device=figures.tokens_per_second_per_device,
-            mfu=figures.mfu,
-            grad_norm=figures.grad_norm,
-            memory=figures.memory,
+            tokens_per_second=metrics.tokens_per_second,
+            tokens_per_second_per_device=metrics.tokens_per_second_per_device,
+            mfu=metrics.mfu,
+            grad_norm=metrics.grad_norm,
+            memory=metrics.memory,
         )
 
-    def set_back(self, setback: Setback) -> Training:
-        """The state after a step that did not count; the same state if another rank has said so."""
-        told = (type(setback), setback.step)
-        if told in self.setbacks:
+    def with_setback(self, setback: Setback) -> Training:
+        """Return the state after a step that did not count; the same object if another rank has reported it."""
+        key = (type(setback), setback.step)
+        if key in self.setbacks:
             return self
         return replace(
             self,
             skipped=self.skipped + isinstance(setback, SkippedStep),
             rolled_back=self.rolled_back + isinstance(setback, Rollback),
-            setbacks=(*self.setbacks, told)[-SETBACKS:],
+            setbacks=(*self.setbacks, key)[-MAX_SETBACKS:],
         )
 
-    def _from(self, step: int) -> Training:
-        """The state when training has gone back to `step`: what came after it is taken back."""
-        kept = tuple(point for point in self.curve if point.step < step)
-        return replace(self, curve=kept, setbacks=(), seconds_per_step=None, last_time=None, step=None)
+    def _rewind(self, step: int) -> Training:
+        """Return the state before `step`, without the later points of the curve."""
+        curve = tuple(point for point in self.curve if point.step < step)
+        return replace(self, curve=curve, setbacks=(), seconds_per_step=None, last_time=None, step=None)
 
 
-def _still_told(before: Training, reading: Reading) -> tuple[tuple[type[Setback], int], ...]:
-    """What other ranks may still tell: all ranks do before the next step ends, and after a roll-back steps come again."""
+def _next_setbacks(before: Training, reading: Reading) -> tuple[tuple[type[Setback], int], ...]:
+    """Return the setbacks that other ranks may still report: every rank does so before the next step ends.
+
+    After a rollback the same steps come again, so nothing is remembered.
+    """
     went_back = any(kind is Rollback and step > (reading.step or 0) for kind, step in before.setbacks)
     return () if went_back else before.setbacks
 
 
-def _loss(before: Training, reading: Reading) -> tuple[float | None, float | None, int]:
+def _next_loss(before: Training, reading: Reading) -> tuple[float | None, float | None, int]:
+    """Return the loss, the smoothed loss, and the number of readings in it."""
     if reading.loss is None:
-        return before.loss, before.smoothed_loss, before.averaged
+        return before.loss, before.smoothed_loss, before.smoothed_count
     if not math.isfinite(reading.loss):
-        return reading.loss, before.smoothed_loss, before.averaged
-    # a running mean at first, then an exponential one: the first losses do not weigh forever
-    share = min(SMOOTHING, before.averaged / (before.averaged + 1))
-    smoothed = share * (before.smoothed_loss or 0.0) + (1 - share) * reading.loss
-    return reading.loss, smoothed, before.averaged + 1
+        return reading.loss, before.smoothed_loss, before.smoothed_count
+    # starts as a plain mean, so that the first losses do not dominate the exponential one
+    weight = min(SMOOTHING, before.smoothed_count / (before.smoothed_count + 1))
+    smoothed = weight * (before.smoothed_loss or 0.0) + (1 - weight) * reading.loss
+    return reading.loss, smoothed, before.smoothed_count + 1
 
 
-def _pace(before: Training, reading: Reading, time: int | None) -> float | None:
+def _next_pace(before: Training, reading: Reading, time: int | None) -> float | None:
+    """Return the smoothed seconds per step."""
     if None in (time, before.last_time, reading.step, before.step) or reading.per_epoch:
         return before.seconds_per_step
     steps = (reading.step or 0) - (before.step or 0)
@@ -162,19 +167,20 @@ def _pace(before: Training, reading: Reading, time: int | None) -> float | None:
     pace = max((time or 0) - (before.last_time or 0), 0) / SECOND / steps
     if before.seconds_per_step is None:
         return pace
-    share = SMOOTHING**steps
-    return share * before.seconds_per_step + (1 - share) * pace
+    weight = SMOOTHING**steps
+    return weight * before.seconds_per_step + (1 - weight) * pace
 
 
-def _with_point(new: Training, reading: Reading, time: int | None) -> Training:
-    if reading.loss is None or new.lines % new.every:
-        return new
-    step = new.lines if reading.step is None or reading.per_epoch else reading.step
-    curve = (*new.curve, Point(step, reading.loss, time, new.smoothed_loss, new.lr, new.speed))
-    if len(curve) <= CURVE:
-        return replace(new, curve=curve)
-    return replace(new, curve=curve[::2], every=new.every * 2)
+def _add_point(training: Training, reading: Reading, time: int | None) -> Training:
+    if reading.loss is None or training.lines % training.curve_interval:
+        return training
+    step = training.lines if reading.step is None or reading.per_epoch else reading.step
+    point = Point(step, reading.loss, time, training.smoothed_loss, training.lr, training.speed)
+    curve = (*training.curve, point)
+    if len(curve) <= MAX_POINTS:
+        return replace(training, curve=curve)
+    return replace(training, curve=curve[::2], curve_interval=training.curve_interval * 2)
 
 
-def _newer(first: _T | None, second: _T | None) -> _T | None:
+def _first_known(first: _T | None, second: _T | None) -> _T | None:
     return second if first is None else first

@@ -1,6 +1,6 @@
-"""Events in, one picture of the job out: `reduce(view, event)` is all that a display, a report or a wait needs.
+"""The state of a job, computed from events: displays, reports and waits call `reduce(view, event)` for every event.
 
-A view is a value: it can be kept, compared and replayed. Its size does not grow with the logs.
+A view is an immutable value, so it can be stored, compared and replayed. Its size does not grow with the logs.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ from kfjob.observe.pod_problems import (
     missing_pods_reason,
 )
 from kfjob.observe.pods import Pods, PodView
-from kfjob.observe.progress import Reading, reader
-from kfjob.observe.rounds import Member, Round, joined
+from kfjob.observe.progress import Reading, progress_reader
+from kfjob.observe.rounds import Member, Round, add_member
 from kfjob.observe.training import Training
 from kfjob.units import SECOND
 
-KEPT_NEWS = 50
-RANKS = 16
-"""News among which one is looked for that another rank has told already."""
-CUT = 16 * 1024
-"""Characters of a line beyond which its time is that of its first part (containerd cuts there, and the kubelet puts the parts
-together): when the newest state of a bar in it was drawn is not known."""
-SILENT = 60 * SECOND
-"""A printer that is silent for so long can be followed by another one whose rank is not known."""
+MAX_NEWS = 50
+RECENT_NEWS = 16
+"""Newest news in which a line of another rank is looked for, so that it is reported once."""
+MAX_PART_LENGTH = 16 * 1024
+"""Length above which a line has the time of its first part: containerd splits lines there, and the kubelet joins the parts.
+The time of the last state of a progress bar in such a line is unknown."""
+SILENCE = 60 * SECOND
+"""Silence of the printing pod after which another pod without a known rank may take over."""
 
-_TOLD = {
+_REPORTED_KINDS = {
     AgentEventKind.WORKER_FAILED,
     AgentEventKind.RESTARTING,
     AgentEventKind.MEMBERSHIP,
@@ -64,7 +64,7 @@ _TOLD = {
 
 
 class News(Struct, frozen=True):
-    """Something worth a line of its own in a display."""
+    """Something that a display reports in a line of its own."""
 
     time: int | None
     pod: str
@@ -73,67 +73,67 @@ class News(Struct, frozen=True):
 
 
 class JobView(Struct, frozen=True, kw_only=True, dict=True):
-    """What is known of a job. Made by `reduce`; the empty one is `JobView(config=…)`."""
+    """The observed state of a job. `JobView(config=…)` is the state before the first event; `reduce` returns the next ones."""
 
     config: ObserveConfig = field(default_factory=ObserveConfig)
     job: JobChanged | None = None
     pods: Pods = field(default_factory=Pods)
     training: Training = field(default_factory=Training)
-    rounds: tuple[Round, ...] = ()  # by time, the newest ones
+    rounds: tuple[Round, ...] = ()  # the newest rendezvous rounds by time
     start: Start | None = None
     resume: Resume | None = None
     checkpoint: Checkpoint | None = None
     evaluation: Evaluation | None = None
     outcome: TrainerOutcome | None = None
-    cluster_events: tuple[KubernetesEvent, ...] = ()  # what the cluster's controllers wrote down, by time, the newest ones
-    workload: WorkloadStatus | None = None  # where the job stands in a queue
+    cluster_events: tuple[KubernetesEvent, ...] = ()  # the newest events of the job's objects by time
+    workload: WorkloadStatus | None = None  # status in a queue
     news: tuple[News, ...] = ()
     lines: int = 0
-    now: int | None = None  # the newest time that any event told
-    reference_time: int | None = None  # the newest time of any line or state: it puts glog's times into a year
+    now: int | None = None  # newest time in any event
+    reference_time: int | None = None  # newest time of a line or a state; gives a year to glog times
 
     @property
     def phase(self) -> JobPhase | None:
-        """The job's phase; None: nobody told."""
+        """The job's phase, None if unknown."""
         return self.job.phase if self.job else None
 
     @property
     def running(self) -> bool:
-        """Whether the job is known to live."""
+        """Whether the job is known to exist and has not ended."""
         return self.phase is not None and not self.phase.ended
 
     @cached_property
     def master(self) -> Master | NoMaster:
-        """The pod that prints progress, or why there is no answer."""
+        """The pod that prints progress, or the reasons why it is unknown."""
         return find_master(self.pods, self.config, running=self.running, near=self.reference_time)
 
     @property
     def total(self) -> int | None:
-        """Steps of the whole run: as the lines say, or our trainer's first line, or the spec."""
+        """Steps of the whole run, from the progress lines, the first line of kfjob's trainer, or the spec."""
         if self.training.total is not None:
             return self.training.total
         return self.start.total_steps if self.start else self.config.expected_steps
 
     @property
     def eta(self) -> float | None:
-        """Seconds to the last step, as seen now."""
-        known = replace(self.training, total=self.total)
-        return known.eta() if self.now is None else known.at(self.now)
+        """Seconds from now to the last step."""
+        training = replace(self.training, total=self.total)
+        return training.eta() if self.now is None else training.eta_at(self.now)
 
     @property
-    def silence(self) -> float | None:
-        """Seconds since the newest progress line, or since the job began to run; None while nothing can be said."""
+    def seconds_since_progress(self) -> float | None:
+        """Seconds since the newest progress line, or since the job started; None if both are unknown."""
         since = self.training.last_time or (self.job.started if self.job else None)
         return None if since is None or self.now is None else max(self.now - since, 0) / SECOND
 
     @property
     def stalled(self) -> bool:
-        """Whether the job runs and has been silent for too long."""
-        return self.phase is JobPhase.RUNNING and (self.silence or 0) > self.config.stall_after
+        """Whether the job runs without progress for longer than `stall_after`."""
+        return self.phase is JobPhase.RUNNING and (self.seconds_since_progress or 0) > self.config.stall_after
 
     @property
     def pod_problems(self) -> tuple[PodProblem, ...]:
-        """Pods that crash, wait for something, or have failed: also where the job's own phase says Running."""
+        """Pods that crash, wait or have failed; the job's own phase may still be Running."""
         return find_pod_problems(self.pods.values(), self.cluster_events)
 
     @property
@@ -141,43 +141,40 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
         """The state of the job in one sentence."""
         phase = str(self.phase or "unknown")
         if self.pod_problems and not (self.phase and self.phase.ended):
-            first, more = self.pod_problems[0], len(self.pod_problems) - 1
-            others = f" and {more} more" if more else ""
+            first, count = self.pod_problems[0], len(self.pod_problems) - 1
+            others = f" and {count} more" if count else ""
             return f"{phase}, but `{first.pod}`{others}: {first.reason}" + (f" ({first.message})" if first.message else "")
-        if self.running and not self.pods and (why := missing_pods_reason(self.workload, self.cluster_events)):
-            return f"{phase}, no pods: {why}"
+        if self.running and not self.pods and (reason := missing_pods_reason(self.workload, self.cluster_events)):
+            return f"{phase}, no pods: {reason}"
         if self.stalled:
-            return f"{phase}, but no progress for {self.silence:.0f} s"
-        why = self.job.message or self.job.reason if self.job and self.phase is JobPhase.FAILED else ""
-        return f"{phase}: {why}" if why else phase
+            return f"{phase}, but no progress for {self.seconds_since_progress:.0f} s"
+        reason = self.job.message or self.job.reason if self.job and self.phase is JobPhase.FAILED else ""
+        return f"{phase}: {reason}" if reason else phase
 
 
 def reduce(view: JobView, event: Event) -> JobView:
-    """The view after one more event."""
+    """Return the view after one more event."""
     if isinstance(event, LogLine):
-        return _line(view, event)
+        return _add_line(view, event)
     if isinstance(event, PodChanged):
-        return _pod(view, event)
+        return _change_pod(view, event)
     if isinstance(event, JobChanged):
-        return _timed(replace(view, job=event), event.time or event.ended or event.started or event.created)
+        return _with_time(replace(view, job=event), event.time or event.ended or event.started or event.created)
     if isinstance(event, LogGap):
-        pod = view.pods.get(event.pod, PodView(event.pod))
-        # what a block lost in the gap must not be made up from the next one
-        view = _with_pod(view, replace(pod, gaps=pod.gaps + 1, log=replace(pod.log, agent=AgentLog())))
-        return _with_news(view, News(event.after, event.pod, "gap", event.reason or "lines of the log were rotated away"))
+        return _add_gap(view, event)
     if isinstance(event, KubernetesEvent | WorkloadStatus):
-        return _recorded(view, event) if isinstance(event, KubernetesEvent) else _queued(view, event)
+        return _add_cluster_event(view, event) if isinstance(event, KubernetesEvent) else _change_workload(view, event)
     return replace(view, now=max(view.now or event.time, event.time))
 
 
 def reduce_all(view: JobView, events: Iterable[Event]) -> JobView:
-    """The view after all of these events."""
+    """Return the view after all of these events."""
     for event in events:
         view = reduce(view, event)
     return view
 
 
-def _timed(view: JobView, time: int | None) -> JobView:
+def _with_time(view: JobView, time: int | None) -> JobView:
     if time is None:
         return view
     return replace(view, now=max(view.now or time, time), reference_time=max(view.reference_time or time, time))
@@ -188,113 +185,121 @@ def _with_pod(view: JobView, pod: PodView) -> JobView:
 
 
 def _with_news(view: JobView, *news: News) -> JobView:
-    return replace(view, news=(*view.news, *news)[-KEPT_NEWS:])
+    return replace(view, news=(*view.news, *news)[-MAX_NEWS:])
 
 
-def _pod(view: JobView, event: PodChanged) -> JobView:
-    before = view.pods.get(event.pod, PodView(event.pod))
-    after = before.with_state(event)
-    view = _timed(_with_pod(view, after), event.time or event.started or event.created)
-    old = before.state
-    if old and (old.phase, old.reason, old.restarts) == (event.phase, event.reason, event.restarts):
+def _change_pod(view: JobView, event: PodChanged) -> JobView:
+    pod = view.pods.get(event.pod, PodView(event.pod))
+    view = _with_time(_with_pod(view, pod.with_state(event)), event.time or event.started or event.created)
+    before = pod.state
+    if before and (before.phase, before.reason, before.restarts) == (event.phase, event.reason, event.restarts):
         return view
-    why = " ".join(part for part in (event.reason, event.message) if part)
-    return _with_news(view, News(event.time, event.pod, "pod", f"{event.phase}: {why}" if why else str(event.phase)))
+    reason = " ".join(part for part in (event.reason, event.message) if part)
+    return _with_news(view, News(event.time, event.pod, "pod", f"{event.phase}: {reason}" if reason else str(event.phase)))
 
 
-def _recorded(view: JobView, event: KubernetesEvent) -> JobView:
+def _add_gap(view: JobView, event: LogGap) -> JobView:
+    pod = view.pods.get(event.pod, PodView(event.pod))
+    # a block that was cut by the gap must not continue with fields of the next one
+    view = _with_pod(view, replace(pod, gaps=pod.gaps + 1, log=replace(pod.log, agent=AgentLog())))
+    return _with_news(view, News(event.after, event.pod, "gap", event.reason or "lines of the log were rotated away"))
+
+
+def _add_cluster_event(view: JobView, event: KubernetesEvent) -> JobView:
     news = is_news(view.cluster_events, event, view.pods.get(event.name))
-    view = _timed(replace(view, cluster_events=add_event(view.cluster_events, event)), event.time)
+    view = _with_time(replace(view, cluster_events=add_event(view.cluster_events, event)), event.time)
     return _with_news(view, News(event.time, event.name, "event", f"{event.reason}: {event.message}")) if news else view
 
 
-def _queued(view: JobView, event: WorkloadStatus) -> JobView:
-    before, view = view.workload, _timed(replace(view, workload=event), event.time)
+def _change_workload(view: JobView, event: WorkloadStatus) -> JobView:
+    before, view = view.workload, _with_time(replace(view, workload=event), event.time)
     if before and (before.admitted, before.message) == (event.admitted, event.message):
         return view
     return _with_news(view, News(event.time, event.name, "queue", describe_queue_status(event)))
 
 
-def _line(view: JobView, event: LogLine) -> JobView:
-    """One log line: nearly all of them are counted and nothing else."""
+def _add_line(view: JobView, event: LogLine) -> JobView:
+    """Add a log line; for nearly all lines only the counters change."""
     pod = view.pods.get(event.pod) or PodView(event.pod)
-    if event.container_id and event.container_id in pod.past_ids:
-        return replace(view, lines=view.lines + 1 + event.skipped)  # the rest of a log whose container is gone
+    if event.container_id and event.container_id in pod.previous_ids:
+        return replace(view, lines=view.lines + 1 + event.skipped)  # rest of a log whose container is gone
     pod = pod.in_container(event.container_id)
-    log, heard, reading = pod.log.feed(event, view.lines, reader(view.config.trainer, view.config.progress_pattern))
-    pod = PodView(pod.name, pod.state, log, pod.past, pod.past_ids, pod.gaps)
-    dated = event.time or (log.reading_line.time if reading and log.reading_line else None)
+    log, records, reading = pod.log.feed(event, view.lines, progress_reader(view.config.trainer, view.config.progress_pattern))
+    pod = PodView(pod.name, pod.state, log, pod.previous_log, pod.previous_ids, pod.gaps)
+    time = event.time or (log.reading_line.time if reading and log.reading_line else None)
     view = replace(
         view,
         pods=view.pods.with_pod(pod),
         lines=view.lines + (not event.open) + event.skipped,
         now=max(view.now or 0, event.time) if event.time is not None else view.now,
-        reference_time=max(view.reference_time or 0, dated) if dated is not None else view.reference_time,
+        reference_time=max(view.reference_time or 0, time) if time is not None else view.reference_time,
     )
-    for one in heard:
-        view = _heard(view, pod, one)
+    for record in records:
+        view = _add_record(view, pod, record)
     if reading:
-        return _read(view, pod, reading, drawn_over=len(event.text) > CUT and "\r" in event.text)
-    told = milestones.parse_milestone(event.text)
-    return _reached(view, event, *told) if told else view
+        return _add_reading(view, pod, reading, redrawn=len(event.text) > MAX_PART_LENGTH and "\r" in event.text)
+    milestone = milestones.parse_milestone(event.text)
+    return _add_milestone(view, event, *milestone) if milestone else view
 
 
-def _heard(view: JobView, pod: PodView, one: AgentRecord) -> JobView:
-    if isinstance(one, AgentEvent):
-        return _with_news(view, News(one.time, pod.name, str(one.kind), one.text)) if one.kind in _TOLD else view
-    if isinstance(one, RendezvousResult) and pod.log.result_line:
-        member = Member(pod=pod.name, container=pod.log.id, result=one, said=pod.log.result_line)
-        return replace(view, rounds=joined(view.rounds, member))
+def _add_record(view: JobView, pod: PodView, record: AgentRecord) -> JobView:
+    if isinstance(record, AgentEvent):
+        reported = record.kind in _REPORTED_KINDS
+        return _with_news(view, News(record.time, pod.name, str(record.kind), record.text)) if reported else view
+    if isinstance(record, RendezvousResult) and pod.log.result_line:
+        member = Member(pod=pod.name, container=pod.log.id, result=record, line=pod.log.result_line)
+        return replace(view, rounds=add_member(view.rounds, member))
     return view
 
 
-def _read(view: JobView, pod: PodView, reading: Reading, *, drawn_over: bool) -> JobView:
-    """A progress line counts if its pod is the one that prints, or takes over from it."""
-    said = pod.log.reading_line
-    time = said.time if said and not drawn_over else None
+def _add_reading(view: JobView, pod: PodView, reading: Reading, *, redrawn: bool) -> JobView:
+    """Add a progress line if its pod is the one that prints, or takes over from it."""
+    line = pod.log.reading_line
+    time = line.time if line and not redrawn else None
     if not reading.conclusive and view.training.format and view.training.pod != pod.name:
         return view
-    if not _speaks(view, pod, time):
+    if not _prints_for_job(view, pod, time):
         return view
-    return replace(view, training=view.training.read(reading, pod=pod.name, time=time))
+    return replace(view, training=view.training.with_reading(reading, pod=pod.name, time=time))
 
 
-def _speaks(view: JobView, pod: PodView, time: int | None) -> bool:
-    """Whether this pod's progress is the job's: in some trainers every rank prints, and one curve is wanted."""
+def _prints_for_job(view: JobView, pod: PodView, time: int | None) -> bool:
+    """Return whether this pod's progress is the job's. With some trainers every rank prints, but there is one curve."""
     printer = view.pods.get(view.training.pod)
     if printer is None or printer.name == pod.name or not printer.live or printer.log.reading is None:
         return True
     last = view.training.last_time
     if time is not None and last is not None and time < last:
-        return False  # logs are read one after the other, and this one is the older
-    if printer.log.result_line and printer.log.reading_line and printer.log.result_line.line > printer.log.reading_line.line:
-        return True  # it has met the others anew since it printed
+        return False  # logs are read one after the other, and this one is older
+    result_line, reading_line = printer.log.result_line, printer.log.reading_line
+    if result_line and reading_line and result_line.number > reading_line.number:
+        return True  # the printer has joined a later round since it printed
     if pod.group_rank is not None and printer.group_rank is not None and 0 in {pod.group_rank, printer.group_rank}:
-        if pod.group_rank == printer.group_rank:  # the printer's word is old: it has not joined the newest round yet
+        if pod.group_rank == printer.group_rank:  # the printer has not joined the newest round yet
             return True
         return pod.group_rank == 0
-    return time is None or last is None or time - last > SILENT
+    return time is None or last is None or time - last > SILENCE
 
 
-def _reached(view: JobView, event: LogLine, milestone: Milestone, line_time: int | None) -> JobView:
-    """A line of our trainer other than progress."""
+def _add_milestone(view: JobView, event: LogLine, milestone: Milestone, line_time: int | None) -> JobView:
+    """Add a line of kfjob's trainer other than progress."""
     if isinstance(milestone, StepMetrics):
-        return replace(view, training=view.training.figures(milestone)) if view.training.step == milestone.step else view
-    said = event.text.partition(milestones.MARKER)[2].partition("] ")[2].strip()
+        is_current = view.training.step == milestone.step
+        return replace(view, training=view.training.with_metrics(milestone)) if is_current else view
+    text = event.text.partition(milestones.MARKER)[2].partition("] ")[2].strip()
     if isinstance(milestone, Setback):
-        training = view.training.set_back(milestone) if view.training.pod in {"", event.pod} else view.training
+        training = view.training.with_setback(milestone) if view.training.pod in {"", event.pod} else view.training
         repeated, view = training is view.training, replace(view, training=training)
     else:
-        repeated = isinstance(milestone, DamagedCheckpoint | DataMismatch) and any(
-            one.text == said for one in view.news[-RANKS:]
-        )
-    if repeated:  # every rank says it
+        is_printed_by_all = isinstance(milestone, DamagedCheckpoint | DataMismatch)
+        repeated = is_printed_by_all and any(news.text == text for news in view.news[-RECENT_NEWS:])
+    if repeated:  # every rank prints it
         return view
-    view = _with_news(view, News(event.time or line_time, event.pod, said.partition(" ")[0].lower(), said))
-    return _told(view, milestone)
+    view = _with_news(view, News(event.time or line_time, event.pod, text.partition(" ")[0].lower(), text))
+    return _with_milestone(view, milestone)
 
 
-def _told(view: JobView, milestone: Milestone) -> JobView:
+def _with_milestone(view: JobView, milestone: Milestone) -> JobView:
     match milestone:
         case Start():
             return replace(view, start=milestone, outcome=None)

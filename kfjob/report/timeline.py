@@ -129,7 +129,9 @@ def lay_out_timeline(view: JobView, diagnosis: Diagnosis, spans: Mapping[str, Ma
     """Return the timeline; None where no time is known."""
     pods = {pod.name: list(_periods(view, pod, spans.get(pod.name, {}))) for pod in _select_pods(view, diagnosis)}
     times = [time for periods in pods.values() for period in periods for time in (period.first, period.last)]
-    times += [time for one in view.rounds if (time := one.first.resolve_time(view.reference_time)) is not None] if times else []
+    times += (
+        [time for one in view.rounds if (time := one.first_line.resolve_time(view.reference_time)) is not None] if times else []
+    )
     if not times or max(times) <= min(times):
         return None
     scale = _Scale(first=min(times), last=max(times))
@@ -211,12 +213,12 @@ def _bars(pod: str, period: _Period, scale: _Scale) -> Iterator[Bar]:
 def _rounds(view: JobView, scale: _Scale) -> Iterator[Round]:
     numbered = -1000.0  # where the newest number stands
     for index, one in enumerate(view.rounds):
-        if (time := one.first.resolve_time(view.reference_time)) is None:
+        if (time := one.first_line.resolve_time(view.reference_time)) is None:
             continue
         x, number = scale(time), ""
         if x - numbered > 18:  # noqa: PLR2004 - two digits beside each other
             number, numbered = format_number(index + 1), x
-        title = f"round {index + 1}, {len(one.members)} of {one.world or '?'} pods, {format_time(time)}"
+        title = f"round {index + 1}, {len(one.members)} of {one.group_world_size or '?'} pods, {format_time(time)}"
         yield Round(x=x, title=title, number=number)
 
 

@@ -75,7 +75,7 @@ def loss_constant(case: Case) -> Found:
 def stalled(case: Case) -> Found:
     """The job runs and is silent."""
     if case.view.stalled:
-        yield case.occurrence("stalled", seconds=round(case.view.silence or 0))
+        yield case.occurrence("stalled", seconds=round(case.view.seconds_since_progress or 0))
 
 
 def operator_absent(case: Case) -> Found:

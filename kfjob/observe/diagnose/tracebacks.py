@@ -17,7 +17,7 @@ _AGAIN = (
 _THREAD = "Exception in thread "
 _IGNORED = "Exception ignored in"
 
-PATIENCE = 300
+MAX_LINES = 300
 """Lines after which a traceback that has not ended is given up."""
 LEADS = 64
 """Processes whose tracebacks are read at once."""
@@ -43,7 +43,7 @@ class Raised(Struct, frozen=True):
 class _Open(Struct):
     again: bool
     thread: bool
-    left: int = PATIENCE
+    left: int = MAX_LINES
     inside: bool = True  # the last line was a frame
     place: str = ""
     frame: tuple[str, ...] = ()

@@ -215,7 +215,7 @@ def test_no_evidence_is_said_with_what_was_looked_at():
     events = [line("w-0", 1, "hello"), line("w-1", 1, "hello")]
     answer = ask(RUNNING, events, rendezvous="etcd", loglevel="WARNING")
     assert isinstance(answer, NoMaster)
-    error = answer.error("llama3")
+    error = answer.to_error("llama3")
     assert isinstance(error, NoEvidence)
     assert error.lines() == [
         "error: no master found for `llama3` in 2 pods, 2 lines",

@@ -23,7 +23,7 @@ from kfjob.observe.milestones import (
     Trace,
     TrainerOutcome,
 )
-from kfjob.observe.progress import KFJOB, reader
+from kfjob.observe.progress import KFJOB_TRAINER, progress_reader
 from kfjob.trainer import metrics
 
 TRAINER = Path(metrics.__file__).parent
@@ -87,7 +87,7 @@ def test_a_milestone_is_read(line: str, frame: str):
 
 def test_a_progress_line_is_read():
     line = FRAME.format(metrics.progress(12, loss=2.5, speed=0.43, lr=0.000091))
-    reading = reader(KFJOB).read(line)
+    reading = progress_reader(KFJOB_TRAINER).read(line)
     assert reading is not None
     assert (reading.step, reading.loss, reading.speed, reading.lr) == (12, 2.5, 0.43, 0.000091)
     assert milestones.parse_milestone(line) is None
@@ -121,13 +121,13 @@ def test_what_is_no_milestone(text: str):
 
 
 SAID: dict[tuple[str, tuple[object, ...]], object] = {
-    ("Step %s skipped: %s", (7, "loss is nan")): SkippedStep(step=7, why="loss is nan"),
-    ("Step %s rolled back to %s: %s", (7, "step-5", "a spike")): Rollback(step=7, name="step-5", why="a spike"),
+    ("Step %s skipped: %s", (7, "loss is nan")): SkippedStep(step=7, reason="loss is nan"),
+    ("Step %s rolled back to %s: %s", (7, "step-5", "a spike")): Rollback(step=7, name="step-5", reason="a spike"),
     ("Trace %s", ("/data/my traces/a.json",)): Trace(path="/data/my traces/a.json"),
     ("Trace not written to %s: %s", ("/data/a.json", "disk full")): None,
-    ("Checkpoint %s is damaged: %s", ("step-5", "no manifest")): DamagedCheckpoint(name="step-5", why="no manifest"),
+    ("Checkpoint %s is damaged: %s", ("step-5", "no manifest")): DamagedCheckpoint(name="step-5", reason="no manifest"),
     ("Data differs from what %s was trained on: it is read from its beginning", ("step-5",)): DataMismatch(
-        name="step-5", why="it is read from its beginning"
+        name="step-5", reason="it is read from its beginning"
     ),
 }
 """What is said in the midst of the trainer's code: each text with values for it."""

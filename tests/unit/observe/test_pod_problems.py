@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from kfjob.events import Event, JobChanged, JobPhase, KubernetesEvent, PodChanged, PodPhase, WorkloadStatus
-from kfjob.observe.pod_problems import KEPT_EVENTS
-from kfjob.observe.view import KEPT_NEWS, JobView, reduce_all
+from kfjob.observe.pod_problems import MAX_EVENTS
+from kfjob.observe.view import MAX_NEWS, JobView, reduce_all
 
 POD = "a-worker-0"
 QUOTA = 'Error creating: pods "a-worker-0" is forbidden: exceeded quota: small'
@@ -63,5 +63,5 @@ def test_what_happens_to_every_pod_does_not_crowd_out_the_rest():
     assert view.cluster_events == (MOUNT,)
     many = [replace(MOUNT, uid=str(i), time=i) for i in range(300)]
     view = reduce_all(JobView(), many)
-    assert [one.time for one in view.cluster_events] == list(range(300 - KEPT_EVENTS, 300))
-    assert len(view.news) <= KEPT_NEWS
+    assert [one.time for one in view.cluster_events] == list(range(300 - MAX_EVENTS, 300))
+    assert len(view.news) <= MAX_NEWS

@@ -17,7 +17,7 @@ from kfjob.observe.diagnose.occurrences import match_rules
 from kfjob.observe.diagnose.rule import Subject
 from kfjob.observe.lines import clean_line
 from kfjob.observe.prefilter import Prefilter, is_suspicious
-from kfjob.observe.progress import FORMATS, KFJOB, reader
+from kfjob.observe.progress import FORMATS, KFJOB_TRAINER, progress_reader
 from tests.unit.diagnose.texts import LINES
 
 DATA = Path(__file__).parents[2] / "data"
@@ -49,7 +49,7 @@ def selected_lines(prefilter: Prefilter, block: bytes) -> list[bytes]:
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.trainer or "all")
 def test_no_line_that_a_reader_takes_is_dropped(config: ObserveConfig):
-    progress = reader(config.trainer)
+    progress = progress_reader(config.trainer)
     taken = [text for text in RECORDED if progress.read(text) or (not config.trainer and milestones.parse_milestone(text))]
     taken += [text for text in RECORDED if AgentLog().feed(0, text)[1]]
     assert taken
@@ -61,15 +61,17 @@ def test_no_line_of_our_trainer_is_dropped_when_only_it_is_looked_for():
     taken = [
         text
         for text in RECORDED
-        if milestones.parse_milestone(text) or (re.search(r"\.py:", text) and reader(KFJOB).read(text))
+        if milestones.parse_milestone(text) or (re.search(r"\.py:", text) and progress_reader(KFJOB_TRAINER).read(text))
     ]
     assert taken
     for rendezvous in ("c10d", "etcd"):
-        prefilter = Prefilter(ObserveConfig(trainer=KFJOB, rendezvous=rendezvous))
+        prefilter = Prefilter(ObserveConfig(trainer=KFJOB_TRAINER, rendezvous=rendezvous))
         assert all(prefilter.select(text.encode()) for text in taken)
 
 
-@pytest.mark.parametrize("config", [ObserveConfig(), ObserveConfig(trainer=KFJOB, rendezvous="c10d")], ids=["all", "kfjob"])
+@pytest.mark.parametrize(
+    "config", [ObserveConfig(), ObserveConfig(trainer=KFJOB_TRAINER, rendezvous="c10d")], ids=["all", "kfjob"]
+)
 def test_with_diagnosis_no_line_is_dropped_that_a_rule_knows(config: ObserveConfig):
     known = [text for text in RECORDED if is_suspicious(text) and next(match_rules(Subject.LOG, clean_line(text)[0]), None)]
     assert known
@@ -83,7 +85,7 @@ def test_with_diagnosis_no_line_is_dropped_that_a_rule_knows(config: ObserveConf
 def test_what_follows_a_traceback_is_kept_and_noise_after_it_is_not():
     program = ["Traceback (most recent call last):", *(f'  File "a.py", line {i}, in f' for i in range(299)), "MyFault"]
     block = b"".join(map(stamped, (*NOISE, *program, *NOISE)))
-    kept = selected_lines(Prefilter(ObserveConfig(trainer=KFJOB, rendezvous="c10d"), diagnosis=True), block)
+    kept = selected_lines(Prefilter(ObserveConfig(trainer=KFJOB_TRAINER, rendezvous="c10d"), diagnosis=True), block)
     assert [line.split(b" ", 1)[1].decode() for line in kept] == program
 
 
@@ -105,7 +107,7 @@ LINE = st.one_of(st.sampled_from(RECORDED), st.sampled_from(NOISE), st.sampled_f
     lines=st.lists(LINE, max_size=60),
     cuts=st.sets(st.integers(0, 60)),
     diagnosis=st.booleans(),
-    config=st.sampled_from((*CONFIGS, ObserveConfig(trainer=KFJOB, rendezvous="c10d"))),
+    config=st.sampled_from((*CONFIGS, ObserveConfig(trainer=KFJOB_TRAINER, rendezvous="c10d"))),
 )
 def test_how_lines_come_in_blocks_changes_nothing(lines: list[str], cuts: set[int], *, diagnosis: bool, config: ObserveConfig):
     one_by_one, in_blocks = Prefilter(config, diagnosis=diagnosis), Prefilter(config, diagnosis=diagnosis)

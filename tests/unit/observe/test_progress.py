@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfjob.errors import SpecError
-from kfjob.observe.progress import FORMATS, Reading, reader
+from kfjob.observe.progress import FORMATS, Reading, progress_reader
 
 LINES: dict[str, tuple[str, dict[str, object]]] = {
     "ours and the reference's": (
@@ -124,7 +124,7 @@ LINES: dict[str, tuple[str, dict[str, object]]] = {
 @pytest.mark.parametrize("name", LINES)
 def test_the_line_is_read(name: str):
     text, wanted = LINES[name]
-    reading = reader().read(text)
+    reading = progress_reader().read(text)
     assert reading is not None
     assert {key: getattr(reading, key) for key in wanted} == pytest.approx(wanted)
 
@@ -133,14 +133,16 @@ def test_the_line_is_read(name: str):
 @pytest.mark.parametrize("frame", ["{}\r\n", "[default0]:{}", "2026-11-21T06:18:58.464000123Z {}", "\x1b[32m{}\x1b[0m"])
 def test_the_line_is_read_in_every_frame(name: str, frame: str):
     text, wanted = LINES[name]
-    reading = reader().read(frame.format(text))
+    reading = progress_reader().read(frame.format(text))
     assert reading is not None
     stamped = {"line_time": 1795241938_464000123} if "06:18:58" in frame and "line_time" in wanted else {}
     assert {key: getattr(reading, key) for key in wanted} == pytest.approx(wanted | stamped)
 
 
 def test_every_format_has_a_line():
-    assert {form.name for form in FORMATS} == {(reader().read(text) or Reading(format="")).format for text, _ in LINES.values()}
+    assert {form.name for form in FORMATS} == {
+        (progress_reader().read(text) or Reading(format="")).format for text, _ in LINES.values()
+    }
 
 
 @pytest.mark.parametrize(
@@ -160,18 +162,20 @@ def test_every_format_has_a_line():
     ],
 )
 def test_what_is_no_progress(text: str):
-    assert reader().read(text) is None
+    assert progress_reader().read(text) is None
 
 
 @pytest.mark.parametrize(("printed", "loss"), [("nan", math.nan), ("inf", math.inf), ("-inf", -math.inf), ("1e-05", 1e-05)])
 def test_a_loss_that_is_no_plain_number(printed: str, loss: float):
-    reading = reader().read(f"Batch 1 Loss: {printed}, Speed: 1.00 samples/sec, lr: 0.1")
+    reading = progress_reader().read(f"Batch 1 Loss: {printed}, Speed: 1.00 samples/sec, lr: 0.1")
     assert reading is not None
     assert reading.loss == pytest.approx(loss, nan_ok=True)
 
 
 def test_a_callers_pattern_goes_first():
-    custom = reader(pattern=r"done (?P<step>\d+) of (?P<total>[\d,]+), cost (?P<loss>\S+) at (?P<speed>\S+) (?P<unit>\w+/s)")
+    custom = progress_reader(
+        pattern=r"done (?P<step>\d+) of (?P<total>[\d,]+), cost (?P<loss>\S+) at (?P<speed>\S+) (?P<unit>\w+/s)"
+    )
     reading = custom.read("12:01 done 5 of 1,000, cost 0.25 at 12.5 images/s")
     assert reading == Reading(format="custom", step=5, total=1000, loss=0.25, speed=12.5, unit="images/s")
     assert custom.read("done 5 of 1000, cost unknown at 12.5 images/s") is None
@@ -188,14 +192,14 @@ def test_a_callers_pattern_goes_first():
 )
 def test_a_pattern_that_cannot_be_used_is_said(pattern: str, message: str):
     with pytest.raises(SpecError, match=message):
-        reader(pattern=pattern)
+        progress_reader(pattern=pattern)
 
 
 @given(st.text())
 def test_no_text_is_too_strange(text: str):
     for form in FORMATS:
         form.read(text)
-    reader().read(text)
+    progress_reader().read(text)
 
 
 @given(st.text(alphabet="0123456789abloste:%|/[]<>,.{}'= \r", min_size=1))

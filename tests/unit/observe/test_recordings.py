@@ -83,7 +83,7 @@ def test_without_progress_lines_the_group_rank_tells(case: str):
     master = reduce_all(JobView(), lines).master
     if case.endswith("c10d-loglevel-unset"):
         assert isinstance(master, NoMaster)  # nothing in these logs tells anything
-        assert "LOGLEVEL" in str(master.error("fsdp"))
+        assert "LOGLEVEL" in str(master.to_error("fsdp"))
     else:
         assert isinstance(master, Master)
         assert (master.pod, master.confidence, master.evidence.kind) == (
@@ -103,7 +103,7 @@ def test_every_block_is_read_whole(path: Path):
 
 
 def rounds_of(view: JobView) -> list[dict[str, int | None]]:
-    return [one.ranks() for one in view.rounds]
+    return [one.group_ranks() for one in view.rounds]
 
 
 @pytest.mark.parametrize("backwards", [False, True])

@@ -12,8 +12,8 @@ from kfjob.events import JobChanged, JobPhase, LogGap, LogLine, PodChanged, PodP
 from kfjob.observe.config import ObserveConfig
 from kfjob.observe.lines import clean_line
 from kfjob.observe.timestamps import parse_glog, parse_rfc3339, resolve_year
-from kfjob.observe.training import CURVE
-from kfjob.observe.view import KEPT_NEWS, JobView, reduce_all
+from kfjob.observe.training import MAX_POINTS
+from kfjob.observe.view import MAX_NEWS, JobView, reduce_all
 from kfjob.units import SECOND
 
 START = 1795242000 * SECOND
@@ -33,9 +33,9 @@ def ours(message: str, second: float = 0, pod: str = "w-0") -> LogLine:
 
 def test_an_empty_view_answers_everything():
     view = JobView()
-    assert (view.phase, view.running, view.eta, view.silence, view.stalled) == (None, False, None, None, False)
+    assert (view.phase, view.running, view.eta, view.seconds_since_progress, view.stalled) == (None, False, None, None, False)
     assert (view.pod_problems, view.total, view.headline) == ((), None, "unknown")
-    assert "no master" in view.master.error("job").title  # type: ignore[union-attr]
+    assert "no master" in view.master.to_error("job").title  # type: ignore[union-attr]
 
 
 def test_progress_is_put_together():
@@ -202,9 +202,9 @@ def test_a_restarted_container_begins_anew():
     view = reduce_all(JobView(), [say("one", 1, container="a"), batch(5, 2, container="a"), say("two", 3, container="b")])
     pod = view.pods["w-0"]
     assert (pod.log.lines, pod.log.reading, pod.restarts) == (1, None, 1)
-    assert pod.past is not None
-    assert pod.past.reading is not None
-    assert pod.past.reading.step == 5
+    assert pod.previous_log is not None
+    assert pod.previous_log.reading is not None
+    assert pod.previous_log.reading.step == 5
     late = reduce_all(view, [batch(6, 4, container="a")])  # the rest of the old log
     assert late.pods["w-0"].log.reading is None
     assert late.training.step == 5
@@ -220,19 +220,19 @@ def test_a_gap_ends_a_half_read_block_and_is_told():
     prefix = "I1121 06:18:58.464000 1 torch/distributed/elastic/agent/server/api.py:552] "
     begun = [say(prefix + "[default] Rendezvous complete for workers. Result:"), say(prefix + "  restart_count=0")]
     view = reduce_all(JobView(), [*begun, LogGap(pod="w-0")])
-    assert (view.pods["w-0"].gaps, view.pods["w-0"].log.agent.open) == (1, ())
+    assert (view.pods["w-0"].gaps, view.pods["w-0"].log.agent.blocks) == (1, ())
     assert view.news[-1].kind == "gap"
 
 
 def test_memory_is_bounded():
     events = [batch(step, step, loss=1 / (step + 1)) for step in range(5000)]
     view = reduce_all(JobView(), events)
-    assert len(view.training.curve) <= CURVE
+    assert len(view.training.curve) <= MAX_POINTS
     steps = [point.step for point in view.training.curve]
     assert steps == sorted(steps)
     assert steps[0] == 0
-    assert max(after - before for before, after in itertools.pairwise(steps)) <= 2 * view.training.every
-    assert len(reduce_all(view, [ours(f"Resume step-{i} /x") for i in range(200)]).news) == KEPT_NEWS
+    assert max(after - before for before, after in itertools.pairwise(steps)) <= 2 * view.training.curve_interval
+    assert len(reduce_all(view, [ours(f"Resume step-{i} /x") for i in range(200)]).news) == MAX_NEWS
 
 
 def test_a_view_is_a_value():
