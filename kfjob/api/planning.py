@@ -28,6 +28,6 @@ def linted(
         problems = [replace(problem, severity="error") for problem in problems]
     if any(problem.severity == "error" for problem in problems):
         raise SpecError(problems)
-    for problem in (*loaded.notes, *problems):
+    for problem in (*loaded.warnings, *problems):
         notify("\n".join(problem.lines()))
     return plan

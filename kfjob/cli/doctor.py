@@ -1,4 +1,4 @@
-"""The command `doctor`: check this machine and the cluster."""
+"""doctor: what is missing on this machine and in the cluster, and the command that mends it."""
 
 from __future__ import annotations
 
@@ -8,61 +8,59 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kfjob.cli.options import Settings, output_option, target_options
+from kfjob.cli.options import Settings, output, where
 from kfjob.errors import UsageError
 
 if TYPE_CHECKING:
     from kfjob.api.doctor.findings import Finding
 
-_IN_IMAGE_HELP = "Run inside a container image: list its versions of torch, CUDA, NCCL, EFA and more."
+IN_IMAGE_HELP = "Run inside an image: say what it has of torch, CUDA, NCCL, EFA, libfabric, aws-ofi-nccl and python-etcd."
 MARKS = {"ok": ("ok  ", "green"), "warn": ("warn", "yellow"), "fail": ("fail", "red")}
 
 
 @click.command()
 @click.argument("checks", nargs=-1, metavar="[CHECK]...")
-@click.option("--in-image", is_flag=True, help=_IN_IMAGE_HELP)
-@click.option(
-    "--require", multiple=True, metavar="NAME", help="With --in-image: fail if NAME is missing, for example torch. Repeatable."
-)
-@output_option("text", "json")
-@target_options
+@click.option("--in-image", is_flag=True, help=IN_IMAGE_HELP)
+@click.option("--require", multiple=True, metavar="NAME", help="With --in-image: what must be there, for example torch.")
+@output("text", "json")
+@where
 def doctor(*, checks: tuple[str, ...], in_image: bool, require: tuple[str, ...], output: str, settings: Settings) -> int:
-    """Check this machine and the cluster. Show what is missing, and how to fix it.
+    """Look at this machine and the cluster, all of it or the named CHECKs; say what is missing and what mends it.
 
-    With CHECK, run only the named checks. Nothing is changed or created. The exit code is 1 if a check fails.
+    Exit code 1 if a check fails. Nothing is changed or created.
     """
     if in_image:
-        return _check_image(checks, require, output)
+        return _in_image(checks, require, output)
     if require:
-        raise UsageError("`--require` needs `--in-image`", hint="`kfjob doctor --in-image --require torch`")
+        raise UsageError("`--require` is about what an image has", hint="`kfjob doctor --in-image --require torch`")
     from kfjob.api.doctor.examine import examine
 
-    findings = []
+    found = []
     for finding in examine(settings, only=frozenset(checks)):
-        findings.append(finding)
+        found.append(finding)
         if output == "text":
             click.echo(finding_text(finding))
     if output == "json":
-        click.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
-    return int(any(finding.verdict == "fail" for finding in findings))
+        click.echo(json.dumps([asdict(finding) for finding in found], indent=2))
+    return int(any(finding.verdict == "fail" for finding in found))
 
 
-def _check_image(checks: tuple[str, ...], require: tuple[str, ...], output: str) -> int:
+def _in_image(checks: tuple[str, ...], require: tuple[str, ...], output: str) -> int:
     from kfjob.image import components
 
     if checks:
-        raise UsageError("`--in-image` takes no CHECK", hint=f"`kfjob doctor --in-image --require {checks[0]}`")
+        raise UsageError("`--in-image` has no checks to choose from", hint=f"`--require {checks[0]}` says what must be there")
     parts = components.list_components()
-    if problem := components.explain_unknown_names(parts, require):
-        raise UsageError(problem)
+    if unknown := components.explain_unknown_names(parts, require):
+        raise UsageError(unknown)
     click.echo(components.format_components(parts, output))
-    if fault := components.explain_faults(parts, require):
-        click.echo(fault, err=True)
-    return int(bool(fault))
+    if lacking := components.explain_faults(parts, require):
+        click.echo(lacking, err=True)
+    return int(bool(lacking))
 
 
 def finding_text(finding: Finding) -> str:
-    """Return one finding as a line, and its remedy as a second one."""
+    """One line, and under it what to do."""
     mark, colour = MARKS[finding.verdict]
     lines = [f"{click.style(mark, fg=colour)}  {finding.name:<11} {finding.said}"]
     if finding.remedy:

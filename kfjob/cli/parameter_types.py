@@ -1,4 +1,4 @@
-"""click types of option values: durations, times, regular expressions."""
+"""Kinds of values that options take: spans of time, moments, regular expressions."""
 
 from __future__ import annotations
 
@@ -8,41 +8,41 @@ from typing import Any
 
 import click
 
-from kfjob.units import SECOND
+SECOND = 1_000_000_000
 
 
-class Duration(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
+class Span(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
     """Seconds: `0.5`, `90`, `5m`, `1h30m`."""
 
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the number of seconds."""
+        """As click asks for it."""
         from kfjob.spec.durations import parse_duration
 
         if isinstance(value, int | float):
             return float(value)
-        seconds = float(value) if re.fullmatch(r"\d+(\.\d+)?", value) else parse_duration(value)
-        if seconds is None:
-            self.fail(f"`{value}` is not a duration; write for example `90` (seconds), `5m` or `1h30m`", param, ctx)
-        return float(seconds)
+        span = float(value) if re.fullmatch(r"\d+(\.\d+)?", value) else parse_duration(value)
+        if span is None:
+            self.fail(f"`{value}` is not a duration; write seconds, or for example `5m`, `1h30m`", param, ctx)
+        return float(span)
 
 
 class Since(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
-    """A time: RFC 3339, or a duration before now."""
+    """A moment, in nanoseconds since the epoch: a span before now, or a time as logs print it."""
 
     name = "since"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return nanoseconds since the epoch."""
+        """As click asks for it."""
         from kfjob.observe.timestamps import parse_rfc3339
 
         if isinstance(value, int):
             return value
-        if (timestamp := parse_rfc3339(value)) is not None:
-            return timestamp
+        if (moment := parse_rfc3339(value)) is not None:
+            return moment
         try:
-            return time.time_ns() - int(DURATION.convert(value, param, ctx) * SECOND)
+            return time.time_ns() - int(SPAN.convert(value, param, ctx) * SECOND)
         except click.BadParameter:
             self.fail(f"`{value}` is neither a duration (`10m`) nor a time (`2026-11-21T08:30:00Z`)", param, ctx)
 
@@ -53,11 +53,11 @@ class Pattern(click.ParamType):  # type: ignore[type-arg]  # generic in newer ve
     name = "regex"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> re.Pattern[str]:
-        """Return the compiled expression."""
+        """As click asks for it."""
         try:
             return re.compile(value)
         except re.error as err:
             self.fail(f"`{value}` is not a regular expression: {err}", param, ctx)
 
 
-DURATION, SINCE, PATTERN = Duration(), Since(), Pattern()
+SPAN, SINCE, PATTERN = Span(), Since(), Pattern()

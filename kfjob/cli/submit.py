@@ -1,4 +1,4 @@
-"""The commands `submit`, `apply`, `render` and `validate`."""
+"""submit, apply, render, validate: the commands that read a spec."""
 
 from __future__ import annotations
 
@@ -8,107 +8,101 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kfjob.cli.build_options import build_image, build_options, image_change
-from kfjob.cli.image_options import ImageOptions
-from kfjob.cli.options import Settings, code_options, notify, output_option, print_json, strict_option, target_options
-from kfjob.cli.spec_source import Source, read_spec, spec_argument, spec_or_template
-from kfjob.text import plural
+from kfjob.cli.build_options import Build, build, built, image_change
+from kfjob.cli.options import Settings, Source, code, notify, output, print_json, read_spec, spec_or_template, strict, where
+from kfjob.cli.options import spec as spec_option
 
 if TYPE_CHECKING:
     from kfjob.api.images.code_layer import CodeLayer
     from kfjob.api.run import Run
     from kfjob.api.specs.dry_run import DryRun
-    from kfjob.common_types import JsonObject
     from kfjob.compile.images import ImageChange
     from kfjob.spec.source import LoadedSpec
 
-_DRY_RUN_HELP = "Create nothing. `client` checks the spec here; `server` sends it to the API server as a dry run."
+DRY_RUN_HELP = "Create nothing: check here (client), or by the API server with its webhooks and quotas (server)."
 
 
 @click.command()
 @spec_or_template
-@click.option("-f", "--follow", "should_follow", is_flag=True, help="Follow the job after the submit. Ctrl-C detaches.")
-@click.option("--dry-run", type=click.Choice(["client", "server"]), help=_DRY_RUN_HELP)
-@output_option("name", "json")
-@target_options
-@strict_option
-@code_options
-@build_options
+@click.option("-f", "--follow", is_flag=True, help="Stay and show the progress. Ctrl-C detaches, the job goes on.")
+@click.option("--dry-run", type=click.Choice(["client", "server"]), help=DRY_RUN_HELP)
+@output("name", "json")
+@where
+@strict
+@code
+@build
 def submit(
     *,
     source: Source,
-    should_follow: bool,
+    follow: bool,
     dry_run: str | None,
     output: str,
     code: CodeLayer | None,
-    build: ImageOptions | None,
+    build: Build | None,
     settings: Settings,
 ) -> int:
-    """Submit a job.
-
-    SPEC is a job spec: a file, or `-` for standard input. With --template, a manifest template takes its place.
-    """
-    from kfjob.cli.follow import follow
+    """Start the job that SPEC (a file, or - for standard input) or a manifest template describes."""
+    from kfjob.cli import follow as following
 
     if dry_run:
-        checked = _dry_run(source, dry_run, settings, code, build)
+        found = _dry_run(source, dry_run, settings, code, build)
         if output == "json":
-            print_json(checked.describe())
+            print_json(found.describe())
         else:
-            click.echo(checked.name)
-        click.echo(f"`{checked.name}` {checked.said}; nothing was created", err=True)
+            click.echo(found.name)
+        click.echo(f"`{found.name}` {found.said}; nothing was created", err=True)
         return 0
-    run = _submit(source, settings, code, build)
+    run = _submitted(source, settings, code, build)
     if output == "json":
         print_json(run.describe())
     else:
         click.echo(run.name)
-    if not should_follow:
+    if not follow:
         launch = f" (launch {run.launch})" if run.launch else ""
         click.echo(f"submitted `{run.name}`{launch}; `kfjob watch {run.name}` follows it", err=True)
         return 0
-    return follow(run, "json" if output == "json" else "auto")
+    return following.follow(run, "json" if output == "json" else "auto")
 
 
-def _submit(source: Source, settings: Settings, code: CodeLayer | None, build: ImageOptions | None) -> Run:
+def _submitted(source: Source, settings: Settings, code: CodeLayer | None, build: Build | None) -> Run:
     if source.template:
         from kfjob.api.specs.template import submit_objects
 
-        objects = _render_template(source, settings, image_change(build, code, settings, dry_run=False))
+        objects = _objects(source, settings, image_change(build, code, settings, dry_run=False))
         return submit_objects(objects, settings=settings, notify=notify)
     from kfjob.api.run import submit_loaded
 
-    return submit_loaded(_read_spec(source, build, code, settings), settings=settings, code=code, notify=notify)
+    return submit_loaded(_loaded(source, build, code, settings), settings=settings, code=code, notify=notify)
 
 
-def _dry_run(source: Source, mode: Any, settings: Settings, code: CodeLayer | None, build: ImageOptions | None) -> DryRun:
+def _dry_run(source: Source, how: Any, settings: Settings, code: CodeLayer | None, build: Build | None) -> DryRun:
     from kfjob.api.specs import dry_run
 
     if source.template:
-        objects = _render_template(source, settings, image_change(build, code, settings, dry_run=True))
-        return dry_run.of_objects(objects, mode, settings=settings, notify=notify)
-    loaded = _read_spec(source, build, code, settings, dry_run=True)
-    return dry_run.of_loaded(loaded, mode, settings=settings, notify=notify, code=code)
+        objects = _objects(source, settings, image_change(build, code, settings, dry_run=True))
+        return dry_run.of_objects(objects, how, settings=settings, notify=notify)
+    loaded = _loaded(source, build, code, settings, dry_run=True)
+    return dry_run.of_loaded(loaded, how, settings=settings, notify=notify, code=code)
 
 
-def _read_spec(
-    source: Source, build: ImageOptions | None, code: CodeLayer | None, settings: Settings, *, dry_run: bool = False
+def _loaded(
+    source: Source, build: Build | None, code: CodeLayer | None, settings: Settings, *, dry_run: bool = False
 ) -> LoadedSpec:
-    """Return the spec; with `--build`, build its image and set it."""
+    """The spec, with the image of `--build` if that was said."""
     loaded = read_spec(source)
     if not build:
         return loaded
-    image = build_image(loaded.spec.image, build, settings, dry_run=dry_run, code=code)
+    image = built(loaded.spec.image, build, settings, dry_run=dry_run, code=code)
     return replace(loaded, spec=loaded.spec.model_copy(update={"image": image}))
 
 
-def _render_template(source: Source, settings: Settings, image: ImageChange | None = None) -> tuple[JsonObject, ...]:
+def _objects(source: Source, settings: Settings, image: ImageChange | None = None) -> tuple[dict[str, Any], ...]:
     from kfjob.api.specs.template import render_template
 
     return render_template(
-        source.read(),
+        source.text(),
         file=source.name,
-        values=source.read_values(),
+        values=source.values(),
         keep=source.keep,
         settings=settings,
         notify=notify,
@@ -117,51 +111,42 @@ def _render_template(source: Source, settings: Settings, image: ImageChange | No
 
 
 @click.command()
-@spec_argument
-@target_options
-@strict_option
+@spec_option
+@where
+@strict
 def apply(*, source: Source, settings: Settings) -> None:
-    """Change the live job to match SPEC, if the change is possible in place.
-
-    `kfjob diff` shows which changes are.
-    """
+    """Change the live job to what SPEC says, where that is possible in place."""
     from kfjob.api.run import apply_loaded
 
     run = apply_loaded(read_spec(source), settings=settings, notify=notify)
     click.echo(run.name)
-    click.echo(f"applied `{source.name}` to `{run.name}`", err=True)
 
 
 @click.command()
 @spec_or_template
-@output_option("yaml", "json")
-@target_options
-@strict_option
+@output("yaml", "json")
+@where
+@strict
 def render(*, source: Source, output: str, settings: Settings) -> None:
-    """Print the manifests that `kfjob submit` would create.
-
-    They are the same byte for byte, except for the launch id.
-    """
+    """Print the objects that submit would create, byte for byte (with a launch id of their own)."""
     if source.template:
         from kfjob.api.specs.render import as_text
 
-        sys.stdout.write(as_text(_render_template(source, settings), output))
+        sys.stdout.write(as_text(_objects(source, settings), output))
         return
-    from kfjob.api.specs.render import render as render_spec
+    from kfjob.api.specs.render import render as make
 
-    sys.stdout.write(render_spec(read_spec(source), settings=settings, form=output, notify=notify))
+    sys.stdout.write(make(read_spec(source), settings=settings, form=output, notify=notify))
 
 
 @click.command()
-@spec_argument
-@target_options
-@strict_option
+@spec_option
+@where
+@strict
 def validate(*, source: Source, settings: Settings) -> None:
-    """Check SPEC, and report every problem with its file, line and column."""
+    """Check SPEC and name every problem with its file, line and column."""
     from kfjob.api.specs.render import plan_of
 
     plan = plan_of(read_spec(source), settings=settings, notify=notify)
-    count = plan.processes_per_node
-    processes = plural(int(count), "process", "processes") if count.isdecimal() else f"`{count}` processes"
-    summary = f"{plural(plan.nodes, 'node')}, {processes} per node, rendezvous {plan.rendezvous.backend}"
-    click.echo(f"`{source.name}` is valid: {summary}", err=True)
+    said = f"{plan.nodes} nodes, {plan.processes_per_node} processes each, rendezvous {plan.rendezvous.backend}"
+    click.echo(f"`{source.spec}` is valid: {said}", err=True)

@@ -1,4 +1,4 @@
-"""Progress bars for uploads, on stderr, where that is a terminal."""
+"""A bar for what is being uploaded, on stderr, where that is a terminal."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-UpdateBar = Callable[[str, int, int], None]
-"""Receives a blob's digest, the number of bytes that the registry has, and the blob's size."""
-
 
 @contextmanager
-def show_uploads() -> Iterator[UpdateBar]:
-    """Show a bar for each blob while the context is open; without a terminal, show nothing."""
+def shown() -> Iterator[Callable[[str, int, int], None]]:
+    """What is to be told of each blob: its digest, the bytes that are there, how many there will be."""
     if not sys.stderr.isatty():
         yield lambda _digest, _done, _size: None
         return
@@ -23,9 +20,9 @@ def show_uploads() -> Iterator[UpdateBar]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
         tasks: dict[str, TaskID] = {}
 
-        def update(digest: str, done: int, size: int) -> None:
+        def tell(digest: str, done: int, size: int) -> None:
             if digest not in tasks:
                 tasks[digest] = bars.add_task(digest.partition(":")[2][:12], total=size)
             bars.update(tasks[digest], completed=done, total=size)
 
-        yield update
+        yield tell

@@ -15,7 +15,7 @@ import yaml
 
 from kfjob.common_types import JsonObject
 from kfjob.errors import Problem, SpecError
-from kfjob.spec.variables import REFERENCE, Fate, Variables, is_run_time
+from kfjob.spec.variables import REFERENCE, UNRESOLVED_REASONS, Resolution, Variables, is_run_time
 from kfjob.spec.yaml_loader import Loader
 
 MAX_NODES = 200_000
@@ -96,7 +96,8 @@ class _Template:
         self._problems += self._missing()
         if self._problems:
             raise SpecError(sorted(self._problems, key=lambda problem: (problem.line or 0, problem.column or 0)))
-        names = dict.fromkeys(r["bare"] for r in self._used.values() if self._variables.fate(r) is Fate.LEFT and r["bare"])
+        for_pod = (r for r in self._used.values() if self._variables.classify(r) is Resolution.FOR_THE_POD)
+        names = dict.fromkeys(r["bare"] for r in for_pod if r["bare"])
         unresolved = (name for name in names if not is_run_time(name) and name not in self._variables.keep)
         return Rendered(objects=tuple(item for item in objects if item), unresolved=tuple(unresolved))
 
@@ -113,16 +114,16 @@ class _Template:
             mark = err.problem_mark or err.context_mark
             detail = " ".join(self._restore(part) for part in (err.context, err.problem) if part)
             line = mark.line + 1 if mark else None
-            raise SpecError([self._problem("this is not valid YAML", line, detail=detail)]) from None
+            raise SpecError([self._problem("invalid YAML", line, detail=detail)]) from None
         except (yaml.YAMLError, ValueError, RecursionError) as err:
-            raise SpecError([self._problem("this is not valid YAML", None, detail=str(err) or "nested too deeply")]) from None
+            raise SpecError([self._problem("invalid YAML", None, detail=str(err) or "nested too deeply")]) from None
         finally:
             loader.dispose()
 
     def _walk(self, node: yaml.Node) -> None:
         self._nodes += 1
         if self._nodes > MAX_NODES or id(node) in self._ancestors:
-            title = "an alias contains itself" if id(node) in self._ancestors else "the aliases of this file make it too large"
+            title = "an alias contains itself" if id(node) in self._ancestors else "the aliases expand to too many values"
             raise SpecError([self._problem(title, node.start_mark.line + 1)])
         self._ancestors.add(id(node))
         if isinstance(node, yaml.ScalarNode):
@@ -163,20 +164,15 @@ class _Template:
 
     def _missing(self) -> Iterator[Problem]:
         """Yield one problem for each name, with all its positions outside of comments."""
-        reasons = {
-            Fate.MISSING: "has no value",
-            Fate.EMPTY: "has an empty value",
-            Fate.NESTED: "has a default with another name in braces, which cannot be replaced",
-        }
-        references: dict[tuple[str, Fate], list[re.Match[str]]] = {}
+        references: dict[tuple[str, Resolution], list[re.Match[str]]] = {}
         for _, match in sorted(self._used.items()):
-            if (fate := self._variables.fate(match)) in reasons:
-                references.setdefault((match["braced"], fate), []).append(match)
-        for (name, fate), matches in references.items():
+            if (resolution := self._variables.classify(match)) in UNRESOLVED_REASONS:
+                references.setdefault((match["braced"], resolution), []).append(match)
+        for (name, resolution), matches in references.items():
             first, *more = (self._position(match.start()) for match in matches)
             also = f"also at {', '.join(f'{line}:{column}' for line, column in more)}" if more else None
             hint = f"set it in the env file or with `--var {name}=…`; `--keep {name}` leaves it to the pod"
-            yield self._problem(f"`{matches[0][0]}` {reasons[fate]}", *first, detail=also, hint=hint)
+            yield self._problem(f"`{matches[0][0]}` {UNRESOLVED_REASONS[resolution]}", *first, detail=also, hint=hint)
 
     def _position(self, offset: int) -> tuple[int, int]:
         return self._text.count("\n", 0, offset) + 1, offset - self._text.rfind("\n", 0, offset)

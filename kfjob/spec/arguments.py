@@ -1,14 +1,14 @@
-"""`TrainSpec` as a command line, and back.
+"""Convert a `TrainSpec` to the trainer's command line, and back.
 
-`to_argv` and `from_argv` are each other's inverse. Only what differs from its default is passed on, so that an image and a
-command line tool of different versions work together for as long as the job uses nothing that one of them does not know.
+`to_argv` and `from_argv` are inverse functions. `to_argv` omits fields with their default value, so that an image and a command
+line tool of different versions work together unless the job uses a field that one of them does not have.
 """
 
 from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -25,112 +25,121 @@ from kfjob.spec.train import TrainSpec
 
 
 def to_argv(spec: TrainSpec) -> list[str]:
-    """The trainer's arguments for `spec`: `--name=value` for each field that differs from its default, in the fields' order.
+    """Return the trainer's arguments: `--name=value` for each field that differs from its default, in the order of the fields.
 
-    A text that would be read as something else (`null`, `[1]`) is quoted, as JSON does it.
+    A text that `from_argv` would parse as another value (`null`, `[1]`) is quoted as in JSON.
     """
     argv = []
     for name, field in TrainSpec.model_fields.items():
         value = getattr(spec, name)
         if field.is_required() or value != field.default:
-            plain = isinstance(value, str) and _parsed(value) == value
-            text = value if plain else json.dumps(_plain(value), separators=(",", ":"))
-            argv.append(f"--{name.replace('_', '-')}={text}")
+            is_plain_text = isinstance(value, str) and _parse_value(value) == value
+            text = value if is_plain_text else json.dumps(_dump(value), separators=(",", ":"))
+            argv.append(f"{_make_flag(name)}={text}")
     return argv
 
 
 def from_argv(argv: Sequence[str]) -> TrainSpec:
-    """`read_argv` without its notes."""
+    """Return the spec of a command line, as `parse_argv` does, without the warnings."""
     return parse_argv(argv)[0]
 
 
 def parse_argv(argv: Sequence[str]) -> tuple[TrainSpec, list[Problem]]:
-    """The spec, and what was accepted and changes nothing. Names of other scripts are translated.
+    """Return the spec of a command line, and warnings about arguments without effect.
 
-    Read `--name=value` and `--name value`; a bare `--name` and `--no-name` set a switch.
+    Arguments are `--name=value` or `--name value`; a bare `--name` or `--no-name` sets a switch. The arguments of two other
+    scripts are translated (`kfjob.spec.script_arguments`).
 
     Raises:
-        SpecError: with every problem found: unknown and doubled arguments, missing and wrong values.
+        SpecError: arguments are unknown, duplicate or missing, or have invalid values; it holds all of these problems.
     """
-    problems: list[Problem] = []
-    given: dict[str, Any] = {}
-    for argument, text in _pairs(argv, problems):
-        if argument.replace("_", "-") == "--local-rank":
-            continue  # deepspeed's launcher and the older one of torch say it, and LOCAL_RANK too
-        name, value = _known(argument, text, problems)
-        if name in given:
-            problems.append(Problem(title=f"`{argument}` is given twice", path=argument))
-        elif name:
-            given[name] = value
-    translated = translate_arguments(given)
-    problems += [replace(problem, path=_flag(problem.path)) for problem in translated.problems]
+    parser = _Parser()
+    parser.parse(argv)
+    translation = translate_arguments(parser.fields)
+    problems = parser.problems + [replace(problem, path=_make_flag(problem.path)) for problem in translation.problems]
     try:
-        spec = validate_fields(TrainSpec, translated.values)
+        spec = validate_fields(TrainSpec, translation.values)
     except ValidationError as error:
-        problems += [make_problem(detail, TrainSpec, _show_flag) for detail in error.errors(include_url=False)]
+        problems += [make_problem(detail, TrainSpec, _show_path) for detail in error.errors(include_url=False)]
         raise SpecError(problems) from None
     if problems:
         raise SpecError(problems)
-    return spec, [replace(note, path=_flag(note.path)) for note in translated.notes]
+    return spec, [replace(warning, path=_make_flag(warning.path)) for warning in translation.warnings]
 
 
 def format_help(program: str = "torchrun … -m kfjob.trainer") -> str:
-    """`--help`, made from the fields."""
+    """Return the text of `--help`, from the descriptions of the fields."""
     lines = [f"usage: {program} --model MODEL --data PATH --max-steps N [--name=value …]", ""]
     for name, field in TrainSpec.model_fields.items():
-        default = "required" if field.default is PydanticUndefined else f"default {json.dumps(_plain(field.default))}"
-        choices = _choices(field.annotation)
-        lines.append(f"  --{name.replace('_', '-')} {'|'.join(choices) if choices else ''}".rstrip())
-        lines.append(f"        {field.description} ({'unset by default' if default == 'default null' else default})")
+        is_required = field.default is PydanticUndefined
+        default = "required" if is_required else f"default: {json.dumps(_dump(field.default))}"
+        choices = _list_choices(field.annotation)
+        lines.append(f"  {_make_flag(name)} {'|'.join(choices) if choices else ''}".rstrip())
+        lines.append(f"        {field.description}" + ("" if default == "default: null" else f" ({default})"))
     return "\n".join([*lines, "", f"presets: {', '.join(PRESETS)}"])
 
 
-def _plain(value: Any) -> Any:
+def _dump(value: Any) -> Any:
     return value.model_dump(exclude_defaults=True) if isinstance(value, BaseModel) else value
 
 
-def _choices(annotation: Any) -> tuple[str, ...]:
+def _list_choices(annotation: Any) -> tuple[str, ...]:
     return tuple(annotation.__args__) if getattr(annotation, "__origin__", None) is Literal else ()
 
 
-def _pairs(argv: Sequence[str], problems: list[Problem]) -> Iterable[tuple[str, str | None]]:
-    """Split the command line into (argument, text); text is None for a bare switch."""
-    rest = list(argv)
-    while rest:
-        argument = rest.pop(0)
-        if not argument.startswith("--") or argument == "--":
-            problems.append(Problem(title=f"unexpected `{argument}`", hint="every argument has a name: `--name=value`"))
-        elif "=" in argument:
-            name, _, text = argument.partition("=")
-            yield name, text
+class _Parser:
+    """Collects the fields and the problems of one command line."""
+
+    def __init__(self) -> None:
+        self.fields: dict[str, Any] = {}
+        self.problems: list[Problem] = []
+
+    def parse(self, argv: Sequence[str]) -> None:
+        words = list(argv)
+        while words:
+            argument = words.pop(0)
+            if not argument.startswith("--") or argument == "--":
+                hint = "every argument has the form `--name=value`"
+                self.problems.append(Problem(title=f"unexpected `{argument}`", hint=hint))
+            elif "=" in argument:
+                name, _, text = argument.partition("=")
+                self._add(name, text)
+            else:
+                self._add(argument, words.pop(0) if words and not words[0].startswith("--") else None)
+
+    def _add(self, argument: str, text: str | None) -> None:
+        """Add the field of one argument; the text of a bare switch is None."""
+        if argument.replace("_", "-") == "--local-rank":
+            return  # DeepSpeed's launcher and torch's old one pass it; LOCAL_RANK has the same value
+        name = argument.removeprefix("--").replace("-", "_")
+        positive_name = name.removeprefix("no_")
+        if name not in TrainSpec.model_fields and text is None and _is_switch(positive_name):
+            self._set(argument, positive_name, value=False)
+        elif name in SCRIPT_ARGUMENTS and name not in TrainSpec.model_fields:
+            self._set(argument, name, True if text is None else text)
+        elif name not in TrainSpec.model_fields:
+            similar = difflib.get_close_matches(name, [*TrainSpec.model_fields, *SCRIPT_ARGUMENTS], n=1)
+            hint = f"did you mean `{_make_flag(similar[0])}`?" if similar else "`--help` lists all arguments"
+            self.problems.append(Problem(title=f"unknown argument `{argument}`", hint=hint))
+        elif text is not None or _is_switch(name):
+            self._set(argument, name, True if text is None else _parse_value(text))
         else:
-            yield argument, rest.pop(0) if rest and not rest[0].startswith("--") else None
+            self.problems.append(Problem(title=f"`{argument}` needs a value", path=argument))
+
+    def _set(self, argument: str, name: str, value: Any) -> None:
+        if name in self.fields:
+            self.problems.append(Problem(title=f"duplicate argument `{argument}`", path=argument))
+        else:
+            self.fields[name] = value
 
 
-def _known(argument: str, text: str | None, problems: list[Problem]) -> tuple[str | None, Any]:
-    """The field's name and its value; (None, None) after noting why there is none."""
-    fields = TrainSpec.model_fields
-    name = argument.removeprefix("--").replace("-", "_")
-    positive = name.removeprefix("no_")
-    if name not in fields and positive in fields and fields[positive].annotation is bool and text is None:
-        return positive, False
-    if name in SCRIPT_ARGUMENTS and name not in fields:
-        return name, text if text is not None else True
-    if name not in fields:
-        near = difflib.get_close_matches(name, [*fields, *SCRIPT_ARGUMENTS], n=1)
-        hint = f"did you mean `{_flag(near[0])}`?" if near else "`--help` lists all arguments"
-        problems.append(Problem(title=f"unknown argument `{argument}`", hint=hint))
-    elif text is not None:
-        return name, _parsed(text)
-    elif fields[name].annotation is bool:
-        return name, True
-    else:
-        problems.append(Problem(title=f"`{argument}` needs a value", path=argument))
-    return None, None
+def _is_switch(name: str) -> bool:
+    field = TrainSpec.model_fields.get(name)
+    return field is not None and field.annotation is bool
 
 
-def _parsed(text: str) -> Any:
-    """JSON for shapes, pairs, quoted texts and null; all else is text, which pydantic turns into the field's type."""
+def _parse_value(text: str) -> Any:
+    """Return the value of a JSON object, list, quoted text or null; all else is text, which pydantic converts."""
     if text[:1] in ("{", "[", '"') or text == "null":
         try:
             return json.loads(text)
@@ -139,9 +148,9 @@ def _parsed(text: str) -> Any:
     return text
 
 
-def _show_flag(path: Path) -> str:
-    return _flag(join_path(path)) if path else ""
-
-
-def _flag(name: str) -> str:
+def _make_flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
+
+
+def _show_path(path: Path) -> str:
+    return _make_flag(join_path(path)) if path else ""

@@ -1,38 +1,50 @@
-"""`--set`: values that are put over what a spec says."""
+"""Set fields of a spec as `--set FIELD=VALUE` says."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from kfjob.common_types import JsonObject
 from kfjob.errors import Problem, SpecError
 from kfjob.spec.paths import Path, parse_path
 from kfjob.spec.yaml_text import parse_yaml
 
 
-def apply_assignments(data: dict[str, Any], assignments: Sequence[str], problems: list[Problem]) -> dict[Path, str]:
-    """Change `data` as the assignments say; where each value came from."""
-    made: dict[Path, str] = {}
+def apply_assignments(data: JsonObject, assignments: Sequence[str]) -> tuple[dict[Path, str], list[Problem]]:
+    """Set fields in `data`, and return the assignment that set each path, and the problems of the other assignments."""
+    origins: dict[Path, str] = {}
+    problems: list[Problem] = []
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
-        path, where = parse_path(name), f"--set {assignment}"
-        try:
-            value, _ = parse_yaml(text)
-        except SpecError:
-            value = text  # as in a shell: what is no YAML is a word
+        path, origin = parse_path(name), f"--set {assignment}"
         if not equals or not name:
-            problems.append(Problem(title="an assignment is `field=value`", file=where, hint="for example `--set nodes=4`"))
-        elif not _put(data, path, value):
-            problems.append(Problem(title=f"there is no `{name}` to set", path=name, file=where))
+            problems.append(
+                Problem(title="an assignment has the form `FIELD=VALUE`", file=origin, hint="for example `--set nodes=4`")
+            )
+        elif not _set(data, path, _parse_value(text)):
+            problems.append(Problem(title=f"cannot set `{name}`: the spec has no such field", path=name, file=origin))
         else:
-            made[path] = where
-    return made
+            origins[path] = origin
+    return origins, problems
 
 
-def _put(data: Any, path: Path, value: Any) -> bool:
-    """Put a value at a path; mappings on the way are made, a list may grow by one. False if there is no such place."""
-    *way, last = path
-    for part in way:
+def _parse_value(text: str) -> Any:
+    """Return the value of a YAML text. A text that is not YAML is a word, as in a shell."""
+    try:
+        value, _ = parse_yaml(text)
+    except SpecError:
+        return text
+    return value
+
+
+def _set(data: Any, path: Path, value: Any) -> bool:
+    """Set the value at a path, and return whether the path exists.
+
+    Mappings on the way are created, and a list may grow by one item.
+    """
+    *parents, last = path
+    for part in parents:
         if isinstance(data, dict):
             data = data.setdefault(str(part), {})
         elif isinstance(data, list) and isinstance(part, int) and part < len(data):

@@ -1,4 +1,4 @@
-"""The base class of every part of a spec."""
+"""The base class of every part of a spec, and the error that its validators raise."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import PydanticCustomError
 
 from kfjob.errors import SpecError
 
@@ -74,6 +75,14 @@ class SpecModel(BaseModel):
         if not update:
             return copy
         return self.model_validate({name: getattr(copy, name) for name in copy.model_fields_set} | dict(update))
+
+
+def field_error(kind: str, message: str, **context: Any) -> PydanticCustomError:
+    """Return an error with kfjob's own message for a validator to raise.
+
+    The context may hold `path` (another field that the error is about), `detail` and `hint`.
+    """
+    return PydanticCustomError(kind, message.replace("{", "{{").replace("}", "}}"), context)
 
 
 def validate_fields(model: type[_Model], fields: object) -> _Model:

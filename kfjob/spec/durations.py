@@ -1,4 +1,4 @@
-"""Spans of time as people write them: `90`, `5m`, `1d12h`."""
+"""Durations as users write them: `90s`, `5m`, `1d12h`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _PARTS = re.compile(r"(\d+)([smhd])")
 
 
 def parse_duration(text: str) -> int | None:
-    """Seconds of `90m` or `1d12h`; None if the text is none of that kind."""
+    """Return the seconds of a duration such as `90m` or `1d12h`; None if the text has another form."""
     parts = _PARTS.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         return None

@@ -1,6 +1,6 @@
-"""JobSpec: what a user writes, checked field by field. Pure: nothing here knows a cluster, a clock or a file.
+"""JobSpec: the spec that a user writes, validated field by field. Pure: this module uses no cluster, clock or file.
 
-A field that is left out is None or empty here and is decided in `kfjob.plan`, where every decision says where it came from.
+A field that the user omits is None or empty here. `kfjob.plan` chooses its value, and records the origin of every choice.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from kfjob.common_types import Notify, ignore_notice
 from kfjob.spec import instances, names, pytorchjob_schema
-from kfjob.spec.base import SpecModel
+from kfjob.spec.base import SpecModel, field_error
 from kfjob.spec.fields import (
     ENV_NAME_PATTERN,
     Command,
@@ -22,9 +22,9 @@ from kfjob.spec.fields import (
     ObjectName,
     Quantity,
     SecretRef,
-    field_error,
     find_duplicate,
 )
+from kfjob.spec.paths import join_path
 from kfjob.spec.pod import EnvEntry, EnvFrom, Pod, Resources
 from kfjob.spec.progress import PROGRESS_GROUPS, check_pattern
 from kfjob.spec.rendezvous import Elastic, Launcher, Rendezvous, RendezvousField, TorchrunOptions
@@ -32,106 +32,116 @@ from kfjob.spec.scheduling import Restarts, RunPolicy, Scheduling
 from kfjob.spec.train import TrainSpec
 from kfjob.spec.volumes import Volume
 from kfjob.spec.watchdog import Watchdog
+from kfjob.text import plural
 
 __all__ = ["SPEC_VERSION", "JobSpec", "Rendezvous", "Resources", "Restarts", "Volume"]
 
 SPEC_VERSION = 1
+SECRET_VARIABLES = {"hub_token": "HF_TOKEN", "wandb_key": "WANDB_API_KEY"}
+"""The variables that have a secret as their source, by the field that names the secret."""
 
 
-def _processes(value: object) -> object:
-    if (
-        value is None
-        or value in ("auto", "gpu", "cpu")
-        or (isinstance(value, int) and not isinstance(value, bool) and value >= 1)
-    ):
+def _check_processes(value: object) -> object:
+    is_number = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    if value is None or value in ("auto", "gpu", "cpu") or is_number:
         return value
-    raise field_error(
-        "processes_per_node", f"`processes_per_node` is a number from 1 up, `auto`, `gpu` or `cpu`, not `{value}`"
-    )
+    title = f"`processes_per_node` must be a positive number, `auto`, `gpu` or `cpu`, not `{value}`"
+    raise field_error("processes_per_node", title)
 
 
 class LintOptions(SpecModel):
-    """What the lint rules are told."""
+    """Options of the lint rules."""
 
-    ignore: tuple[str, ...] = Field(default=(), description="ids of rules that are not to be reported")
+    ignore: tuple[str, ...] = Field(default=(), description="Ids of the rules to skip")
 
 
 class JobSpec(SpecModel):
-    """One training job. Compiles to a PyTorchJob, or runs on this machine."""
+    """A training job: a PyTorchJob on a cluster, or processes on this machine."""
 
-    version: Literal[1] = Field(default=1, description="of this schema")
-    name: str = Field(description="of the job, a DNS-1035 label; pods are named `<name>-worker-<i>`")
-    project: LabelValue | None = Field(default=None, description="what the job belongs to; a label of it and its pods")
-    experiment: LabelValue | None = Field(default=None, description="what the job is compared with; a label of it and its pods")
-    namespace: DnsLabel | None = Field(default=None, description="left out: the one of the kubeconfig's context")
-    image: str | None = Field(default=None, description="of the pods; not used on this machine")
-    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
-    image_pull_secrets: tuple[ObjectName, ...] = ()
+    version: Literal[1] = Field(default=1, description="Version of the spec's schema")
+    name: str = Field(description="Name of the job, a DNS-1035 label; its pods are `<name>-worker-<i>`")
+    project: LabelValue | None = Field(default=None, description="Project of the job; a label of the job and its pods")
+    experiment: LabelValue | None = Field(
+        default=None, description="Experiment, a group of jobs to compare; a label of the job and its pods"
+    )
+    namespace: DnsLabel | None = Field(default=None, description="Namespace; default: the one of the kubeconfig's context")
+    image: str | None = Field(default=None, description="Container image; ignored by the local backend")
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
+        default=None, description="Image pull policy; default: Kubernetes' own"
+    )
+    image_pull_secrets: tuple[ObjectName, ...] = Field(default=(), description="Secrets with the logins of image registries")
     make_pull_secret: bool = Field(
         default=False,
-        description="keep a pull secret for the image's registry in the namespace, with the login of whoever submits, renewed "
-        "at every submit and relaunch",
+        description="Keep a pull secret for the image's registry in the namespace, with your own login; every submit and "
+        "relaunch renews it",
     )
-    nodes: int = Field(default=1, ge=1, le=4096, description="pods, each with one agent; of an elastic job, at the start")
-    processes_per_node: Annotated[int | str | None, BeforeValidator(_processes)] = Field(
+    nodes: int = Field(
+        default=1, ge=1, le=4096, description="Number of pods, each with one agent; the initial number for an elastic job"
+    )
+    processes_per_node: Annotated[int | str | None, BeforeValidator(_check_processes)] = Field(
         default=None,
-        description="training processes that each agent starts: a number, `auto`, `gpu` or `cpu`; unset: one a GPU, or one",
+        description="Training processes that each agent starts: a number, `auto`, `gpu` or `cpu`; default: one per GPU, else "
+        "one",
     )
     instance: str | None = Field(
-        default=None, description="instance type of the nodes: gives GPUs, EFA, network variables, node selector, tolerations"
+        default=None,
+        description="Instance type of the nodes; sets GPUs, EFA, network variables, node selector and tolerations",
     )
     network_profile: instances.Profile = Field(
-        default="auto", description="FI_* and NCCL variables for the image's libfabric: `older` is before 1.18, `current` after"
+        default="auto",
+        description="Network variables (FI_*, NCCL) for the image's libfabric: `older` for versions before 1.18, `current` "
+        "for others",
     )
     resources: Resources = Resources()
     launcher: Launcher | None = Field(
         default=None,
-        description="what starts the processes on each node; `command` is then the program and its arguments alone. "
-        "Left out: `command` is run as it is, and `train` with torchrun",
+        description="Program that starts the processes on each node; `command` is then only the program and its arguments. "
+        "Default: `command` runs as it is, and `train` runs with torchrun",
     )
     torchrun: TorchrunOptions = TorchrunOptions()
     elastic: Elastic | None = None
     rendezvous: RendezvousField = Rendezvous()
     master: bool | None = Field(
-        default=None, description="a Master and Workers instead of Workers only; left out: where the launcher needs one"
+        default=None, description="Create a Master and Workers instead of Workers only; default: if the launcher needs a Master"
     )
     env: dict[str, EnvEntry] = Field(
         default_factory=dict,
-        description="environment of the training container: texts, or `{secret: NAME, key: KEY}` and the like",
+        description="Environment variables of the training container: texts, or sources such as `{secret: NAME, key: KEY}`",
     )
-    hub_token: SecretRef | None = Field(default=None, description="HF_TOKEN, from a secret: `SECRET/KEY`")
-    wandb_key: SecretRef | None = Field(default=None, description="WANDB_API_KEY, from a secret: `SECRET/KEY`")
-    volumes: tuple[Volume, ...] = ()
+    hub_token: SecretRef | None = Field(default=None, description="Secret for HF_TOKEN: `SECRET/KEY`")
+    wandb_key: SecretRef | None = Field(default=None, description="Secret for WANDB_API_KEY: `SECRET/KEY`")
+    volumes: tuple[Volume, ...] = Field(default=(), description="Storage that every pod mounts")
     shared_memory: Quantity | None = Field(
         default=None,
-        description="size of /dev/shm; left out, half of the pod's memory; 0: what the container runtime gives",
+        description="Size of /dev/shm; default: half of the pod's memory; 0: the size that the container runtime chooses",
     )
     restarts: Restarts = Restarts()
     run: RunPolicy = RunPolicy()
     watchdog: Watchdog = Watchdog()
     scheduling: Scheduling = Scheduling()
-    service_account: ObjectName | None = None
+    service_account: ObjectName | None = Field(default=None, description="Service account of the pods")
     pod: Pod = Pod()
-    labels: dict[MetadataKey, LabelValue] = Field(default_factory=dict, description="put on the job and its pods")
-    annotations: dict[MetadataKey, EnvValue] = Field(default_factory=dict, description="put on the job and its pods")
+    labels: dict[MetadataKey, LabelValue] = Field(default_factory=dict, description="Labels of the job and its pods")
+    annotations: dict[MetadataKey, EnvValue] = Field(default_factory=dict, description="Annotations of the job and its pods")
     overrides: dict[str, Any] = Field(
         default_factory=dict,
-        description="merged into the PyTorchJob last: mappings deep, lists of mappings with a `name` by it, other lists whole",
+        description="Parts of a PyTorchJob that are merged into it last; mappings merge deeply, lists of mappings with a "
+        "`name` merge by that name, and other lists are replaced",
     )
     lint: LintOptions = LintOptions()
     command: Command | None = Field(
-        default=None, description="what the container runs, words or one line, for example `torchrun train.py`"
+        default=None, description="Command of the container, as a list of words or one line, for example `torchrun train.py`"
     )
-    train: TrainSpec | None = Field(default=None, description="arguments of kfjob's own trainer, instead of `command`")
+    train: TrainSpec | None = Field(default=None, description="Arguments of kfjob's own trainer, instead of `command`")
     progress: str | None = Field(
         default=None,
-        description="how `command` prints progress, if no known trainer prints so: a regular expression with named groups, "
-        f"among them `step` or `loss`, out of {', '.join(PROGRESS_GROUPS)}",
+        description="Regular expression for the progress lines of `command`, if it is not a known trainer; it has a named "
+        f"group `step` or `loss`, and may have others of {', '.join(PROGRESS_GROUPS)}",
     )
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether agents come and go through torch's elastic rendezvous; else a master's address is given to all."""
+        """Whether agents join through torch's elastic rendezvous; if not, all agents get the address of a master."""
         return self.launcher in (None, "torchrun") and self.rendezvous.backend != "static"
 
     @property
@@ -148,57 +158,56 @@ class JobSpec(SpecModel):
 
     @field_validator("name")
     @classmethod
-    def _dns_1035(cls, value: str) -> str:
-        if why := names.find_dns_1035_problem(value):
-            raise field_error("job_name", f"job name `{value}` is not a DNS-1035 label: {why}", hint="for example `llama3-8b`")
+    def _check_name(cls, value: str) -> str:
+        if reason := names.find_dns_1035_problem(value):
+            raise field_error(
+                "job_name", f"job name `{value}` is not a DNS-1035 label: {reason}", hint="for example `llama3-8b`"
+            )
         return value
 
     @field_validator("instance")
     @classmethod
-    def _known_instance(cls, value: str | None) -> str | None:
+    def _check_instance(cls, value: str | None) -> str | None:
         if value is None or instances.find_instance(value):
             return value
-        close = instances.suggest_instance(value)
-        hint = f"did you mean `{close}`?" if close else "`kfjob instances` lists them; say what it has with `resources`"
+        similar = instances.suggest_instance(value)
+        hint = f"did you mean `{similar}`?" if similar else "`kfjob instances` lists the catalogue; use `resources` for others"
         raise field_error("instance", f"instance type `{value}` is not in the catalogue", hint=hint)
 
     @field_validator("elastic")
     @classmethod
-    def _elastic_with_torchrun(cls, value: Elastic | None, info: ValidationInfo) -> Elastic | None:
+    def _check_elastic_launcher(cls, value: Elastic | None, info: ValidationInfo) -> Elastic | None:
         if value and (launcher := info.data.get("launcher")) not in (None, "torchrun"):
-            raise field_error(
-                "elastic_launcher", f"launcher `{launcher}` cannot run an elastic job", hint="use `launcher: torchrun`"
-            )
+            title = f"launcher `{launcher}` cannot run an elastic job"
+            raise field_error("elastic_launcher", title, hint="use `launcher: torchrun`")
         return value
 
     @field_validator("rendezvous")
     @classmethod
-    def _derived_names_fit(cls, value: Rendezvous, info: ValidationInfo) -> Rendezvous:
+    def _check_derived_names(cls, value: Rendezvous, info: ValidationInfo) -> Rendezvous:
         name, nodes = info.data.get("name"), info.data.get("nodes")
         if name is None or nodes is None:
             return value
-        most = max(nodes, elastic.max) if (elastic := info.data.get("elastic")) else nodes
-        longest = names.find_longest_name(name, most, own_etcd=value.has_own_etcd)
-        if (over := len(longest) - names.MAX_LABEL) > 0:
+        max_nodes = max(nodes, elastic.max) if (elastic := info.data.get("elastic")) else nodes
+        longest = names.find_longest_name(name, max_nodes, own_etcd=value.has_own_etcd)
+        if (excess := len(longest) - names.MAX_LABEL) > 0:
             raise field_error(
                 "derived_name",
                 "job name is too long for the names that Kubernetes will derive from it",
                 path="name",
-                detail=f"service `…{longest[len(name) :]}` would have {names.MAX_LABEL + over} characters, "
-                f"the limit is {names.MAX_LABEL}",
-                hint=f"use at most {len(name) - over} characters for {most} workers",
+                detail=f"service `…{longest[len(name) :]}` has {len(longest)} characters, the limit is {names.MAX_LABEL}",
+                hint=f"use at most {plural(len(name) - excess, 'character')} for {plural(max_nodes, 'worker')}",
             )
         return value
 
     @field_validator("rendezvous")
     @classmethod
-    def _for_the_launcher(cls, value: Rendezvous, info: ValidationInfo) -> Rendezvous:
+    def _check_rendezvous_launcher(cls, value: Rendezvous, info: ValidationInfo) -> Rendezvous:
         launcher = info.data.get("launcher")
         if value.is_etcd and launcher not in (None, "torchrun"):
             hint = "remove `rendezvous`, or use `launcher: torchrun`"
-            raise field_error(
-                "rendezvous_launcher", f"launcher `{launcher}` cannot meet in an etcd", path="rendezvous", hint=hint
-            )
+            title = f"launcher `{launcher}` cannot use an etcd rendezvous"
+            raise field_error("rendezvous_launcher", title, path="rendezvous", hint=hint)
         if value.backend == "static" and info.data.get("elastic"):
             hint = "use `c10d`, `etcd` or `etcd-v2`"
             raise field_error("elastic_static", "an elastic job cannot have a static rendezvous", path="rendezvous", hint=hint)
@@ -206,111 +215,105 @@ class JobSpec(SpecModel):
 
     @field_validator("master")
     @classmethod
-    def _master_where_it_must_be(cls, value: bool | None, info: ValidationInfo) -> bool | None:  # noqa: FBT001 - a validator's form
+    def _check_master(cls, value: bool | None, info: ValidationInfo) -> bool | None:  # noqa: FBT001 - a validator's form
         if value is None or "rendezvous" not in info.data or "nodes" not in info.data:
             return value
-        dynamic = info.data.get("launcher") in (None, "torchrun") and info.data["rendezvous"].backend != "static"
-        if not value and not dynamic:
-            raise field_error(
-                "no_master", "without a Master the operator tells nobody its address", hint="remove `master: false`"
-            )
-        if value and dynamic and info.data["nodes"] == 1:
-            raise field_error(
-                "lone_master", "the operator wants a Worker beside a Master", hint="remove `master: true`, or use `nodes: 2`"
-            )
+        is_dynamic = info.data.get("launcher") in (None, "torchrun") and info.data["rendezvous"].backend != "static"
+        if not value and not is_dynamic:
+            title = "without a Master the operator gives no pod a master address"
+            raise field_error("no_master", title, hint="remove `master: false`")
+        if value and is_dynamic and info.data["nodes"] == 1:
+            title = "the operator requires a Worker beside a Master"
+            raise field_error("lone_master", title, hint="remove `master: true`, or use `nodes: 2`")
         if value and (elastic := info.data.get("elastic")) and elastic.metrics:
-            raise field_error(
-                "scaled_master", "an autoscaler counts Workers only, and this job has a Master", hint="remove `master: true`"
-            )
+            title = "an autoscaler counts Workers only, and this job has a Master"
+            raise field_error("scaled_master", title, hint="remove `master: true`")
         return value
 
     @field_validator("train")
     @classmethod
-    def _spawn_without_launcher(cls, value: TrainSpec | None, info: ValidationInfo) -> TrainSpec | None:
+    def _check_spawn(cls, value: TrainSpec | None, info: ValidationInfo) -> TrainSpec | None:
         if value and value.spawn and info.data.get("launcher") != "python":
             hint = "use `launcher: python`, or `processes_per_node` instead of `spawn`"
-            raise field_error(
-                "spawn", "this job's launcher starts its ranks: none is to spawn others", path="train.spawn", hint=hint
-            )
+            title = "`spawn` conflicts with the launcher, which starts the ranks itself"
+            raise field_error("spawn", title, path="train.spawn", hint=hint)
         return value
 
     @field_validator("env")
     @classmethod
-    def _env_names(cls, value: dict[str, str | EnvFrom]) -> dict[str, str | EnvFrom]:
+    def _check_env_names(cls, value: dict[str, str | EnvFrom]) -> dict[str, str | EnvFrom]:
         for name in value:
             if not ENV_NAME_PATTERN.fullmatch(name):
-                raise field_error("env_name", f"`{name}` is not the name of an environment variable", path=f"env.{name}")
+                raise field_error("env_name", f"`{name}` is not a valid name of an environment variable", path=f"env.{name}")
         return value
 
     @field_validator("image_pull_secrets")
     @classmethod
-    def _no_secret_twice(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_pull_secrets(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if (index := find_duplicate(value)) is not None:
-            raise field_error("secret_twice", f"`{value[index]}` stands twice", path=f"image_pull_secrets.{index}")
+            raise field_error("secret_twice", f"duplicate secret `{value[index]}`", path=f"image_pull_secrets.{index}")
         return value
 
     @field_validator("hub_token", "wandb_key")
     @classmethod
-    def _said_once(cls, value: Any, info: ValidationInfo) -> Any:
-        name = SECRET_VARIABLES[str(info.field_name)]
-        if value is not None and name in info.data.get("env", {}):
-            raise field_error("token_twice", f"`{info.field_name}` is `{name}`, and `env` has it too")
+    def _check_secret_variables(cls, value: Any, info: ValidationInfo) -> Any:
+        variable = SECRET_VARIABLES[str(info.field_name)]
+        if value is not None and variable in info.data.get("env", {}):
+            raise field_error(
+                "token_twice", f"`{info.field_name}` sets `{variable}`, and so does `env`", hint="remove one of them"
+            )
         return value
 
     @field_validator("volumes")
     @classmethod
-    def _distinct(cls, value: tuple[Volume, ...], info: ValidationInfo) -> tuple[Volume, ...]:
+    def _check_volumes(cls, value: tuple[Volume, ...], info: ValidationInfo) -> tuple[Volume, ...]:
         rendezvous = info.data.get("rendezvous")
-        ours = (names.SHARED_MEMORY_VOLUME, *([names.TLS_VOLUME] if rendezvous and rendezvous.tls else []))
+        reserved = (names.SHARED_MEMORY_VOLUME, *([names.TLS_VOLUME] if rendezvous and rendezvous.tls else []))
         for index, volume in enumerate(value):
-            if volume.name in ours:
-                raise field_error("volume_ours", f"kfjob itself adds a volume `{volume.name}`", path=f"volumes.{index}.name")
+            path = f"volumes.{index}"
+            if volume.name in reserved:
+                raise field_error("volume_ours", f"kfjob itself adds a volume `{volume.name}`", path=f"{path}.name")
             for other in value[:index]:
                 if volume.name == other.name:
-                    raise field_error("volume_twice", f"two volumes are named `{volume.name}`", path=f"volumes.{index}.name")
+                    raise field_error("volume_twice", f"two volumes have the name `{volume.name}`", path=f"{path}.name")
                 if volume.mount_path == other.mount_path:
-                    raise field_error(
-                        "mount_twice", f"two volumes are mounted at `{volume.mount_path}`", path=f"volumes.{index}.mount_path"
-                    )
+                    title = f"two volumes have the mount path `{volume.mount_path}`"
+                    raise field_error("mount_twice", title, path=f"{path}.mount_path")
         return value
 
     @field_validator("overrides")
     @classmethod
-    def _parts_of_a_job(cls, value: dict[str, Any]) -> dict[str, Any]:
-        for path, message in pytorchjob_schema.find_override_problems(value):
-            where = ".".join(["overrides", *map(str, path)])
-            raise field_error("overrides", f"`{where}` {message}", path=where)
+    def _check_overrides(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for problem in pytorchjob_schema.find_override_problems(value):
+            path = join_path(("overrides", *problem.path))
+            raise field_error("overrides", f"`{path}` {problem.message}", path=path)
         return value
 
     @field_validator("train")
     @classmethod
-    def _command_or_train(cls, value: TrainSpec | None, info: ValidationInfo) -> TrainSpec | None:
+    def _check_command_or_train(cls, value: TrainSpec | None, info: ValidationInfo) -> TrainSpec | None:
         if "command" not in info.data:
             return value
         command = info.data["command"]
         if command and value is not None:
             raise field_error("command_and_train", "a job has either `command` or `train`, not both", path="train")
         if not command and value is None:
-            raise field_error(
-                "nothing_to_run", "the job has nothing to run", path="", hint="add `train:` for kfjob's trainer, or `command:`"
-            )
+            hint = "add `train:` for kfjob's trainer, or `command:`"
+            raise field_error("nothing_to_run", "the job has neither `command` nor `train`", path="", hint=hint)
         folder = value.checkpoint_dir if value else None
-        if folder and (why := names.find_path_problem(folder)):
-            raise field_error("checkpoint_folder", f"this folder cannot be made: {why}", path="train.checkpoint_dir")
+        if folder and (reason := names.find_path_problem(folder)):
+            raise field_error("checkpoint_folder", f"cannot create this folder: {reason}", path="train.checkpoint_dir")
         return value
 
     @field_validator("progress")
     @classmethod
-    def _reads_progress(cls, value: str | None, info: ValidationInfo) -> str | None:
+    def _check_progress(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is None:
             return value
         if info.data.get("train") is not None:
-            raise field_error("progress_and_train", "kfjob's own trainer prints lines that are known", hint="remove `progress`")
-        if wrong := check_pattern(value):
-            context = {key: text for key, text in (("detail", wrong.detail), ("hint", wrong.hint)) if text}
-            raise field_error("progress", wrong.title, **context)
+            title = "`progress` is for `command`: kfjob knows the progress lines of its own trainer"
+            raise field_error("progress_and_train", title, hint="remove `progress`")
+        if problem := check_pattern(value):
+            context = {key: text for key, text in (("detail", problem.detail), ("hint", problem.hint)) if text}
+            raise field_error("progress", problem.title, **context)
         return value
-
-
-SECRET_VARIABLES = {"hub_token": "HF_TOKEN", "wandb_key": "WANDB_API_KEY"}
-"""The variables that are taken from a secret, by the field that names it."""

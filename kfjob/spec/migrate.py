@@ -1,39 +1,36 @@
-"""Specs of other schema versions: older ones are brought up to date, newer ones are refused with what is needed.
-
-A spec without `version` is one of this version.
-"""
+"""Migrate specs of older schema versions, and reject newer ones. A spec without `version` has the current version."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
+from kfjob.common_types import JsonObject
 from kfjob.errors import Problem, SpecError
 from kfjob.spec.job import SPEC_VERSION
 
-Data = dict[str, Any]
-
-STEPS: Mapping[int, Callable[[Data], Data]] = {}
-"""What turns a spec of a version into one of the next. Version 1 is the first, so there is nothing to do yet."""
+STEPS: Mapping[int, Callable[[JsonObject], JsonObject]] = {}
+"""The function that converts a spec of each version to the next one. Version 1 is the first, so there is no step yet."""
 
 
-def migrate(data: Data, *, current: int = SPEC_VERSION, steps: Mapping[int, Callable[[Data], Data]] = STEPS) -> Data:
-    """The spec in the words of the `current` version.
+def migrate(
+    data: JsonObject, *, current: int = SPEC_VERSION, steps: Mapping[int, Callable[[JsonObject], JsonObject]] = STEPS
+) -> JsonObject:
+    """Return the spec in the schema of the `current` version.
 
     Raises:
-        SpecError: it is of a newer version, or of one that never was.
+        SpecError: the version is newer than `current`, or does not exist.
     """
     version = data.get("version", current)
     if not isinstance(version, int) or isinstance(version, bool):
-        return data  # the field's own check says what is wrong
+        return data  # the validation of the field reports this
     if version > current:
-        title = f"this spec is of schema version {version}, and this kfjob knows versions up to {current}"
-        hint = f"install a kfjob that knows schema version {version}"
+        title = f"the spec has schema version {version}, but this kfjob supports versions up to {current}"
+        hint = f"install a kfjob that supports schema version {version}"
         raise SpecError([Problem(title=title, path="version", hint=hint)])
     while version < current:
         if version not in steps:
-            title = f"there is no schema version {version}"
-            raise SpecError([Problem(title=title, path="version", hint=f"the current one is {current}")])
+            title = f"schema version {version} does not exist"
+            raise SpecError([Problem(title=title, path="version", hint=f"the current version is {current}")])
         data = {**steps[version](data), "version": version + 1}
         version += 1
     return data

@@ -1,4 +1,4 @@
-"""Shapes of causal language models, presets with the published numbers, and how many parameters a shape has. Pure data."""
+"""Shapes of causal language models, presets with the published numbers, and the parameter count of a shape. Pure data."""
 
 from __future__ import annotations
 
@@ -8,69 +8,71 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt, ValidationInfo, field_validator
 
-from kfjob.spec.base import SpecModel
+from kfjob.spec.base import SpecModel, field_error
 
 Architecture = Literal["llama", "mistral", "qwen2", "gpt_neox"]
 
 
 class ModelShape(SpecModel):
-    """One decoder-only transformer, in the field names of its Hugging Face configuration."""
+    """The shape of a decoder-only transformer, with the field names of its Hugging Face configuration."""
 
     model_config = ConfigDict(validate_default=False)
 
-    architecture: Architecture = Field(default="llama", description="the transformers model family")
-    vocab_size: PositiveInt = Field(description="rows of the embedding")
-    hidden_size: PositiveInt = Field(description="width of the residual stream")
-    intermediate_size: PositiveInt = Field(description="width inside the feed-forward block")
-    num_hidden_layers: PositiveInt = Field(description="decoder layers")
-    num_attention_heads: PositiveInt = Field(description="query heads")
+    architecture: Architecture = Field(default="llama", description="Model family in transformers")
+    vocab_size: PositiveInt = Field(description="Rows of the embedding")
+    hidden_size: PositiveInt = Field(description="Width of the residual stream")
+    intermediate_size: PositiveInt = Field(description="Width of the feed-forward block")
+    num_hidden_layers: PositiveInt = Field(description="Number of decoder layers")
+    num_attention_heads: PositiveInt = Field(description="Number of query heads")
     num_key_value_heads: PositiveInt | None = Field(
-        default=None, description="key and value heads; one for each query head if unset"
+        default=None, description="Number of key and value heads; default: one per query head"
     )
-    max_position_embeddings: PositiveInt = Field(default=4096, description="longest sequence, in tokens")
-    tie_word_embeddings: bool = Field(default=False, description="the output head is the embedding")
-    rope_theta: PositiveFloat = Field(default=10000.0, description="base of the rotary frequencies")
-    rope_llama3_factor: PositiveFloat | None = Field(default=None, description="Llama 3.1's rotary scaling over 8192 positions")
-    rotary_pct: PositiveFloat = Field(default=1.0, le=1, description="share of a head that is rotated (gpt_neox)")
-    norm_eps: PositiveFloat = Field(default=1e-5, description="epsilon of the norms")
-    initializer_range: PositiveFloat = Field(default=0.02, description="standard deviation of fresh weights")
-    sliding_window: PositiveInt | None = Field(default=None, description="attention window in tokens (mistral)")
+    max_position_embeddings: PositiveInt = Field(default=4096, description="Longest sequence in tokens")
+    tie_word_embeddings: bool = Field(default=False, description="Use the embedding as the output head")
+    rope_theta: PositiveFloat = Field(default=10000.0, description="Base of the rotary frequencies")
+    rope_llama3_factor: PositiveFloat | None = Field(
+        default=None, description="Factor of Llama 3.1's rotary scaling for more than 8192 positions"
+    )
+    rotary_pct: PositiveFloat = Field(default=1.0, le=1, description="Fraction of a head that is rotated (gpt_neox)")
+    norm_eps: PositiveFloat = Field(default=1e-5, description="Epsilon of the norms")
+    initializer_range: PositiveFloat = Field(default=0.02, description="Standard deviation of initial weights")
+    sliding_window: PositiveInt | None = Field(default=None, description="Attention window in tokens (mistral)")
 
     @field_validator("num_attention_heads")
     @classmethod
-    def _heads_divide_width(cls, heads: int, info: ValidationInfo) -> int:
+    def _check_heads(cls, heads: int, info: ValidationInfo) -> int:
         if (width := info.data.get("hidden_size")) and width % heads:
-            raise ValueError(f"{heads} heads do not divide hidden_size {width}")
+            raise field_error("heads", f"{heads} heads do not divide `hidden_size` {width}")
         return heads
 
     @field_validator("num_key_value_heads")
     @classmethod
-    def _groups_divide_heads(cls, groups: int | None, info: ValidationInfo) -> int | None:
+    def _check_key_value_heads(cls, groups: int | None, info: ValidationInfo) -> int | None:
         heads = info.data.get("num_attention_heads")
         if groups and heads and heads % groups:
-            raise ValueError(f"{groups} key and value heads do not divide {heads} query heads")
+            raise field_error("groups", f"{groups} key and value heads do not divide {heads} query heads")
         if groups and heads and groups != heads and info.data.get("architecture") == "gpt_neox":
-            raise ValueError("gpt_neox has no grouped key and value heads")
+            raise field_error("groups", "gpt_neox does not support grouped key and value heads")
         return groups
 
     @property
     def head_dim(self) -> int:
-        """Width of one attention head."""
+        """The width of one attention head."""
         return self.hidden_size // self.num_attention_heads
 
     @property
     def key_value_heads(self) -> int:
-        """Key and value heads, the default filled in."""
+        """The number of key and value heads, including the default."""
         return self.num_key_value_heads or self.num_attention_heads
 
 
 def count_embedding_parameters(shape: ModelShape) -> int:
-    """Parameters of the input embedding (the head counts as it when they are tied)."""
+    """Return the parameters of the input embedding; a tied output head has no parameters of its own."""
     return shape.vocab_size * shape.hidden_size
 
 
 def count_parameters(shape: ModelShape) -> int:
-    """Trainable parameters, tied ones once.
+    """Return the number of trainable parameters; tied parameters count once.
 
     Source: transformers' modeling_llama, modeling_mistral, modeling_qwen2 (biases on q, k, v) and modeling_gpt_neox (biases on
     all but the head, layer norms with bias).
@@ -118,7 +120,7 @@ def _llama3(
 
 PRESETS: Mapping[str, ModelShape] = MappingProxyType(
     {
-        # For tests and first steps: a Llama of 1.6 million parameters, and the smallest one that has every part.
+        # For tests and first steps: a Llama with 1.6 million parameters, and the smallest one that has every part.
         "tiny-llama": ModelShape(
             vocab_size=2048,
             hidden_size=192,
@@ -127,7 +129,7 @@ PRESETS: Mapping[str, ModelShape] = MappingProxyType(
             num_attention_heads=6,
             num_key_value_heads=2,
             max_position_embeddings=1024,
-            initializer_range=0.06,  # near 1 / sqrt(width); with 0.02 so narrow a model learns much more slowly
+            initializer_range=0.06,  # near 1 / sqrt(width); with 0.02 such a narrow model learns much more slowly
         ),
         "micro-llama": ModelShape(
             vocab_size=256,
@@ -138,7 +140,7 @@ PRESETS: Mapping[str, ModelShape] = MappingProxyType(
             num_key_value_heads=2,
             max_position_embeddings=256,
         ),
-        # The reference sample's default model.
+        # The default model of the eks script, see `kfjob.spec.script_arguments`.
         "gpt-neox-small": ModelShape(
             architecture="gpt_neox",
             vocab_size=50432,

@@ -1,4 +1,4 @@
-"""`image: …@sha256:…` put into the text of a spec. Everything else stays as it was, to the character. Pure."""
+"""Pin an image (`image: …@sha256:…`) in the text of a spec without changing any other character. Pure."""
 
 from __future__ import annotations
 
@@ -16,46 +16,46 @@ _ANCHOR = re.compile(r"(?:[&!]\S*\s+)+")
 
 
 def pin_image(text: str, image: str, *, file: str | None = None) -> str:
-    """The text with this image, at its place if it names one, else after the job's name.
+    """Return the text with this image: at the field `image` if there is one, else after the job's name.
 
     Raises:
-        SpecError: it is not a spec, or the image is written in a way that cannot be changed in place.
+        SpecError: the text is not a spec, or its image cannot be replaced in place.
     """
-    before, _ = parse_yaml(text, file=file)
+    data, _ = parse_yaml(text, file=file)
     root = yaml.compose(text, Loader=Loader)
-    if not isinstance(root, yaml.MappingNode) or not isinstance(before, dict):
-        raise SpecError([Problem(title="a job spec is a mapping", file=file, line=1, column=1)])
+    if not isinstance(root, yaml.MappingNode) or not isinstance(data, dict):
+        raise SpecError([Problem(title="a job spec must be a mapping", file=file, line=1, column=1)])
     fields = {key.value: (key, value) for key, value in root.value if isinstance(key, yaml.ScalarNode)}
-    written = json.dumps(image) if root.flow_style else image
-    made = _replaced(text, *fields["image"], written) if "image" in fields else _added(text, root, fields, written)
-    after, _ = parse_yaml(made, file=file)
-    if after != {**before, "image": image}:
+    scalar = json.dumps(image) if root.flow_style else image
+    pinned = _replace_image(text, *fields["image"], scalar) if "image" in fields else _add_image(text, root, fields, scalar)
+    pinned_data, _ = parse_yaml(pinned, file=file)
+    if pinned_data != {**data, "image": image}:
         line = fields["image"][0].start_mark.line + 1 if "image" in fields else 1
-        hint = f"write `image: {image}` there yourself"
-        raise SpecError([Problem(title="the image cannot be pinned in this text", file=file, line=line, column=1, hint=hint)])
-    return made
+        hint = f"write `image: {image}` there by hand"
+        raise SpecError([Problem(title="cannot pin the image in this text", file=file, line=line, column=1, hint=hint)])
+    return pinned
 
 
-def _replaced(text: str, key: yaml.Node, value: yaml.Node, image: str) -> str:
+def _replace_image(text: str, key: yaml.Node, value: yaml.Node, image: str) -> str:
     start, end = value.start_mark.index, value.end_mark.index
-    if start < key.end_mark.index:  # an alias: its value stands elsewhere
+    if start < key.end_mark.index:  # an alias, whose value is elsewhere in the text
         start = text.index("*", key.end_mark.index)
         end = start + len(re.split(r"[\s,}]", text[start:], maxsplit=1)[0])
     old = text[start:end]
     if anchor := _ANCHOR.match(old):
         start += anchor.end()
     space = "" if text[start - 1].isspace() else " "
-    line_end = "\n" if old.endswith("\n") else ""  # of a block scalar
+    line_end = "\n" if old.endswith("\n") else ""  # a block scalar includes its line end
     return text[:start] + space + image + line_end + text[end:]
 
 
-def _added(text: str, root: yaml.MappingNode, fields: dict[str, tuple[yaml.ScalarNode, Any]], image: str) -> str:
+def _add_image(text: str, root: yaml.MappingNode, fields: dict[str, tuple[yaml.ScalarNode, Any]], image: str) -> str:
     if root.flow_style:
-        at = text.index("{", root.start_mark.index) + 1
-        return f'{text[:at]}"image": {image}{", " if root.value else ""}{text[at:]}'
-    after = fields.get("name", next(iter(fields.values())))[1].end_mark.index
+        start = text.index("{", root.start_mark.index) + 1
+        return f'{text[:start]}"image": {image}{", " if root.value else ""}{text[start:]}'
+    name_end = fields.get("name", next(iter(fields.values())))[1].end_mark.index
     newline = "\r\n" if "\r\n" in text else "\n"
-    line_end = text.find("\n", after)
+    line_end = text.find("\n", name_end)
     indent = " " * root.start_mark.column
     if line_end < 0:
         return f"{text}{newline}{indent}image: {image}{newline}"

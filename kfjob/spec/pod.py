@@ -1,4 +1,4 @@
-"""What is in a pod besides the training command: what it asks for, its environment, its neighbours."""
+"""The pods of a job besides the training command: resources, environment, other containers, security."""
 
 from __future__ import annotations
 
@@ -8,41 +8,48 @@ from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator,
 
 from kfjob.events import TRAINING_CONTAINER
 from kfjob.spec import names, pytorchjob_schema
-from kfjob.spec.base import SpecModel
-from kfjob.spec.fields import AbsolutePath, DnsLabel, EnvValue, ObjectName, Quantity, field_error, find_duplicate
+from kfjob.spec.base import SpecModel, field_error
+from kfjob.spec.fields import AbsolutePath, DnsLabel, EnvValue, ObjectName, Quantity, find_duplicate
 
 
 class Resources(SpecModel):
-    """What one pod asks for. Requests equal limits, so that the pod is not the first to be evicted."""
+    """Resources of one pod. Requests equal limits, so that the pod is not the first one to be evicted."""
 
     cpu: Quantity | None = Field(default=None, description="CPU cores, for example `8` or `500m`")
-    memory: Quantity | None = Field(default=None, description="memory, for example `64Gi`")
+    memory: Quantity | None = Field(default=None, description="Memory, for example `64Gi`")
     gpus: int = Field(default=0, ge=0, le=64, description="GPUs (nvidia.com/gpu)")
     gpu_memory: Quantity | None = Field(
-        default=None, description="of each GPU, for example `80Gi`, where no `instance` says it: is the model to fit?"
+        default=None,
+        description="Memory of each GPU, for example `80Gi`, to check whether the model fits; default: that of `instance`",
     )
     efa: int = Field(default=0, ge=0, le=64, description="Elastic Fabric Adapters (vpc.amazonaws.com/efa)")
     neuron: int = Field(default=0, ge=0, le=64, description="Neuron devices (aws.amazon.com/neuron)")
-    huge_pages: dict[Literal["2Mi", "1Gi"], Quantity] = Field(default_factory=dict, description="for example `2Mi: 5Gi`")
-    requests: dict[str, Quantity] = Field(default_factory=dict, description="put over the requests, by Kubernetes' names")
-    limits: dict[str, Quantity] = Field(default_factory=dict, description="put over the limits, by Kubernetes' names")
+    huge_pages: dict[Literal["2Mi", "1Gi"], Quantity] = Field(
+        default_factory=dict, description="Huge pages by page size, for example `2Mi: 5Gi`"
+    )
+    requests: dict[str, Quantity] = Field(
+        default_factory=dict, description="Requests by Kubernetes' resource names; they override the fields above"
+    )
+    limits: dict[str, Quantity] = Field(
+        default_factory=dict, description="Limits by Kubernetes' resource names; they override the fields above"
+    )
 
 
 class EnvFrom(SpecModel):
-    """A variable whose value stands elsewhere. Exactly one source."""
+    """The source of a variable's value. It is exactly one of `secret`, `config_map` and `field`."""
 
-    secret: ObjectName | None = None
-    config_map: ObjectName | None = None
-    key: str | None = Field(default=None, description="in the secret or config map")
-    field: str | None = Field(default=None, description="of the pod, for example `status.podIP`")
-    optional: bool = Field(default=False, description="start without it if it is not there")
+    secret: ObjectName | None = Field(default=None, description="Secret that holds the value")
+    config_map: ObjectName | None = Field(default=None, description="ConfigMap that holds the value")
+    key: str | None = Field(default=None, description="Key in the secret or ConfigMap")
+    field: str | None = Field(default=None, description="Field of the pod, for example `status.podIP`")
+    optional: bool = Field(default=False, description="Start the pod even if the secret, ConfigMap or key does not exist")
 
     @model_validator(mode="after")
-    def _one_source(self) -> Self:
+    def _check_source(self) -> Self:
         if sum(source is not None for source in (self.secret, self.config_map, self.field)) != 1:
-            raise field_error("env_source", "a variable comes from exactly one of `secret`, `config_map`, `field`")
+            raise field_error("env_source", "a variable needs exactly one of `secret`, `config_map`, `field`")
         if (self.key is None) != (self.field is not None):
-            raise field_error("env_key", "`key` names the entry of a secret or config map, and there only")
+            raise field_error("env_key", "`secret` and `config_map` need a `key`, and `field` has none")
         return self
 
 
@@ -50,56 +57,62 @@ EnvEntry = Annotated[
     Annotated[EnvValue, Tag("env:text")] | Annotated[EnvFrom, Tag("env:source")],
     Discriminator(lambda value: "env:source" if isinstance(value, dict | EnvFrom) else "env:text"),
 ]
-"""The value of a variable, or where it stands."""
+"""The value of a variable, or the source of the value."""
 
 
 class Port(SpecModel):
     """A port that the training container listens on."""
 
-    name: DnsLabel | None = Field(default=None, max_length=15)
-    port: int = Field(ge=1, le=65535)
+    name: DnsLabel | None = Field(default=None, max_length=15, description="Name of the port")
+    port: int = Field(ge=1, le=65535, description="Number of the port")
 
 
 class Pod(SpecModel):
-    """The rest of a pod, in Kubernetes' own terms where there is nothing to simplify."""
+    """Other settings of the pods, in Kubernetes' own terms."""
 
-    working_dir: AbsolutePath | None = None
-    ports: tuple[Port, ...] = ()
-    security_context: dict[str, Any] = Field(default_factory=dict, description="of the pod")
-    container_security_context: dict[str, Any] = Field(default_factory=dict, description="of the training container")
-    host_network: bool = Field(default=False, description="the node's network: pods then share its ports and names")
-    host_ipc: bool = False
-    init_containers: tuple[dict[str, Any], ...] = Field(default=(), description="run before the training container")
-    sidecars: tuple[dict[str, Any], ...] = Field(
-        default=(), description="containers that run beside it, as init containers that always restart: they end with the pod"
+    working_dir: AbsolutePath | None = Field(default=None, description="Working directory of the training container")
+    ports: tuple[Port, ...] = Field(default=(), description="Ports of the training container")
+    security_context: dict[str, Any] = Field(default_factory=dict, description="securityContext of the pod")
+    container_security_context: dict[str, Any] = Field(
+        default_factory=dict, description="securityContext of the training container"
     )
-    grace: int | None = Field(default=None, ge=0, le=86400, description="seconds between SIGTERM and SIGKILL")
+    host_network: bool = Field(default=False, description="Use the node's network; its pods share ports and host names")
+    host_ipc: bool = Field(default=False, description="Use the node's IPC namespace")
+    init_containers: tuple[dict[str, Any], ...] = Field(
+        default=(), description="Containers that run before the training container, as in a pod spec"
+    )
+    sidecars: tuple[dict[str, Any], ...] = Field(
+        default=(),
+        description="Containers that run beside the training container (init containers with restartPolicy Always), and end "
+        "with the pod",
+    )
+    grace: int | None = Field(default=None, ge=0, le=86400, description="Seconds between SIGTERM and SIGKILL of the pod")
 
     @field_validator("ports")
     @classmethod
-    def _ports_once(cls, value: tuple[Port, ...]) -> tuple[Port, ...]:
+    def _check_ports(cls, value: tuple[Port, ...]) -> tuple[Port, ...]:
         if (index := find_duplicate(port.port for port in value)) is not None:
-            raise field_error("port_twice", f"port {value[index].port} stands twice", path=f"pod.ports.{index}")
+            raise field_error("port_twice", f"duplicate port `{value[index].port}`", path=f"pod.ports.{index}")
         return value
 
     @field_validator("sidecars")
     @classmethod
-    def _containers_once(cls, value: tuple[dict[str, Any], ...], info: ValidationInfo) -> tuple[dict[str, Any], ...]:
-        before = info.data.get("init_containers", ())
-        taken = [names.ETCD_WAIT, TRAINING_CONTAINER, *(container.get("name") for container in (*before, *value))]
-        if (index := find_duplicate(taken)) is not None:
-            raise field_error("container_twice", f"two containers are named `{taken[index]}`", path="pod")
+    def _check_container_names(cls, value: tuple[dict[str, Any], ...], info: ValidationInfo) -> tuple[dict[str, Any], ...]:
+        containers = (*info.data.get("init_containers", ()), *value)
+        container_names = [names.ETCD_WAIT, TRAINING_CONTAINER, *(container.get("name") for container in containers)]
+        if (index := find_duplicate(container_names)) is not None:
+            raise field_error("container_twice", f"two containers have the name `{container_names[index]}`", path="pod")
         return value
 
     @field_validator("security_context", "container_security_context", "init_containers", "sidecars")
     @classmethod
-    def _as_in_a_pod(cls, value: Any, info: Any) -> Any:
-        where = {
+    def _check_pod_spec(cls, value: Any, info: Any) -> Any:
+        pod_field = {
             "security_context": "securityContext",
             "container_security_context": "containers.0.securityContext",
             "init_containers": "initContainers",
             "sidecars": "initContainers",
         }[info.field_name]
         plain = list(value) if isinstance(value, tuple) else value
-        pytorchjob_schema.check_value(f"{pytorchjob_schema.POD_PATH}.{where}", plain, f"pod.{info.field_name}")
+        pytorchjob_schema.check_value(f"{pytorchjob_schema.POD_PATH}.{pod_field}", plain, f"pod.{info.field_name}")
         return value

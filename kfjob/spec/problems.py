@@ -112,7 +112,8 @@ def _suggest_field(path: Path, root: type[BaseModel]) -> str:
     fields = sorted(model.model_fields) if model else []
     arguments = SCRIPT_ARGUMENTS if model is TrainSpec else {}
     if word in arguments and word not in fields:
-        return f"`{word}` is {arguments[word].here} here"
+        argument = arguments[word]
+        return f"`{word}` is {argument.result} here" if argument.result[0] == "`" else f"`{word}`: {argument.meaning}"
     similar = difflib.get_close_matches(word, [*fields, *arguments], n=1)
     if word in _FOREIGN_NAMES and word not in similar:
         return _FOREIGN_NAMES[word]

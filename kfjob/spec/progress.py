@@ -1,4 +1,4 @@
-"""What a caller's own progress pattern must look like: the one rule for the spec and for who reads with it."""
+"""The rule for a user's own pattern of progress lines, for the spec and for the code that applies the pattern."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import re
 from typing import NamedTuple
 
 PROGRESS_GROUPS = ("step", "total", "loss", "speed", "unit", "tokens_per_second", "lr", "epoch", "grad_norm", "when")
-"""Names that a pattern may give to its groups."""
+"""The names that a pattern may give to its groups."""
 
 
 class PatternProblem(NamedTuple):
-    """Why a pattern cannot be used."""
+    """The reason why a pattern is invalid."""
 
     title: str
     detail: str | None = None
@@ -18,16 +18,16 @@ class PatternProblem(NamedTuple):
 
 
 def check_pattern(pattern: str) -> PatternProblem | None:
-    """Nothing for a regular expression whose named groups are out of `GROUPS`, among them `step` or `loss`."""
+    """Return why a pattern is invalid; None for a regular expression with a group `step` or `loss` and no unknown group."""
     try:
         groups = re.compile(pattern).groupindex
     except re.error as error:
         return PatternProblem("`progress` is not a regular expression", detail=str(error))
-    hint = f"named groups may be {', '.join(f'`{name}`' for name in PROGRESS_GROUPS)}"
+    hint = f"valid group names are {', '.join(f'`{name}`' for name in PROGRESS_GROUPS)}"
     if unknown := sorted(set(groups) - set(PROGRESS_GROUPS)):
         return PatternProblem(f"unknown group `{unknown[0]}` in `progress`", hint=hint)
     if not groups.keys() & {"step", "loss"}:
-        return PatternProblem("`progress` names neither `step` nor `loss`", hint=hint)
+        return PatternProblem("`progress` has neither a group `step` nor a group `loss`", hint=hint)
     if re.search(pattern, ""):
-        return PatternProblem("`progress` matches every line", hint="let it hold some text that only progress lines have")
+        return PatternProblem("`progress` matches every line", hint="include text that only progress lines contain")
     return None

@@ -1,6 +1,6 @@
-"""What the API server will say of a part of a PyTorchJob: the operator's own schema (v1.9.3, `scripts/crd-schema`).
+"""Check parts of a PyTorchJob against the operator's own schema (v1.9.3, `scripts/crd-schema`), as the API server does.
 
-Unlike the API server, which drops a field that it does not know, we say so.
+The API server drops unknown fields; this check reports them.
 """
 
 from __future__ import annotations
@@ -11,11 +11,15 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
-from kfjob.spec.fields import field_error
+from kfjob.common_types import JsonObject
+from kfjob.spec.base import field_error
+from kfjob.spec.paths import Path, join_path, parse_path
 
 POD_PATH = "spec.pytorchReplicaSpecs.Worker.template.spec"
+UNKNOWN_FIELD = "is not known to Kubernetes"
+_MISSING = "lacks"
 
 _TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "object": ((dict,), "a mapping"),
@@ -26,113 +30,121 @@ _TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "boolean": ((bool,), "true or false"),
 }
 _BITS = {"int32": 31, "int64": 63}
-UNKNOWN_FIELD = "is not known to Kubernetes"
-SchemaProblem = tuple[tuple[str | int, ...], str]
+_TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
+_OVERRIDABLE_METADATA = {"type": "object", "properties": {"labels": _TEXTS, "annotations": _TEXTS}}
+
+
+class SchemaProblem(NamedTuple):
+    """A value that does not fit the schema. The message is the rest of a sentence that begins with the path."""
+
+    path: Path
+    message: str
 
 
 @cache
-def _schema() -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads(resources.files("kfjob.spec").joinpath("data", "pytorchjob.json").read_text("utf-8"))
-    return loaded
+def _load_schema() -> JsonObject:
+    schema: JsonObject = json.loads(resources.files("kfjob.spec").joinpath("data", "pytorchjob.json").read_text("utf-8"))
+    return schema
 
 
-def check_value(where: str, value: Any, path: str) -> None:
-    """Raise the first fault of `value`, which will stand at `where` in the object and stands at `path` in the spec."""
+def check_value(schema_path: str, value: Any, spec_path: str) -> None:
+    """Raise the first problem of a value, which is at `spec_path` in the spec and at `schema_path` in the PyTorchJob."""
     if not value:
         return
-    for inner, message in find_problems(value, where):
-        full = ".".join([path, *map(str, inner)])
-        raise field_error("kubernetes", f"`{full}` {message}", path=full)
+    for problem in find_problems(value, schema_path):
+        path = join_path((spec_path, *problem.path))
+        raise field_error("kubernetes", f"`{path}` {problem.message}", path=path)
 
 
-def find_problems(value: Any, where: str = "spec") -> Iterator[SchemaProblem]:
-    """Every fault of a value that stands at `where` in a PyTorchJob: its path from there, and what is wrong."""
-    return _faults(value, _at(where.split(".")), ())
+def find_problems(value: Any, schema_path: str = "spec") -> Iterator[SchemaProblem]:
+    """Yield every problem of a value that is at `schema_path` in a PyTorchJob; the problems' paths begin at the value."""
+    return _find_problems(value, _find_schema(parse_path(schema_path)), ())
 
 
-_TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
-_OVERRIDABLE = {"type": "object", "properties": {"labels": _TEXTS, "annotations": _TEXTS}}
+def find_override_problems(overrides: JsonObject) -> Iterator[SchemaProblem]:
+    """Yield the problems of overrides, in which required fields may be missing, and null removes a field."""
+    schema = {"type": "object", "properties": {"metadata": _OVERRIDABLE_METADATA, "spec": _find_schema(("spec",))}}
+    for problem in _find_problems(overrides, schema, ()):
+        if not problem.message.startswith(_MISSING) and _get_value(overrides, problem.path) is not None:
+            yield problem
 
 
-def find_override_problems(value: dict[str, Any]) -> Iterator[SchemaProblem]:
-    """Faults of what will be merged into a PyTorchJob: nothing is missing from it, and null removes."""
-    whole = {"type": "object", "properties": {"metadata": _OVERRIDABLE, "spec": _at(["spec"])}}
-    found = _faults(value, whole, ())
-    return ((path, message) for path, message in found if not message.startswith("lacks") and _reach(value, path) is not None)
-
-
-def _reach(value: Any, path: tuple[str | int, ...]) -> Any:
+def _get_value(value: Any, path: Path) -> Any:
     for part in path:
         value = value[part]
     return value
 
 
-def _at(path: list[str]) -> dict[str, Any]:
-    node = _schema()
+def _find_schema(path: Path) -> JsonObject:
+    """Return the schema of the values at a path."""
+    schema = _load_schema()
     for part in path:
-        node = _resolved(node)
-        if part.isdecimal():
-            node = node["items"]
-        elif part in node.get("properties", node):
-            node = node.get("properties", node)[part]
+        schema = _resolve(schema)
+        if isinstance(part, int):
+            schema = schema["items"]
+        elif part in schema.get("properties", schema):
+            schema = schema.get("properties", schema)[part]
         else:
-            node = node["additionalProperties"]
-    return _resolved(node)
+            schema = schema["additionalProperties"]
+    return _resolve(schema)
 
 
-def _resolved(node: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = _schema()["definitions"][node["$ref"]] if "$ref" in node else node
-    return found
+def _resolve(schema: JsonObject) -> JsonObject:
+    """Return the definition that a schema refers to, or the schema itself."""
+    definition: JsonObject = _load_schema()["definitions"][schema["$ref"]] if "$ref" in schema else schema
+    return definition
 
 
-def _faults(value: Any, node: dict[str, Any], path: tuple[str | int, ...]) -> Iterator[SchemaProblem]:
-    node = _resolved(node)
-    if message := _scalar_fault(value, node):
-        yield path, message
+def _find_problems(value: Any, schema: JsonObject, path: Path) -> Iterator[SchemaProblem]:
+    schema = _resolve(schema)
+    if message := _check_scalar(value, schema):
+        yield SchemaProblem(path, message)
     elif isinstance(value, dict):
-        yield from _mapping_faults(value, node, path)
+        yield from _find_mapping_problems(value, schema, path)
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
-            yield from _faults(item, node.get("items", {}), (*path, index))
-        yield from _twice(value, node.get("x-kubernetes-list-map-keys"), path)
+            yield from _find_problems(item, schema.get("items", {}), (*path, index))
+        yield from _find_duplicates(value, schema.get("x-kubernetes-list-map-keys"), path)
 
 
-def _scalar_fault(value: Any, node: dict[str, Any]) -> str | None:
-    if node.get("x-kubernetes-int-or-string"):
+def _check_scalar(value: Any, schema: JsonObject) -> str | None:
+    if schema.get("x-kubernetes-int-or-string"):
         if isinstance(value, bool) or not isinstance(value, int | str):
             return "must be text or a whole number"
-        pattern = node.get("pattern")
+        pattern = schema.get("pattern")
         return f"cannot be `{value}`" if isinstance(value, str) and pattern and not re.search(pattern, value) else None
-    if "type" not in node:
+    if "type" not in schema:
         return None
-    types, wanted = _TYPES[node["type"]]
-    if not isinstance(value, types) or (isinstance(value, bool) and node["type"] != "boolean"):
-        return f"must be {wanted}"
-    if bits := _BITS.get(node.get("format", "")):
+    types, kind = _TYPES[schema["type"]]
+    if not isinstance(value, types) or (isinstance(value, bool) and schema["type"] != "boolean"):
+        return f"must be {kind}"
+    if bits := _BITS.get(schema.get("format", "")):
         return None if -(2**bits) <= value < 2**bits else f"is out of range: `{value}`"
     return None
 
 
-def _mapping_faults(value: dict[Any, Any], node: dict[str, Any], path: tuple[str | int, ...]) -> Iterator[SchemaProblem]:
-    known = node.get("properties")
-    for name in node.get("required", ()):
-        if name not in value:
-            yield path, f"lacks `{name}`"
-    for name, inner in value.items():
+def _find_mapping_problems(mapping: dict[Any, Any], schema: JsonObject, path: Path) -> Iterator[SchemaProblem]:
+    properties = schema.get("properties")
+    for name in schema.get("required", ()):
+        if name not in mapping:
+            yield SchemaProblem(path, f"{_MISSING} `{name}`")
+    for name, value in mapping.items():
         if not isinstance(name, str):
-            yield path, f"has a key that is not text: `{name}`"
-        elif known is not None and name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            yield (*path, name), UNKNOWN_FIELD + (f", did you mean `{near[0]}`?" if near else "")
+            yield SchemaProblem(path, f"has a key that is not text: `{name}`")
+        elif properties is not None and name not in properties:
+            similar = difflib.get_close_matches(name, properties, n=1)
+            suggestion = f", did you mean `{similar[0]}`?" if similar else ""
+            yield SchemaProblem((*path, name), UNKNOWN_FIELD + suggestion)
         else:
-            yield from _faults(inner, known[name] if known else node.get("additionalProperties", {}), (*path, name))
+            value_schema = properties[name] if properties else schema.get("additionalProperties", {})
+            yield from _find_problems(value, value_schema, (*path, name))
 
 
-def _twice(items: Any, keys: list[str] | None, path: tuple[str | int, ...]) -> Iterator[SchemaProblem]:
-    seen = set()
+def _find_duplicates(items: Any, keys: list[str] | None, path: Path) -> Iterator[SchemaProblem]:
+    identities = set()
     for index, item in enumerate(items if keys else ()):
         if isinstance(item, dict):
-            mark = json.dumps([item.get(key) for key in keys or ()], default=str)
-            if mark in seen:
-                yield (*path, index), f"stands twice (same {', '.join(keys or ())})"
-            seen.add(mark)
+            identity = json.dumps([item.get(key) for key in keys or ()], default=str)
+            if identity in identities:
+                yield SchemaProblem((*path, index), f"is a duplicate (same {', '.join(keys or ())})")
+            identities.add(identity)

@@ -1,4 +1,4 @@
-"""docs/reference/spec.md, made from the models: `python -m kfjob.spec.reference > docs/reference/spec.md`."""
+"""Generate docs/reference/spec.md from the models: `python -m kfjob.spec.reference > docs/reference/spec.md`."""
 
 from __future__ import annotations
 
@@ -7,89 +7,89 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from kfjob.common_types import JsonObject
 from kfjob.spec.job import JobSpec
 
 _HEAD = """\
 # The job spec
 
-Every field of a job's YAML. `kfjob init` writes a first one, `kfjob validate` names every fault with its line and column,
-`kfjob explain` shows what was decided for the fields that were left out, and `kfjob schema` is this page for editors.
+This page lists every field of a job's YAML. `kfjob init` writes a first spec, `kfjob validate` reports every problem with its
+line and column, `kfjob explain` shows the values of the fields that you omit, and `kfjob schema` prints a JSON Schema for
+editors.
 
-`${NAME}` and `${NAME:-default}` in a value are replaced by `--var` and `--env-file`; `--set field=value` is put over the file.
+`--var` and `--env-file` replace `${NAME}` and `${NAME:-default}` in values; `--set FIELD=VALUE` overrides a field of the file.
 
-This page is made from the models by `python -m kfjob.spec.reference`.
+`python -m kfjob.spec.reference` generates this page from the models.
 """
-Schema = dict[str, Any]
+_KINDS = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false", "object": "mapping"}
 
 
 def format_page() -> str:
-    """The whole page: the top level, then the mappings in it, in the order in which they are met."""
-    whole = JobSpec.model_json_schema(mode="validation")
-    parts = whole.get("$defs", {})
-    lines = [_HEAD, *_table(whole)]
-    done: set[str] = set()
-    waiting = [*_mentioned(whole, "")]
-    while waiting:
-        path, name = waiting.pop(0)
-        part = parts[name]
-        if name in done or part.get("type") != "object" or "properties" not in part:
+    """Return the page: a table of the top-level fields, then one for each mapping, in the order of the fields."""
+    schema = JobSpec.model_json_schema(mode="validation")
+    definitions = schema.get("$defs", {})
+    lines = [_HEAD, *_format_table(schema)]
+    finished: set[str] = set()
+    queue = [*_list_mappings(schema, "")]
+    while queue:
+        path, name = queue.pop(0)
+        definition = definitions[name]
+        if name in finished or definition.get("type") != "object" or "properties" not in definition:
             continue
-        done.add(name)
-        said = part.get("description", "").replace("\n", " ")
-        lines += ["", f"## {path}", "", *([said, ""] if said else []), *_table(part)]
-        waiting = [*_mentioned(part, path), *waiting]
+        finished.add(name)
+        description = definition.get("description", "").replace("\n", " ")
+        lines += ["", f"## {path}", "", *([description, ""] if description else []), *_format_table(definition)]
+        queue = [*_list_mappings(definition, path), *queue]
     return "\n".join(lines) + "\n"
 
 
-def _table(part: Schema) -> Iterator[str]:
-    yield "| field | value | default | |"
-    yield "| --- | --- | --- | --- |"
-    for name, about in part["properties"].items():
-        default = "required" if name in part.get("required", ()) else _default(about.get("default"))
-        cells = (f"`{name}`", _kind(about), default, about.get("description", ""))
-        yield format_row(cells)
-
-
 def format_row(cells: Iterable[str]) -> str:
-    """Of a table in Markdown."""
+    """Return a row of a Markdown table."""
     return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 
 
-def _default(value: Any) -> str:
+def _format_table(definition: JsonObject) -> Iterator[str]:
+    yield "| field | value | default | |"
+    yield "| --- | --- | --- | --- |"
+    for name, field in definition["properties"].items():
+        default = "required" if name in definition.get("required", ()) else _format_default(field.get("default"))
+        yield format_row((f"`{name}`", _format_kind(field), default, field.get("description", "")))
+
+
+def _format_default(value: Any) -> str:
     return "" if value in (None, {}, [], "") or isinstance(value, dict) else f"`{json.dumps(value)}`"
 
 
-def _kind(about: Schema) -> str:
-    """The kinds of value that a field takes, in words."""
-    if "$ref" in about:
+def _format_kind(field: JsonObject) -> str:
+    """Return the kinds of value that a field accepts, in words."""
+    if "$ref" in field:
         return "mapping"
-    if "const" in about or "enum" in about:
-        return ", ".join(f"`{value}`" for value in about.get("enum", [about.get("const")]))
-    if every := about.get("anyOf", about.get("oneOf")):
-        return " or ".join(dict.fromkeys(_kind(one) for one in every if one.get("type") != "null"))
-    if about.get("type") == "array":
-        inner = _kind(about["items"]) if "items" in about else "values"
-        return f"list of {inner}s" if inner in ("text", "mapping", "whole number", "number") else f"list: {inner}"
-    words = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false", "object": "mapping"}
-    return words.get(str(about.get("type")), "any")
+    if "const" in field or "enum" in field:
+        return ", ".join(f"`{value}`" for value in field.get("enum", [field.get("const")]))
+    if branches := field.get("anyOf", field.get("oneOf")):
+        return " or ".join(dict.fromkeys(_format_kind(branch) for branch in branches if branch.get("type") != "null"))
+    if field.get("type") == "array":
+        kind = _format_kind(field["items"]) if "items" in field else "values"
+        return f"list of {kind}s" if kind in ("text", "mapping", "whole number", "number") else f"list: {kind}"
+    return _KINDS.get(str(field.get("type")), "any")
 
 
-def _mentioned(part: Schema, path: str) -> Iterator[tuple[str, str]]:
-    """The mappings in the fields of a mapping, each with the path that leads to it."""
-    for name, about in part.get("properties", {}).items():
-        for reference in _references(about):
+def _list_mappings(definition: JsonObject, path: str) -> Iterator[tuple[str, str]]:
+    """Yield the path and the definition of each mapping in the fields of a mapping."""
+    for name, field in definition.get("properties", {}).items():
+        for reference in _list_references(field):
             yield (f"{path}.{name}" if path else name), reference
 
 
-def _references(about: Any) -> Iterator[str]:
-    if isinstance(about, dict):
-        if isinstance(reference := about.get("$ref"), str):
+def _list_references(field: Any) -> Iterator[str]:
+    if isinstance(field, dict):
+        if isinstance(reference := field.get("$ref"), str):
             yield reference.rpartition("/")[2]
-        for inner in about.values():
-            yield from _references(inner)
-    elif isinstance(about, list):
-        for inner in about:
-            yield from _references(inner)
+        for value in field.values():
+            yield from _list_references(value)
+    elif isinstance(field, list):
+        for value in field:
+            yield from _list_references(value)
 
 
 if __name__ == "__main__":

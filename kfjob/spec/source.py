@@ -1,6 +1,6 @@
-"""Text -> JobSpec, with the line and column of every field, and every problem at once.
+"""Load a job spec from text, with the line and column of every field, and report every problem at once.
 
-Pure: the text is handed in, and the name of its file is only used in messages.
+Pure: the caller provides the text; the name of its file appears in messages only.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from kfjob.common_types import JsonObject
 from kfjob.errors import Problem, SpecError
 from kfjob.spec.assign import apply_assignments
 from kfjob.spec.base import validate_fields
 from kfjob.spec.job import JobSpec
 from kfjob.spec.migrate import migrate
-from kfjob.spec.paths import Path, parse_path
+from kfjob.spec.paths import Path, join_path, parse_path
 from kfjob.spec.problems import describe_kind, find_path, make_problem
-from kfjob.spec.script_arguments import translate_arguments
+from kfjob.spec.script_arguments import Translation, translate_arguments
 from kfjob.spec.yaml_text import Positions, parse_yaml, parse_yaml_with_problems
 
 __all__ = ["LoadedSpec", "Positions", "load_spec", "parse_yaml"]
@@ -27,48 +28,55 @@ __all__ = ["LoadedSpec", "Positions", "load_spec", "parse_yaml"]
 
 @dataclass(frozen=True)
 class LoadedSpec:
-    """A spec and where its fields stand."""
+    """A spec and the positions of its fields."""
 
     spec: JobSpec
     positions: Positions
-    notes: tuple[Problem, ...] = ()
-    """What was accepted and changes nothing."""
+    warnings: tuple[Problem, ...] = ()
+    """Fields that are accepted but have no effect."""
 
 
 def load_spec(
     text: str, *, file: str | None = None, assignments: Sequence[str] = (), variables: Mapping[str, str] | None = None
 ) -> LoadedSpec:
-    """Read one YAML (or JSON) document.
+    """Load one YAML (or JSON) document.
 
-    `${NAME}` and `${NAME:-default}` stand for what `variables` hold, `$${NAME}` for itself; then `assignments` (`nodes=4`,
-    `volumes.0.pvc=data`) are put over what the text says.
+    `${NAME}` and `${NAME:-default}` are replaced by `variables`; `$${NAME}` stands for the text `${NAME}`. Then `assignments`
+    (`nodes=4`, `volumes.0.pvc=data`) override fields of the text.
 
     Raises:
-        SpecError: with every problem that was found, each with its place in the text.
+        SpecError: the spec has problems; it holds all of them with their positions in the text.
     """
     data, positions, problems = parse_yaml_with_problems(text, file=file, variables=variables or {})
     if not isinstance(data, dict):
-        title = f"a job spec is a mapping, this is {'empty' if data is None else f'a {describe_kind(data)}'}"
+        title = f"a job spec must be a mapping, this is {'empty' if data is None else f'a {describe_kind(data)}'}"
         raise SpecError([Problem(title=title, file=file, line=1, column=1, hint="begin with `name: …`")])
-    positions = replace(positions, assigned=apply_assignments(data, assignments, problems))
-    try:
-        data = migrate(data)
-    except SpecError as err:
-        raise SpecError(positions.locate_all(err.problems)) from None
-    train = translate_arguments(data["train"]) if isinstance(data.get("train"), dict) else None
-    if train:
-        data = {**data, "train": train.values}
-        problems += [positions.locate(replace(p, path=f"train.{p.path}"), ("train", p.path)) for p in train.problems]
-        positions = _also_called(positions, train.origins)
+    assigned, assignment_problems = apply_assignments(data, assignments)
+    problems += assignment_problems
+    positions = replace(positions, assigned=assigned)
+    data = _migrate(data, positions)
+    warnings: list[Problem] = []
+    if isinstance(data.get("train"), dict):
+        translation = translate_arguments(data["train"])
+        data = {**data, "train": translation.values}
+        problems += _locate_in_train(translation.problems, positions)
+        warnings = _locate_in_train(translation.warnings, positions)
+        positions = _add_translated_positions(positions, translation)
     spec = None
     try:
         spec = validate_fields(JobSpec, data)
-    except ValidationError as err:
-        problems += [_locate(detail, positions) for detail in err.errors(include_url=False)]
+    except ValidationError as error:
+        problems += [_locate(detail, positions) for detail in error.errors(include_url=False)]
     if spec is None or problems:
         raise SpecError(sorted(problems, key=lambda p: (p.line or 0, p.column or 0)))
-    notes = [positions.locate(replace(n, path=f"train.{n.path}"), ("train", n.path)) for n in train.notes] if train else []
-    return LoadedSpec(spec, positions, tuple(notes))
+    return LoadedSpec(spec, positions, tuple(warnings))
+
+
+def _migrate(data: JsonObject, positions: Positions) -> JsonObject:
+    try:
+        return migrate(data)
+    except SpecError as error:
+        raise SpecError(positions.locate_all(error.problems)) from None
 
 
 def _locate(detail: ErrorDetails, positions: Positions) -> Problem:
@@ -77,12 +85,17 @@ def _locate(detail: ErrorDetails, positions: Positions) -> Problem:
     return positions.locate(make_problem(detail, JobSpec), find_path(detail), at_key=at_key)
 
 
-def _also_called(positions: Positions, origins: Mapping[str, str]) -> Positions:
-    """The fields of `train` stand where the names stand that they were translated from."""
+def _locate_in_train(problems: Sequence[Problem], positions: Positions) -> list[Problem]:
+    """Return problems of the `train` section, whose paths begin inside it, with their positions."""
+    return [positions.locate(replace(p, path=join_path(("train", p.path))), ("train", p.path)) for p in problems]
 
-    def with_origins(table: Mapping[Path, Any]) -> dict[Path, Any]:
-        named = {("train", *parse_path(name)): ("train", origin) for name, origin in origins.items()}
-        return {**table, **{field: table[origin] for field, origin in named.items() if origin in table}}
 
-    keys, values, assigned = map(with_origins, (positions.keys, positions.values, positions.assigned))
+def _add_translated_positions(positions: Positions, translation: Translation) -> Positions:
+    """Give each field of `train` the position of the argument that it was translated from."""
+    origins = {("train", *parse_path(field)): ("train", argument) for field, argument in translation.origins.items()}
+
+    def add_fields(table: Mapping[Path, Any]) -> dict[Path, Any]:
+        return {**table, **{field: table[argument] for field, argument in origins.items() if argument in table}}
+
+    keys, values, assigned = map(add_fields, (positions.keys, positions.values, positions.assigned))
     return replace(positions, keys=keys, values=values, assigned=assigned)

@@ -1,7 +1,7 @@
-"""`${NAME}` and `${NAME:-default}` in the scalars of a spec. Pure.
+"""Replace `${NAME}` and `${NAME:-default}` in the scalars of a spec. Pure.
 
-Braces only: `$NAME` is the shell's own, and so are names such as `${HOSTNAME}` that mean something in a pod, unless somebody
-gives them a value. `$${NAME}` stands for `${NAME}`.
+Only names in braces are replaced: `$NAME` belongs to the shell. So do names such as `${HOSTNAME}` that have a value inside a
+pod, unless the user provides one. `$${NAME}` stands for the text `${NAME}`.
 """
 
 from __future__ import annotations
@@ -10,53 +10,52 @@ import re
 from collections.abc import Mapping
 
 from kfjob.errors import Problem
-from kfjob.spec.variables import REFERENCE, Fate, Variables
+from kfjob.spec.variables import REFERENCE, UNRESOLVED_REASONS, Resolution, Variables
 
 _ESCAPED = re.compile(r"\$\$(?=\{)")
-_WHY = {
-    Fate.MISSING: "has no value: nobody gave it",
-    Fate.EMPTY: "has no value: it was given, but is empty",
-    Fate.NESTED: "has a default with another name in braces, which cannot be replaced",
-}
+_Occurrence = tuple[str, str, tuple[int, int]]
+"""The reference as written, the path of its scalar, and the scalar's line and column."""
 
 
 class Substitution:
-    """Replaces, and remembers what had no value."""
+    """Replaces references, and collects those that have no value."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self._variables = Variables(values=values)
         self._values = values
-        self._missing: dict[tuple[str, Fate], list[tuple[str, str, tuple[int, int]]]] = {}
+        self._unresolved: dict[tuple[str, Resolution], list[_Occurrence]] = {}
 
-    def replace(self, text: str, *, path: str, place: tuple[int, int]) -> str:
-        """The text of the scalar at `path`, with values in it."""
+    def replace(self, text: str, *, path: str, position: tuple[int, int]) -> str:
+        """Return the text of the scalar at `path` with its references replaced."""
 
-        def value(found: re.Match[str]) -> str:
-            if not found["braced"] or (fate := self._variables.fate(found)) is Fate.LEFT:
-                return found[0]
-            if fate is not Fate.REPLACED:
-                self._missing.setdefault((found["braced"], fate), []).append((found[0], path, place))
-                return found[0]
-            return self._values.get(found["braced"]) or found["default"] or ""
+        def find_value(reference: re.Match[str]) -> str:
+            resolution = self._variables.classify(reference)
+            if not reference["braced"] or resolution is Resolution.FOR_THE_POD:
+                return reference[0]
+            if resolution is not Resolution.REPLACED:
+                self._unresolved.setdefault((reference["braced"], resolution), []).append((reference[0], path, position))
+                return reference[0]
+            return self._values.get(reference["braced"]) or reference["default"] or ""
 
-        # in parts, so that nothing in a value is taken for an escape
-        parts, at = [], 0
-        for found in REFERENCE.finditer(text):
-            parts += [_ESCAPED.sub("$", text[at : found.start()]), value(found)]
-            at = found.end()
-        return "".join([*parts, _ESCAPED.sub("$", text[at:])])
+        # Escapes are replaced between the references only: a value may contain `$${`.
+        parts, offset = [], 0
+        for reference in REFERENCE.finditer(text):
+            parts += [_ESCAPED.sub("$", text[offset : reference.start()]), find_value(reference)]
+            offset = reference.end()
+        return "".join([*parts, _ESCAPED.sub("$", text[offset:])])
 
-    def problems(self) -> list[Problem]:
-        """One problem for each name without a value, with all its places."""
-        return [self._problem(name, fate, places) for (name, fate), places in self._missing.items()]
+    def list_problems(self) -> list[Problem]:
+        """Return one problem for each name without a value, with all its positions."""
+        return [_make_problem(name, resolution, matches) for (name, resolution), matches in self._unresolved.items()]
 
-    def _problem(self, name: str, fate: Fate, places: list[tuple[str, str, tuple[int, int]]]) -> Problem:
-        (said, path, (line, column)), *more = places
-        return Problem(
-            title=f"`{said}` {_WHY[fate]}",
-            path=path,
-            line=line,
-            column=column,
-            detail=f"also at {', '.join(f'{line}:{column}' for _, _, (line, column) in more)}" if more else None,
-            hint=f"give it in the env file or with `--var {name}=…`; `$${{{name}}}` stands for itself",
-        )
+
+def _make_problem(name: str, resolution: Resolution, occurrences: list[_Occurrence]) -> Problem:
+    (reference, path, (line, column)), *others = occurrences
+    return Problem(
+        title=f"`{reference}` {UNRESOLVED_REASONS[resolution]}",
+        path=path,
+        line=line,
+        column=column,
+        detail=f"also at {', '.join(f'{line}:{column}' for _, _, (line, column) in others)}" if others else None,
+        hint=f"set it in the env file or with `--var {name}=…`; write `$${{{name}}}` for the text itself",
+    )

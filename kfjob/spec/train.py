@@ -1,5 +1,5 @@
-"""What the trainer is told: one definition, read from the `train:` section of a job spec and from the trainer's command line
-(`kfjob.spec.arguments`).
+"""TrainSpec: every argument of the trainer, defined once for the `train:` section of a job spec and for the trainer's command
+line (`kfjob.spec.arguments`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from kfjob.spec.base import SpecModel
+from kfjob.spec.base import SpecModel, field_error
 from kfjob.spec.models import PRESETS, ModelShape
 
 Strategy = Literal["fsdp", "ddp", "dp", "deepspeed", "none"]
@@ -37,12 +37,13 @@ Packing = Literal["stream", "documents", "pad"]
 Schedule = Literal["cosine", "linear", "constant", "exponential", "plateau", "wsd"]
 
 
-def _way(model: object) -> str:
-    """Which of the two ways to say what the model is: a fault is then told of that one only."""
+def _tag_model(model: object) -> str:
+    """Return the branch of the union that a value belongs to, so that pydantic reports problems of that branch only."""
     return "ModelShape" if isinstance(model, dict | ModelShape) else "str"
 
 
-Model = Annotated[Annotated[str, Tag("str")] | Annotated[ModelShape, Tag("ModelShape")], Discriminator(_way)]
+ModelSource = Annotated[Annotated[str, Tag("str")] | Annotated[ModelShape, Tag("ModelShape")], Discriminator(_tag_model)]
+"""The name of a model, or its shape."""
 
 
 class TrainSpec(SpecModel):
@@ -50,253 +51,312 @@ class TrainSpec(SpecModel):
 
     model_config = ConfigDict(allow_inf_nan=False, protected_namespaces=(), validate_default=False)
 
-    model: Model = Field(
-        description="a preset's name, a folder with a Hugging Face config.json (and weights, which are loaded), a model of the "
-        "hub (`owner/name`), or a shape"
+    model: ModelSource = Field(
+        description="Model: a preset, a folder with a Hugging Face config.json (and weights, which the trainer loads), a model "
+        "on the hub (`owner/name`), or a shape"
     )
-    model_revision: str | None = Field(default=None, description="commit or branch of a model of the hub; the newest if unset")
-    vocab_size: PositiveInt | None = Field(default=None, description="rows of the embedding, where it is not the preset's own")
+    model_revision: str | None = Field(default=None, description="Commit or branch of a model on the hub; default: the newest")
+    vocab_size: PositiveInt | None = Field(default=None, description="Rows of the embedding; default: those of the model")
 
     data: str = Field(
-        description="a .jsonl, .txt or .parquet file, a folder with train* and validation*, a tokenised folder, a data set of "
-        "the hub by name, or `synthetic`"
+        description="Data: a .jsonl, .txt or .parquet file, a folder with train* and validation* files, a tokenised folder, a "
+        "data set on the hub, or `synthetic`"
     )
-    data_config: str | None = Field(default=None, description="configuration of a data set of the hub")
-    data_revision: str | None = Field(default=None, description="its commit or branch; the newest if unset")
-    data_split: str = Field(default="train", description="split to train on, of the hub or of a folder")
-    validation: str | None = Field(default=None, description="file to evaluate on, where `data` is a file")
-    validation_split: str = Field(default="validation", description="split to evaluate on, of the hub or of a folder")
+    data_config: str | None = Field(default=None, description="Configuration of a data set on the hub")
+    data_revision: str | None = Field(
+        default=None, description="Commit or branch of a data set on the hub; default: the newest"
+    )
+    data_split: str = Field(default="train", description="Split of a hub data set or a folder to train on")
+    validation: str | None = Field(default=None, description="File to evaluate on, if `data` is a file")
+    validation_split: str = Field(default="validation", description="Split of a hub data set or a folder to evaluate on")
     data_format: DataFormat = Field(
-        default="text", description="text; chat (`messages` or `prompt` and `completion`), where only answers are learnt"
+        default="text",
+        description="Format of the data: `text`, or `chat` (`messages`, or `prompt` and `completion`), which trains on the "
+        "answers only",
     )
     packing: Packing | None = Field(
         default=None,
-        description="stream (text without a gap), documents (whole ones together in a sample, attention stays inside each), "
-        "pad (one in a sample); unset, stream for text and documents for chat",
+        description="Packing of documents into samples: `stream` (text without gaps), `documents` (whole documents together, "
+        "with separate attention) or `pad` (one document per sample); default: `stream` for text, `documents` for chat",
     )
-    tokenizer: str | None = Field(default=None, description="folder with tokenizer.json; `data`/tokenizer if there is one")
-    text_field: str = Field(default="text", description="the field or column that holds the text")
-    sequence_length: PositiveInt = Field(default=1024, description="tokens in a sample")
+    tokenizer: str | None = Field(
+        default=None, description="Folder with tokenizer.json; default: the folder `tokenizer` inside `data`, if it exists"
+    )
+    text_field: str = Field(default="text", description="Field or column that holds the text")
+    sequence_length: PositiveInt = Field(default=1024, description="Tokens in a sample")
     lanes: PositiveInt = Field(
-        default=64, description="parts that streamed text is read in; a multiple of every world size the run may have"
+        default=64, description="Parts that streamed text is split into; a multiple of every world size that the job may have"
     )
-    shuffle_window: PositiveInt = Field(default=256, description="documents of a lane shuffled together; 1 keeps the order")
+    shuffle_window: PositiveInt = Field(
+        default=256, description="Documents of a lane that are shuffled together; 1 keeps the order"
+    )
 
     strategy: Strategy = Field(
         default="fsdp",
-        description="fsdp shards, ddp copies, deepspeed does as zero_stage says, dp and none are a single process",
+        description="Parallelism: `fsdp` shards the model, `ddp` replicates it, `deepspeed` shards it as `zero_stage` says, "
+        "`dp` and `none` use a single process",
     )
     sharding: Sharding = Field(
         default="full",
-        description="fsdp: full; shard_grad_op (parameters stay whole after forward); both also hybrid (within shard_size "
-        "ranks, whose groups hold the same); no_shard",
+        description="Sharding of FSDP: `full`, `shard_grad_op` (parameters stay gathered after the forward pass), `hybrid` "
+        "and `hybrid_shard_grad_op` (the same within groups of `shard_size` ranks, which replicate the model), or `no_shard`",
     )
-    shard_size: PositiveInt | None = Field(default=None, description="hybrid: ranks that share a model; unset, those of a node")
+    shard_size: PositiveInt | None = Field(
+        default=None, description="Ranks in a group of hybrid sharding; default: the ranks of a node"
+    )
     wrap: tuple[str, ...] | None = Field(
-        default=None, description="fsdp: classes of the layers that are units; unset, the model's decoder layers"
+        default=None, description="Classes of the layers that become FSDP units; default: the model's decoder layers"
     )
     accumulate: Accumulate = Field(
         default="whole",
-        description="fsdp: gradients between micro-batches whole (exchanged once a step) or sharded (each time, less memory)",
+        description="Gradients between micro-batches with FSDP: `whole` (one reduction per step) or `sharded` (one per "
+        "micro-batch, with less memory)",
     )
-    prefetch: PositiveInt = Field(default=1, description="fsdp: units gathered ahead of the one that computes")
+    prefetch: PositiveInt = Field(default=1, description="FSDP units that are gathered ahead of the current one")
     cpu_offload: bool = Field(
         default=False,
-        description="fsdp: parameters, gradients, optimiser on the host; deepspeed: the optimiser, at stage 3 parameters too",
+        description="Keep parameters, gradients and optimiser state on the host (fsdp), or the optimiser state (deepspeed; at "
+        "stage 3 also the parameters)",
     )
     disk_offload: str | None = Field(
-        default=None,
-        description="deepspeed at zero_stage 3: folder of a fast local disk that holds parameters and optimiser",
+        default=None, description="Folder on a fast local disk for parameters and optimiser state (deepspeed with zero_stage 3)"
     )
     zero_stage: NonNegativeInt = Field(
         default=3,
         le=3,
-        description="deepspeed: ranks share nothing (0), the optimiser (1), gradients too (2), parameters too (3)",
+        description="ZeRO stage of DeepSpeed, which shards nothing (0), optimiser state (1), also gradients (2), also "
+        "parameters (3)",
     )
-    comms_logger: bool = Field(default=False, description="deepspeed: count what is exchanged, and print it at the end")
+    comms_logger: bool = Field(default=False, description="Count DeepSpeed's collectives, and print the counts at the end")
     precision: Precision = Field(
         default="bf16",
-        description="of the arithmetic, with parameters and optimiser in fp32; bf16-true has those in bf16 too",
+        description="Precision of the arithmetic; parameters and optimiser state are fp32, but bf16 with `bf16-true`",
     )
-    activation_checkpointing: bool = Field(default=False, description="recompute layers in the backward pass")
+    activation_checkpointing: bool = Field(
+        default=False, description="Recompute the activations of layers in the backward pass"
+    )
     recompute: Recompute = Field(
-        default="all", description="with activation_checkpointing: all of a layer, or what is cheap (no matrix products)"
+        default="all",
+        description="Operations that activation checkpointing recomputes: `all`, or `cheap` (all except matrix products)",
     )
-    recompute_every: PositiveInt = Field(default=1, description="with activation_checkpointing: every n-th layer only")
-    activation_offload: bool = Field(default=False, description="keep what the forward pass keeps on the host")
-    compile: bool = Field(default=False, description="torch.compile, layer by layer")
+    recompute_every: PositiveInt = Field(default=1, description="Apply activation checkpointing to every n-th layer only")
+    activation_offload: bool = Field(
+        default=False, description="Keep activations on the host between forward and backward pass"
+    )
+    compile: bool = Field(default=False, description="Compile every layer with torch.compile")
 
     loss_chunk: NonNegativeInt = Field(
-        default=1024, description="tokens whose logits stand at once, to save memory; 0 computes those of a micro-batch at once"
+        default=1024,
+        description="Tokens per chunk of the loss, to limit the memory for logits; 0 computes a micro-batch in one chunk",
     )
 
-    micro_batch_size: PositiveInt = Field(default=1, description="samples in one forward pass of one rank")
-    gradient_accumulation_steps: PositiveInt = Field(default=1, description="forward passes in an optimiser step")
-    max_steps: PositiveInt | None = Field(default=None, description="optimiser steps to train for")
-    epochs: PositiveInt | None = Field(default=None, description="passes over tokenised data; with max_steps, what ends first")
-    max_minutes: PositiveFloat | None = Field(default=None, description="stop with a checkpoint after this time")
+    micro_batch_size: PositiveInt = Field(default=1, description="Samples per rank in one forward pass")
+    gradient_accumulation_steps: PositiveInt = Field(default=1, description="Forward passes per optimiser step")
+    max_steps: PositiveInt | None = Field(default=None, description="Optimiser steps to train for")
+    epochs: PositiveInt | None = Field(
+        default=None, description="Passes over tokenised data; with `max_steps`, training ends at the earlier limit"
+    )
+    max_minutes: PositiveFloat | None = Field(default=None, description="Minutes after which training stops with a checkpoint")
 
-    lr: PositiveFloat = Field(default=1e-4, description="peak learning rate")
-    min_lr: NonNegativeFloat | None = Field(default=None, description="learning rate at the last step; a tenth of lr if unset")
+    lr: PositiveFloat = Field(default=1e-4, description="Peak learning rate")
+    min_lr: NonNegativeFloat | None = Field(
+        default=None, description="Learning rate at the last step; default: a tenth of `lr`"
+    )
     schedule: Schedule = Field(
         default="cosine",
-        description="how the rate falls after the warm-up; plateau: when evaluations stop improving; wsd: at the end only",
+        description="Decay of the learning rate after the warm-up; `plateau` decays when evaluations stop improving, `wsd` "
+        "only at the end",
     )
-    lr_decay_iters: PositiveInt | None = Field(default=None, description="step at which min_lr is reached; the last if unset")
-    decay_fraction: PositiveFloat = Field(default=0.2, le=1, description="wsd: share of the steps in which the rate falls")
-    plateau_patience: NonNegativeInt = Field(default=2, description="plateau: evaluations without progress that are borne")
-    plateau_factor: PositiveFloat = Field(default=0.5, lt=1, description="plateau: what the rate is multiplied by then")
-    warmup_steps: NonNegativeInt | None = Field(default=None, description="steps of linear warm-up")
-    warmup_fraction: NonNegativeFloat | None = Field(default=None, le=1, description="the same as a share of all steps")
-    weight_decay: NonNegativeFloat = Field(default=0.1, description="on matrices; norms and biases have none")
-    betas: tuple[float, float] = Field(default=(0.9, 0.95), description="of AdamW")
-    eps: PositiveFloat = Field(default=1e-8, description="of AdamW")
-    grad_clip: NonNegativeFloat = Field(default=1.0, description="largest norm of the gradient; 0 does not clip")
-    seed: NonNegativeInt = Field(default=12345, description="of weights, data order and dropout")
+    lr_decay_iters: PositiveInt | None = Field(
+        default=None, description="Step at which the learning rate reaches `min_lr`; default: the last step"
+    )
+    decay_fraction: PositiveFloat = Field(default=0.2, le=1, description="Fraction of the steps in which `wsd` decays")
+    plateau_patience: NonNegativeInt = Field(default=2, description="Evaluations without improvement before `plateau` decays")
+    plateau_factor: PositiveFloat = Field(
+        default=0.5, lt=1, description="Factor by which `plateau` multiplies the learning rate"
+    )
+    warmup_steps: NonNegativeInt | None = Field(default=None, description="Steps of linear warm-up")
+    warmup_fraction: NonNegativeFloat | None = Field(
+        default=None, le=1, description="Warm-up as a fraction of all steps, instead of `warmup_steps`"
+    )
+    weight_decay: NonNegativeFloat = Field(default=0.1, description="Weight decay of matrices; norms and biases have none")
+    betas: tuple[float, float] = Field(default=(0.9, 0.95), description="Betas of AdamW")
+    eps: PositiveFloat = Field(default=1e-8, description="Epsilon of AdamW")
+    grad_clip: NonNegativeFloat = Field(default=1.0, description="Largest norm of the gradient; 0 disables clipping")
+    seed: NonNegativeInt = Field(default=12345, description="Seed of weights, data order and dropout")
 
     checkpoint_dir: str | None = Field(
-        default=None, description="folder of the checkpoints, shared by all ranks, or s3://bucket/folder; none if unset"
+        default=None,
+        description="Folder for checkpoints that all ranks share, or `s3://bucket/folder`; default: no checkpoints",
     )
     resume: str = Field(
         default="auto",
-        description="auto (newest complete checkpoint, else afresh), none, or a folder: a checkpoint, or the newest in it",
+        description="Start of the training: `auto` (the newest complete checkpoint, else from scratch), `none` (from "
+        "scratch), or a checkpoint or a folder with checkpoints",
     )
     checkpoint_every: NonNegativeInt = Field(
-        default=1000, description="steps between checkpoints; 0 writes one at the end only"
+        default=1000, description="Steps between checkpoints; 0 writes one checkpoint at the end only"
     )
-    keep_last: NonNegativeInt = Field(default=3, description="complete checkpoints to keep; 0 keeps all")
-    keep_every: NonNegativeInt = Field(default=0, description="keep those of multiples of this many steps besides; 0: none")
-    async_checkpoint: bool = Field(default=True, description="write checkpoints while the training goes on")
-    full_state_dict: bool = Field(default=False, description="put the weights into each checkpoint as one file too, model.pt")
+    keep_last: NonNegativeInt = Field(default=3, description="Number of newest complete checkpoints to keep; 0 keeps all")
+    keep_every: NonNegativeInt = Field(
+        default=0, description="Also keep the checkpoints at multiples of this number of steps; 0 keeps none of them"
+    )
+    async_checkpoint: bool = Field(default=True, description="Write checkpoints while training continues")
+    full_state_dict: bool = Field(default=False, description="Also write the weights of each checkpoint as one file, model.pt")
 
-    on_nan: OnNan = Field(default="stop", description="a loss or gradient that is no number: stop, skip the step, or roll back")
+    on_nan: OnNan = Field(
+        default="stop", description="Action for a loss or gradient that is NaN or infinite: stop, skip the step, or roll back"
+    )
     on_spike: OnSpike = Field(
-        default="ignore", description="a loss far above the last ones: ignore, skip the step, stop, or roll back"
+        default="ignore",
+        description="Action for a loss far above the recent ones: ignore it, skip the step, stop, or roll back",
     )
-    spike_factor: PositiveFloat = Field(default=2.0, gt=1, description="times the median of the last 50 losses that is a spike")
+    spike_factor: PositiveFloat = Field(
+        default=2.0, gt=1, description="Multiple of the median of the last 50 losses above which a loss is a spike"
+    )
 
-    log_every: PositiveInt = Field(default=1, description="steps between progress lines")
+    log_every: PositiveInt = Field(default=1, description="Steps between progress lines")
     log_rank: NonNegativeInt = Field(
-        default=0, description="the rank that prints and reports; others print warnings and errors"
+        default=0, description="Rank that prints and reports; other ranks print warnings and errors only"
     )
-    metrics_file: str | None = Field(default=None, description="file that gets a JSON line for each progress line")
-    tensorboard_dir: str | None = Field(default=None, description="folder of TensorBoard events")
-    wandb_project: str | None = Field(default=None, description="Weights & Biases project; its key is WANDB_API_KEY")
+    metrics_file: str | None = Field(default=None, description="File that gets one JSON line per progress line")
+    tensorboard_dir: str | None = Field(default=None, description="Folder for TensorBoard events")
+    wandb_project: str | None = Field(default=None, description="Weights & Biases project; WANDB_API_KEY holds its key")
     wandb_entity: str | None = Field(default=None, description="Weights & Biases user or team")
     wandb_log_model: LogModel = Field(
-        default="none", description="checkpoints that become artifacts: none, end (the last), all"
+        default="none", description="Checkpoints to upload as artifacts: none, end (the last one), or all"
     )
     peak_tflops: PositiveFloat | None = Field(
-        default=None, description="of one device in the arithmetic's precision, for MFU; known for common GPUs"
+        default=None,
+        description="Peak TFLOPS of one device in the precision of the arithmetic, for MFU; default: known for common GPUs",
     )
-    eval_every: NonNegativeInt = Field(default=0, description="steps between evaluations; 0 is never")
+    eval_every: NonNegativeInt = Field(default=0, description="Steps between evaluations; 0 disables them")
     evals_per_epoch: NonNegativeInt = Field(
-        default=0, description="evaluations spread over an epoch of tokenised data, the last at its end; 2 is middle and end"
+        default=0,
+        description="Evaluations per epoch of tokenised data, the last one at its end; 2 evaluates in the middle and at the "
+        "end",
     )
-    eval_batches: PositiveInt = Field(default=10, description="batches in an evaluation, over all ranks together")
-    eval_batch_size: PositiveInt | None = Field(default=None, description="samples in such a batch; micro_batch_size if unset")
-    deterministic: bool = Field(default=False, description="only algorithms that give the same bits each time; slower")
-    profile_from: PositiveInt | None = Field(default=None, description="first step that the profiler records; never if unset")
-    profile_steps: PositiveInt = Field(default=3, description="steps that the profiler records")
-    profile_dir: str = Field(default="profile", description="folder of Chrome traces and memory snapshots")
+    eval_batches: PositiveInt = Field(default=10, description="Batches in an evaluation, over all ranks together")
+    eval_batch_size: PositiveInt | None = Field(
+        default=None, description="Samples in a batch of an evaluation; default: `micro_batch_size`"
+    )
+    deterministic: bool = Field(default=False, description="Use only deterministic algorithms, which are slower")
+    profile_from: PositiveInt | None = Field(default=None, description="First step to profile; default: no profiling")
+    profile_steps: PositiveInt = Field(default=3, description="Number of steps to profile")
+    profile_dir: str = Field(default="profile", description="Folder for Chrome traces and memory snapshots")
     spawn: PositiveInt | None = Field(
-        default=None, description="ranks that each process starts by itself, where no launcher starts them (launcher: python)"
+        default=None, description="Ranks that each process starts itself, if no launcher does (`launcher: python`)"
     )
-    dry_run: bool = Field(default=False, description="build on the meta device, print parts and memory, and stop")
-    debug: bool = Field(default=False, description="show tracebacks of errors that have a message of their own")
+    dry_run: bool = Field(default=False, description="Build the model on the meta device, print its parts and memory, and exit")
+    debug: bool = Field(default=False, description="Show tracebacks also for errors that have a message")
 
     @field_validator("model")
     @classmethod
-    def _known_preset(cls, model: str | ModelShape) -> str | ModelShape:
+    def _check_model(cls, model: str | ModelShape) -> str | ModelShape:
         if isinstance(model, str) and "/" not in model and model not in PRESETS and not model.startswith("."):
-            near = difflib.get_close_matches(model, PRESETS, n=1)
-            known = f"did you mean `{near[0]}`" if near else f"the presets are {', '.join(PRESETS)}"
-            raise ValueError(f"no preset `{model}` ({known}; a folder and a model of the hub have a slash)")
+            similar = difflib.get_close_matches(model, PRESETS, n=1)
+            hint = f"did you mean `{similar[0]}`?" if similar else f"the presets are {', '.join(PRESETS)}"
+            title = f"no preset `{model}`; the name of a folder or of a model on the hub contains a slash"
+            raise field_error("preset", title, hint=hint)
         return model
 
     @field_validator("resume")
     @classmethod
-    def _no_switch(cls, resume: str) -> str:
-        if resume.lower() in ("true", "false"):  # another script's switch by this name, see `kfjob.spec.script_arguments`
-            raise ValueError(f"`{resume}` is auto or none here (a folder of that name: `./{resume}`)")
+    def _check_resume(cls, resume: str) -> str:
+        if resume.lower() in ("true", "false"):  # another script has a switch of this name, see `kfjob.spec.script_arguments`
+            hint = f"use `auto` or `none`; for a folder of that name, write `./{resume}`"
+            raise field_error("resume", f"`resume` cannot be `{resume}`", hint=hint)
         return resume
 
     @field_validator("min_lr")
     @classmethod
-    def _below_peak(cls, min_lr: float | None, info: ValidationInfo) -> float | None:
+    def _check_min_lr(cls, min_lr: float | None, info: ValidationInfo) -> float | None:
         lr = info.data.get("lr")
         if min_lr is not None and lr is not None and min_lr > lr:
-            raise ValueError(f"min_lr {min_lr:g} is above lr {lr:g}")
+            raise field_error("min_lr", f"`min_lr` {min_lr:g} is above `lr` {lr:g}")
         return min_lr
 
     @field_validator("warmup_fraction")
     @classmethod
-    def _one_warmup(cls, fraction: float | None, info: ValidationInfo) -> float | None:
+    def _check_warmup(cls, fraction: float | None, info: ValidationInfo) -> float | None:
         if fraction is not None and info.data.get("warmup_steps") is not None:
-            raise ValueError("give warmup_steps or warmup_fraction, not both")
+            raise field_error("warmup", "`warmup_steps` and `warmup_fraction` exclude each other", hint="remove one of them")
         return fraction
 
     @field_validator("wrap", mode="before")
     @classmethod
-    def _names(cls, wrap: object) -> object:
+    def _split_wrap(cls, wrap: object) -> object:
         return tuple(wrap.split(",")) if isinstance(wrap, str) else wrap
 
     @field_validator("betas")
     @classmethod
-    def _below_one(cls, betas: tuple[float, float]) -> tuple[float, float]:
+    def _check_betas(cls, betas: tuple[float, float]) -> tuple[float, float]:
         if not all(0 <= beta < 1 for beta in betas):
-            raise ValueError("each value of `betas` must be at least 0 and below 1")
+            raise field_error("betas", "each value of `betas` must be at least 0 and below 1")
         return betas
 
     @model_validator(mode="after")
-    def _ends_and_fits(self) -> Self:
+    def _check_combination(self) -> Self:
+        if problem := self._find_data_problem() or self._find_schedule_problem() or self._find_strategy_problem():
+            title, hint = problem
+            raise field_error("train", title, **({"hint": hint} if hint else {}))
+        return self
+
+    def _find_data_problem(self) -> tuple[str, str] | None:
+        """Return a message and a hint about the fields for data and reports."""
         if self.data_format == "chat" and self.packing == "stream":
-            raise ValueError("packing stream cuts conversations apart: with data_format chat use documents or pad")
-        if self.max_steps is None and self.epochs is None:
-            raise ValueError("give max_steps or epochs: nothing says when the training ends")
-        if self.schedule == "plateau" and not (self.eval_every or self.evals_per_epoch):
-            raise ValueError("schedule plateau goes by evaluations: give eval_every")
-        if self.schedule == "exponential" and resolve_final_lr(self) == 0:
-            raise ValueError("schedule exponential never reaches 0: give a min_lr above it")
-        if self.cpu_offload and (
-            self.strategy not in ("fsdp", "deepspeed") or (self.strategy, self.zero_stage) == ("deepspeed", 0)
-        ):
-            raise ValueError("cpu_offload is of strategy fsdp, and of deepspeed from zero_stage 1")
-        if self.disk_offload and ((self.strategy, self.zero_stage) != ("deepspeed", 3) or self.cpu_offload):
-            raise ValueError("disk_offload is of strategy deepspeed at zero_stage 3, in place of cpu_offload")
-        if self.strategy == "deepspeed" and {self.on_nan, self.on_spike} & {"skip", "roll_back"}:
-            raise ValueError("strategy deepspeed cannot skip steps or roll back: on_nan and on_spike may stop the run")
+            return "`packing: stream` splits conversations", "use `documents` or `pad` with `data_format: chat`"
         if self.wandb_log_model != "none" and "://" in (self.checkpoint_dir or "://"):
-            raise ValueError("wandb_log_model copies checkpoints from a folder: give a checkpoint_dir that is one")
+            return "`wandb_log_model` copies checkpoints from a folder", "set `checkpoint_dir` to a local folder"
         shape = get_shape(self)
         if shape and self.sequence_length > shape.max_position_embeddings:
-            raise ValueError(
-                f"sequence_length {self.sequence_length} is above the model's {shape.max_position_embeddings} positions"
-            )
-        return self
+            title = f"`sequence_length` {self.sequence_length} is above the model's {shape.max_position_embeddings} positions"
+            return title, ""
+        return None
+
+    def _find_schedule_problem(self) -> tuple[str, str] | None:
+        """Return a message and a hint about the length of the training and its schedule."""
+        if self.max_steps is None and self.epochs is None:
+            return "the training has no end", "set `max_steps` or `epochs`"
+        if self.schedule == "plateau" and not (self.eval_every or self.evals_per_epoch):
+            return "`schedule: plateau` needs evaluations", "set `eval_every`"
+        if self.schedule == "exponential" and resolve_final_lr(self) == 0:
+            return "`schedule: exponential` never reaches 0", "set `min_lr` above 0"
+        return None
+
+    def _find_strategy_problem(self) -> tuple[str, str] | None:
+        """Return a message and a hint about fields that the strategy does not support."""
+        is_stage_0 = self.strategy == "deepspeed" and self.zero_stage == 0
+        if self.cpu_offload and (self.strategy not in ("fsdp", "deepspeed") or is_stage_0):
+            return "`cpu_offload` needs strategy fsdp, or deepspeed with zero_stage 1 or higher", ""
+        if self.disk_offload and ((self.strategy, self.zero_stage) != ("deepspeed", 3) or self.cpu_offload):
+            return "`disk_offload` needs strategy deepspeed with zero_stage 3, and excludes `cpu_offload`", ""
+        if self.strategy == "deepspeed" and {self.on_nan, self.on_spike} & {"skip", "roll_back"}:
+            return "strategy deepspeed cannot skip steps or roll back", "`on_nan` and `on_spike` may stop the training"
+        return None
 
 
 def get_shape(spec: TrainSpec) -> ModelShape | None:
-    """The model's shape with `vocab_size` applied; None where only a folder's config.json knows it."""
+    """Return the model's shape with the spec's `vocab_size`; None if it is only in a folder's config.json or on the hub."""
     shape = PRESETS.get(spec.model) if isinstance(spec.model, str) else spec.model
     return shape.model_copy(update={"vocab_size": spec.vocab_size}) if shape and spec.vocab_size else shape
 
 
 def resolve_packing(spec: TrainSpec) -> Packing:
-    """How documents become samples."""
+    """Return the packing, with the default for the data format."""
     return spec.packing or ("documents" if spec.data_format == "chat" else "stream")
 
 
 def resolve_eval_batch_size(spec: TrainSpec) -> int:
-    """Samples in a batch of an evaluation."""
+    """Return the samples in a batch of an evaluation."""
     return spec.eval_batch_size or spec.micro_batch_size
 
 
 def resolve_final_lr(spec: TrainSpec) -> float:
-    """The learning rate that the schedule ends at."""
+    """Return the learning rate at the end of the schedule."""
     return spec.lr / 10 if spec.min_lr is None else spec.min_lr
 
 
 def resolve_warmup_steps(spec: TrainSpec, total_steps: int) -> int:
-    """Steps of warm-up out of `total_steps`."""
+    """Return the steps of warm-up in a training of `total_steps`."""
     return spec.warmup_steps or round((spec.warmup_fraction or 0) * total_steps)

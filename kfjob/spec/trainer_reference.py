@@ -1,4 +1,4 @@
-"""docs/reference/trainer-arguments.md, made from TrainSpec and the table of aliases.
+"""Generate docs/reference/trainer-arguments.md from TrainSpec and the table of script arguments.
 
 python -m kfjob.spec.trainer_reference > docs/reference/trainer-arguments.md
 """
@@ -20,49 +20,45 @@ from kfjob.spec.train import TrainSpec
 _HEAD = """\
 # Arguments of the trainer
 
-Each one is a field of the `train:` section of a spec (`max_steps: 500`) and an argument of the trainer's command line
-(`--max-steps=500`; `--max_steps 500` means the same). Arguments of two published scripts are understood in both places too: see
-[below](#names-of-other-scripts). What is unknown is refused.
+Each argument is a field of the `train:` section of a spec (`max_steps: 500`) and an argument of the trainer's command line
+(`--max-steps=500` or `--max_steps 500`). Both also accept the arguments of two published scripts, see
+[below](#names-of-other-scripts). An unknown argument is an error.
 
-This page is made from the code by `python -m kfjob.spec.trainer_reference`.
+`python -m kfjob.spec.trainer_reference` generates this page from the code.
 """
-_NAMES = """\
+_SCRIPTS = """\
 ## Names of other scripts
 
-*fabric* is a fine-tuning of Llama 3 with FSDP through Lightning Fabric, *eks* the FSDP sample for Llama 2 on Amazon EKS. A
-model that is described by sizes, as in *eks*, has the sizes of the sample's own default where it names none. What is accepted
-changes nothing, and the trainer says so.
+*fabric* is a fine-tuning of Llama 3 with FSDP through Lightning Fabric, *eks* is the FSDP sample for Llama 2 on Amazon EKS.
+*eks* describes a model by its sizes; a size that you omit is the default of the sample. An *accepted* argument has no effect,
+and the trainer prints a warning. A *rejected* argument is an error.
 """
+_COLUMNS = ("argument", "script", "here", "meaning")
 
 
 def format_page() -> str:
-    """The whole page."""
-    return (
-        "\n".join([_HEAD, *_table(("argument", "default", "meaning"), _fields()), "", _NAMES, *_table(_COLUMNS, _aliases())])
-        + "\n"
-    )
+    """Return the page."""
+    fields = _format_table(("argument", "default", "meaning"), _list_fields())
+    return "\n".join([_HEAD, *fields, "", _SCRIPTS, *_format_table(_COLUMNS, _list_script_arguments())]) + "\n"
 
 
-_COLUMNS = ("argument", "of", "here", "meaning")
-
-
-def _fields() -> Iterator[tuple[str, ...]]:
+def _list_fields() -> Iterator[tuple[str, ...]]:
     for name, field in TrainSpec.model_fields.items():
         default: Any = field.default
-        shown = "required" if default is PydanticUndefined else "unset" if default is None else f"`{_json(default)}`"
+        shown = "required" if default is PydanticUndefined else "unset" if default is None else f"`{_format_json(default)}`"
         yield f"`{name}`", shown, str(field.description)
 
 
-def _aliases() -> Iterator[tuple[str, ...]]:
-    for alias in SCRIPT_ARGUMENTS.values():
-        yield f"`{alias.name}`", ", ".join(alias.scripts), alias.here, alias.meaning
+def _list_script_arguments() -> Iterator[tuple[str, ...]]:
+    for argument in SCRIPT_ARGUMENTS.values():
+        yield f"`{argument.name}`", ", ".join(argument.scripts), argument.result, argument.meaning
 
 
-def _json(value: Any) -> str:
+def _format_json(value: Any) -> str:
     return json.dumps(value.model_dump(exclude_defaults=True) if isinstance(value, BaseModel) else value)
 
 
-def _table(columns: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> Iterator[str]:
+def _format_table(columns: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> Iterator[str]:
     for cells in (columns, ("---",) * len(columns), *rows):
         yield format_row(cells)
 

@@ -1,8 +1,8 @@
-"""`${NAME}`, `${NAME:-default}` and `$NAME` in a text: which are replaced, by what, and which are left for the pod. Pure.
+"""References to variables in a text: `${NAME}`, `${NAME:-default}` and `$NAME`. Pure.
 
-The replacing itself is done by the `envsubst` package. By itself it makes undefined names empty, reads the environment of this
-process, and takes values for text in which there may be more names. So it sees only the references that have a value, and only
-the values that were given.
+The `envsubst` package replaces the references. On its own it replaces undefined names by nothing, reads the environment of this
+process, and looks for references inside values. So this module shows it only the references that have a value, and only the
+values that the user provided.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 from kfjob.errors import BackendError
 
-# a `$` behind another one or behind a backslash is the shell's own; so is every other form, as ${A:1}, $(cmd), $1
 REFERENCE = re.compile(
     r"(?<![\\$])\$(?:\{(?P<braced>[A-Za-z_][A-Za-z0-9_]*)(?P<dash>:?-(?P<default>[^}\n]*))?\}|(?P<bare>[A-Za-z_][A-Za-z0-9_]*))"
 )
+"""A `$` after another `$` or a backslash belongs to the shell, and so do other forms, such as `${A:1}`, `$(cmd)` or `$1`."""
 
-# torchrun's, for the training processes (torch 2.15, elastic/agent/server/local_elastic_agent.py `_start_workers`)
+# torchrun sets these for the training processes (torch 2.15, elastic/agent/server/local_elastic_agent.py `_start_workers`)
 _TORCHRUN = """
     RANK LOCAL_RANK GROUP_RANK ROLE_RANK ROLE_NAME WORLD_SIZE LOCAL_WORLD_SIZE GROUP_WORLD_SIZE ROLE_WORLD_SIZE MASTER_ADDR
     MASTER_PORT TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_RUN_ID TORCHELASTIC_USE_AGENT_STORE
@@ -34,92 +34,103 @@ _SHELL = """
     PYTHONPATH LD_LIBRARY_PATH CUDA_VISIBLE_DEVICES KUBERNETES_SERVICE_HOST KUBERNETES_SERVICE_PORT
 """
 RUN_TIME = frozenset((_TORCHRUN + _SHELL).split())
-"""Names that mean something inside a pod; they are left alone unless somebody gives them a value."""
+"""Names that have a value inside a pod. They are replaced only if the user provides a value."""
 _RUN_TIME_PREFIXES = ("PET_", "BASH_")
 
 
-class Fate(Enum):
-    """What becomes of a reference."""
+class Resolution(Enum):
+    """What happens to a reference."""
 
     REPLACED = "replaced"
-    LEFT = "left"  # for the pod
-    MISSING = "missing"  # nobody gave the name
-    EMPTY = "empty"  # somebody gave it, without a value
-    NESTED = "nested"  # its default holds another reference in braces, which the package would cut in two
+    FOR_THE_POD = "for the pod"  # left as it is
+    MISSING = "missing"  # the name has no value
+    EMPTY = "empty"  # the name has an empty value, and the reference no default for that
+    NESTED = "nested"  # the default contains another reference in braces, which the package would split
+
+
+UNRESOLVED_REASONS: Mapping[Resolution, str] = MappingProxyType(
+    {
+        Resolution.MISSING: "has no value",
+        Resolution.EMPTY: "has an empty value",
+        Resolution.NESTED: "has a default that contains another reference, which cannot be replaced",
+    }
+)
+"""The rest of a message about a reference that cannot be replaced."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Variables:
-    """The names that have a value, and those that are the pod's whatever is given."""
+    """The values of variables, and the names that are always left for the pod."""
 
     values: Mapping[str, str]
     keep: Collection[str] = ()
 
-    def fate(self, reference: re.Match[str]) -> Fate:
-        """What becomes of one match of `REFERENCE`."""
+    def classify(self, reference: re.Match[str]) -> Resolution:
+        """Return what happens to one match of `REFERENCE`."""
         name = reference["braced"] or reference["bare"]
         if name in self.keep:
-            return Fate.LEFT
+            return Resolution.FOR_THE_POD
         if reference["default"] is not None and "${" in reference["default"]:
-            return Fate.NESTED
+            return Resolution.NESTED
         if self.values.get(name):
-            return Fate.REPLACED
+            return Resolution.REPLACED
         if reference["bare"] or is_run_time(name):
-            return Fate.LEFT
+            return Resolution.FOR_THE_POD
         if name in self.values:
-            return Fate.REPLACED if reference["dash"] and reference["dash"].startswith(":") else Fate.EMPTY
-        return Fate.REPLACED if reference["dash"] else Fate.MISSING
+            return Resolution.REPLACED if reference["dash"] and reference["dash"].startswith(":") else Resolution.EMPTY
+        return Resolution.REPLACED if reference["dash"] else Resolution.MISSING
 
     def replace(self, text: str) -> str:
-        """The text with every reference replaced whose fate it is; all others stay as they stand."""
-        return _show(self._envsubst("".join(self._parts(text)))) if "$" in text else text
+        """Return the text with every reference replaced that can be; the others stay as they are."""
+        return _unmask(self._envsubst("".join(self._mask_parts(text)))) if "$" in text else text
 
     @cached_property
     def _envsubst(self) -> Callable[[str], str]:
-        return _envsubst({name: _hide(value) for name, value in self.values.items() if name not in self.keep})
+        return _load_envsubst({name: _mask(value) for name, value in self.values.items() if name not in self.keep})
 
-    def _parts(self, text: str) -> Iterator[str]:
-        """The text as the package may see it."""
-        at = 0
-        for found in REFERENCE.finditer(text):
-            yield _hide(text[at : found.start()])
-            at = found.end()
-            if self.fate(found) is not Fate.REPLACED:
-                yield _hide(found[0])
-            elif found["bare"]:
-                yield found[0]
-            elif self.values.get(found["braced"]):
-                yield f"${{{found['braced']}}}"
-            elif found["default"]:  # an empty one is nothing, and the package would not take it for a default
-                yield f"${{{found['braced']}:-{''.join(self._parts(found['default']))}}}"
-        yield _hide(text[at:])
+    def _mask_parts(self, text: str) -> Iterator[str]:
+        """Yield the parts of the text, masked except for the references that the package is to replace."""
+        offset = 0
+        for reference in REFERENCE.finditer(text):
+            yield _mask(text[offset : reference.start()])
+            offset = reference.end()
+            if self.classify(reference) is not Resolution.REPLACED:
+                yield _mask(reference[0])
+            elif reference["bare"]:
+                yield reference[0]
+            elif self.values.get(reference["braced"]):
+                yield f"${{{reference['braced']}}}"
+            elif reference["default"]:  # the package does not take an empty text for a default
+                yield f"${{{reference['braced']}:-{''.join(self._mask_parts(reference['default']))}}}"
+        yield _mask(text[offset:])
 
 
 def is_run_time(name: str) -> bool:
-    """Whether a name means something inside a pod."""
+    """Return whether a name has a value inside a pod."""
     return name in RUN_TIME or name.startswith(_RUN_TIME_PREFIXES)
 
 
 _MARK = "\ue000"
-_HIDDEN = {"$": f"{_MARK}d", "}": f"{_MARK}b", "\\": f"{_MARK}s", _MARK: f"{_MARK}m"}  # what has a meaning to the package
-_SHOWN = {hidden: char for char, hidden in _HIDDEN.items()}
+_MASKS = {"$": f"{_MARK}d", "}": f"{_MARK}b", "\\": f"{_MARK}s", _MARK: f"{_MARK}m"}
+"""Texts that replace the characters with a meaning to the package."""
+_CHARACTERS = {mask: character for character, mask in _MASKS.items()}
 
 
-def _hide(text: str) -> str:
-    return re.sub(r"[$}\\\ue000]", lambda found: _HIDDEN[found[0]], text)
+def _mask(text: str) -> str:
+    return re.sub(r"[$}\\\ue000]", lambda match: _MASKS[match[0]], text)
 
 
-def _show(text: str) -> str:
-    return re.sub(f"{_MARK}.", lambda found: _SHOWN[found[0]], text)
+def _unmask(text: str) -> str:
+    return re.sub(f"{_MARK}.", lambda match: _CHARACTERS[match[0]], text)
 
 
-def _envsubst(values: Mapping[str, str]) -> Callable[[str], str]:
-    """The package's function over `values`: a copy of its module, which takes them for the environment."""
-    found = importlib.util.find_spec("envsubst")
-    if found is None or found.loader is None:
-        raise BackendError("the package `envsubst` is not installed", hint="`pip install envsubst`")
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
+def _load_envsubst(values: Mapping[str, str]) -> Callable[[str], str]:
+    """Return the package's function over `values`: a copy of its module that has them as its environment."""
+    spec = importlib.util.find_spec("envsubst")
+    if spec is None or spec.loader is None:
+        raise BackendError("the package `envsubst` is not installed", hint="run `pip install envsubst`")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
     copy: Any = module
     copy.os, copy.sys = SimpleNamespace(environ=values), SimpleNamespace(argv=())
     function: Callable[[str], str] = copy.envsubst

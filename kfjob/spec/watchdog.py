@@ -1,4 +1,4 @@
-"""Limits that kfjob itself enforces while somebody follows a job or waits for it."""
+"""Limits that kfjob itself enforces while a user follows a job or waits for it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from kfjob.spec.scheduling import Seconds
 
 
 class Watchdog(SpecModel):
-    """When `kfjob wait`, `kfjob watch` and `submit --follow` end a job. Its logs are archived first."""
+    """Limits at which `kfjob wait`, `kfjob watch` and `submit --follow` stop a job, after they archive its logs."""
 
-    deadline: Seconds | None = Field(default=None, ge=1, description="since the job began to run")
-    pending: Seconds | None = Field(default=None, ge=1, description="for a pod to wait until it runs")
-    stall: Seconds | None = Field(default=None, ge=1, description="without a progress line, once one was printed")
+    deadline: Seconds | None = Field(default=None, ge=1, description="Longest run time, from the start of the job")
+    pending: Seconds | None = Field(default=None, ge=1, description="Longest time until a pod runs")
+    stall: Seconds | None = Field(default=None, ge=1, description="Longest time between two progress lines")
     crashes: int | None = Field(
-        default=None, ge=1, description="restarts of one pod's container; the operator calls it Running"
+        default=None, ge=1, description="Most restarts of one pod's container; the operator reports such a job as Running"
     )

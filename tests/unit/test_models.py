@@ -36,9 +36,9 @@ def test_embedding_parameters():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"num_attention_heads": 3}, "3 heads do not divide hidden_size 64"),
+        ({"num_attention_heads": 3}, "3 heads do not divide `hidden_size` 64"),
         ({"num_key_value_heads": 3}, "3 key and value heads do not divide 4 query heads"),
-        ({"architecture": "gpt_neox", "num_key_value_heads": 2}, "gpt_neox has no grouped"),
+        ({"architecture": "gpt_neox", "num_key_value_heads": 2}, "gpt_neox does not support grouped"),
         ({"hidden_size": 0}, "`hidden_size` must be more than 0, not `0`"),
         ({"n_layers": 2}, "unknown field `n_layers`"),
     ],

@@ -1,3 +1,5 @@
+"""Loading a job spec from text."""
+
 from __future__ import annotations
 
 import itertools
@@ -14,14 +16,14 @@ from kfjob.spec.source import load_spec, parse_yaml
 GOOD = "name: train\nimage: a:1\ncommand: torchrun train.py\n"
 
 
-def problems(text: str):
+def find_problems(text: str):
     with pytest.raises(SpecError) as caught:
         load_spec(text, file="t.yaml")
     return caught.value.problems
 
 
-def faults(text: str) -> tuple[Problem, ...]:
-    """What is wrong with any text; nothing but a SpecError may come out of it."""
+def find_problems_of_any_text(text: str) -> tuple[Problem, ...]:
+    """Return the problems of a text; a SpecError is the only exception that may occur."""
     try:
         load_spec(text, file="t.yaml")
     except SpecError as err:
@@ -29,30 +31,30 @@ def faults(text: str) -> tuple[Problem, ...]:
     return ()
 
 
-def test_a_line_of_command_is_split_into_words():
+def test_command_line_is_split_into_words():
     assert load_spec(GOOD + "nodes: 2\n").spec.command == ("torchrun", "train.py")
 
 
-def test_rendezvous_may_be_one_word():
+def test_rendezvous_may_be_the_name_of_a_backend():
     assert load_spec(GOOD + "rendezvous: etcd-v2\n").spec.rendezvous.backend == "etcd-v2"
 
 
-def test_numbers_of_the_environment_become_text():
+def test_numbers_in_env_become_text():
     assert load_spec(GOOD + "env: {A: 1, B: 0.5, C: x}\n").spec.env == {"A": "1", "B": "0.5", "C": "x"}
 
 
-def test_every_problem_is_named_once_in_the_order_of_the_file():
-    found = problems("name: -x\nimage: a\nnodes: 0\ncommand: a\nenv: {A: true}\nresources: {cpu: lots}\n")
-    assert [(p.line, p.path) for p in found] == [(1, "name"), (3, "nodes"), (5, "env.A"), (6, "resources.cpu")]
+def test_problems_are_in_the_order_of_the_file():
+    problems = find_problems("name: -x\nimage: a\nnodes: 0\ncommand: a\nenv: {A: true}\nresources: {cpu: lots}\n")
+    assert [(p.line, p.path) for p in problems] == [(1, "name"), (3, "nodes"), (5, "env.A"), (6, "resources.cpu")]
 
 
-def test_merge_keys_are_understood():
+def test_merge_keys_work():
     text = GOOD + "env: &e {A: x}\nannotations: {<<: *e, B: y}\n"
     assert load_spec(text).spec.annotations == {"A": "x", "B": "y"}
 
 
-def test_a_dictionary_in_the_place_of_text_is_one_problem():
-    (problem,) = problems(GOOD.replace("a:1", "{a: 1}"))
+def test_mapping_instead_of_text_is_one_problem():
+    (problem,) = find_problems(GOOD.replace("a:1", "{a: 1}"))
     assert problem.title == "`image` must be text, not a mapping"
     assert (problem.line, problem.column) == (2, 8)
 
@@ -64,17 +66,17 @@ def test_json_is_yaml():
 @pytest.mark.parametrize(
     "text", ["a: b: c", "\t- x", "a: !!python/object:os.system {}", "\x00", "%YAML 9.9\n---\na: 1", "a: *b"]
 )
-def test_what_is_no_yaml_gives_one_clear_problem(text):
-    (problem,) = problems(text)
-    assert problem.title == "this is not valid YAML"
+def test_invalid_yaml_is_one_problem(text):
+    (problem,) = find_problems(text)
+    assert problem.title == "invalid YAML"
 
 
 @pytest.mark.parametrize(
     "text", ["[" * 100_000, "{a: " * 50_000, "- " * 100_000, GOOD + "overrides: " + "{a: " * 200 + "1" + "}" * 200]
 )
-def test_what_is_nested_too_deeply_does_not_crash_the_process(text):
-    (problem,) = problems(text)
-    assert problem.title == "this is nested too deeply"
+def test_deep_nesting_does_not_crash_the_process(text):
+    (problem,) = find_problems(text)
+    assert problem.title == "the YAML is nested too deeply"
     assert problem.line
 
 
@@ -87,11 +89,11 @@ NINE = ",".join("*{0}" for _ in range(9))
 )
 def test_a_few_aliases_cannot_fill_the_memory(first, next_one):
     bomb = first.format() + "".join(next_one.format(*pair) for pair in itertools.pairwise("abcdefghijkl"))
-    (problem,) = problems(bomb)
-    assert problem.title == "the aliases of this file make it too large"
+    (problem,) = find_problems(bomb)
+    assert problem.title == "the aliases expand to too many values"
 
 
-def test_names_in_braces_become_their_values_typed_again():
+def test_references_are_replaced_and_typed_again():
     text = GOOD + "nodes: ${NODES}\nenv: {A: '${NODES}', B: '${HOST:-here}', C: '$NODES ${HOSTNAME}', D: '$${NODES}'}\n"
     spec = load_spec(text, variables={"NODES": "4"}).spec
     assert spec.nodes == 4
@@ -99,33 +101,33 @@ def test_names_in_braces_become_their_values_typed_again():
 
 
 @given(st.text(min_size=1).filter(str.isprintable))
-def test_a_value_never_changes_the_structure_around_it(value):
+def test_value_of_a_reference_cannot_change_the_structure(value):
     spec = load_spec(GOOD + "env:\n  A: '${VALUE}'\n  B: b\n", variables={"VALUE": value}).spec
     assert spec.env == {"A": value, "B": "b"}
 
 
-def test_all_names_without_a_value_are_one_error_with_all_places():
+def test_references_without_a_value_are_one_error_with_all_positions():
     with pytest.raises(SpecError) as caught:
         load_spec(GOOD + "nodes: ${N}\nenv: {A: '${N}', B: '${EMPTY}'}\n", file="t.yaml", variables={"EMPTY": ""})
     first, second = caught.value.problems
     assert (first.title, first.location(), first.detail) == (
-        "`${N}` has no value: nobody gave it",
+        "`${N}` has no value",
         "t.yaml:4:8 (nodes)",
         "also at 5:10",
     )
-    assert second.title == "`${EMPTY}` has no value: it was given, but is empty"
+    assert second.title == "`${EMPTY}` has an empty value"
 
 
-def test_a_newer_schema_is_refused_with_what_is_needed():
-    (problem,) = problems("version: 7\n" + GOOD)
-    assert problem.title == "this spec is of schema version 7, and this kfjob knows versions up to 1"
+def test_newer_schema_version_is_an_error():
+    (problem,) = find_problems("version: 7\n" + GOOD)
+    assert problem.title == "the spec has schema version 7, but this kfjob supports versions up to 1"
     assert (problem.line, problem.column) == (1, 10)
 
 
-def test_older_schemas_are_brought_up_to_date_step_by_step():
+def test_older_schema_versions_are_migrated_step_by_step():
     steps = {1: lambda data: {**data, "name": data["title"]}, 2: lambda data: {k: v for k, v in data.items() if k != "title"}}
     assert migrate({"version": 1, "title": "a"}, current=3, steps=steps) == {"version": 3, "name": "a"}
-    with pytest.raises(SpecError, match="there is no schema version 0"):
+    with pytest.raises(SpecError, match="schema version 0 does not exist"):
         migrate({"version": 0}, current=3, steps=steps)
 
 
@@ -155,15 +157,15 @@ fields = st.sampled_from(
 
 
 @given(st.dictionaries(fields, json_values, max_size=6))
-def test_any_values_give_a_spec_or_problems_with_places(data):
-    for problem in faults(yaml.safe_dump(data)):
+def test_any_values_give_a_spec_or_problems_with_positions(data):
+    for problem in find_problems_of_any_text(yaml.safe_dump(data)):
         assert problem.line
         assert problem.column
 
 
 @given(st.text(max_size=60))
 def test_any_text_gives_a_spec_or_problems(text):
-    assert all(problem.title for problem in faults(text))
+    assert all(problem.title for problem in find_problems_of_any_text(text))
 
 
 def test_positions_of_values_and_keys():
@@ -172,7 +174,7 @@ def test_positions_of_values_and_keys():
     assert positions.values["a", 0, "c"] == (3, 8)
 
 
-def test_assignments_are_put_over_what_the_text_says():
+def test_assignments_override_the_text():
     text = GOOD + "volumes: [{name: a, mount_path: /a, pvc: a}]\n"
     assignments = [
         "nodes=4",
@@ -186,7 +188,7 @@ def test_assignments_are_put_over_what_the_text_says():
     assert [(v.name, v.pvc) for v in spec.volumes] == [("a", "other"), ("b", None)]
 
 
-def test_a_fault_of_an_assignment_is_put_to_the_assignment():
+def test_problem_of_an_assignment_names_the_assignment():
     with pytest.raises(SpecError) as caught:
         load_spec(GOOD, assignments=["nodes=many", "colour=red", "name.x=3", "novalue"])
     assert {p.location() for p in caught.value.problems} == {

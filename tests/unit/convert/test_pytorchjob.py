@@ -181,7 +181,7 @@ def test_a_change_by_hand_is_kept_beside_the_record():
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("a: [", "not valid YAML"),
+        ("a: [", "invalid YAML"),
         ("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", "this holds 0 PyTorchJobs"),
         (job() + "---\n" + job(), "this holds 2 PyTorchJobs"),
         (job(pytorchReplicaSpecs={}), "must hold a Worker"),

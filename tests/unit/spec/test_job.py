@@ -1,4 +1,4 @@
-"""What a spec may say, and the words for what it may not."""
+"""Validation of a job spec, and its messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kfjob.units import parse_quantity
 GOOD = "name: train\nimage: a:1\ncommand: torchrun train.py\n"
 
 
-def only(text: str, name: str = "train") -> Problem:
+def find_problem(text: str, name: str = "train") -> Problem:
     with pytest.raises(SpecError) as caught:
         load_spec(GOOD.replace("train\n", f"{name}\n", 1) + text)
     (problem,) = caught.value.problems
@@ -25,30 +25,30 @@ def only(text: str, name: str = "train") -> Problem:
         ("instance: p4d.24xlrge\n", "instance", "is not in the catalogue"),
         ("elastic: {min: 1, max: 2}\nlauncher: accelerate\n", "elastic", "cannot run an elastic job"),
         ("elastic: {min: 1, max: 2}\nrendezvous: static\n", "rendezvous", "cannot have a static rendezvous"),
-        ("launcher: deepspeed\nrendezvous: etcd\n", "rendezvous", "cannot meet in an etcd"),
-        ("rendezvous: static\nmaster: false\n", "master", "without a Master the operator tells nobody its address"),
-        ("master: true\n", "master", "wants a Worker beside a Master"),
+        ("launcher: deepspeed\nrendezvous: etcd\n", "rendezvous", "cannot use an etcd rendezvous"),
+        ("rendezvous: static\nmaster: false\n", "master", "without a Master the operator gives no pod a master address"),
+        ("master: true\n", "master", "requires a Worker beside a Master"),
         ("nodes: 2\nmaster: true\nelastic: {min: 1, max: 2, metrics: [{type: Resource}]}\n", "master", "counts Workers only"),
-        ("rendezvous: {backend: etcd, user: a/b, password: a/c}\n", "rendezvous.user", "is of a shared etcd"),
-        ("rendezvous: {backend: etcd, endpoint: 'e:1', user: a/b}\n", "rendezvous.password", "go together"),
-        ("rendezvous: {backend: etcd, port: 1}\n", "rendezvous.port", "stands in `endpoint`"),
-        ("rendezvous: {conf: {a: 'b,c'}}\n", "rendezvous.conf.a", "cannot be written as torch's"),
-        ("hub_token: hf_abc\n", "hub_token", "never stands in a spec"),
-        ("hub_token: a/b\nenv: {HF_TOKEN: x}\n", "hub_token", "`env` has it too"),
-        ("env: {A: {secret: a}}\n", "env.A", "`key` names the entry"),
+        ("rendezvous: {backend: etcd, user: a/b, password: a/c}\n", "rendezvous.user", "needs a shared etcd"),
+        ("rendezvous: {backend: etcd, endpoint: 'e:1', user: a/b}\n", "rendezvous.password", "need each other"),
+        ("rendezvous: {backend: etcd, port: 1}\n", "rendezvous.port", "has no `port`"),
+        ("rendezvous: {conf: {a: 'b,c'}}\n", "rendezvous.conf.a", "torch cannot parse"),
+        ("hub_token: hf_abc\n", "hub_token", "never the key itself"),
+        ("hub_token: a/b\nenv: {HF_TOKEN: x}\n", "hub_token", "and so does `env`"),
+        ("env: {A: {secret: a}}\n", "env.A", "need a `key`"),
         ("env: {A: {secret: a, config_map: b, key: c}}\n", "env.A", "exactly one of"),
-        ("labels: {'a b': c}\n", "labels.a b", "cannot be the key"),
-        ("project: a b\n", "project", "cannot be the value of a label"),
+        ("labels: {'a b': c}\n", "labels.a b", "is not a valid key"),
+        ("project: a b\n", "project", "is not a valid label value"),
         ("run: {deadline: 5x}\n", "run.deadline", "is not a duration"),
-        ("scheduling: {queue_priority: high}\n", "scheduling.queue_priority", "needs a `queue`"),
+        ("scheduling: {queue_priority: high}\n", "scheduling.queue_priority", "needs `queue`"),
         ("scheduling: {affinity: {nodeAffinty: {}}}\n", "scheduling.affinity.nodeAffinty", "did you mean `nodeAffinity`"),
         ("pod: {sidecars: [{image: a}]}\n", "pod.sidecars.0", "lacks `name`"),
-        ("pod: {sidecars: [{name: pytorch}]}\n", "pod", "two containers are named `pytorch`"),
-        ("pod: {ports: [{port: 80}, {port: 80}]}\n", "pod.ports.1", "stands twice"),
+        ("pod: {sidecars: [{name: pytorch}]}\n", "pod", "two containers have the name `pytorch`"),
+        ("pod: {ports: [{port: 80}, {port: 80}]}\n", "pod.ports.1", "duplicate port `80`"),
         ("volumes: [{name: a, mount_path: /a, efs: e, pvc: p}]\n", "volumes.0", "exactly one of"),
         ("volumes: [{name: kfjob-shared-memory, mount_path: /a, pvc: p}]\n", "volumes.0.name", "kfjob itself adds"),
         ("progress: 'step (\\d+'\n", "progress", "is not a regular expression"),
-        ("progress: 'lr (?P<lr>.+)'\n", "progress", "names neither `step` nor `loss`"),
+        ("progress: 'lr (?P<lr>.+)'\n", "progress", "has neither a group `step` nor a group `loss`"),
         ("progress: '(?P<step>\\d*)'\n", "progress", "matches every line"),
         ("overrides: {status: {}}\n", "overrides.status", "is not known"),
         ("overrides: {metadata: {name: b}}\n", "overrides.metadata.name", "is not known"),
@@ -56,8 +56,8 @@ def only(text: str, name: str = "train") -> Problem:
         ("overrides: {spec: {runPolicy: {suspend: 1}}}\n", "overrides.spec.runPolicy.suspend", "must be true or false"),
     ],
 )
-def test_a_fault_is_put_to_its_field(text, path, words):
-    problem = only(text)
+def test_problem_names_its_field(text, path, words):
+    problem = find_problem(text)
     assert problem.path == path
     assert words in problem.title
 
@@ -70,24 +70,24 @@ def test_a_fault_is_put_to_its_field(text, path, words):
         ("rendezvous: etcd\n", 54),
     ],
 )
-def test_names_are_checked_at_their_longest(text, longest):
+def test_longest_derived_name_is_checked(text, longest):
     assert load_spec(GOOD.replace("train\n", "a" * longest + "\n", 1) + text)
-    problem = only(text, "a" * (longest + 1))
+    problem = find_problem(text, "a" * (longest + 1))
     assert problem.hint
     assert problem.hint.startswith(f"use at most {longest} characters")
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90m", 5400), ("1d12h", 129600)])
-def test_durations(text, seconds):
+def test_duration_becomes_seconds(text, seconds):
     assert load_spec(GOOD + f"run: {{ttl: {text}}}\n").spec.run.ttl == seconds
 
 
 @pytest.mark.parametrize(("text", "number"), [("2", 2), ("500m", 0.5), ("1.5Gi", 1.5 * 2**30), ("3k", 3000)])
-def test_quantities_are_numbers(text, number):
+def test_quantity_becomes_a_number(text, number):
     assert parse_quantity(text) == number
 
 
-def test_the_catalogue_has_what_was_checked():
+def test_checked_instances_are_in_the_catalogue():
     rows = {name: (row.gpus or row.neuron, row.efa) for name, row in load_catalogue().items() if row.checked}
     assert rows == {
         "p4d.24xlarge": (8, 4),

@@ -46,7 +46,7 @@ def test_every_problem_of_nested_parts_is_reported_at_once():
     assert titles == [
         "`nodes` must be at least 1, not `0`",
         "unknown field `gpu`",
-        "an environment variable is text, and `True` could be meant in two ways",
+        "environment variables are text, and the text of `True` is ambiguous",
         "`train.lr` must be more than 0, not `-1`",
     ]
 

@@ -1,3 +1,5 @@
+"""Arguments of two published training scripts."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -100,24 +102,24 @@ EKS = [
 ]
 
 
-def test_every_name_of_both_scripts_is_in_the_table():
-    assert {name for name, alias in SCRIPT_ARGUMENTS.items() if "fabric" in alias.scripts} == set(FABRIC)
-    assert {name for name, alias in SCRIPT_ARGUMENTS.items() if "eks" in alias.scripts} == set(EKS)
+def test_table_has_every_argument_of_both_scripts():
+    assert {name for name, argument in SCRIPT_ARGUMENTS.items() if "fabric" in argument.scripts} == set(FABRIC)
+    assert {name for name, argument in SCRIPT_ARGUMENTS.items() if "eks" in argument.scripts} == set(EKS)
 
 
-def test_what_the_table_calls_a_field_is_one():
-    for alias in SCRIPT_ARGUMENTS.values():
-        if alias.here.startswith("`"):
-            assert alias.here.strip("`").partition(".")[0] in TrainSpec.model_fields
+def test_results_of_the_table_are_fields():
+    for argument in SCRIPT_ARGUMENTS.values():
+        if argument.result.startswith("`"):
+            assert argument.result.strip("`").partition(".")[0] in TrainSpec.model_fields
 
 
-def test_the_page_is_made_from_the_code():
-    """Made anew by `python -m kfjob.spec.trainer_reference`."""
+def test_page_is_up_to_date():
+    """`python -m kfjob.spec.trainer_reference` generates it."""
     assert (ROOT / "docs" / "reference" / "trainer-arguments.md").read_text() == format_page()
 
 
-def test_the_fine_tuning_with_its_defaults():
-    spec, notes = parse_argv(
+def test_arguments_of_the_fabric_script():
+    spec, warnings = parse_argv(
         [
             "--tpu=False",
             "--train_data_dir=/data",
@@ -175,10 +177,10 @@ def test_the_fine_tuning_with_its_defaults():
         wandb_project="fabric_llama",
         wandb_log_model="all",
     )
-    assert [note.title.partition(":")[0] for note in notes] == ["`limit_all_gathers` changes nothing"]
+    assert [warning.title.partition(":")[0] for warning in warnings] == ["`limit_all_gathers` has no effect"]
 
 
-def test_the_samples_llama_2():
+def test_arguments_of_the_eks_script():
     spec = from_argv(
         [
             "--max_context_width=4096",
@@ -217,7 +219,7 @@ def test_the_samples_llama_2():
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("arguments", "expected"),
     [
         ({"resume": True}, {"resume": "auto"}),
         ({"resume": True, "checkpoint": "/c/step-5"}, {"resume": "/c/step-5"}),
@@ -235,8 +237,8 @@ def test_the_samples_llama_2():
         ),
     ],
 )
-def test_values(given, expected):
-    values = translate_arguments(given).values
+def test_combined_arguments(arguments, expected):
+    values = translate_arguments(arguments).values
     if "model" in expected:
         assert values["model"].items() >= expected["model"].items()
     else:
@@ -244,27 +246,27 @@ def test_values(given, expected):
 
 
 @pytest.mark.parametrize(
-    ("given", "title"),
+    ("arguments", "title"),
     [
-        ({"tpu": True}, "`tpu` cannot be had here: there is no TPU backend"),
-        ({"devices": 4}, "`devices` cannot be had here: ranks are the launcher's: `processes_per_node` of the job"),
-        ({"model_type": "mixtral"}, "`model_type` cannot be had here: there are no mixtures of experts here"),
-        ({"attn_pdrop": 0.1}, "`attn_pdrop` cannot be had here: the models here are trained without dropout"),
-        ({"plateau": 0.1}, "`plateau` cannot be had here: `schedule: wsd` holds the rate"),
-        ({"precision": "16-true"}, "`precision` cannot be had here: `16-true` is not among"),
-        ({"max_step": 5, "max_steps": 6}, "`max_step` and `max_steps` both mean `max_steps`"),
-        ({"dataset": "a", "dataset_path": "b"}, "`dataset_path` and `dataset` both mean `data`"),
-        ({"model": "tiny-llama", "num_layers": 2}, "`num_layers` describes a model, and `model` names one"),
-        ({"sharding_strategy": "SOME"}, "`sharding_strategy` cannot be had here: `SOME` is none of `full_shard`"),
-        ({"lr_decay": "perhaps"}, "`lr_decay` cannot be had here: `perhaps` is neither true nor false"),
+        ({"tpu": True}, "`tpu` is not supported: the trainer has no TPU backend"),
+        ({"devices": 4}, "`devices` is not supported: the launcher starts the ranks: set `processes_per_node` of the job"),
+        ({"model_type": "mixtral"}, "`model_type` is not supported: the trainer has no mixture of experts"),
+        ({"attn_pdrop": 0.1}, "`attn_pdrop` is not supported: the trainer uses no dropout"),
+        ({"plateau": 0.1}, "`plateau` is not supported: `schedule: wsd` holds the learning rate"),
+        ({"precision": "16-true"}, "`precision` is not supported: `16-true` is not one of"),
+        ({"max_step": 5, "max_steps": 6}, "`max_step` and `max_steps` both set `max_steps`"),
+        ({"dataset": "a", "dataset_path": "b"}, "`dataset_path` and `dataset` both set `data`"),
+        ({"model": "tiny-llama", "num_layers": 2}, "`num_layers` describes a model by its sizes, and `model` names another"),
+        ({"sharding_strategy": "SOME"}, "`sharding_strategy` is not supported: `SOME` is not one of `full_shard`"),
+        ({"lr_decay": "perhaps"}, "`lr_decay` is not supported: `perhaps` is neither true nor false"),
     ],
 )
-def test_refusals(given, title):
-    (problem,) = translate_arguments(given).problems
+def test_unsupported_argument_is_a_problem(arguments, title):
+    (problem,) = translate_arguments(arguments).problems
     assert problem.title.startswith(title)
 
 
-def test_in_a_spec_they_stand_where_they_were_written():
+def test_problems_in_a_spec_have_the_position_of_the_argument():
     text = (
         "name: j\ntrain:\n  model_name: tiny-llama\n  dataset_path: /d\n  max_step: many\n  tpu: true\n  limit_all_gathers: 1\n"
     )
@@ -272,13 +274,13 @@ def test_in_a_spec_they_stand_where_they_were_written():
         load_spec(text, file="j.yaml")
     assert [(problem.line, problem.title.partition(":")[0]) for problem in raised.value.problems] == [
         (5, "`train.max_steps` must be a whole number, not `many`"),
-        (6, "`tpu` cannot be had here"),
+        (6, "`tpu` is not supported"),
     ]
     loaded = load_spec(text.replace("many", "5").replace("true", "false"), file="j.yaml")
     assert loaded.spec.train
     assert (loaded.spec.train.model, loaded.spec.train.max_steps) == ("tiny-llama", 5)
-    (note,) = loaded.notes
-    assert note.lines()[1] == "  --> j.yaml:7:22 (train.limit_all_gathers)"
+    (warning,) = loaded.warnings
+    assert warning.lines()[1] == "  --> j.yaml:7:22 (train.limit_all_gathers)"
 
 
 LLAMA_2 = """\
@@ -335,10 +337,10 @@ train:
   logging_freq: 1
   tensorboard_dir: /tb
 """
-"""Every argument of the sample but the other name of its data."""
+"""Every argument of the eks script except `dataset_path`, which has the same result as `dataset`."""
 
 
-def test_a_whole_spec_in_the_samples_words():
+def test_spec_with_every_argument_of_the_eks_script():
     assert set(parse_yaml(LLAMA_2)[0]["train"]) == set(EKS) - {"dataset_path"}
     loaded = load_spec(LLAMA_2, file="job.yaml")
     train = loaded.spec.train
@@ -349,47 +351,47 @@ def test_a_whole_spec_in_the_samples_words():
     assert (train.data, train.data_config, train.resume, train.weight_decay) == ("allenai/c4", "en", "auto", 0.2)
     assert (train.micro_batch_size, train.eval_batch_size, train.eval_every) == (2, 4, 500)
     assert from_argv(to_argv(train)) == train
-    notes = [note.title.partition(":")[0] for note in loaded.notes]
-    assert notes == [f"`{name}` changes nothing" for name in ("same_seed", "activation_loading_horizon", "limit_all_gathers")]
+    titles = [warning.title.partition(":")[0] for warning in loaded.warnings]
+    assert titles == [f"`{name}` has no effect" for name in ("same_seed", "activation_loading_horizon", "limit_all_gathers")]
 
 
 @pytest.mark.parametrize(
-    ("right", "wrong", "said"),
+    ("valid", "invalid", "message"),
     [
         ("hidden_width: 4096", "hiden_width: 4096", "7:3 unknown field `hiden_width` (did you mean `hidden_width`?)"),
         ("val_batch_size", "val_batchsize", "21:3 unknown field `val_batchsize` (did you mean `val_batch_size`?)"),
         ("num_heads: 32", "num_heads: many", "9:14 `train.model.num_attention_heads` must be a whole number, not `many`"),
         ("beta2: 0.95", "beta2: high", "43:10 `train.betas.1` must be a number, not `high`"),
-        ("bf16: 1", "bf16: 7", "27:9 `bf16` cannot be had here: `7` is neither true nor false"),
-        ("llama_v2", "mixtral", "12:15 `model_type` cannot be had here: there are no mixtures of experts here"),
+        ("bf16: 1", "bf16: 7", "27:9 `bf16` is not supported: `7` is neither true nor false"),
+        ("llama_v2", "mixtral", "12:15 `model_type` is not supported: the trainer has no mixture of experts"),
         (
             "attn_pdrop: 0",
             "attn_pdrop: 0.1",
-            f"18:15 `attn_pdrop` cannot be had here: {SCRIPT_ARGUMENTS['attn_pdrop'].meaning}",
+            f"18:15 `attn_pdrop` is not supported: {SCRIPT_ARGUMENTS['attn_pdrop'].meaning}",
         ),
         ("freq: 1000", "freq: often", "48:20 `train.checkpoint_every` must be a whole number, not `often`"),
     ],
 )
-def test_a_slip_in_a_spec_is_told_once_with_its_place(right, wrong, said):
+def test_mistake_in_a_spec_is_one_problem_with_its_position(valid, invalid, message):
     with pytest.raises(SpecError) as raised:
-        load_spec(LLAMA_2.replace(right, wrong), file="job.yaml")
+        load_spec(LLAMA_2.replace(valid, invalid), file="job.yaml")
     (problem,) = raised.value.problems
     hint = f" ({problem.hint})" if problem.hint else ""
-    assert f"{problem.line}:{problem.column} {problem.title}{hint}" == said
+    assert f"{problem.line}:{problem.column} {problem.title}{hint}" == message
 
 
-def test_unknown_ones_are_refused_with_a_suggestion():
+def test_unknown_argument_has_a_suggestion():
     with pytest.raises(SpecError) as raised:
         from_argv(["--model=tiny-llama", "--data=d", "--max-steps=1", "--train_batch_sise=3"])
     assert raised.value.hint == "did you mean `--train-batch-size`?"
 
 
-def test_what_launchers_say_of_a_rank_is_no_argument():
+def test_local_rank_of_a_launcher_is_ignored():
     assert from_argv(["--local_rank=1", "--model=tiny-llama", "--data=d", "--max-steps=1"]).max_steps == 1
     assert from_argv(["--model=tiny-llama", "--data=d", "--max-steps=1", "--local-rank", "0"]).max_steps == 1
 
 
-def test_spawning_is_for_a_job_without_a_launcher():
+def test_spawn_needs_the_python_launcher():
     text = "name: j\nimage: i\nlauncher: {}\ntrain:\n  model: tiny-llama\n  data: d\n  max_steps: 1\n  spawn: 2\n"
     with pytest.raises(SpecError) as raised:
         load_spec(text.format("torchrun"), file="j.yaml")

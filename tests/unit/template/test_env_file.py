@@ -1,4 +1,4 @@
-"""Env files, as people write them for a shell."""
+"""Env files, compared with a shell."""
 
 from __future__ import annotations
 
@@ -30,43 +30,43 @@ AGAIN="${BACK}"
 """
 
 
-def test_it_reads_what_a_shell_reads(tmp_path):
+def test_values_are_those_of_a_shell(tmp_path):
     values = parse_env_file(REFERENCE_FLOW)
     file = tmp_path / "env"
     file.write_text(REFERENCE_FLOW)
     names = list(values)
-    shown = ";".join(f"printf '%s\\0' \"${name}\"" for name in names)
-    done = subprocess.run(["/bin/sh", "-c", f". {file}; {shown}"], env={}, capture_output=True, text=True, check=True)
-    assert values == dict(zip(names, done.stdout.split("\0"), strict=False))
+    script = ";".join(f"printf '%s\\0' \"${name}\"" for name in names)
+    shell = subprocess.run(["/bin/sh", "-c", f". {file}; {script}"], env={}, capture_output=True, text=True, check=True)
+    assert values == dict(zip(names, shell.stdout.split("\0"), strict=False))
     assert values["IMAGE_URI"] == "111122223333.dkr.ecr.eu-west-1.amazonaws.com/fsdp:pytorch2.2"
 
 
-def test_what_a_later_step_shall_expand_stays():
+def test_run_time_references_are_kept():
     assert parse_env_file('CMD="train --rank=$RANK --x=$OTHER ${MASTER_ADDR}"\n') == {
         "CMD": "train --rank=$RANK --x=$OTHER ${MASTER_ADDR}"
     }
 
 
 @pytest.mark.parametrize(
-    ("text", "where", "why"),
+    ("text", "position", "message"),
     [
-        ("A=1\nB=$(aws configure get region)\n", "2:3", "commands are not run here"),
-        ('A="`date`"', "1:3", "commands are not run here"),
+        ("A=1\nB=$(aws configure get region)\n", "2:3", "an env file cannot run commands"),
+        ('A="`date`"', "1:3", "an env file cannot run commands"),
         ("NAME value\n", "1:1", "not `NAME=value`"),
-        ("A=one two\n", "1:6", "after a value comes the end"),
+        ("A=one two\n", "1:6", "a value must end with its line"),
         ("A='open\n", "1:3", "a quote is not closed"),
         ("A=${LATER}\nLATER=1\n", "1:3", "`${LATER}` has no value"),
         ("E=\nA=${E}\n", "2:3", "`${E}` has no value"),
     ],
 )
-def test_faults_are_named_with_their_place(text, where, why):
+def test_problem_has_its_position(text, position, message):
     with pytest.raises(SpecError) as raised:
         parse_env_file(text, file=".env")
-    assert f"--> .env:{where}" in str(raised.value)
-    assert why in str(raised.value)
+    assert f"--> .env:{position}" in str(raised.value)
+    assert message in str(raised.value)
 
 
-def test_every_fault_is_reported_at_once():
+def test_every_problem_is_reported_at_once():
     with pytest.raises(SpecError) as raised:
         parse_env_file("A=$(x)\nB c\nD=${Q}\n")
     assert len(raised.value.problems) == 3
