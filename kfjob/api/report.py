@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kfjob import __version__
 from kfjob.api.diagnose import examine
 from kfjob.events import JobSnapshot
-from kfjob.lint.secrets import looks_like
+from kfjob.lint.secrets import find_secret
 from kfjob.observe.log_spans import LogSpans
 from kfjob.report.page import Report, render_page
 
@@ -64,4 +64,4 @@ def _shown(value: Any, name: str = "") -> Any:
         return {key: _shown(one, named or "" if key == "value" else str(key)) for key, one in value.items()}
     if isinstance(value, list):
         return [_shown(one) for one in value]
-    return HIDDEN if isinstance(value, str) and looks_like(value, name) else value
+    return HIDDEN if isinstance(value, str) and find_secret(value, name) else value

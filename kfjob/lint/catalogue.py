@@ -1,4 +1,4 @@
-"""All rules, in the order in which they are listed and run."""
+"""All rules in the order in which they run and are listed."""
 
 from __future__ import annotations
 

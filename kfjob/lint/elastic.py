@@ -1,4 +1,4 @@
-"""Rules about jobs whose number of agents may change."""
+"""Rules for jobs whose number of agents can change."""
 
 from __future__ import annotations
 
@@ -7,62 +7,63 @@ from collections.abc import Iterator
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
 from kfjob.lint.torchrun import own_flags
+from kfjob.text import plural
 
 TEN = 10
 
 
 @rule("elastic-bounds", "error", local=True)
 def elastic_bounds(job: Job) -> Iterator[Violation]:
-    """`elastic.min` is at most `elastic.max`, and `nodes` lies between them.
+    """`nodes` is between `elastic.min` and `elastic.max`.
 
-    The operator's webhook lets both through. With fewer agents than `min` torch waits until `join_timeout` and gives up;
-    agents above `max` wait for a place that never comes free, and hold their GPUs while they do.
+    The operator's webhook accepts other values. With fewer agents than `min` torch waits until `join_timeout` and gives up.
+    Agents above `max` wait until another agent leaves, and hold their GPUs in the meantime.
     """
     policy = job.manifest["spec"].get("elasticPolicy") or {}
-    least, most = policy.get("minReplicas", job.plan.nodes), policy.get("maxReplicas", job.plan.nodes)
-    replicas = sum((replica or {}).get("replicas", 1) for replica in job.manifest["spec"]["pytorchReplicaSpecs"].values())
+    low, high = policy.get("minReplicas", job.plan.nodes), policy.get("maxReplicas", job.plan.nodes)
+    nodes = sum((replica or {}).get("replicas", 1) for replica in job.manifest["spec"]["pytorchReplicaSpecs"].values())
     if not policy:
         return
-    if least > most:
-        hint = "the first number is the fewest agents to go on with, the second the most to use"
-        yield Violation(path="elastic.min", message=f"an elastic job of at least {least} and at most {most} nodes", hint=hint)
-    elif not least <= replicas <= most:
-        said = f"{replicas} nodes, and the job may have {least} to {most}" if least < most else f"{replicas} nodes, not {most}"
-        yield Violation(path="nodes", message=said, hint=f"set `nodes` to a number from {least} to {most}")
+    if low > high:
+        hint = "`min` is the smallest number of agents that can train, `max` the largest that is used"
+        yield Violation(path="elastic.min", message=f"`elastic.min` {low} is greater than `elastic.max` {high}", hint=hint)
+    elif not low <= nodes <= high:
+        bounds = f"{low} to {plural(high, 'node')}" if low < high else plural(high, "node")
+        hint = f"set `nodes` to a number from {low} to {high}" if low < high else f"set `nodes: {high}`"
+        yield Violation(path="nodes", message=f"the job has {plural(nodes, 'node')}, but `elastic` allows {bounds}", hint=hint)
 
 
 @rule("elastic-cancelled", "warning", local=True)
 def elastic_cancelled(job: Job) -> Iterator[Violation]:
-    """No `--nnodes` or `--standalone` in the command of an elastic job.
+    """The command of an elastic job has no `--nnodes` and no `--standalone`.
 
-    The operator tells torchrun its bounds by `PET_NNODES`, and a flag on the command line beats a variable: the job is
-    then not elastic any more, and a lost pod stops it for good.
+    torchrun reads the bounds of the job from `PET_NNODES`, and a flag on the command line overrides a variable. The job is then
+    not elastic, and the first lost agent stops it.
     """
     if job.plan.min_nodes == job.plan.max_nodes:
         return
     for flag, value in own_flags(job).items():
         if flag in ("nnodes", "standalone") and value != f"{job.plan.min_nodes}:{job.plan.max_nodes}":
-            shown = flag if value is None else f"{flag}={value}"
-            yield Violation(
-                path="command", message=f"`--{shown}` cancels `elastic`", hint="remove it: torchrun is told by the job"
-            )
+            option = flag if value is None else f"{flag}={value}"
+            hint = "remove it: kfjob sets the bounds"
+            yield Violation(path="command", message=f"`--{option}` in the command overrides `elastic`", hint=hint)
 
 
 @rule("cpu-metric", "warning")
 def cpu_metric(job: Job) -> Iterator[Violation]:
-    """An autoscaler on CPU use needs a CPU request.
+    """The pods of a job that scales on CPU or memory use request that resource.
 
-    Kubernetes computes the use as a share of the request. Without one the autoscaler says `missing request for cpu` and
-    never acts (the same for memory).
+    Kubernetes computes the use as a share of the request. Without a request the autoscaler reports `missing request for cpu`
+    and never acts.
     """
-    requests = [(c.get("resources") or {}).get("requests") or {} for c in job.training]
+    requests = [(container.get("resources") or {}).get("requests") or {} for container in job.training_containers]
     for index, metric in enumerate((job.manifest["spec"].get("elasticPolicy") or {}).get("metrics") or ()):
         resource = metric.get("resource") or {}
         name = resource.get("name")
         if (resource.get("target") or {}).get("type") == "Utilization" and not all(name in request for request in requests):
             yield Violation(
                 path=f"elastic.metrics.{index}",
-                message=f"the autoscaler looks at the use of {name}, and the pods request none",
+                message=f"the autoscaler needs a request for {name}, and the pods have none",
                 hint=f"set `resources.{name}`" if name in ("cpu", "memory") else f"set `resources.requests.{name}`",
             )
 
@@ -72,10 +73,10 @@ _ORDER = ("HOSTNAME##", "HOSTNAME%%", "hostname -s", "HOSTNAME/", "${HOSTNAME:",
 
 @rule("worker-order", "warning", local=True)
 def worker_order(job: Job) -> Iterator[Violation]:
-    """Code that reads a rank from a pod's name, with more than ten pods.
+    """The command of a job with more than ten agents does not read a rank from a host name.
 
-    c10d and etcd-v2 rank agents by their address as text, so `worker-10` comes before `worker-2`; etcd ranks them as they
-    come. Up to ten pods the order may look right by chance.
+    c10d and etcd-v2 sort agents by their address as text, so `worker-10` comes before `worker-2`. etcd ranks agents in
+    the order in which they join. With up to ten agents the order can be right by chance.
     """
     if job.plan.max_nodes <= TEN or not job.plan.is_dynamic:
         return
@@ -83,7 +84,7 @@ def worker_order(job: Job) -> Iterator[Violation]:
         if mark := next((mark for mark in _ORDER if mark in word), None):
             yield Violation(
                 path="command",
-                message=f"`{mark}` reads a number from the pod's name, and with {job.plan.max_nodes} pods it is not the rank",
+                message=f"`{mark}` reads a number from the host name, which is not the rank of {job.plan.max_nodes} agents",
                 hint="use `GROUP_RANK`, which torchrun sets in every process",
             )
             return

@@ -1,4 +1,4 @@
-"""What rules look at: the spec, the plan, and the PyTorchJob that it compiles to, overrides and all."""
+"""The input of the rules: the spec, the plan, and the PyTorchJob after `overrides` were merged."""
 
 from __future__ import annotations
 
@@ -6,70 +6,76 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
+from kfjob.common_types import JsonMapping
 from kfjob.compile.pytorchjob import pytorchjob
+from kfjob.events import TRAINING_CONTAINER
 from kfjob.plan import JobPlan
-from kfjob.spec.api_objects import find_training_container
 from kfjob.spec.job import JobSpec
 
 
 @dataclass(frozen=True)
 class Job:
-    """One job under the eyes of the rules."""
+    """One job that the rules check."""
 
     spec: JobSpec
     plan: JobPlan
-    user_manifest: Mapping[str, Any] | None = None  # the PyTorchJob where somebody wrote it himself
+    user_manifest: JsonMapping | None = None  # the PyTorchJob that a user wrote, if the spec was read from it
 
     @cached_property
-    def manifest(self) -> Mapping[str, Any]:
-        """The PyTorchJob as it would be submitted."""
+    def manifest(self) -> JsonMapping:
+        """The PyTorchJob that would be submitted."""
         return self.user_manifest or pytorchjob(self.plan)
 
     @cached_property
-    def pods(self) -> tuple[Mapping[str, Any], ...]:
-        """The pod specs of its replicas."""
+    def pods(self) -> tuple[JsonMapping, ...]:
+        """The pod spec of each replica."""
         replicas = self.manifest["spec"].get("pytorchReplicaSpecs") or {}
         templates = ((replica or {}).get("template") or {} for replica in replicas.values())
         return tuple(template.get("spec") or {} for template in templates)
 
     @cached_property
-    def training(self) -> tuple[Mapping[str, Any], ...]:
+    def training_containers(self) -> tuple[JsonMapping, ...]:
         """The training container of each replica."""
-        return tuple(filter(None, map(find_training_container, self.pods)))
+        containers = (container for pod in self.pods for container in pod.get("containers") or ())
+        return tuple(container for container in containers if container.get("name") == TRAINING_CONTAINER)
 
     @cached_property
     def env(self) -> Mapping[str, str]:
-        """The plain variables of the training containers."""
-        return {v["name"]: v["value"] for c in self.training for v in c.get("env") or () if isinstance(v.get("value"), str)}
-
-    def variable(self, name: str, *, unset: str, elsewhere: str) -> str:
-        """A variable's value as the program meets it; `elsewhere` if a secret or a config map has it."""
-        said = {
-            v["name"]: v.get("value", "") if "valueFrom" not in v else elsewhere
-            for c in self.training
-            for v in c.get("env") or ()
+        """The variables of the training containers that have plain values."""
+        return {
+            variable["name"]: variable["value"]
+            for container in self.training_containers
+            for variable in container.get("env") or ()
+            if isinstance(variable.get("value"), str)
         }
-        return str(said.get(name, unset))
+
+    def read_variable(self, name: str, *, unset: str, referenced: str) -> str:
+        """Return the variable's value in the program; `referenced` if it comes from a secret, a config map or a field."""
+        values = {
+            variable["name"]: variable.get("value", "") if "valueFrom" not in variable else referenced
+            for container in self.training_containers
+            for variable in container.get("env") or ()
+        }
+        return str(values.get(name, unset))
 
     @cached_property
     def words(self) -> tuple[str, ...]:
-        """The command's words, those of a line that is handed to a shell one by one."""
-        return tuple(part for word in self.plan.command for part in _parts(word))
+        """The words of the command; a command line for a shell is split into its words."""
+        return tuple(part for word in self.plan.command for part in _split_word(word))
 
     @cached_property
     def processes(self) -> int | None:
-        """Training processes on each node; None for `auto`, `gpu` and `cpu` where only the node knows."""
+        """Training processes on each node; None for `auto`, `gpu` and `cpu` if only the node knows their number."""
         if self.spec.train and self.spec.train.spawn:
             return self.spec.train.spawn
-        said = self.plan.processes_per_node
-        if said.isdecimal():
-            return int(said)
-        return self.plan.resources.gpus or None if said in ("auto", "gpu") else None
+        processes = self.plan.processes_per_node
+        if processes.isdecimal():
+            return int(processes)
+        return self.plan.resources.gpus or None if processes in ("auto", "gpu") else None
 
 
-def _parts(word: str) -> Iterator[str]:
+def _split_word(word: str) -> Iterator[str]:
     if not any(space in word for space in (" ", "\t", "\n")):
         yield word
         return

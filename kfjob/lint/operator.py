@@ -1,4 +1,4 @@
-"""Rules about images and about what the training operator really does with a policy."""
+"""Rules for images, and for policies that the training operator does not apply as expected."""
 
 from __future__ import annotations
 
@@ -11,31 +11,32 @@ from kfjob.image.references import parse_reference
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
 from kfjob.spec.api_objects import find_training_container
+from kfjob.text import plural
 
-_TORCHRUN_SHUTDOWN = 30
+_SHUTDOWN_TIMEOUT = 30
 """Seconds that torchrun gives its processes after SIGTERM (torch `--shutdown-timeout`)."""
 
 
 @rule("latest-image", "warning")
 def latest_image(job: Job) -> Iterator[Violation]:
-    """Images have a version.
+    """Images have a version or a digest.
 
-    `latest`, which no tag means too, is another image tomorrow: a pod that is replaced in the middle of a run may differ from
-    its neighbours, and a relaunch from what was tested.
+    `latest`, which is also the default tag, changes over time. A pod that is replaced in the middle of a run can get another
+    image than the other pods, and a relaunch another image than the one that was tested.
     """
     for path, image in _images(job):
         with suppress(UsageError):
             if (ref := parse_reference(image)).is_latest:
-                shown = "is `latest`" if ref.tag else "has no tag, which means `latest`"
-                hint = "name a version or a digest; `kfjob push-image` prints one"
-                yield Violation(path=path, message=f"image `{image}` {shown}", hint=hint)
+                reason = "is `latest`" if ref.tag else "has no tag, which means `latest`"
+                hint = "use a version or a digest; `kfjob push-image` prints one"
+                yield Violation(path=path, message=f"image `{image}` {reason}", hint=hint)
 
 
 @rule("image-name", "error")
 def image_name(job: Job) -> Iterator[Violation]:
-    """Names of images can be read.
+    """Names of images are valid.
 
-    The kubelet leaves a pod in InvalidImageName for as long as it lives, and the job shows as Created.
+    A pod with an invalid name stays in InvalidImageName, and the job stays Created.
     """
     for path, image in _images(job):
         try:
@@ -45,105 +46,108 @@ def image_name(job: Job) -> Iterator[Violation]:
 
 
 def _images(job: Job) -> Iterator[tuple[str, str]]:
-    containers = [c for pod in job.pods for key in ("initContainers", "containers") for c in pod.get(key) or ()]
+    parts = (pod.get(key) or () for pod in job.pods for key in ("initContainers", "containers"))
+    containers = [container for part in parts for container in part]
     for image in dict.fromkeys(container["image"] for container in containers if container.get("image")):
         yield "image" if image == job.plan.image else "pod" if job.spec.pod.init_containers else "overrides", image
 
 
 @rule("readiness-gates-rendezvous", "warning")
 def readiness_gates_rendezvous(job: Job) -> Iterator[Violation]:
-    """No readinessProbe on the training container.
+    """The training container has no readinessProbe.
 
-    Each pod's name is a headless Service without `publishNotReadyAddresses`: until the probe succeeds, the others cannot
-    resolve the name of worker 0, and if the probe waits for training, none of them ever will.
+    Each pod's name is a headless Service without `publishNotReadyAddresses`. Until the probe succeeds, the other pods cannot
+    resolve the name of worker 0. If the probe waits for training, they never can.
     """
-    if any("readinessProbe" in container for container in job.training):
+    if any("readinessProbe" in container for container in job.training_containers):
         hint = "remove it, or use a startupProbe that does not wait for the other pods"
-        yield Violation(path="overrides", message="the readinessProbe keeps the pod's name from being resolved", hint=hint)
+        yield Violation(
+            path="overrides", message="the pod's name does not resolve until the readinessProbe succeeds", hint=hint
+        )
 
 
 @rule("unreliable-policy", "warning")
 def unreliable_policy(job: Job) -> Iterator[Violation]:
-    """The operator's deadline and back-off limit.
+    """A job does not depend on the operator's deadline and back-off limit.
 
-    `activeDeadlineSeconds` is looked at only when another event of the job happens to arrive, `backoffLimit` counts the
-    restarts of running pods only. When either acts it deletes all pods whatever `cleanPodPolicy` says, and their logs with
-    them. A limit of `watchdog` is enforced by whoever follows the job or waits for it, who archives the logs first.
+    The operator checks `activeDeadlineSeconds` only when another event of the job arrives, and `backoffLimit` counts only
+    restarts of running pods. Both delete all pods and their logs, whatever `cleanPodPolicy` is. `kfjob wait`, `watch` and
+    `submit --follow` enforce the limits of `watchdog` and archive the logs first.
     """
     watchdog = job.spec.watchdog
     policy = job.manifest["spec"].get("runPolicy") or {}
-    for key, field, guarded, better in (
+    for key, field, limit, hint in (
         (
             "activeDeadlineSeconds",
             "run.deadline",
             watchdog.deadline,
-            "say `watchdog: {deadline: …}`, a little less, and let `kfjob wait` wait for the job",
+            "set `watchdog: {deadline: …}` to a little less, and run `kfjob wait`",
         ),
-        ("backoffLimit", "run.backoff_limit", watchdog.crashes, "say `watchdog: {crashes: …}`, and let `kfjob wait` wait"),
+        ("backoffLimit", "run.backoff_limit", watchdog.crashes, "set `watchdog: {crashes: …}`, and run `kfjob wait`"),
     ):
-        if policy.get(key) is not None and guarded is None:
-            yield Violation(path=field, message=f"the operator's `{key}` acts late or never, and deletes the logs", hint=better)
+        if policy.get(key) is not None and limit is None:
+            yield Violation(path=field, message=f"the operator's `{key}` acts late or never, and deletes the logs", hint=hint)
 
 
 @rule("exit-code-policy", "warning")
 def exit_code_policy(job: Job) -> Iterator[Violation]:
-    """Policy `ExitCode` does not restart what torchrun runs.
+    """A torchrun job does not use restart policy `ExitCode`.
 
-    The operator takes exit codes below 128 for permanent, and torchrun returns 1 whatever its processes returned.
+    The operator treats exit codes below 128 as permanent, and torchrun returns 1 for every exit code of its processes.
     """
     if job.plan.restarts.policy == "ExitCode" and job.plan.launcher in ("torchrun", "launch"):
         yield Violation(
             path="restarts.policy",
-            message="torchrun always returns 1, which `ExitCode` takes for permanent",
-            hint="use `restarts.max` for the processes, and `OnFailure` for agents that are lost",
+            message="torchrun always returns 1, which `ExitCode` treats as permanent",
+            hint="use `restarts.max` for failed processes, and `OnFailure` for lost agents",
         )
 
 
 @rule("short-grace", "warning")
 def short_grace(job: Job) -> Iterator[Violation]:
-    """More time to end than torchrun takes.
+    """The grace period of a pod is longer than torchrun's shutdown timeout.
 
-    torchrun passes SIGTERM on and kills its processes after 30 seconds. If the pod is killed in the same moment, a checkpoint
-    that is being written is lost and the agent cannot say why it ended.
+    torchrun passes SIGTERM on and kills its processes after 30 seconds. If the pod is killed at the same time, an unfinished
+    checkpoint is lost, and the agent cannot print why it ended.
     """
-    wanted = _TORCHRUN_SHUTDOWN if job.spec.torchrun.shutdown_timeout is None else job.spec.torchrun.shutdown_timeout
+    timeout = _SHUTDOWN_TIMEOUT if job.spec.torchrun.shutdown_timeout is None else job.spec.torchrun.shutdown_timeout
     for pod in job.pods:
         grace = pod.get("terminationGracePeriodSeconds", 30)
-        if job.plan.launcher == "torchrun" and grace <= wanted:
-            message = f"pods have {grace} s to end, and torchrun gives its processes {wanted} s"
-            yield Violation(path="pod.grace", message=message, hint=f"set `pod.grace: {wanted + 30}`")
+        if job.plan.launcher == "torchrun" and grace <= timeout:
+            message = f"the grace period is {grace} s, and torchrun's shutdown timeout is {timeout} s"
+            yield Violation(path="pod.grace", message=message, hint=f"set `pod.grace: {timeout + 30}`")
             return
 
 
 @rule("istio-sidecar", "warning")
 def istio_sidecar(job: Job) -> Iterator[Violation]:
-    """No proxy beside a job that should end.
+    """The pods have no Istio proxy.
 
-    The proxy does not end with the training container, so that the pod is never Succeeded, and it takes the ports that NCCL and
-    gloo open among themselves through its rules.
+    The proxy does not end with the training container, so the pod never succeeds. It also applies its rules to the ports that
+    NCCL and gloo open between the pods.
     """
     if job.plan.scheduling.istio_sidecar:
-        yield Violation(path="scheduling.istio_sidecar", message="the pods will not end by themselves", hint="remove it")
+        yield Violation(path="scheduling.istio_sidecar", message="the Istio proxy keeps the pods from ending", hint="remove it")
 
 
 @rule("gang-size", "error")
 def gang_size(job: Job) -> Iterator[Violation]:
-    """A gang is at most as many pods as the job has.
+    """A gang has no more pods than the job.
 
-    The scheduler waits for `min_available` pods before it starts the first.
+    The scheduler starts the first pod when `min_available` pods exist.
     """
     gang = job.plan.scheduling.gang
     if gang and gang.min_available and gang.min_available > job.plan.nodes:
-        message = f"the gang waits for {gang.min_available} pods, and the job has {job.plan.nodes}"
-        yield Violation(path="scheduling.gang.min_available", message=message, hint="leave it out: all pods of the job")
+        message = f"the gang needs {plural(gang.min_available, 'pod')}, and the job has {job.plan.nodes}"
+        yield Violation(path="scheduling.gang.min_available", message=message, hint="remove it: the default is all pods")
 
 
 @rule("container-name", "error")
 def container_name(job: Job) -> Iterator[Violation]:
-    """The training container keeps its name.
+    """The training container is named `pytorch`.
 
-    The operator's webhook refuses a job without a container named `pytorch`, and gives its variables to that one.
+    The operator's webhook refuses a job without a container of this name. The operator sets its variables only there.
     """
     if not all(map(find_training_container, job.pods)):
-        message = f"after `overrides` a pod has no container named `{TRAINING_CONTAINER}`"
-        yield Violation(path="overrides", message=message, hint="containers are merged by their name")
+        message = f"after `overrides` were merged, a pod has no container named `{TRAINING_CONTAINER}`"
+        yield Violation(path="overrides", message=message, hint="`overrides` merges containers by name")

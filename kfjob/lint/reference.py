@@ -1,4 +1,4 @@
-"""docs/reference/lint.md, made from the rules: `python -m kfjob.lint.reference > docs/reference/lint.md`."""
+"""docs/reference/lint.md, generated from the rules: `python -m kfjob.lint.reference > docs/reference/lint.md`."""
 
 from __future__ import annotations
 
@@ -11,27 +11,30 @@ from kfjob.lint.rules import Rule
 _HEAD = """\
 # Lint
 
-What `kfjob submit`, `validate` and `render` find in a spec that is well formed and still does not do what was meant. An
-*error* is sure to fail, or to do another thing than was asked for; the job is not submitted. A *warning* may be meant: it is
-printed on stderr, and `--strict` (also `KFJOB_STRICT=1`, or `strict = true` in `kfjob.toml`) makes it an error. A rule that
-is wrong about a job is left out with `lint: {ignore: [RULE]}` in its spec.
+`kfjob submit`, `validate` and `render` check a valid spec against these rules.
 
-The rules look at the PyTorchJob after `overrides` were merged into it. On this machine those marked *here too* are run.
+- An *error* means that the job cannot work as written. The job is not submitted.
+- A *warning* can be intended. It is printed on stderr. `--strict` (also `KFJOB_STRICT=1`, or `strict = true` in `kfjob.toml`)
+  treats warnings as errors.
+- `lint: {ignore: [RULE]}` in a spec turns a rule off for that job.
 
-This page is made from the rules by `python -m kfjob.lint.reference`.
+The rules check the PyTorchJob after `overrides` were merged into it. The local backend checks only the rules that are marked
+*also local*.
+
+`python -m kfjob.lint.reference` generates this page.
 """
 
 
 def markdown() -> str:
-    """The whole page."""
+    """Return the whole page."""
     index = [f"- [`{rule.id}`](#{rule.id}): {rule.title}" for rule in RULES]
     return "\n".join([_HEAD, *index, *(line for rule in RULES for line in _section(rule))]) + "\n"
 
 
 def _section(rule: Rule) -> Iterator[str]:
     yield from ("", f"## {rule.id}", "")
-    yield f"*{rule.severity}{', here too' if rule.local else ''}* · {rule.title}."
-    yield from ("", rule.why)
+    yield f"*{rule.severity}{', also local' if rule.local else ''}* · {rule.title}."
+    yield from ("", rule.reason)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a lint rule is: an id, how grave a finding is, why it matters, and a function of a job that yields findings."""
+"""A lint rule: an id, a severity, a reason, and a function that yields the violations of a job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Severity = Literal["error", "warning"]
 
 @dataclass(frozen=True, kw_only=True)
 class Violation:
-    """One thing that a rule has to say, at one field of the spec."""
+    """One violation of a rule at one field of the spec."""
 
     path: str
     message: str
@@ -28,39 +28,40 @@ Check = Callable[[Job], Iterator[Violation]]
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """One rule. An `error` is sure to fail or to do another thing than was asked for; a `warning` may be meant."""
+    """One rule. An `error` means that the job cannot work as written; a `warning` can be intended."""
 
     id: str
     severity: Severity
     title: str
-    why: str
+    reason: str
     local: bool
-    """Whether it holds for jobs on this machine too."""
+    """Whether the rule applies to the local backend too."""
     check: Check
 
     @property
     def docs(self) -> str:
-        """Where the rule is described."""
+        """The section of the reference that describes the rule."""
         return f"docs/reference/lint.md#{self.id}"
 
-    def problems(self, job: Job) -> Iterator[Problem]:
-        """The findings in `job`, as problems that know their field but not its place in a file."""
-        for found in self.check(job):
+    def find_problems(self, job: Job) -> Iterator[Problem]:
+        """Yield the violations as problems with a field, but without a position in a file."""
+        for violation in self.check(job):
             yield Problem(
-                title=found.message,
-                path=found.path,
-                detail=found.detail,
-                hint=found.hint,
+                title=violation.message,
+                path=violation.path,
+                detail=violation.detail,
+                hint=violation.hint,
                 severity=self.severity,
                 rule=self.id,
             )
 
 
 def rule(id_: str, severity: Severity, *, local: bool = False) -> Callable[[Check], Rule]:
-    """Make a rule of a function, whose docstring is the rule's title and, after an empty line, why it matters."""
+    """Return a decorator that makes a rule. The function's docstring is the title and, after an empty line, the reason."""
 
-    def make(check: Check) -> Rule:
-        title, _, why = inspect.cleandoc(check.__doc__ or "").partition("\n\n")
-        return Rule(id=id_, severity=severity, title=title.rstrip("."), why=" ".join(why.split()), local=local, check=check)
+    def make_rule(check: Check) -> Rule:
+        title, _, reason = inspect.cleandoc(check.__doc__ or "").partition("\n\n")
+        reason = " ".join(reason.split())
+        return Rule(id=id_, severity=severity, title=title.rstrip("."), reason=reason, local=local, check=check)
 
-    return make
+    return make_rule

@@ -1,4 +1,4 @@
-"""Rules about what the agents are told: flags in the command, and the variables that torch reads."""
+"""Rules for the agents: flags in the command, variables that torch reads, and the rendezvous."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kfjob.lint.rules import Violation, rule
 
 _SWITCHES = {"standalone", "no-python", "run-path", "use-env", "h", "help", "version"}
 _LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
-_SAID_BY = {
+_FIELDS = {
     "nnodes": "nodes",
     "nproc-per-node": "processes_per_node",
     "rdzv-backend": "rendezvous.backend",
@@ -25,16 +25,16 @@ _SAID_BY = {
     "master-addr": "rendezvous",
     "master-port": "rendezvous.port",
 }
-"""torchrun's options that the operator (or the local backend) gives by variable, and the field that says them."""
+"""torchrun's options that the operator or the local backend sets by variable, and their fields in the spec."""
 
 
 def own_flags(job: Job) -> Mapping[str, str | None]:
-    """The options between torchrun and its program that the user wrote, in the spelling with dashes; None without a value."""
+    """Return the user's torchrun options with their values, spelled with dashes; None for an option without a value."""
     words = list(job.words) if job.spec.command else []
     start = next((i for i, word in enumerate(words) if word.rpartition("/")[2] in _LAUNCHERS), None)
     if start is None or job.plan.launcher not in ("torchrun", "launch"):
         return {}
-    found: dict[str, str | None] = {}
+    flags: dict[str, str | None] = {}
     rest = words[start + 1 :]
     while rest and rest[0].startswith("-"):
         name, equals, value = rest.pop(0).lstrip("-").partition("=")
@@ -43,19 +43,19 @@ def own_flags(job: Job) -> Mapping[str, str | None]:
             break
         if not equals and name not in _SWITCHES:
             value = rest.pop(0) if rest else ""
-        found[name] = value if equals or name not in _SWITCHES else None
-    return found
+        flags[name] = value if equals or name not in _SWITCHES else None
+    return flags
 
 
 @rule("torchrun-flags", "warning", local=True)
 def torchrun_flags(job: Job) -> Iterator[Violation]:
-    """Torchrun's options belong into the spec.
+    """Options of torchrun are in the spec, not in the command.
 
-    A flag on the command line beats the variable that the operator sets, silently: the job then meets elsewhere, or with
-    other numbers, than `kfjob status` and the operator believe.
+    A flag on the command line overrides the variable that the operator or the local backend sets. The agents then use another
+    rendezvous, or other numbers, than `kfjob status` and the operator show.
     """
     plan, elastic = job.plan, job.plan.min_nodes != job.plan.max_nodes
-    same = {
+    plan_values = {
         "nnodes": {str(plan.nodes), f"{plan.nodes}:{plan.nodes}"},
         "nproc-per-node": {plan.processes_per_node},
         "rdzv-backend": {plan.rendezvous.backend},
@@ -63,64 +63,70 @@ def torchrun_flags(job: Job) -> Iterator[Violation]:
         "max-restarts": {str(plan.restarts.max)},
     }
     for flag, value in own_flags(job).items():
-        if flag not in _SAID_BY or (value or "") in same.get(flag, set()) or (elastic and flag in ("nnodes", "standalone")):
+        if (
+            flag not in _FIELDS
+            or (value or "") in plan_values.get(flag, set())
+            or (elastic and flag in ("nnodes", "standalone"))
+        ):
             continue
-        shown = flag if value is None else f"{flag}={value}"
+        option = flag if value is None else f"{flag}={value}"
         yield Violation(
             path="command",
-            message=f"`--{shown}` in the command beats `{_SAID_BY[flag]}`",
-            hint=f"remove it and say it with `{_SAID_BY[flag]}`",
+            message=f"`--{option}` in the command overrides `{_FIELDS[flag]}`",
+            hint=f"remove it, and set `{_FIELDS[flag]}`",
         )
 
 
 @rule("loglevel-unknown", "error", local=True)
 def loglevel_unknown(job: Job) -> Iterator[Violation]:
-    """`LOGLEVEL` is one of Python's level names, in capitals.
+    """`LOGLEVEL` is one of Python's level names in capitals.
 
-    torch hands it to the logging module as it is: `info` ends every agent with `ValueError: Unknown level`, in every
-    version.
+    torch passes it to the logging module. In every version, `info` ends every agent with `ValueError: Unknown level`.
     """
     level = _loglevel(job)
     if level not in logging.getLevelNamesMapping():
-        hint = f"write `{level.upper()}`" if level.upper() in logging.getLevelNamesMapping() else "write `INFO`"
-        yield Violation(path="env.LOGLEVEL", message=f"torchrun ends at once with `LOGLEVEL` `{level}`", hint=hint)
+        hint = f"use `{level.upper()}`" if level.upper() in logging.getLevelNamesMapping() else "use `INFO`"
+        yield Violation(path="env.LOGLEVEL", message=f"`LOGLEVEL` `{level}` ends torchrun at once", hint=hint)
 
 
 @rule("loglevel-hides-agent", "warning", local=True)
 def loglevel_hides_agent(job: Job) -> Iterator[Violation]:
-    """`LOGLEVEL` above INFO hides the agents' lines.
+    """`LOGLEVEL` is INFO or lower.
 
-    `kfjob master` reads in them which pod has rank 0. Without them it must wait for a progress line.
+    A higher level hides the agents' lines, in which `kfjob master` finds the pod with rank 0. Without them it must wait for a
+    progress line.
     """
-    said = _loglevel(job)
-    if logging.getLevelNamesMapping().get(said, logging.INFO) > logging.INFO:
+    level = _loglevel(job)
+    if logging.getLevelNamesMapping().get(level, logging.INFO) > logging.INFO:
         hint = "remove it: kfjob sets INFO" if job.user_manifest is None else "set it to INFO"
-        yield Violation(path="env.LOGLEVEL", message=f"with `LOGLEVEL` `{said}` the agents do not say who they are", hint=hint)
+        yield Violation(path="env.LOGLEVEL", message=f"`LOGLEVEL` `{level}` hides the ranks of the agents", hint=hint)
 
 
 def _loglevel(job: Job) -> str:
-    return job.variable("LOGLEVEL", unset="WARNING", elsewhere="INFO")
+    return job.read_variable("LOGLEVEL", unset="WARNING", referenced="INFO")
 
 
 @rule("shared-store", "warning", local=True)
 def shared_store(job: Job) -> Iterator[Violation]:
-    """`TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` stays set where agents may restart.
+    """`TORCH_DISABLE_SHARE_RDZV_TCP_STORE` is 1 if agents can restart.
 
-    From torch 2.6 the workers share the agents' store. A job does not survive a change of rank 0 then: AssertionError,
-    RendezvousClosedError, or restarts until the budget is spent.
+    Since torch 2.6 the workers share the agents' store, and then a job does not survive a change of rank 0: it ends with
+    AssertionError or RendezvousClosedError, or restarts until none is left.
     """
     name = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
-    if job.plan.is_dynamic and job.plan.restarts.max and job.variable(name, unset="0", elsewhere="1") != "1":
-        yield Violation(path=f"env.{name}", message="a restart will not survive the store that is shared with the workers")
+    if job.plan.is_dynamic and job.plan.restarts.max and job.read_variable(name, unset="0", referenced="1") != "1":
+        yield Violation(
+            path=f"env.{name}", message="a restart fails while the workers share the agents' store", hint="set it to 1"
+        )
 
 
 @rule("etcd-version", "warning")
 def etcd_version(job: Job) -> Iterator[Violation]:
-    """Backend `etcd` needs an etcd 3.4.
+    """Backend `etcd` uses etcd 3.4.
 
-    torch keeps all state of a run in a v2 directory with a lease of two hours and refreshes it. etcd 3.4 does; 3.5
-    answers `Not a file`, the thread that refreshes dies, and the first restart after two hours finds no rendezvous. 3.6
-    has no v2 API at all.
+    torch keeps the state of a run in a v2 directory with a lease of two hours, and refreshes the lease. etcd 3.4 accepts that.
+    etcd 3.5 answers `Not a file`, the refreshing thread ends, and the first restart after two hours finds no rendezvous. etcd
+    3.6 has no v2 API.
     """
     backend = job.plan.rendezvous.backend
     if backend not in ("etcd", "etcd-v2"):
@@ -129,49 +135,49 @@ def etcd_version(job: Job) -> Iterator[Violation]:
         if backend == "etcd":
             yield Violation(
                 path="rendezvous.endpoint",
-                message=f"is the etcd at `{job.plan.rendezvous.host}` a 3.4? `etcd` loses its state after two hours on 3.5",
-                hint="`curl http://HOST:PORT/version` tells; `backend: etcd-v2` does not need the lease",
+                message=f"is `{job.plan.rendezvous.host}` etcd 3.4? On 3.5, backend `etcd` loses its state after two hours",
+                hint="`curl http://HOST:PORT/version` prints the version; `backend: etcd-v2` does not need the lease",
             )
         return
     version = _minor(job.plan.own_etcd_image)
     if version and (version >= (3, 6) or (version >= (3, 5) and backend == "etcd")):
         yield Violation(
             path="rendezvous",
-            message=f"the job's own etcd is `{job.plan.own_etcd_image}`, and torch's `{backend}` needs an older one",
-            hint="leave `etcd_image` out of the settings, or name a 3.4",
+            message=f"the job's own etcd is `{job.plan.own_etcd_image}`, and torch's `{backend}` needs an older version",
+            hint="remove `etcd_image` from the settings, or set an image of etcd 3.4",
         )
 
 
 def _minor(image: str) -> tuple[int, int] | None:
     try:
         parts = parse_reference(image).tag.removeprefix("v").split(".")
-    except UsageError:  # `image-name` says so
+    except UsageError:  # rule `image-name` reports it
         return None
     return (int(parts[0]), int(parts[1])) if len(parts) > 1 and parts[0].isdecimal() and parts[1].isdecimal() else None
 
 
 @rule("rendezvous-id-reused", "warning", local=True)
 def rendezvous_id_reused(job: Job) -> Iterator[Violation]:
-    """A rendezvous id of one's own, on an etcd that outlives the job.
+    """A job on a shared etcd has no fixed rendezvous id.
 
-    etcd keeps what the launch before left under that id: agents of the next one end with RendezvousClosedError, or meet
-    agents of a neighbour. Left out, the id is new for each launch.
+    etcd keeps the state of the launch before under that id. Agents of the next launch end with RendezvousClosedError, or join
+    the agents of another job. Without `rendezvous.id`, each launch has its own id.
     """
     if job.spec.rendezvous.id and job.plan.rendezvous.backend in ("etcd", "etcd-v2") and not job.plan.own_etcd_image:
         yield Violation(
             path="rendezvous.id",
-            message=f"a relaunch will meet what this launch leaves under `{job.spec.rendezvous.id}`",
-            hint="remove `id`: each launch then has its own",
+            message=f"a relaunch meets the state of this launch under `{job.spec.rendezvous.id}`",
+            hint="remove `id`, and each launch has its own",
         )
 
 
 @rule("host-network", "warning")
 def host_network(job: Job) -> Iterator[Violation]:
-    """Pods on the node's network share its names and ports.
+    """Pods on the host network have a DNS policy, an address and a node of their own.
 
-    An agent then calls itself by the node's name: `master_addr` in the logs names a node, two pods of a job on one node
-    collide at the rendezvous port, and without `dnsPolicy: ClusterFirstWithHostNet` the name of worker 0 cannot be
-    resolved.
+    On the host network an agent uses the node's name, so `master_addr` in the logs is the name of a node. Two pods of a job on
+    one node collide at the rendezvous port. Without `dnsPolicy: ClusterFirstWithHostNet`, pods cannot resolve the name of
+    worker 0.
     """
     for pod in job.pods:
         if not pod.get("hostNetwork"):
@@ -179,16 +185,14 @@ def host_network(job: Job) -> Iterator[Violation]:
         path = "pod.host_network" if job.spec.pod.host_network else "overrides"
         if pod.get("dnsPolicy") != "ClusterFirstWithHostNet":
             hint = "use `pod.host_network`, which sets `dnsPolicy: ClusterFirstWithHostNet`"
-            yield Violation(path=path, message="pods on the node's network cannot resolve the job's own names", hint=hint)
+            yield Violation(path=path, message="pods on the host network cannot resolve the names of the job's pods", hint=hint)
         if job.plan.is_dynamic and job.plan.nodes > 1 and not job.spec.rendezvous.local_addr:
-            hint = "say `rendezvous: {local_addr: pod-name}`"
-            yield Violation(
-                path=path, message="the agents call themselves by their nodes' names, which decide on rank 0", hint=hint
-            )
+            hint = "set `rendezvous: {local_addr: pod-name}`"
+            yield Violation(path=path, message="the agents use the names of their nodes, which decide on rank 0", hint=hint)
         if not (pod.get("affinity") or {}).get("podAntiAffinity") and job.plan.nodes > 1 and not job.plan.resources.gpus:
             yield Violation(
                 path=path,
                 message=f"two pods on one node collide at port {job.plan.rendezvous.port}",
-                hint="keep them apart with `scheduling.affinity`, or ask for whole nodes",
+                hint="separate them with `scheduling.affinity`, or request whole nodes",
             )
         return

@@ -24,7 +24,7 @@ def catalogues() -> dict[str, str]:
 
 
 def lint_rules() -> str:
-    return "\n".join(f"{rule.id} ({rule.severity})\n  {rule.title}\n  {rule.why}\n" for rule in LINT_RULES)
+    return "\n".join(f"{rule.id} ({rule.severity})\n  {rule.title}\n  {rule.reason}\n" for rule in LINT_RULES)
 
 
 def diagnosis_rules() -> str:

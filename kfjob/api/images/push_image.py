@@ -30,7 +30,7 @@ from kfjob.image.references import ImageRef, parse_reference
 from kfjob.image.registry.client import Registry
 from kfjob.image.registry.documents import Document
 from kfjob.image.registry.uploads import ReportProgress, ignore_progress
-from kfjob.lint.secrets import looks_like
+from kfjob.lint.secrets import find_secret
 from kfjob.spec.image import AUTO, ImageSpec
 
 LABEL_CONTENT = "dev.kfjob.content"
@@ -97,7 +97,7 @@ def build_and_push(spec: ImageSpec, listener: Listener | None = None) -> PushRes
     told, began = listener or Listener(), time.monotonic()
     wanted = _wanted(spec)
     for name, value in spec.build_args.items():
-        if looks_like(value, name):
+        if find_secret(value, name):
             told.notify(f"warning: build argument `{name}` stays in the image's history: `--secret id=…,src=FILE` does not")
     ref, place = _target(spec)
     content = _content(wanted, told.notify)

@@ -13,7 +13,7 @@ from kfjob.api.specs.render import resolve_at
 from kfjob.common_types import Notify
 from kfjob.compile.torchrun import operator_environment
 from kfjob.errors import NotFound, Problem
-from kfjob.lint.secrets import looks_like
+from kfjob.lint.secrets import find_secret
 from kfjob.plan import JobPlan
 from kfjob.spec.job import JobSpec
 from kfjob.spec.source import LoadedSpec, Positions
@@ -68,7 +68,7 @@ def explain(loaded: LoadedSpec, *, settings: Settings, notify: Notify) -> Explan
 def _without_secret(value: Value) -> Value:
     """What looks like a secret is not shown: terminals are shared, and their output is kept."""
     _, _, name = value.path.rpartition("env.")
-    what = looks_like(value.value, name)
+    what = find_secret(value.value, name)
     return replace(value, value=f"(not shown: this looks like {what})") if what else value
 
 

@@ -170,7 +170,7 @@ def test_a_template_is_linted_as_the_spec_that_it_would_come_from(kfjob, cluster
     several = TEMPLATE.replace('rdzvId: "${KFJOB_LAUNCH}"', 'rdzvId: "always-the-same", rdzvHost: shared')
     (Path("t.yaml")).write_text(several)
     assert kfjob("submit", *template) == 0
-    assert "a relaunch will meet what this launch leaves under `always-the-same` [rendezvous-id-reused]" in kfjob.err
+    assert "a relaunch meets the state of this launch under `always-the-same` [rendezvous-id-reused]" in kfjob.err
     assert "[loglevel-hides-agent]" in kfjob.err
     assert "[shared-store]" not in kfjob.err  # the agents are never restarted
     assert kfjob("submit", *template, "--strict", "--var", "JOB=other") == 2

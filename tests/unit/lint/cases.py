@@ -1,4 +1,4 @@
-"""For each rule, specs that it speaks up about and specs that are like them and that it lets be. Each is put over BASE."""
+"""For each rule, specs that violate it and similar specs that do not. Each is merged over BASE."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def spawned(ranks):
 
 
 def over(**pod):
-    """Something put over the pods of the workers."""
+    """Return overrides for the pod template of the workers."""
     return {"overrides": {"spec": {"pytorchReplicaSpecs": {"Worker": {"template": {"spec": pod}}}}}}
 
 
@@ -40,22 +40,26 @@ BY_POD_NAME = {"rendezvous": {"local_addr": "pod-name"}}
 PVC = volume({"pvc": "work"})
 FAKE_TOKEN = "hf_" + "a" * 34
 
-# id: ([(spec, path of the finding, part of what is said)], [specs without a finding])
+# id: ([(spec, path of the violation, part of its message)], [specs without a violation])
 CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "elastic-bounds": (
         [
-            ({"elastic": {"min": 4, "max": 2}}, "elastic.min", "at least 4 and at most 2"),
-            ({"nodes": 1, **ELASTIC}, "nodes", "1 nodes, and the job may have 2 to 4"),
+            ({"elastic": {"min": 4, "max": 2}}, "elastic.min", "`elastic.min` 4 is greater than `elastic.max` 2"),
+            ({"nodes": 1, **ELASTIC}, "nodes", "the job has 1 node, but `elastic` allows 2 to 4 nodes"),
             ({"nodes": 5, **ELASTIC}, "nodes", "5 nodes"),
-            ({"overrides": {"spec": {"elasticPolicy": {"minReplicas": 3}}}}, "elastic.min", "at least 3 and at most 2"),
+            ({"overrides": {"spec": {"elasticPolicy": {"minReplicas": 3}}}}, "elastic.min", "`elastic.min` 3 is greater"),
         ],
         [ELASTIC, {"nodes": 4, **ELASTIC}, {}, {"nodes": 3, "master": True}, {"launcher": "accelerate"}],
     ),
     "elastic-cancelled": (
         [
-            ({**ELASTIC, "command": "torchrun --nnodes=2 train.py"}, "command", "`--nnodes=2` cancels"),
-            ({**ELASTIC, "command": "torchrun --nnodes 2 train.py"}, "command", "`--nnodes=2` cancels"),
-            ({**ELASTIC, "command": ["sh", "-c", "torchrun --standalone train.py"]}, "command", "`--standalone` cancels"),
+            ({**ELASTIC, "command": "torchrun --nnodes=2 train.py"}, "command", "`--nnodes=2` in the command overrides"),
+            ({**ELASTIC, "command": "torchrun --nnodes 2 train.py"}, "command", "`--nnodes=2` in the command overrides"),
+            (
+                {**ELASTIC, "command": ["sh", "-c", "torchrun --standalone train.py"]},
+                "command",
+                "`--standalone` in the command",
+            ),
         ],
         [
             {**ELASTIC, "command": "torchrun train.py --nnodes=2"},
@@ -64,7 +68,7 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
         ],
     ),
     "cpu-metric": (
-        [({"elastic": {"min": 1, "max": 4, "metrics": [CPU]}}, "elastic.metrics.0", "use of cpu, and the pods request none")],
+        [({"elastic": {"min": 1, "max": 4, "metrics": [CPU]}}, "elastic.metrics.0", "needs a request for cpu")],
         [{"elastic": {"min": 1, "max": 4, "metrics": [CPU]}, "resources": {"cpu": 2}}, ELASTIC],
     ),
     "worker-order": (
@@ -72,7 +76,7 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
             (
                 {"nodes": 12, "command": ["sh", "-c", "RANK=${HOSTNAME##*-} torchrun train.py"]},
                 "command",
-                "with 12 pods it is not the rank",
+                "not the rank of 12 agents",
             )
         ],
         [
@@ -83,10 +87,10 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     ),
     "torchrun-flags": (
         [
-            ({"command": "torchrun --rdzv-id=7 train.py"}, "command", "`--rdzv-id=7` in the command beats `rendezvous.id`"),
+            ({"command": "torchrun --rdzv-id=7 train.py"}, "command", "`--rdzv-id=7` in the command overrides `rendezvous.id`"),
             ({"command": "python -m torch.distributed.run --rdzv_backend etcd train.py"}, "command", "rendezvous.backend"),
-            ({"command": "/opt/bin/torchrun --nproc_per_node=8 train.py"}, "command", "beats `processes_per_node`"),
-            ({"command": ["bash", "-c", "cd /src && torchrun --nnodes=8 -m train"]}, "command", "beats `nodes`"),
+            ({"command": "/opt/bin/torchrun --nproc_per_node=8 train.py"}, "command", "overrides `processes_per_node`"),
+            ({"command": ["bash", "-c", "cd /src && torchrun --nnodes=8 -m train"]}, "command", "overrides `nodes`"),
         ],
         [
             {"command": "torchrun --nproc-per-node=1 --nnodes 2 train.py"},
@@ -98,21 +102,27 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     ),
     "loglevel-unknown": (
         [
-            ({"env": {"LOGLEVEL": "info"}}, "env.LOGLEVEL", "torchrun ends at once"),
-            ({"env": {"LOGLEVEL": "20"}}, "env.LOGLEVEL", "torchrun ends at once"),
+            ({"env": {"LOGLEVEL": "info"}}, "env.LOGLEVEL", "ends torchrun at once"),
+            ({"env": {"LOGLEVEL": "20"}}, "env.LOGLEVEL", "ends torchrun at once"),
         ],
         [{}, {"env": {"LOGLEVEL": "DEBUG"}}, {"env": {"LOGLEVEL": "WARNING"}}],
     ),
     "loglevel-hides-agent": (
-        [({"env": {"LOGLEVEL": "WARNING"}}, "env.LOGLEVEL", "the agents do not say who they are")],
+        [({"env": {"LOGLEVEL": "WARNING"}}, "env.LOGLEVEL", "hides the ranks of the agents")],
         [{}, {"env": {"LOGLEVEL": "DEBUG"}}, {"env": {"LOGLEVEL": "info"}}],
     ),
     "shared-store": (
-        [({"env": {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "0"}}, "env.TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "will not survive")],
+        [({"env": {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "0"}}, "env.TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "a restart fails")],
         [{}, {"env": {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "0"}, "restarts": {"max": 0}}],
     ),
     "etcd-version": (
-        [({"rendezvous": {"backend": "etcd", "endpoint": "etcd.infra:2379"}}, "rendezvous.endpoint", "`etcd.infra` a 3.4?")],
+        [
+            (
+                {"rendezvous": {"backend": "etcd", "endpoint": "etcd.infra:2379"}},
+                "rendezvous.endpoint",
+                "`etcd.infra` etcd 3.4?",
+            )
+        ],
         [{}, {"rendezvous": "etcd"}, {"rendezvous": {"backend": "etcd-v2", "endpoint": "etcd.infra:2379"}}],
     ),
     "rendezvous-id-reused": (
@@ -128,18 +138,26 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "host-network": (
         [
             ({**HOST_NETWORK, **BY_POD_NAME}, "pod.host_network", "collide at port 23456"),
-            ({**HOST_NETWORK, "resources": {"gpus": 8}}, "pod.host_network", "their nodes' names, which decide on rank 0"),
+            (
+                {**HOST_NETWORK, "resources": {"gpus": 8}},
+                "pod.host_network",
+                "which decide on rank 0",
+            ),
             ({**over(hostNetwork=True), "nodes": 1}, "overrides", "cannot resolve"),
         ],
         [{}, {**HOST_NETWORK, "nodes": 1}, {**HOST_NETWORK, **BY_POD_NAME, "resources": {"gpus": 8}}],
     ),
     "more-than-the-instance": (
         [
-            ({"instance": "p4d.24xlarge", "resources": {"efa": 8}}, "resources.efa", "8 EFA adapters in a pod, and p4d"),
-            ({"instance": "g5.xlarge", "resources": {"gpus": 4}}, "resources.gpus", "4 GPUs in a pod, and g5.xlarge has 1"),
+            ({"instance": "p4d.24xlarge", "resources": {"efa": 8}}, "resources.efa", "8 EFA adapters, and p4d"),
+            (
+                {"instance": "g5.xlarge", "resources": {"gpus": 4}},
+                "resources.gpus",
+                "4 GPUs, and g5.xlarge has 1",
+            ),
             ({"instance": "g5.xlarge", "resources": {"efa": 1}}, "resources.efa", "has none"),
-            ({"instance": "g5.xlarge", "resources": {"cpu": 16}}, "resources.cpu", "16 cores in a pod"),
-            ({"instance": "g5.xlarge", "resources": {"memory": "64Gi"}}, "resources.memory", "64Gi in a pod"),
+            ({"instance": "g5.xlarge", "resources": {"cpu": 16}}, "resources.cpu", "a pod requests 16 CPUs"),
+            ({"instance": "g5.xlarge", "resources": {"memory": "64Gi"}}, "resources.memory", "a pod requests 64Gi of memory"),
         ],
         [
             {"instance": "p4d.24xlarge", "resources": {"efa": 4, "cpu": 90, "memory": "1000Gi"}},
@@ -149,9 +167,9 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     ),
     "processes-and-gpus": (
         [
-            ({"resources": {"gpus": 1}, "processes_per_node": 2}, "processes_per_node", "2 processes on each node, and 1 GPU"),
-            ({"processes_per_node": "gpu"}, "processes_per_node", "no GPU is asked for"),
-            (spawned(4) | {"resources": {"gpus": 2}}, "train.spawn", "4 processes on each node, and 2 GPUs"),
+            ({"resources": {"gpus": 1}, "processes_per_node": 2}, "processes_per_node", "each node has 2 processes, but 1 GPU"),
+            ({"processes_per_node": "gpu"}, "processes_per_node", "the job requests no GPU"),
+            (spawned(4) | {"resources": {"gpus": 2}}, "train.spawn", "each node has 4 processes, but 2 GPUs"),
         ],
         [
             {"resources": {"gpus": 2}, "processes_per_node": 2},
@@ -162,8 +180,12 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     ),
     "idle-gpus": (
         [
-            ({"instance": "p4d.24xlarge", "processes_per_node": 1}, "processes_per_node", "8 GPUs in each pod, and 1 process "),
-            (spawned(4) | {"instance": "p4d.24xlarge"}, "train.spawn", "8 GPUs in each pod, and 4 processes "),
+            (
+                {"instance": "p4d.24xlarge", "processes_per_node": 1},
+                "processes_per_node",
+                "8 GPUs, but 1 process ",
+            ),
+            (spawned(4) | {"instance": "p4d.24xlarge"}, "train.spawn", "8 GPUs, but 4 processes "),
         ],
         [
             spawned(8) | {"instance": "p4d.24xlarge"},
@@ -175,8 +197,8 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "network-variables": (
         [
             ({"instance": "p5.48xlarge", "env": {"FI_PROVIDER": "efa"}}, "env.FI_PROVIDER", "is for p4d"),
-            ({"instance": "g5.12xlarge", "env": {"FI_PROVIDER": "efa"}}, "env.FI_PROVIDER", "ask for no adapter"),
-            ({"env": {"FI_PROVIDER": "efa"}}, "env.FI_PROVIDER", "ask for no adapter"),
+            ({"instance": "g5.12xlarge", "env": {"FI_PROVIDER": "efa"}}, "env.FI_PROVIDER", "request no adapter"),
+            ({"env": {"FI_PROVIDER": "efa"}}, "env.FI_PROVIDER", "request no adapter"),
         ],
         [
             {"instance": "p4d.24xlarge", "env": {"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1"}},
@@ -187,9 +209,17 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     ),
     "precision-of-the-card": (
         [
-            ({**train(precision="bf16"), "instance": "g4dn.xlarge"}, "train.precision", "the T4 of g4dn.xlarge has no bf16"),
-            ({"command": "torchrun train.py --bf16=1", "instance": "p3.8xlarge"}, "command", "`--bf16=1`, and the V100"),
-            ({"command": "torchrun train.py --precision=bf16-true", "instance": "p3.8xlarge"}, "command", "has no bf16"),
+            (
+                {**train(precision="bf16"), "instance": "g4dn.xlarge"},
+                "train.precision",
+                "the T4 of g4dn.xlarge does not",
+            ),
+            ({"command": "torchrun train.py --bf16=1", "instance": "p3.8xlarge"}, "command", "`--bf16=1` is set, and the V100"),
+            (
+                {"command": "torchrun train.py --precision=bf16-true", "instance": "p3.8xlarge"},
+                "command",
+                "does not support bf16",
+            ),
         ],
         [
             {**train(precision="bf16"), "instance": "g5.xlarge"},
@@ -225,7 +255,7 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
                 "on each GPU, and a GPU of p4d.24xlarge has 40.0 GiB",
             ),
             ({**llama(strategy="ddp"), "instance": "p5.48xlarge"}, "train.model", "and a GPU of p5.48xlarge has 80.0 GiB"),
-            ({**llama(), "resources": {"gpus": 8, "gpu_memory": "48Gi"}}, "train.model", "and one has 48.0 GiB"),
+            ({**llama(), "resources": {"gpus": 8, "gpu_memory": "48Gi"}}, "train.model", "and a GPU has 48.0 GiB"),
         ],
         [
             {**llama(activation_checkpointing=True, sequence_length=2048), "instance": "p5.48xlarge"},
@@ -276,8 +306,8 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     ),
     "resume-elsewhere": (
         [
-            (train(checkpoint_dir="/work/b", resume="/work/a"), "train.resume", "written to `/work/b`"),
-            (train(resume="/work/a"), "train.resume", "written nowhere"),
+            (train(checkpoint_dir="/work/b", resume="/work/a"), "train.resume", "writes checkpoints to `/work/b`"),
+            (train(resume="/work/a"), "train.resume", "writes no checkpoints"),
             (
                 {"command": "torchrun train.py --checkpoint_dir=/work/b --resume_from_checkpoint=/work/a"},
                 "command",
@@ -303,14 +333,14 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
         [train(lanes=8), {**train(lanes=12), **ELASTIC}],
     ),
     "rate-never-falls": (
-        [(train(lr=1e-4, min_lr=1e-4), "train.min_lr", "the cosine schedule never falls")],
+        [(train(lr=1e-4, min_lr=1e-4), "train.min_lr", "the cosine schedule is constant")],
         [train(lr=1e-4), train(lr=1e-4, min_lr=1e-4, schedule="constant")],
     ),
     "secret-in-text": (
         [
             ({"env": {"HF_TOKEN": FAKE_TOKEN}}, "env.HF_TOKEN", "a Hugging Face token"),
             ({"env": {"WANDB_API_KEY": "0123456789abcdef"}}, "env.WANDB_API_KEY", "by the variable's name"),
-            ({"env": {"DATABASE": "postgres://me:hunter22@db/x"}}, "env.DATABASE", "a password in an address"),
+            ({"env": {"DATABASE": "postgres://me:hunter22@db/x"}}, "env.DATABASE", "a password in a URL"),
             ({"command": ["torchrun", "train.py", f"--token={FAKE_TOKEN}"]}, "command", "a Hugging Face token"),
             ({"annotations": {"note": "AKIA" + "A" * 16}}, "annotations.note", "an AWS access key"),
             (
@@ -360,13 +390,13 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     ),
     "short-grace": (
         [
-            ({"pod": {"grace": 30}}, "pod.grace", "pods have 30 s to end, and torchrun gives its processes 30 s"),
-            ({"torchrun": {"shutdown_timeout": 100}}, "pod.grace", "gives its processes 100 s"),
+            ({"pod": {"grace": 30}}, "pod.grace", "the grace period is 30 s, and torchrun's shutdown timeout is 30 s"),
+            ({"torchrun": {"shutdown_timeout": 100}}, "pod.grace", "shutdown timeout is 100 s"),
         ],
         [{}, {"pod": {"grace": 10}, "torchrun": {"shutdown_timeout": 5}}],
     ),
     "istio-sidecar": (
-        [({"scheduling": {"istio_sidecar": True}}, "scheduling.istio_sidecar", "will not end by themselves")],
+        [({"scheduling": {"istio_sidecar": True}}, "scheduling.istio_sidecar", "keeps the pods from ending")],
         [{}],
     ),
     "gang-size": (
@@ -374,7 +404,7 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
             (
                 {"scheduling": {"gang": {"scheduler": "volcano", "min_available": 3}}},
                 "scheduling.gang.min_available",
-                "waits for 3 pods, and the job has 2",
+                "needs 3 pods, and the job has 2",
             )
         ],
         [{"scheduling": {"gang": {"scheduler": "volcano", "min_available": 2}}}, {}],

@@ -1,4 +1,4 @@
-"""What a user sees of lint: warnings with their place on stderr, errors that keep a job from being submitted."""
+"""Lint on the command line: warnings on stderr with their position, and errors that stop a submit."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.unit.api.conftest import fake, kfjob
 __all__ = ["fake", "kfjob"]
 
 SPEC = "name: a\nimage: train\nnodes: 2\ncommand: torchrun train.py\nenv: {LOGLEVEL: WARNING}\n"
-WARNED = (
+WARNINGS = (
     "warning: image `train` has no tag, which means `latest` [latest-image]\n"
     "  --> job.yaml:2:8 (image)\n"
-    "hint: name a version or a digest; `kfjob push-image` prints one\n"
-    "warning: with `LOGLEVEL` `WARNING` the agents do not say who they are [loglevel-hides-agent]\n"
+    "hint: use a version or a digest; `kfjob push-image` prints one\n"
+    "warning: `LOGLEVEL` `WARNING` hides the ranks of the agents [loglevel-hides-agent]\n"
     "  --> job.yaml:5:17 (env.LOGLEVEL)\n"
     "hint: remove it: kfjob sets INFO\n"
 )
@@ -32,18 +32,18 @@ def spec(fake, monkeypatch):
 
 
 @pytest.mark.parametrize("command", ["validate", "render", "submit"])
-def test_warnings_stand_on_stderr_with_their_place(spec, kfjob, command):
+def test_warnings_are_on_stderr_with_their_position(spec, kfjob, command):
     assert kfjob(command, spec) == 0
-    assert kfjob.err.startswith(WARNED)
+    assert kfjob.err.startswith(WARNINGS)
     assert "warning" not in kfjob.out
 
 
 @pytest.mark.parametrize("argv", [["validate"], ["render"], ["submit"], ["submit", "--dry-run=client"], ["apply"]])
-def test_strict_makes_them_errors_and_nothing_is_submitted(spec, kfjob, fake, argv):
+def test_strict_turns_warnings_into_errors(spec, kfjob, fake, argv):
     assert kfjob(*argv, "--strict", spec) == 2
     assert kfjob.out == ""
     assert kfjob.err.startswith("error: image `train` has no tag")
-    assert "error: with `LOGLEVEL` `WARNING`" in kfjob.err
+    assert "error: `LOGLEVEL` `WARNING`" in kfjob.err
     assert fake.list(namespace="default") == []
 
 
@@ -60,29 +60,29 @@ def test_strict_can_be_a_setting(spec, kfjob, monkeypatch):
     assert "`strict` must be true or false, not `perhaps`" in kfjob.err
 
 
-def test_errors_come_first_and_keep_the_job_from_being_submitted(fake, spec, kfjob):
+def test_errors_come_first_and_stop_the_submit(fake, spec, kfjob):
     Path(spec).write_text(SPEC.replace("WARNING", "info"))
     assert kfjob("submit", spec) == 2
     first, second = kfjob.err.split("\n\n")
-    assert first.startswith("error: torchrun ends at once with `LOGLEVEL` `info` [loglevel-unknown]\n  --> job.yaml:5:17")
+    assert first.startswith("error: `LOGLEVEL` `info` ends torchrun at once [loglevel-unknown]\n  --> job.yaml:5:17")
     assert second.startswith("warning: image `train`")
     assert fake.list(namespace="default") == []
 
 
-def test_a_rule_that_the_spec_ignores_is_silent(spec, kfjob):
+def test_spec_can_ignore_rules(spec, kfjob):
     Path(spec).write_text(SPEC + "lint: {ignore: [latest-image, loglevel-hides-agent]}\n")
     assert kfjob("validate", "--strict", spec) == 0
     assert "warning" not in kfjob.err
 
 
-def test_python_callers_hear_of_it_too(spec):
-    said: list[str] = []
-    api.submit(spec, notify=said.append)
-    assert "\n".join(said) + "\n" == WARNED
+def test_submit_in_python_notifies_of_warnings(spec):
+    messages: list[str] = []
+    api.submit(spec, notify=messages.append)
+    assert "\n".join(messages) + "\n" == WARNINGS
     with pytest.raises(SpecError, match="error: image `train`"):
         api.submit(spec, strict=True)
 
 
-def test_the_reference_is_made_from_the_rules():
+def test_reference_is_up_to_date():
     page = Path(__file__).parents[3] / "docs/reference/lint.md"
     assert page.read_text(encoding="utf-8") == markdown(), "python -m kfjob.lint.reference > docs/reference/lint.md"
