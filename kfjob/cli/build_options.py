@@ -1,14 +1,15 @@
-"""`submit --build FOLDER`: the job's image is built, pushed and pinned before the job is submitted."""
+"""`submit --build DIR`: build, push and pin the job's image before the submit."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import functools
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 
-from kfjob.cli.options import notify
+from kfjob.cli.image_options import BUILDERS, ImageOptions
+from kfjob.cli.options import Command, Result, notify
 from kfjob.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,76 +17,73 @@ if TYPE_CHECKING:
     from kfjob.api.settings import Settings
     from kfjob.compile.images import ImageChange
 
-Command = Callable[..., Any]
 
+def build_options(command: Command[Result]) -> Command[Result]:
+    """Add `--build` and its options; the command receives them as `build`, which is None without `--build`."""
 
-@dataclass(frozen=True, kw_only=True)
-class Build:
-    """What was said of the image to build."""
-
-    folder: str
-    build_args: tuple[str, ...]
-    base_image: str | None
-    builder: str | None
-
-
-def build(command: Command) -> Command:
-    """`--build` and what belongs to it, given as one `build`."""
-
-    @click.option("--build", "folder", metavar="DIR", help="Build and push this folder's Dockerfile first, and run that image.")
-    @click.option("--build-arg", "build_args", multiple=True, metavar="NAME=VALUE", help="With --build: an ARG of it.")
-    @click.option("--base-image", metavar="IMAGE", help="With --build: the ARG BASE_IMAGE.")
-    @click.option("--builder", metavar="ENGINE", help="With --build: docker, buildah, podman, nerdctl or finch.")
-    def wrapped(*, folder: str | None, build_args: Any, base_image: str | None, builder: str | None, **rest: Any) -> Any:
+    @click.option("--build", "folder", metavar="DIR", help="Build the Dockerfile in this directory, push the image and run it.")
+    @click.option(
+        "--build-arg", "build_args", multiple=True, metavar="NAME=VALUE", help="Build argument for --build. Repeatable."
+    )
+    @click.option("--base-image", metavar="IMAGE", help="Value of the build argument BASE_IMAGE for --build.")
+    @click.option("--builder", metavar="ENGINE", help=f"Build engine for --build: {BUILDERS}.")
+    @functools.wraps(command)
+    def with_build(
+        *,
+        folder: str | None,
+        build_args: tuple[str, ...],
+        base_image: str | None,
+        builder: str | None,
+        **parameters: object,
+    ) -> Result:
         if not folder and (build_args or base_image or builder):
-            raise UsageError("nothing is to be built", hint="`--build DIR` names the folder with the Dockerfile")
-        said = Build(folder=folder, build_args=build_args, base_image=base_image, builder=builder) if folder else None
-        return command(build=said, **rest)
+            option = "--build-arg" if build_args else "--base-image" if base_image else "--builder"
+            raise UsageError(f"`{option}` needs `--build`", hint="`--build DIR` names the directory with the Dockerfile")
+        build = ImageOptions(folder=folder, build_args=build_args, base_image=base_image, builder=builder) if folder else None
+        return command(build=build, **parameters)
 
-    wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
-    wrapped.__click_params__ = [*getattr(command, "__click_params__", []), *wrapped.__click_params__]  # type: ignore[attr-defined]
-    return wrapped
+    return with_build
 
 
-def built(image: str | None, build: Build, settings: Settings, *, dry_run: bool, code: CodeLayer | None = None) -> str:
-    """The image that is built, pushed and pinned. It goes to the repository that `image` names, if it does.
+def build_image(
+    image: str | None, build: ImageOptions, settings: Settings, *, dry_run: bool, code: CodeLayer | None = None
+) -> str:
+    """Build and push an image, and return its reference with the digest. The repository is that of `image`, if it is set.
 
-    A dry run does nothing of that: the image then has a digest only if the registry has it already.
+    A dry run builds nothing: the reference then has a digest only if the registry has the image.
+
+    Raises:
+        UsageError: a dry run cannot tell what `code` changes, because the registry does not have the image.
     """
     from kfjob.api.images.push_image import preview_push
-    from kfjob.cli.push_image import build_and_push, image_spec
+    from kfjob.cli.push_image import build_and_push
     from kfjob.image.references import parse_reference
 
-    said = {
-        "folder": build.folder,
-        "build_args": build.build_args,
-        "base_image": build.base_image,
-        "builder": build.builder,
-        "profile": settings.aws_profile,
-        "to": parse_reference(image).name if image else None,
-    }
+    spec = replace(build, profile=settings.aws_profile, to=parse_reference(image).name if image else None).spec()
     if not dry_run:
-        return str(build_and_push(image_spec(said)).ref)
-    ref = preview_push(image_spec(said), notify)
+        return str(build_and_push(spec).ref)
+    ref = preview_push(spec, notify)
     notify(f"image: {'the registry has' if ref.digest else 'would build and push'} `{ref}`")
     if code and not ref.digest:
-        title = "what `--code` makes of an image that is not built yet cannot be known"
+        title = "a dry run cannot add `--code` to an image that is not built yet"
         raise UsageError(title, hint="leave `--code` out of the dry run")
     return str(ref)
 
 
-def image_change(build: Build | None, code: CodeLayer | None, settings: Settings, *, dry_run: bool) -> ImageChange | None:
-    """What is to be made of a template's image; None: nothing."""
+def image_change(
+    build: ImageOptions | None, code: CodeLayer | None, settings: Settings, *, dry_run: bool
+) -> ImageChange | None:
+    """Return the function that replaces a template's image; None if the image stays."""
     if not build and not code:
         return None
 
     def change(image: str) -> str:
-        made = built(image, build, settings, dry_run=dry_run, code=code) if build else image
+        base = build_image(image, build, settings, dry_run=dry_run, code=code) if build else image
         if not code:
-            return made
+            return base
         from kfjob.api.images.code_layer import push_code_layer
         from kfjob.api.target import find_target
 
-        return push_code_layer(made, code, find_target(settings, notify=notify), notify=notify, dry_run=dry_run)
+        return push_code_layer(base, code, find_target(settings, notify=notify), notify=notify, dry_run=dry_run)
 
     return change

@@ -1,4 +1,4 @@
-"""import and export: specs from other tools' files, and the other way."""
+"""The commands `import` and `export`: specs from other tools' files, and back."""
 
 from __future__ import annotations
 
@@ -8,42 +8,51 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kfjob.cli.options import Source, notify, output, read_spec, read_text, spec
+from kfjob.cli.options import notify, output_option
+from kfjob.cli.spec_source import Source, read_spec, read_text, spec_argument
 
 if TYPE_CHECKING:
     from kfjob.convert.conversion import Conversion
 
-_LANGUAGE_SERVER = "# yaml-language-server: $schema=kfjob.schema.json\n"
+_SCHEMA_COMMENT = "# yaml-language-server: $schema=kfjob.schema.json\n"
+_OPTIONS_FIRST = {"allow_interspersed_args": False}  # later options may belong to the imported program
 
-_OWN_OPTIONS_FIRST = {"allow_interspersed_args": False}  # what stands after the first word may be the program's
-
-_name = click.option("--name", help="Of the job; unset: made of what there is.")
-_image = click.option("--image", help="Of the pods, which the original does not name.")
+_name_option = click.option("--name", help="Name of the job. Default: a name derived from the input.")
+_image_option = click.option("--image", help="Container image, which the input does not name.")
 
 
 @click.group("import")
 def import_spec() -> None:
-    """Make a spec of another tool's file; what it cannot say is told on stderr, line by line."""
+    """Convert another tool's file to a job spec.
+
+    Whatever a spec cannot express is listed on stderr.
+    """
 
 
-@import_spec.command("pytorchjob", short_help="The manifest of a PyTorchJob.")
+@import_spec.command("pytorchjob", short_help="Convert the manifest of a PyTorchJob.")
 @click.argument("file")
-@output("yaml", "json")
+@output_option("yaml", "json")
 def import_pytorchjob(*, file: str, output: str) -> None:
-    """Of the manifest of a PyTorchJob: FILE, or - for standard input (`kubectl get pytorchjob JOB -o yaml`)."""
-    from kfjob.api.specs.imports import import_pytorchjob as imported
+    """Convert the manifest of a PyTorchJob to a job spec.
 
-    _print(imported(read_text(file, "manifest"), file=file), output)
+    FILE is a manifest, or `-` for standard input: `kubectl get pytorchjob JOB -o yaml | kfjob import pytorchjob -`.
+    """
+    from kfjob.api.specs.imports import import_pytorchjob as convert
+
+    _print(convert(read_text(file, "manifest"), file=file), output)
 
 
-@import_spec.command("accelerate", short_help="An Accelerate config.", context_settings=_OWN_OPTIONS_FIRST)
+@import_spec.command("accelerate", short_help="Convert an Accelerate config.", context_settings=_OPTIONS_FIRST)
 @click.argument("file")
 @click.argument("program", nargs=-1, type=click.UNPROCESSED)
-@_name
-@_image
-@output("yaml", "json")
+@_name_option
+@_image_option
+@output_option("yaml", "json")
 def import_accelerate(*, file: str, program: tuple[str, ...], name: str | None, image: str | None, output: str) -> None:
-    """Of an Accelerate config FILE, and the PROGRAM with its arguments that it is for. Our own options come first."""
+    """Convert an Accelerate config FILE to a job spec that runs PROGRAM.
+
+    Options of kfjob come before FILE; everything after it belongs to the program.
+    """
     from kfjob.api.specs.imports import checked
     from kfjob.convert.accelerate import from_accelerate
     from kfjob.spec.source import parse_yaml
@@ -52,13 +61,17 @@ def import_accelerate(*, file: str, program: tuple[str, ...], name: str | None, 
     _print(checked(from_accelerate(config, program=program, name=name), image=image), output)
 
 
-@import_spec.command("torchrun", short_help="A torchrun command line.", context_settings=_OWN_OPTIONS_FIRST)
+@import_spec.command("torchrun", short_help="Convert a torchrun command line.", context_settings=_OPTIONS_FIRST)
 @click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND...")
-@_name
-@_image
-@output("yaml", "json")
+@_name_option
+@_image_option
+@output_option("yaml", "json")
 def import_torchrun(*, words: tuple[str, ...], name: str | None, image: str | None, output: str) -> None:
-    """Of a torchrun command line, in quotes or not; variables may stand before it. Our own options come first."""
+    """Convert a torchrun command line to a job spec.
+
+    COMMAND may be quoted as one word, and may begin with variables (`NCCL_DEBUG=INFO torchrun …`). Options of kfjob come
+    before it.
+    """
     from kfjob.api.specs.imports import checked
     from kfjob.convert.torchrun import from_torchrun
 
@@ -67,32 +80,32 @@ def import_torchrun(*, words: tuple[str, ...], name: str | None, image: str | No
 
 @click.group("export")
 def export_spec() -> None:
-    """Make another tool's file of a spec."""
+    """Convert a job spec to another tool's file."""
 
 
-@export_spec.command("accelerate", short_help="An Accelerate config.")
-@spec
-@output("yaml", "json")
+@export_spec.command("accelerate", short_help="Write an Accelerate config.")
+@spec_argument
+@output_option("yaml", "json")
 def export_accelerate(*, source: Source, output: str) -> None:
-    """An Accelerate config, as `accelerate launch --config_file` reads it."""
+    """Convert SPEC to a config for `accelerate launch --config_file`."""
     from kfjob.api.specs.exports import accelerate
 
-    sys.stdout.write(_text(accelerate(read_spec(source)), output))
+    sys.stdout.write(_format(accelerate(read_spec(source)), output))
 
 
-def _print(found: Conversion, form: str) -> None:
-    if form == "json":
-        notes = [{"what": note.what, "why": note.why} for note in found.notes]
-        click.echo(json.dumps({"spec": found.spec, "notes": notes}, indent=2))
+def _print(conversion: Conversion, output: str) -> None:
+    if output == "json":
+        notes = [{"what": note.what, "why": note.why} for note in conversion.notes]
+        click.echo(json.dumps({"spec": conversion.spec, "notes": notes}, indent=2))
         return
-    sys.stdout.write(_LANGUAGE_SERVER + _text(found.spec, form))
-    for note in found.notes:
+    sys.stdout.write(_SCHEMA_COMMENT + _format(conversion.spec, output))
+    for note in conversion.notes:
         notify(str(note))
 
 
-def _text(data: object, form: str) -> str:
+def _format(data: object, output: str) -> str:
     import yaml
 
-    if form == "json":
+    if output == "json":
         return json.dumps(data, indent=2) + "\n"
     return str(yaml.safe_dump(data, sort_keys=False, width=120, allow_unicode=True))

@@ -1,4 +1,4 @@
-"""diagnose: what is wrong with a job, and what to do about it."""
+"""The command `diagnose`: find the first cause of a failure."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import to_builtins
 
-from kfjob.cli.options import Settings, from_option, output, where
-from kfjob.text import plural
+from kfjob.cli.open_run import open_run
+from kfjob.cli.options import Settings, from_option, output_option, target_options
+from kfjob.errors import NoEvidence
+from kfjob.text import join_names, plural
+from kfjob.units import SECOND
 
 if TYPE_CHECKING:
     from kfjob.api.diagnose import Examined
     from kfjob.observe.diagnose.diagnosis import Diagnosis, Issue
     from kfjob.observe.diagnose.warnings import DistinctWarning
 
-SECOND = 1_000_000_000
-NAMED = 3  # pods that are named, the others are counted
+MAX_NAMES = 3
 
 
 @click.command()
 @click.argument("job", required=False)
-@click.option("--warnings", is_flag=True, help="List every distinct warning of the run instead.")
+@click.option("--warnings", is_flag=True, help="List the distinct warnings of the job instead.")
 @from_option
-@output("text", "json")
-@where
+@output_option("text", "json")
+@target_options
 def diagnose(*, job: str | None, warnings: bool, folder: str | None, output: str, settings: Settings) -> None:
-    """Say what went wrong first, where, and what to do about it.
+    """Find the first cause of a job's failure, and how to fix it.
 
-    All logs are read, also those of the containers before a restart. What followed from the first cause is counted, and noise
-    of healthy runs is told from it. Exit code 1 if the job has failed and the cause is not known.
+    It reads all logs, including those of containers before a restart, and separates the first cause from its consequences
+    and from harmless messages. The exit code is 1 if the job has failed and the cause is unknown.
     """
     from kfjob.api.diagnose import examine
-    from kfjob.cli.status import open_run
-    from kfjob.errors import NoEvidence
 
     run = open_run(job, folder, settings)
     examined = examine(run)
@@ -49,97 +49,92 @@ def diagnose(*, job: str | None, warnings: bool, folder: str | None, output: str
         click.echo("\n".join(diagnosis_text(run.name, examined.diagnosis)))
     if examined.view.phase == "Failed" and examined.diagnosis.first_cause is None:
         raise NoEvidence(
-            f"the cause of `{run.name}`'s failure is not known",
+            f"the cause of `{run.name}`'s failure is unknown",
             cause=examined.diagnosis.headline,
-            hint=f"`kfjob logs {run.name} --tail 50` shows the last words of its pods",
+            hint=f"`kfjob logs {run.name} --tail 50` shows the end of every log",
         )
 
 
 def diagnosis_text(name: str, diagnosis: Diagnosis) -> list[str]:
-    """All that is known, the first cause at the top."""
-    lines = [f"{name}: {diagnosis.headline} ({diagnosis.lines} lines of {plural(diagnosis.pods, 'pod')} read)", ""]
+    """Return the diagnosis as lines, the first cause at the top."""
+    amount = f"{plural(diagnosis.lines, 'line')} of {plural(diagnosis.pods, 'pod')}"
+    lines = [f"{name}: {diagnosis.headline} (read {amount})", ""]
     if diagnosis.first_cause:
         lines += first_cause(diagnosis)
     else:
-        lines.append("nothing wrong was found" if not diagnosis.failed else "no cause was found")
-    for heading, findings in (("also wrong:", diagnosis.other_causes), ("warnings:", diagnosis.warnings)):
-        if findings:
-            lines += ["", heading, *(f"  {line}" for finding in findings for line in finding_text(finding))]
-    if diagnosis.recovered:
-        lines += ["", "overcome, the job went on after it:", *(f"  {_brief(finding)}" for finding in diagnosis.recovered)]
-    if diagnosis.harmless:
-        lines += ["", "harmless:", *(f"  {_brief(finding)}" for finding in diagnosis.harmless)]
+        lines.append("no cause found" if diagnosis.failed else "no problems found")
+    for heading, issues in (("other errors:", diagnosis.other_causes), ("warnings:", diagnosis.warnings)):
+        if issues:
+            lines += ["", heading, *(f"  {line}" for issue in issues for line in issue_text(issue))]
+    for heading, issues in (("recovered errors:", diagnosis.recovered), ("harmless messages:", diagnosis.harmless)):
+        if issues:
+            lines += ["", heading, *(f"  {_summary(issue)}" for issue in issues)]
     return lines
 
 
 def first_cause(diagnosis: Diagnosis) -> list[str]:
-    """The first cause and what followed from it."""
+    """Return the first cause and its consequences as lines."""
     if diagnosis.first_cause is None:
         return []
-    lines = finding_text(diagnosis.first_cause)
+    lines = issue_text(diagnosis.first_cause)
     if diagnosis.consequences:
-        lines += ["", "what followed from it:", *(f"  {_brief(finding)}" for finding in diagnosis.consequences)]
+        lines += ["", "consequences:", *(f"  {_summary(issue)}" for issue in diagnosis.consequences)]
     return lines
 
 
-def finding_text(finding: Issue) -> list[str]:
-    """One finding as an error message: what, where, the lines that show it, why, and what to do."""
-    lines = [f"{finding.severity}: {finding.title} [{finding.rule}]"]
-    if place := _place(finding):
-        lines.append(f"  --> {place}")
-    lines += [f"    | {line}" for line in finding.evidence]
-    lines.append(f"  cause: {finding.cause}")
-    if finding.remedy:
-        lines.append(f"hint: {finding.remedy}")
-    if finding.link:
-        lines.append(f"      {finding.link}")
+def issue_text(issue: Issue) -> list[str]:
+    """Return one issue in the form of an error message, with the log lines that show it."""
+    lines = [f"{issue.severity}: {issue.title} [{issue.rule}]"]
+    if location := _location(issue):
+        lines.append(f"  --> {location}")
+    lines += [f"    | {line}" for line in issue.evidence]
+    lines.append(f"  cause: {issue.cause}")
+    if issue.remedy:
+        lines.append(f"hint: {issue.remedy}")
+    if issue.link:
+        lines.append(f"      {issue.link}")
     return lines
 
 
-def _place(finding: Issue) -> str:
-    parts = [f"pod `{finding.pod}`" if finding.pod else ""]
-    parts.append(f"rank {finding.rank}" if finding.rank is not None else "")
-    parts.append(f"line {finding.line}{' of the container before' if finding.previous else ''}" if finding.line else "")
-    if finding.time is not None:
-        parts.append(time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(finding.time / SECOND)))
-    where = ", ".join(part for part in parts if part)
-    others = [pod for pod in finding.pods if pod != finding.pod]
-    return f"{where}; also in {_names(others)}" if others else where
+def _location(issue: Issue) -> str:
+    parts = [f"pod `{issue.pod}`" if issue.pod else ""]
+    parts.append(f"rank {issue.rank}" if issue.rank is not None else "")
+    parts.append(f"line {issue.line}{' of the previous container' if issue.previous else ''}" if issue.line else "")
+    if issue.time is not None:
+        parts.append(time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(issue.time / SECOND)))
+    location = ", ".join(part for part in parts if part)
+    other_pods = [f"`{pod}`" for pod in issue.pods if pod != issue.pod]
+    return f"{location}; also in {join_names(other_pods, limit=MAX_NAMES)}" if other_pods else location
 
 
-def _names(pods: list[str]) -> str:
-    named = ", ".join(f"`{pod}`" for pod in pods[:NAMED])
-    return f"{named} and {plural(len(pods) - NAMED, 'more pod')}" if len(pods) > NAMED else named
-
-
-def _brief(finding: Issue) -> str:
-    where = (
-        f" in {plural(len(finding.pods), 'pod')}" if len(finding.pods) > 1 else f" in `{finding.pod}`" if finding.pod else ""
-    )
-    return f"{finding.count:>4} × {finding.title} [{finding.rule}]{where}"
+def _summary(issue: Issue) -> str:
+    location = f" in `{issue.pod}`" if issue.pod else ""
+    if len(issue.pods) > 1:
+        location = f" in {plural(len(issue.pods), 'pod')}"
+    return f"{issue.count:>4} × {issue.title} [{issue.rule}]{location}"
 
 
 def diagnosis_json(diagnosis: Diagnosis) -> dict[str, Any]:
-    """The whole diagnosis for machines; times in nanoseconds since the epoch."""
+    """Return the diagnosis as JSON; times are nanoseconds since the epoch."""
     return {**to_builtins(diagnosis), "healthy": diagnosis.healthy}
 
 
 def warnings_text(examined: Examined) -> str:
-    """A table of warnings, those that matter first."""
-    from kfjob.cli.text import table
+    """Return a table of the warnings, the important ones first."""
+    from kfjob.cli.formatting import format_table
     from kfjob.observe.master import format_ranks
 
     rows = []
-    for one in examined.warnings:
-        ranks = format_ranks(tuple(sorted(one.ranks))) or "-"
-        known = f"harmless ({one.rule})" if one.harmless else one.rule or "-"
-        rows.append((str(one.count), str(len(one.pods)), ranks, known, one.text))
-    lines = [table(("COUNT", "PODS", "RANKS", "KNOWN AS", "WARNING"), rows) if rows else "no warnings"]
+    for warning in examined.warnings:
+        ranks = format_ranks(warning.ranks) or "-"
+        rule = f"{warning.rule} (harmless)" if warning.harmless else warning.rule or "-"
+        rows.append((str(warning.count), str(len(warning.pods)), ranks, rule, warning.text))
+    lines = [format_table(("COUNT", "PODS", "RANKS", "RULE", "WARNING"), rows) if rows else "no warnings"]
     if examined.uncounted:
-        lines.append(f"and {examined.uncounted} lines of further warnings")
+        lines.append(f"and {plural(examined.uncounted, 'line')} of other warnings")
     return "\n".join(lines)
 
 
 def warnings_json(warnings: Iterable[DistinctWarning]) -> list[dict[str, Any]]:
-    """The same for machines."""
-    return [to_builtins(one) | {"pods": sorted(one.pods), "ranks": sorted(one.ranks)} for one in warnings]
+    """Return the warnings as JSON."""
+    return [to_builtins(warning) | {"pods": sorted(warning.pods), "ranks": sorted(warning.ranks)} for warning in warnings]

@@ -1,6 +1,6 @@
-"""How a followed job is shown: a live panel in a terminal, lines elsewhere, JSON lines for machines.
+"""Displays of a followed job: a live panel in a terminal, plain lines elsewhere, JSON lines for programs.
 
-All but JSON goes to stderr.
+JSON goes to stdout, everything else to stderr.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from kfjob.backends.base import LogRange
-from kfjob.cli import text
 from kfjob.cli.diagnose import diagnosis_json, first_cause
+from kfjob.cli.formatting import format_age, local_clock, sparkline
 from kfjob.cli.options import print_json
 from kfjob.cli.panel import panel
+from kfjob.cli.view_text import news_text, outcome_text, progress_line, training_json, view_json
 from kfjob.errors import KfjobError
 from kfjob.events import JobPhase, LogLine
 from kfjob.observe.diagnose.diagnosis import Diagnosis
@@ -21,99 +22,105 @@ from kfjob.observe.diagnose.ranking import diagnose
 from kfjob.observe.diagnose.symptoms import SymptomCollector
 from kfjob.observe.master import Confidence, Master
 from kfjob.observe.view import JobView, News
+from kfjob.text import plural
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kfjob.api.run import Run
     from kfjob.events import Event
 
-PROGRESS_EVERY = 5.0  # seconds between progress lines where each one stays on the screen
+PROGRESS_EVERY = 5.0
+"""Seconds between two progress lines of the plain display."""
 REFRESH_EVERY = 0.2
-LAST_WORDS = 15  # lines of a failed pod's log
+"""Seconds between two redraws of the live panel."""
+LOG_TAIL = 15
+"""Lines of a failed pod's log in the summary."""
 
 
 class Display:
-    """Follows the view; subclasses say how it is shown."""
+    """Receives every event of a job, with the view after it; subclasses print."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
         self._symptoms = SymptomCollector()
         self._last_news: News | None = None
         self._last_progress = 0.0
-        self._phase: str | None = None
+        self._headline: str | None = None
         self._step: int | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing to put back."""
+        """Do nothing."""
 
     def update(self, view: JobView, event: Event, now: float) -> None:
-        """One more event has happened; `now` in seconds of a clock that never goes back."""
-        self._symptoms.feed(event, view)  # as it comes: the operator may delete the pods, and their logs with them
-        if view.phase and view.headline != self._phase:
-            self._phase = view.headline
-            self.say(view.now, self.run.name, view.headline)
-        for news in self._fresh(view):
-            self.say(news.time, news.pod, text.news_text(news))
+        """Process one event; `now` is in seconds of a monotonic clock."""
+        self._symptoms.feed(event, view)  # at once: the operator may delete the pods and their logs
+        if view.phase and view.headline != self._headline:
+            self._headline = view.headline
+            self.show_message(view.now, self.run.name, view.headline)
+        for news in self._take_news(view):
+            self.show_message(news.time, news.pod, news_text(news))
         if view.training.step != self._step:
             self._step = view.training.step
-            self.progressed(view, now)
+            self.show_progress(view, now)
 
-    def say(self, when: int | None, who: str, what: str) -> None:
-        """Something happened that deserves a line."""
-        stamp = text.local_clock(when) if when else " " * 8
-        print(f"{stamp}  {who}  {what}", file=sys.stderr, flush=True)  # noqa: T201 - this is the output
+    def show_message(self, time: int | None, subject: str, text: str) -> None:
+        """Print a line about the job or one of its pods."""
+        clock = local_clock(time) if time else " " * 8
+        print(f"{clock}  {subject}  {text}", file=sys.stderr, flush=True)  # noqa: T201 - this is the output
 
-    def progressed(self, view: JobView, now: float) -> None:
-        """A new step was reported."""
+    def show_progress(self, view: JobView, now: float) -> None:
+        """Print the progress after a new step."""
         if now - self._last_progress >= PROGRESS_EVERY:
             self._last_progress = now
-            self.say(view.training.last_time, view.training.pod, text.progress_line(view))
+            self.show_message(view.training.last_time, view.training.pod, progress_line(view))
 
     def summary(self, view: JobView) -> None:
-        """The job has ended: how, who printed, where things are, what to do next."""
+        """Print the summary of a job that has ended."""
         lines = summary(self.run, view, self.diagnosis(view))
         print("\n" + "\n".join(lines), file=sys.stderr, flush=True)  # noqa: T201 - this is the output
 
     def diagnosis(self, view: JobView) -> Diagnosis:
-        """What was wrong, as far as the followed lines tell."""
+        """Return the diagnosis from the events so far."""
         return diagnose(self._symptoms, view, job=self.run.name)
 
-    def _fresh(self, view: JobView) -> list[News]:
-        fresh: list[News] = []
+    def _take_news(self, view: JobView) -> list[News]:
+        unseen: list[News] = []
         for news in reversed(view.news):
             if news is self._last_news:
                 break
-            fresh.append(news)
+            unseen.append(news)
         if view.news:
             self._last_news = view.news[-1]
-        return fresh[::-1]
+        return unseen[::-1]
 
 
 class PlainDisplay(Display):
-    """One line for each thing that happens, progress every few seconds."""
+    """One line per event, and a progress line every few seconds."""
 
 
 class JsonDisplay(Display):
-    """One JSON value a line on stdout: `job`, `news` and `progress` as they come, at the end `end` with the whole view."""
+    """One JSON object per line on stdout, of kind `news` or `progress`, and at the end `end` with the whole view."""
 
-    def say(self, when: int | None, who: str, what: str) -> None:
-        """Something happened."""
-        print_json({"kind": "news", "time": when, "of": who, "text": what})
+    def show_message(self, time: int | None, subject: str, text: str) -> None:
+        """Print an object of kind `news`."""
+        print_json({"kind": "news", "time": time, "of": subject, "text": text})
 
-    def progressed(self, view: JobView, now: float) -> None:  # noqa: ARG002 - machines get every step
-        """A new step was reported."""
-        print_json({"kind": "progress"} | text.training_json(view.training) | {"total": view.total, "eta": view.eta})
+    def show_progress(self, view: JobView, now: float) -> None:  # noqa: ARG002 - programs get every step
+        """Print an object of kind `progress`."""
+        print_json({"kind": "progress"} | training_json(view.training) | {"total": view.total, "eta": view.eta})
 
     def summary(self, view: JobView) -> None:
-        """The whole view."""
-        diagnosed = {"diagnosis": diagnosis_json(self.diagnosis(view))}
-        print_json({"kind": "end"} | self.run.describe() | text.view_json(view) | diagnosed)
+        """Print the object of kind `end`."""
+        diagnosis = {"diagnosis": diagnosis_json(self.diagnosis(view))}
+        print_json({"kind": "end"} | self.run.describe() | view_json(view) | diagnosis)
 
 
 class LiveDisplay(Display):
-    """A panel that stays at the bottom of the terminal, with what happens scrolling by above it."""
+    """A panel at the bottom of the terminal; messages scroll above it."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
@@ -122,7 +129,7 @@ class LiveDisplay(Display):
 
         self._console = Console(stderr=True, highlight=False)
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
-        self._drawn = 0.0
+        self._last_refresh = 0.0
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -131,25 +138,25 @@ class LiveDisplay(Display):
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def say(self, when: int | None, who: str, what: str) -> None:
-        """Above the panel."""
+    def show_message(self, time: int | None, subject: str, text: str) -> None:
+        """Print a line above the panel."""
         from rich.text import Text
 
-        stamp = text.local_clock(when) if when else " " * 8
-        self._console.print(Text.assemble((f"{stamp}  ", "dim"), (f"{who}  ", "cyan"), what))
+        clock = local_clock(time) if time else " " * 8
+        self._console.print(Text.assemble((f"{clock}  ", "dim"), (f"{subject}  ", "cyan"), text))
 
-    def progressed(self, view: JobView, now: float) -> None:
-        """The panel shows it."""
+    def show_progress(self, view: JobView, now: float) -> None:
+        """Do nothing: the panel shows the progress."""
 
     def update(self, view: JobView, event: Event, now: float) -> None:
-        """Draw at most every fifth of a second."""
+        """Process one event, and redraw the panel unless that was done a moment ago."""
         super().update(view, event, now)
-        if now - self._drawn >= REFRESH_EVERY:
-            self._drawn = now
+        if now - self._last_refresh >= REFRESH_EVERY:
+            self._last_refresh = now
             self._live.update(panel(self.run.name, view, width=self._console.width), refresh=True)
 
     def summary(self, view: JobView) -> None:
-        """As the others, with colour."""
+        """Print the summary with a coloured first line."""
         from rich.text import Text
 
         colour = "green" if view.phase is JobPhase.SUCCEEDED else "red"
@@ -161,45 +168,45 @@ class LiveDisplay(Display):
 
 
 def summary(run: Run, view: JobView, diagnosis: Diagnosis) -> list[str]:
-    """The end of a job in a few lines."""
-    took = ""
+    """Return the summary of a job that has ended: state, master, loss, files, next commands, first cause."""
+    duration = ""
     if view.job and view.job.created:
-        took = f" after {text.age(view.job.created, view.job.ended or view.now or view.job.created)}"
-    lines = [f"{run.name}: {view.headline}{took}"]
-    facts: list[tuple[str, str]] = []
-    if isinstance(view.master, Master) and (view.training.lines or view.master.confidence is not Confidence.PREDICTED):
-        ranks = f", global ranks {', '.join(map(str, view.master.global_ranks))}" if view.master.global_ranks else ""
-        facts.append(("progress", f"printed by pod `{view.master.pod}` ({view.master.confidence}{ranks})"))
-    training = view.training
-    if training.loss is not None:
-        steps = f" in {training.step} steps" if training.step is not None else ""
-        first = f"{training.first_loss:.4f} → " if training.first_loss is not None else ""
-        facts.append(("loss", f"{first}{training.loss:.4f}{steps}  {text.sparkline([p.loss for p in training.curve])}"))
-    if view.outcome:
-        facts.append(("outcome", view.outcome.outcome + (f": {view.outcome.reason}" if view.outcome.reason else "")))
-    if view.checkpoint:
-        facts.append(("checkpoint", view.checkpoint.path))
-    facts.append(("logs", str(run.logs_folder or f"kfjob logs {run.name}")))
-    if view.phase is JobPhase.STOPPED:
-        facts.append(("next", f"kfjob relaunch {run.name}"))
-    else:
-        verbs = ("status {}", "logs {} --master", "relaunch {}", "stop {}")
-        facts.append(("next", " · ".join(f"kfjob {verb.format(run.name)}" for verb in verbs)))
-    lines += [f"  {key:<10} {value}" for key, value in facts]
+        duration = f" after {format_age(view.job.created, view.job.ended or view.now or view.job.created)}"
+    lines = [f"{run.name}: {view.headline}{duration}"]
+    lines += [f"  {label:<10} {value}" for label, value in _summary_rows(run, view)]
     if diagnosis.first_cause:
         lines += ["", *first_cause(diagnosis)]
     if view.phase is JobPhase.FAILED:
-        lines += last_words(run, view, diagnosis)
+        lines += _failed_log(run, view, diagnosis)
     return lines
 
 
-def last_words(run: Run, view: JobView, diagnosis: Diagnosis) -> list[str]:
-    """The end of the log of the pod that failed first."""
+def _summary_rows(run: Run, view: JobView) -> Iterator[tuple[str, str]]:
+    if isinstance(view.master, Master) and (view.training.lines or view.master.confidence is not Confidence.PREDICTED):
+        ranks = f", global ranks {', '.join(map(str, view.master.global_ranks))}" if view.master.global_ranks else ""
+        yield "master", f"{view.master.pod} ({view.master.confidence}{ranks})"
+    training = view.training
+    if training.loss is not None:
+        steps = f" in {plural(training.step, 'step')}" if training.step is not None else ""
+        first = f"{training.first_loss:.4f} → " if training.first_loss is not None else ""
+        yield "loss", f"{first}{training.loss:.4f}{steps}  {sparkline([point.loss for point in training.curve])}"
+    if view.outcome:
+        yield "outcome", outcome_text(view)
+    if view.checkpoint:
+        yield "checkpoint", view.checkpoint.path
+    yield "logs", str(run.logs_folder or f"kfjob logs {run.name}")
+    is_stopped = view.phase is JobPhase.STOPPED
+    commands = ["relaunch {}"] if is_stopped else ["status {}", "logs {} --master", "relaunch {}", "stop {}"]
+    yield "next", " · ".join(f"kfjob {command.format(run.name)}" for command in commands)
+
+
+def _failed_log(run: Run, view: JobView, diagnosis: Diagnosis) -> list[str]:
+    """Return the end of the log of the pod that failed first."""
     if not view.pod_problems:
         return []
-    guilty = diagnosis.first_cause.pod if diagnosis.first_cause else ""
-    trouble = next((one for one in view.pod_problems if one.pod == guilty), view.pod_problems[0])
+    first_pod = diagnosis.first_cause.pod if diagnosis.first_cause else ""
+    problem = next((problem for problem in view.pod_problems if problem.pod == first_pod), view.pod_problems[0])
     lines: list[str] = []
     with suppress(KfjobError):
-        lines = [line.text for line in run.logs(trouble.pod, LogRange(tail=LAST_WORDS)) if isinstance(line, LogLine)]
-    return ["", f"the last lines of `{trouble.pod}` ({trouble.reason}):", *(f"  {line}" for line in lines)]
+        lines = [line.text for line in run.logs(problem.pod, LogRange(tail=LOG_TAIL)) if isinstance(line, LogLine)]
+    return ["", f"last lines of `{problem.pod}` ({problem.reason}):", *(f"  {line}" for line in lines)]

@@ -1,4 +1,4 @@
-"""watch, wait, and the live view of `submit --follow`."""
+"""The commands `watch` and `wait`, and the live view of `submit --follow`."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kfjob.cli.options import Settings, notify, output, where
+from kfjob.cli.exit_codes import INTERRUPTED, job_exit_code
+from kfjob.cli.options import Settings, notify, output_option, target_options
 
 if TYPE_CHECKING:
     from kfjob.api.run import Run
-    from kfjob.events import JobPhase
-
-DETACHED = 130
 
 
 @click.command()
 @click.argument("job")
-@output("auto", "plain", "json")
-@where
+@output_option("auto", "plain", "json")
+@target_options
 def watch(*, job: str, output: str, settings: Settings) -> int:
-    """Follow a job: progress, pods, and what happens to it. Ctrl-C detaches, the job goes on."""
+    """Follow a job until it ends: progress, pods and events.
+
+    `-o auto` shows a live panel in a terminal and plain lines elsewhere. Ctrl-C detaches; the job goes on.
+    """
     from kfjob.api.attach import attach
 
     return follow(attach(job, settings=settings, notify=notify), output)
@@ -31,12 +32,12 @@ def watch(*, job: str, output: str, settings: Settings) -> int:
 
 @click.command()
 @click.argument("job")
-@click.option("--timeout", type=float, metavar="SECONDS", help="Give up after so long (exit code 124).")
-@where
+@click.option("--timeout", type=float, metavar="SECONDS", help="Stop waiting after this time (exit code 124).")
+@target_options
 def wait(*, job: str, timeout: float | None, settings: Settings) -> int:
-    """Wait until a job has ended; the exit code tells how: 0 succeeded, 100 failed, 103 stopped, 124 not yet.
+    """Wait until a job ends, and print its final state.
 
-    Why a job has failed is said on stderr.
+    Exit codes: 0 succeeded, 100 failed, 103 stopped, 124 timed out. The cause of a failure is printed to stderr.
     """
     from kfjob.api.attach import attach
 
@@ -44,48 +45,38 @@ def wait(*, job: str, timeout: float | None, settings: Settings) -> int:
     phase = run.wait(timeout=timeout)
     click.echo(phase)
     if phase == "Failed":
-        _explain(run)
-    return exit_code(phase)
+        _print_cause(run)
+    return job_exit_code(phase)
 
 
-def _explain(run: Run) -> None:
-    """What went wrong, on stderr."""
+def _print_cause(run: Run) -> None:
     from kfjob.api.diagnose import examine
     from kfjob.cli.diagnose import first_cause
     from kfjob.errors import KfjobError
 
-    with suppress(KfjobError):  # how it ended is the answer, this only helps
+    with suppress(KfjobError):  # the exit code is the answer; the cause is extra
         click.echo("\n".join(first_cause(examine(run).diagnosis)), err=True)
 
 
-def exit_code(phase: JobPhase | None) -> int:
-    """What a job's end means for a script."""
-    from kfjob.errors import JobFailed, JobStopped, JobUnfinished
-    from kfjob.events import JobPhase
-
-    ends = {JobPhase.SUCCEEDED: 0, JobPhase.FAILED: JobFailed.exit_code, JobPhase.STOPPED: JobStopped.exit_code}
-    return ends.get(phase, JobUnfinished.exit_code) if phase else JobUnfinished.exit_code
-
-
-def follow(run: Run, form: str) -> int:
-    """Show what happens until the job has ended; the exit code. Ctrl-C detaches."""
+def follow(run: Run, output: str) -> int:
+    """Show a job's events until it ends, and return the exit code. Ctrl-C detaches."""
     if run.kept:
-        click.echo(f"`{run.name}` has ended; `kfjob status {run.name}` shows it", err=True)
-        return exit_code(run.snapshot().job.phase)
+        click.echo(f"`{run.name}` has ended; `kfjob status {run.name}` shows its state", err=True)
+        return job_exit_code(run.snapshot().job.phase)
     from kfjob.cli.display import JsonDisplay, LiveDisplay, PlainDisplay
 
     kinds = {"json": JsonDisplay, "plain": PlainDisplay}
-    display = kinds.get(form, LiveDisplay if sys.stderr.isatty() else PlainDisplay)(run)
+    display = kinds.get(output, LiveDisplay if sys.stderr.isatty() else PlainDisplay)(run)
     view = None
     try:
         with display:
             for view, event in run.follow():
                 display.update(view, event, time.monotonic())
     except KeyboardInterrupt:
-        further = f"`kfjob watch {run.name}` follows it, `kfjob stop {run.name}` ends it"
-        click.echo(f"\ndetached: `{run.name}` goes on; {further}", err=True)
-        return DETACHED
+        next_commands = f"`kfjob watch {run.name}` follows it again, `kfjob stop {run.name}` stops it"
+        click.echo(f"\ndetached from `{run.name}`, which goes on; {next_commands}", err=True)
+        return INTERRUPTED
     if view is None:
-        return exit_code(None)
+        return job_exit_code(None)
     display.summary(view)
-    return exit_code(view.phase)
+    return job_exit_code(view.phase)

@@ -1,4 +1,4 @@
-"""stop and relaunch: the commands that end a job."""
+"""The commands `stop` and `relaunch`."""
 
 from __future__ import annotations
 
@@ -6,42 +6,52 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kfjob.cli.options import Settings, code, notify, where
+from kfjob.cli.options import Settings, code_options, combine, notify, target_options
 
 if TYPE_CHECKING:
     from kfjob.api.images.code_layer import CodeLayer
 
+_TIMEOUT_HELP = "How long to wait until the job's pods are gone."
+timeout_option = combine(click.option("--timeout", default=300.0, show_default=True, metavar="SECONDS", help=_TIMEOUT_HELP))
+
 
 @click.command()
 @click.argument("job")
-@click.option("--timeout", default=300.0, show_default=True, metavar="SECONDS", help="How long its pods may take to go.")
-@click.option("--no-archive", is_flag=True, help="Do not fetch the logs first.")
-@where
+@timeout_option
+@click.option("--no-archive", is_flag=True, help="Do not save the logs first.")
+@target_options
 def stop(*, job: str, timeout: float, no_archive: bool, settings: Settings) -> None:
-    """End a job and free its name; one that has ended is removed too. Its logs are archived first."""
-    from kfjob.api.lifecycle.stop import stop as end
+    """Stop a job and remove it, so that its name is free. Its logs are archived first.
+
+    A job that has ended is removed too.
+    """
+    from kfjob.api.lifecycle.stop import stop as stop_job
     from kfjob.api.target import find_job_target
 
-    kept = end(find_job_target(job, settings, notify=notify), job, timeout=timeout, archive_logs=not no_archive)
+    archive = stop_job(find_job_target(job, settings, notify=notify), job, timeout=timeout, archive_logs=not no_archive)
     click.echo(job)
-    click.echo(f"stopped `{job}`" + (f", its logs are in {kept}" if kept else ""), err=True)
+    click.echo(f"stopped `{job}`" + (f"; its logs are in {archive}" if archive else ""), err=True)
 
 
 @click.command()
 @click.argument("job")
-@click.option("-f", "--follow", is_flag=True, help="Stay and show the progress.")
-@click.option("--timeout", default=300.0, show_default=True, metavar="SECONDS", help="How long its pods may take to go.")
-@where
-@code
-def relaunch(*, job: str, follow: bool, timeout: float, code: CodeLayer | None, settings: Settings) -> int:
-    """Stop a job and submit what is recorded of it again, with a new launch id and the same checkpoint folder."""
-    from kfjob.api.lifecycle.relaunch import relaunch as again
+@click.option("-f", "--follow", "should_follow", is_flag=True, help="Follow the job after the submit.")
+@timeout_option
+@target_options
+@code_options
+def relaunch(*, job: str, should_follow: bool, timeout: float, code: CodeLayer | None, settings: Settings) -> int:
+    """Stop a job and submit its recorded spec again.
+
+    The new launch has its own launch id and uses the same checkpoint directory. To run a changed spec, use `kfjob stop` and
+    `kfjob submit`.
+    """
+    from kfjob.api.lifecycle.relaunch import relaunch as relaunch_job
     from kfjob.api.run import Run
     from kfjob.api.target import find_job_target
-    from kfjob.cli import follow as following
+    from kfjob.cli.follow import follow
 
     target = find_job_target(job, settings, notify=notify)
-    run = Run(target, *again(target, job, timeout=timeout, code=code, notify=notify))
+    run = Run(target, *relaunch_job(target, job, timeout=timeout, code=code, notify=notify))
     click.echo(run.name)
     click.echo(f"relaunched `{run.name}` (launch {run.launch})", err=True)
-    return following.follow(run, "auto") if follow else 0
+    return follow(run, "auto") if should_follow else 0

@@ -1,110 +1,111 @@
-"""Log lines as they are printed: what is shown of them, and in which form."""
+"""Print log lines: filters, colours, prefixes, formats."""
 
 from __future__ import annotations
 
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 from zlib import crc32
 
 import click
 
+from kfjob.common_types import Notify
 from kfjob.events import LogGap
+from kfjob.units import SECOND
 
 if TYPE_CHECKING:
     from kfjob.api.logs.read import Line
     from kfjob.events import LogLine
 
-SECOND = 1_000_000_000
 _COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_cyan", "bright_green", "bright_magenta", "bright_yellow")
-_TIMELESS = "the saved logs hold no times (`kubectl logs --timestamps` saves them): `--since` and `--timestamps` do nothing"
-_LOST = "lines are lost, the kubelet rotated them away"
+_NO_TIMES = "the saved logs have no timestamps, so `--since` and `--timestamps` have no effect (`kubectl logs --timestamps`)"
+_ROTATED = "lines are missing: the kubelet rotated the log"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Form:
-    """How lines are shown, and which."""
+class LineFormat:
+    """Which lines are printed, and how."""
 
     kind: str = "default"  # default | raw | json
     colour: bool = False
     timestamps: bool = False
-    timed: bool = False
-    """Something was asked that needs the lines' times: it is said where there are none."""
+    needs_times: bool = False
+    """An option needs the times of the lines; the first line without one is worth a note."""
     include: Sequence[re.Pattern[str]] = ()
     exclude: Sequence[re.Pattern[str]] = ()
     highlight: Sequence[re.Pattern[str]] = ()
 
-    def shows(self, text: str) -> bool:
-        """Whether the line is wanted."""
+    def includes(self, text: str) -> bool:
+        """Return whether the line is printed."""
         if self.include and not any(pattern.search(text) for pattern in self.include):
             return False
         return not any(pattern.search(text) for pattern in self.exclude)
 
-    def marked(self, text: str) -> str:
-        """The line with what is highlighted in it."""
+    def highlight_matches(self, text: str) -> str:
+        """Return the line with the matches of `highlight` in colour."""
         for pattern in self.highlight if self.colour else ():
-            text = pattern.sub(lambda found: click.style(found[0], fg="red", bold=True) if found[0] else "", text)
+            text = pattern.sub(lambda match: click.style(match[0], fg="red", bold=True) if match[0] else "", text)
         return text
 
 
 class LogWriter:
-    """Writes lines to a stream; word of lost lines goes to `notice`, so that what is written is what was printed."""
+    """Writes lines to a stream. Missing lines are reported to `notify`, so that the stream holds only what the pods printed."""
 
-    def __init__(self, form: Form, pods: Sequence[str], out: TextIO, notify: Callable[[str], None]) -> None:
-        """`pods` that lines may come from; where there is more than one, lines begin with theirs."""
-        self._form = form
-        self._several = len(set(pods)) > 1
+    def __init__(self, line_format: LineFormat, pods: Sequence[str], out: TextIO, notify: Notify) -> None:
+        """Prefix every line with its pod if `pods`, the pods that may print, are several."""
+        self._format = line_format
+        self._has_prefix = len(set(pods)) > 1
         self._width = max(map(len, pods), default=0)
         self._prefixes: dict[str, str] = {}
         self._out = out
-        self._notice = notify
-        self._timed = form.timed
+        self._notify = notify
+        self._warns_of_missing_times = line_format.needs_times
 
     def write(self, lines: Iterable[Line], *, live: bool) -> None:
-        """All of them; with `live` each is seen at once."""
+        """Write all lines; `live` flushes each one."""
         try:
             for line in lines:
-                self._gap(line) if isinstance(line, LogGap) else self._line(line)
+                self._write_gap(line) if isinstance(line, LogGap) else self._write_line(line)
                 if live:
                     self._out.flush()
         finally:
             self._out.flush()
 
-    def _line(self, line: LogLine) -> None:
-        form = self._form
-        if self._timed and line.time is None:
-            self._timed = False
-            self._notice(_TIMELESS)
-        if not form.shows(line.text):
+    def _write_line(self, line: LogLine) -> None:
+        if self._warns_of_missing_times and line.time is None:
+            self._warns_of_missing_times = False
+            self._notify(_NO_TIMES)
+        if not self._format.includes(line.text):
             return
-        if form.kind == "json":
-            said = {"time": _utc(line.time), "pod": line.pod, "container": line.container, "text": line.text}
-            self._out.write(json.dumps(said, ensure_ascii=False) + "\n")
+        if self._format.kind == "json":
+            value = {"time": _rfc3339(line.time), "pod": line.pod, "container": line.container, "text": line.text}
+            self._out.write(json.dumps(value, ensure_ascii=False) + "\n")
             return
-        stamp = f"{_utc(line.time)} " if form.timestamps and line.time is not None else ""
-        prefix = self._prefix(line.pod) if self._several and form.kind == "default" else ""
-        self._out.write(f"{prefix}{stamp}{form.marked(line.text)}\n")
+        timestamp = f"{_rfc3339(line.time)} " if self._format.timestamps and line.time is not None else ""
+        prefix = self._prefix(line.pod) if self._has_prefix and self._format.kind == "default" else ""
+        self._out.write(f"{prefix}{timestamp}{self._format.highlight_matches(line.text)}\n")
 
-    def _gap(self, gap: LogGap) -> None:
-        if self._form.kind == "json":
-            self._out.write(json.dumps({"time": _utc(gap.after), "pod": gap.pod, "gap": gap.reason or _LOST}) + "\n")
+    def _write_gap(self, gap: LogGap) -> None:
+        reason = gap.reason or _ROTATED
+        if self._format.kind == "json":
+            self._out.write(json.dumps({"time": _rfc3339(gap.after), "pod": gap.pod, "gap": reason}) + "\n")
         else:
-            self._notice(f"{gap.pod}: {gap.reason or _LOST}")
+            self._notify(f"{gap.pod}: {reason}")
 
     def _prefix(self, pod: str) -> str:
-        """The same colour for the same pod, in every run."""
+        """Return the prefix of a pod; its colour depends only on its name."""
         if pod not in self._prefixes:
             text = f"{pod:<{self._width}} | "
             colour = _COLOURS[crc32(pod.encode()) % len(_COLOURS)]
-            self._prefixes[pod] = click.style(text, fg=colour) if self._form.colour else text
+            self._prefixes[pod] = click.style(text, fg=colour) if self._format.colour else text
         return self._prefixes[pod]
 
 
-def _utc(time_ns: int | None) -> str | None:
+def _rfc3339(time_ns: int | None) -> str | None:
     if time_ns is None:
         return None
-    seconds, rest = divmod(time_ns, SECOND)
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest:09}Z"
+    seconds, nanoseconds = divmod(time_ns, SECOND)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{nanoseconds:09}Z"

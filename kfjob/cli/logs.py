@@ -1,17 +1,21 @@
-"""logs: what the pods of a job print."""
+"""The command `logs`."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
-from kfjob.cli.log_writer import Form, LogWriter
-from kfjob.cli.options import Settings, from_option, notify, output, where
+from kfjob.cli.log_writer import LineFormat, LogWriter
+from kfjob.cli.open_run import open_run
+from kfjob.cli.options import Settings, collect_options, from_option, notify, output_option, target_options
 from kfjob.cli.parameter_types import PATTERN, SINCE
+from kfjob.errors import NoEvidence, UsageError
 from kfjob.events import TRAINING_CONTAINER
 
 if TYPE_CHECKING:
@@ -20,106 +24,184 @@ if TYPE_CHECKING:
     from kfjob.api.run import Run
     from kfjob.backends.base import LogRange
 
+Patterns = tuple[re.Pattern[str], ...]
 
-_PARTS: dict[str, tuple[Any, ...]] = {
-    "follow": (False,),
-    "previous": (False,),
-    "container": (TRAINING_CONTAINER,),
-    "tail": (None,),
-    "since": (None,),
-}
-"""Options that ask for a part of a log, with what stands for none: where the first error is decides that too."""
+
+@dataclass(frozen=True, kw_only=True)
+class LogOptions:
+    """The values of the options that select pods and lines."""
+
+    follow: bool
+    master: bool
+    all_pods: bool
+    ranks: str | None
+    nodes: tuple[str, ...]
+    pods: tuple[str, ...]
+    failed: bool
+    first_error: bool
+    tail: int | None
+    since: int | None
+    container: str
+    previous: bool
+
+    def selection(self) -> PodSelection:
+        """Return the selected pods."""
+        from kfjob.api.logs.selection import PodSelection, ranks
+
+        spans = ranks(self.ranks) if self.ranks else ()
+        return PodSelection(pods=self.pods, nodes=self.nodes, ranks=spans, failed=self.failed)
+
+    def log_range(self) -> LogRange:
+        """Return the selected part of each log."""
+        from kfjob.backends.base import LogRange
+
+        return LogRange(container=self.container, tail=self.tail, since=self.since, previous=self.previous, follow=self.follow)
+
+    def check(self) -> None:
+        """Check that the options do not contradict each other.
+
+        Raises:
+            UsageError: two options cannot be used together.
+        """
+        pods = "--pod" if self.pods else "--node" if self.nodes else "--rank" if self.ranks else "--failed"
+        has_pods = bool(self.pods or self.nodes or self.ranks or self.failed)
+        parts = {
+            "--follow": self.follow,
+            "--previous": self.previous,
+            "--container": self.container != TRAINING_CONTAINER,
+            "--tail": self.tail is not None,
+            "--since": self.since is not None,
+        }
+        groups: list[dict[str, bool]] = [
+            {"--master": self.master, "--all": self.all_pods, "--first-error": self.first_error, pods: has_pods},
+            {"--follow": self.follow, "--previous": self.previous},
+            *({"--first-error": self.first_error, part: is_set} for part, is_set in parts.items()),
+        ]
+        for group in groups:
+            options = [option for option, is_set in group.items() if is_set]
+            if len(options) > 1:
+                raise UsageError(f"`{options[0]}` and `{options[1]}` cannot be used together")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FormatOptions:
+    """The values of the options that change how lines look."""
+
+    timestamps: bool
+    include: Patterns
+    exclude: Patterns
+    highlight: Patterns
+    color: str
+
+    def line_format(self, output: str, *, needs_times: bool) -> LineFormat:
+        """Return the format for stdout."""
+        is_coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        return LineFormat(
+            kind=output,
+            colour=self.color == "always" or (self.color == "auto" and is_coloured),
+            timestamps=self.timestamps,
+            needs_times=needs_times,
+            include=self.include,
+            exclude=self.exclude,
+            highlight=self.highlight,
+        )
+
+
+_log_options = collect_options(
+    "options",
+    LogOptions,
+    click.option("-f", "--follow", is_flag=True, help="Print new lines until the job ends."),
+    click.option("--master", is_flag=True, help="Only the pod that prints the progress. Default with --follow."),
+    click.option("--all", "all_pods", is_flag=True, help="All pods. Default without --follow."),
+    click.option("--rank", "ranks", metavar="RANKS", help="Only the pods of these global ranks, for example `0,8-15,last`."),
+    click.option("--node", "nodes", multiple=True, help="Only the pods on this node. Repeatable."),
+    click.option("--pod", "pods", multiple=True, help="Only this pod. Repeatable."),
+    click.option("--failed", is_flag=True, help="Only pods that have failed."),
+    click.option("--first-error", is_flag=True, help="Only the lines around the first error of the job."),
+    click.option("--tail", type=click.IntRange(min=0), metavar="LINES", help="Only the last LINES lines of each pod."),
+    click.option(
+        "--since", type=SINCE, metavar="TIME", help="Only lines after this time, for example `10m` or `2026-11-21T08:30:00Z`."
+    ),
+    click.option("-c", "--container", default=TRAINING_CONTAINER, show_default=True, help="Container of the pods."),
+    click.option("-p", "--previous", is_flag=True, help="Logs of the container before the last restart."),
+)
+_format_options = collect_options(
+    "format_options",
+    FormatOptions,
+    click.option("--timestamps", is_flag=True, help="Prefix each line with its timestamp."),
+    click.option("--include", multiple=True, type=PATTERN, metavar="REGEX", help="Only lines that match. Repeatable."),
+    click.option("--exclude", multiple=True, type=PATTERN, metavar="REGEX", help="No lines that match. Repeatable."),
+    click.option("--highlight", multiple=True, type=PATTERN, metavar="REGEX", help="Highlight matches. Repeatable."),
+    click.option(
+        "--color",
+        type=click.Choice(["auto", "always", "never"]),
+        default="auto",
+        show_default=True,
+        help="Use colours; `auto` does so in a terminal.",
+    ),
+)
 
 
 @click.command()
 @click.argument("job", required=False)
-@click.option("-f", "--follow", is_flag=True, help="Go on as lines come, until the job has ended.")
-@click.option("--master", is_flag=True, help="Only the pod that prints the progress; the default with `-f`.")
-@click.option("--all", "everybody", is_flag=True, help="Every pod; the default without `-f`.")
-@click.option("--rank", "ranks", metavar="RANKS", help="The pods of these global ranks: `0,8-15,last`.")
-@click.option("--node", "nodes", multiple=True, help="The pods on this node; may be given several times.")
-@click.option("--pod", "pods", multiple=True, help="This pod; may be given several times.")
-@click.option("--failed", is_flag=True, help="Only pods that have failed.")
-@click.option("--first-error", is_flag=True, help="The lines around the first error of the job, wherever it was.")
-@click.option("--tail", type=click.IntRange(min=0), metavar="LINES", help="Only the last so many lines of each pod.")
-@click.option("--since", type=SINCE, metavar="TIME", help="Only lines since then: `10m`, `2026-11-21T08:30:00Z`.")
-@click.option("--timestamps", is_flag=True, help="Put the time before each line.")
-@click.option("-c", "--container", default=TRAINING_CONTAINER, show_default=True, help="The container of the pods.")
-@click.option("-p", "--previous", is_flag=True, help="Of the container before the last restart.")
-@click.option("--include", multiple=True, type=PATTERN, metavar="REGEX", help="Only lines in which one of these is found.")
-@click.option("--exclude", multiple=True, type=PATTERN, metavar="REGEX", help="No lines in which one of these is found.")
-@click.option("--highlight", multiple=True, type=PATTERN, metavar="REGEX", help="Mark what is found.")
-@click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", help="`auto`: on a terminal.")
+@_log_options
+@_format_options
 @from_option
-@output("default", "raw", "json")
-@where
-def logs(*, job: str | None, folder: str | None, settings: Settings, **said: Any) -> None:
-    """Print the logs of a job's pods, merged by time; with several pods each line begins with its pod.
+@output_option("default", "raw", "json")
+@target_options
+def logs(
+    *,
+    job: str | None,
+    options: LogOptions,
+    format_options: FormatOptions,
+    folder: str | None,
+    output: str,
+    settings: Settings,
+) -> None:
+    """Print the logs of a job's pods, merged by time.
 
-    `--pod`, `--node` and `--rank` together mean the pods that any of them names. With `-f` it goes on across restarts of
-    containers and pods, and for the pod that prints progress across hand-overs.
+    If several pods are selected, each line begins with the name of its pod. A pod is selected if --pod, --node or --rank
+    names it. With --follow, the logs continue across restarts of containers and pods; without a selection they follow the
+    pod that prints the progress, also when another pod takes over.
     """
-    from kfjob.api.logs.selection import PodSelection, ranks
-    from kfjob.backends.base import LogRange
-    from kfjob.cli.status import open_run
-
-    spans = ranks(said["ranks"]) if said["ranks"] else ()
-    choice = PodSelection(pods=said["pods"], nodes=said["nodes"], ranks=spans, failed=said["failed"])
-    _refuse_contradictions(choice, said)
+    selection = options.selection()
+    options.check()
     run = open_run(job, folder, settings)
-    wanted = LogRange(**{name: said[name] for name in ("container", "tail", "since", "previous", "follow")})
-    names, lines = _lines(run, choice, wanted, said)
-    form = Form(
-        kind=said["output"],
-        colour=said["color"] == "always" or (said["color"] == "auto" and sys.stdout.isatty() and "NO_COLOR" not in os.environ),
-        timed=run.kept is not None and (said["timestamps"] or said["since"] is not None),
-        **{name: said[name] for name in ("timestamps", "include", "exclude", "highlight")},
-    )
-    LogWriter(form, names, sys.stdout, notify).write(lines, live=wanted.follow)
+    log_range = options.log_range()
+    pods, lines = _read_lines(run, options, selection, log_range)
+    needs_times = run.kept is not None and (format_options.timestamps or options.since is not None)
+    line_format = format_options.line_format(output, needs_times=needs_times)
+    LogWriter(line_format, pods, sys.stdout, notify).write(lines, live=options.follow)
 
 
-def _lines(run: Run, choice: PodSelection, wanted: LogRange, said: dict[str, Any]) -> tuple[Sequence[str], Iterable[Line]]:
-    """The pods that lines may come from, and the lines."""
-    from kfjob.api.logs import read as api
+def _read_lines(
+    run: Run, options: LogOptions, selection: PodSelection, log_range: LogRange
+) -> tuple[Sequence[str], Iterable[Line]]:
+    """Return the pods that may print, and the lines."""
+    from kfjob.api.logs import read
     from kfjob.api.logs.selection import PodSelection
 
-    if said["first_error"]:
-        return _first_error(run, wanted)
-    everybody = said["everybody"] or choice.named or choice.failed
-    if wanted.follow and not everybody:
-        return (), api.follow_master(run, wanted, notify)
-    if said["master"]:
-        choice = PodSelection(pods=(run.master().pod,))
-    names = [pod.pod for pod in api.chosen(run, choice)]
-    if wanted.follow:
-        return names if choice.pods or choice.ranks else [*names, *run.config.workers], api.follow(run, choice, wanted)
-    return names, api.read(run, choice, wanted)
+    if options.first_error:
+        return (), _lines_around_first_error(run, log_range)
+    has_selection = options.all_pods or selection.named or selection.failed
+    if options.follow and not has_selection:
+        return (), read.follow_master(run, log_range, notify)
+    if options.master:
+        selection = PodSelection(pods=(run.master().pod,))
+    pods = [pod.pod for pod in read.chosen(run, selection)]
+    if options.follow:
+        may_grow = not (selection.pods or selection.ranks)
+        return [*pods, *run.config.workers] if may_grow else pods, read.follow(run, selection, log_range)
+    return pods, read.read(run, selection, log_range)
 
 
-def _first_error(run: Run, wanted: LogRange) -> tuple[Sequence[str], Iterable[Line]]:
+def _lines_around_first_error(run: Run, log_range: LogRange) -> Iterable[Line]:
     from kfjob.api.diagnose import examine
     from kfjob.api.logs.read import around
-    from kfjob.errors import NoEvidence
 
-    found = examine(run).diagnosis.first_cause
-    if found is None:
-        raise NoEvidence(f"no error was found in the logs of `{run.name}`", hint=f"`kfjob diagnose {run.name}` says what was")
-    place = f"line {found.line} of `{found.pod}`" if found.line else f"pod `{found.pod}`"
-    notify(f"{place}{', before its restart' if found.previous else ''}: {found.title}")
-    return (), around(run, found, wanted)
-
-
-def _refuse_contradictions(choice: PodSelection, said: dict[str, Any]) -> None:
-    """Options that ask for different things."""
-    named, first_error = choice.named or choice.failed, said["first_error"]
-    groups = (
-        {"`--master`": said["master"], "`--all`": said["everybody"], "`--first-error`": first_error, "a choice of pods": named},
-        {"`--follow`": said["follow"], "`--previous`": said["previous"]},
-        *({"`--first-error`": first_error, f"`--{part}`": said[part] not in unset} for part, unset in _PARTS.items()),
-    )
-    for group in groups:
-        given = [option for option, is_given in group.items() if is_given]
-        if len(given) > 1:
-            from kfjob.errors import UsageError
-
-            raise UsageError(f"{given[0]} and {given[1]} do not go together")
+    issue = examine(run).diagnosis.first_cause
+    if issue is None:
+        raise NoEvidence(f"no error found in the logs of `{run.name}`", hint=f"`kfjob diagnose {run.name}` shows the diagnosis")
+    location = f"line {issue.line} of `{issue.pod}`" if issue.line else f"pod `{issue.pod}`"
+    notify(f"{location}{' before its restart' if issue.previous else ''}: {issue.title}")
+    return around(run, issue, log_range)

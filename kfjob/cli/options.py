@@ -1,239 +1,149 @@
-"""Options that several commands share, and the way from them to a place."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from kfjob.api.settings import Settings, settings_here
-from kfjob.errors import NotFound, UsageError
+from kfjob.errors import UsageError
 
 if TYPE_CHECKING:
     from kfjob.api.images.code_layer import CodeLayer
-    from kfjob.spec.source import LoadedSpec
 
-Command = Callable[..., Any]
+Result = TypeVar("Result")
+Command = Callable[..., Result]
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+_BACKEND_HELP = "Backend that runs the job. Default: kubernetes if a kubeconfig exists, else local."
+debug_option: Decorator = click.option("--debug", is_flag=True, expose_value=False, help="Show a traceback on errors.")
+from_option: Decorator = click.option("--from", "folder", metavar="DIR", help="Read saved logs from this directory.")
 
 
-_BACKEND_HELP = "Where jobs run; unset: kubernetes if there is a kubeconfig, else local."
+def combine(*options: Decorator) -> Decorator:
+    """Return one decorator that adds the options in this order."""
+    return lambda command: functools.reduce(lambda decorated, option: option(decorated), reversed(options), command)
 
 
-def where(command: Command) -> Command:
-    """`--backend`, `--context`, `--namespace`, `--debug`: given to the command as one `settings`."""
+def collect_options(parameter: str, values: type[Any], *options: Decorator) -> Decorator:
+    """Return a decorator that adds the options; the command receives them as one `parameter`, an instance of a dataclass."""
+    names = [field.name for field in fields(values)]
+
+    def decorate(command: Command[Result]) -> Command[Result]:
+        @functools.wraps(command)
+        def with_values(**parameters: object) -> Result:
+            options = {name: parameters.pop(name) for name in names if name in parameters}
+            return command(**{parameter: values(**options)}, **parameters)
+
+        return with_values
+
+    return lambda command: combine(*options)(decorate(command))
+
+
+def target_options(command: Command[Result]) -> Command[Result]:
+    """Add `--backend`, `--context`, `--namespace` and `--debug`; the command receives them as `settings`."""
 
     @click.option("--backend", type=click.Choice(["kubernetes", "local"]), help=_BACKEND_HELP)
-    @click.option("--context", help="Context of the kubeconfig.")
-    @click.option("-n", "--namespace", help="Namespace; unset: the context's.")
-    @click.option("--debug", is_flag=True, help="Show tracebacks.")
-    def wrapped(*, backend: str | None, context: str | None, namespace: str | None, debug: bool, **rest: Any) -> Any:  # noqa: ARG001
-        return command(settings=settings_here(backend=backend, context=context, namespace=namespace), **rest)
+    @click.option("--context", help="Kubeconfig context. Default: the current context.")
+    @click.option("-n", "--namespace", help="Kubernetes namespace. Default: the namespace of the context.")
+    @debug_option
+    @functools.wraps(command)
+    def with_settings(*, backend: str | None, context: str | None, namespace: str | None, **parameters: object) -> Result:
+        return command(settings=settings_here(backend=backend, context=context, namespace=namespace), **parameters)
 
-    wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
-    inner = getattr(command, "__click_params__", [])
-    wrapped.__click_params__ = [*inner, *wrapped.__click_params__]  # type: ignore[attr-defined]
-    return wrapped
+    return with_settings
 
 
-def strict(command: Command) -> Command:
-    """`--strict`, for commands that lint what they read: put into the `settings` that `where` gives."""
+def strict_option(command: Command[Result]) -> Command[Result]:
+    """Add `--strict`, for commands that lint a spec; it changes the `settings` of `target_options`."""
 
-    @click.option("--strict", is_flag=True, help="What lint warns of is an error.")
-    def wrapped(*, strict: bool, settings: Settings, **rest: Any) -> Any:
-        return command(settings=replace(settings, strict=strict or settings.strict), **rest)
+    @click.option("--strict", is_flag=True, help="Treat lint warnings as errors.")
+    @functools.wraps(command)
+    def with_strict(*, strict: bool, settings: Settings, **parameters: object) -> Result:
+        return command(settings=replace(settings, strict=strict or settings.strict), **parameters)
 
-    wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
-    wrapped.__click_params__ = [*getattr(command, "__click_params__", []), *wrapped.__click_params__]  # type: ignore[attr-defined]
-    return wrapped
+    return with_strict
 
 
-def code(command: Command) -> Command:
-    """`--code` and what belongs to it, given as one `code`; `--no-image-check`, put into the `settings` that `where` gives."""
+def code_options(command: Command[Result]) -> Command[Result]:
+    """Add the options of a code layer; the command receives them as `code`, which is None without `--code`.
 
-    @click.option("--code", "code_folder", metavar="DIR", help="Put this folder onto the job's image, and run that.")
-    @click.option("--code-to", metavar="REPOSITORY[:TAG]", help="Where the image with the code goes; unset: beside the job's.")
-    @click.option("--workdir", metavar="PATH", help="Where in the image the code goes; unset: its working directory.")
-    @click.option("--no-image-check", is_flag=True, help="Do not ask the registry whether the image is there.")
-    def wrapped(
+    `--no-image-check` changes the `settings` of `target_options`.
+    """
+
+    @click.option(
+        "--code", "code_folder", metavar="DIR", help="Add this directory to the job's image as a layer; run that image."
+    )
+    @click.option(
+        "--code-to", metavar="REPOSITORY[:TAG]", help="Image to push with --code. Default: the repository of the job's image."
+    )
+    @click.option(
+        "--workdir", metavar="PATH", help="Directory in the image for --code. Default: the image's working directory."
+    )
+    @click.option("--no-image-check", is_flag=True, help="Skip the check that the registry has the image.")
+    @functools.wraps(command)
+    def with_code(
         *,
         code_folder: str | None,
         code_to: str | None,
         workdir: str | None,
         no_image_check: bool,
         settings: Settings,
-        **rest: Any,
-    ) -> Any:
+        **parameters: object,
+    ) -> Result:
         if (code_to or workdir) and not code_folder:
-            raise UsageError("`--code-to` and `--workdir` are about code", hint="name its folder with `--code DIR`")
+            option = "--code-to" if code_to else "--workdir"
+            raise UsageError(f"`{option}` needs `--code`", hint="`--code DIR` names the directory with the code")
         settings = replace(settings, image_check=settings.image_check and not no_image_check)
-        return command(settings=settings, code=_code(code_folder, code_to, workdir), **rest)
+        return command(settings=settings, code=_code_layer(code_folder, code_to, workdir), **parameters)
 
-    wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
-    wrapped.__click_params__ = [*getattr(command, "__click_params__", []), *wrapped.__click_params__]  # type: ignore[attr-defined]
-    return wrapped
+    return with_code
 
 
-def _code(folder: str | None, to: str | None, workdir: str | None) -> CodeLayer | None:
+def _code_layer(folder: str | None, to: str | None, workdir: str | None) -> CodeLayer | None:
     if not folder:
         return None
     from kfjob.api.images.code_layer import CodeLayer
-    from kfjob.cli.upload_progress import shown
+    from kfjob.cli.upload_progress import show_uploads
 
-    return CodeLayer(folder=Path(folder), target=to, workdir=workdir, show_progress=shown)
+    return CodeLayer(folder=Path(folder), target=to, workdir=workdir, show_progress=show_uploads)
 
 
-def output(*formats: str) -> Callable[[Command], Command]:
-    """`-o`, the form of what is printed; the first is the default."""
+def output_option(*formats: str) -> Decorator:
+    """Return the option `-o`; the first format is the default."""
     choice = click.Choice(formats)
-    return click.option("-o", "--output", type=choice, default=formats[0], show_default=True, help="Form of the output.")
-
-
-from_option: Callable[[Command], Command] = click.option(
-    "--from", "folder", metavar="DIR", help="Read a folder of saved logs instead of asking a backend."
-)
+    return click.option("-o", "--output", type=choice, default=formats[0], show_default=True, help="Output format.")
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """One value, one line."""
+    """Print a value as one line of JSON."""
     sys.stdout.write(json.dumps(value) + "\n")
     sys.stdout.flush()
 
 
 def notify(text: str) -> None:
-    """Say something that is not data; a warning of lint is one in itself."""
+    """Print a note to stderr; a text that begins with `warning: ` is printed as a warning."""
     mark, text = ("warning: ", text[9:]) if text.startswith("warning: ") else ("note: ", text)
     click.echo(click.style(mark, dim=mark == "note: ", fg="cyan" if mark == "note: " else "yellow") + text, err=True)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """What a command was told of the job: a spec or a template, and what to put into it."""
-
-    spec: str | None
-    template: str | None = None
-    assignments: tuple[str, ...] = ()
-    env_files: tuple[str, ...] = ()
-    variables: tuple[str, ...] = ()
-    keep: tuple[str, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """The file, as messages call it."""
-        file = self.template or self.spec
-        return "<stdin>" if file in (None, "-") else str(file)
-
-    def values(self) -> dict[str, str]:
-        """What the env files give, and over it the single variables.
-
-        Raises:
-            NotFound: a file is not there.
-            SpecError: a file or a variable is not well formed.
-        """
-        from kfjob.errors import Problem, SpecError
-        from kfjob.spec.env_file import parse_env_file
-
-        values: dict[str, str] = {}
-        for file in self.env_files:
-            values |= parse_env_file(read_text(file, "env file"), file=file)
-        for variable in self.variables:
-            name, equals, value = variable.partition("=")
-            if not equals or not name.isidentifier():
-                raise SpecError([Problem(title="a variable is `NAME=VALUE`", file=f"--var {variable}")])
-            values[name] = value
-        return values
-
-    def text(self) -> str:
-        """What stands in the file."""
-        file = self.template or self.spec
-        return read_text(str(file or "-"), "template" if self.template else "spec")
-
-
-_SPEC_OPTIONS = (
-    click.option("--set", "assignments", multiple=True, metavar="FIELD=VALUE", help="Put a value over the spec's."),
-    click.option("--env-file", "env_files", multiple=True, metavar="FILE", help="Values for `${NAME}` in the text."),
-    click.option("--var", "variables", multiple=True, metavar="NAME=VALUE", help="One such value, over the files'."),
-)
-_TEMPLATE_OPTIONS = (
-    click.option("--template", metavar="FILE", help="A manifest template, instead of a spec."),
-    click.option("--keep", multiple=True, metavar="NAME", help="Leave `${NAME}` in the template for the pod."),
-)
-
-
-def spec(command: Command) -> Command:
-    """The argument SPEC and what is put into it: given to the command as one `source`."""
-    return _sourced(command, click.argument("spec"), *_SPEC_OPTIONS)
-
-
-def spec_or_template(command: Command) -> Command:
-    """The same, or `--template` instead of SPEC."""
-    return _sourced(command, click.argument("spec", required=False), *_TEMPLATE_OPTIONS, *_SPEC_OPTIONS)
-
-
-def _sourced(command: Command, *options: Callable[[Command], Command]) -> Command:
-    names = {field.name for field in fields(Source)}
-
-    def wrapped(**given: Any) -> Any:
-        said = {name: given.pop(name) for name in names & set(given)}
-        if said.get("template") and (said["spec"] or said["assignments"]):
-            extra = "SPEC" if said["spec"] else "`--set`"
-            raise UsageError(
-                f"{extra} and `--template` do not go together", hint="a template's values come from `--env-file`, `--var`"
-            )
-        if not said.get("template") and not said["spec"]:
-            raise UsageError("nothing was named to read", hint="name a SPEC, `-` for standard input, or `--template FILE`")
-        return command(source=Source(**said), **given)
-
-    wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
-    wrapped.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
-    made: Command = wrapped
-    for option in reversed(options):
-        made = option(made)
-    return made
-
-
-def read_spec(source: Source) -> LoadedSpec:
-    """The spec that was named.
-
-    Raises:
-        NotFound: the file is not there or cannot be read.
-        SpecError: every problem of the spec.
-    """
-    from kfjob.spec.source import load_spec
-
-    return load_spec(source.text(), file=source.name, assignments=source.assignments, variables=source.values())
-
-
-def read_text(file: str, what: str) -> str:
-    """The text of a file, `-` being standard input; `what` it is called in messages.
-
-    Raises:
-        NotFound: the file is not there or cannot be read.
-    """
-    try:
-        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-    except FileNotFoundError as err:
-        hint = "`examples/` holds specs to begin with" if what == "spec" else None
-        raise NotFound(f"{what} `{file}` does not exist", hint=hint) from err
-    except (OSError, UnicodeDecodeError) as err:
-        raise NotFound(f"{what} `{file}` cannot be read", cause=str(err)) from err
-
-
 __all__ = [
     "Settings",
-    "Source",
-    "code",
+    "code_options",
+    "collect_options",
+    "combine",
+    "debug_option",
     "from_option",
     "notify",
-    "output",
-    "read_spec",
-    "read_text",
-    "spec",
-    "spec_or_template",
-    "strict",
-    "where",
+    "output_option",
+    "print_json",
+    "strict_option",
+    "target_options",
 ]

@@ -1,13 +1,16 @@
-"""preflight: what stands in the way of a job, before it starts; with --run, tried out on its own nodes."""
+"""The command `preflight`: check a job before it starts, and with `--run` try its network."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from kfjob.cli.options import Settings, Source, notify, output, read_spec, spec, strict, where
+from kfjob.cli.options import Settings, notify, output_option, strict_option, target_options
+from kfjob.cli.spec_source import Source, read_spec, spec_argument
+from kfjob.text import plural
+from kfjob.units import MIB
 
 if TYPE_CHECKING:
     from kfjob.api.preflight.result import Preflight
@@ -15,86 +18,86 @@ if TYPE_CHECKING:
     from kfjob.api.preflight.trial_results import PodSaid
     from kfjob.errors import Problem
 
-RUN_HELP = "Then run the nine collectives on the job's own nodes, in its image: a short job named `<job>-preflight`."
+_RUN_HELP = "Then run a short job, `<job>-preflight`, that tests nine collectives on the job's nodes and in its image."
 
 
 @click.command()
-@spec
-@click.option("--run", "try_it", is_flag=True, help=RUN_HELP)
-@click.option("--timeout", default=600.0, show_default=True, metavar="SECONDS", help="For that job, from submit to result.")
-@click.option("--sizes", metavar="BYTES,…", help="Sizes of its arrays, for example 8K,1M,64M; unset: what fits the network.")
-@click.option("--seconds", default=0.25, show_default=True, help="For one operation at one size, about.")
-@output("text", "json")
-@where
-@strict
+@spec_argument
+@click.option("--run", "should_run", is_flag=True, help=_RUN_HELP)
+@click.option(
+    "--timeout", default=600.0, show_default=True, metavar="SECONDS", help="Limit for that job, from submit to result."
+)
+@click.option("--sizes", metavar="BYTES,…", help="Array sizes, for example `8K,1M,64M`. Default: sizes for the job's network.")
+@click.option("--seconds", default=0.25, show_default=True, help="Approximate time per collective and size.")
+@output_option("text", "json")
+@target_options
+@strict_option
 def preflight(
-    *, source: Source, try_it: bool, timeout: float, sizes: str | None, seconds: float, output: str, settings: Settings
+    *, source: Source, should_run: bool, timeout: float, sizes: str | None, seconds: float, output: str, settings: Settings
 ) -> int:
-    """Check all that the job of SPEC needs before it starts; every finding at once. Nothing is created without --run.
+    """Check what a job needs before it starts, and report all problems. Without --run, nothing is created.
 
-    Names, quotas, image, secrets, config maps, claims, accounts, classes, queue, nodes for every pod, and a dry run through the
-    operator's webhook. Exit code 1 if something stands in the way.
+    It checks names, quotas, image, secrets, config maps, volume claims, service accounts, priority and runtime classes, the
+    queue, and free nodes for every pod. It also sends the objects to the API server as a dry run. The exit code is 1 if the
+    job cannot start.
     """
     from kfjob.api.preflight.examine import examine
     from kfjob.api.preflight.run import run_trial
     from kfjob.api.preflight.trial import Trial
 
     loaded = read_spec(source)
-    checked = examine(loaded, settings=settings, notify=notify)
+    result = examine(loaded, settings=settings, notify=notify)
     if output == "text":
-        click.echo("\n".join(_checked_text(checked)))
-    outcome: Outcome | None = None
-    if try_it and checked.passed:
+        click.echo("\n".join(_result_text(result)))
+    trial_result: Outcome | None = None
+    if should_run and result.passed:
         trial = Trial(timeout=timeout, sizes=sizes, seconds=seconds)
-        outcome = run_trial(loaded, trial, settings=settings, notify=notify)
+        trial_result = run_trial(loaded, trial, settings=settings, notify=notify)
         if output == "text":
-            click.echo("\n".join(["", *_outcome_text(outcome)]))
-    elif try_it:
-        click.echo("hint: mend this first; the collectives were not run", err=True)
+            click.echo("\n".join(["", *_trial_text(trial_result)]))
+    elif should_run:
+        click.echo("hint: the collectives did not run; fix the problems first", err=True)
     if output == "json":
-        said: dict[str, Any] = checked.describe() | {"run": outcome.describe() if outcome else None}
-        click.echo(json.dumps(said, indent=2))
-    return int(not checked.passed or (outcome is not None and not outcome.passed))
+        click.echo(json.dumps(result.describe() | {"run": trial_result.describe() if trial_result else None}, indent=2))
+    return int(not result.passed or (trial_result is not None and not trial_result.passed))
 
 
-def _checked_text(checked: Preflight) -> list[str]:
-    lines = _problems(checked.problems)
-    lines += [f"ok: {line}" for line in checked.good]
-    lines += [f"not checked: {line}" for line in checked.unchecked]
-    errors = sum(problem.severity == "error" for problem in checked.problems)
-    where = f"namespace `{checked.namespace}`" if checked.backend == "kubernetes" else "this machine"
-    verdict = f"{errors} thing{'s' if errors > 1 else ''} in the way" if errors else "nothing in the way"
-    return [*lines, f"{checked.job} in {where}: {verdict}"]
+def _result_text(result: Preflight) -> list[str]:
+    lines = _problem_lines(result.problems)
+    lines += [f"ok: {line}" for line in result.good]
+    lines += [f"not checked: {line}" for line in result.unchecked]
+    errors = sum(problem.severity == "error" for problem in result.problems)
+    target = f"namespace `{result.namespace}`" if result.backend == "kubernetes" else "this machine"
+    return [*lines, f"{result.job} in {target}: {plural(errors, 'error') if errors else 'no errors'}"]
 
 
-def _outcome_text(outcome: Outcome) -> list[str]:
-    from kfjob.cli.text import table
+def _trial_text(result: Outcome) -> list[str]:
+    from kfjob.cli.formatting import format_table
 
-    lines = _problems(outcome.problems)
-    if outcome.pods:
+    lines = _problem_lines(result.problems)
+    if result.pods:
         header = ("POD", "NODE", "RANKS", "DNS", "RENDEZVOUS PORT", "/DEV/SHM", "GPUS")
-        lines += [table(header, [_pod(said) for said in outcome.pods]), ""]
-    lines += outcome.heard.table
-    verdict = "the collectives work" if outcome.passed else "not passed"
-    return [*lines, "", f"{outcome.job}: {verdict}{f'; logs in {outcome.logs}' if outcome.logs else ''}"]
+        lines += [format_table(header, [_pod_row(pod) for pod in result.pods]), ""]
+    lines += result.heard.table
+    verdict = "the collectives work" if result.passed else "the collectives failed"
+    return [*lines, "", f"{result.job}: {verdict}{f'; logs in {result.logs}' if result.logs else ''}"]
 
 
-def _pod(said: PodSaid) -> tuple[str, ...]:
+def _pod_row(pod: PodSaid) -> tuple[str, ...]:
     from kfjob.observe.master import format_ranks
 
-    resolved = sum(fact["ok"] for fact in said.dns.values())
-    port = said.port or {}
-    reached = f"{port['what']} {'open' if port['ok'] else 'CLOSED'} after {port['seconds']:.1f} s" if port else "-"
+    resolved = sum(fact["ok"] for fact in pod.dns.values())
+    port = pod.port or {}
     return (
-        said.pod,
-        said.node or "-",
-        format_ranks(tuple(sorted(rank["rank"] for rank in said.ranks))) or "-",
-        f"{resolved} of {len(said.dns)}" if said.dns else "-",
-        reached,
-        f"{said.shm / 2**20:.0f} MiB" if said.shm is not None else "-",
-        "-" if said.gpus is None else str(said.gpus),
+        pod.pod,
+        pod.node or "-",
+        format_ranks(rank["rank"] for rank in pod.ranks) or "-",
+        f"{resolved} of {len(pod.dns)}" if pod.dns else "-",
+        f"{port['what']} {'open' if port['ok'] else 'CLOSED'} after {port['seconds']:.1f} s" if port else "-",
+        f"{pod.shm / MIB:.0f} MiB" if pod.shm is not None else "-",
+        "-" if pod.gpus is None else str(pod.gpus),
     )
 
 
-def _problems(problems: tuple[Problem, ...]) -> list[str]:
+def _problem_lines(problems: tuple[Problem, ...]) -> list[str]:
     return [line for problem in problems for line in (*problem.lines(), "")]

@@ -1,71 +1,66 @@
-"""push-image --code: a folder onto an image that a registry has, without an engine."""
+"""`push-image --code`: add a directory to an image in a registry, without a build engine."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from kfjob.cli.options import notify
+from kfjob.cli.image_options import ImageOptions
+from kfjob.cli.options import combine, notify
 from kfjob.errors import UsageError
 from kfjob.text import plural
 
 if TYPE_CHECKING:
     from kfjob.api.images.push_code import CodePushResult
 
-Command = Callable[..., Any]
+_BUILD_FIELDS = ("dockerfile", "build_args", "base_image", "secrets", "target", "builder")
 
-_OF_A_BUILD = ("dockerfile", "build_args", "base_image", "secrets", "target", "builder")
-
-
-def code_options(command: Command) -> Command:
-    """`--code`, `--onto`, `--workdir`."""
-    for option in (
-        click.option("--workdir", metavar="PATH", help="With --code: where in the image; unset: its working directory."),
-        click.option("--onto", metavar="IMAGE", help="With --code: the image."),
-        click.option("--code", metavar="DIR", help="Build nothing: put this folder onto an image by the registry's API."),
-    ):
-        command = option(command)
-    return command
+push_code_options = combine(
+    click.option("--code", metavar="DIR", help="Build nothing: add this directory to the image of --onto."),
+    click.option("--onto", metavar="IMAGE", help="Image that --code extends."),
+    click.option("--workdir", metavar="PATH", help="Directory in the image for --code. Default: its working directory."),
+)
 
 
-def push_code(*, code: str | None, onto: str | None, workdir: str | None, said: dict[str, Any]) -> CodePushResult:
-    """Put the folder onto the image, with a bar on stderr; `said` holds the other options of push-image.
+def push_code(image: ImageOptions, *, code: str | None, onto: str | None, workdir: str | None) -> CodePushResult:
+    """Add the directory `code` to the image `onto` and push the result, with a progress bar on stderr.
 
     Raises:
-        UsageError: `--onto` is missing, or an option of a build was named.
+        UsageError: `--code` or `--onto` is missing, or an option applies only to builds.
     """
     from kfjob.api.images.push_code import push_code as push
-    from kfjob.cli.upload_progress import shown
+    from kfjob.cli.upload_progress import show_uploads
 
     if not code or not onto:
-        raise UsageError("code goes onto an image: name both", hint="`--code DIR --onto IMAGE`")
-    if extra := [name for name in _OF_A_BUILD if said.get(name)]:
-        raise UsageError(f"nothing is built with `--code`, and `--{extra[0].replace('_', '-')}` is for a build")
-    began = time.monotonic()
-    with shown() as progress:
-        pushed = push(
+        raise UsageError("`--code` and `--onto` must be used together", hint="`--code DIR --onto IMAGE`")
+    if build_options := [name for name in _BUILD_FIELDS if getattr(image, name)]:
+        raise UsageError(f"`--{_OPTIONS.get(build_options[0], build_options[0])}` cannot be used with `--code`")
+    started = time.monotonic()
+    with show_uploads() as progress:
+        result = push(
             Path(code),
             onto,
-            target=_target(onto, said),
+            target=_target(image, onto),
             workdir=workdir,
-            profile=said.get("profile"),
+            profile=image.profile,
             notify=notify,
             progress=progress,
         )
-    took = f"in {time.monotonic() - began:.1f} s"
-    what = f"pushed {plural(pushed.files, 'file')} onto `{onto}` {took}" if pushed.is_new else "the registry has it already"
-    click.echo(what, err=True)
-    return pushed
+    seconds = f"{time.monotonic() - started:.1f} s"
+    added = f"added {plural(result.files, 'file')} to `{onto}` and pushed it in {seconds}"
+    click.echo(added if result.is_new else "the registry has this image already", err=True)
+    return result
 
 
-def _target(onto: str, said: dict[str, Any]) -> str | None:
-    to, tag = said.get("to"), said.get("tag")
-    if not tag or tag == "auto":
-        return str(to) if to else None
+_OPTIONS = {"dockerfile": "file", "build_args": "build-arg", "base_image": "base-image", "secrets": "secret"}
+
+
+def _target(image: ImageOptions, onto: str) -> str | None:
+    if not image.tag or image.tag == "auto":
+        return image.to
     from kfjob.image.references import parse_reference
 
-    return str(parse_reference(to or onto).with_tag(tag))
+    return str(parse_reference(image.to or onto).with_tag(image.tag))

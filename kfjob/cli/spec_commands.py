@@ -1,52 +1,56 @@
-"""explain, diff, schema, instances: the commands that say more about a spec."""
+"""The commands `explain`, `diff` and `schema`."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Any
 
 import click
 from msgspec import to_builtins
 
-from kfjob.cli.options import Settings, Source, notify, output, read_spec, spec, where
+from kfjob.cli.options import Settings, notify, output_option, target_options
+from kfjob.cli.spec_source import Source, read_spec, spec_argument
 
-LONGEST = 72  # characters of a value in a table
+MAX_VALUE_WIDTH = 72
 
 
 @click.command()
-@spec
-@click.option("--operator-env", is_flag=True, help="The environment that the operator will add to a pod.")
-@click.option("--node-rank", default=0, show_default=True, metavar="N", help="Of which pod (with --operator-env).")
-@output("table", "json")
-@where
+@spec_argument
+@click.option("--operator-env", is_flag=True, help="Show the environment variables that the operator adds to a pod.")
+@click.option("--node-rank", default=0, show_default=True, metavar="N", help="Pod to show with --operator-env.")
+@output_option("table", "json")
+@target_options
 def explain(*, source: Source, operator_env: bool, node_rank: int, output: str, settings: Settings) -> None:
-    """Show every value of a job: what it is, where it comes from (spec, instance, default, cluster), and why."""
-    from kfjob.api.specs.explain import explain as explained
-    from kfjob.cli.text import table
+    """Show every value of a job, its origin, and the reason for it.
 
-    found = explained(read_spec(source), settings=settings, notify=notify)
+    The origin is the spec, the instance type, a default of kfjob, or the cluster.
+    """
+    from kfjob.api.specs.explain import explain as explain_spec
+    from kfjob.cli.formatting import format_table
+
+    explanation = explain_spec(read_spec(source), settings=settings, notify=notify)
     if operator_env:
-        env = found.operator_environment(node_rank)
+        env = explanation.operator_environment(node_rank)
         if output == "json":
             click.echo(json.dumps(env, indent=2))
         else:
-            click.echo(table(("NAME", f"VALUE IN {found.plan.pods[node_rank]}"), list(env.items())))
+            click.echo(format_table(("NAME", f"VALUE IN {explanation.plan.pods[node_rank]}"), list(env.items())))
     elif output == "json":
-        click.echo(json.dumps([asdict(value) for value in found.values], indent=2))
+        click.echo(json.dumps([asdict(value) for value in explanation.values], indent=2))
     else:
-        rows = [(value.path, _short(value.value), value.origin, value.reason or value.place) for value in found.values]
-        click.echo(table(("FIELD", "VALUE", "FROM", "WHY OR WHERE"), rows))
+        rows = [(value.path, _shorten(value.value), value.origin, value.reason or value.place) for value in explanation.values]
+        click.echo(format_table(("FIELD", "VALUE", "ORIGIN", "REASON OR POSITION"), rows))
 
 
 @click.command()
-@spec
-@output("text", "json")
-@where
+@spec_argument
+@output_option("text", "json")
+@target_options
 def diff(*, source: Source, output: str, settings: Settings) -> None:
-    """Show what SPEC would change at the live job, gone through by the API server; nothing is changed.
+    """Show what SPEC would change in the live job. Nothing is changed.
 
-    Each change has a label: `in place` (`kfjob apply` makes it) or `needs a new launch` (`kfjob stop`, then `kfjob submit`).
+    The API server fills in its defaults first, as a dry run. Each change has a label: `in place` (`kfjob apply` makes it)
+    or `needs a new launch` (`kfjob stop`, then `kfjob submit`).
     """
     from kfjob.api.specs.diff import diff_loaded
 
@@ -56,70 +60,29 @@ def diff(*, source: Source, output: str, settings: Settings) -> None:
         return
     for change in changes:
         click.echo(f"{change.path}  ({'in place' if change.in_place else 'needs a new launch'})")
-        click.echo(f"  - {_shown(change.live)}\n  + {_shown(change.desired)}")
+        click.echo(f"  - {_format_value(change.live)}\n  + {_format_value(change.desired)}")
     if not changes:
-        click.echo(f"`{name}` is what the spec says", err=True)
+        click.echo(f"no changes: `{name}` matches the spec", err=True)
     elif all(change.in_place for change in changes):
-        click.echo("hint: `kfjob apply` makes these changes in place", err=True)
+        click.echo(f"hint: `kfjob apply {source.name}` makes these changes in place", err=True)
     else:
-        click.echo(f"hint: `kfjob stop {name}`, then submit the spec: the pods that run would keep what they have", err=True)
+        click.echo(
+            f"hint: `kfjob stop {name}`, then `kfjob submit {source.name}`; running pods cannot take the changes", err=True
+        )
 
 
 @click.command()
 def schema() -> None:
-    """Print the JSON Schema of a spec, for editors."""
-    from kfjob.api.specs.schema import schema as made
+    """Print the JSON Schema of a job spec, for editors."""
+    from kfjob.api.specs.schema import schema as spec_schema
 
-    click.echo(json.dumps(made(), indent=2))
-
-
-@click.command()
-@click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--refresh", is_flag=True, help="Read EC2, and say what differs from the catalogue.")
-@click.option("--region", help="Of EC2; unset: the one that is configured.")
-@output("table", "json")
-def instances(*, names: tuple[str, ...], refresh: bool, region: str | None, output: str) -> None:
-    """List the instance types of the catalogue, all or those whose name begins with NAME."""
-    from kfjob.api.specs import instances as catalogue
-    from kfjob.cli.text import table
-
-    if refresh:
-        _compared(catalogue.compare(region=region), output)
-        return
-    found = [one for one in catalogue.instances() if not names or one.name.startswith(names)]
-    if output == "json":
-        click.echo(json.dumps([asdict(one) for one in found], indent=2))
-        return
-    rows = [
-        (
-            one.name,
-            f"{one.gpus or one.neuron} x {one.accelerator}",
-            *map(str, (one.gpu_memory, one.efa, one.vcpus, one.memory)),
-            "checked" if one.checked else "published tables",
-        )
-        for one in found
-    ]
-    click.echo(table(("INSTANCE", "DEVICES", "GIB EACH", "EFA", "VCPUS", "GIB HOST", "SOURCE"), rows))
+    click.echo(json.dumps(spec_schema(), indent=2))
 
 
-def _compared(comparison: Any, output: str) -> None:
-    from kfjob.cli.text import table
-
-    if output == "json":
-        click.echo(json.dumps(comparison.describe(), indent=2))
-        return
-    rows = [(one.name, one.field, str(one.here), str(one.ec2)) for one in comparison.differences]
-    if rows:
-        click.echo(table(("INSTANCE", "FIELD", "CATALOGUE", "EC2"), rows))
-    said = f"{len(comparison.compared)} types compared in {comparison.region}, numbers that differ: {len(rows)}"
-    click.echo(said + (f"; not there: {', '.join(comparison.not_there)}" if comparison.not_there else ""), err=True)
+def _format_value(value: object) -> str:
+    return "(not set)" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
-def _shown(value: Any) -> str:
-    """A value in one line."""
-    return "(not there)" if value is None else value if isinstance(value, str) else json.dumps(value)
-
-
-def _short(value: str) -> str:
+def _shorten(value: str) -> str:
     line = " ".join(value.split())
-    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
+    return line if len(line) <= MAX_VALUE_WIDTH else f"{line[: MAX_VALUE_WIDTH - 1]}…"

@@ -1,4 +1,4 @@
-"""submit, apply, render, validate: the commands that read a spec."""
+"""The commands `submit`, `apply`, `render` and `validate`."""
 
 from __future__ import annotations
 
@@ -8,101 +8,107 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kfjob.cli.build_options import Build, build, built, image_change
-from kfjob.cli.options import Settings, Source, code, notify, output, print_json, read_spec, spec_or_template, strict, where
-from kfjob.cli.options import spec as spec_option
+from kfjob.cli.build_options import build_image, build_options, image_change
+from kfjob.cli.image_options import ImageOptions
+from kfjob.cli.options import Settings, code_options, notify, output_option, print_json, strict_option, target_options
+from kfjob.cli.spec_source import Source, read_spec, spec_argument, spec_or_template
+from kfjob.text import plural
 
 if TYPE_CHECKING:
     from kfjob.api.images.code_layer import CodeLayer
     from kfjob.api.run import Run
     from kfjob.api.specs.dry_run import DryRun
+    from kfjob.common_types import JsonObject
     from kfjob.compile.images import ImageChange
     from kfjob.spec.source import LoadedSpec
 
-DRY_RUN_HELP = "Create nothing: check here (client), or by the API server with its webhooks and quotas (server)."
+_DRY_RUN_HELP = "Create nothing. `client` checks the spec here; `server` sends it to the API server as a dry run."
 
 
 @click.command()
 @spec_or_template
-@click.option("-f", "--follow", is_flag=True, help="Stay and show the progress. Ctrl-C detaches, the job goes on.")
-@click.option("--dry-run", type=click.Choice(["client", "server"]), help=DRY_RUN_HELP)
-@output("name", "json")
-@where
-@strict
-@code
-@build
+@click.option("-f", "--follow", "should_follow", is_flag=True, help="Follow the job after the submit. Ctrl-C detaches.")
+@click.option("--dry-run", type=click.Choice(["client", "server"]), help=_DRY_RUN_HELP)
+@output_option("name", "json")
+@target_options
+@strict_option
+@code_options
+@build_options
 def submit(
     *,
     source: Source,
-    follow: bool,
+    should_follow: bool,
     dry_run: str | None,
     output: str,
     code: CodeLayer | None,
-    build: Build | None,
+    build: ImageOptions | None,
     settings: Settings,
 ) -> int:
-    """Start the job that SPEC (a file, or - for standard input) or a manifest template describes."""
-    from kfjob.cli import follow as following
+    """Submit a job.
+
+    SPEC is a job spec: a file, or `-` for standard input. With --template, a manifest template takes its place.
+    """
+    from kfjob.cli.follow import follow
 
     if dry_run:
-        found = _dry_run(source, dry_run, settings, code, build)
+        checked = _dry_run(source, dry_run, settings, code, build)
         if output == "json":
-            print_json(found.describe())
+            print_json(checked.describe())
         else:
-            click.echo(found.name)
-        click.echo(f"`{found.name}` {found.said}; nothing was created", err=True)
+            click.echo(checked.name)
+        click.echo(f"`{checked.name}` {checked.said}; nothing was created", err=True)
         return 0
-    run = _submitted(source, settings, code, build)
+    run = _submit(source, settings, code, build)
     if output == "json":
         print_json(run.describe())
     else:
         click.echo(run.name)
-    if not follow:
+    if not should_follow:
         launch = f" (launch {run.launch})" if run.launch else ""
         click.echo(f"submitted `{run.name}`{launch}; `kfjob watch {run.name}` follows it", err=True)
         return 0
-    return following.follow(run, "json" if output == "json" else "auto")
+    return follow(run, "json" if output == "json" else "auto")
 
 
-def _submitted(source: Source, settings: Settings, code: CodeLayer | None, build: Build | None) -> Run:
+def _submit(source: Source, settings: Settings, code: CodeLayer | None, build: ImageOptions | None) -> Run:
     if source.template:
         from kfjob.api.specs.template import submit_objects
 
-        objects = _objects(source, settings, image_change(build, code, settings, dry_run=False))
+        objects = _render_template(source, settings, image_change(build, code, settings, dry_run=False))
         return submit_objects(objects, settings=settings, notify=notify)
     from kfjob.api.run import submit_loaded
 
-    return submit_loaded(_loaded(source, build, code, settings), settings=settings, code=code, notify=notify)
+    return submit_loaded(_read_spec(source, build, code, settings), settings=settings, code=code, notify=notify)
 
 
-def _dry_run(source: Source, how: Any, settings: Settings, code: CodeLayer | None, build: Build | None) -> DryRun:
+def _dry_run(source: Source, mode: Any, settings: Settings, code: CodeLayer | None, build: ImageOptions | None) -> DryRun:
     from kfjob.api.specs import dry_run
 
     if source.template:
-        objects = _objects(source, settings, image_change(build, code, settings, dry_run=True))
-        return dry_run.of_objects(objects, how, settings=settings, notify=notify)
-    loaded = _loaded(source, build, code, settings, dry_run=True)
-    return dry_run.of_loaded(loaded, how, settings=settings, notify=notify, code=code)
+        objects = _render_template(source, settings, image_change(build, code, settings, dry_run=True))
+        return dry_run.of_objects(objects, mode, settings=settings, notify=notify)
+    loaded = _read_spec(source, build, code, settings, dry_run=True)
+    return dry_run.of_loaded(loaded, mode, settings=settings, notify=notify, code=code)
 
 
-def _loaded(
-    source: Source, build: Build | None, code: CodeLayer | None, settings: Settings, *, dry_run: bool = False
+def _read_spec(
+    source: Source, build: ImageOptions | None, code: CodeLayer | None, settings: Settings, *, dry_run: bool = False
 ) -> LoadedSpec:
-    """The spec, with the image of `--build` if that was said."""
+    """Return the spec; with `--build`, build its image and set it."""
     loaded = read_spec(source)
     if not build:
         return loaded
-    image = built(loaded.spec.image, build, settings, dry_run=dry_run, code=code)
+    image = build_image(loaded.spec.image, build, settings, dry_run=dry_run, code=code)
     return replace(loaded, spec=loaded.spec.model_copy(update={"image": image}))
 
 
-def _objects(source: Source, settings: Settings, image: ImageChange | None = None) -> tuple[dict[str, Any], ...]:
+def _render_template(source: Source, settings: Settings, image: ImageChange | None = None) -> tuple[JsonObject, ...]:
     from kfjob.api.specs.template import render_template
 
     return render_template(
-        source.text(),
+        source.read(),
         file=source.name,
-        values=source.values(),
+        values=source.read_values(),
         keep=source.keep,
         settings=settings,
         notify=notify,
@@ -111,42 +117,51 @@ def _objects(source: Source, settings: Settings, image: ImageChange | None = Non
 
 
 @click.command()
-@spec_option
-@where
-@strict
+@spec_argument
+@target_options
+@strict_option
 def apply(*, source: Source, settings: Settings) -> None:
-    """Change the live job to what SPEC says, where that is possible in place."""
+    """Change the live job to match SPEC, if the change is possible in place.
+
+    `kfjob diff` shows which changes are.
+    """
     from kfjob.api.run import apply_loaded
 
     run = apply_loaded(read_spec(source), settings=settings, notify=notify)
     click.echo(run.name)
+    click.echo(f"applied `{source.name}` to `{run.name}`", err=True)
 
 
 @click.command()
 @spec_or_template
-@output("yaml", "json")
-@where
-@strict
+@output_option("yaml", "json")
+@target_options
+@strict_option
 def render(*, source: Source, output: str, settings: Settings) -> None:
-    """Print the objects that submit would create, byte for byte (with a launch id of their own)."""
+    """Print the manifests that `kfjob submit` would create.
+
+    They are the same byte for byte, except for the launch id.
+    """
     if source.template:
         from kfjob.api.specs.render import as_text
 
-        sys.stdout.write(as_text(_objects(source, settings), output))
+        sys.stdout.write(as_text(_render_template(source, settings), output))
         return
-    from kfjob.api.specs.render import render as make
+    from kfjob.api.specs.render import render as render_spec
 
-    sys.stdout.write(make(read_spec(source), settings=settings, form=output, notify=notify))
+    sys.stdout.write(render_spec(read_spec(source), settings=settings, form=output, notify=notify))
 
 
 @click.command()
-@spec_option
-@where
-@strict
+@spec_argument
+@target_options
+@strict_option
 def validate(*, source: Source, settings: Settings) -> None:
-    """Check SPEC and name every problem with its file, line and column."""
+    """Check SPEC, and report every problem with its file, line and column."""
     from kfjob.api.specs.render import plan_of
 
     plan = plan_of(read_spec(source), settings=settings, notify=notify)
-    said = f"{plan.nodes} nodes, {plan.processes_per_node} processes each, rendezvous {plan.rendezvous.backend}"
-    click.echo(f"`{source.spec}` is valid: {said}", err=True)
+    count = plan.processes_per_node
+    processes = plural(int(count), "process", "processes") if count.isdecimal() else f"`{count}` processes"
+    summary = f"{plural(plan.nodes, 'node')}, {processes} per node, rendezvous {plan.rendezvous.backend}"
+    click.echo(f"`{source.name}` is valid: {summary}", err=True)

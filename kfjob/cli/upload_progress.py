@@ -1,4 +1,4 @@
-"""A bar for what is being uploaded, on stderr, where that is a terminal."""
+"""Progress bars for uploads, on stderr, where that is a terminal."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+UpdateBar = Callable[[str, int, int], None]
+"""Receives a blob's digest, the number of bytes that the registry has, and the blob's size."""
+
 
 @contextmanager
-def shown() -> Iterator[Callable[[str, int, int], None]]:
-    """What is to be told of each blob: its digest, the bytes that are there, how many there will be."""
+def show_uploads() -> Iterator[UpdateBar]:
+    """Show a bar for each blob while the context is open; without a terminal, show nothing."""
     if not sys.stderr.isatty():
         yield lambda _digest, _done, _size: None
         return
@@ -20,9 +23,9 @@ def shown() -> Iterator[Callable[[str, int, int], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
         tasks: dict[str, TaskID] = {}
 
-        def tell(digest: str, done: int, size: int) -> None:
+        def update(digest: str, done: int, size: int) -> None:
             if digest not in tasks:
                 tasks[digest] = bars.add_task(digest.partition(":")[2][:12], total=size)
             bars.update(tasks[digest], completed=done, total=size)
 
-        yield tell
+        yield update

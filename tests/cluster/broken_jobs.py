@@ -1,4 +1,4 @@
-"""Jobs that cannot run, by the rule of the diagnosis that must know them; and what has to be in their namespace for that."""
+"""Jobs that cannot run, keyed by the diagnosis rule that must find them, and the objects that they need in their namespace."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ BROKEN = ["python3", "-c", "import flash_attn"]
 
 @dataclass(frozen=True)
 class Broken:
-    """One job: the same in all but what breaks it."""
+    """A job with one fault."""
 
     command: list[str] = field(default_factory=lambda: IDLE)
     spec: dict[str, Any] = field(default_factory=dict)
     change: Callable[[Job], Job] = dict
-    of_pod: bool = True  # its first pod shows it
+    of_pod: bool = True  # its first pod shows the fault
 
 
 def _template(job: Job) -> Job:
@@ -75,7 +75,7 @@ def _container(**values: Any) -> Callable[[Job], Job]:
 
 
 def _labelled(job: Job) -> Job:
-    """A pod that the webhook or the policy of its job's name is asked about."""
+    """Label the pods, so that the webhook or the policy for this job sees them."""
     metadata = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"].setdefault("metadata", {})
     metadata.setdefault("labels", {})["kfjob.test/job"] = job["metadata"]["name"]
     return job
@@ -83,15 +83,15 @@ def _labelled(job: Job) -> Job:
 
 def _without_host_paths(job: Job) -> Job:
     pod = _template(job)
-    gone = {volume["name"] for volume in pod.get("volumes", ()) if "hostPath" in volume}
-    pod["volumes"] = [volume for volume in pod["volumes"] if volume["name"] not in gone]
+    host_paths = {volume["name"] for volume in pod.get("volumes", ()) if "hostPath" in volume}
+    pod["volumes"] = [volume for volume in pod["volumes"] if volume["name"] not in host_paths]
     container = pod["containers"][0]
-    container["volumeMounts"] = [mount for mount in container["volumeMounts"] if mount["name"] not in gone]
+    container["volumeMounts"] = [mount for mount in container["volumeMounts"] if mount["name"] not in host_paths]
     return job
 
 
 def _unmanaged(job: Job) -> Job:
-    """The operator leaves such a job alone, as if it were not there (v1.9.3 pytorchjob_controller.go)."""
+    """Let the operator ignore the job (v1.9.3 pytorchjob_controller.go)."""
     job["spec"].setdefault("runPolicy", {})["managedBy"] = "kueue.x-k8s.io/multikueue"
     return job
 
@@ -103,7 +103,7 @@ def _claim(name: str) -> dict[str, Any]:
 RESTARTED = {"restarts": {"policy": "OnFailure"}}
 
 OPEN: dict[str, Broken] = {
-    # images; STUB stands for the address of `stub_registry`
+    # images; STUB is replaced by the address of `stub_registry`
     "image-not-found": Broken(spec={"image": "STUB/nobody/has-this:1"}),
     "registry-unreachable": Broken(spec={"image": "nowhere.invalid/a:1"}),
     "pull-denied": Broken(spec={"image": "STUB/private/a:1"}),
@@ -149,10 +149,10 @@ BOUNDED: dict[str, Broken] = {
 
 @contextmanager
 def submitted(space: Space, jobs: dict[str, Broken], stub: str) -> Iterator[dict[str, str]]:
-    """Every job, submitted at once, so that their waits go on at the same time; the names by rule."""
+    """Submit all jobs together, so that they wait in parallel; yield their names by rule."""
     names = {}
     for rule, broken in jobs.items():
-        spec = {key: _filled(value, {"STUB": stub, "SPACE": space.name}) for key, value in broken.spec.items()}
+        spec = {key: _substitute(value, {"STUB": stub, "SPACE": space.name}) for key, value in broken.spec.items()}
         plan = space.plan(f"job-{rule}", broken.command, **spec)
         space.client.call(requests.create(broken.change(manifests(plan)[0])))
         names[rule] = plan.name
@@ -161,50 +161,50 @@ def submitted(space: Space, jobs: dict[str, Broken], stub: str) -> Iterator[dict
     finally:
         for name in names.values():
             with suppress(KfjobError):
-                found = space.client.call(requests.get("pytorchjobs", space.name, name))
-                space.client.call(requests.delete_job(space.name, name, found["metadata"]["uid"]))
+                job = space.client.call(requests.get("pytorchjobs", space.name, name))
+                space.client.call(requests.delete_job(space.name, name, job["metadata"]["uid"]))
 
 
-def _filled(value: Any, words: dict[str, str]) -> Any:
+def _substitute(value: Any, values: dict[str, str]) -> Any:
     if isinstance(value, dict):
-        return {key: _filled(one, words) for key, one in value.items()}
+        return {key: _substitute(item, values) for key, item in value.items()}
     if isinstance(value, str):
-        for word, meant in words.items():
-            value = value.replace(word, meant)
+        for placeholder, text in values.items():
+            value = value.replace(placeholder, text)
     return value
 
 
 @contextmanager
 def stub_registry(space: Space) -> Iterator[str]:
-    """The address of a registry that says no, as the node's containerd sees it."""
+    """Yield the address, for the node's containerd, of a registry that refuses every request."""
     program = (Path(__file__).parent / "stub_registry.py").read_text()
     port = 20000 + zlib.crc32(space.name.encode()) % 10000
     probe = {"httpGet": {"host": "127.0.0.1", "port": port, "path": "/v2/"}, "periodSeconds": 1}
     container = {"name": "registry", "image": space.facts.image, "command": ["python3", "-c", program, str(port)]}
     pod = {"hostNetwork": True, "containers": [{**container, "readinessProbe": probe}], "terminationGracePeriodSeconds": 0}
-    ask(space, "POST", f"/api/v1/namespaces/{space.name}/pods", {"metadata": {"name": "registry"}, "spec": pod})
+    send(space, "POST", f"/api/v1/namespaces/{space.name}/pods", {"metadata": {"name": "registry"}, "spec": pod})
     deadline = time.monotonic() + PATIENCE
     while not pod_changed(space.client.call(requests.get("pods", space.name, "registry")), now=0).ready:
-        assert time.monotonic() < deadline, "the stand-in for a registry does not run"
+        assert time.monotonic() < deadline, "the registry stub does not run"
         time.sleep(0.2)
-    yield f"127.0.0.1:{port}"  # the pod goes with the namespace
+    yield f"127.0.0.1:{port}"  # the pod is deleted with the namespace
 
 
 @contextmanager
 def surroundings(space: Space) -> Iterator[None]:
-    """Claims that nothing can serve, a node that nobody may use, a webhook that nobody answers, a policy that says no."""
+    """Create claims without a volume, a tainted node, a webhook without a server, and a policy that denies."""
     for name, storage_class in (("no-volume", ""), ("no-class", "nobody-has-this")):
         claim = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
         body = {"metadata": {"name": name}, "spec": {**claim, "storageClassName": storage_class}}
-        ask(space, "POST", f"/api/v1/namespaces/{space.name}/persistentvolumeclaims", body)
-    mine = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": space.name}}}
+        send(space, "POST", f"/api/v1/namespaces/{space.name}/persistentvolumeclaims", body)
+    selector = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": space.name}}}
     rule = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
     webhook = {
         "name": "pods.kfjob.test",
         "clientConfig": {"service": {"name": "nobody", "namespace": space.name}},
         "rules": [rule],
         "objectSelector": {"matchLabels": {"kfjob.test/job": "job-webhook-down"}},
-        **mine,
+        **selector,
         "sideEffects": "None",
         "admissionReviewVersions": ["v1"],
         "timeoutSeconds": 2,
@@ -213,12 +213,12 @@ def surroundings(space: Space) -> Iterator[None]:
         "matchConstraints": {
             "resourceRules": [rule],
             "objectSelector": {"matchLabels": {"kfjob.test/job": "job-webhook-denied"}},
-            **mine,
+            **selector,
         },
         "validations": [{"expression": "false", "message": "no pods today"}],
     }
     node = {"taints": [{"key": "kfjob.test/closed", "value": "yes", "effect": "NoSchedule"}]}
-    made: list[tuple[str, dict[str, Any]]] = [
+    objects: list[tuple[str, dict[str, Any]]] = [
         ("/api/v1/nodes", {"metadata": {"name": space.name, "labels": {"kfjob.test/node": space.name}}, "spec": node}),
         ("/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", {"webhooks": [webhook]}),
         ("/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies", {"spec": policy}),
@@ -228,25 +228,25 @@ def surroundings(space: Space) -> Iterator[None]:
         ),
     ]
     try:
-        for path, body in made:
-            ask(space, "POST", path, {"metadata": {"name": space.name}, **body})
+        for path, body in objects:
+            send(space, "POST", path, {"metadata": {"name": space.name}, **body})
         yield
     finally:
-        for path, _ in made:
+        for path, _ in objects:
             with suppress(KfjobError):
-                ask(space, "DELETE", f"{path}/{space.name}", None)
+                send(space, "DELETE", f"{path}/{space.name}", None)
 
 
 def bound(space: Space) -> None:
-    """A quota, a limit range and a pod security level for the namespace."""
-    within = f"/api/v1/namespaces/{space.name}"
+    """Give the namespace a quota, a limit range and a pod security level."""
+    path = f"/api/v1/namespaces/{space.name}"
     limits = [{"type": "Container", "max": {"memory": "1Gi"}}]
-    ask(space, "POST", f"{within}/resourcequotas", {"metadata": {"name": "small"}, "spec": {"hard": {"pods": "1"}}})
-    ask(space, "POST", f"{within}/limitranges", {"metadata": {"name": "small"}, "spec": {"limits": limits}})
-    ask(space, "PATCH", within, {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}})
+    send(space, "POST", f"{path}/resourcequotas", {"metadata": {"name": "small"}, "spec": {"hard": {"pods": "1"}}})
+    send(space, "POST", f"{path}/limitranges", {"metadata": {"name": "small"}, "spec": {"limits": limits}})
+    send(space, "PATCH", path, {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}})
 
 
-def ask(space: Space, method: str, path: str, body: dict[str, Any] | None) -> None:
+def send(space: Space, method: str, path: str, body: dict[str, Any] | None) -> None:
     verb = {"POST": "create", "DELETE": "delete", "PATCH": "patch"}[method]
     kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
     request = Request(

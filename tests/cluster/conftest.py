@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Every test in this folder needs the cluster."""
+    """Mark every test in this folder as a cluster test."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.cluster)
@@ -22,18 +22,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module")
 def space() -> Iterator[Space]:
-    """A namespace for the tests of one file."""
-    with make_space() as made:
-        yield made
+    """Yield a namespace for the tests of one file."""
+    with make_space() as namespace:
+        yield namespace
 
 
 @pytest.fixture
 def backend(space: Space) -> Iterator[KubernetesBackend]:
-    with space.open() as opened:
-        yield opened
+    with space.open() as kubernetes:
+        yield kubernetes
 
 
 @pytest.fixture
 def name() -> str:
-    """A job name that no other test uses."""
+    """Return a job name that no other test uses."""
     return f"job-{os.urandom(4).hex()}"

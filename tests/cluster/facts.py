@@ -1,7 +1,7 @@
-"""What tests need to know of the cluster they run on, and a namespace of their own in it.
+"""Properties of the cluster under test, and a namespace for each test.
 
-`KFJOB_TEST_KUBECONFIG` (and then `KFJOB_TEST_IMAGE`, a job image that brings its own torch) names a cluster; else it is the one
-of `scripts/cluster up`. Without either there is no skipping: the tests fail and say why.
+`KFJOB_TEST_KUBECONFIG` selects a cluster (with `KFJOB_TEST_IMAGE`, a job image with torch). The default is the cluster of
+`scripts/cluster up`. Without a cluster the tests fail with a message. They never skip.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from tests.cluster.outage import Proxy
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ROOT / "tests" / "contract" / "programs"
-IN_POD = "/programs"  # where a pod finds them
+IN_POD = "/programs"  # their folder in a pod
 PATIENCE = 120.0  # seconds: an image pull and two Python starts on a busy machine
 
-# as tests/cluster/harness/settings.sh has them
+# as in tests/cluster/harness/settings.sh
 TORCH = {"name": "torch", "host_path": "/run/kfjob/site-packages", "mount_path": "/opt/host-site-packages", "read_only": True}
 ETCD_IMAGE = "registry.kfjob.test/etcd:3.4"
 
@@ -43,15 +43,15 @@ ETCD_IMAGE = "registry.kfjob.test/etcd:3.4"
 class Facts:
     kubeconfig: str
     image: str
-    volumes: tuple[Mapping[str, Any], ...]  # what a pod needs to have torch
+    volumes: tuple[Mapping[str, Any], ...]  # volumes with torch for the pods
     etcd_image: str
 
     def kubeconfig_of(self, user: str, namespace: str) -> str:
-        """Of a `submitter` or `reader` (with the rights of that name in manifests/rbac, there), or of `nobody`."""
+        """Return the kubeconfig of a `submitter` or `reader` (the roles in manifests/rbac), or of `nobody`."""
         return script("kubeconfig", "--user", user, "--namespace", namespace)
 
     def user(self, name: str, namespace: str) -> KubernetesBackend:
-        """As one of these."""
+        """Return a backend with the rights of this user."""
         kubeconfig = self.kubeconfig_of(name, namespace)
         return KubernetesBackend.from_kubeconfig(kubeconfig=kubeconfig, namespace=namespace)
 
@@ -69,15 +69,15 @@ def facts() -> Facts:
 def until(condition: Callable[[], bool]) -> None:
     deadline, pause = time.monotonic() + PATIENCE, threading.Event()
     while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
+        assert time.monotonic() < deadline, "timeout: the condition is still false"
         pause.wait(0.1)
 
 
-def needs_own_cluster(why: str) -> None:
-    """Fail, with what to do, where the tests were pointed at somebody else's cluster."""
+def needs_own_cluster(reason: str) -> None:
+    """Fail with a hint if the tests run on the cluster of `KFJOB_TEST_KUBECONFIG`."""
     assert not os.environ.get("KFJOB_TEST_KUBECONFIG"), (
-        f"this test needs the cluster of `scripts/cluster up`, because it {why}: a cluster of yours cannot stand in for it\n"
-        "hint: unset KFJOB_TEST_KUBECONFIG, or leave the test out with `--deselect`"
+        f"this test needs the cluster of `scripts/cluster up`, because it {reason}\n"
+        "hint: unset KFJOB_TEST_KUBECONFIG, or skip the test with `--deselect`"
     )
 
 
@@ -94,7 +94,7 @@ class Space:
 
     @contextmanager
     def through_a_proxy(self, folder: Path) -> Iterator[tuple[KubernetesBackend, Proxy]]:
-        """The same, over a connection that the test can cut."""
+        """Open a backend behind a proxy whose connections the test can cut."""
         config = yaml.safe_load(Path(self.facts.kubeconfig).read_text())
         for cluster in config["clusters"]:
             address = urlsplit(cluster["cluster"]["server"])
@@ -106,7 +106,7 @@ class Space:
             yield backend, proxy
 
     def plan(self, name: str, command: list[str], *, launch: str = "1", **spec: Any) -> JobPlan:
-        """`command` as a job in this namespace, with what pods need here."""
+        """Plan a job that runs `command` in this namespace, with the volumes of this cluster."""
         volumes = (*self.facts.volumes, {"name": "programs", "config_map": "programs", "mount_path": IN_POD})
         job = JobSpec.model_validate({"name": name, "command": command, "image": self.facts.image, "volumes": volumes, **spec})
         context = Context(backend="kubernetes", launch=launch, namespace=self.name, etcd_image=self.facts.etcd_image)
@@ -115,18 +115,18 @@ class Space:
 
 @contextmanager
 def space() -> Iterator[Space]:
-    """A namespace with the contract suite's programs in it; all of it goes when the test ends."""
-    known = facts()
-    client = connect(kubeconfig=known.kubeconfig).client
+    """Create a namespace with the programs of the contract suite; delete it at the end."""
+    cluster = facts()
+    client = connect(kubeconfig=cluster.kubeconfig).client
     name = f"kfjob-test-{os.urandom(4).hex()}"
     _send(client, "POST", "namespaces", "", {"metadata": {"name": name}})
     try:
         programs = {program.name: program.read_text() for program in PROGRAMS.iterdir() if program.is_file()}
         config = {"metadata": {"name": "programs"}, "data": programs}
         _send(client, "POST", f"namespaces/{name}/configmaps", name, config)
-        yield Space(name=name, facts=known, client=client)
+        yield Space(name=name, facts=cluster, client=client)
     finally:
-        with suppress(KfjobError):  # it says so elsewhere if the cluster is gone
+        with suppress(KfjobError):  # the test itself reports a lost cluster
             _send(client, "DELETE", f"namespaces/{name}", name, None)
 
 
@@ -137,10 +137,10 @@ def _send(client: Client, method: str, path: str, namespace: str, body: Mapping[
 
 
 def script(*arguments: str) -> str:
-    """What `scripts/cluster` prints, asked for this."""
-    done = subprocess.run([str(ROOT / "scripts" / "cluster"), *arguments], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, (
-        f"no test cluster: `scripts/cluster {arguments[0]}` says: {done.stderr.strip()}\n"
-        "hint: `scripts/cluster up` brings one up, or set KFJOB_TEST_KUBECONFIG and KFJOB_TEST_IMAGE"
+    """Run `scripts/cluster` and return its stdout."""
+    result = subprocess.run([str(ROOT / "scripts" / "cluster"), *arguments], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, (
+        f"`scripts/cluster {arguments[0]}` failed: {result.stderr.strip()}\n"
+        "hint: `scripts/cluster up` starts a test cluster; or set KFJOB_TEST_KUBECONFIG and KFJOB_TEST_IMAGE"
     )
-    return done.stdout.strip()
+    return result.stdout.strip()

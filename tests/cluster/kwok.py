@@ -1,8 +1,7 @@
-"""Many pods that run nowhere: KWOK's nodes, and a job whose workers' logs are files of ours.
+"""Jobs with many simulated pods: KWOK provides the nodes, and local files are the logs of the workers.
 
-The pods are made here and not by the operator (which makes about 20 objects a second): the job is one that it leaves to
-others. Their logs come through the API server as from any kubelet, `follow` and `tailLines` too; what is appended to a file is
-followed.
+This module creates the pods itself, because the operator creates only about 20 objects a second; the operator ignores these
+jobs. The API server serves the logs as from any kubelet, with `follow` and `tailLines`; lines appended to a file are followed.
 """
 
 from __future__ import annotations
@@ -30,20 +29,20 @@ from tests.cluster.facts import PATIENCE, ROOT, Space
 
 STATE = Path(os.environ.get("KFJOB_CLUSTER_STATE", "/var/lib/kfjob-cluster"))
 CACHE = Path(os.environ.get("KFJOB_CLUSTER_CACHE", Path.home() / ".cache/kfjob/cluster"))
-HOST_IP = "10.201.0.1"  # of the machine, as tests/cluster/harness/settings.sh has it
+HOST_IP = "10.201.0.1"  # the machine, as in tests/cluster/harness/settings.sh
 KEY = "kfjob.dev/kwok"
 PODS_PER_NODE = 110
 
 Line = tuple[int, str]
-"""When it was printed, in nanoseconds since the epoch, and its text."""
+"""The time in nanoseconds since the epoch, and the text."""
 
 
 def training(name: str, workers: int, *, printer: int, seconds: int = 60) -> Callable[[int], Iterator[Line]]:
-    """Logs of a job of one process a pod that began so many seconds ago; `printer` has rank 0 and prints a step a second."""
+    """Return the worker logs of a job that started `seconds` ago; `printer` has rank 0 and prints one step per second."""
     lead = "I1121 06:37:49.644000 1 torch/distributed/elastic/agent/server/api.py:552]"
 
     def lines(index: int) -> Iterator[Line]:
-        begun = time.time_ns() - seconds * 10**9
+        start = time.time_ns() - seconds * 10**9
         rank = (index - printer) % workers
         fields = {
             "restart_count": 0,
@@ -57,33 +56,34 @@ def training(name: str, workers: int, *, printer: int, seconds: int = 60) -> Cal
             "role_world_sizes": [workers],
             "global_world_sizes": [workers],
         }
-        yield begun, f"{lead} [default] Rendezvous complete for workers. Result:"
-        yield from ((begun + at, f"{lead}   {field}={value}") for at, (field, value) in enumerate(fields.items(), 1))
+        yield start, f"{lead} [default] Rendezvous complete for workers. Result:"
+        yield from ((start + offset, f"{lead}   {field}={value}") for offset, (field, value) in enumerate(fields.items(), 1))
         yield from (
-            (begun + 100 + at, f"{name}-worker-{index}:1:{at} [0] NCCL INFO Channel {at % 32:02}/0") for at in range(200)
+            (start + 100 + offset, f"{name}-worker-{index}:1:{offset} [0] NCCL INFO Channel {offset % 32:02}/0")
+            for offset in range(200)
         )
         if rank == 0:
             for step in range(1, seconds):
                 text = f"Batch {step} Loss: {8 - step / 100:.5f}, Speed: 8.00 samples/sec, lr: 0.000100"
-                yield begun + step * 10**9, f"2026-11-21 06:37:50 I [train.py:102] {text}"
+                yield start + step * 10**9, f"2026-11-21 06:37:50 I [train.py:102] {text}"
 
     return lines
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kwok:
-    """A KWOK of one test, with nodes of its own."""
+    """A KWOK process with its own nodes, for one test."""
 
     space: Space
     folder: Path
     mark: str
 
     def log(self, pod: str) -> Path:
-        """The file that is this pod's log."""
+        """Return the log file of this pod."""
         return self.folder / f"{pod}.log"
 
     def job(self, name: str, workers: int, lines: Callable[[int], Iterable[Line]]) -> JobRef:
-        """A job that runs, with `lines(index)` as the log of each worker."""
+        """Create a running job; `lines(index)` is the log of each worker."""
         for index in range(workers):
             append(self.log(f"{name}-worker-{index}"), lines(index))
         spec = {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}, "pytorchReplicaSpecs": {"Worker": _worker(workers)}}
@@ -138,17 +138,17 @@ class Kwok:
 
 @contextmanager
 def kwok(space: Space, folder: Path, jobs: Sequence[tuple[str, int]]) -> Iterator[Kwok]:
-    """KWOK for these jobs (name and number of workers) in `space`; nodes, pods and the process go at the end."""
+    """Run KWOK for these jobs (name and number of workers); remove nodes, pods and the process at the end."""
     mark = f"kwok-{os.urandom(4).hex()}"
-    most = max(workers for _, workers in jobs)
-    made = Kwok(space=space, folder=folder, mark=mark)
+    largest = max(workers for _, workers in jobs)
+    cluster = Kwok(space=space, folder=folder, mark=mark)
     logs = [
         {
             "apiVersion": "kwok.x-k8s.io/v1alpha1",
             "kind": "Logs",
             "metadata": {"name": f"{name}-worker-{index}", "namespace": space.name},
             "spec": {
-                "logs": [{"containers": ["pytorch"], "logsFile": str(made.log(f"{name}-worker-{index}")), "follow": True}]
+                "logs": [{"containers": ["pytorch"], "logsFile": str(cluster.log(f"{name}-worker-{index}")), "follow": True}]
             },
         }
         for name, workers in jobs
@@ -170,12 +170,12 @@ def kwok(space: Space, folder: Path, jobs: Sequence[tuple[str, int]]) -> Iterato
         f"--tls-cert-file={folder / 'kwok.crt'}",
         f"--tls-private-key-file={folder / 'kwok.key'}",
     ]
-    nodes = [f"{mark}-{number}" for number in range(-(-most // PODS_PER_NODE))]
+    nodes = [f"{mark}-{number}" for number in range(-(-largest // PODS_PER_NODE))]
     with (folder / "kwok.log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
         try:
             for node in nodes:
                 _send(space.client, "POST", "nodes", "", _node(node, mark))
-            yield made
+            yield cluster
         finally:
             with suppress(KfjobError):
                 _send(space.client, "DELETE", f"namespaces/{space.name}/pods", "", {"gracePeriodSeconds": 0})
@@ -187,9 +187,9 @@ def kwok(space: Space, folder: Path, jobs: Sequence[tuple[str, int]]) -> Iterato
 
 
 def append(file: Path, lines: Iterable[Line]) -> None:
-    """Add lines to a log, in the form in which a container runtime writes them."""
+    """Append lines to a log in the format of a container runtime."""
     with file.open("ab") as out:
-        out.write(b"".join(stamp(at) + b"stdout F " + text.encode() + b"\n" for at, text in lines))
+        out.write(b"".join(stamp(time_ns) + b"stdout F " + text.encode() + b"\n" for time_ns, text in lines))
 
 
 def _job(name: str, namespace: str) -> dict[str, Any]:
@@ -205,16 +205,16 @@ def _worker(replicas: int) -> dict[str, Any]:
 
 
 def _node(name: str, mark: str) -> dict[str, Any]:
-    room = {"cpu": "192", "memory": "2Ti", "pods": str(PODS_PER_NODE)}
+    resources = {"cpu": "192", "memory": "2Ti", "pods": str(PODS_PER_NODE)}
     return {
         "metadata": {"name": name, "annotations": {KEY: mark}, "labels": {KEY: mark, "kubernetes.io/hostname": name}},
         "spec": {"taints": [{"key": KEY, "value": mark, "effect": "NoSchedule"}]},
-        "status": {"capacity": room, "allocatable": room},
+        "status": {"capacity": resources, "allocatable": resources},
     }
 
 
 def _certificate(folder: Path) -> None:
-    """The API server believes only what the cluster's authority has signed."""
+    """Create a certificate that the cluster's authority signs; the API server accepts no other."""
     authority = STATE / "pki" / "ca"
     (folder / "names").write_text(f"subjectAltName=IP:{HOST_IP}\n")
     new = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=kwok"]
@@ -226,11 +226,11 @@ def _certificate(folder: Path) -> None:
 
 
 def _program() -> Path:
-    """KWOK itself, built into the cluster's cache where it is not there yet (two minutes, once)."""
+    """Return the path of KWOK; build it into the cluster's cache if it is missing (two minutes, once)."""
     parts = "for part in settings machine build process; do . tests/cluster/harness/$part.sh; done"
     build = f"set -Eeuo pipefail; ROOT=$PWD; {parts}; built kwok"
-    done = subprocess.run(["bash", "-c", build], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"KWOK could not be built: {done.stderr}"
+    result = subprocess.run(["bash", "-c", build], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, f"the build of KWOK failed: {result.stderr}"
     return CACHE / "bin" / "kwok"
 
 

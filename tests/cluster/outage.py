@@ -1,4 +1,4 @@
-"""A way to the API server that can be cut: what a restart of the server, a load balancer, a laptop's network do to a client."""
+"""A proxy that cuts connections, as a server restart, a load balancer or a laptop's network does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import suppress
 
 
 class Proxy:
-    """Forwards connections to one address."""
+    """A proxy that forwards connections to one address."""
 
     def __init__(self, target: tuple[str, int]) -> None:
         self._target = target
@@ -20,13 +20,13 @@ class Proxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self, *, refuse_for: float = 0.0) -> None:
-        """End every connection in the middle of whatever it carries, and take no new one for some seconds."""
+        """Close every connection at once, and refuse new ones for `refuse_for` seconds."""
         self._refuse_until = time.monotonic() + refuse_for
-        ended, self._open = self._open, []
-        for one in ended:
+        connections, self._open = self._open, []
+        for connection in connections:
             with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
 
     def close(self) -> None:
         self.cut()
@@ -47,7 +47,7 @@ class Proxy:
     @staticmethod
     def _forward(source: socket.socket, sink: socket.socket) -> None:
         with suppress(OSError):
-            while piece := source.recv(65536):
-                sink.sendall(piece)
+            while chunk := source.recv(65536):
+                sink.sendall(chunk)
         with suppress(OSError):
             sink.shutdown(socket.SHUT_WR)

@@ -1,4 +1,4 @@
-"""The command line as a person has it in a terminal, in one namespace of the test cluster."""
+"""The kfjob command line, as in a user's terminal, in one namespace of the test cluster."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ KFJOB = str(Path(sys.executable).with_name("kfjob"))
 
 @dataclass(frozen=True)
 class Shell:
-    """Called with the words after `kfjob`, it gives stdout, or stderr where a failure was expected."""
+    """Runs `kfjob` with these arguments; returns stdout, or stderr if `code` is not 0."""
 
     space: Space
     folder: Path
-    kubeconfig: str = ""  # "": all rights
+    kubeconfig: str = ""  # "": the administrator's
 
     def __call__(self, *argv: str, code: int = 0) -> str:
         env = {key: value for key, value in os.environ.items() if not key.startswith("KFJOB_")}
         env |= {"KUBECONFIG": self.kubeconfig or self.space.facts.kubeconfig, "KFJOB_NAMESPACE": self.space.name}
         env["KFJOB_STATE"] = str(self.folder / "state")
         command = [KFJOB, *argv]
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False, cwd=self.folder)
-        assert done.returncode == code, f"kfjob {' '.join(argv)} -> {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done.stdout if code == 0 else done.stderr
+        result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False, cwd=self.folder)
+        assert result.returncode == code, f"kfjob {' '.join(argv)} -> {result.returncode}\n{result.stdout}\n{result.stderr}"
+        return result.stdout if code == 0 else result.stderr

@@ -1,7 +1,7 @@
-"""A claim that pods of several jobs share, in a test's namespace.
+"""A volume claim in a test's namespace that the pods of several jobs share.
 
-On the cluster of `scripts/cluster up` it is a folder of the node; elsewhere `KFJOB_TEST_STORAGE_CLASS` names a class that
-many pods can mount.
+On the cluster of `scripts/cluster up` the volume is a folder of the node. On another cluster `KFJOB_TEST_STORAGE_CLASS` names a
+storage class with shared volumes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kfjob.backends.kubernetes.requests import Request
 from kfjob.errors import KfjobError
 from tests.cluster.facts import Space
 
-SHARED = "/run/kfjob/shared"  # tests/cluster/harness/settings.sh; everyone may write there
+SHARED = "/run/kfjob/shared"  # as in tests/cluster/harness/settings.sh; writable for all users
 
 
 @contextmanager
@@ -30,18 +30,18 @@ def shared_claim(space: Space, name: str) -> Iterator[None]:
     )
     if own_cluster:
         source = {"hostPath": {"path": SHARED}, "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany"]}
-        ask(space, "POST", "persistentvolumes", {"metadata": {"name": volume}, "spec": source})
+        send(space, "POST", "persistentvolumes", {"metadata": {"name": volume}, "spec": source})
     try:
         claims = f"namespaces/{space.name}/persistentvolumeclaims"
-        ask(space, "POST", claims, {"metadata": {"name": name}, "spec": claim})
+        send(space, "POST", claims, {"metadata": {"name": name}, "spec": claim})
         yield
     finally:
         if own_cluster:
             with suppress(KfjobError):
-                ask(space, "DELETE", f"persistentvolumes/{volume}", None)
+                send(space, "DELETE", f"persistentvolumes/{volume}", None)
 
 
-def ask(space: Space, method: str, path: str, body: Mapping[str, Any] | None) -> None:
+def send(space: Space, method: str, path: str, body: Mapping[str, Any] | None) -> None:
     verb = {"POST": "create", "DELETE": "delete"}[method]
     resource = "persistentvolumeclaims" if "claims" in path else "persistentvolumes"
     space.client.call(

@@ -1,7 +1,7 @@
-"""A stand-in for image registries that say no, in the words of those that do: it serves no image.
+"""A stub for image registries that refuse requests, with the responses of real ones. It serves no image.
 
-It runs in a pod on the network of the node, because containerd speaks plain HTTP to the loopback alone.
-Its answers are those of a registry that wants a login, and of one that has the image for arm64 alone.
+It runs in a pod on the node's network, because containerd uses plain HTTP only for loopback addresses.
+It responds like a registry that requires a login, and like one that has the image only for arm64.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ _INDEX = json.dumps(
 ).encode()
 
 
-class _Answers(BaseHTTPRequestHandler):
+class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
         if "/private/" in self.path:
-            self._say(401, b"{}", {"WWW-Authenticate": 'Basic realm="private"'})
+            self._respond(401, b"{}", {"WWW-Authenticate": 'Basic realm="private"'})
         elif "/arm/" in self.path:
             digest = "sha256:" + hashlib.sha256(_INDEX).hexdigest()
-            self._say(200, _INDEX, {"Docker-Content-Digest": digest}, "application/vnd.oci.image.index.v1+json")
+            self._respond(200, _INDEX, {"Docker-Content-Digest": digest}, "application/vnd.oci.image.index.v1+json")
         else:
-            self._say(200 if self.path == "/v2/" else 404, b"{}", {})
+            self._respond(200 if self.path == "/v2/" else 404, b"{}", {})
 
-    do_HEAD = do_GET  # noqa: N815 - the name that the base class looks for
+    do_HEAD = do_GET  # noqa: N815 - the base class requires this name
 
-    def _say(self, status: int, body: bytes, headers: dict[str, str], kind: str = "application/json") -> None:
+    def _respond(self, status: int, body: bytes, headers: dict[str, str], kind: str = "application/json") -> None:
         self.send_response(status)
         for name, value in {**headers, "Content-Type": kind, "Content-Length": str(len(body))}.items():
             self.send_header(name, value)
@@ -50,8 +50,8 @@ class _Answers(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 if __name__ == "__main__":
-    ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), _Answers).serve_forever()
+    ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), _Handler).serve_forever()

@@ -1,4 +1,4 @@
-"""The test cluster: what scripts/cluster promises, on the cluster that the other tests use and without harm to them."""
+"""Test scripts/cluster on the cluster that the other tests use, without effect on them."""
 
 from __future__ import annotations
 
@@ -15,68 +15,70 @@ from tests.cluster.facts import ROOT, Space
 
 SCRIPT = str(ROOT / "scripts" / "cluster")
 MANIFESTS = ROOT / "manifests"
-OLDER_API = "operator-1-7.kfjob.test/v1"  # tests/cluster/harness/settings.sh: the CRD of v1.7.0 under a group of its own
+OLDER_API = "operator-1-7.kfjob.test/v1"  # tests/cluster/harness/settings.sh: the CRD of v1.7.0 in its own API group
 
 
 def script(*arguments: str, code: int = 0, stdin: str | None = None, **env: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
+    result = subprocess.run(
         [SCRIPT, *arguments], env=os.environ | env, input=stdin, capture_output=True, text=True, timeout=300, check=False
     )
-    assert done.returncode == code, f"scripts/cluster {' '.join(arguments)} -> {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done
+    assert result.returncode == code, (
+        f"scripts/cluster {' '.join(arguments)} -> {result.returncode}\n{result.stdout}\n{result.stderr}"
+    )
+    return result
 
 
-def accepted(manifest: str, namespace: str) -> list[str]:
-    """What the API server would make of it, with unknown fields refused."""
-    said = script("kubectl", "-n", namespace, "create", "--dry-run=server", "--validate=strict", "-f", "-", stdin=manifest)
-    return said.stdout.splitlines()
+def validate_on_server(manifest: str, namespace: str) -> list[str]:
+    """Return the lines of a strict server-side dry run, which refuses unknown fields."""
+    result = script("kubectl", "-n", namespace, "create", "--dry-run=server", "--validate=strict", "-f", "-", stdin=manifest)
+    return result.stdout.splitlines()
 
 
-def test_status_is_healthy_and_names_what_others_need():
-    said = script("status").stdout
-    assert " ill " not in said
-    for wanted in ("kube-apiserver", "kubelet", "coredns", "training-operator", "/run/kfjob/site-packages"):
-        assert wanted in said
+def test_status_is_healthy_and_lists_the_components():
+    output = script("status").stdout
+    assert " ill " not in output
+    for name in ("kube-apiserver", "kubelet", "coredns", "training-operator", "/run/kfjob/site-packages"):
+        assert name in output
 
 
 def test_up_of_a_running_cluster_changes_nothing():
-    before = script("status").stdout
+    status = script("status").stdout
     assert "already running" in script("up").stderr
-    assert script("status").stdout == before
+    assert script("status").stdout == status
 
 
-def test_a_second_cluster_is_refused_and_the_first_one_named(tmp_path):
+def test_second_cluster_is_refused_with_the_name_of_the_first(tmp_path):
     state, cache = str(tmp_path / "state"), str(tmp_path / "cache")
-    said = script("up", code=1, KFJOB_CLUSTER_STATE=state, KFJOB_CLUSTER_CACHE=cache).stderr
-    assert "another test cluster is on this machine (kfjob test cluster in " in said
+    message = script("up", code=1, KFJOB_CLUSTER_STATE=state, KFJOB_CLUSTER_CACHE=cache).stderr
+    assert "another test cluster is on this machine (kfjob test cluster in " in message
     assert list(tmp_path.iterdir()) == []
 
 
-def test_who_is_not_root_is_told_what_to_do():
-    nobody = ["unshare", "--user", SCRIPT, "up"]  # another user id, and a checkout under /root can still be read
-    done = subprocess.run(nobody, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "error: the test cluster needs root" in done.stderr
-    assert "sudo --preserve-env=HOME,PATH" in done.stderr
+def test_up_without_root_fails_with_a_hint():
+    command = ["unshare", "--user", SCRIPT, "up"]  # another user id that can still read a checkout in /root
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert "error: the test cluster needs root" in result.stderr
+    assert "sudo --preserve-env=HOME,PATH" in result.stderr
 
 
 @pytest.mark.parametrize("arguments", [["bogus"], ["up", "--fake-nodes", "many"], ["kubeconfig", "--user", "king"]])
-def test_wrong_arguments_are_one_message(arguments):
-    said = script(*arguments, code=1).stderr
-    assert said.startswith("error: ")
-    assert "Traceback" not in said
-    assert "failed at" not in said
+def test_wrong_arguments_print_one_error(arguments):
+    message = script(*arguments, code=1).stderr
+    assert message.startswith("error: ")
+    assert "Traceback" not in message
+    assert "failed at" not in message
 
 
-def test_the_operator_is_the_one_that_manifests_install():
-    wanted = re.search(r"\?ref=(v\S+)", (MANIFESTS / "operator" / "kustomization.yaml").read_text())
-    assert wanted
-    assert re.search(rf"^training-operator\s+-\s+ok\s+{re.escape(wanted[1])}$", script("status").stdout, re.MULTILINE)
+def test_operator_has_the_version_of_the_manifests():
+    version = re.search(r"\?ref=(v\S+)", (MANIFESTS / "operator" / "kustomization.yaml").read_text())
+    assert version
+    assert re.search(rf"^training-operator\s+-\s+ok\s+{re.escape(version[1])}$", script("status").stdout, re.MULTILINE)
     images = script("kubectl", "-n", "kubeflow", "get", "pods", "-o", "jsonpath={.items[*].spec.containers[*].image}").stdout
     assert images.startswith("ghcr.io/kubeflow/training-v1/training-operator:v1-")
 
 
-def test_the_job_image_is_built_once():
+def test_job_image_is_built_once():
     first = script("image")
     second = script("image")
     assert "up to date" in second.stderr
@@ -86,29 +88,29 @@ def test_the_job_image_is_built_once():
 
 @pytest.mark.parametrize("path", sorted((MANIFESTS / "storage").glob("*.yaml")), ids=lambda path: path.stem)
 def test_storage_examples_are_valid(space: Space, path: Path):
-    assert len(accepted(path.read_text(), space.name)) == len(list(yaml.safe_load_all(path.read_text())))
+    assert len(validate_on_server(path.read_text(), space.name)) == len(list(yaml.safe_load_all(path.read_text())))
 
 
-NEWER = {  # goldens that ask, on purpose, for what came after v1.7.0
+NEWER = {  # goldens with fields that are newer than v1.7.0
     "overrides": "spec.runPolicy.managedBy",
-    "pod": "spec.pytorchReplicaSpecs.Worker.template.spec.initContainers[1].restartPolicy",  # a sidecar by Kubernetes 1.29
+    "pod": "spec.pytorchReplicaSpecs.Worker.template.spec.initContainers[1].restartPolicy",  # a sidecar, Kubernetes 1.29
 }
 GOLDENS = sorted((ROOT / "tests/golden/manifests").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("path", [path for path in GOLDENS if path.stem not in NEWER], ids=lambda path: path.stem)
-def test_jobs_fit_the_older_operator_too(space: Space, path: Path):
+def test_jobs_are_valid_for_the_older_operator(space: Space, path: Path):
     """HyperPod's auto-resume needs v1.7.0, 1.8.0 or 1.8.1."""
-    jobs = [found for found in yaml.safe_load_all(path.read_text()) if found["kind"] == "PyTorchJob"]
+    jobs = [document for document in yaml.safe_load_all(path.read_text()) if document["kind"] == "PyTorchJob"]
     assert jobs
     for job in jobs:
         job["apiVersion"], job["metadata"]["namespace"] = OLDER_API, space.name
-        assert "created (server dry run)" in accepted(yaml.safe_dump(job), space.name)[0]
+        assert "created (server dry run)" in validate_on_server(yaml.safe_dump(job), space.name)[0]
 
 
 @pytest.mark.parametrize(("golden", "field"), NEWER.items(), ids=NEWER)
-def test_the_older_operators_schema_refuses_what_it_does_not_know(space: Space, golden: str, field: str):
-    """The test above can fail, and no job loses a field in silence."""
+def test_older_operator_refuses_newer_fields(space: Space, golden: str, field: str):
+    """This proves that the test above can fail, and that no job loses a field silently."""
     job = next(iter(yaml.safe_load_all((ROOT / f"tests/golden/manifests/{golden}.yaml").read_text())))
     job["apiVersion"], job["metadata"]["namespace"] = OLDER_API, space.name
     command = ("kubectl", "-n", space.name, "create", "--dry-run=server", "--validate=strict", "-f", "-")
@@ -132,8 +134,8 @@ def test_rights_of_submitter_and_nobody(space: Space):
 
 def test_logs_are_collected_in_one_folder(tmp_path):
     script("logs", str(tmp_path / "logs"))
-    found = {path.name for path in (tmp_path / "logs").rglob("*") if path.is_file() and path.stat().st_size}
-    assert {"kube-apiserver.log", "kubelet.log", "containerd.log", "describe.txt", "objects.yaml"} <= found
+    files = {path.name for path in (tmp_path / "logs").rglob("*") if path.is_file() and path.stat().st_size}
+    assert {"kube-apiserver.log", "kubelet.log", "containerd.log", "describe.txt", "objects.yaml"} <= files
 
 
 POD = """
@@ -142,19 +144,19 @@ import torch, kfjob
 assert kfjob.__file__.startswith("/usr/"), kfjob.__file__  # from the image, not from the mounted packages
 assert torch.__file__.startswith("/opt/host-site-packages/"), torch.__file__
 assert os.getuid() != 0
-open("mine", "w").close()  # the working directory is the user's own
+open("mine", "w").close()  # the user owns the working directory
 address = socket.gethostbyname("kubernetes.default")  # a short name of a service in another namespace
 with socket.create_connection((address, 443), timeout=5):  # a ClusterIP
     pass
 begin = time.monotonic()
 try:
     socket.gethostbyname("example.org")
-    raise SystemExit("there is no world outside")
+    raise SystemExit("an external name resolves")
 except socket.gaierror as error:
     assert error.errno == socket.EAI_NONAME, error
 try:
     socket.create_connection(("192.0.2.1", 80), timeout=30).close()
-    raise SystemExit("there is no way outside")
+    raise SystemExit("an external address is reachable")
 except OSError as error:
     assert not isinstance(error, TimeoutError), error
 assert time.monotonic() - begin < 5
@@ -162,7 +164,7 @@ print("all is well", address)
 """
 
 
-def test_a_pod_of_the_job_image_has_torch_services_and_no_world_outside(space: Space):
+def test_pod_of_the_job_image_has_torch_and_services_but_no_internet(space: Space):
     site = space.facts.volumes[0]
     volume = {"name": "site", "hostPath": {"path": site["host_path"]}}
     mount = {"name": "site", "mountPath": site["mount_path"], "readOnly": True}

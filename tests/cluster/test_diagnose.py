@@ -1,4 +1,4 @@
-"""Why pods are not there, do not start or do not stay, on the real cluster: in its own words."""
+"""Diagnosis of missing, pending and crashing pods on the real cluster, from the cluster's own messages."""
 
 from __future__ import annotations
 
@@ -50,65 +50,64 @@ def until(run: Run, condition: Callable[[Diagnosis], bool]) -> Diagnosis:
     return diagnosis
 
 
-def found(run: Run, rule: str) -> Issue:
-    """The first thing that is said, once it is this."""
+def wait_for_issue(run: Run, rule: str) -> Issue:
+    """Wait until the first cause or warning is this rule, and return it."""
 
-    def first(diagnosis: Diagnosis) -> Issue | None:
+    def first_issue(diagnosis: Diagnosis) -> Issue | None:
         return diagnosis.first_cause or next(iter(diagnosis.warnings), None)
 
-    finding = first(until(run, lambda seen: (said := first(seen)) is not None and said.rule == rule))
-    assert finding
-    assert finding.evidence[0] if finding.rule != "operator-absent" else not finding.evidence
-    assert UNKNOWN_VALUE not in finding.title + finding.cause + finding.remedy
-    assert "{" not in finding.remedy
-    return finding
+    issue = first_issue(until(run, lambda diagnosis: (issue := first_issue(diagnosis)) is not None and issue.rule == rule))
+    assert issue
+    assert issue.evidence[0] if issue.rule != "operator-absent" else not issue.evidence
+    assert UNKNOWN_VALUE not in issue.title + issue.cause + issue.remedy
+    assert "{" not in issue.remedy
+    return issue
 
 
-def test_the_operator_could_not_make_the_pods(bounded: tuple[Space, dict[str, str]], run_of: Callable[[str, Space], Run]):
+def test_operator_cannot_create_the_pods(bounded: tuple[Space, dict[str, str]], run_of: Callable[[str, Space], Run]):
     space, names = bounded
     for rule in sorted(BOUNDED):
         run = run_of(names[rule], space)
-        finding = found(run, rule)
-        assert finding.pod == ""
+        issue = wait_for_issue(run, rule)
+        assert issue.pod == ""
         if rule == "quota-exceeded":
-            assert finding.title == "the namespace's quota `small` is used up"
+            assert issue.title == "the namespace's quota `small` is used up"
         else:
             assert run.view(recorded=True).headline.startswith("Pending, no pods: FailedCreatePod: Error creating: ")
 
 
-@pytest.mark.parametrize("rule", sorted(OPEN, key=lambda rule: rule == "operator-absent"))  # which takes half a minute
-def test_what_keeps_a_pod_from_running(rule: str, jobs: dict[str, str], space: Space, run_of: Callable[[str, Space], Run]):
-    finding = found(run_of(jobs[rule], space), rule)
-    assert finding.pod == (f"{jobs[rule]}-worker-0" if OPEN[rule].of_pod else "")
+SLOW_RULE_LAST = sorted(OPEN, key=lambda rule: rule == "operator-absent")  # it takes half a minute
 
 
-def test_a_crash_loop_that_the_operator_calls_running(jobs: dict[str, str], space: Space, run_of: Callable[[str, Space], Run]):
+@pytest.mark.parametrize("rule", SLOW_RULE_LAST)
+def test_reason_of_a_pending_pod(rule: str, jobs: dict[str, str], space: Space, run_of: Callable[[str, Space], Run]):
+    issue = wait_for_issue(run_of(jobs[rule], space), rule)
+    assert issue.pod == (f"{jobs[rule]}-worker-0" if OPEN[rule].of_pod else "")
+
+
+def test_crash_loop_of_a_running_job(jobs: dict[str, str], space: Space, run_of: Callable[[str, Space], Run]):
     run = run_of(jobs["module-not-found"], space)
-    diagnosis = until(run, lambda seen: "crash-loop" in {one.rule for one in seen.consequences})
+    diagnosis = until(run, lambda diagnosis: "crash-loop" in {issue.rule for issue in diagnosis.consequences})
     assert run.snapshot().job.phase in {JobPhase.RUNNING, JobPhase.RESTARTING}
     assert diagnosis.first_cause
     assert diagnosis.first_cause.title == "module `flash_attn` is not in the image"
 
 
-def test_a_container_that_was_killed_for_memory_and_runs_again(
-    jobs: dict[str, str], space: Space, run_of: Callable[[str, Space], Run]
-):
+def test_restarted_container_was_killed_for_memory(jobs: dict[str, str], space: Space, run_of: Callable[[str, Space], Run]):
     run = run_of(jobs["out-of-memory"], space)
     until(run, lambda _: run.snapshot().pods[0].restarts > 1)
     (pod,) = run.snapshot().pods
     assert (pod.last_reason, pod.exit_code) == ("OOMKilled", 137)
     assert pod.last_ended is not None
-    assert found(run, "out-of-memory").time is not None
+    assert wait_for_issue(run, "out-of-memory").time is not None
 
 
-def test_what_the_cluster_wrote_down_is_kept_when_the_job_is_stopped(
-    jobs: dict[str, str], space: Space, run_of: Callable[[str, Space], Run]
-):
+def test_stop_archives_the_cluster_events(jobs: dict[str, str], space: Space, run_of: Callable[[str, Space], Run]):
     run = run_of(jobs["webhook-down"], space)
-    before = found(run, "webhook-down")
+    issue = wait_for_issue(run, "webhook-down")
     folder = run.stop()
     assert folder
     assert (folder / "events.json").exists()
-    kept = run_of(jobs["webhook-down"], space)
-    assert kept.kept
-    assert found(kept, "webhook-down").evidence == before.evidence
+    archived = run_of(jobs["webhook-down"], space)
+    assert archived.kept
+    assert wait_for_issue(archived, "webhook-down").evidence == issue.evidence

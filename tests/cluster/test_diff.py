@@ -1,4 +1,4 @@
-"""diff, against a live job of the real cluster; the job is suspended, so that nothing runs."""
+"""`kfjob diff` against a live job on the real cluster; the job is suspended, so nothing runs."""
 
 from __future__ import annotations
 
@@ -25,49 +25,49 @@ def kfjob(space, tmp_path) -> Shell:
     return Shell(space, tmp_path)
 
 
-def test_every_change_is_labelled_as_apply_and_relaunch_see_it(space, kfjob, name, tmp_path):
+def test_each_change_shows_whether_apply_can_make_it(space, kfjob, name, tmp_path):
     (tmp_path / "job.yaml").write_text(f"name: {name}\n{SPEC}")
 
-    def changes(*more: str) -> dict[str, bool]:
-        said = json.loads(kfjob("diff", "job.yaml", *more, "-o", "json"))
-        return {one["path"]: one["in_place"] for one in said["changes"]}
+    def diff_changes(*options: str) -> dict[str, bool]:
+        diff = json.loads(kfjob("diff", "job.yaml", *options, "-o", "json"))
+        return {change["path"]: change["in_place"] for change in diff["changes"]}
 
     assert "there is no job" in kfjob("diff", "job.yaml", code=3)
     kfjob("submit", "job.yaml")
-    assert changes() == {}
+    assert diff_changes() == {}
 
-    more = ("--set", "nodes=3")
-    assert changes(*more) == {f"{WORKER}.replicas": True}
-    assert changes("--set", "elastic.max=8") == {"spec.elasticPolicy.maxReplicas": False}
-    assert changes("--set", "run.ttl=60") == {"spec.runPolicy.ttlSecondsAfterFinished": True}
-    assert changes() == {}  # nothing was changed
-    kfjob("apply", "job.yaml", *more)
-    assert changes(*more) == {}
-    assert set(changes().values()) == {True}
+    three_nodes = ("--set", "nodes=3")
+    assert diff_changes(*three_nodes) == {f"{WORKER}.replicas": True}
+    assert diff_changes("--set", "elastic.max=8") == {"spec.elasticPolicy.maxReplicas": False}
+    assert diff_changes("--set", "run.ttl=60") == {"spec.runPolicy.ttlSecondsAfterFinished": True}
+    assert diff_changes() == {}  # diff changes nothing
+    kfjob("apply", "job.yaml", *three_nodes)
+    assert diff_changes(*three_nodes) == {}
+    assert set(diff_changes().values()) == {True}
 
     queued = ("--set", "scheduling.queue=gpus", "--set", "scheduling.queue_priority=high")
     label = "metadata.labels.kueue.x-k8s.io"
-    assert changes(*more, *queued) == {f"{label}/queue-name": True, f"{label}/priority-class": True}
-    kfjob("apply", "job.yaml", *more, *queued)
-    assert changes(*more, *queued) == {}
-    assert changes(*more) == {f"{label}/queue-name": True, f"{label}/priority-class": True}
-    kfjob("apply", "job.yaml", *more, *queued[:2])
+    assert diff_changes(*three_nodes, *queued) == {f"{label}/queue-name": True, f"{label}/priority-class": True}
+    kfjob("apply", "job.yaml", *three_nodes, *queued)
+    assert diff_changes(*three_nodes, *queued) == {}
+    assert diff_changes(*three_nodes) == {f"{label}/queue-name": True, f"{label}/priority-class": True}
+    kfjob("apply", "job.yaml", *three_nodes, *queued[:2])
     live = space.client.call(requests.get("pytorchjobs", space.name, name))
-    assert "kueue.x-k8s.io/priority-class" not in live["metadata"]["labels"]  # what was taken out of the spec is gone
+    assert "kueue.x-k8s.io/priority-class" not in live["metadata"]["labels"]  # apply removes what the spec no longer has
     assert live["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "gpus"
-    kfjob("apply", "job.yaml", *more)
+    kfjob("apply", "job.yaml", *three_nodes)
 
     image = ("--set", "image=a:2", "--set", "env.A=1")
-    found = changes(*more, *image)
+    image_changes = diff_changes(*three_nodes, *image)
     container = f"{WORKER}.template.spec.containers[pytorch]"
-    assert found == {f"{container}.image": False, f"{container}.env[A]": False}
-    assert "cannot change while it exists" in kfjob("apply", "job.yaml", *more, *image, code=1)
-    assert "needs a new launch" in kfjob("diff", "job.yaml", *more, *image)
+    assert image_changes == {f"{container}.image": False, f"{container}.env[A]": False}
+    assert "cannot change while it exists" in kfjob("apply", "job.yaml", *three_nodes, *image, code=1)
+    assert "needs a new launch" in kfjob("diff", "job.yaml", *three_nodes, *image)
 
     kfjob("stop", name)
 
 
-def test_the_jobs_own_etcd_is_compared_too(kfjob, name, tmp_path):
+def test_diff_includes_the_jobs_own_etcd(kfjob, name, tmp_path):
     (tmp_path / "job.yaml").write_text(f"name: {name}\n{SPEC}rendezvous: etcd\n")
     kfjob("submit", "job.yaml")
     assert json.loads(kfjob("diff", "job.yaml", "-o", "json"))["changes"] == []

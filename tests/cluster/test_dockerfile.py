@@ -1,4 +1,4 @@
-"""The project's Dockerfile, built by `push-image` on the cluster's base image: what comes of it, and what of the base stays."""
+"""`push-image` builds the project's Dockerfile on the cluster's base image: its content, and what stays of the base."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class cuda:
 """
 """torch's place in the requirements: its wheels are gigabytes, and whether one is installed is not up to what is in it."""
 MAKE = """#!/bin/sh
-echo "$@ NCCL_HOME=$NCCL_HOME" >/opt/nccl-tests/told
+echo "$@ NCCL_HOME=$NCCL_HOME" >/opt/nccl-tests/arguments
 """
 
 
 @dataclass(frozen=True)
-class Workshop:
-    """A checkout whose requirements are few, a builder, a registry, and a place from which files can be fetched."""
+class Checkout:
+    """A checkout with few requirements, and a builder, a registry and a file server for it."""
 
     folder: Path
     builder: Buildah
@@ -55,39 +55,39 @@ class Workshop:
     def src(self) -> Path:
         return self.folder / "src"
 
-    def built(self, base: str, **more: Any) -> PushResult:
-        secrets = dict(one.removeprefix("id=").split(",src=") for one in pip_secrets() if one != "--secret")
-        said = {"context": str(self.src), "to": f"{self.registry.host}/made", "builder": str(self.builder.program)}
-        return build_and_push(ImageSpec.model_validate(said | {"base_image": base, "secrets": secrets} | more))
+    def build(self, base: str, **fields: Any) -> PushResult:
+        secrets = dict(option.removeprefix("id=").split(",src=") for option in pip_secrets() if option != "--secret")
+        spec = {"context": str(self.src), "to": f"{self.registry.host}/made", "builder": str(self.builder.program)}
+        return build_and_push(ImageSpec.model_validate(spec | {"base_image": base, "secrets": secrets} | fields))
 
     def buildah(self, *argv: str, code: int = 0) -> str:
-        done = subprocess.run([self.builder.program, *argv], capture_output=True, text=True, timeout=400, check=False)
-        assert done.returncode == code, done.stdout + done.stderr[-3000:]
-        return done.stdout
+        result = subprocess.run([self.builder.program, *argv], capture_output=True, text=True, timeout=400, check=False)
+        assert result.returncode == code, result.stdout + result.stderr[-3000:]
+        return result.stdout
 
-    def inside(self, outcome: PushResult, *argv: str, code: int = 0) -> str:
+    def run_in(self, outcome: PushResult, *argv: str, code: int = 0) -> str:
         container = self.buildah("from", str(outcome.ref.with_tag(outcome.ref.tag))).strip()
         return self.buildah("run", container, "--", *argv, code=code)
 
     def config(self, outcome: PushResult) -> dict[str, Any]:
         manifest: Any = manifest_of(self.registry, outcome.ref.repository, outcome.ref.digest)
-        found: dict[str, Any] = json.loads(self.registry.checked_blob(outcome.ref.repository, manifest["config"]["digest"]))
-        return found
+        config: dict[str, Any] = json.loads(self.registry.checked_blob(outcome.ref.repository, manifest["config"]["digest"]))
+        return config
 
     def layers(self, outcome: PushResult) -> list[str]:
         manifest: Any = manifest_of(self.registry, outcome.ref.repository, outcome.ref.digest)
         return [layer["digest"] for layer in manifest["layers"]]
 
 
-def requirements(*wanted: str) -> str:
-    """Those lines of the trainer's requirements, with their hashes."""
+def requirements(*names: str) -> str:
+    """Return the entries of the trainer's requirements with these names, with their hashes."""
     text = (ROOT / "requirements" / "trainer.txt").read_text()
     entries = re.findall(r"^[a-z].*\n(?:[ ].*\n)*", text, re.MULTILINE)
-    return "".join(entry for entry in entries if re.match(rf"({'|'.join(wanted)})==", entry))
+    return "".join(entry for entry in entries if re.match(rf"({'|'.join(names)})==", entry))
 
 
 def torch_wheel(folder: Path) -> str:
-    """Its name and hash, as a requirement after `@ URL/`."""
+    """Write a wheel for torch; return its name and hash for a requirement `torch @ URL/…`."""
     file = folder / "torch-99.0-py3-none-any.whl"
     with zipfile.ZipFile(file, "w") as wheel:
         wheel.writestr("torch/__init__.py", STAND_IN)
@@ -98,20 +98,20 @@ def torch_wheel(folder: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
     needs_own_cluster("builds on the cluster's base image")
-    folder = tmp_path_factory.mktemp("workshop")
+    folder = tmp_path_factory.mktemp("checkout")
     src, files = folder / "src", folder / "files"
-    for made in (src / "requirements", files, folder / "registry"):
-        made.mkdir(parents=True)
+    for directory in (src / "requirements", files, folder / "registry"):
+        directory.mkdir(parents=True)
     for name in ("Dockerfile", ".dockerignore", "pyproject.toml", "README.md", "requirements/build.txt"):
         shutil.copy(ROOT / name, src / name)
     shutil.copytree(ROOT / "kfjob", src / "kfjob", ignore=shutil.ignore_patterns("__pycache__"))
     engine = buildah(folder / "buildah")
-    served = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(files))
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(files))
     with (
         real_registry(folder / "registry") as registry,
-        http.server.ThreadingHTTPServer(("127.0.0.1", 0), served) as server,
+        http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server,
         pytest.MonkeyPatch.context() as patch,
     ):
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -122,98 +122,102 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
             patch.setenv(name, value)
         url = f"http://127.0.0.1:{server.server_port}"
         (src / "requirements" / "trainer.txt").write_text(f"{requirements('click')}torch @ {url}/{torch_wheel(files)}\n")
-        for words in (["init", "-q"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "a"]):
-            subprocess.run(["git", "-C", str(src), *words], check=True, env=os.environ | {"GIT_CONFIG_GLOBAL": "/dev/null"})
-        yield Workshop(folder, engine, registry, files, url)
+        for arguments in (
+            ["init", "-q"],
+            ["add", "."],
+            ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "a"],
+        ):
+            subprocess.run(["git", "-C", str(src), *arguments], check=True, env=os.environ | {"GIT_CONFIG_GLOBAL": "/dev/null"})
+        yield Checkout(folder, engine, registry, files, url)
         server.shutdown()
 
 
-def test_torch_is_installed_where_the_base_has_none(workshop: Workshop):
-    made = workshop.built(base_image())
+def test_torch_is_installed_if_the_base_has_none(checkout: Checkout):
+    image = checkout.build(base_image())
     doctor = ("kfjob", "doctor", "--in-image", "--require")
-    said = workshop.inside(made, *doctor, "torch").splitlines()
-    assert "ok  torch         99.0" in said
-    assert "ok  cuda          13.0, no GPU in sight here" in said
-    assert "ok  nccl          2.30.7" in said
-    workshop.inside(made, *doctor, "efa", code=1)
-    assert workshop.inside(made, "sh", "-c", "id -un; pwd; touch here") == "kfjob\n/workspace\n"
-    config = workshop.config(made)
+    lines = checkout.run_in(image, *doctor, "torch").splitlines()
+    assert "ok  torch         99.0" in lines
+    assert "ok  cuda          13.0, no GPU in sight here" in lines
+    assert "ok  nccl          2.30.7" in lines
+    checkout.run_in(image, *doctor, "efa", code=1)
+    assert checkout.run_in(image, "sh", "-c", "id -un; pwd; touch here") == "kfjob\n/workspace\n"
+    config = checkout.config(image)
     assert config["config"]["User"] == "kfjob"
     labels = config["config"]["Labels"]
-    head = subprocess.run(["git", "-C", str(workshop.src), "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    head = subprocess.run(["git", "-C", str(checkout.src), "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
     assert labels["org.opencontainers.image.revision"] == head.stdout.strip()
     assert labels["org.opencontainers.image.created"].endswith("Z")
     assert labels["dev.kfjob.version"] == labels["org.opencontainers.image.version"] == "0.1.0"
 
 
-def test_torch_is_left_out(workshop: Workshop):
-    made = workshop.built(base_image(), build_args={"TORCH": "none"})
-    components = json.loads(workshop.inside(made, "kfjob", "doctor", "--in-image", "-o", "json"))["components"]
+def test_torch_none_leaves_torch_out(checkout: Checkout):
+    image = checkout.build(base_image(), build_args={"TORCH": "none"})
+    components = json.loads(checkout.run_in(image, "kfjob", "doctor", "--in-image", "-o", "json"))["components"]
     assert {component["name"]: component["state"] for component in components}["torch"] == "missing"
-    workshop.inside(made, "kfjob", "doctor", "--in-image", "--require", "torch", code=1)
+    checkout.run_in(image, "kfjob", "doctor", "--in-image", "--require", "torch", code=1)
 
 
-def test_the_torch_of_the_base_stays(workshop: Workshop):
-    """pip would replace it, if it were asked for one."""
-    base = workshop.folder / "base"
+def test_torch_of_the_base_stays(checkout: Checkout):
+    """The build removes torch from the requirements, because pip would replace the base's torch."""
+    base = checkout.folder / "base"
     base.mkdir()
     site = "$(python3 -c 'import site; print(site.getsitepackages()[0])')"
     metadata = "Metadata-Version: 2.1\\nName: torch\\nVersion: 9.9\\n"
-    made = f"d={site}; mkdir -p $d/torch $d/torch-9.9.dist-info; echo '__version__ = \"9.9\"' >$d/torch/__init__.py"
+    create = f"d={site}; mkdir -p $d/torch $d/torch-9.9.dist-info; echo '__version__ = \"9.9\"' >$d/torch/__init__.py"
     (base / "Dockerfile").write_text(
-        f"FROM {base_image()}\nRUN {made}; printf '{metadata}' >$d/torch-9.9.dist-info/METADATA; "
+        f"FROM {base_image()}\nRUN {create}; printf '{metadata}' >$d/torch-9.9.dist-info/METADATA; "
         "printf pip >$d/torch-9.9.dist-info/INSTALLER; touch $d/torch-9.9.dist-info/RECORD\n"
     )
-    with_torch = workshop.built("", context=str(base), base_image=None)
-    asked = workshop.src / "requirements" / "trainer.txt"
-    few = asked.read_text()
-    asked.write_text(few + (cuda := requirements("triton", "nvidia-[a-z0-9-]+", "cuda-[a-z]+")))
+    with_torch = checkout.build("", context=str(base), base_image=None)
+    file = checkout.src / "requirements" / "trainer.txt"
+    pinned = file.read_text()
+    file.write_text(pinned + (cuda := requirements("triton", "nvidia-[a-z0-9-]+", "cuda-[a-z]+")))
     assert "nvidia-nccl" in cuda
     try:
-        found = workshop.built(str(with_torch.ref))
+        image = checkout.build(str(with_torch.ref))
     finally:
-        asked.write_text(few)
-    assert workshop.inside(found, "python3", "-c", "import torch, kfjob, click; print(torch.__version__)") == "9.9\n"
-    installed = json.loads(workshop.inside(found, "python3", "-m", "pip", "list", "--format=json"))
-    assert not [one["name"] for one in installed if one["name"].startswith(("nvidia", "triton", "cuda"))]
+        file.write_text(pinned)
+    assert checkout.run_in(image, "python3", "-c", "import torch, kfjob, click; print(torch.__version__)") == "9.9\n"
+    installed = json.loads(checkout.run_in(image, "python3", "-m", "pip", "list", "--format=json"))
+    assert not [package["name"] for package in installed if package["name"].startswith(("nvidia", "triton", "cuda"))]
 
 
-def test_a_change_of_code_leaves_the_dependencies(workshop: Workshop):
-    first = workshop.built(base_image())
-    marker = workshop.src / "kfjob" / "added.py"
+def test_code_change_reuses_the_dependency_layers(checkout: Checkout):
+    first = checkout.build(base_image())
+    marker = checkout.src / "kfjob" / "added.py"
     marker.write_text("")
     try:
-        second = workshop.built(base_image())
+        second = checkout.build(base_image())
     finally:
         marker.unlink()
-    before, after = workshop.layers(first), workshop.layers(second)
-    same = sum(one == other for one, other in zip(before, after, strict=True))
-    commands = [one["created_by"] for one in workshop.config(second)["history"] if not one.get("empty_layer")]
+    old_layers, new_layers = checkout.layers(first), checkout.layers(second)
+    same = sum(old == new for old, new in zip(old_layers, new_layers, strict=True))
+    commands = [step["created_by"] for step in checkout.config(second)["history"] if not step.get("empty_layer")]
     (dependencies,) = (number for number, command in enumerate(commands) if "require-hashes" in command)
     (code,) = (number for number, command in enumerate(commands) if "--no-index" in command)
     assert dependencies < same <= code
-    assert before[:same] == after[:same]
+    assert old_layers[:same] == new_layers[:same]
 
 
-def test_the_target_nccl_tests(workshop: Workshop):
-    """As far as it goes without CUDA: fetched, checked, unpacked, and `make` told where everything is. Both are stand-ins."""
-    base = workshop.folder / "make"
+def test_target_nccl_tests(checkout: Checkout):
+    """Download, check and unpack the sources, and pass the paths to `make`. Sources and `make` are stubs: there is no CUDA."""
+    base = checkout.folder / "make"
     base.mkdir()
     (base / "make").write_text(MAKE)
     (base / "make").chmod(0o755)
     (base / "Dockerfile").write_text(f"FROM {base_image()}\nCOPY make /usr/local/bin/make\nRUN mkdir -p /opt/mpi\n")
-    with_make = str(workshop.built("", context=str(base), base_image=None).ref)
+    with_make = str(checkout.build("", context=str(base), base_image=None).ref)
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz") as tar:
         tar.addfile(tarfile.TarInfo("nccl-tests-2/Makefile"))
-    (workshop.files / "sources.tar.gz").write_bytes(out.getvalue())
-    args = {"TORCH": "none", "NCCL_TESTS_URL": f"{workshop.url}/sources.tar.gz", "NCCL_HOME": "/opt/nccl"}
+    (checkout.files / "sources.tar.gz").write_bytes(out.getvalue())
+    args = {"TORCH": "none", "NCCL_TESTS_URL": f"{checkout.url}/sources.tar.gz", "NCCL_HOME": "/opt/nccl"}
     with pytest.raises(Refused, match="the build failed") as caught:
-        workshop.built(with_make, target="nccl-tests", build_args=args)
+        checkout.build(with_make, target="nccl-tests", build_args=args)
     assert "did NOT match" in str(caught.value.cause)
     args["NCCL_TESTS_SHA256"] = hashlib.sha256(out.getvalue()).hexdigest()
-    for mpi, told in (("/nowhere", "MPI=0 MPI_HOME=/nowhere"), ("/opt/mpi", "MPI=1 MPI_HOME=/opt/mpi")):
-        made = workshop.built(with_make, target="nccl-tests", build_args=args | {"MPI_HOME": mpi})
-        said = workshop.inside(made, "cat", "/opt/nccl-tests/told")
-        assert f"{told} CUDA_HOME=/usr/local/cuda NCCL_HOME=/opt/nccl" in said
-    assert workshop.inside(made, "id", "-un") == "kfjob\n"
+    for mpi, arguments in (("/nowhere", "MPI=0 MPI_HOME=/nowhere"), ("/opt/mpi", "MPI=1 MPI_HOME=/opt/mpi")):
+        image = checkout.build(with_make, target="nccl-tests", build_args=args | {"MPI_HOME": mpi})
+        recorded = checkout.run_in(image, "cat", "/opt/nccl-tests/arguments")
+        assert f"{arguments} CUDA_HOME=/usr/local/cuda NCCL_HOME=/opt/nccl" in recorded
+    assert checkout.run_in(image, "id", "-un") == "kfjob\n"

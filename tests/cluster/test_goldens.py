@@ -1,4 +1,4 @@
-"""Every golden against the real API server, with the operator's CRD and webhook; and what the operator adds to real pods."""
+"""Golden manifests on the real API server with the operator's CRD and webhook, and the environment that the operator adds."""
 
 from __future__ import annotations
 
@@ -19,23 +19,29 @@ GOLDENS = sorted((Path(__file__).parents[1] / "golden" / "manifests").glob("*.ya
 
 
 @pytest.mark.parametrize("golden", GOLDENS, ids=lambda path: path.stem)
-def test_the_api_server_and_the_webhook_take_it(golden: Path, space: Space):
+def test_api_server_and_webhook_accept_the_golden(golden: Path, space: Space):
     for manifest in yaml.safe_load_all(golden.read_text(encoding="utf-8")):
-        mine = {**manifest, "metadata": {**manifest["metadata"], "namespace": space.name}}
-        kept = space.client.call(requests.create(mine, dry_run=True))
-        assert kept["metadata"]["name"] == manifest["metadata"]["name"]
-        assert missing(manifest["spec"], kept["spec"]) == []
+        job = {**manifest, "metadata": {**manifest["metadata"], "namespace": space.name}}
+        stored = space.client.call(requests.create(job, dry_run=True))
+        assert stored["metadata"]["name"] == manifest["metadata"]["name"]
+        assert find_differences(manifest["spec"], stored["spec"]) == []
 
 
-def missing(sent: Any, kept: Any, path: str = "spec") -> list[str]:
-    """The places where the server did not keep what was sent; quantities it may write in another way."""
-    if isinstance(sent, dict):
-        gone = [f"{path}.{key}" for key in sent if key not in kept]
-        return gone + [p for key in sent if key in kept for p in missing(sent[key], kept[key], f"{path}.{key}")]
-    if isinstance(sent, list):
-        found = [p for index, (a, b) in enumerate(zip(sent, kept, strict=False)) for p in missing(a, b, f"{path}.{index}")]
-        return found + ([path] if len(sent) != len(kept) else [])
-    return [] if sent == kept or ".resources." in path or path.endswith("sizeLimit") else [path]
+def find_differences(manifest: Any, stored: Any, path: str = "spec") -> list[str]:
+    """Return the paths whose values the server changed, except quantities, which it may rewrite."""
+    if isinstance(manifest, dict):
+        missing = [f"{path}.{key}" for key in manifest if key not in stored]
+        return missing + [
+            p for key in manifest if key in stored for p in find_differences(manifest[key], stored[key], f"{path}.{key}")
+        ]
+    if isinstance(manifest, list):
+        differences = [
+            p
+            for index, (a, b) in enumerate(zip(manifest, stored, strict=False))
+            for p in find_differences(a, b, f"{path}.{index}")
+        ]
+        return differences + ([path] if len(manifest) != len(stored) else [])
+    return [] if manifest == stored or ".resources." in path or path.endswith("sizeLimit") else [path]
 
 
 @pytest.mark.parametrize(
@@ -49,11 +55,11 @@ def missing(sent: Any, kept: Any, path: str = "spec") -> list[str]:
     ],
     ids=["c10d", "static", "master-c10d", "etcd", "accelerate"],
 )
-def test_the_environment_that_we_foretell_is_that_of_the_pods(spec: dict[str, Any], space: Space, name: str):
+def test_operator_environment_equals_the_pods_environment(spec: dict[str, Any], space: Space, name: str):
     plan = space.plan(name, ["true"], **spec)
     with space.open() as backend:
         ref = backend.submit(plan)
-        pods = created(space, name, plan.nodes)
+        pods = wait_for_pods(space, name, plan.nodes)
         stop(backend, ref)
     for index, pod in enumerate(plan.pods):
         (container,) = pods[pod]["spec"]["containers"]
@@ -61,14 +67,14 @@ def test_the_environment_that_we_foretell_is_that_of_the_pods(spec: dict[str, An
         assert real == dict(plan.env) | operator_environment(plan, index), pod
 
 
-def created(space: Space, job: str, count: int) -> dict[str, Any]:
-    """The job's pods, once they are there; they need not run."""
+def wait_for_pods(space: Space, job: str, count: int) -> dict[str, Any]:
+    """Wait until the job has `count` pods, and return them by name."""
     deadline = time.monotonic() + PATIENCE
     while True:
         listing = space.client.call(requests.of_job("pods", space.name, job).listing())
         if len(listing["items"]) >= count:
             return {pod["metadata"]["name"]: pod for pod in listing["items"]}
-        assert time.monotonic() < deadline, f"the operator made {len(listing['items'])} of {count} pods"
+        assert time.monotonic() < deadline, f"the operator created {len(listing['items'])} of {count} pods"
         time.sleep(0.2)
 
 
@@ -76,8 +82,8 @@ def stop(backend: Any, ref: JobRef) -> None:
     backend.stop(ref, timeout=PATIENCE)
 
 
-def test_a_job_that_the_webhook_refuses_is_refused_here_too(space: Space):
-    """So that the tests above mean something: the dry run does go through the webhook."""
+def test_dry_run_goes_through_the_webhook(space: Space):
+    """This proves that the tests above can fail."""
     manifest = yaml.safe_load((GOLDENS[0]).read_text(encoding="utf-8").split("\n---\n")[0])
     manifest["metadata"] |= {"namespace": space.name, "name": "not.a.dns-1035-label"}
     with pytest.raises(Exception, match=r"DNS-1035|metadata\.name"):

@@ -1,7 +1,7 @@
-"""From the project's Dockerfile to a job, by the very names that a person on AWS has.
+"""From the project's Dockerfile to a job, with the names that a user has on AWS.
 
-ECR's API is moto's. Its registry is Debian's, under TLS, with user AWS and moto's token; ECR's host name leads to it for
-kfjob, for the builder and for the node's containerd, each by what it reads for that (`hosts.toml`, a hosts file of its own).
+moto provides the ECR API. The registry is Debian's, with TLS, user AWS and moto's token. kfjob, the builder and the node's
+containerd resolve ECR's host name to it, each with its own configuration (`hosts.toml`, a separate hosts file).
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ from tests.image.front import front, named
 from tests.image.registries import RealRegistry, real_registry
 
 KFJOB = str(Path(sys.executable).with_name("kfjob"))
-# as tests/cluster/harness/settings.sh has them
+# as in tests/cluster/harness/settings.sh
 CLUSTER_REGISTRY, MACHINE = "127.0.0.1:26500", "10.201.0.1"
 STATE = Path(os.environ.get("KFJOB_CLUSTER_STATE", "/var/lib/kfjob-cluster"))
 SECRET = f"kfjob-pull-{HOST}"
 
 
 @dataclass(frozen=True)
-class Person:
-    """Somebody with an AWS account, a builder and a checkout."""
+class User:
+    """A user with an AWS account, a builder and a checkout."""
 
     folder: Path
     env: dict[str, str]
     aws: MotoAws
 
     def __call__(self, *argv: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run([KFJOB, *argv], env=self.env, capture_output=True, text=True, timeout=500, check=False)
-        assert done.returncode == code, f"kfjob {' '.join(argv)} -> {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done
+        result = subprocess.run([KFJOB, *argv], env=self.env, capture_output=True, text=True, timeout=500, check=False)
+        assert result.returncode == code, f"kfjob {' '.join(argv)} -> {result.returncode}\n{result.stdout}\n{result.stderr}"
+        return result
 
 
 def base_image() -> str:
-    answer = urllib3.request("GET", f"http://{CLUSTER_REGISTRY}/v2/kfjob-test/base/tags/list", timeout=20)
-    return f"{CLUSTER_REGISTRY}/kfjob-test/base:{min(answer.json()['tags'])}"
+    response = urllib3.request("GET", f"http://{CLUSTER_REGISTRY}/v2/kfjob-test/base/tags/list", timeout=20)
+    return f"{CLUSTER_REGISTRY}/kfjob-test/base:{min(response.json()['tags'])}"
 
 
 def pip_secrets() -> Iterator[str]:
-    """The machine's way to its package index, as tests/cluster/harness/images.sh finds it."""
+    """Yield build options for the machine's pip configuration, as tests/cluster/harness/images.sh finds it."""
     home = Path(os.environ.get("HOME", "/root"))
     for file in (os.environ.get("PIP_CONFIG_FILE", ""), home / ".config/pip/pip.conf", home / ".pip/pip.conf", "/etc/pip.conf"):
         if file and Path(file).is_file():
@@ -68,18 +68,18 @@ def pip_secrets() -> Iterator[str]:
 
 
 def certs(folder: Path, registry: RealRegistry, address: str) -> Path:
-    """ECR's name leads to the registry: for kfjob here, and for the node as long as the test lasts."""
-    ours, nodes = folder / "certs.d" / HOST, STATE / "certs.d" / HOST
-    ours.mkdir(parents=True)
-    nodes.mkdir()
-    (ours / "hosts.toml").write_text(f'[host."https://{registry.host}"]\nca = "{registry.ca}"\n')
-    (nodes / "hosts.toml").write_text(f'[host."https://{address}"]\ncapabilities = ["pull", "resolve"]\nskip_verify = true\n')
-    return nodes
+    """Map ECR's host name to the registry, for kfjob on this machine and for the node during the test."""
+    local, node = folder / "certs.d" / HOST, STATE / "certs.d" / HOST
+    local.mkdir(parents=True)
+    node.mkdir()
+    (local / "hosts.toml").write_text(f'[host."https://{registry.host}"]\nca = "{registry.ca}"\n')
+    (node / "hosts.toml").write_text(f'[host."https://{address}"]\ncapabilities = ["pull", "resolve"]\nskip_verify = true\n')
+    return node
 
 
 @pytest.fixture
-def person(space: Space, tmp_path: Path) -> Iterator[Person]:
-    needs_own_cluster("gives the node's containerd a registry of its own")
+def user(space: Space, tmp_path: Path) -> Iterator[User]:
+    needs_own_cluster("changes the registries of the node's containerd")
     for name in ("registry", "home"):
         (tmp_path / name).mkdir()
     with ExitStack() as stack:
@@ -96,46 +96,46 @@ def person(space: Space, tmp_path: Path) -> Iterator[Person]:
         env |= {"KUBECONFIG": space.facts.kubeconfig, "KFJOB_NAMESPACE": space.name, "HOME": str(tmp_path / "home")}
         env |= {"KFJOB_STATE": str(tmp_path / "state"), "KFJOB_REGISTRY_CERTS": str(tmp_path / "certs.d")}
         env["PATH"] = f"{builder.program.parent}:{env['PATH']}"
-        yield Person(tmp_path, env, aws)
+        yield User(tmp_path, env, aws)
 
 
 def kubectl(space: Space, *argv: str) -> dict[str, object]:
-    done = subprocess.run(
+    result = subprocess.run(
         ["scripts/cluster", "kubectl", "-n", space.name, *argv, "-o", "json"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
     )
-    found: dict[str, object] = json.loads(done.stdout)
-    return found
+    answer: dict[str, object] = json.loads(result.stdout)
+    return answer
 
 
 def version_of(space: Space) -> tuple[str, str]:
-    """(uid, when it was made) of the secret that kfjob keeps."""
+    """Return the uid and the creation time of kfjob's pull secret."""
     metadata = kubectl(space, "get", "secret", SECRET)["metadata"]
     assert isinstance(metadata, dict)
     return metadata["uid"], metadata["annotations"]["kfjob.dev/made"]
 
 
-def test_from_the_dockerfile_to_a_job(space: Space, person: Person):
-    spec = person.folder / "job.yaml"
+def test_from_the_dockerfile_to_a_job(space: Space, user: User):
+    spec = user.folder / "job.yaml"
     command = ["python3", "-m", "kfjob.image.components", "--require", "kfjob"]
     text = f"# mine\nname: pinned\nmake_pull_secret: true # twelve hours\ncommand: {json.dumps(command)}\n"
     spec.write_text(text)
     build = [str(ROOT), "--to", "team/fsdp", "--build-arg", "DEPENDENCIES=none", "--build-arg", "TORCH=none"]
     build += ["--base-image", base_image(), "--builder", "buildah", *pip_secrets()]
-    done = person("push-image", *build, "--pin", str(spec))
-    image = done.stdout.strip()
+    result = user("push-image", *build, "--pin", str(spec))
+    image = result.stdout.strip()
     assert image.startswith(f"{HOST}/team/fsdp:")
     assert spec.read_text() == text.replace("name: pinned\n", f"name: pinned\nimage: {image}\n")
-    again = person("push-image", *build)
+    again = user("push-image", *build)
     assert again.stdout.strip() == image
     assert "nothing was pushed" in again.stderr
 
-    person("submit", str(spec))
-    person("wait", "pinned", "--timeout", "240")
-    log = person("logs", "pinned", "--pod", "pinned-worker-0").stdout
+    user("submit", str(spec))
+    user("wait", "pinned", "--timeout", "240")
+    log = user("logs", "pinned", "--pod", "pinned-worker-0").stdout
     assert "ok  kfjob" in log
     assert "--  torch" in log  # TORCH=none
     status = kubectl(space, "get", "pod", "pinned-worker-0")["status"]
@@ -148,31 +148,30 @@ def test_from_the_dockerfile_to_a_job(space: Space, person: Person):
     auths = json.loads(base64.b64decode(first["data"][".dockerconfigjson"]))["auths"]
     assert base64.b64decode(auths[HOST]["auth"]).decode() == f"AWS:{MOTO_TOKEN}"
     subprocess.run(["scripts/cluster", "kubectl", "-n", space.name, "delete", "secret", SECRET], cwd=ROOT, check=True)
-    person("relaunch", "pinned")  # makes it anew
+    user("relaunch", "pinned")  # this creates the secret again
     second = version_of(space)
     assert second[0] != first["metadata"]["uid"]
 
-    onto = person.folder / "onto"
+    onto = user.folder / "onto"
     onto.mkdir()
-    (onto / "Dockerfile").write_text(
-        f"FROM {image}\nCOPY hello.py /hello.py\n"
-    )  # a base in private ECR: the builder is lent a login
+    # a base in private ECR: the builder gets a login
+    (onto / "Dockerfile").write_text(f"FROM {image}\nCOPY hello.py /hello.py\n")
     (onto / "hello.py").write_text("print('hello from a build')\n")
     spec.write_text(spec.read_text().replace("name: pinned", "name: built").replace(json.dumps(command), "python3 /hello.py"))
-    person("submit", str(spec), "--build", str(onto), "--builder", "buildah")
-    third = version_of(space)  # another job's submit has renewed it in its place
+    user("submit", str(spec), "--build", str(onto), "--builder", "buildah")
+    third = version_of(space)  # the submit of another job renews the secret in place
     assert (third[0], third[1] != second[1]) == (second[0], True)
-    person("wait", "built", "--timeout", "240")
-    assert "hello from a build" in person("logs", "built", "--pod", "built-worker-0").stdout
+    user("wait", "built", "--timeout", "240")
+    assert "hello from a build" in user("logs", "built", "--pod", "built-worker-0").stdout
     recorded = kubectl(space, "get", "pytorchjob", "built")["metadata"]
     assert isinstance(recorded, dict)
     assert yaml.safe_load(recorded["annotations"]["kfjob.dev/spec"])["image"] != image
     for job in ("pinned", "built"):
-        person("stop", job)
+        user("stop", job)
 
 
-def test_the_rights_that_a_kept_secret_needs(space: Space):
-    needs_own_cluster("asks as users that `scripts/cluster` makes")
+def test_rights_for_the_pull_secret(space: Space):
+    needs_own_cluster("uses users that `scripts/cluster` creates")
     manifest = {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -185,7 +184,7 @@ def test_the_rights_that_a_kept_secret_needs(space: Space):
             backend.keep(manifest)
         argv = ["scripts/cluster", "kubectl", "-n", space.name, "apply", "-f", "manifests/rbac/pull-secret.yaml"]
         subprocess.run(argv, cwd=ROOT, check=True)
-        deadline = time.monotonic() + 30  # the API server's authoriser learns of it in a moment
+        deadline = time.monotonic() + 30  # the API server's authoriser sees the new role after a moment
         while True:
             try:
                 backend.keep(manifest)
@@ -194,6 +193,6 @@ def test_the_rights_that_a_kept_secret_needs(space: Space):
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
         backend.keep(manifest)
-        other = manifest | {"metadata": {"name": "other", "namespace": space.name}}
+        other_secret = manifest | {"metadata": {"name": "other", "namespace": space.name}}
         with pytest.raises(Forbidden):
-            backend.keep(other)
+            backend.keep(other_secret)

@@ -1,4 +1,4 @@
-"""The Kubernetes backend on a real API server, operator and kubelet: what the contract suite does not ask of every backend."""
+"""Tests of the Kubernetes backend with a real API server, operator and kubelet, in addition to the contract suite."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from kfjob.observe.view import JobView, reduce_all
 from kfjob.spec.job import Volume
 from tests.cluster.facts import PATIENCE, Space, until
 
-OBEDIENT = [
+EXITS_ON_SIGTERM = [
     "python3",
     "-c",
     "import signal\nsignal.signal(15, lambda *_: exit(0))\nprint('up', flush=True)\nwhile True: signal.pause()",
 ]
-STUBBORN = ["python3", "-c", "import time\nprint('up', flush=True)\ntime.sleep(600)"]  # PID 1 does not die of a SIGTERM
+IGNORES_SIGTERM = ["python3", "-c", "import time\nprint('up', flush=True)\ntime.sleep(600)"]  # SIGTERM does not end PID 1
 
 
-def runs(backend: KubernetesBackend, ref: JobRef) -> bool:
+def all_pods_run(backend: KubernetesBackend, ref: JobRef) -> bool:
     pods = backend.get(ref.name, namespace=ref.namespace).pods
     return bool(pods) and all(pod.phase is PodPhase.RUNNING and pod.ready for pod in pods)
 
 
-def is_there(space: Space, resource: str, name: str) -> bool:
+def exists(space: Space, resource: str, name: str) -> bool:
     try:
         space.client.call(requests.get(resource, space.name, name))
     except NotFound:
@@ -45,93 +45,93 @@ def is_there(space: Space, resource: str, name: str) -> bool:
     return True
 
 
-def test_a_job_with_its_own_etcd_comes_and_goes_as_one(space: Space, backend: KubernetesBackend, name: str):
-    plan = space.plan(name, OBEDIENT, rendezvous="etcd")
+def test_own_etcd_is_created_and_deleted_with_the_job(space: Space, backend: KubernetesBackend, name: str):
+    plan = space.plan(name, EXITS_ON_SIGTERM, rendezvous="etcd")
     ref = backend.submit(plan)
     etcd = f"{name}-etcd"
     for resource in ("pods", "services"):
-        thing = space.client.call(requests.get(resource, space.name, etcd))
-        assert [one["uid"] for one in thing["metadata"]["ownerReferences"]] == [ref.uid]
-    until(lambda: runs(backend, ref))  # the workers' init container waits for an etcd that answers
+        resource_object = space.client.call(requests.get(resource, space.name, etcd))
+        assert [owner["uid"] for owner in resource_object["metadata"]["ownerReferences"]] == [ref.uid]
+    until(lambda: all_pods_run(backend, ref))  # the workers' init container waits for etcd
     (line, *_) = backend.logs(ref, etcd, LogRange(container="etcd", tail=1))
     assert isinstance(line, LogLine)
     with pytest.raises(NotFound, match="has no container `etcd`"):
         list(backend.logs(ref, f"{name}-worker-0", LogRange(container="etcd", follow=True)))
     assert [pod.pod for pod in backend.get(name, namespace=space.name).pods] == [f"{name}-worker-0"]
     backend.stop(ref, timeout=PATIENCE)
-    assert not is_there(space, "pods", etcd)
-    assert not is_there(space, "services", etcd)
+    assert not exists(space, "pods", etcd)
+    assert not exists(space, "services", etcd)
 
 
-def test_a_job_whose_etcd_cannot_be_made_is_not_left_behind(space: Space, backend: KubernetesBackend, name: str):
+def test_job_is_deleted_if_its_etcd_cannot_be_created(space: Space, backend: KubernetesBackend, name: str):
     metadata = {"name": f"{name}-etcd", "namespace": space.name}
-    taken = {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": [{"port": 1}]}}
-    space.client.call(requests.create(taken))
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": [{"port": 1}]}}
+    space.client.call(requests.create(service))
     with pytest.raises(AlreadyExists, match=f"there is a service `{name}-etcd`"):
-        backend.submit(space.plan(name, OBEDIENT, rendezvous="etcd"))
-    until(lambda: not is_there(space, "pytorchjobs", name))
-    assert is_there(space, "services", f"{name}-etcd")
+        backend.submit(space.plan(name, EXITS_ON_SIGTERM, rendezvous="etcd"))
+    until(lambda: not exists(space, "pytorchjobs", name))
+    assert exists(space, "services", f"{name}-etcd")
 
 
-def test_the_submitters_rights_are_enough(space: Space, name: str):
+def test_submitter_rights_are_sufficient(space: Space, name: str):
     with space.facts.user("submitter", space.name) as submitter:
-        ref = submitter.submit(space.plan(name, OBEDIENT))
+        ref = submitter.submit(space.plan(name, EXITS_ON_SIGTERM))
         (line, *_) = submitter.logs(ref, f"{name}-worker-0", LogRange(follow=True, limit_bytes=3))
         assert isinstance(line, LogLine)
         assert line.text == "up"
-        until(lambda: runs(submitter, ref))
+        until(lambda: all_pods_run(submitter, ref))
         assert name in {job.name for job in submitter.list(namespace=space.name)}
         watching = submitter.watch(ref)
         assert next(watching).phase is JobPhase.RUNNING
-        assert submitter.apply(space.plan(name, OBEDIENT, launch="2")) == ref
+        assert submitter.apply(space.plan(name, EXITS_ON_SIGTERM, launch="2")) == ref
         submitter.stop(ref, timeout=PATIENCE)
         assert list(watching)[-1].phase is JobPhase.STOPPED
 
 
-def test_the_submitters_rights_are_enough_for_an_own_etcd(space: Space, name: str):
+def test_submitter_rights_are_sufficient_for_own_etcd(space: Space, name: str):
     with space.facts.user("submitter", space.name) as submitter:
-        ref = submitter.submit(space.plan(name, OBEDIENT, rendezvous="etcd"))
+        ref = submitter.submit(space.plan(name, EXITS_ON_SIGTERM, rendezvous="etcd"))
         submitter.stop(ref, timeout=PATIENCE)
 
 
-def test_without_rights_it_is_said_which_one_is_missing(space: Space, name: str):
+def test_error_names_the_missing_right(space: Space, name: str):
     ref = JobRef(backend="kubernetes", namespace=space.name, name=name, uid="0b8e4a5e-7f0e-4b59-9d7e-3f1b2f6f3c11")
-    plan = space.plan(name, OBEDIENT)
+    plan = space.plan(name, EXITS_ON_SIGTERM)
     with space.facts.user("nobody", space.name) as nobody:
-        asked: dict[str, Callable[[], object]] = {
+        calls: dict[str, Callable[[], object]] = {
             "create pytorchjobs.kubeflow.org": lambda: nobody.submit(plan),
             "get pytorchjobs.kubeflow.org": lambda: nobody.get(name, namespace=space.name),
             "list pytorchjobs.kubeflow.org": lambda: list(nobody.watch(ref)),
             "delete pytorchjobs.kubeflow.org": lambda: nobody.stop(ref, timeout=1),
             "get pods": lambda: list(nobody.logs(ref, f"{name}-worker-0", LogRange(follow=True))),
         }
-        for right, ask in asked.items():
+        for right, call in calls.items():
             with pytest.raises(Forbidden) as caught:
-                ask()
+                call()
             assert f"`kubectl auth can-i {right} -n {space.name}`" in (caught.value.hint or "")
 
 
-def test_what_the_operators_webhook_refuses(space: Space, backend: KubernetesBackend, name: str):
+def test_refusal_of_the_operators_webhook(space: Space, backend: KubernetesBackend, name: str):
     with pytest.raises(Refused) as caught:
-        backend.submit(replace(space.plan(name, OBEDIENT), image=""))
+        backend.submit(replace(space.plan(name, EXITS_ON_SIGTERM), image=""))
     assert "containers[0].image: Required value" in (caught.value.cause or "")
-    assert not is_there(space, "pytorchjobs", name)
+    assert not exists(space, "pytorchjobs", name)
 
 
-def test_what_the_api_servers_schema_refuses(space: Space, backend: KubernetesBackend, name: str):
+def test_refusal_of_the_api_servers_schema(space: Space, backend: KubernetesBackend, name: str):
     with pytest.raises(Refused) as caught:
-        backend.submit(replace(space.plan(name, OBEDIENT), labels=(("team", "not a label!"),)))
+        backend.submit(replace(space.plan(name, EXITS_ON_SIGTERM), labels=(("team", "not a label!"),)))
     assert "not a label!" in (caught.value.cause or "")
 
 
-def test_a_namespace_that_does_not_exist(space: Space, backend: KubernetesBackend, name: str):
+def test_namespace_does_not_exist(space: Space, backend: KubernetesBackend, name: str):
     with pytest.raises(NotFound, match="there is no namespace `not-there`"):
-        backend.submit(replace(space.plan(name, OBEDIENT), namespace="not-there"))
+        backend.submit(replace(space.plan(name, EXITS_ON_SIGTERM), namespace="not-there"))
     assert backend.list(namespace="not-there") == []
 
 
-class OtherGroup:
-    """Sends what is about PyTorchJobs to an API group that this server does not have, as if the operator were not installed."""
+class OtherApiGroup:
+    """A transport that sends requests for PyTorchJobs to a missing API group, as if the operator were not installed."""
 
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
@@ -145,83 +145,83 @@ class OtherGroup:
         self._inner.close()
 
 
-def test_an_operator_that_is_not_installed(space: Space, name: str):
-    backend = KubernetesBackend(Client(OtherGroup(space.client._transport), host=space.client.host))
-    for ask in (
-        lambda: backend.submit(space.plan(name, OBEDIENT)),
+def test_operator_is_not_installed(space: Space, name: str):
+    backend = KubernetesBackend(Client(OtherApiGroup(space.client._transport), host=space.client.host))
+    for call in (
+        lambda: backend.submit(space.plan(name, EXITS_ON_SIGTERM)),
         lambda: backend.get(name, namespace=space.name),
         lambda: backend.list(namespace=space.name),
     ):
         with pytest.raises(Refused, match="the training operator is not installed"):
-            ask()
+            call()
 
 
-def test_workers_are_added_in_place_and_other_changes_need_a_relaunch(space: Space, backend: KubernetesBackend, name: str):
+def test_apply_adds_workers_and_refuses_other_changes(space: Space, backend: KubernetesBackend, name: str):
     elastic = {"elastic": {"min": 1, "max": 2}}
-    ref = backend.submit(space.plan(name, OBEDIENT, launch="first", **elastic))
-    assert backend.apply(space.plan(name, OBEDIENT, launch="second", nodes=2, **elastic)) == ref
+    ref = backend.submit(space.plan(name, EXITS_ON_SIGTERM, launch="first", **elastic))
+    assert backend.apply(space.plan(name, EXITS_ON_SIGTERM, launch="second", nodes=2, **elastic)) == ref
     until(lambda: len(backend.get(name, namespace=space.name).pods) == 2)
     with pytest.raises(Refused) as caught:
-        backend.apply(space.plan(name, OBEDIENT, launch="third", nodes=2, env={"COLOUR": "blue"}, **elastic))
+        backend.apply(space.plan(name, EXITS_ON_SIGTERM, launch="third", nodes=2, env={"COLOUR": "blue"}, **elastic))
     assert "containers[pytorch].env[COLOUR]" in (caught.value.cause or "")
     assert f"kfjob relaunch {name}" in str(caught.value)
-    live = backend.get(name, namespace=space.name)
-    assert (live.uid, live.launch) == (ref.uid, "first")
+    snapshot = backend.get(name, namespace=space.name)
+    assert (snapshot.uid, snapshot.launch) == (ref.uid, "first")
     backend.stop(ref, timeout=PATIENCE)
     with pytest.raises(NotFound):
-        backend.apply(space.plan(name, OBEDIENT))
+        backend.apply(space.plan(name, EXITS_ON_SIGTERM))
 
 
-def test_jobs_of_others_are_listed_and_left_alone(space: Space, backend: KubernetesBackend, name: str):
-    plan = space.plan(name, OBEDIENT)
-    theirs = pytorchjob(plan)
-    theirs["metadata"] = {"name": name, "namespace": space.name}
-    theirs["spec"]["runPolicy"]["suspend"] = True
-    space.client.call(requests.create(theirs))
+def test_foreign_job_is_listed_but_not_changed(space: Space, backend: KubernetesBackend, name: str):
+    plan = space.plan(name, EXITS_ON_SIGTERM)
+    manifest = pytorchjob(plan)
+    manifest["metadata"] = {"name": name, "namespace": space.name}
+    manifest["spec"]["runPolicy"]["suspend"] = True
+    space.client.call(requests.create(manifest))
     until(lambda: backend.get(name, namespace=space.name).job.phase is JobPhase.SUSPENDED)
-    (listed,) = (job for job in backend.list(namespace=space.name) if job.name == name)
-    assert (listed.launch, listed.spec, listed.image, listed.pods) == ("", None, plan.image, ())
+    (job,) = (job for job in backend.list(namespace=space.name) if job.name == name)
+    assert (job.launch, job.spec, job.image, job.pods) == ("", None, plan.image, ())
     with pytest.raises(Refused, match="was not submitted by kfjob"):
         backend.apply(plan)
 
 
-def test_a_stop_that_takes_too_long_names_the_pods(space: Space, backend: KubernetesBackend, name: str):
-    ref = backend.submit(replace(space.plan(name, STUBBORN), grace_seconds=4))
-    until(lambda: runs(backend, ref))
+def test_stop_timeout_names_the_pods(space: Space, backend: KubernetesBackend, name: str):
+    ref = backend.submit(replace(space.plan(name, IGNORES_SIGTERM), grace_seconds=4))
+    until(lambda: all_pods_run(backend, ref))
     with pytest.raises(WaitTimeout) as caught:
         backend.stop(ref, timeout=0.5)
     assert f"`{name}-worker-0`" in (caught.value.cause or "")
     (pod,) = backend.get(name, namespace=space.name).pods
     assert pod.reason == "Terminating"
-    backend.stop(ref, timeout=PATIENCE)  # it goes on
-    assert not is_there(space, "pods", f"{name}-worker-0")
-    assert not is_there(space, "services", f"{name}-worker-0")
+    backend.stop(ref, timeout=PATIENCE)  # the deletion continues
+    assert not exists(space, "pods", f"{name}-worker-0")
+    assert not exists(space, "services", f"{name}-worker-0")
 
 
-TWICE = """
+FAILS_ONCE = """
 import os, sys, time
 for number in range(40):
     print('out', number, flush=True)
     print('err', number, file=sys.stderr, flush=True)
     if number % 10 == 9:
         time.sleep(0.3)
-if not os.path.exists('/kept/second'):
-    open('/kept/second', 'w').close()
+if not os.path.exists('/volume/second'):
+    open('/volume/second', 'w').close()
     sys.exit(1)
 """
 
 
-def test_a_restart_while_following(space: Space, backend: KubernetesBackend, name: str):
-    plan = space.plan(name, ["python3", "-c", TWICE], restarts={"policy": "OnFailure"})
-    kept = Volume(name="kept", mount_path="/kept", empty_dir=True)
-    ref = backend.submit(replace(plan, volumes=(*plan.volumes, kept)))
+def test_follow_across_a_container_restart(space: Space, backend: KubernetesBackend, name: str):
+    plan = space.plan(name, ["python3", "-c", FAILS_ONCE], restarts={"policy": "OnFailure"})
+    volume = Volume(name="state", mount_path="/volume", empty_dir=True)
+    ref = backend.submit(replace(plan, volumes=(*plan.volumes, volume)))
     lines = list(backend.logs(ref, f"{name}-worker-0", LogRange(follow=True)))
     assert not [line for line in lines if isinstance(line, LogGap)]
-    shown = [line for line in lines if isinstance(line, LogLine)]
-    first, second = dict.fromkeys(line.container_id for line in shown)
+    log_lines = [line for line in lines if isinstance(line, LogLine)]
+    first, second = dict.fromkeys(line.container_id for line in log_lines)
     for container in (first, second):
         for stream in ("out", "err"):
-            texts = [line.text for line in shown if line.container_id == container and line.text.startswith(stream)]
+            texts = [line.text for line in log_lines if line.container_id == container and line.text.startswith(stream)]
             assert texts == [f"{stream} {number}" for number in range(40)]
     (pod,) = backend.get(name, namespace=space.name).pods
     assert (pod.restarts, pod.container_id) == (1, second)
@@ -238,57 +238,57 @@ sys.stderr.write('\\n')
 """
 
 
-def test_a_bar_is_seen_while_its_line_is_open(space: Space, backend: KubernetesBackend, name: str):
-    """The runtime hands on a part of a line when it has 16 KiB of it."""
+def test_progress_bar_shows_before_its_line_ends(space: Space, backend: KubernetesBackend, name: str):
+    """The container runtime passes on a part of a line every 16 KiB."""
     ref = backend.submit(space.plan(name, ["python3", "-c", BAR]))
-    wanted = LogRange(follow=True, sieve=prefilter_factory(ObserveConfig()))
-    begin, *drawn, whole = (line for line in backend.logs(ref, f"{name}-worker-0", wanted) if isinstance(line, LogLine))
+    log_range = LogRange(follow=True, sieve=prefilter_factory(ObserveConfig()))
+    begin, *partial, whole = (line for line in backend.logs(ref, f"{name}-worker-0", log_range) if isinstance(line, LogLine))
     assert (begin.text, whole.open, whole.text.count("\r")) == ("begin", False, 800)
-    assert len(drawn) >= 2
-    assert all(line.open for line in drawn)
+    assert len(partial) >= 2
+    assert all(line.open for line in partial)
     view = JobView()
-    for line in drawn:
-        before, view = view.training.step or 0, reduce_all(view, [line])
-        assert before < (view.training.step or 0) < 800
+    for line in partial:
+        step, view = view.training.step or 0, reduce_all(view, [line])
+        assert step < (view.training.step or 0) < 800
         assert view.training.loss == 2.5
         assert (line.time or 0) > (whole.time or 0)
     view = reduce_all(view, [whole])
-    assert (view.training.step, view.lines, view.training.last_time) == (800, 1, drawn[-1].time)
+    assert (view.training.step, view.lines, view.training.last_time) == (800, 1, partial[-1].time)
 
 
-def test_an_outage_is_not_noticed_by_who_follows_and_watches(space: Space, name: str, tmp_path):
+def test_follow_and_watch_survive_an_outage(space: Space, name: str, tmp_path):
     with space.through_a_proxy(tmp_path) as (backend, proxy):
         ref = backend.submit(space.plan(name, ["python3", "-c", COUNT]))
-        seen: list[str] = []
+        texts: list[str] = []
         phases: list[JobPhase] = []
         failures: list[KfjobError] = []
 
         def read() -> None:
             try:
                 lines = backend.logs(ref, f"{name}-worker-0", LogRange(follow=True))
-                seen.extend(line.text if isinstance(line, LogLine) else str(line) for line in lines)
+                texts.extend(line.text if isinstance(line, LogLine) else str(line) for line in lines)
             except KfjobError as err:
                 failures.append(err)
 
-        def look() -> None:
+        def watch() -> None:
             try:
                 phases.extend(event.phase for event in backend.watch(ref) if isinstance(event, JobChanged))
             except KfjobError as err:
                 failures.append(err)
 
-        threads = [threading.Thread(target=work, daemon=True) for work in (read, look)]
+        threads = [threading.Thread(target=work, daemon=True) for work in (read, watch)]
         for thread in threads:
             thread.start()
-        until(lambda: len(seen) > 50)
+        until(lambda: len(texts) > 50)
         for _ in range(5):
-            before = len(seen)
+            count = len(texts)
             proxy.cut()
-            until(lambda before=before: len(seen) > before + 20 or bool(failures))  # type: ignore[misc]
+            until(lambda count=count: len(texts) > count + 20 or bool(failures))  # type: ignore[misc]
         proxy.cut(refuse_for=1.0)
         for thread in threads:
             thread.join(PATIENCE)
         assert failures == []
-        assert seen == [f"line {number}" for number in range(600)]
+        assert texts == [f"line {number}" for number in range(600)]
         assert phases[-1] is JobPhase.SUCCEEDED
 
 

@@ -1,6 +1,6 @@
-"""A job in a queue of a real Kueue: it waits, is told why in Kueue's own words, is admitted, and runs.
+"""Jobs in queues of a real Kueue: a job waits, shows Kueue's reason, is admitted, and runs.
 
-Kueue's webhooks stand before every job of the cluster, so it is installed for these tests alone and taken away after them.
+Kueue's webhooks see every job of the cluster, so these tests install Kueue and remove it again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kfjob.events import JobPhase, WorkloadStatus
 from kfjob.observe.diagnose.diagnosis import Issue
 from tests.cluster.facts import Space, needs_own_cluster, script, until
 
-pytestmark = pytest.mark.long  # Kueue is built for it, once, in minutes
+pytestmark = pytest.mark.long  # the first run builds Kueue, in minutes
 
 IDLE = ["python3", "-c", "import time; time.sleep(3600)"]
 QUOTA = 0.5  # CPUs of each queue
@@ -28,15 +28,15 @@ QUOTA = 0.5  # CPUs of each queue
 
 @pytest.fixture(scope="module")
 def queues(space: Space, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Space]:
-    """Queues `open`, `held` (its administrator has stopped it) and `adrift` (what it leads to is not there)."""
-    needs_own_cluster("installs Kueue in it")
+    """Create the queues `open`, `held` (stopped by its administrator) and `adrift` (without a cluster queue)."""
+    needs_own_cluster("installs Kueue")
     script("kueue", "up")
     file = tmp_path_factory.mktemp("kueue") / "queues.json"
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": _objects(space.name)}))
     try:
         script("kubectl", "apply", "--server-side", "-f", str(file))
         yield space
-    finally:  # Kueue holds what is in use, and must be there to let it go
+    finally:  # Kueue holds finalizers on objects in use, so it must run while they are deleted
         script("kubectl", "delete", "pytorchjobs", "--all", "-n", space.name, "--timeout=60s")
         script("kubectl", "delete", "-f", str(file), "--ignore-not-found", "--timeout=60s")
         script("kueue", "down")
@@ -50,7 +50,7 @@ def _objects(space: str) -> list[dict[str, Any]]:
         _object("ResourceFlavor", space, {}),
         _object("ClusterQueue", f"{space}-open", everywhere),
         _object("ClusterQueue", f"{space}-held", {**everywhere, "stopPolicy": "Hold"}),
-        *(_object("LocalQueue", one, {"clusterQueue": f"{space}-{one}"}, space) for one in ("open", "held", "adrift")),
+        *(_object("LocalQueue", queue, {"clusterQueue": f"{space}-{queue}"}, space) for queue in ("open", "held", "adrift")),
     ]
 
 
@@ -63,7 +63,7 @@ def _object(kind: str, name: str, spec: dict[str, Any], namespace: str | None = 
 def submit(
     queues: Space, backend: KubernetesBackend, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Run]:
-    """Submits a job of one worker to a queue; the job as `kfjob` has it."""
+    """Return a function that submits a job with one worker to a queue."""
     monkeypatch.setenv("KUBECONFIG", queues.facts.kubeconfig)
 
     def job(queue: str, command: list[str] = IDLE, *, cpu: str = str(QUOTA), number: int = 0) -> Run:
@@ -74,8 +74,8 @@ def submit(
     return job
 
 
-def said(run: Run) -> Issue | None:
-    """The first thing that is said of the job."""
+def first_issue(run: Run) -> Issue | None:
+    """Return the first cause or warning of the diagnosis."""
     diagnosis = run.diagnose()
     return diagnosis.first_cause or next(iter(diagnosis.warnings), None)
 
@@ -89,24 +89,26 @@ def said(run: Run) -> Issue | None:
         ("open", "7", "queue-too-small", "the queue can never hold the job"),
     ],
 )
-def test_why_a_job_is_not_admitted(queues: Space, submit: Callable[..., Run], *, queue: str, cpu: str, rule: str, title: str):
+def test_reason_of_a_job_that_is_not_admitted(
+    queues: Space, submit: Callable[..., Run], *, queue: str, cpu: str, rule: str, title: str
+):
     run = submit(queue, cpu=cpu)
-    until(lambda: (finding := said(run)) is not None and finding.rule == rule)
-    finding = said(run)
-    assert finding
-    assert finding.title == title.replace("SPACE", queues.name)
-    assert finding.evidence
+    until(lambda: (issue := first_issue(run)) is not None and issue.rule == rule)
+    issue = first_issue(run)
+    assert issue
+    assert issue.title == title.replace("SPACE", queues.name)
+    assert issue.evidence
     snapshot = run.snapshot()
     assert snapshot.job.phase is JobPhase.SUSPENDED
     assert snapshot.pods == ()
     run.stop()
 
 
-def test_a_job_waits_for_another_and_is_admitted_when_that_is_stopped(submit: Callable[..., Run]):
+def test_job_is_admitted_when_another_job_stops(submit: Callable[..., Run]):
     first = submit("open")
     until(lambda: first.snapshot().job.phase is JobPhase.RUNNING)
     second = submit("open", ["python3", "-c", "print(1)"], number=1)
-    until(lambda: (finding := said(second)) is not None and finding.rule == "queue-waits")
+    until(lambda: (issue := first_issue(second)) is not None and issue.rule == "queue-waits")
     waits = second.view(recorded=True)
     assert second.snapshot().job.phase is JobPhase.SUSPENDED
     assert "insufficient unused quota" in waits.headline

@@ -1,4 +1,4 @@
-"""preflight on the real cluster: what is missing is told before anything is created, and a trial of two workers."""
+"""`kfjob preflight` on the real cluster: it reports missing objects, and runs a trial with two workers."""
 
 from __future__ import annotations
 
@@ -21,48 +21,48 @@ from tests.cluster.facts import space as make_space
 
 @pytest.fixture
 def kfjob(space: Space, tmp_path: Path):
-    """The command line on one spec, `user` being who asks; findings by their title's beginning."""
+    """Return a function that runs `kfjob preflight` on a spec as `user` and returns its report."""
 
     def run(spec: Mapping[str, Any], *argv: str, user: str = "admin", timeout: float = 60) -> dict[str, Any]:
         job = {"image": space.facts.image, "command": "torchrun train.py", **spec}
         path = tmp_path / f"{job['name']}.yaml"
         path.write_text(yaml.safe_dump(job, sort_keys=False))
-        done = test_bad_input.kfjob(space, tmp_path, "preflight", str(path), "-o", "json", *argv, user=user, timeout=timeout)
-        assert done.stdout, done.stderr
-        said: dict[str, Any] = json.loads(done.stdout)
-        return said | {"code": done.returncode, "stderr": done.stderr}
+        result = test_bad_input.kfjob(space, tmp_path, "preflight", str(path), "-o", "json", *argv, user=user, timeout=timeout)
+        assert result.stdout, result.stderr
+        report: dict[str, Any] = json.loads(result.stdout)
+        return report | {"code": result.returncode, "stderr": result.stderr}
 
     return run
 
 
-def titles(found: Mapping[str, Any], severity: str = "error") -> list[str]:
-    return [problem["title"] for problem in found["problems"] if problem["severity"] == severity]
+def titles(report: Mapping[str, Any], severity: str = "error") -> list[str]:
+    return [problem["title"] for problem in report["problems"] if problem["severity"] == severity]
 
 
-def make(space: Space, resource: str, name: str, **body: Any) -> None:
+def create(space: Space, resource: str, name: str, **body: Any) -> None:
     path = f"/api/v1/namespaces/{space.name}/{resource}"
     body = {"metadata": {"name": name}, **body}
     space.client.call(Request(method="POST", path=path, verb="create", resource=resource, namespace=space.name, body=body))
 
 
 @pytest.fixture
-def limited() -> Iterator[Space]:
-    """A namespace for one test that limits it."""
-    with make_space() as made:
-        yield made
+def limited_space() -> Iterator[Space]:
+    """Yield a namespace for a test that sets limits in it."""
+    with make_space() as namespace:
+        yield namespace
 
 
-def test_a_job_that_can_run_is_told_so(kfjob):
-    found = kfjob({"name": "fine", "nodes": 2, "resources": {"cpu": "100m", "memory": "128Mi"}})
-    assert (found["code"], found["passed"], titles(found)) == (0, True, [])
-    assert any(line.startswith("2 pods find a place, ") for line in found["good"])
-    assert "the API server would take PyTorchJob `fine`" in found["good"]
-    assert any(line.startswith("image ") for line in found["unchecked"])
+def test_job_without_problems_passes(kfjob):
+    report = kfjob({"name": "fine", "nodes": 2, "resources": {"cpu": "100m", "memory": "128Mi"}})
+    assert (report["code"], report["passed"], titles(report)) == (0, True, [])
+    assert any(line.startswith("2 pods find a place, ") for line in report["good"])
+    assert "the API server would take PyTorchJob `fine`" in report["good"]
+    assert any(line.startswith("image ") for line in report["unchecked"])
 
 
-def test_everything_that_is_missing_is_told_at_once_and_where_it_stands(kfjob, space):
-    make(space, "secrets", "there", stringData={"other": "1"})
-    found = kfjob(
+def test_all_missing_objects_are_reported_with_their_paths(kfjob, space):
+    create(space, "secrets", "there", stringData={"other": "1"})
+    report = kfjob(
         {
             "name": "bad",
             "nodes": 2,
@@ -77,59 +77,59 @@ def test_everything_that_is_missing_is_told_at_once_and_where_it_stands(kfjob, s
             "image_pull_secrets": ["no-pull"],
         }
     )
-    assert found["code"] == 1
-    where = {problem["path"]: problem for problem in found["problems"] if problem["severity"] == "error"}
-    assert "no secret `hub`" in where["env.A"]["title"]
-    assert "`there` has no key `token`" in where["env.B"]["title"]
-    assert where["env.B"]["hint"] == "it has `other`"
-    assert "no claim `no-claim`" in where["volumes.0"]["title"]
-    assert "no config map `no-config`" in where["volumes.1"]["title"]
-    assert "no service account `no-account`" in where["service_account"]["title"]
-    assert "no priority class `no-class`" in where["scheduling.priority_class"]["title"]
-    assert "no secret `no-pull`" in where["image_pull_secrets.0"]["title"]
-    assert "the cluster has no Kueue" in where["scheduling.queue"]["title"]
-    assert where["resources"]["title"] == "no node can hold pod `bad-worker-0`"
-    assert where["resources"]["detail"].startswith("2 of 2 such pods have no node: of ")
-    assert "1 with 0 nvidia.com/gpu (8 wanted)" in where["resources"]["detail"]
-    assert all(problem["line"] for problem in where.values())
+    assert report["code"] == 1
+    problems = {problem["path"]: problem for problem in report["problems"] if problem["severity"] == "error"}
+    assert "no secret `hub`" in problems["env.A"]["title"]
+    assert "`there` has no key `token`" in problems["env.B"]["title"]
+    assert problems["env.B"]["hint"] == "it has `other`"
+    assert "no claim `no-claim`" in problems["volumes.0"]["title"]
+    assert "no config map `no-config`" in problems["volumes.1"]["title"]
+    assert "no service account `no-account`" in problems["service_account"]["title"]
+    assert "no priority class `no-class`" in problems["scheduling.priority_class"]["title"]
+    assert "no secret `no-pull`" in problems["image_pull_secrets.0"]["title"]
+    assert "the cluster has no Kueue" in problems["scheduling.queue"]["title"]
+    assert problems["resources"]["title"] == "no node can hold pod `bad-worker-0`"
+    assert problems["resources"]["detail"].startswith("2 of 2 such pods have no node: of ")
+    assert "1 with 0 nvidia.com/gpu (8 wanted)" in problems["resources"]["detail"]
+    assert all(problem["line"] for problem in problems.values())
 
 
-def test_a_quota_is_counted_for_all_pods_together(limited, tmp_path):
-    make(limited, "resourcequotas", "small", spec={"hard": {"pods": "2", "requests.cpu": "1", "memory": "4Gi"}})
+def test_quota_counts_all_pods_together(limited_space, tmp_path):
+    create(limited_space, "resourcequotas", "small", spec={"hard": {"pods": "2", "requests.cpu": "1", "memory": "4Gi"}})
     spec = {"name": "wide", "nodes": 3, "resources": {"cpu": "400m"}}
     path = tmp_path / "wide.yaml"
-    path.write_text(yaml.safe_dump({"image": limited.facts.image, "command": "torchrun train.py", **spec}))
-    done = test_bad_input.kfjob(limited, tmp_path, "preflight", str(path), "-o", "json")
-    found = json.loads(done.stdout)
-    assert done.returncode == 1
-    by_title = {problem["title"]: problem for problem in found["problems"]}
-    over = by_title["the job does not fit in quota `small`"]["detail"].splitlines()
-    assert "pods: the job wants 3, 0 is taken, the limit is 2" in over
-    assert "requests.cpu: the job wants 1.2, 0 is taken, the limit is 1" in over
+    path.write_text(yaml.safe_dump({"image": limited_space.facts.image, "command": "torchrun train.py", **spec}))
+    result = test_bad_input.kfjob(limited_space, tmp_path, "preflight", str(path), "-o", "json")
+    report = json.loads(result.stdout)
+    assert result.returncode == 1
+    by_title = {problem["title"]: problem for problem in report["problems"]}
+    details = by_title["the job does not fit in quota `small`"]["detail"].splitlines()
+    assert "pods: the job wants 3, 0 is taken, the limit is 2" in details
+    assert "requests.cpu: the job wants 1.2, 0 is taken, the limit is 1" in details
     assert (
         "memory is not said by container `pytorch`"
         in by_title["quota `small` wants every container to say what it uses"]["detail"]
     )
 
 
-def test_what_stands_before_a_pod_is_asked_also_by_a_submitter(limited, tmp_path):
-    make(limited, "limitranges", "tiny", spec={"limits": [{"type": "Container", "max": {"cpu": "50m"}}]})
+def test_submitter_sees_refusals_of_pod_admission(limited_space, tmp_path):
+    create(limited_space, "limitranges", "tiny", spec={"limits": [{"type": "Container", "max": {"cpu": "50m"}}]})
     path = tmp_path / "big.yaml"
     path.write_text(
         yaml.safe_dump(
-            {"name": "big", "image": limited.facts.image, "command": "true", "resources": {"cpu": "1", "memory": "1Gi"}}
+            {"name": "big", "image": limited_space.facts.image, "command": "true", "resources": {"cpu": "1", "memory": "1Gi"}}
         )
     )
-    done = test_bad_input.kfjob(limited, tmp_path, "preflight", str(path), "-o", "json", user="submitter")
-    found = json.loads(done.stdout)
-    (problem,) = [one for one in found["problems"] if one["severity"] == "error"]
+    result = test_bad_input.kfjob(limited_space, tmp_path, "preflight", str(path), "-o", "json", user="submitter")
+    report = json.loads(result.stdout)
+    (problem,) = [problem for problem in report["problems"] if problem["severity"] == "error"]
     assert problem["title"] == "the cluster would not take pod `big-worker-0`"
     assert "maximum cpu usage per Container is 50m" in problem["detail"]
-    assert any(line.startswith("nodes: ") for line in found["unchecked"])
-    assert any(line.startswith("quotas: ") for line in found["unchecked"])
+    assert any(line.startswith("nodes: ") for line in report["unchecked"])
+    assert any(line.startswith("quotas: ") for line in report["unchecked"])
 
 
-def test_a_name_that_is_taken_and_a_job_that_the_webhook_refuses(kfjob, space):
+def test_taken_name_and_refused_job_are_errors(kfjob, space):
     plan = space.plan("taken", ["true"], run={"suspend": True})
     with space.open() as backend:
         ref = backend.submit(plan)
@@ -137,21 +137,21 @@ def test_a_name_that_is_taken_and_a_job_that_the_webhook_refuses(kfjob, space):
             assert titles(kfjob({"name": "taken"})) == [f"there is a job `taken` in namespace `{space.name}` already"]
         finally:
             backend.stop(ref, timeout=60)
-    found = kfjob({"name": "other", "overrides": {"spec": {"runPolicy": {"managedBy": "example.com/nobody"}}}})
-    (problem,) = [one for one in found["problems"] if one["severity"] == "error"]
+    report = kfjob({"name": "other", "overrides": {"spec": {"runPolicy": {"managedBy": "example.com/nobody"}}}})
+    (problem,) = [problem for problem in report["problems"] if problem["severity"] == "error"]
     assert "managedBy" in problem["detail"]
 
 
-def test_the_collectives_between_two_workers_with_a_submitters_rights(kfjob, space):
+def test_collectives_between_two_workers_as_submitter(kfjob, space):
     spec = {
         "name": "trial",
         "nodes": 2,
-        "resources": {"cpu": "700m", "memory": "1Gi"},  # with less the limit makes the imports of torch take a minute
+        "resources": {"cpu": "700m", "memory": "1Gi"},  # with less CPU the import of torch takes a minute
         "volumes": list(map(dict, space.facts.volumes)),
     }
-    found = kfjob(spec, "--run", "--sizes", "8K,256K", "--seconds", "0.05", "--timeout", "240", user="submitter", timeout=300)
-    assert found["code"] == 0, json.dumps(found, indent=1)[:4000]
-    run = found["run"]
+    report = kfjob(spec, "--run", "--sizes", "8K,256K", "--seconds", "0.05", "--timeout", "240", user="submitter", timeout=300)
+    assert report["code"] == 0, json.dumps(report, indent=1)[:4000]
+    run = report["run"]
     assert (run["job"], run["passed"], run["phase"]) == ("trial-preflight", True, "Succeeded")
     assert [pod["pod"] for pod in run["pods"]] == ["trial-preflight-worker-0", "trial-preflight-worker-1"]
     for pod in run["pods"]:
@@ -167,18 +167,18 @@ def test_the_collectives_between_two_workers_with_a_submitters_rights(kfjob, spa
         assert "trial-preflight" not in {job.name for job in backend.list(namespace=space.name)}
 
 
-def test_a_trial_that_finds_no_node_is_ended_and_says_why(kfjob, space):
-    """A submitter cannot see nodes, so only the trial finds it."""
-    began = time.monotonic()
-    found = kfjob({"name": "gpu", "resources": {"gpus": 8}}, "--run", "--timeout", "6", user="submitter", timeout=120)
-    assert (found["passed"], found["code"]) == (True, 1)
-    said = " ".join(f"{problem['title']} {problem['detail']}" for problem in found["run"]["problems"])
-    assert "pod `gpu-preflight-worker-0` has not started" in said
-    assert "nvidia.com/gpu" in said
-    assert time.monotonic() - began < 100
+def test_trial_without_a_node_ends_with_the_reason(kfjob, space):
+    """A submitter cannot see nodes, so only the trial shows this problem."""
+    start = time.monotonic()
+    report = kfjob({"name": "gpu", "resources": {"gpus": 8}}, "--run", "--timeout", "6", user="submitter", timeout=120)
+    assert (report["passed"], report["code"]) == (True, 1)
+    text = " ".join(f"{problem['title']} {problem['detail']}" for problem in report["run"]["problems"])
+    assert "pod `gpu-preflight-worker-0` has not started" in text
+    assert "nvidia.com/gpu" in text
+    assert time.monotonic() - start < 100
 
 
-def test_the_user_s_own_interrupt_removes_the_trial(space, tmp_path):
+def test_interrupt_removes_the_trial(space, tmp_path):
     path = tmp_path / "gone.yaml"
     path.write_text(yaml.safe_dump({"name": "gone", "image": space.facts.image, "command": "true", "resources": {"gpus": 8}}))
     env = {

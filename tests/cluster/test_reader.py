@@ -1,4 +1,4 @@
-"""The command line of somebody who may see pods and read their logs, and nothing else (`manifests/rbac/reader.yaml`)."""
+"""The command line with read-only access: pods and their logs, nothing else (`manifests/rbac/reader.yaml`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ for step in range(1, 1000):
 """
 
 
-def test_who_may_see_pods_and_their_logs_finds_the_master(space: Space, name: str, tmp_path: Path):
+def test_reader_finds_the_master_and_reads_logs(space: Space, name: str, tmp_path: Path):
     job = {"name": name, "image": space.facts.image, "nodes": 2, "command": ["python3", "-c", PRINTS]}
     (tmp_path / "job.yaml").write_text(json.dumps(job))
     submitter = Shell(space, tmp_path)
@@ -33,11 +33,11 @@ def test_who_may_see_pods_and_their_logs_finds_the_master(space: Space, name: st
     assert f"\n    {name}-worker-0" in rows
 
     def status() -> dict[str, object]:
-        said: dict[str, object] = json.loads(reader("status", name, "-o", "json"))["progress"]
-        return said
+        progress: dict[str, object] = json.loads(reader("status", name, "-o", "json"))["progress"]
+        return progress
 
-    first = int(str(status()["step"]))
-    until(lambda: int(str(status()["step"])) > first)
+    first_step = int(str(status()["step"]))
+    until(lambda: int(str(status()["step"])) > first_step)
     assert reader("logs", name, "--pod", f"{name}-worker-0", "-o", "raw") == "up\n"
     assert "Batch" in reader("logs", name, "--master", "--tail", "1")
     assert "kubectl auth can-i list pytorchjobs.kubeflow.org" in reader("list", code=4)

@@ -1,4 +1,4 @@
-"""A shared etcd under TLS that asks for client certificates: agents on the real cluster meet in it."""
+"""Rendezvous on the real cluster in a shared etcd with TLS and client certificates."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ FILES = {part: f"{CERTIFICATES}/{part}" for part in ("ca.crt", "tls.crt", "tls.k
 KEY = ("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out")
 
 
-def openssl(folder: Path, *words: str) -> None:
-    subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True, timeout=60)
+def openssl(folder: Path, *arguments: str) -> None:
+    subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True, timeout=60)
 
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An authority, and one certificate for the server and its clients."""
+    """Create a certificate authority, and one certificate for the server and its clients."""
     folder = tmp_path_factory.mktemp("certificates")
     openssl(folder, *KEY, "ca.key")
     openssl(folder, "req", "-x509", "-new", "-key", "ca.key", "-days", "2", "-subj", "/CN=test authority", "-out", "ca.crt")
@@ -40,18 +40,18 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def etcd(space: Space, certificates: Path) -> str:
-    """The endpoint of an etcd that nobody may use without a certificate."""
+    """Create an etcd that requires client certificates, and return its endpoint."""
     secret = {part: base64.b64encode((certificates / part).read_bytes()).decode() for part in FILES}
     metadata = {"name": "etcd-client", "namespace": space.name}
-    made = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": secret}
-    for one in (made, server(space), service(space)):
-        space.client.call(requests.create(one))
+    secret_manifest = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": secret}
+    for manifest in (secret_manifest, server(space), service(space)):
+        space.client.call(requests.create(manifest))
     return f"{HOST}:2379"
 
 
 def server(space: Space) -> dict[str, Any]:
     mount = [{"name": "certificates", "mountPath": CERTIFICATES}]
-    serving = [
+    command = [
         "etcd",
         "--enable-v2=true",
         "--data-dir=/data/etcd",
@@ -68,7 +68,7 @@ def server(space: Space) -> dict[str, Any]:
         "kind": "Pod",
         "metadata": {"name": HOST, "namespace": space.name, "labels": {"app": HOST}},
         "spec": {
-            "containers": [{"name": "etcd", "image": space.facts.etcd_image, "command": serving, "volumeMounts": data}],
+            "containers": [{"name": "etcd", "image": space.facts.etcd_image, "command": command, "volumeMounts": data}],
             "volumes": [{"name": "certificates", "secret": {"secretName": "etcd-client"}}, {"name": "data", "emptyDir": {}}],
         },
     }
@@ -81,9 +81,9 @@ def service(space: Space) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", ["etcd", "etcd-v2"])
-def test_agents_meet_under_tls(space: Space, backend: KubernetesBackend, name: str, etcd: str, kind: str):
-    meeting = {"backend": kind, "endpoint": etcd, "tls": {"secret": "etcd-client", "client_certificate": True}}
-    plan = space.plan(name, ["torchrun", "/programs/reduce.py"], nodes=2, rendezvous=meeting)
+def test_rendezvous_over_tls(space: Space, backend: KubernetesBackend, name: str, etcd: str, kind: str):
+    rendezvous = {"backend": kind, "endpoint": etcd, "tls": {"secret": "etcd-client", "client_certificate": True}}
+    plan = space.plan(name, ["torchrun", "/programs/reduce.py"], nodes=2, rendezvous=rendezvous)
     ref = backend.submit(plan)
     (end,) = [event for event in backend.watch(ref) if isinstance(event, JobChanged) and event.phase.ended]
     assert end.phase is JobPhase.SUCCEEDED, end.message

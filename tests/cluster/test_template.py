@@ -1,4 +1,4 @@
-"""A template on the real cluster: submitted, watched and stopped like any job."""
+"""A manifest template on the real cluster: submit, wait, relaunch and stop."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def kfjob(space, tmp_path) -> Shell:
 
 
 def template_for(space: Space) -> str:
-    """The template with what pods need on this cluster: programs, and torch from the node."""
+    """Return the template with the volumes of this cluster: programs, and torch from the node."""
     volumes: list[object] = [{"name": "programs", "configMap": {"name": "programs"}}]
     mounts: list[object] = [{"name": "programs", "mountPath": "/programs"}]
     for volume in space.facts.volumes:
@@ -54,7 +54,7 @@ def template_for(space: Space) -> str:
     return TEMPLATE.replace("@MOUNTS", json.dumps(mounts)).replace("@VOLUMES", json.dumps(volumes))
 
 
-def test_it_is_submitted_watched_and_stopped(space, name, kfjob, tmp_path):
+def test_template_is_submitted_relaunched_and_stopped(space, name, kfjob, tmp_path):
     (tmp_path / "t.yaml").write_text(template_for(space))
     (tmp_path / ".env").write_text(f"export JOB={name}\nNUM_NODES=2\nIMAGE_URI={space.facts.image}\nWHO='a: b # c'\n")
     template = ("--template", "t.yaml", "--env-file", ".env")
@@ -69,19 +69,19 @@ def test_it_is_submitted_watched_and_stopped(space, name, kfjob, tmp_path):
     assert f"I am {name}-worker-1" in kfjob("logs", name, "--pod", f"{name}-worker-1")
     assert [pod["phase"] for pod in json.loads(kfjob("status", name, "-o", "json"))["pods"]] == ["Succeeded"] * 2
 
-    first = json.loads(kfjob("list", "-o", "json"))[0]["launch"]
-    (tmp_path / "t.yaml").unlink()  # the record is enough
+    first_launch = json.loads(kfjob("list", "-o", "json"))[0]["launch"]
+    (tmp_path / "t.yaml").unlink()  # relaunch needs only the record
     assert kfjob("relaunch", name) == f"{name}\n"
-    again = space.client.call(requests.get("pytorchjobs", space.name, name))
-    assert again["metadata"]["labels"]["kfjob.dev/launch"] == again["spec"]["elasticPolicy"]["rdzvId"] != first
+    relaunched = space.client.call(requests.get("pytorchjobs", space.name, name))
+    assert relaunched["metadata"]["labels"]["kfjob.dev/launch"] == relaunched["spec"]["elasticPolicy"]["rdzvId"] != first_launch
     assert space.client.call(settings)["data"] == {"who": "a: b # c"}
     assert kfjob("wait", name, "--timeout", "200") == "Succeeded\n"
     assert kfjob("stop", name) == f"{name}\n"
-    with pytest.raises(NotFound):  # it belonged to the job
+    with pytest.raises(NotFound):  # the job owned it
         space.client.call(settings)
 
 
-def test_our_own_template_is_taken_by_the_api_server(kfjob):
+def test_api_server_accepts_the_projects_template(kfjob):
     folder = ROOT / "manifests"
     dry = ("--template", str(folder / "fsdp.yaml-template"), "--env-file", str(folder / "fsdp.env"), "--dry-run", "server")
     assert kfjob("submit", *dry) == "fsdp\n"

@@ -1,4 +1,4 @@
-"""The watchdog on the real cluster: a crash loop, which the operator calls Running, is ended, and its logs are kept."""
+"""The watchdog on the real cluster ends a crash loop, although the job is Running, and archives its logs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ command: [sh, -c, "echo what went wrong; exit 3"]
 """
 
 
-def test_a_crash_loop_is_ended_and_its_logs_are_kept(space: Space, name: str, tmp_path: Path):
+def test_watchdog_ends_a_crash_loop_and_archives_its_logs(space: Space, name: str, tmp_path: Path):
     kfjob = Shell(space, tmp_path)
     (tmp_path / "job.yaml").write_text(SPEC.format(name=name, image=space.facts.image))
     kfjob("submit", "job.yaml")
-    said = kfjob("wait", name, "--timeout", "200", code=103)
-    assert f"pod `{name}-worker-0` was restarted" in said
+    message = kfjob("wait", name, "--timeout", "200", code=103)
+    assert f"pod `{name}-worker-0` was restarted" in message
     assert "there is no job" in kfjob("diff", "job.yaml", code=3)
     assert "what went wrong" in kfjob("logs", name, "--pod", f"{name}-worker-0")

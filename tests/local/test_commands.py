@@ -97,7 +97,7 @@ def test_a_report_of_a_job_that_ended_of_its_archive_and_of_saved_logs(kfjob):
     saved.mkdir()
     (saved / "told-worker-0.log").write_text("".join(f"Batch {n} Loss: {9 - n}, Speed: 1.0 samples/sec\n" for n in range(1, 5)))
     assert 'class="line main"' in kfjob("report", "--from", str(saved), "-o", "-")
-    assert "cannot be written" in kfjob.run("report", "--from", str(saved), "-o", str(kfjob.folder)).stderr
+    assert "cannot write" in kfjob.run("report", "--from", str(saved), "-o", str(kfjob.folder)).stderr
 
 
 def test_status_logs_master_and_stop_from_another_shell_while_it_runs(kfjob):
@@ -135,13 +135,13 @@ def test_ctrl_c_in_a_terminal_detaches_and_the_job_goes_on(kfjob):
     try:
         seen = read_until(controller, "step ")
         os.killpg(process.pid, signal.SIGINT)  # what a terminal sends to all of its foreground group
-        seen += read_until(controller, "ends it")
+        seen += read_until(controller, "stops it")
         assert process.wait(timeout=30) == 130
     finally:
         process.kill()
         process.wait()
     os.close(controller)
-    assert "detached: `kept` goes on" in seen
+    assert "detached from `kept`, which goes on" in seen
     before = len(kfjob("logs", "kept").splitlines())
     deadline = time.monotonic() + 30
     while len(kfjob("logs", "kept").splitlines()) <= before:

@@ -55,7 +55,7 @@ def test_follow_ends_with_the_job_and_sums_up(fake, kfjob):
     assert kfjob("watch", "train") == 0
     assert kfjob.out == ""
     assert "train: Succeeded after 1m00s" in kfjob.err
-    assert "printed by pod `train-worker-1` (confirmed, global ranks 0)" in kfjob.err
+    assert "master     train-worker-1 (confirmed, global ranks 0)" in kfjob.err
     assert "7.9000 → 6.0000 in 20 steps" in kfjob.err
 
 
@@ -72,7 +72,7 @@ def test_follow_as_json_is_one_value_a_line(fake, kfjob):
 def test_a_failed_job_shows_the_last_words_of_the_pod_that_failed(fake, kfjob):
     fake.play("train", *script.FAILED, spec=script.SPEC)
     assert kfjob("watch", "train") == 100
-    assert "the last lines of `train-worker-0` (Error):\n  ModuleNotFoundError: No module named 'flash_attn'" in kfjob.err
+    assert "last lines of `train-worker-0` (Error):\n  ModuleNotFoundError: No module named 'flash_attn'" in kfjob.err
 
 
 @pytest.mark.parametrize(("events", "code", "word"), [(script.SUCCEEDED, 0, "Succeeded"), (script.FAILED, 100, "Failed")])
@@ -266,5 +266,5 @@ def test_an_interrupt_detaches_and_says_how_to_go_on(fake, kfjob, monkeypatch):
 
     monkeypatch.setattr(event_stream, "events", lambda _backend, _ref, **_: interrupted())
     assert kfjob("watch", "train") == 130
-    assert "`kfjob stop train` ends it" in kfjob.err
+    assert "`kfjob stop train` stops it" in kfjob.err
     assert fake.calls == []

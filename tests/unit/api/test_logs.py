@@ -91,14 +91,14 @@ def test_one_failed_pod_is_bare(fake, kfjob):
         (("--rank", "99"), 3, "no pod of the job is known to have rank 99"),
         (("--rank", "x"), 2, "`x` is not a rank"),
         (("--node", "node-9"), 3, "no pod of the job is on node `node-9`"),
-        (("--master", "--all"), 2, "`--master` and `--all` do not go together"),
-        (("-f", "-p"), 2, "`--follow` and `--previous` do not go together"),
-        (("--first-error", "--pod", "train-worker-0"), 2, "do not go together"),
-        (("--first-error", "-f"), 2, "`--first-error` and `--follow` do not go together"),
-        (("--first-error", "-p"), 2, "`--first-error` and `--previous` do not go together"),
-        (("--first-error", "--tail", "5"), 2, "`--first-error` and `--tail` do not go together"),
-        (("--first-error", "--since", "5m"), 2, "`--first-error` and `--since` do not go together"),
-        (("--first-error", "-c", "sidecar"), 2, "`--first-error` and `--container` do not go together"),
+        (("--master", "--all"), 2, "`--master` and `--all` cannot be used together"),
+        (("-f", "-p"), 2, "`--follow` and `--previous` cannot be used together"),
+        (("--first-error", "--pod", "train-worker-0"), 2, "cannot be used together"),
+        (("--first-error", "-f"), 2, "`--first-error` and `--follow` cannot be used together"),
+        (("--first-error", "-p"), 2, "`--first-error` and `--previous` cannot be used together"),
+        (("--first-error", "--tail", "5"), 2, "`--first-error` and `--tail` cannot be used together"),
+        (("--first-error", "--since", "5m"), 2, "`--first-error` and `--since` cannot be used together"),
+        (("--first-error", "-c", "sidecar"), 2, "`--first-error` and `--container` cannot be used together"),
         (("--since", "yesterday"), 2, "neither a duration"),
         (("--include", "("), 2, "is not a regular expression"),
     ],
@@ -138,7 +138,7 @@ def test_saved_logs_without_times_say_that_they_cannot_be_told_by_time(kfjob, tm
     for option in (("--since", "5m"), ("--timestamps",)):
         assert kfjob("logs", "--from", str(tmp_path), *option) == 0
         assert kfjob.out == "w-0 | hello\nw-1 | hello\n"
-        assert kfjob.err.count("the saved logs hold no times") == 1
+        assert kfjob.err.count("the saved logs have no timestamps") == 1
     for pod in ("w-0", "w-1"):
         (tmp_path / f"{pod}.log").write_text("2026-11-21T12:00:00Z hello\n")
     assert kfjob("logs", "--from", str(tmp_path), "--since", "2026-11-21T12:00:01Z") == 0

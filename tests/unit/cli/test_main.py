@@ -9,7 +9,7 @@ from typing import NoReturn
 import click
 import pytest
 
-from kfjob.cli import main
+from kfjob.cli import exit_codes, main
 
 
 def interrupted() -> NoReturn:
@@ -40,7 +40,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], NoReturn]], i
 
 @pytest.mark.parametrize("how", [interrupted, interrupted_in_a_condition])
 def test_ctrl_c_is_an_exit_code_and_no_traceback(run, how, capsys):
-    assert run(how) == main.INTERRUPTED
+    assert run(how) == exit_codes.INTERRUPTED
     assert "Traceback" not in capsys.readouterr().err
 
 

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from kfjob.api.run import Run
-from kfjob.cli import text
+from kfjob.cli import formatting, view_text
 from kfjob.cli.display import Display, JsonDisplay, PlainDisplay
 from kfjob.cli.panel import panel
 from kfjob.events import Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
@@ -81,16 +81,16 @@ def test_steps_that_did_not_count_are_told():
     more = [said("Step 5 skipped: loss is nan", 50), said("Step 6 rolled back to step-3: a spike", 60)]
     shown = view([*running(), *more, *more])
     assert "1 step skipped, 1 roll-back" in "\n".join(drawn(shown, 120))
-    assert "1 step skipped, 1 roll-back" in text.status_text(shown, name="llama", now=START)
-    told = text.view_json(shown)["progress"]
+    assert "1 step skipped, 1 roll-back" in view_text.status_text(shown, name="llama", now=START)
+    told = view_text.view_json(shown)["progress"]
     assert (told["skipped"], told["rolled_back"], told["mfu"]) == (1, 1, 0.41)
     assert json.dumps(told)
 
 
 def test_a_loss_that_is_no_number_is_left_out_of_the_curve():
     losses = [9.0, float("nan"), 5.0, float("inf")]
-    assert text.sparkline(losses) == "█▁"
-    assert not text.sparkline([float("nan")])
+    assert formatting.sparkline(losses) == "█▁"
+    assert not formatting.sparkline([float("nan")])
     lines = drawn(view(running(losses)), 80)
     assert any(line.startswith("loss") and "inf" in line for line in lines)
 

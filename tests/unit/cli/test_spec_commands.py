@@ -92,7 +92,7 @@ def test_diff_labels_every_change(cluster, kfjob, spec):
     assert kfjob("submit", spec) == 0
     assert kfjob("diff", spec) == 0
     assert kfjob.out == ""
-    assert "`train` is what the spec says" in kfjob.err
+    assert "no changes: `train` matches the spec" in kfjob.err
 
     assert kfjob("diff", spec, "--set", "nodes=3", "--set", "image=a:2", "-o", "json") == 0
     changes = {one["path"].rpartition(".")[2]: one for one in json.loads(kfjob.out)["changes"]}
@@ -101,7 +101,7 @@ def test_diff_labels_every_change(cluster, kfjob, spec):
     assert not changes["image"]["in_place"]
 
     assert kfjob("diff", spec, "--set", "run.ttl=60") == 0
-    assert kfjob.out == "spec.runPolicy.ttlSecondsAfterFinished  (in place)\n  - (not there)\n  + 60\n"
+    assert kfjob.out == "spec.runPolicy.ttlSecondsAfterFinished  (in place)\n  - (not set)\n  + 60\n"
     assert "kfjob apply" in kfjob.err
     assert kfjob("diff", spec, "--set", "restarts.policy=Always") == 0
     assert "(needs a new launch)\n  - Never\n  + Always\n" in kfjob.out
@@ -196,7 +196,7 @@ def test_refresh_says_what_differs(kfjob, monkeypatch):
     monkeypatch.setattr(instances, "_client", lambda _: stub)
     assert kfjob("instances", "--refresh") == 0
     assert kfjob.out.splitlines()[1].split() == ["p5.48xlarge", "efa", "32", "16"]
-    assert "numbers that differ: 1; not there: p4d.24xlarge" in kfjob.err
+    assert ": 1 difference; not in this region: p4d.24xlarge" in kfjob.err
     assert kfjob("instances", "--refresh", "-o", "json") == 0
     said = json.loads(kfjob.out)
     assert said["differences"] == [{"name": "p5.48xlarge", "field": "efa", "here": 32, "ec2": 16}]

@@ -118,9 +118,9 @@ def test_a_dry_run_here_asks_nobody(cluster, kfjob, here):
 @pytest.mark.parametrize(
     ("argv", "why"),
     [
-        (("--template", "t.yaml", "job.yaml"), "SPEC and `--template` do not go together"),
-        (("--template", "t.yaml", "--set", "a=b"), "`--set` and `--template` do not go together"),
-        ((), "nothing was named to read"),
+        (("--template", "t.yaml", "job.yaml"), "SPEC cannot be used with `--template`"),
+        (("--template", "t.yaml", "--set", "a=b"), "`--set` cannot be used with `--template`"),
+        ((), "SPEC or `--template` is missing"),
         (("--template", "t.yaml", "--env-file", "no.env"), "env file `no.env` does not exist"),
         (("--template", "no.yaml"), "template `no.yaml` does not exist"),
         (("--template", "t.yaml", "--var", "A"), "a variable is `NAME=VALUE`"),

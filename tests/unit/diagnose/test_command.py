@@ -14,7 +14,7 @@ def test_the_first_cause_its_place_and_the_remedy(fake, kfjob):
     assert kfjob("diagnose", "train") == 0
     assert kfjob.err == ""
     assert kfjob.out == (
-        "train: Failed: 1 Worker replica(s) failed (1 lines of 2 pods read)\n"
+        "train: Failed: 1 Worker replica(s) failed (read 1 line of 2 pods)\n"
         "\n"
         "error: module `flash_attn` is not in the image [module-not-found]\n"
         "  --> pod `train-worker-0`, line 1, 2026-11-18 11:06:46Z\n"
@@ -23,7 +23,7 @@ def test_the_first_cause_its_place_and_the_remedy(fake, kfjob):
         "hint: add it to the image (`pip install` in the Dockerfile, then `kfjob push-image`); if it is your own code, "
         "set `PYTHONPATH` or the working directory\n"
         "\n"
-        "what followed from it:\n"
+        "consequences:\n"
         "     1 × the container ended with exit code 1 [pod-failed] in `train-worker-0`\n"
     )
 
@@ -44,7 +44,7 @@ def test_as_json(fake, kfjob):
 def test_a_healthy_job(fake, kfjob):
     fake.play("train", *script.SUCCEEDED, spec=script.SPEC)
     assert kfjob("diagnose", "train") == 0
-    assert kfjob.out.endswith("read)\n\nnothing wrong was found\n")
+    assert kfjob.out.endswith("2 pods)\n\nno problems found\n")
     assert kfjob("diagnose", "train", "--warnings") == 0
     assert kfjob.out == "no warnings\n"
 
@@ -52,8 +52,8 @@ def test_a_healthy_job(fake, kfjob):
 def test_a_failure_that_nothing_explains_is_exit_code_1(fake, kfjob):
     fake.play("train", *script.STARTING, script.job(JobPhase.FAILED, message="it failed"))
     assert kfjob("diagnose", "train") == 1
-    assert "no cause was found" in kfjob.out
-    assert kfjob.err.startswith("error: the cause of `train`'s failure is not known\n  cause: Failed: it failed\nhint: ")
+    assert "no cause found" in kfjob.out
+    assert kfjob.err.startswith("error: the cause of `train`'s failure is unknown\n  cause: Failed: it failed\nhint: ")
 
 
 def test_a_folder_of_logs(fake, kfjob):
@@ -61,9 +61,9 @@ def test_a_folder_of_logs(fake, kfjob):
     assert "error: pod `fsdp-master-0`, which holds the rendezvous, fell silent [store-host-lost]" in kfjob.out
     assert kfjob("diagnose", "--from", str(RECORDED / "2.15.0-c10d-tee-logdir"), "--warnings") == 0
     head, row = kfjob.out.splitlines()
-    assert head.split() == ["COUNT", "PODS", "RANKS", "KNOWN", "AS", "WARNING"]
+    assert head.split() == ["COUNT", "PODS", "RANKS", "RULE", "WARNING"]
     assert row.split()[:2] == ["2", "2"]
-    assert "harmless (omp-banner)" in row
+    assert "omp-banner (harmless)" in row
 
 
 def test_warnings_as_json(fake, kfjob):
@@ -85,7 +85,7 @@ def test_a_followed_job_that_fails_is_diagnosed_by_itself(fake, kfjob):
     fake.play("train", *script.FAILED, spec=script.SPEC)
     assert kfjob("watch", "train") == 100
     assert "\nerror: module `flash_attn` is not in the image [module-not-found]\n" in kfjob.err
-    assert "what followed from it:" in kfjob.err
+    assert "consequences:" in kfjob.err
     assert kfjob("watch", "train", "-o", "json") == 100
     assert json.loads(kfjob.out.splitlines()[-1])["diagnosis"]["first_cause"]["rule"] == "module-not-found"
 

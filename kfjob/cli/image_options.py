@@ -1,0 +1,114 @@
+"""The options that describe an image to build, and the ImageSpec that they make."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from kfjob.cli.options import collect_options
+from kfjob.errors import UsageError
+
+if TYPE_CHECKING:
+    from kfjob.spec.image import ImageSpec
+
+BUILDERS = "docker, buildah, podman, nerdctl or finch"
+_REPOSITORY_FIELDS = ("scan_on_push", "immutable_tags", "keep_images", "kms_key")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageOptions:
+    """The values of the options; None or empty stands for an option that was not given."""
+
+    folder: str
+    to: str | None = None
+    tag: str | None = None
+    dockerfile: str | None = None
+    build_args: tuple[str, ...] = ()
+    base_image: str | None = None
+    secrets: tuple[str, ...] = ()
+    target: str | None = None
+    platform: str | None = None
+    builder: str | None = None
+    no_cache: bool = False
+    profile: str | None = None
+    region: str | None = None
+    scan_on_push: bool = False
+    immutable_tags: bool = False
+    keep_images: int | None = None
+    kms_key: str | None = None
+
+    def spec(self) -> ImageSpec:
+        """Return the image spec.
+
+        Raises:
+            SpecError: the options contradict each other.
+            UsageError: a value has the wrong form.
+        """
+        from kfjob.spec.image import ImageSpec
+
+        values = {name: value for name, value in asdict(self).items() if value not in (None, (), False)}
+        values["context"] = values.pop("folder")
+        values["repository"] = {name: values.pop(name) for name in _REPOSITORY_FIELDS if name in values}
+        values["build_args"] = dict(_parse_build_arg(argument) for argument in self.build_args)
+        values["secrets"] = dict(_parse_secret(secret) for secret in self.secrets)
+        return ImageSpec.model_validate(values)
+
+
+image_options = collect_options(
+    "image",
+    ImageOptions,
+    click.argument("folder", metavar="[DIR]", default="."),
+    click.option(
+        "--to",
+        metavar="[HOST/]NAME[:TAG]",
+        help="Image to push. Default: the directory's name; without a HOST, the ECR registry of your AWS account.",
+    ),
+    click.option("--tag", metavar="TAG", help="Tag of the image. Default: `auto`, a hash of the content of the build."),
+    click.option("--file", "dockerfile", metavar="FILE", help="Dockerfile to build. Default: `Dockerfile` in DIR."),
+    click.option("--build-arg", "build_args", multiple=True, metavar="NAME=VALUE", help="Build argument. Repeatable."),
+    click.option("--base-image", metavar="IMAGE", help="Value of the build argument BASE_IMAGE."),
+    click.option(
+        "--secret",
+        "secrets",
+        multiple=True,
+        metavar="id=ID,src=FILE",
+        help="File for `RUN --mount=type=secret`. Repeatable.",
+    ),
+    click.option("--target", metavar="STAGE", help="Build stage of the Dockerfile to push."),
+    click.option("--platform", default="linux/amd64", show_default=True, help="Platform of the nodes."),
+    click.option("--builder", metavar="ENGINE", help=f"Build engine: {BUILDERS}. Default: the first of them on PATH."),
+    click.option("--no-cache", is_flag=True, help="Build and push even if the registry has the image."),
+    click.option("--profile", help="AWS profile to use."),
+    click.option("--region", help="AWS region of the ECR registry."),
+    click.option("--scan-on-push", is_flag=True, help="Scan images for vulnerabilities. Applies to a new ECR repository."),
+    click.option("--immutable-tags", is_flag=True, help="Forbid moving a tag. Applies to a new ECR repository."),
+    click.option(
+        "--keep-images",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Expire all but the newest N images. Applies to a new ECR repository.",
+    ),
+    click.option(
+        "--kms-key",
+        metavar="KEY",
+        help="KMS key for encryption; `aws/ecr` is the key that AWS manages. Applies to a new ECR repository.",
+    ),
+)
+"""The options of `push-image`; the command receives them as `image`."""
+
+
+def _parse_build_arg(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError(f"`--build-arg {text}` is not NAME=VALUE")
+    return name, value
+
+
+def _parse_secret(text: str) -> tuple[str, str]:
+    parts = dict(part.partition("=")[::2] for part in text.split(","))
+    file = parts.get("src") or parts.get("source")
+    if not parts.get("id") or not file:
+        raise UsageError(f"`--secret {text}` is not id=ID,src=FILE")
+    return parts["id"], file

@@ -1,0 +1,67 @@
+"""The command `instances`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from kfjob.cli.options import notify, output_option
+from kfjob.text import join_names, plural
+
+if TYPE_CHECKING:
+    from kfjob.api.specs.instances import Comparison
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--refresh", is_flag=True, help="Compare the catalogue with EC2, and show the differences.")
+@click.option("--region", help="AWS region for --refresh. Default: the configured region.")
+@output_option("table", "json")
+def instances(*, names: tuple[str, ...], refresh: bool, region: str | None, output: str) -> None:
+    """List the instance types that kfjob knows.
+
+    With NAME, list only the types whose name begins with it.
+    """
+    from kfjob.api.specs import instances as catalogue
+    from kfjob.cli.formatting import format_table
+
+    if refresh:
+        _print_comparison(catalogue.compare(region=region), output)
+        return
+    types = [instance for instance in catalogue.instances() if not names or instance.name.startswith(names)]
+    if output == "json":
+        click.echo(json.dumps([asdict(instance) for instance in types], indent=2))
+        return
+    if not types:
+        notify(f"no known instance type begins with {join_names(f'`{name}`' for name in names)}")
+        return
+    rows = [
+        (
+            instance.name,
+            f"{instance.gpus or instance.neuron} x {instance.accelerator}",
+            *map(str, (instance.gpu_memory, instance.efa, instance.vcpus, instance.memory)),
+            "yes" if instance.checked else "no",
+        )
+        for instance in types
+    ]
+    header = ("INSTANCE TYPE", "ACCELERATORS", "GIB PER ACCELERATOR", "EFA", "VCPUS", "HOST GIB", "VERIFIED")
+    click.echo(format_table(header, rows))
+
+
+def _print_comparison(comparison: Comparison, output: str) -> None:
+    from kfjob.cli.formatting import format_table
+
+    if output == "json":
+        click.echo(json.dumps(comparison.describe(), indent=2))
+        return
+    rows = [
+        (difference.name, difference.field, str(difference.here), str(difference.ec2)) for difference in comparison.differences
+    ]
+    if rows:
+        click.echo(format_table(("INSTANCE TYPE", "FIELD", "CATALOGUE", "EC2"), rows))
+    count = plural(len(comparison.compared), "instance type")
+    missing = f"; not in this region: {', '.join(comparison.not_there)}" if comparison.not_there else ""
+    click.echo(f"compared {count} in {comparison.region}: {plural(len(rows), 'difference')}{missing}", err=True)

@@ -1,0 +1,119 @@
+"""The argument SPEC, the options that change a spec or a template, and the files they name."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kfjob.cli.options import collect_options
+from kfjob.errors import NotFound, UsageError
+
+if TYPE_CHECKING:
+    from kfjob.spec.source import LoadedSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A spec or a template, with the values that change it."""
+
+    spec: str | None
+    template: str | None = None
+    assignments: tuple[str, ...] = ()
+    env_files: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check that the source is one of a spec and a template.
+
+        Raises:
+            UsageError: both or none were named, or an option does not apply.
+        """
+        if self.template and (self.spec or self.assignments):
+            option = "SPEC" if self.spec else "`--set`"
+            raise UsageError(f"{option} cannot be used with `--template`", hint="set values with `--env-file` and `--var`")
+        if not self.template and not self.spec:
+            raise UsageError("SPEC or `--template` is missing", hint="SPEC is a file, or `-` for standard input")
+
+    @property
+    def name(self) -> str:
+        """The file's name in messages."""
+        file = self.template or self.spec
+        return "<stdin>" if file in (None, "-") else str(file)
+
+    def read_values(self) -> dict[str, str]:
+        """Return the values of the env files, overridden by the single variables.
+
+        Raises:
+            NotFound: an env file does not exist.
+            SpecError: an env file or a variable is not well formed.
+        """
+        from kfjob.errors import Problem, SpecError
+        from kfjob.spec.env_file import parse_env_file
+
+        values: dict[str, str] = {}
+        for file in self.env_files:
+            values |= parse_env_file(read_text(file, "env file"), file=file)
+        for variable in self.variables:
+            name, equals, value = variable.partition("=")
+            if not equals or not name.isidentifier():
+                raise SpecError([Problem(title="a variable is `NAME=VALUE`", file=f"--var {variable}")])
+            values[name] = value
+        return values
+
+    def read(self) -> str:
+        """Return the text of the spec or the template."""
+        file = self.template or self.spec
+        return read_text(str(file or "-"), "template" if self.template else "spec")
+
+
+_SPEC_OPTIONS = (
+    click.option(
+        "--set", "assignments", multiple=True, metavar="FIELD=VALUE", help="Override a field of the spec. Repeatable."
+    ),
+    click.option("--env-file", "env_files", multiple=True, metavar="FILE", help="File with values for `${NAME}`. Repeatable."),
+    click.option(
+        "--var", "variables", multiple=True, metavar="NAME=VALUE", help="Value for `${NAME}`; overrides --env-file. Repeatable."
+    ),
+)
+_TEMPLATE_OPTIONS = (
+    click.option("--template", metavar="FILE", help="Manifest template to use instead of SPEC."),
+    click.option("--keep", multiple=True, metavar="NAME", help="Leave `${NAME}` in the template for the pod. Repeatable."),
+)
+
+
+spec_argument = collect_options("source", Source, click.argument("spec"), *_SPEC_OPTIONS)
+"""The argument SPEC and the options that change it; the command receives them as `source`."""
+spec_or_template = collect_options("source", Source, click.argument("spec", required=False), *_TEMPLATE_OPTIONS, *_SPEC_OPTIONS)
+"""An optional SPEC, `--template`, and the options that change either; the command receives them as `source`."""
+
+
+def read_spec(source: Source) -> LoadedSpec:
+    """Return the spec of the source.
+
+    Raises:
+        NotFound: the file does not exist or cannot be read.
+        SpecError: the spec is not valid; it holds every problem.
+    """
+    from kfjob.spec.source import load_spec
+
+    return load_spec(source.read(), file=source.name, assignments=source.assignments, variables=source.read_values())
+
+
+def read_text(file: str, kind: str) -> str:
+    """Return the text of a file, or of standard input for `-`; `kind` names the file in messages.
+
+    Raises:
+        NotFound: the file does not exist or cannot be read.
+    """
+    try:
+        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+    except FileNotFoundError as err:
+        hint = "`kfjob init` writes a first spec" if kind == "spec" else None
+        raise NotFound(f"{kind} `{file}` does not exist", hint=hint) from err
+    except (OSError, UnicodeDecodeError) as err:
+        raise NotFound(f"cannot read {kind} `{file}`", cause=str(err)) from err

@@ -1,0 +1,204 @@
+"""Views as text and JSON. Pure: callers pass the time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import to_builtins
+from msgspec.structs import asdict
+
+from kfjob.cli.formatting import format_age, format_duration, format_table, sparkline, utc_clock
+from kfjob.observe.agent_records import RendezvousResult
+from kfjob.observe.master import Master, format_ranks
+from kfjob.observe.pods import PodView
+from kfjob.observe.training import Training
+from kfjob.observe.view import JobView, News
+from kfjob.text import plural
+
+MAX_ROUNDS = 5
+"""Rendezvous rounds that a table shows, the newest ones."""
+
+
+def progress_line(view: JobView) -> str:
+    """Return `step 120/300 · loss 4.2104 (7.61 at first) · 35.1 samples/s · lr 0.000812 · 12s left`; empty without progress."""
+    training = view.training
+    if training.step is None and training.loss is None:
+        return ""
+    parts = [step_text(view), loss_text(training), speed_text(training)]
+    parts.append(f"lr {training.lr:.3g}" if training.lr is not None else "")
+    parts += [mfu_text(training), setbacks_text(training), remaining_text(view)]
+    return " · ".join(part for part in parts if part)
+
+
+def step_text(view: JobView) -> str:
+    """Return `step 120/300`, or `step 120` if the number of steps is unknown."""
+    step = view.training.step
+    return "" if step is None else f"step {step}{f'/{view.total}' if view.total else ''}"
+
+
+def loss_text(training: Training) -> str:
+    """Return `loss 4.2104 (7.61 at first)`."""
+    return "" if training.loss is None else f"loss {training.loss:.4f}{first_loss_text(training)}"
+
+
+def first_loss_text(training: Training) -> str:
+    """Return ` (7.61 at first)` after the second loss."""
+    return f" ({training.first_loss:.4g} at first)" if training.first_loss not in (None, training.loss) else ""
+
+
+def speed_text(training: Training) -> str:
+    """Return `35.1 samples/s`."""
+    return "" if training.speed is None else f"{training.speed:.4g} {training.unit}".strip()
+
+
+def mfu_text(training: Training) -> str:
+    """Return `MFU 41.0 %`."""
+    return "" if training.mfu is None else f"MFU {100 * training.mfu:.1f} %"
+
+
+def remaining_text(view: JobView) -> str:
+    """Return `2m40s left` for a running job."""
+    return f"{format_duration(view.eta)} left" if view.running and view.eta is not None else ""
+
+
+def setbacks_text(training: Training) -> str:
+    """Return `2 steps skipped, 1 roll-back`; empty if every step counted."""
+    skipped = f"{plural(training.skipped, 'step')} skipped" if training.skipped else ""
+    rolled_back = plural(training.rolled_back, "roll-back") if training.rolled_back else ""
+    return ", ".join(part for part in (skipped, rolled_back) if part)
+
+
+def news_text(news: News) -> str:
+    """Return the line of a piece of news, with its kind in front unless the text begins with it."""
+    is_complete = news.kind == "pod" or news.text.lower().startswith(news.kind)
+    return news.text if is_complete else f"{news.kind}: {news.text}"
+
+
+def pods_table(view: JobView, now: int) -> str:
+    """Return the columns of `kubectl get pods`, the node and the global ranks of every pod."""
+    rows = []
+    for pod in sorted_pods(view):
+        state = pod.state
+        is_ready = state is not None and state.ready
+        created = state.created if state else None
+        rows.append(
+            (
+                pod.name,
+                "1/1" if is_ready else "0/1",
+                (state.reason or str(state.phase)) if state else "Unknown",
+                str(pod.restarts),
+                format_age(created, now),
+                pod.node or "-",
+                format_ranks(pod.global_ranks) or "-",
+            )
+        )
+    return format_table(("NAME", "READY", "STATUS", "RESTARTS", "AGE", "NODE", "RANKS"), rows)
+
+
+def sorted_pods(view: JobView) -> list[PodView]:
+    """Return the pods by replica type and index."""
+    return sorted(view.pods.values(), key=_replica)
+
+
+def _replica(pod: PodView) -> tuple[str, int, str]:
+    return (pod.state.replica_type, pod.state.replica_index, pod.name) if pod.state else ("", 0, pod.name)
+
+
+def status_text(view: JobView, *, name: str, now: int) -> str:
+    """Return the output of `kfjob status`."""
+    created = view.job.created if view.job else None
+    lines = [format_table(("NAME", "STATE", "AGE"), [(name, view.headline, format_age(created, now))]), ""]
+    lines.append(pods_table(view, now))
+    rows = [f"{label:<10} {value}" for label, value in _status_rows(view) if value]
+    return "\n".join([*lines, "", *rows] if rows else lines)
+
+
+def _status_rows(view: JobView) -> Iterator[tuple[str, str]]:
+    if isinstance(view.master, Master):
+        yield "master", f"{view.master.pod} ({view.master.confidence})"
+    yield "progress", progress_line(view)
+    yield "loss", sparkline([point.loss for point in view.training.curve])
+    if view.checkpoint:
+        yield "checkpoint", f"{view.checkpoint.name}  {view.checkpoint.path}"
+    yield "outcome", outcome_text(view)
+
+
+def outcome_text(view: JobView) -> str:
+    """Return how the trainer ended, with its reason."""
+    if not view.outcome:
+        return ""
+    return f"{view.outcome.outcome}: {view.outcome.reason}" if view.outcome.reason else view.outcome.outcome
+
+
+def training_json(training: Training) -> dict[str, Any]:
+    """Return the progress as JSON, without the curve."""
+    internal = {"curve", "curve_interval", "smoothed_count", "setbacks"}
+    return {key: value for key, value in asdict(training).items() if key not in internal and value not in (None, "")}
+
+
+def view_json(view: JobView) -> dict[str, Any]:
+    """Return the view as JSON."""
+    master = view.master
+    return {
+        "phase": view.phase,
+        "headline": view.headline,
+        "pods": [to_builtins(pod.state) | {"ranks": list(pod.global_ranks)} for pod in view.pods.values() if pod.state],
+        "master": master_json(master) if isinstance(master, Master) else None,
+        "progress": training_json(view.training) | {"total": view.total, "eta": view.eta},
+        "checkpoint": to_builtins(view.checkpoint) if view.checkpoint else None,
+        "outcome": to_builtins(view.outcome) if view.outcome else None,
+    }
+
+
+def master_json(master: Master) -> dict[str, Any]:
+    """Return the answer of `kfjob master` as JSON."""
+    answer: dict[str, Any] = to_builtins(master)
+    return answer
+
+
+def rounds_text(view: JobView) -> str:
+    """Return a table of all pods: group rank and global ranks in each of the newest rounds; `*` marks the master."""
+    rounds = view.rounds[-MAX_ROUNDS:]
+    master = view.master.pod if isinstance(view.master, Master) else ""
+    times = [utc_clock(round_.first_line.resolve_time(view.reference_time)) for round_ in rounds]
+    rows = []
+    for pod in sorted_pods(view):
+        state = (pod.state.reason or str(pod.state.phase)) if pod.state else "-"
+        ranks = [
+            next((_ranks_text(member.result) for member in round_.members if member.pod == pod.name), "-") for round_ in rounds
+        ]
+        rows.append(["*" if pod.name == master else "", pod.name, pod.node or "-", state, *ranks])
+    table = format_table(("", "POD", "NODE", "STATE", *times), rows)
+    older = len(view.rounds) - len(rounds)
+    return f"{table}\n{plural(older, 'older round')} not shown; `-o json` shows all" if older else table
+
+
+def _ranks_text(result: RendezvousResult) -> str:
+    """Return `0 (0-7)`: the group rank, then the global ranks."""
+    group = "?" if result.group_rank is None else str(result.group_rank)
+    return f"{group} ({format_ranks(result.global_ranks)})" if result.global_ranks else group
+
+
+def rounds_json(view: JobView) -> dict[str, Any]:
+    """Return all rounds as JSON."""
+    return {
+        "master": master_json(view.master) if isinstance(view.master, Master) else None,
+        "pods": [{"pod": pod.name, "node": pod.node, "phase": pod.phase} for pod in sorted_pods(view)],
+        "rounds": [
+            {
+                "time": round_.first_line.resolve_time(view.reference_time),
+                "members": [
+                    {
+                        "pod": member.pod,
+                        "container": member.container,
+                        "group_rank": member.result.group_rank,
+                        "global_ranks": list(member.result.global_ranks),
+                        "master_addr": member.result.master_addr,
+                    }
+                    for member in round_.members
+                ],
+            }
+            for round_ in view.rounds
+        ],
+    }
