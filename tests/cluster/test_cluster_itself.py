@@ -36,7 +36,7 @@ def validate_on_server(manifest: str, namespace: str) -> list[str]:
 
 def test_status_is_healthy_and_lists_the_components():
     output = script("status").stdout
-    assert " ill " not in output
+    assert " unhealthy " not in output
     for name in ("kube-apiserver", "kubelet", "coredns", "training-operator", "/run/kfjob/site-packages"):
         assert name in output
 
@@ -55,8 +55,8 @@ def test_second_cluster_is_refused_with_the_name_of_the_first(tmp_path):
 
 
 def test_up_without_root_fails_with_a_hint():
-    command = ["unshare", "--user", SCRIPT, "up"]  # another user id that can still read a checkout in /root
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    unprivileged_up = ["unshare", "--user", SCRIPT, "up"]  # another user id that can still read a checkout in /root
+    result = subprocess.run(unprivileged_up, capture_output=True, text=True, check=False)
     assert result.returncode == 1
     assert "error: the test cluster needs root" in result.stderr
     assert "sudo --preserve-env=HOME,PATH" in result.stderr

@@ -11,12 +11,12 @@ from tests.image.builders import Buildah, buildah, context
 from tests.image.registries import RealRegistry, real_registry
 
 MOTO_TOKEN = f"{ACCOUNT}-auth-token"
-MOTO_TOKEN_HASHED = (  # by bcrypt
-    "$2b$04$nxf7wjmz2VoyLwXXV4XGteboLr2xiQDo8VCEwy0Eyp5n7nhZCaRTW"  # noqa: S105 - moto's token is no secret
+MOTO_TOKEN_HASHED = (  # with bcrypt
+    "$2b$04$nxf7wjmz2VoyLwXXV4XGteboLr2xiQDo8VCEwy0Eyp5n7nhZCaRTW"  # noqa: S105 - moto's token is public
 )
 
 
-@pytest.hookimpl(tryfirst=True)  # before -m deselects
+@pytest.hookimpl(tryfirst=True)  # before `-m` deselects tests
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
@@ -31,7 +31,7 @@ def moto_server() -> Iterator[MotoAws]:
 
 @pytest.fixture
 def aws(moto_server: MotoAws, monkeypatch: pytest.MonkeyPatch) -> Iterator[MotoAws]:
-    """An empty AWS account, and this process logged in to it."""
+    """Log this process in to an empty AWS account."""
     clear_aws(monkeypatch)
     moto_server.reset()
     for name, value in moto_server.environment().items():
@@ -41,7 +41,7 @@ def aws(moto_server: MotoAws, monkeypatch: pytest.MonkeyPatch) -> Iterator[MotoA
 
 
 def clear_aws(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of the machine's own way into AWS is seen by a test."""
+    """Remove the machine's own AWS variables."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
 
@@ -53,22 +53,22 @@ def builder(tmp_path_factory: pytest.TempPathFactory) -> Buildah:
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealRegistry]:
-    with real_registry(tmp_path_factory.mktemp("plain")) as made:
-        yield made
+    with real_registry(tmp_path_factory.mktemp("plain")) as registry:
+        yield registry
 
 
 @pytest.fixture(scope="module")
 def private(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealRegistry]:
-    with real_registry(tmp_path_factory.mktemp("private"), tls=True) as made:
-        yield made
+    with real_registry(tmp_path_factory.mktemp("private"), tls=True) as registry:
+        yield registry
 
 
 @pytest.fixture(scope="module")
 def ecr_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealRegistry]:
-    """What ECR's host name leads to: TLS, user AWS, moto's token."""
-    with real_registry(tmp_path_factory.mktemp("ecr"), tls=True) as made:
-        (made.folder / "htpasswd").write_text(f"AWS:{MOTO_TOKEN_HASHED}\n")
-        yield made
+    """Yield the registry behind ECR's host name, with TLS, user AWS and moto's token."""
+    with real_registry(tmp_path_factory.mktemp("ecr"), tls=True) as registry:
+        (registry.folder / "htpasswd").write_text(f"AWS:{MOTO_TOKEN_HASHED}\n")
+        yield registry
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def building(builder: Buildah, monkeypatch: pytest.MonkeyPatch) -> Buildah:
 
 @pytest.fixture
 def in_ecr(aws: MotoAws, building: Buildah, ecr_registry: RealRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The name of ECR's registry leads to ours, for this test."""
+    """Map ECR's host name to the test registry."""
     folder = tmp_path / "certs.d" / HOST
     folder.mkdir(parents=True)
     (folder / "hosts.toml").write_text(f'[host."https://{ecr_registry.host}"]\nca = "{ecr_registry.ca}"\n')

@@ -1,6 +1,6 @@
-"""The programs that shell scripts and Python programs call by name, read from their syntax trees.
+"""The programs that shell scripts and Python programs call by name, from their syntax trees.
 
-Names from variables and from function arguments are not seen; the long test of a fresh machine covers those.
+Names in variables and function arguments are not visible here; the long test on a fresh machine covers them.
 """
 
 from __future__ import annotations
@@ -25,41 +25,41 @@ RUN = {"subprocess": {"run", "Popen", "call", "check_call", "check_output"}, "sh
 
 
 class Script:
-    """A bash script, as shfmt parses it."""
+    """The syntax tree of a bash script, from shfmt."""
 
     def __init__(self, text: str) -> None:
-        done = subprocess.run([SHFMT, "-tojson"], input=text, capture_output=True, text=True, check=True)
-        self._tree = json.loads(done.stdout)
+        process = subprocess.run([SHFMT, "-tojson"], input=text, capture_output=True, text=True, check=True)
+        self._tree = json.loads(process.stdout)
         self._inner = [Script(text) for text in self._command_strings()]
 
     def functions(self) -> set[str]:
-        """The functions that it defines."""
+        """Return the functions that the script defines."""
         return {node["Name"]["Value"] for node in _nodes(self._tree, "FuncDecl")}
 
     def commands(self) -> set[str]:
-        """The names of all commands, those in `bash -c '…'` too; a name from a variable is left out."""
-        heads = {words[0] for words in self._calls()}
+        """Return the names of all commands, also in `bash -c '…'`, but not names from variables."""
+        heads = {call[0] for call in self._calls()}
         return {head for head in heads if NAME.fullmatch(head)}.union(*(inner.commands() for inner in self._inner))
 
     def words_after(self, runners: set[str], functions: set[str]) -> set[str]:
-        """The words that may be the command that another one runs, such as `mount` in `nsenter --net mount`."""
-        calls = (words for words in self._calls() if words[0] in runners)
-        found = {word for words in calls for word in takewhile(lambda word: word not in functions - runners, words)}
-        return {word for word in found if NAME.fullmatch(word)}.union(
+        """Return the words that may be the command of a runner, such as `mount` in `nsenter --net mount`."""
+        calls = (call for call in self._calls() if call[0] in runners)
+        candidates = {word for call in calls for word in takewhile(lambda word: word not in functions - runners, call)}
+        return {word for word in candidates if NAME.fullmatch(word)}.union(
             *(inner.words_after(runners, functions) for inner in self._inner)
         )
 
-    def runners(self, known: set[str]) -> set[str]:
-        """The functions that run their arguments as a command, themselves or through a runner that is known."""
+    def runners(self, known_runners: set[str]) -> set[str]:
+        """Return the functions that run their arguments as a command, directly or through a known runner."""
         return {
             function["Name"]["Value"]
             for function in _nodes(self._tree, "FuncDecl")
             for call in _nodes(function, "CallExpr")
-            if _runs_all_arguments(call.get("Args", []), known)
+            if _runs_all_arguments(call.get("Args", []), known_runners)
         }
 
     def _calls(self) -> Iterator[list[str]]:
-        """The words of each command. A word that is not literal is empty, and so is a quoted argument."""
+        """Yield the words of each command. Non-literal words and quoted arguments are empty strings."""
         for call in _nodes(self._tree, "CallExpr"):
             if words := call.get("Args"):
                 head = next(filter(None, (_literal(words[0], kind) for kind in ("Lit", "SglQuoted", "DblQuoted"))), "")
@@ -75,19 +75,19 @@ class Script:
 
 @cache
 def packaged(*groups: str) -> dict[str, str]:
-    """The programs and files that scripts/packages installs for these groups, with their packages."""
-    done = subprocess.run([ROOT / "scripts" / "packages", "list"], capture_output=True, text=True, check=True)
-    rows = [line.split() for line in done.stdout.splitlines()]
-    return {name: package for name, package, its in rows if {*its.split(",")} & {*groups}}
+    """Return the programs and files that scripts/packages installs for these groups, with their packages."""
+    process = subprocess.run([ROOT / "scripts" / "packages", "list"], capture_output=True, text=True, check=True)
+    rows = [line.split() for line in process.stdout.splitlines()]
+    return {name: package for name, package, package_groups in rows if {*package_groups.split(",")} & {*groups}}
 
 
 def builtins() -> set[str]:
-    """What bash itself knows."""
+    """Return bash's builtin commands."""
     return set(subprocess.run(["bash", "-c", "compgen -b"], capture_output=True, text=True, check=True).stdout.split())
 
 
 def python_commands(program: str) -> set[str]:
-    """What a Python program hands to `subprocess` or `shutil.which`, directly or through a variable."""
+    """Return the programs that a Python program passes to `subprocess` or `shutil.which`, directly or in a variable."""
     tree = ast.parse(program)
     values: dict[str, list[ast.expr]] = {}
     for node in ast.walk(tree):
@@ -99,7 +99,7 @@ def python_commands(program: str) -> set[str]:
 
 
 def _heads(argument: ast.expr, values: dict[str, list[ast.expr]]) -> Iterator[str]:
-    """The first word of an argument list, with the values of variables put in."""
+    """Yield the first word of an argument list; a variable yields those of all its values."""
     if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
         yield argument.value
     elif isinstance(argument, ast.List | ast.Tuple) and argument.elts:
@@ -111,7 +111,7 @@ def _heads(argument: ast.expr, values: dict[str, list[ast.expr]]) -> Iterator[st
         yield from _heads(argument.value, values)
     elif isinstance(argument, ast.Name):
         for value in values.get(argument.id, []):
-            yield from _heads(value, {name: others for name, others in values.items() if name != argument.id})
+            yield from _heads(value, {name: expressions for name, expressions in values.items() if name != argument.id})
 
 
 def _is_runner(function: ast.expr) -> bool:
@@ -123,7 +123,7 @@ def _is_runner(function: ast.expr) -> bool:
 
 
 def _nodes(tree: Any, kind: str) -> Iterator[dict[str, Any]]:
-    """All nodes of one type, in the order of the text."""
+    """Yield all nodes of one type in source order."""
     if isinstance(tree, dict):
         if tree.get("Type") == kind:
             yield tree
@@ -134,18 +134,18 @@ def _nodes(tree: Any, kind: str) -> Iterator[dict[str, Any]]:
             yield from _nodes(child, kind)
 
 
-def _runs_all_arguments(words: list[dict[str, Any]], known: set[str]) -> bool:
-    """Whether `"$@"` is the command: nothing stands before it, or only runners and their options."""
+def _runs_all_arguments(words: list[dict[str, Any]], runners: set[str]) -> bool:
+    """Return whether `"$@"` is the command: only runners and their options precede it."""
     for word in words:
         if [parameter["Param"]["Value"] for parameter in _nodes(word, "ParamExp")] == ["@"]:
             return True
-        if _literal(word, "Lit") not in known and (word is words[0] or NAME.fullmatch(_literal(word, "Lit"))):
+        if _literal(word, "Lit") not in runners and (word is words[0] or NAME.fullmatch(_literal(word, "Lit"))):
             return False
     return False
 
 
 def _literal(word: dict[str, Any], kind: str) -> str:
-    """The text of a word that has one part of this kind and no expansion; else nothing."""
+    """Return the text of a word with one part of this kind and no expansion, else an empty string."""
     parts = word["Parts"]
     if len(parts) != 1 or parts[0]["Type"] != kind:
         return ""

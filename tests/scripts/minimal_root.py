@@ -1,4 +1,4 @@
-"""A minimal Debian in a folder, and commands inside it: what a new machine has before anything is installed."""
+"""A minimal Debian in a folder, like a new machine before any installation, and commands inside it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import IO
 
 PACKAGES = ("python3", "python3-venv", "git", "ca-certificates")
-# what it has of the programs that the project calls; test_fresh_machine.py compares this with a real one
+# its programs that the project calls; test_fresh_machine.py compares this list with a real Debian
 PROGRAMS = frozenset((Path(__file__).parent / "minimal-root.txt").read_text(encoding="utf-8").split())
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 HOME = "/root"
-# How this machine reaches its package indexes: variables with these names are passed in, and the files that they name.
+# Variables that configure access to package indexes; these variables and the files that they name are passed on.
 PROXY_AND_INDEX = re.compile(
     r"(HTTPS?|NO)_PROXY|GO(PROXY|(NO)?SUMDB)|(PIP|UV)_(DEFAULT_)?INDEX(_URL)?|\w+_(CERT(_FILE)?|CA_BUNDLE)"
 )
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
-# The command has its own mounts and processes, and the folder is their root. They all end with the command.
+# The command runs in its own mount and pid namespaces with the folder as root; they end with it.
 ENTER = """
 set -eu
 root=$1 folder=$2
@@ -42,14 +42,14 @@ exec "$@"
 
 @dataclass(frozen=True)
 class MinimalRoot:
-    """A Debian of the same release as this machine with `PACKAGES` and nothing else."""
+    """A Debian of this machine's release with `PACKAGES` and nothing else."""
 
     folder: Path
 
     def run(
         self, *argv: str, cwd: str = "/", output: IO[bytes] | None = None, timeout: float = 3600
     ) -> subprocess.CompletedProcess[bytes]:
-        """Run a command in it as root, with nothing of this process's environment but the way to the package indexes."""
+        """Run a command in it as root; the only inherited variables are those for package indexes."""
         enter = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "bash", "-c", ENTER, "enter", str(self.folder), cwd]
         return subprocess.run(
             [*enter, *argv],
@@ -62,13 +62,13 @@ class MinimalRoot:
         )
 
     def programs(self) -> set[str]:
-        """The names of all programs on its PATH."""
+        """Return the names of all programs on its PATH."""
         folders = [self.folder / name.lstrip("/") for name in PATH.split(":")]
         return {path.name for folder in folders if folder.is_dir() for path in folder.iterdir()}
 
 
-def make(folder: Path) -> MinimalRoot:
-    """Make one with mmdebstrap; takes half a minute and 400 MB."""
+def create_root(folder: Path) -> MinimalRoot:
+    """Create a minimal root with mmdebstrap, which takes half a minute and 400 MB."""
     include = ",".join(PACKAGES)
     argv = ["mmdebstrap", "--quiet", "--format=directory", "--variant=apt", f"--include={include}", release(), str(folder)]
     subprocess.run(argv, check=True, stdin=subprocess.DEVNULL)
@@ -81,16 +81,16 @@ def make(folder: Path) -> MinimalRoot:
 
 
 def release() -> str:
-    """This machine's Debian release."""
+    """Return this machine's Debian release."""
     lines = Path("/etc/os-release").read_text(encoding="utf-8").splitlines()
     names = dict(line.split("=", 1) for line in lines if "=" in line)
     return names.get("VERSION_CODENAME", "bookworm").strip('"')
 
 
 def environment() -> dict[str, str]:
-    """A login's environment, and the way to the package indexes."""
-    kept = {name: value for name, value in os.environ.items() if PROXY_AND_INDEX.fullmatch(name.upper())}
-    return {"PATH": PATH, "HOME": HOME, "LANG": "C.UTF-8", "TERM": "dumb"} | kept
+    """Return a login environment with the variables for package indexes."""
+    index_variables = {name: value for name, value in os.environ.items() if PROXY_AND_INDEX.fullmatch(name.upper())}
+    return {"PATH": PATH, "HOME": HOME, "LANG": "C.UTF-8", "TERM": "dumb"} | index_variables
 
 
 def files_of(variables: dict[str, str]) -> list[str]:

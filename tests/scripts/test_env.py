@@ -1,4 +1,4 @@
-"""The environment that scripts/env makes."""
+"""The environment that scripts/env creates."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import sys
 from pathlib import Path
 
 
-def test_the_envsubst_of_the_python_package_does_not_hide_gnus():
+def test_environment_does_not_hide_gnu_envsubst():
     assert not Path(sys.executable).with_name("envsubst").exists()

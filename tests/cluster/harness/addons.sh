@@ -1,7 +1,7 @@
 # The registry, the training operator, users and KWOK's fake nodes. Sourced by scripts/cluster.
 # shellcheck shell=bash
 
-start_registries() { # the machine's, to push to, and the node's, to pull from: one storage in the cache, one address
+start_registries() { # one for pushes on the machine and one for pulls in the node; they share the storage in the cache and the address
   local registry=$DEBIAN/docker-registry/usr/bin/docker-registry place
   mkdir -p "$CACHE/registry"
   for place in host node; do
@@ -20,23 +20,23 @@ EOF
 }
 
 install_operator() {
-  local wanted=$ROOT/manifests/operator/kustomization.yaml folder=$STATE/manifests
-  grep -q "overlays/standalone?ref=$OPERATOR_VERSION\$" "$wanted" ||
+  local kustomization=$ROOT/manifests/operator/kustomization.yaml folder=$STATE/manifests
+  grep -q "overlays/standalone?ref=$OPERATOR_VERSION\$" "$kustomization" ||
     die "manifests/operator does not install $OPERATOR_VERSION, the version that tests/cluster/go/operator builds" \
-      "change both together"
+      "change both versions together"
   mkdir -p "$folder/operator"
   cp -r "$CACHE/training-operator" "$folder/"
-  # the same kustomization, with the operator's repository on disk in place of the one on GitHub
+  # the same kustomization with the operator's repository on disk instead of GitHub
   sed 's#github.com/kubeflow/training-operator.git/manifests/overlays/standalone?ref=.*#../training-operator/overlays/standalone#' \
-    "$wanted" >"$folder/operator/kustomization.yaml"
+    "$kustomization" >"$folder/operator/kustomization.yaml"
   kubectl apply --server-side -k "$folder/operator" >/dev/null
   kubectl apply --server-side -f "$CACHE/operator-1.7.yaml" >/dev/null
 }
-operator_image() { # the image that the rendered installation names
+operator_image() { # print the operator image of the overlay
   local overlay=$CACHE/training-operator/overlays/standalone/kustomization.yaml
   echo "$(awk '$2 == "name:" { print $3; exit }' "$overlay"):$(awk '$1 == "newTag:" { print $2; exit }' "$overlay")"
 }
-operator_ready() { # its webhook answers: a job without a container named pytorch is denied by it, and only by it
+operator_ready() { # test the webhook: only the webhook denies a job without a container named pytorch
   [ "$(kubectl -n kubeflow get deployment training-operator -o 'jsonpath={.status.readyReplicas}')" = 1 ] || return 1
   local answer
   answer=$(kubectl create --dry-run=server -f - 2>&1 <<'EOF'
@@ -66,7 +66,7 @@ subjects: [{kind: User, name: "kfjob:dns"}]
 EOF
 }
 
-user_kubeconfig() { # USER NAMESPACE: writes a token kubeconfig and prints its path
+user_kubeconfig() { # USER NAMESPACE: write a kubeconfig with a token and print its path
   local user=$1 namespace=$2 account file=$STATE/kubeconfig-$1-$2
   kubectl get namespace "$namespace" >/dev/null 2>&1 || kubectl create namespace "$namespace" >/dev/null
   case $user in
@@ -75,14 +75,14 @@ user_kubeconfig() { # USER NAMESPACE: writes a token kubeconfig and prints its p
     nobody) account=kfjob-nobody
       kubectl -n "$namespace" create serviceaccount "$account" --dry-run=client -o yaml |
         kubectl apply --server-side -f - >/dev/null ;;
-    *) die "unknown user \`$user\`" "--user admin | submitter | reader | nobody" ;;
+    *) die "unknown user \`$user\`" "use --user admin | submitter | reader | nobody" ;;
   esac
   (umask 077 && kubeconfig "$account" "$namespace" \
     "token: $(kubectl -n "$namespace" create token "$account" --duration=24h)" >"$file")
   echo "$file"
 }
 
-fake_nodes() { # N: KWOK nodes that look like p5 and p4d instances in turn
+fake_nodes() { # N: add KWOK nodes that look alternately like p5 and p4d instances
   built kwok
   if ! pid_of kwok >/dev/null; then
     start_in_node kwok "$BIN/kwok" --kubeconfig="$KUBECONFIG_ADMIN" --node-ip="$NODE_IP" \

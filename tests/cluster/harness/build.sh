@@ -1,7 +1,7 @@
-# Builds the cluster's programs with the Go toolchain into the cache. Sourced by scripts/cluster.
+# Build the cluster's programs with the Go toolchain into the cache. Sourced by scripts/cluster.
 # shellcheck shell=bash
 
-go_in() { # MODULE-FOLDER ARGUMENTS...: the go command in a module, with caches of its own
+go_in() { # MODULE-FOLDER ARGUMENTS...: run go in a module, with separate caches
   (cd "$GO_MODULES/$1" && shift &&
     GOMODCACHE=$CACHE/go/mod GOCACHE=$CACHE/go/build GOFLAGS='-modcacherw -buildvcs=false' GOTOOLCHAIN=local \
       CGO_ENABLED=0 GOWORK=off "$GO" "$@")
@@ -9,7 +9,7 @@ go_in() { # MODULE-FOLDER ARGUMENTS...: the go command in a module, with caches 
 
 module_key() { cat "$GO_MODULES/$1"/* | cksum | tr -d ' '; }
 
-built() { # MODULE-FOLDER: builds it if its sources or pins changed, prints nothing when it is up to date
+built() { # MODULE-FOLDER: build the module if its sources or pins have changed; otherwise print nothing
   local module=$1 flags='-s -w' stamp=$BIN/.$1 target=.
   [ "$(cat "$stamp" 2>/dev/null)" = "$(module_key "$module")" ] && return
   [ -n "${GO:-}" ] || find_go
@@ -18,14 +18,14 @@ built() { # MODULE-FOLDER: builds it if its sources or pins changed, prints noth
       target="k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes/cmd/kube-controller-manager
         k8s.io/kubernetes/cmd/kube-scheduler k8s.io/kubernetes/cmd/kubelet k8s.io/kubernetes/cmd/kube-proxy
         k8s.io/kubernetes/cmd/kubectl"
-      # without these every check of the server's version fails
+      # without these flags every check of the server's version fails
       local package=k8s.io/component-base/version minor=${KUBERNETES_VERSION#v1.}
       flags+=" -X $package.gitVersion=$KUBERNETES_VERSION -X $package.gitMajor=1 -X $package.gitMinor=${minor%%.*}" ;;
     operator) target=github.com/kubeflow/training-operator/cmd/training-operator.v1 ;;
     kwok) target=sigs.k8s.io/kwok/cmd/kwok ;;
     kueue) target=sigs.k8s.io/kueue/cmd/kueue ;;
   esac
-  say "building $module (once; minutes for the larger ones)"
+  say "building $module (once; large modules take minutes)"
   mkdir -p "$BIN/new"
   # shellcheck disable=SC2086 # target is a list
   step "$module built" go_in "$module" build -p 2 -trimpath -ldflags "$flags" -o "$BIN/new/" $target
@@ -34,14 +34,14 @@ built() { # MODULE-FOLDER: builds it if its sources or pins changed, prints noth
   module_key "$module" >"$stamp"
 }
 
-operator_overlay() { # the operator's own manifests, from the module that its binary was built of
+operator_overlay() { # copy the operator's manifests from the module of its binary
   local source
   source=$(go_in operator list -m -f '{{.Dir}}' github.com/kubeflow/training-operator)
   rm -rf "$CACHE/training-operator"
   cp -r "$source/manifests" "$CACHE/training-operator"
 }
 
-older_crd() { # the CRD of an older operator under a group of its own: manifests are checked against both
+older_crd() { # write the CRD of an older operator with its own API group; tests check manifests against both
   local source target=$CACHE/operator-1.7.yaml
   [ ! -s "$target" ] || return 0
   [ -n "${GO:-}" ] || find_go

@@ -25,9 +25,9 @@ certificate() { # NAME SUBJECT [ALTERNATIVE-NAMES]
   quietly openssl x509 -req -in "$PKI/$1.csr" -CA "$PKI/ca.crt" -CAkey "$PKI/ca.key" -CAcreateserial -days 30 -out "$PKI/$1.crt" \
     -extfile <(printf 'extendedKeyUsage=serverAuth,clientAuth\n%s' "${3:+subjectAltName=$3}")
 }
-quietly() { local said; said=$("$@" 2>&1) || die "\`$1 $2\` failed: $said"; }
+quietly() { local output; output=$("$@" 2>&1) || die "\`$1 $2\` failed: $output"; }
 
-kubeconfig() { # USER NAMESPACE CREDENTIAL-YAML: a kubeconfig on stdout
+kubeconfig() { # USER NAMESPACE CREDENTIAL-YAML: print a kubeconfig
   cat <<EOF
 apiVersion: v1
 kind: Config
@@ -45,7 +45,7 @@ certificate_kubeconfig() { # NAME
     "client-certificate-data: $(base64 -w0 <"$PKI/$1.crt"), client-key-data: $(base64 -w0 <"$PKI/$1.key")"
 }
 
-start_etcd() { # no fsync: the store lives as long as the cluster
+start_etcd() { # no fsync: the store ends with the cluster
   start_in_node etcd "$BIN/etcd" --name=kfjob --data-dir="$STATE/etcd" --unsafe-no-fsync --log-level=warn \
     --listen-client-urls=http://127.0.0.1:2379 --advertise-client-urls=http://127.0.0.1:2379 \
     --listen-peer-urls=http://127.0.0.1:2380 --initial-advertise-peer-urls=http://127.0.0.1:2380 \
@@ -71,7 +71,7 @@ start_controllers() {
     --kube-api-qps=200 --kube-api-burst=400
 }
 
-start_dns() { # names outside the cluster do not exist, and that is said at once
+start_dns() { # external names do not exist; CoreDNS answers so at once
   cat >"$STATE/Corefile" <<EOF
 .:53 {
   bind $NODE_IP

@@ -1,7 +1,7 @@
-# Container images: what the node needs to start, the base with Python, etcd 3.4, the project's own. Sourced by scripts/cluster.
+# Container images: the node's own, the base with Python, etcd 3.4, and the project's. Sourced by scripts/cluster.
 # shellcheck shell=bash
 
-scratch_image() { # REFERENCE BINARY PATH [USER]: a docker archive with nothing but one static program, on stdout
+scratch_image() { # REFERENCE BINARY PATH [USER]: print a docker archive with one static program
   local folder layer config
   folder=$(mktemp -d)
   mkdir -p "$folder/root$(dirname "$3")"
@@ -37,7 +37,7 @@ build_and_push() { # REPOSITORY:TAG ARGUMENTS-OF-BUD...
 release() { # shellcheck source=/dev/null
   (. /etc/os-release && echo "${VERSION_CODENAME:-bookworm}")
 }
-base_image() { # prints REPOSITORY:TAG
+base_image() { # print REPOSITORY:TAG
   echo "kfjob-test/base:$(release)-$(cat "$ROOT"/tests/cluster/images/base/* <(declare -f rootfs) | cksum | cut -d' ' -f1)"
 }
 push_base_image() {
@@ -52,13 +52,13 @@ push_base_image() {
 }
 python_of() { tar -tf "$1" | grep -oE '^\./usr/bin/python3\.[0-9]+$' | grep -oE '3\.[0-9]+'; } # ROOTFS
 
-rootfs() { # prints the path of a Debian file system with Python, as a tar; many tests pack and push it, so it is small
+rootfs() { # print the path of a tar with a Debian file system and Python; it is small because many tests push it
   local tree folder hooks=/usr/share/mmdebstrap/hooks exclude=()
   tree=$CACHE/rootfs-$(release)-$(declare -f rootfs | cksum | cut -d' ' -f1).tar
   if [ ! -s "$tree" ]; then
     say "making a Debian $(release) file system with Python (once, about a minute)"
     for folder in doc locale man; do exclude+=("--dpkgopt=path-exclude=/usr/share/$folder/*"); done
-    # /usr is merged by the hook; the package that would do it instead brings all of Perl
+    # the hook merges /usr; the package usrmerge would install all of Perl
     quietly_logged rootfs mmdebstrap --quiet --format=tar --variant=minbase --hook-dir="$hooks/merged-usr" "${exclude[@]}" \
       --include=usr-is-merged,python3,python3-pip,ca-certificates,procps "$(release)" "$tree.new"
     rm -f "$CACHE/rootfs-$(release)-"*.tar
@@ -76,7 +76,7 @@ push_etcd_image() {
     --build-arg "VERSION=$("$binary" --version | awk 'NR == 1 { print $3 }')" "$context"
 }
 
-job_image() { # prints the reference of the project's image, building and pushing it if its sources changed
+job_image() { # print the name of the project's image; build and push it if its sources have changed
   local base image tree secrets=()
   base=$(base_image)
   tree=$(rootfs)
@@ -95,13 +95,13 @@ job_image() { # prints the reference of the project's image, building and pushin
   echo "$REGISTRY_NAME/$image"
 }
 project_version() { sed -n 's/^version = "\(.*\)"$/\1/p' "$ROOT/pyproject.toml"; }
-job_sources() ( # BASE: all that the image is made of, on stdout
+job_sources() ( # BASE: print the image's sources
   cd "$ROOT" || exit
   echo "$1"
   cat Dockerfile .dockerignore pyproject.toml README.md requirements/build.txt requirements/trainer.txt
   find kfjob -type f -not -name '*.pyc' | LC_ALL=C sort | xargs sha256sum
 )
-pip_secrets() { # the machine's way to its package index, for the build and not for the image
+pip_secrets() { # set `secrets` to build options with the machine's pip configuration, which stays out of the image
   local file
   for file in "${PIP_CONFIG_FILE:-}" "${XDG_CONFIG_HOME:-${HOME:-/root}/.config}/pip/pip.conf" "${HOME:-/root}/.pip/pip.conf" /etc/pip.conf; do
     [ -f "$file" ] && { secrets+=(--secret "id=pip,src=$file"); break; }

@@ -1,4 +1,4 @@
-# Looking at the cluster: status, logs, and what is left of one. Sourced by scripts/cluster.
+# Inspect the cluster: status, logs, and what a cluster has left behind. Sourced by scripts/cluster.
 # shellcheck shell=bash
 
 COMPONENTS=(node etcd kube-apiserver kube-controller-manager kube-scheduler containerd kubelet kube-proxy coredns registry
@@ -38,34 +38,34 @@ component_version() { # NAME
 
 cluster_status() {
   running || { echo "no test cluster is running"; return 1; }
-  local name pid ill=0 state components=("${COMPONENTS[@]}")
+  local name pid code=0 state components=("${COMPONENTS[@]}")
   [ ! -e "$STATE/pids/kwok" ] || components+=(kwok)
   printf '%-24s %-8s %-10s %s\n' COMPONENT PID HEALTH VERSION
   for name in "${components[@]}"; do
     pid=$(pid_of "$name") || pid=-
-    if component_healthy "$name"; then state=ok; else state=ill ill=1; fi
+    if component_healthy "$name"; then state=ok; else state=unhealthy code=1; fi
     printf '%-24s %-8s %-10s %s\n' "$name" "$pid" "$state" "$(component_version "$name")"
   done
-  if node_ready 2>/dev/null; then state=ok; else state=ill ill=1; fi
+  if node_ready 2>/dev/null; then state=ok; else state=unhealthy code=1; fi
   printf '%-24s %-8s %-10s %s\n' "$NODE_NAME" - "$state" "$(kubectl get nodes --no-headers 2>/dev/null | wc -l) nodes"
-  if operator_ready 2>/dev/null; then state=ok; else state=ill ill=1; fi
+  if operator_ready 2>/dev/null; then state=ok; else state=unhealthy code=1; fi
   printf '%-24s %-8s %-10s %s\n' training-operator - "$state" "$OPERATOR_VERSION"
   cat <<EOF
 
 kubeconfig    $KUBECONFIG_ADMIN
 registry      push to $REGISTRY/NAME:TAG, pull from $REGISTRY_NAME/NAME:TAG
-packages      hostPath $NODE_SITE_PACKAGES (read-only), to be mounted at $POD_SITE_PACKAGES
-shared folder hostPath $NODE_SHARED, here $STATE/volumes/shared
+packages      hostPath $NODE_SITE_PACKAGES (read-only); mount it at $POD_SITE_PACKAGES
+shared folder hostPath $NODE_SHARED, on this machine $STATE/volumes/shared
 logs          $LOGS
 EOF
-  return "$ill"
+  return "$code"
 }
 healthy() { cluster_status >/dev/null 2>&1; }
 
 cluster_logs() { # DIR
-  [ $# = 1 ] || die "where to?" "scripts/cluster logs DIR"
+  [ $# = 1 ] || die "no folder given" "scripts/cluster logs DIR"
   mkdir -p "$1"
-  [ -d "$STATE" ] || die "there is no cluster, and so there are no logs" "scripts/cluster up"
+  [ -d "$STATE" ] || die "there is no cluster and there are no logs" "scripts/cluster up"
   cp -r "$LOGS" "$1/components"
   [ ! -d "$STATE/node/var/log/pods" ] || cp -r "$STATE/node/var/log/pods" "$1/pods"
   cp "$STATE"/*.yaml "$STATE"/*.toml "$STATE"/Corefile "$1/" 2>/dev/null || true
@@ -78,7 +78,7 @@ cluster_logs() { # DIR
   say "logs are in $1"
 }
 
-check_clean() { # what is left of a cluster; exit code 1 if anything is
+check_clean() { # list what a cluster has left behind; exit code 1 if there is anything
   local left=0 pid path
   report() { printf 'left behind: %s\n' "$*" >&2; left=1; }
   for pid in $(processes_left); do report "process $pid $(tr '\0' ' ' <"/proc/$pid/cmdline" | cut -c1-100)"; done
@@ -89,13 +89,13 @@ check_clean() { # what is left of a cluster; exit code 1 if anything is
   [ ! -e "$STATE" ] || report "folder $STATE"
   for path in $(cgroup_folders); do [ ! -e "$path" ] || report "cgroup $path"; done
   ! ip route | grep -qE "^(${POD_CIDR%/*}|${SERVICE_CIDR%/*})/" || report "routes to $POD_CIDR or $SERVICE_CIDR"
-  # the node's rules, bridge, network namespaces and sockets are in namespaces of its own; seen outside, something is wrong
+  # the node's rules, bridge and sockets belong in its own namespaces; outside them they are an error
   ! nft list tables 2>/dev/null | grep -q kube-proxy || report "nftables table kube-proxy"
   ! ip link show cni0 >/dev/null 2>&1 || report "network interface cni0"
   [ "$left" = 1 ] || say "nothing is left of a test cluster"
   return "$left"
 }
-processes_left() { # those that run the cache's programs, or sit in the cluster's cgroup
+processes_left() { # print the pids of programs from the cache and of the cluster's cgroup
   { for folder in $(cgroup_folders); do [ ! -d "$folder" ] || find "$folder" -name cgroup.procs -exec cat {} +; done
     for path in /proc/[0-9]*; do
       [[ $(readlink "$path/exe") != "$CACHE"/* ]] || echo "${path#/proc/}"

@@ -1,4 +1,4 @@
-# Kueue with its own manifests, its binary built here. Sourced by scripts/cluster.
+# Kueue with its own manifests and a binary from the cache. Sourced by scripts/cluster.
 # shellcheck shell=bash
 
 cluster_kueue() {
@@ -14,13 +14,13 @@ cluster_kueue() {
       step "kueue ready" wait_for 120 - "Kueue's webhooks" kueue_ready
       ;;
     down) kubectl delete --ignore-not-found --timeout=60s -k "$STATE/manifests/kueue" >/dev/null ;;
-    *) die "\`kueue\` needs \`up\` or \`down\`" ;;
+    *) die "\`kueue\` needs \`up\` or \`down\`" "scripts/cluster kueue up | down" ;;
   esac
 }
 
 kueue_image() { echo "$REGISTRY_NAME/kueue:$(version_of kueue sigs.k8s.io/kueue)"; }
 
-kueue_manifests() { # of the module that the binary was built of; the image is on the node already
+kueue_manifests() { # copy the manifests from the module of the binary; the node has the image already
   local source folder=$STATE/manifests/kueue image
   [ -n "${GO:-}" ] || find_go
   source=$(go_in kueue list -m -f '{{.Dir}}' sigs.k8s.io/kueue)
@@ -40,7 +40,7 @@ patches:
 EOF
 }
 
-kueue_ready() { # its webhook answers: a job with a queue is suspended by it, and only by it
+kueue_ready() { # test the webhook: only the webhook suspends a job with a queue
   [ "$(kubectl create --dry-run=server -o 'jsonpath={.spec.runPolicy.suspend}' -f - <<'EOF'
 apiVersion: kubeflow.org/v1
 kind: PyTorchJob

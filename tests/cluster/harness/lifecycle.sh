@@ -1,10 +1,10 @@
 # up, down and kubeconfig. Sourced by scripts/cluster.
 # shellcheck shell=bash
 
-with_lock() { # one of these commands at a time; the lock is on the cache's folder and leaves no file
+with_lock() { # allow one command at a time; the lock is on the cache folder and leaves no file
   own_folder "$CACHE"
   exec 9<"$CACHE"
-  flock --nonblock 9 || { say "waiting for another scripts/cluster"; flock --timeout 1800 9 || die "another scripts/cluster never ended"; }
+  flock --nonblock 9 || { say "waiting for another scripts/cluster"; flock --timeout 1800 9 || die "timeout: another scripts/cluster is still running"; }
 }
 
 cluster_up() {
@@ -29,7 +29,7 @@ cluster_up() {
   else
     for package in "${UNPACKED[@]}"; do unpack_debian "$package"; done
     step "programs ready" build_programs
-    [ ! -e "$STATE" ] || { say "clearing away what an earlier cluster left"; end_everything; }
+    [ ! -e "$STATE" ] || { say "removing the remains of an earlier cluster"; end_everything; }
     own_folder "$STATE"
     trap failed_up EXIT
     bring_up
@@ -40,7 +40,7 @@ cluster_up() {
   [ "$fakes" = 0 ] || step "$fakes fake nodes" fake_nodes "$fakes"
 }
 
-bring_up() { # containerd and the stores first, the API server beside them, and all that needs it as soon as it answers
+bring_up() { # start containerd and the stores first, then the API server, then everything that needs it
   local start
   start=$(now_ms)
   step "namespaces and network" make_namespaces
@@ -60,7 +60,7 @@ bring_up() { # containerd and the stores first, the API server beside them, and 
   start_kubelet
   start_kube_proxy
   wait_for 30 kube-apiserver "the operator's manifests to apply" install_operator
-  wait "$import" || component_failed containerd "the node's images could not be imported"
+  wait "$import" || component_failed containerd "cannot import the node's images"
   wait_for 60 kubelet "the node to be Ready" node_ready
   say "node Ready: $(seconds_since "$start")"
   wait_for 30 coredns "cluster DNS" component_healthy coredns
@@ -74,7 +74,7 @@ bring_up() { # containerd and the stores first, the API server beside them, and 
 
 push_images() { push_base_image && push_etcd_image; }
 
-another_owner() { # prints who has the cluster's place on this machine, if it is not this state folder
+another_owner() { # print the owner of the cluster's network interface, unless it is this state folder
   local owner
   owner=$(ip -json link show "$LINK" 2>/dev/null | sed -n 's/.*"ifalias":"\([^"]*\)".*/\1/p; t; s/.*"ifname".*/interface of another origin/p')
   [ -n "$owner" ] || return 1
@@ -83,14 +83,14 @@ another_owner() { # prints who has the cluster's place on this machine, if it is
 require_no_other() {
   local owner
   ! owner=$(another_owner) || die "another test cluster is on this machine ($owner)" \
-    "one at a time: \`scripts/cluster down\` there, with the same KFJOB_CLUSTER_STATE"
+    "a machine can have one cluster: run \`scripts/cluster down\` with the other's KFJOB_CLUSTER_STATE"
   pid_of registry >/dev/null || ! ss -Hltn "sport = :$REGISTRY_PORT" | grep -q . ||
-    die "port $REGISTRY_PORT is in use, the registry needs it"
+    die "port $REGISTRY_PORT is in use, and the registry needs it"
   ip link show "$LINK" >/dev/null 2>&1 || ! ip route | grep -qE '^10\.20[123]\.' ||
     die "this machine already has routes into 10.201.0.0-10.203.255.255, the cluster's addresses"
 }
 
-failed_up() { # keeps the logs and clears the rest away
+failed_up() { # keep the logs and remove the rest
   local code=$? folder
   trap - EXIT
   folder=$CACHE/failed/$(date -u +%Y%m%dT%H%M%S)
@@ -112,12 +112,12 @@ cluster_down() {
 }
 
 end_everything() {
-  [ -e "$STATE/$MARK" ] || die "$STATE is not the test cluster's, it stays"
-  # the first process of the pid namespace: the kernel kills all others, and with the last of them the namespaces go
+  [ -e "$STATE/$MARK" ] || die "$STATE does not belong to the test cluster, so it is not removed"
+  # when the first process of the pid namespace ends, the kernel kills all others and removes the namespaces
   ! running || step "node ended" end_process node
   end_process registry
-  if ! another_owner >/dev/null; then # an old folder's clearing must not touch a later cluster
-    ip link delete "$LINK" 2>/dev/null || true # it may be on its way with its namespace
+  if ! another_owner >/dev/null; then # do not touch a later cluster
+    ip link delete "$LINK" 2>/dev/null || true # the kernel may be removing it with its namespace
     empty_cgroups
   fi
   remove_folder "$STATE"
@@ -128,7 +128,7 @@ empty_cgroups() {
   for folder in $(cgroup_folders); do
     until [ ! -d "$folder" ] || find "$folder" -depth -type d -exec rmdir {} + 2>/dev/null; do
       for pid in $(find "$folder" -name cgroup.procs -exec cat {} + 2>/dev/null); do kill -KILL "$pid" 2>/dev/null || true; done
-      [ $((tries += 1)) -lt 200 ] || { say "cgroup $folder does not empty"; break; }
+      [ $((tries += 1)) -lt 200 ] || { say "cgroup $folder still has processes"; break; }
       sleep 0.05
     done
   done

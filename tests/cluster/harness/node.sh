@@ -11,7 +11,7 @@ make_namespaces() {
   local outer=$! tries=0 pid
   disown "$outer"
   until pid=$(child_of "$outer") && [ "$(readlink "/proc/$pid/exe")" = "$BIN/pause" ]; do
-    [ $((tries += 1)) -lt 100 ] && [ -d "/proc/$outer" ] || component_failed node "the node's namespaces could not be made"
+    [ $((tries += 1)) -lt 100 ] && [ -d "/proc/$outer" ] || component_failed node "cannot create the node's namespaces"
     sleep 0.05
   done
   remember node "$pid"
@@ -19,7 +19,7 @@ make_namespaces() {
   node_network
 }
 
-private_folders() { # what Kubernetes writes outside the state folder by force of habit goes to folders of its own
+private_folders() { # mount private folders over the ones outside the state folder that Kubernetes writes to
   in_node bash -euc '
     state=$1
     mount --make-rshared /
@@ -32,7 +32,7 @@ private_folders() { # what Kubernetes writes outside the state folder by force o
       case $state in "$folder"/*) mkdir -p "$state/node$state"; mount --bind "$state" "$state/node$state" ;; esac
       mount --rbind "$own" "$folder"
     done
-    # kubelet sets these for the whole machine; it finds them as it wants them, and the machine keeps its own
+    # kubelet sets these for the whole machine; here it finds its own values, and the machine keeps its settings
     for setting in vm/overcommit_memory=1 vm/panic_on_oom=0 kernel/panic=10 kernel/panic_on_oops=1 \
       kernel/keys/root_maxkeys=1000000 kernel/keys/root_maxbytes=25000000; do
       file=$state/node/sys/${setting%=*}
@@ -52,8 +52,8 @@ node_network() {
     ip link set lo up
     ip address add "$1/30" dev eth0
     ip link set eth0 up
-    ip route add unreachable default  # a pod that looks for the world outside is told at once that there is none
-    ip route add "$2" via "$3"        # the node itself needs a way to a service before kube-proxy can turn it
+    ip route add unreachable default  # connections of pods to the internet fail at once
+    ip route add "$2" via "$3"        # the node needs a route to services, so that kube-proxy can redirect it
     sysctl -qw net.ipv4.ip_forward=1 net.bridge.bridge-nf-call-iptables=1' - "$NODE_IP" "$SERVICE_CIDR" "$HOST_IP"
   ip route add "$POD_CIDR" via "$NODE_IP" dev "$LINK"
   ip route add "$SERVICE_CIDR" via "$NODE_IP" dev "$LINK"
@@ -61,7 +61,7 @@ node_network() {
 
 start_containerd() {
   mkdir -p "$STATE/cni" "$STATE/certs.d/$REGISTRY_NAME"
-  # further registries (an ECR host name with TLS, say) get a folder each beside this one; no restart is needed
+  # tests add a folder next to this one for each further registry (for example an ECR host name); this needs no restart
   cat >"$STATE/certs.d/$REGISTRY_NAME/hosts.toml" <<EOF
 [host."http://$REGISTRY"]
 capabilities = ["pull", "resolve"]
@@ -143,10 +143,10 @@ EOF
   start_in_node kube-proxy "$BIN/kube-proxy" --config="$STATE/kube-proxy.yaml"
 }
 
-mount_site_packages() { # the environment's packages at one path of the node, whatever checkout they come from
+mount_site_packages() { # mount the environment's packages at one path of the node, for every checkout
   local source
   source=$("${KFJOB_VENV:-$ROOT/.venv}/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' 2>/dev/null) ||
-    { say "no Python environment yet: pods will have no torch (\`scripts/env dev\`, then \`scripts/cluster up\` again)"; return; }
+    { say "there is no Python environment yet, so pods have no torch (\`scripts/env dev\`, then \`scripts/cluster up\` again)"; return; }
   [ "$(in_node stat -c %d:%i "$NODE_SITE_PACKAGES")" != "$(stat -c %d:%i "$source")" ] || return 0
   in_node umount "$NODE_SITE_PACKAGES" 2>/dev/null || true
   in_node bash -euc 'mount --bind "$1" "$2"; mount -o remount,bind,ro "$2"' - "$source" "$NODE_SITE_PACKAGES"
