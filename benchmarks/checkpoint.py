@@ -15,11 +15,11 @@ import torch
 
 from kfjob.spec.models import ModelShape
 from kfjob.spec.train import TrainSpec
-from kfjob.trainer.checkpoint import Checkpoints, ModelState, parameter_shapes, prepare
+from kfjob.trainer.checkpoint import CheckpointWriter, ModelState, parameter_shapes, prepare_storage
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.manifest import Manifest
 from kfjob.trainer.model import build_model
-from kfjob.trainer.storage import storage_of
+from kfjob.trainer.storage import open_storage
 from kfjob.trainer.strategies import make_strategy
 
 SHAPE = ModelShape(
@@ -39,7 +39,7 @@ def main() -> None:
     ranks = Ranks.join()
     strategy = make_strategy(SPEC, ranks)
     model = build_model(SPEC, strategy, ranks.device)
-    optimizer = strategy.optimizer(model)
+    optimizer = strategy.make_optimizer(model)
     model(input_ids=torch.zeros(1, 8, dtype=torch.long, device=ranks.device)).logits.sum().backward()
     optimizer.step()
     optimizer.zero_grad()
@@ -48,9 +48,11 @@ def main() -> None:
         commits: list[float] = []
         savers = {}
         for background in stalls:
-            storage = storage_of(f"{folder}/{background}")
-            prepare(storage, ranks)
-            savers[background] = Checkpoints(storage, ModelState(model, optimizer), ranks, keep_last=1, asynchronous=background)
+            storage = open_storage(f"{folder}/{background}")
+            prepare_storage(storage, ranks)
+            savers[background] = CheckpointWriter(
+                storage, ModelState(model, optimizer), ranks, keep_last=1, asynchronous=background
+            )
         for step in range(rounds + 1):
             for background, saver in savers.items():
                 about = Manifest(

@@ -21,12 +21,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer.metrics import peak_memory
-from kfjob.trainer.model import meta_model
+from kfjob.trainer.model import build_meta_model
 
 
 def fresh_model(spec: TrainSpec, device: torch.device) -> Any:
     """The model of the spec as transformers makes it."""
-    meta = meta_model(spec)
+    meta = build_meta_model(spec)
     with device:
         return type(meta)(meta.config).train()
 

@@ -69,14 +69,14 @@ def now() -> tuple[float, float]:
 def steps_in_turn(spec: TrainSpec) -> None:
     """On each rank: train by both loops, and say on rank 0 how long the steps took."""
     from kfjob.trainer.distributed import Ranks
-    from kfjob.trainer.metrics import Startup, start_logging
+    from kfjob.trainer.metrics import StartupTimer, start_logging
     from kfjob.trainer.train import train
 
     ranks = Ranks.join()
-    start_logging(verbose=ranks.first)
+    start_logging(verbose=ranks.is_rank_zero)
     in_turn: Any = InTurn(spec, ranks.device)
-    train(spec, ranks, in_turn, Startup())
-    if ranks.first:
+    train(spec, ranks, in_turn, StartupTimer())
+    if ranks.is_rank_zero:
         print(json.dumps(in_turn.took))
     ranks.leave()
 
@@ -126,12 +126,12 @@ def our_batches(file: Path) -> Iterator[Any]:
 
     from kfjob.trainer.data.stream import ShuffledStream
     from kfjob.trainer.data.token_files import StreamSamples
-    from kfjob.trainer.loss import batch_of
+    from kfjob.trainer.loss import to_batch
 
     tokens = np.asarray(np.memmap(file, dtype="<u2", mode="r"))
     stream = ShuffledStream(StreamSamples(tokens=tokens, length=LENGTH), seed=1, rank=0, world_size=1)
     while True:
-        yield batch_of(stream.read_batch(BATCH), torch.device("cpu"))
+        yield to_batch(stream.read_batch(BATCH), torch.device("cpu"))
 
 
 def bare_batches(file: Path) -> Iterator[Any]:

@@ -158,12 +158,12 @@ def mfu(spec: TrainSpec, speed: float) -> float | None:
     import torch
 
     from kfjob.trainer import flops
-    from kfjob.trainer.model import meta_model
+    from kfjob.trainer.model import build_meta_model
 
-    peak = flops.peak_of(spec, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    model = meta_model(spec)
+    peak = flops.device_peak_flops(spec, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    model = build_meta_model(spec)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    return speed * flops.of_model(model, parameters, spec.sequence_length) / peak if peak else None
+    return speed * flops.model_flops_per_token(model, parameters, spec.sequence_length) / peak if peak else None
 
 
 def row(case: Case, spec: TrainSpec, measured: Measured) -> str:

@@ -9,39 +9,39 @@ from collections.abc import Sequence
 from kfjob.errors import KfjobError
 from kfjob.spec.arguments import format_help, parse_argv
 from kfjob.spec.train import TrainSpec
-from kfjob.trainer.metrics import Outcome, Startup, log, start_logging
+from kfjob.trainer.metrics import Outcome, StartupTimer, log, start_logging
 
 
 def main(argv: Sequence[str]) -> int:
-    """Read the arguments, and only then import torch."""
-    startup = Startup()
+    """Parse the arguments, and only then import torch."""
+    startup = StartupTimer()
     if "--help" in argv or "-h" in argv:
         sys.stdout.write(format_help() + "\n")
         return 0
-    first = os.environ.get("RANK", "0") == "0"
-    start_logging(verbose=first)
+    is_rank_zero = os.environ.get("RANK", "0") == "0"
+    start_logging(verbose=is_rank_zero)
     try:
         spec, notes = parse_argv(argv)
-        _not_spawned_twice(spec)
+        _refuse_nested_spawn(spec)
     except KfjobError as error:
-        if first:
+        if is_rank_zero:
             sys.stderr.write(f"{error}\n")
             log.error(Outcome(outcome="failed", reason=error.title).line())
         return error.exit_code
     for note in notes:
         log.info("Note %s", note.title)
     if spec.spawn and not spec.dry_run:
-        from kfjob.trainer.spawn import spawn
+        from kfjob.trainer.spawn import spawn_ranks
 
-        return spawn(spec)
-    from kfjob.trainer.run import run
+        return spawn_ranks(spec, spec.spawn)
+    from kfjob.trainer.run import run_rank
 
-    return run(spec, startup)
+    return run_rank(spec, startup)
 
 
-def _not_spawned_twice(spec: TrainSpec) -> None:
+def _refuse_nested_spawn(spec: TrainSpec) -> None:
     if spec.spawn and "LOCAL_RANK" in os.environ:
-        hint = "leave `spawn` out, or start one process a node with `launcher: python`"
+        hint = "remove `spawn`, or start one process per node with `launcher: python`"
         raise KfjobError("a launcher has started this process as one rank of several", location="spawn", hint=hint)
 
 
@@ -49,6 +49,6 @@ if __name__ == "__main__":
     code = main(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
-    # Everything is written and closed. The usual way out would take torch apart first, which costs seconds, and aborts
-    # (SIGABRT) while a process group is open that cannot be left because a peer has died.
+    # All output is flushed. A normal exit would first unload torch, which takes seconds. It would abort (SIGABRT) if a process
+    # group is still open because a peer has died.
     os._exit(code)

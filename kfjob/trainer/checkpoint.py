@@ -1,12 +1,12 @@
-"""Checkpoints that are complete or invisible, and that the training hardly waits for.
+"""Checkpoints that are complete or invisible, written while the training continues.
 
-The state is copied to the host's memory (pinned where there is a GPU) and the training goes on. A thread then writes the shards
-with torch's distributed checkpoint (DCP), has every rank's checksums, and rank 0 commits them with a manifest (`storage.py`
-says how). The ranks' threads meet in a gloo group of their own. The next save waits for the one before, the end of the `with`
-block for the last. A kill at any moment leaves at most litter that the next run removes.
+A save copies the state to the host's memory (pinned with a GPU), and the training continues. A thread then writes the shards
+with torch's distributed checkpoint (DCP), gathers every rank's checksums, and rank 0 commits them with a manifest (see
+`storage.py`). The ranks' threads use a gloo group of their own. The next save waits for the one before, the end of the `with`
+block for the last. A kill at any moment leaves only temporary files, which the next run removes.
 
-On load every file is checked against the manifest, and a damaged checkpoint is passed over for the newest good one, with a
-warning. Since DCP keeps tensors by name, one written by 4 ranks with fsdp loads on 2 with ddp.
+A load checks every file against the manifest. It warns about a damaged checkpoint and uses the newest valid one instead. DCP
+stores tensors by name, so a checkpoint of 4 ranks with fsdp loads on 2 ranks with ddp.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import secrets
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as NotYet
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,21 +27,21 @@ from torch import nn
 
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec
-from kfjob.trainer import manifest, metrics
+from kfjob.trainer import metrics
 from kfjob.trainer.distributed import Ranks
-from kfjob.trainer.manifest import Manifest
+from kfjob.trainer.manifest import Manifest, describe_file
 from kfjob.trainer.metrics import log
-from kfjob.trainer.shapes import whole_shape
-from kfjob.trainer.storage import Storage, split, storage_of
+from kfjob.trainer.shapes import full_shape
+from kfjob.trainer.storage import Storage, open_storage, split_location
 
-FULL = "model.pt"
-LAST_WORDS = 60.0
-"""Seconds that a run which has failed gives a checkpoint that is being written."""
+FULL_WEIGHTS_FILE = "model.pt"
+FAILURE_TIMEOUT = 60.0
+"""Seconds that a failed run waits for a checkpoint that is being written."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A checkpoint; complete and verified when it was found, on its way when `Checkpoints.save` has returned it."""
+    """A checkpoint: complete and verified if `find_checkpoint` returned it, perhaps unfinished if `save` did."""
 
     storage: Storage
     name: str
@@ -52,270 +51,273 @@ class Checkpoint:
     @property
     def path(self) -> str:
         """Its folder or URL."""
-        return f"{self.storage.place}/{self.name}"
+        return f"{self.storage.location}/{self.name}"
 
 
-class State(Protocol):
-    """What a checkpoint holds beside its manifest."""
+class CheckpointState(Protocol):
+    """The tensors of a checkpoint."""
 
-    def read(self) -> dict[str, Any]:
-        """The tensors, in a form that DCP writes; every rank calls it, gradients are zero."""
+    def state_dict(self) -> dict[str, Any]:
+        """Return the tensors in a form that DCP writes; every rank calls it, and gradients are zero."""
 
-    def write(self, state: dict[str, Any]) -> None:
-        """Take over what DCP has loaded into the tensors of `read`."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the values that DCP has loaded into the tensors of `state_dict`."""
 
-    def weights(self) -> dict[str, torch.Tensor]:
-        """The model's tensors whole, on the host, on rank 0; empty on the others."""
+    def full_weights(self) -> dict[str, torch.Tensor]:
+        """Return the model's full tensors on the host on rank 0, nothing on the other ranks."""
 
 
 class ModelState:
-    """Model and optimiser of torch's own strategies."""
+    """The model and the optimiser of torch's own strategies."""
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Of these two."""
+        """Read and restore these two."""
         self._model, self._optimizer = model, optimizer
 
-    def read(self) -> dict[str, Any]:
-        """By the names of the parameters, whatever the strategy."""
+    def state_dict(self) -> dict[str, Any]:
+        """Return the tensors by parameter name, which is the same for every strategy."""
         from torch.distributed.checkpoint.state_dict import get_state_dict
 
         model_state, optimizer_state = get_state_dict(self._model, self._optimizer)
         return {"model": model_state, "optimizer": optimizer_state}
 
-    def write(self, state: dict[str, Any]) -> None:
-        """In place."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Set the state of the model and the optimiser."""
         from torch.distributed.checkpoint.state_dict import set_state_dict
 
         set_state_dict(self._model, self._optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
 
-    def weights(self) -> dict[str, torch.Tensor]:
-        """Gathered, and copied where they are the parameters themselves."""
+    def full_weights(self) -> dict[str, torch.Tensor]:
+        """Return the gathered tensors; tensors that are the parameters themselves are copied."""
         from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
-        whole: dict[str, Any] = get_model_state_dict(
+        weights: dict[str, Any] = get_model_state_dict(
             self._model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
         )
-        own = {parameter.data_ptr() for parameter in self._model.parameters()}
-        return {name: tensor.clone() if tensor.data_ptr() in own else tensor for name, tensor in whole.items()}
+        parameters = {parameter.data_ptr() for parameter in self._model.parameters()}
+        return {name: tensor.clone() if tensor.data_ptr() in parameters else tensor for name, tensor in weights.items()}
 
 
-def complete(storage: Storage, *, aloud: bool = False) -> list[Checkpoint]:
-    """The checkpoints that have a right manifest, newest first; their files are not checked.
+def list_checkpoints(storage: Storage, *, warn: bool = False) -> list[Checkpoint]:
+    """Return the checkpoints with a valid manifest, newest first; their files are not checked.
 
-    With `aloud` the others are warned of.
+    `warn` logs a warning about each of the others.
     """
-    found = []
-    for name in storage.names():
+    checkpoints = []
+    for name in storage.list_names():
         try:
-            found.append(Checkpoint(storage=storage, name=name, manifest=storage.read(name)))
+            checkpoints.append(Checkpoint(storage=storage, name=name, manifest=storage.read_manifest(name)))
         except KfjobError as error:
-            log.log(logging.WARNING if aloud else logging.DEBUG, "Checkpoint %s is damaged: %s", name, error.title)
-    return sorted(found, key=lambda checkpoint: checkpoint.manifest.step, reverse=True)
+            log.log(logging.WARNING if warn else logging.DEBUG, "Checkpoint %s is damaged: %s", name, error.title)
+    return sorted(checkpoints, key=lambda checkpoint: checkpoint.manifest.step, reverse=True)
 
 
-def find(resume: str, storage: Storage | None, ranks: Ranks) -> Checkpoint | None:
-    """The checkpoint to go on from, the same on every rank: verified, or None for a fresh start.
+def find_checkpoint(resume: str, storage: Storage | None, ranks: Ranks) -> Checkpoint | None:
+    """Return the verified checkpoint to resume from, the same on every rank; None for a fresh start.
 
-    `auto` takes the newest good one, and so does the name of `storage` itself. `none` and another path count for the first
-    start of a launch only: when torchrun restarts the ranks of the same launch they go on from what that launch has written.
+    `auto` selects the newest valid one in `storage`, and so does the location of `storage` itself. `none` and another path
+    apply only to the first start of a launch: when torchrun restarts the ranks, they resume from what this launch has written.
 
     Raises:
-        KfjobError: the checkpoint asked for is damaged, or `storage` holds a later one of another launch, which would be taken
-            for the newest the next time.
+        KfjobError: the checkpoint at `resume` is damaged, or `storage` holds a later one of another launch, which `auto` would
+            select the next time.
     """
-    if storage and resume not in ("auto", "none") and storage_of(resume) == storage:
+    if storage and resume not in ("auto", "none") and open_storage(resume) == storage:
         resume = "auto"
     own: list[Checkpoint] = []
-    with ranks.together():
-        if ranks.first and storage:
-            own = complete(storage, aloud=True)
-    candidates: list[Checkpoint] = ranks.share(own)
+    with ranks.fail_together():
+        if ranks.is_rank_zero and storage:
+            own = list_checkpoints(storage, warn=True)
+    candidates: list[Checkpoint] = ranks.broadcast(own)
     if resume != "auto":
-        others = [checkpoint for checkpoint in candidates if checkpoint.manifest.run_id != ranks.run_id or not ranks.run_id]
-        candidates = [checkpoint for checkpoint in candidates if checkpoint not in others]
+        other_launches = [
+            checkpoint for checkpoint in candidates if checkpoint.manifest.run_id != ranks.run_id or not ranks.run_id
+        ]
+        candidates = [checkpoint for checkpoint in candidates if checkpoint not in other_launches]
         if not candidates:
-            return _asked_for(resume, others, ranks)
+            return _find_start(resume, other_launches, ranks)
     for checkpoint in candidates:
-        if not (fault := _fault(checkpoint, ranks)):
+        if not (problem := _find_damage(checkpoint, ranks)):
             return checkpoint
-        if ranks.first:
-            log.warning("Checkpoint %s is damaged: %s", checkpoint.name, fault)
-            checkpoint.storage.set_aside(checkpoint.name)
+        if ranks.is_rank_zero:
+            log.warning("Checkpoint %s is damaged: %s", checkpoint.name, problem)
+            checkpoint.storage.quarantine(checkpoint.name)
     return None
 
 
-def _asked_for(resume: str, others: list[Checkpoint], ranks: Ranks) -> Checkpoint | None:
-    start = None if resume == "none" else _at(resume, ranks)
-    later = [other for other in others if not start or other.manifest.step > start.manifest.step]
+def _find_start(resume: str, other_launches: list[Checkpoint], ranks: Ranks) -> Checkpoint | None:
+    start = None if resume == "none" else _find_at(resume, ranks)
+    later = [checkpoint for checkpoint in other_launches if not start or checkpoint.manifest.step > start.manifest.step]
     if later:
         raise KfjobError(
-            f"`{later[0].storage.place}` holds {later[0].name} of an earlier run",
+            f"`{later[0].storage.location}` holds {later[0].name} of an earlier run",
             location="resume",
-            hint="use another checkpoint_dir, `resume: auto` to go on from it, or move it away",
+            hint="use another checkpoint_dir, set `resume: auto` to continue that run, or move its checkpoints away",
         )
     return start
 
 
-def _at(place: str, ranks: Ranks) -> Checkpoint:
-    """The checkpoint at a place, or the newest good one in it, which is another run's and left as it is."""
+def _find_at(location: str, ranks: Ranks) -> Checkpoint:
+    """Return the checkpoint at a location, or the newest valid one in it; nothing there is changed."""
     own: list[Checkpoint] = []
-    with ranks.together():
-        if ranks.first:
-            own = complete(storage_of(place), aloud=True)
-    within: list[Checkpoint] = ranks.share(own)
-    if not within:
-        storage, name = split(place)
-        within = [Checkpoint(storage=storage, name=name, manifest=storage.read(name))]
-    for checkpoint in within:
-        if not (fault := _fault(checkpoint, ranks)):
+    with ranks.fail_together():
+        if ranks.is_rank_zero:
+            own = list_checkpoints(open_storage(location), warn=True)
+    candidates: list[Checkpoint] = ranks.broadcast(own)
+    if not candidates:
+        storage, name = split_location(location)
+        candidates = [Checkpoint(storage=storage, name=name, manifest=storage.read_manifest(name))]
+    for checkpoint in candidates:
+        if not (problem := _find_damage(checkpoint, ranks)):
             return checkpoint
-        if ranks.first and len(within) > 1:
-            log.warning("Checkpoint %s is damaged: %s", checkpoint.name, fault)
-    raise KfjobError(f"checkpoint `{place}` is damaged", location="resume", cause=fault)
+        if ranks.is_rank_zero and len(candidates) > 1:
+            log.warning("Checkpoint %s is damaged: %s", checkpoint.name, problem)
+    raise KfjobError(f"checkpoint `{location}` is damaged", location="resume", cause=problem)
 
 
-def _fault(checkpoint: Checkpoint, ranks: Ranks) -> str | None:
-    """What any rank finds wrong; the ranks share the reading."""
-    own = checkpoint.storage.damage(checkpoint.name, checkpoint.manifest, share=ranks.rank, of=ranks.world_size)
-    return next((fault for fault in ranks.gather(own) if fault), None)
+def _find_damage(checkpoint: Checkpoint, ranks: Ranks) -> str | None:
+    """Return the first problem that any rank finds; each rank checks a share of the files."""
+    own = checkpoint.storage.find_damage(checkpoint.name, checkpoint.manifest, rank=ranks.rank, world_size=ranks.world_size)
+    return next((problem for problem in ranks.all_gather(own) if problem), None)
 
 
-def prepare(storage: Storage, ranks: Ranks) -> None:
-    """Make the place, and remove what killed runs have left in it and how the run before ended.
+def prepare_storage(storage: Storage, ranks: Ranks) -> None:
+    """Create the storage, and remove temporary files of killed runs and the outcome of the run before.
 
     Raises:
-        KfjobError: it cannot be written.
+        KfjobError: the storage is not writable.
     """
-    with ranks.together():
-        if ranks.first:
+    with ranks.fail_together():
+        if ranks.is_rank_zero:
             storage.prepare()
-            storage.remove(metrics.OUTCOME)
+            storage.remove_file(metrics.OUTCOME_FILE)
 
 
-class Checkpoints:
-    """Writes the checkpoints of one run; a context manager, whose end waits for what is being written."""
+class CheckpointWriter:
+    """Writes the checkpoints of one run; a context manager, whose end waits for the last save."""
 
     def __init__(
         self,
         storage: Storage,
-        state: State,
+        state: CheckpointState,
         ranks: Ranks,
         *,
         keep_last: int = 0,
         keep_every: int = 0,
         asynchronous: bool = True,
         full: bool = False,
-        committed: Callable[[Checkpoint], None] | None = None,
+        on_commit: Callable[[Checkpoint], None] | None = None,
     ) -> None:
-        """Save `state` to `storage`, which `prepare` has prepared; with `full` also the weights in one file.
+        """Save `state` to `storage`, which `prepare_storage` has prepared; `full` also saves the full weights in one file.
 
-        `committed` hears of each complete checkpoint, on every rank, in the thread that wrote it, before older ones go.
+        `on_commit` receives each complete checkpoint, on every rank, in the writing thread, before old ones are deleted.
         """
         from torch.distributed.checkpoint._state_dict_stager import StateDictStager
 
         self.storage, self._state, self._full = storage, state, full
         self._keep_last, self._keep_every = keep_last, keep_every
-        self._ranks, self._committed = ranks.apart(), committed
-        # What DefaultStager wraps; torch 2.11 closes that after the first use.
+        self._ranks, self._on_commit = ranks.with_own_group(), on_commit
+        # The class that DefaultStager wraps; torch 2.11 closes DefaultStager after the first use.
         self._pinned = ranks.device.type == "cuda"
         self._stager = StateDictStager(pin_memory=self._pinned) if asynchronous else None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._pending: Future[None] | None = None
 
-    def save(self, about: Manifest) -> Checkpoint:
-        """Take a copy of the state and write it, in the background if asked for. Gradients must have been zeroed.
+    def save(self, manifest: Manifest) -> Checkpoint:
+        """Copy the state and write it, in the background if asynchronous. Gradients must be zero.
 
         Raises:
-            KfjobError: the ranks do not share the storage or it cannot be written; perhaps the save before this one.
+            KfjobError: the ranks do not share the storage, or writing fails; the error may be that of the previous save.
         """
         self.wait()
         began = time.monotonic()
-        state = self._state.read()
-        weights = self._state.weights() if self._full else {}
+        state = self._state.state_dict()
+        weights = self._state.full_weights() if self._full else {}
         if self._stager:
             staged = self._stager.stage(state, non_blocking=self._pinned)
             if self._pinned:
                 torch.cuda.synchronize()
-            self._pending = self._thread.submit(self._write, staged, weights, about, began)
+            self._pending = self._thread.submit(self._write, staged, weights, manifest, began)
         else:
-            self._write(state, weights, about, began)
-        return Checkpoint(storage=self.storage, name=_name(about), manifest=about)
+            self._write(state, weights, manifest, began)
+        return Checkpoint(storage=self.storage, name=_checkpoint_name(manifest), manifest=manifest)
 
     def wait(self, timeout: float | None = None) -> None:
-        """Until what has been saved is committed.
+        """Wait until the last save is committed.
 
         Raises:
-            KfjobError: it cannot be.
+            KfjobError: the save failed.
         """
         if self._pending:
             self._pending.result(timeout)
         self._pending = None
 
     def __enter__(self) -> Self:
-        """Nothing to do."""
+        """Return the writer."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Have all committed; a run that has failed gives it a minute, for a peer may be gone, and keeps its own error."""
+        """Wait for the last save. A failed run waits at most a minute, because a peer may be gone, and keeps its own error."""
         if kind is None:
             self.wait()
         else:
-            with suppress(NotYet, Exception):
-                self.wait(LAST_WORDS)
+            with suppress(Exception):
+                self.wait(FAILURE_TIMEOUT)
         self._thread.shutdown(wait=kind is None)
         if self._stager:
             self._stager.close()  # type: ignore[no-untyped-call]
 
-    def _write(self, state: dict[str, Any], weights: dict[str, torch.Tensor], about: Manifest, began: float) -> None:
-        """Write, commit and retire; all ranks meet in it, each in its own thread."""
+    def _write(self, state: dict[str, Any], weights: dict[str, torch.Tensor], manifest: Manifest, began: float) -> None:
+        """Write, commit and delete old checkpoints; the writing threads of all ranks call it together."""
         from torch.distributed.checkpoint.api import CheckpointException
         from torch.distributed.checkpoint.filesystem import FileSystemWriter
         from torch.distributed.checkpoint.state_dict_saver import save
 
-        ranks, storage, name = self._ranks, self.storage, _name(about)
-        token = ranks.share(secrets.token_hex(4))
-        mine = {}
-        with ranks.together():
+        ranks, storage, name = self._ranks, self.storage, _checkpoint_name(manifest)
+        token = ranks.broadcast(secrets.token_hex(4))
+        own_files = {}
+        with ranks.fail_together():
             staging = storage.stage(name, token)
-        with ranks.together():
+        with ranks.fail_together():
             try:
                 writer = FileSystemWriter(staging, single_file_per_rank=True, sync_files=True)
                 save(state, storage_writer=writer, process_group=ranks.group)
                 if weights:
-                    torch.save(weights, staging / FULL)
-                mine = {path.name: manifest.describe(path) for path in self._written_here(staging)}
+                    torch.save(weights, staging / FULL_WEIGHTS_FILE)
+                own_files = {path.name: describe_file(path) for path in self._list_own_files(staging)}
             except (OSError, RuntimeError, CheckpointException) as error:
                 raise KfjobError(f"cannot write to `{staging}`", location="checkpoint_dir", cause=str(error)) from error
-            storage.put(staging, name, token, list(mine))
-        everyone = {file: facts for part in ranks.gather(mine) for file, facts in part.items()}
-        with ranks.together():
-            if ranks.first:
-                storage.commit(staging, name, token, replace(about, files=everyone))
+            storage.upload(staging, name, token, list(own_files))
+        files = {file: facts for part in ranks.all_gather(own_files) for file, facts in part.items()}
+        with ranks.fail_together():
+            if ranks.is_rank_zero:
+                storage.commit(staging, name, token, replace(manifest, files=files))
         seconds = time.monotonic() - began
-        log.info(metrics.checkpoint(name, f"{storage.place}/{name}", seconds))
-        if self._committed:
-            self._committed(Checkpoint(storage=storage, name=name, manifest=about))
-        with ranks.together():
-            if ranks.first:
-                self._retire()
+        log.info(metrics.checkpoint_line(name, f"{storage.location}/{name}", seconds))
+        if self._on_commit:
+            self._on_commit(Checkpoint(storage=storage, name=name, manifest=manifest))
+        with ranks.fail_together():
+            if ranks.is_rank_zero:
+                self._delete_old()
 
-    def _written_here(self, staging: Path) -> list[Path]:
-        """The files that this rank has written: DCP names them `__<rank>_<n>.distcp`; rank 0 writes the metadata."""
-        mine = list(staging.glob(f"__{self._ranks.rank}_*"))
-        return [*mine, *(path for path in (staging / ".metadata", staging / FULL) if self._ranks.first and path.exists())]
+    def _list_own_files(self, staging: Path) -> list[Path]:
+        """Return the files that this rank has written: DCP names them `__<rank>_<n>.distcp`; rank 0 writes the metadata."""
+        shards = list(staging.glob(f"__{self._ranks.rank}_*"))
+        extra = (staging / ".metadata", staging / FULL_WEIGHTS_FILE) if self._ranks.is_rank_zero else ()
+        return [*shards, *(path for path in extra if path.exists())]
 
-    def _retire(self) -> None:
-        """Keep the newest, and those that are kept for ever; only complete ones count."""
-        for old in complete(self.storage)[self._keep_last :] if self._keep_last else ():
+    def _delete_old(self) -> None:
+        """Delete checkpoints beyond `keep_last` and `keep_every`; only complete ones count."""
+        for old in list_checkpoints(self.storage)[self._keep_last :] if self._keep_last else ():
             if not self._keep_every or old.manifest.step % self._keep_every:
-                self.storage.discard(old.name)
+                self.storage.delete(old.name)
 
 
-def make_checkpoints(
-    spec: TrainSpec, storage: Storage, state: State, ranks: Ranks, committed: Callable[[Checkpoint], None]
-) -> Checkpoints:
-    """As the spec says."""
-    return Checkpoints(
+def open_checkpoint_writer(
+    spec: TrainSpec, storage: Storage, state: CheckpointState, ranks: Ranks, on_commit: Callable[[Checkpoint], None]
+) -> CheckpointWriter:
+    """Return a writer with the settings of the spec."""
+    return CheckpointWriter(
         storage,
         state,
         ranks,
@@ -323,59 +325,62 @@ def make_checkpoints(
         keep_every=spec.keep_every,
         asynchronous=spec.async_checkpoint,
         full=spec.full_state_dict,
-        committed=committed,
+        on_commit=on_commit,
     )
 
 
-def _name(about: Manifest) -> str:
-    return f"step-{about.step:06d}"
+def _checkpoint_name(manifest: Manifest) -> str:
+    return f"step-{manifest.step:06d}"
 
 
-def load(checkpoint: Checkpoint, model: nn.Module, state: State) -> None:
-    """Load `state`, of `model`, in place.
+def load_checkpoint(checkpoint: Checkpoint, model: nn.Module, state: CheckpointState) -> None:
+    """Load the checkpoint into `state`, which belongs to `model`.
 
     Raises:
-        KfjobError: the checkpoint is of a model of another shape.
+        KfjobError: the checkpoint belongs to a model with other shapes.
     """
     from torch.distributed.checkpoint.state_dict_loader import load as load_shards
 
-    _same_shape(checkpoint, parameter_shapes(model))
-    tensors = state.read()
-    load_shards(tensors, storage_reader=checkpoint.storage.reader(checkpoint.name, checkpoint.manifest))
-    state.write(tensors)
+    _check_shapes(checkpoint, parameter_shapes(model))
+    tensors = state.state_dict()
+    load_shards(tensors, storage_reader=checkpoint.storage.dcp_reader(checkpoint.name, checkpoint.manifest))
+    state.load_state_dict(tensors)
 
 
-def roll_back(checkpoints: Checkpoints | None, model: nn.Module, state: State, ranks: Ranks) -> Checkpoint:
-    """Load the newest good checkpoint of the run, in place. The data is not moved back: it goes on behind what was bad.
+def roll_back(writer: CheckpointWriter | None, model: nn.Module, state: CheckpointState, ranks: Ranks) -> Checkpoint:
+    """Load the run's newest valid checkpoint. The data position stays, so that the run skips the samples that failed.
 
     Raises:
-        KfjobError: there is none.
+        KfjobError: the run has no checkpoint.
     """
-    found = None
-    if checkpoints:
-        checkpoints.wait()
-        found = find("auto", checkpoints.storage, ranks)
-    if found is None:
+    checkpoint = None
+    if writer:
+        writer.wait()
+        checkpoint = find_checkpoint("auto", writer.storage, ranks)
+    if checkpoint is None:
         raise KfjobError("there is no checkpoint to roll back to", hint="set `checkpoint_dir` and a smaller `checkpoint_every`")
-    load(found, model, state)
-    return found
+    load_checkpoint(checkpoint, model, state)
+    return checkpoint
 
 
 def parameter_shapes(model: nn.Module) -> dict[str, list[int]]:
-    """Name and whole shape of each parameter, whatever the strategy."""
-    return {name.removeprefix("module."): list(whole_shape(parameter)) for name, parameter in model.named_parameters()}
+    """Return the name and full shape of each parameter, the same for every strategy."""
+    return {name.removeprefix("module."): list(full_shape(parameter)) for name, parameter in model.named_parameters()}
 
 
-def _same_shape(checkpoint: Checkpoint, here: dict[str, list[int]]) -> None:
-    there = checkpoint.manifest.parameters
-    if there == here:
+def _check_shapes(checkpoint: Checkpoint, model_shapes: dict[str, list[int]]) -> None:
+    stored = checkpoint.manifest.parameters
+    if stored == model_shapes:
         return
-    different = [name for name in {**there, **here} if there.get(name) != here.get(name)]
-    shapes = [f"{name}: {there.get(name, 'absent')} there, {here.get(name, 'absent')} here" for name in different[:3]]
+    different = [name for name in {**stored, **model_shapes} if stored.get(name) != model_shapes.get(name)]
+    shapes = [
+        f"{name}: {stored.get(name, 'absent')} in the checkpoint, {model_shapes.get(name, 'absent')} in the model"
+        for name in different[:3]
+    ]
     more = [f"and {len(different) - 3} more"] if len(different) > 3 else []
     raise KfjobError(
         f"{checkpoint.name} is of a model of another shape",
         location=checkpoint.path,
         cause="\n".join(shapes + more),
-        hint="give the model that wrote it, or another checkpoint_dir",
+        hint="use the model that wrote the checkpoint, or another checkpoint_dir",
     )

@@ -1,4 +1,4 @@
-"""The ranks of a run: the process group, who this process is in it, and the few small collectives that the loop needs."""
+"""The ranks of a run: the process group, this process's rank in it, and the collectives that the loop needs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
 import torch.distributed as dist
@@ -17,13 +17,13 @@ from torch._C._distributed_c10d import HashStore, Store
 from kfjob.errors import KfjobError
 
 
-class FailedElsewhere(KfjobError):
-    """Another rank has the same trouble and reports it."""
+class PeerError(KfjobError):
+    """Another rank has failed and reports the error."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ranks:
-    """This process among all processes of the run. Collectives on CPU tensors go through gloo, whatever the device."""
+    """This process among the processes of the run. Collectives on CPU tensors use gloo on every device."""
 
     rank: int
     world_size: int
@@ -33,109 +33,108 @@ class Ranks:
     run_id: str
     """torchrun's rendezvous id: the same for every restart of one launch, empty without torchrun."""
     group: dist.ProcessGroup | None = None
-    """What the collectives go through; None is the default group."""
+    """The process group of the collectives; None is the default group."""
 
     @classmethod
     def join(cls, store: Store | None = None) -> Self:
-        """Join the process group that torchrun describes in the environment, or that meets at `store`; alone without either."""
-        here = {name: int(os.environ.get(name, default)) for name, default in _ENVIRONMENT.items()}
+        """Join the process group of torchrun's environment variables, or of `store`; without either, a group of one."""
+        variables = {name: int(os.environ.get(name, default)) for name, default in _ENVIRONMENT.items()}
         cuda = torch.cuda.is_available()
-        device = torch.device("cuda", here["LOCAL_RANK"]) if cuda else torch.device("cpu")
+        device = torch.device("cuda", variables["LOCAL_RANK"]) if cuda else torch.device("cpu")
         if cuda:
             torch.cuda.set_device(device)
         if store is None and "MASTER_ADDR" not in os.environ:
             store = HashStore()
-            keep_to_this_machine()
+            use_loopback()
         dist.init_process_group(
             backend="cpu:gloo,cuda:nccl" if cuda else "gloo",
             store=store,
-            rank=here["RANK"],
-            world_size=here["WORLD_SIZE"],
+            rank=variables["RANK"],
+            world_size=variables["WORLD_SIZE"],
             device_id=device if cuda else None,
         )
         ranks = cls(
-            rank=here["RANK"],
-            world_size=here["WORLD_SIZE"],
-            local_rank=here["LOCAL_RANK"],
-            local_world_size=here["LOCAL_WORLD_SIZE"],
+            rank=variables["RANK"],
+            world_size=variables["WORLD_SIZE"],
+            local_rank=variables["LOCAL_RANK"],
+            local_world_size=variables["LOCAL_WORLD_SIZE"],
             device=device,
             run_id=os.environ.get("TORCHELASTIC_RUN_ID", ""),
         )
-        ranks._share_cores()
+        ranks._divide_cores()
         return ranks
 
-    def apart(self) -> Self:
-        """The same ranks in a gloo group of their own, for a thread: collectives of two threads in one group would mix."""
-        group = dist.new_group(backend="gloo")
-        assert isinstance(group, dist.ProcessGroup)  # noqa: S101 -- every rank is in it
+    def with_own_group(self) -> Self:
+        """Return the same ranks with their own gloo group, for a thread: two threads in one group mix their collectives."""
+        group = cast("dist.ProcessGroup", dist.new_group(backend="gloo"))  # every rank is a member
         return replace(self, group=group)
 
     def leave(self) -> None:
-        """Leave the process group."""
+        """Destroy the process group."""
         dist.destroy_process_group()
 
     @property
-    def first(self) -> bool:
+    def is_rank_zero(self) -> bool:
         """Whether this is rank 0."""
         return self.rank == 0
 
-    def total(self, values: Sequence[float]) -> list[float]:
-        """The sums of `values` over all ranks, in double precision."""
+    def all_reduce(self, values: Sequence[float]) -> list[float]:
+        """Return the sums of `values` over all ranks, in double precision."""
         tensor = torch.tensor(list(values), dtype=torch.float64)
         dist.all_reduce(tensor, group=self.group)
         return [float(value) for value in tensor]
 
-    def gather(self, value: Any) -> list[Any]:
-        """Every rank's `value`, in the order of ranks. For small things: they are pickled."""
-        everyone: list[Any] = [None] * self.world_size
-        dist.all_gather_object(everyone, value, group=self.group)
-        return everyone
+    def all_gather(self, value: Any) -> list[Any]:
+        """Return every rank's `value`, in the order of ranks. Values are pickled, so they must be small."""
+        values: list[Any] = [None] * self.world_size
+        dist.all_gather_object(values, value, group=self.group)
+        return values
 
-    def share(self, value: Any) -> Any:
-        """Rank 0's `value`."""
-        box = [value]
-        dist.broadcast_object_list(box, group=self.group)
-        return box[0]
+    def broadcast(self, value: Any) -> Any:
+        """Return rank 0's `value`."""
+        values = [value]
+        dist.broadcast_object_list(values, group=self.group)
+        return values[0]
 
     @contextmanager
-    def together(self) -> Iterator[None]:
-        """Fail on all ranks when the block fails on one, so that the lowest rank with a message says it and no rank waits.
+    def fail_together(self) -> Iterator[None]:
+        """Fail on all ranks if the block fails on one. The lowest failing rank reports its error, and no rank waits forever.
 
         Raises:
-            KfjobError: the block's own, on the lowest rank that has one.
-            FailedElsewhere: on all other ranks.
+            KfjobError: the block failed here, and on no lower rank.
+            PeerError: the block failed on another rank.
         """
         problem = None
         try:
             yield
         except KfjobError as error:
             problem = error
-        troubled = [rank for rank, message in enumerate(self.gather(problem and str(problem))) if message]
-        if problem and troubled[0] == self.rank:
+        failed = [rank for rank, message in enumerate(self.all_gather(problem and str(problem))) if message]
+        if problem and failed[0] == self.rank:
             raise problem
-        if troubled:
-            raise FailedElsewhere(f"rank {troubled[0]} reports an error")
+        if failed:
+            raise PeerError(f"rank {failed[0]} reports an error")
 
-    def _share_cores(self) -> None:
-        """Divide this machine's cores among the ranks on it, unless OMP_NUM_THREADS says how many.
+    def _divide_cores(self) -> None:
+        """Divide this machine's cores among its ranks, unless OMP_NUM_THREADS is set.
 
-        torchrun does so only among the ranks of one agent; two agents on one machine would each take all cores.
+        torchrun divides them only among the ranks of one agent; two agents on one machine would each use all cores.
         """
-        neighbours = self.gather(_machine()).count(_machine())
+        ranks_here = self.all_gather(_machine_id()).count(_machine_id())
         if "OMP_NUM_THREADS" not in os.environ:
             cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-            torch.set_num_threads(max(1, cores // neighbours))
+            torch.set_num_threads(max(1, cores // ranks_here))
 
 
 _ENVIRONMENT = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1}
 
 
-def keep_to_this_machine() -> None:
-    """Have gloo use the loopback: it would look up this host's name, which not every machine can."""
+def use_loopback() -> None:
+    """Make gloo use the loopback interface: it would resolve the host's own name, which fails on some machines."""
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if platform.system() == "Darwin" else "lo")
 
 
-def _machine() -> str:
-    """The same for all containers of a machine where the kernel tells (Linux), else the host's name."""
+def _machine_id() -> str:
+    """Return an id that all containers of a machine share on Linux; elsewhere the host name."""
     boot_id = Path("/proc/sys/kernel/random/boot_id")
     return boot_id.read_text() if boot_id.exists() else platform.node()

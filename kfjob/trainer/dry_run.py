@@ -1,4 +1,4 @@
-"""`--dry-run`: what a run would be made of, without memory for its weights, data or other ranks."""
+"""`--dry-run`: prints the model's modules and its memory estimate, without weights, data or other ranks."""
 
 from __future__ import annotations
 
@@ -12,97 +12,102 @@ from torch import nn
 
 from kfjob.spec.memory import MemorySetup, Scheme, estimate_memory, make_setup
 from kfjob.spec.train import TrainSpec, get_shape
-from kfjob.trainer.model import meta_model, shape_in, tied, wrap_units
+from kfjob.text import plural
+from kfjob.trainer.model import build_meta_model, find_wrap_units, has_tied_embeddings, read_shape
 from kfjob.units import GIB
 
-WORLDS = (1, 2, 4, 8, 16, 32, 64, 128)
+WORLD_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
-def dry_run(spec: TrainSpec) -> int:
-    """Print the model's parts and the memory table; the number of ranks is WORLD_SIZE, 1 without it.
+def print_dry_run(spec: TrainSpec) -> int:
+    """Print the module tree and the memory table for WORLD_SIZE ranks, 1 by default.
 
     Raises:
-        KfjobError: there is no such model, or its parts are not what they must be.
+        KfjobError: the model does not exist, or does not have the expected structure.
     """
-    model = meta_model(spec)
-    world = int(os.environ.get("WORLD_SIZE", "1"))
-    local = int(os.environ.get("LOCAL_WORLD_SIZE", str(min(world, 8))))
-    if (shape := get_shape(spec) or shape_in(model)) is not None:
+    model = build_meta_model(spec)
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    local_world_size = int(os.environ.get("LOCAL_WORLD_SIZE", str(min(world_size, 8))))
+    if (shape := get_shape(spec) or read_shape(model)) is not None:
         spec = spec.model_copy(update={"model": shape})
-    sys.stdout.write("\n".join([*parts(model, spec), "", *memory(spec, world, local)]) + "\n")
+    lines = [*describe_modules(model, spec), "", *describe_memory(spec, world_size, local_world_size)]
+    sys.stdout.write("\n".join(lines) + "\n")
     return 0
 
 
-def parts(model: Any, spec: TrainSpec) -> Iterator[str]:
-    """The module tree, what repeats in one line, with the units that are gathered one by one marked."""
-    units = dict(wrap_units(model, spec.wrap))
+def describe_modules(model: Any, spec: TrainSpec) -> Iterator[str]:
+    """Yield the module tree with the wrap units marked; equal neighbours share a line."""
+    units = dict(find_wrap_units(model, spec.wrap))
     count = sum(parameter.numel() for parameter in model.parameters())
     yield f"{type(model).__name__} with {count} parameters, {len(units)} wrap units and the root"
-    yield from _tree(model, "", units, "  ")
-    together = "in the root unit, for they are one parameter" if tied(model) else "in units of their own"
-    yield f"embedding and head stand {together}"
+    yield from _describe_tree(model, "", units, "  ")
+    unit = "in the root unit, because they are tied" if has_tied_embeddings(model) else "in units of their own"
+    yield f"embedding and head are {unit}"
 
 
-def _tree(module: nn.Module, prefix: str, units: dict[str, nn.Module], indent: str) -> Iterator[str]:
-    children = [(name, child, _form(child)) for name, child in module.named_children()]
+def _describe_tree(module: nn.Module, prefix: str, units: dict[str, nn.Module], indent: str) -> Iterator[str]:
+    children = [(name, child, _signature(child)) for name, child in module.named_children()]
     for _, group in groupby(children, key=lambda entry: entry[2]):
-        alike = list(group)
-        name, child, _ = alike[0]
+        equal = list(group)
+        name, child, _ = equal[0]
         path = f"{prefix}.{name}" if prefix else name
         number = sum(parameter.numel() for parameter in child.parameters())
-        names = name if len(alike) == 1 else f"{name} … {alike[-1][0]} ({len(alike)})"
+        names = name if len(equal) == 1 else f"{name} … {equal[-1][0]} ({len(equal)})"
         mark = "  <- unit" if path in units else ""
         yield f"{indent}{names}: {type(child).__name__}{f', {number} parameters' if number else ''}{mark}"
-        yield from _tree(child, path, units, indent + "  ")
+        yield from _describe_tree(child, path, units, indent + "  ")
 
 
-def _form(module: nn.Module) -> str:
-    """The same for modules that look alike."""
+def _signature(module: nn.Module) -> str:
+    """Return a text that is equal for modules with the same structure."""
     return type(module).__name__ + str([(name, tuple(value.shape)) for name, value in module.named_parameters()])
 
 
-def memory(spec: TrainSpec, world: int, local: int) -> Iterator[str]:
-    """GiB of one rank for every strategy, and how the peak falls with more ranks."""
+def describe_memory(spec: TrainSpec, world_size: int, local_world_size: int) -> Iterator[str]:
+    """Yield the table of GiB per rank for every strategy, and the table of peaks for several world sizes."""
     if get_shape(spec) is None:
-        yield "memory: unknown, for there is no formula for a model of this kind"
+        yield "memory: unknown, there is no formula for this model family"
         return
-    own = make_setup(spec, world_size=world, local_world_size=local)
-    yield f"GiB on each of {world} ranks ({local} a node), micro-batch {spec.micro_batch_size} x {spec.sequence_length} tokens:"
+    own = make_setup(spec, world_size=world_size, local_world_size=local_world_size)
+    ranks = f"{plural(world_size, 'rank')} ({local_world_size} per node)"
+    yield f"GiB on each of {ranks}, micro-batch {spec.micro_batch_size} x {spec.sequence_length} tokens:"
     names = ("parameters", "gradients", "optimiser", "copies", "activations", "logits", "peak")
     yield f"  {'strategy':<14}" + "".join(f"{name:>13}" for name in names)
     for scheme in get_args(Scheme):
-        setup = _setup(spec, scheme, world, local)
+        setup = _make_scheme_setup(spec, scheme, world_size, local_world_size)
         if setup is None:
             continue
-        figures = estimate_memory(setup)
+        estimate = estimate_memory(setup)
         columns = (
-            figures.parameters,
-            figures.gradients,
-            figures.optimizer,
-            figures.copies,
-            figures.activations,
-            figures.logits,
-            figures.peak,
+            estimate.parameters,
+            estimate.gradients,
+            estimate.optimizer,
+            estimate.copies,
+            estimate.activations,
+            estimate.logits,
+            estimate.peak,
         )
         mark = "  <- this one" if own and own.scheme == scheme else ""
         yield f"  {scheme:<14}" + "".join(f"{size / GIB:>13.3f}" for size in columns) + mark
     yield ""
-    yield f"  {'peak, ranks':<14}" + "".join(f"{ranks:>9}" for ranks in WORLDS)
+    yield f"  {'peak, ranks':<14}" + "".join(f"{ranks:>9}" for ranks in WORLD_SIZES)
     for scheme in get_args(Scheme):
-        setups = [_setup(spec, scheme, ranks, min(ranks, max(local, 8))) for ranks in WORLDS]
+        setups = [_make_scheme_setup(spec, scheme, ranks, min(ranks, max(local_world_size, 8))) for ranks in WORLD_SIZES]
         yield f"  {scheme:<14}" + "".join(
             f"{estimate_memory(setup).peak / GIB:>9.2f}" if setup else f"{'':>9}" for setup in setups
         )
 
 
-def _setup(spec: TrainSpec, scheme: Scheme, world: int, local: int) -> MemorySetup | None:
-    """The spec with another strategy; None where that does not go with so many ranks."""
-    if scheme == "none" and world > 1:
+def _make_scheme_setup(spec: TrainSpec, scheme: Scheme, world_size: int, local_world_size: int) -> MemorySetup | None:
+    """Return the setup of the spec with another strategy; None if the strategy does not support this world size."""
+    if scheme == "none" and world_size > 1:
         return None
-    precision = "bf16" if spec.precision == "bf16-true" and scheme.startswith("zero") else spec.precision  # refused there
-    offloading = {"cpu_offload": False, "disk_offload": None}
-    plain = spec.model_copy(update={"strategy": "fsdp", "sharding": "full", "precision": precision, **offloading})
-    setup = make_setup(plain, world_size=world, local_world_size=local)
+    precision = (
+        "bf16" if spec.precision == "bf16-true" and scheme.startswith("zero") else spec.precision
+    )  # ZeRO refuses bf16-true
+    no_offload = {"cpu_offload": False, "disk_offload": None}
+    base_spec = spec.model_copy(update={"strategy": "fsdp", "sharding": "full", "precision": precision, **no_offload})
+    setup = make_setup(base_spec, world_size=world_size, local_world_size=local_world_size)
     if setup is None:
         return None
     return MemorySetup(**{**vars(setup), "scheme": scheme})

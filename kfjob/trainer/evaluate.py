@@ -1,4 +1,4 @@
-"""The loss on a fixed slice of the validation data, the same for every number of ranks."""
+"""The loss on fixed validation samples, the same on any number of ranks."""
 
 from __future__ import annotations
 
@@ -12,41 +12,40 @@ from torch import nn
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer.data.packing import IGNORE, Sample
 from kfjob.trainer.distributed import Ranks
-from kfjob.trainer.loss import batch_of, counted, token_loss
+from kfjob.trainer.loss import count_targets, to_batch, token_loss
 from kfjob.trainer.strategies import Strategy
 
 
-def evaluation_due(step: int, spec: TrainSpec, global_batch: int, samples_per_epoch: int | None) -> bool:
-    """Whether an evaluation comes after step `step`: every `eval_every` steps, and where a share of an epoch is completed."""
+def is_evaluation_due(step: int, spec: TrainSpec, global_batch: int, samples_per_epoch: int | None) -> bool:
+    """Return whether to evaluate after step `step`: every `eval_every` steps, and `evals_per_epoch` times per epoch."""
     if spec.eval_every and step % spec.eval_every == 0:
         return True
     if not spec.evals_per_epoch or samples_per_epoch is None:
         return False
-    before, now = ((at * global_batch * spec.evals_per_epoch) // samples_per_epoch for at in (step - 1, step))
-    return now > before
+    before, after = ((number * global_batch * spec.evals_per_epoch) // samples_per_epoch for number in (step - 1, step))
+    return after > before
 
 
 @torch.no_grad()
 def evaluate(
     model: nn.Module, samples: Sequence[Sample], *, batch_size: int, ranks: Ranks, strategy: Strategy
 ) -> tuple[float, int]:
-    """(mean loss, tokens) over `samples`: whole batches are dealt to the ranks in turn.
+    """Return (mean loss, number of targets) over `samples`; the ranks evaluate whole batches in turn.
 
-    The batches are the same for every number of ranks, and their losses are added up exactly, so the answer is too, to the bit
-    where the weights are. A rank that has none left computes one that counts for nothing: sharded models need every rank in
-    every forward pass.
+    The batches are the same on any number of ranks, and their losses are summed exactly. So the result is bit-exact if the
+    weights are. A rank without a batch computes one without targets: sharded models need every rank in every forward pass.
     """
     model.eval()
     losses, tokens = [], 0
     for begin in range(0, len(samples), batch_size * ranks.world_size):
-        own = begin + batch_size * ranks.rank
-        batch = np.stack(samples[own : own + batch_size] or samples[:1])
-        if own >= len(samples):
+        own_begin = begin + batch_size * ranks.rank
+        batch = np.stack(samples[own_begin : own_begin + batch_size] or samples[:1])
+        if own_begin >= len(samples):
             batch[:, 1] = IGNORE
         with strategy.autocast():
-            losses.append(float(token_loss(model, *batch_of(batch, ranks.device))))
-        tokens += counted(batch)
+            losses.append(float(token_loss(model, *to_batch(batch, ranks.device))))
+        tokens += count_targets(batch)
     model.train()
-    parts = ranks.gather((losses, tokens))
+    parts = ranks.all_gather((losses, tokens))
     total = sum(count for _, count in parts)
     return math.fsum(loss for part, _ in parts for loss in part) / total, total

@@ -1,12 +1,11 @@
-"""How much of a device's arithmetic a run uses: model FLOPs utilisation (MFU, Chowdhery et al. 2022, appendix B).
+"""Model FLOPs utilisation (MFU, Chowdhery et al. 2022, appendix B): the share of a device's peak FLOPs that a run uses.
 
-    MFU = tokens/s of a device x FLOPs for each token / peak FLOPs of the device
-    FLOPs for each token = 6 (N - N_embedding) + 12 L h d s
+    MFU = tokens/s of a device x FLOPs per token / peak FLOPs of the device
+    FLOPs per token = 6 (N - N_embedding) + 12 L h d s
 
-N parameters, L layers, h heads of width d, s tokens in a sample: torchtitan's formula. Looking up an embedding is no
-arithmetic; one that is the head too is multiplied, and counts. The triangle that causal attention leaves out counts as if it
-were computed, and what activation checkpointing computes again does not count. llm-foundry counts the embedding too:
-6 N + 12 L h d s.
+N parameters, L layers, h heads of width d, s tokens in a sample: torchtitan's formula. An embedding that is only looked up does
+not count; a tied one counts, because the head multiplies it. The upper triangle that causal attention skips counts, and what
+activation checkpointing recomputes does not. llm-foundry counts the embedding too: 6 N + 12 L h d s.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import torch
 
 from kfjob.spec.train import TrainSpec
 
-PEAKS: Mapping[str, float] = MappingProxyType(
+PEAK_FLOPS: Mapping[str, float] = MappingProxyType(
     {
         "H200": 989e12,
         "GH200": 989e12,
@@ -38,20 +37,20 @@ PEAKS: Mapping[str, float] = MappingProxyType(
         "T4": 65e12,
     }
 )
-"""Dense 16-bit FLOPs a second that the makers state, by a part of the device's name; the first that fits."""
+"""The makers' dense 16-bit FLOPs per second, by a part of the device's name; the first match counts."""
 
 
-def per_token(*, parameters: int, embedding: int, layers: int, heads: int, head_dim: int, sequence_length: int) -> float:
-    """FLOPs of forward and backward pass for a token; `embedding` are the parameters that are only looked up."""
+def flops_per_token(*, parameters: int, embedding: int, layers: int, heads: int, head_dim: int, sequence_length: int) -> float:
+    """Return the FLOPs of forward and backward pass per token; `embedding` counts the parameters that are only looked up."""
     return 6 * (parameters - embedding) + 12 * layers * heads * head_dim * sequence_length
 
 
-def of_model(model: Any, parameters: int, sequence_length: int) -> float:
-    """`per_token` of a transformers model, wrapped or not, with so many parameters on all ranks together."""
+def model_flops_per_token(model: Any, parameters: int, sequence_length: int) -> float:
+    """Return the FLOPs per token of a transformers model, wrapped or not; `parameters` is its number of parameters."""
     config = getattr(model, "module", model).config
     heads = config.num_attention_heads
     tied = getattr(config, "tie_word_embeddings", False)
-    return per_token(
+    return flops_per_token(
         parameters=parameters,
         embedding=0 if tied else config.vocab_size * config.hidden_size,
         layers=config.num_hidden_layers,
@@ -61,15 +60,15 @@ def of_model(model: Any, parameters: int, sequence_length: int) -> float:
     )
 
 
-def peak_of(spec: TrainSpec, device: torch.device) -> float | None:
-    """FLOPs a second of a device at best, as the spec says or as is known."""
+def device_peak_flops(spec: TrainSpec, device: torch.device) -> float | None:
+    """Return the peak FLOPs per second of a device: the spec's, else those of `PEAK_FLOPS`."""
     if spec.peak_tflops:
         return spec.peak_tflops * 1e12
-    return peak(torch.cuda.get_device_name(device), spec.precision) if device.type == "cuda" else None
+    return peak_flops(torch.cuda.get_device_name(device), spec.precision) if device.type == "cuda" else None
 
 
-def peak(device_name: str, precision: str) -> float | None:
-    """FLOPs a second of a device at best; None where nobody has told, as for fp32, whose peak depends on TF32."""
+def peak_flops(device_name: str, precision: str) -> float | None:
+    """Return the peak FLOPs per second; None for unknown devices and for fp32, whose peak depends on TF32."""
     if precision == "fp32":
         return None
-    return next((flops for part, flops in PEAKS.items() if part in device_name), None)
+    return next((flops for part, flops in PEAK_FLOPS.items() if part in device_name), None)

@@ -1,12 +1,12 @@
-"""The list of what a complete checkpoint holds. A folder without one that is right is no checkpoint.
+"""The manifest of a checkpoint. A folder without a valid one is not a checkpoint.
 
 step-000050/
-    manifest.json     step, position in the data, the model's parameters, size and SHA-256 of every other file, its own checksum
+    manifest.json     step, data position, parameter shapes, size and SHA-256 of every other file, its own checksum
     .metadata         DCP's
     __0_0.distcp …    DCP's, one or more for each rank
-    model.pt          the weights whole, with `full_state_dict`
+    model.pt          the full weights, with `full_state_dict`
 
-On an object store the files stand in a folder of their own below that, named in the manifest, for an object cannot be renamed.
+On an object store the files are in a folder below that, which the manifest names, because an object cannot be renamed.
 """
 
 from __future__ import annotations
@@ -20,88 +20,88 @@ from typing import Any
 
 from kfjob.errors import KfjobError
 
-NAME = "manifest.json"
+MANIFEST_FILE = "manifest.json"
 VERSION = 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What a checkpoint is, beside its tensors."""
+    """Everything in a checkpoint but its tensors."""
 
     step: int
     loss: float | None
     run_id: str
-    """torchrun's rendezvous id of the launch that wrote it."""
+    """torchrun's rendezvous id of the launch that wrote the checkpoint."""
     global_batch: int
     """Samples in an optimiser step, over all ranks."""
     parameters: dict[str, list[int]]
-    """Shape of every parameter: a model of another shape must not be loaded into."""
+    """The shape of every parameter: a checkpoint does not load into a model with other shapes."""
     data_identity: dict[str, Any]
     data_position: dict[str, Any]
     spec: dict[str, Any]
     torch_version: str
     loss_scale: dict[str, Any] = field(default_factory=dict)
-    """Of fp16."""
+    """The state of fp16's loss scaler."""
     plateau: dict[str, Any] = field(default_factory=dict)
-    """Of the schedule that goes by evaluations."""
+    """The state of the schedule `plateau`."""
     shards: str = ""
-    """The folder, below the checkpoint's own, that holds the files; empty is the checkpoint's own."""
+    """The folder of the files below the checkpoint's folder; empty means the checkpoint's folder itself."""
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     version: int = VERSION
 
-    def text(self) -> str:
-        """As JSON with a checksum."""
+    def to_json(self) -> str:
+        """Return the manifest as JSON with a checksum."""
         body = asdict(self)
         return json.dumps(body | {"checksum": _checksum(body)})
 
     @classmethod
-    def parse(cls, text: str, where: str) -> Manifest:
-        """Read `text`, which stands at `where`.
+    def from_json(cls, text: str, checkpoint: str) -> Manifest:
+        """Parse the manifest of the checkpoint at the path or URL `checkpoint`.
 
         Raises:
-            KfjobError: it is not whole, or another version wrote it.
+            KfjobError: the manifest is damaged or has another version.
         """
         try:
             body = json.loads(text)
             checksum = body.pop("checksum")
         except (ValueError, KeyError, AttributeError, TypeError) as error:
-            raise KfjobError(f"`{where}` has no readable {NAME}", cause=str(error)) from error
+            raise KfjobError(f"`{checkpoint}` has no readable {MANIFEST_FILE}", cause=str(error)) from error
         if checksum != _checksum(body):
-            raise KfjobError(f"`{where}/{NAME}` does not match its own checksum")
+            raise KfjobError(f"`{checkpoint}/{MANIFEST_FILE}` does not match its own checksum")
         if body["version"] != VERSION:
-            raise KfjobError(f"`{where}` has version {body['version']}, this trainer reads {VERSION}")
+            raise KfjobError(f"`{checkpoint}` has version {body['version']}, this trainer reads {VERSION}")
         return cls(**body)
 
     def write(self, folder: Path) -> None:
-        """Write it, so that it is on the disk when this returns."""
-        with (folder / NAME).open("w") as file:
-            file.write(self.text())
+        """Write the manifest to `folder` and flush it to the disk."""
+        with (folder / MANIFEST_FILE).open("w") as file:
+            file.write(self.to_json())
             file.flush()
             os.fsync(file.fileno())
         sync_folder(folder)
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
-        """Read it back.
+        """Read the manifest of a folder.
 
         Raises:
-            KfjobError: it is not there, is not whole, or another version wrote it.
+            KfjobError: the manifest is missing or damaged, or has another version.
         """
         try:
-            text = (folder / NAME).read_text()
+            text = (folder / MANIFEST_FILE).read_text()
         except (OSError, ValueError) as error:
-            raise KfjobError(f"`{folder}` has no readable {NAME}", cause=str(error)) from error
-        return cls.parse(text, str(folder))
+            raise KfjobError(f"`{folder}` has no readable {MANIFEST_FILE}", cause=str(error)) from error
+        return cls.from_json(text, str(folder))
 
 
-def describe(path: Path) -> dict[str, Any]:
-    """Size and SHA-256 of a file."""
+def describe_file(path: Path) -> dict[str, Any]:
+    """Return the size and SHA-256 of a file."""
     with path.open("rb") as file:
         return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the folder's entries on the disk."""
+    """Flush the folder's entries to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,18 +1,18 @@
-"""What a run says, in lines that programs read too. All forms are here; every line goes to stdout, in UTC.
+"""The log lines of a run, which programs parse too. All formats are here; every line goes to stdout, in UTC.
 
     2024-06-12 00:08:25 I [train.py:102] Batch 979 Loss: 5.63272, Speed: 0.43 samples/sec, lr: 0.000091
 
-is the reference sample's own line, with N the optimiser step. What else follows the brackets:
+is the reference sample's own line, with N the optimiser step. Other texts after the brackets:
 
     Start MODEL with N parameters, strategy S, world size W, global batch G samples, N steps
     Resume none | Resume step-000050 PATH
     Step N tokens/s: N, grad norm: X, peak memory: X GiB, tokens/s/device: N[, MFU: X %]    after each progress line
-    Step N skipped: WHY | Step N rolled back to step-000050: WHY    level W, instead of both
-    Trace PATH                                                      of the profiler
+    Step N skipped: REASON | Step N rolled back to step-000050: REASON    level W, instead of both
+    Trace PATH                                                      a trace of the profiler
     Startup X s: imports X, process group X, …                      once, after the first step
     Evaluation step N loss X, perplexity X, N tokens
-    Checkpoint step-000050 in X s PATH                              complete when it is said
-    Checkpoint step-000050 is damaged: WHY                          level W
+    Checkpoint step-000050 in X s PATH                              logged when the checkpoint is complete
+    Checkpoint step-000050 is damaged: REASON                       level W
     Data differs from what step-000050 was trained on: …            level W
     Outcome finished|stopped|failed step N|none loss X|none checkpoint PATH|none[ reason "JSON"]    last; failed: level E
 """
@@ -30,101 +30,102 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from kfjob.trainer.storage import Storage
+from kfjob.units import GIB
 
-OUTCOME = "outcome.json"
+OUTCOME_FILE = "outcome.json"
 log = logging.getLogger("kfjob.trainer")
 
 
 def start_logging(*, verbose: bool) -> None:
-    """Write the trainer's lines to stdout: all of them on rank 0 (`verbose`), warnings and errors on others."""
+    """Log to stdout: everything if `verbose` (rank 0), else warnings and errors."""
     formatter = logging.Formatter("%(asctime)s %(levelname).1s [%(filename)s:%(lineno)d] %(message)s", "%Y-%m-%d %H:%M:%S")
     formatter.converter = time.gmtime
-    lines = logging.StreamHandler(sys.stdout)
-    lines.setFormatter(formatter)
-    log.handlers[:] = [lines]
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(formatter)
+    log.handlers[:] = [handler]
     log.setLevel(logging.INFO if verbose else logging.WARNING)
     log.propagate = False
 
 
-def progress(step: int, *, loss: float, speed: float, lr: float) -> str:
-    """The reference's progress line; `speed` in samples of all ranks a second."""
+def progress_line(step: int, *, loss: float, speed: float, lr: float) -> str:
+    """Return the reference sample's progress line; `speed` is in samples of all ranks per second."""
     return f"Batch {step} Loss: {loss:.5f}, Speed: {speed:.2f} samples/sec, lr: {lr:.6f}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figures:
-    """What is known of a step that is told."""
+class StepMetrics:
+    """The metrics of a logged step."""
 
     loss: float
     lr: float
     grad_norm: float
     samples_per_second: float
-    """Of all ranks."""
+    """Of all ranks together."""
     tokens_per_second: float
     tokens_per_second_per_device: float
     mfu: float | None
-    """Share of the device's arithmetic (flops.py); None where its peak is not known."""
+    """Model FLOPs utilisation (flops.py); None if the device's peak is unknown."""
     peak_memory: float
-    """Bytes: the largest of the device, on CPU of the process."""
+    """Bytes: the device's peak, on CPU the process's."""
 
 
-def figures(step: int, told: Figures) -> str:
-    """The line after it."""
-    mfu = "" if told.mfu is None else f", MFU: {100 * told.mfu:.1f} %"
+def metrics_line(step: int, values: StepMetrics) -> str:
+    """Return the line after the progress line."""
+    mfu = "" if values.mfu is None else f", MFU: {100 * values.mfu:.1f} %"
     return (
-        f"Step {step} tokens/s: {told.tokens_per_second:.0f}, grad norm: {told.grad_norm:.4f}, "
-        f"peak memory: {told.peak_memory / 2**30:.2f} GiB, tokens/s/device: {told.tokens_per_second_per_device:.0f}{mfu}"
+        f"Step {step} tokens/s: {values.tokens_per_second:.0f}, grad norm: {values.grad_norm:.4f}, "
+        f"peak memory: {values.peak_memory / GIB:.2f} GiB, tokens/s/device: {values.tokens_per_second_per_device:.0f}{mfu}"
     )
 
 
-def start(*, model: str, parameters: int, strategy: str, world_size: int, global_batch: int, total_steps: int) -> str:
-    """The first line of a run."""
+def start_line(*, model: str, parameters: int, strategy: str, world_size: int, global_batch: int, total_steps: int) -> str:
+    """Return the first line of a run."""
     return (
         f"Start {model} with {parameters} parameters, strategy {strategy}, world size {world_size}, "
         f"global batch {global_batch} samples, {total_steps} steps"
     )
 
 
-def resume(name: str | None, path: str | None) -> str:
-    """Where the run begins."""
+def resume_line(name: str | None, path: str | None) -> str:
+    """Return the line that names the checkpoint of the start."""
     return f"Resume {name} {path}" if name else "Resume none"
 
 
-def checkpoint(name: str, path: str, seconds: float) -> str:
-    """A checkpoint is complete."""
+def checkpoint_line(name: str, path: str, seconds: float) -> str:
+    """Return the line of a complete checkpoint."""
     return f"Checkpoint {name} in {seconds:.2f} s {path}"
 
 
-def evaluation(step: int, *, loss: float, tokens: int) -> str:
-    """The loss on the validation slice."""
+def evaluation_line(step: int, *, loss: float, tokens: int) -> str:
+    """Return the line of an evaluation."""
     return f"Evaluation step {step} loss {loss:.5f}, perplexity {math.exp(min(loss, 700)):.2f}, {tokens} tokens"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a run ended; kept beside the checkpoints, because torchrun returns 1 whatever exit code a worker has."""
+    """How a run ended; stored next to the checkpoints, because torchrun returns 1 for every exit code of a worker."""
 
     outcome: Literal["finished", "stopped", "failed"]
     step: int | None = None
     loss: float | None = None
-    """Of the last step; None when no step was taken."""
+    """The loss of the last step; None if the run took no step."""
     checkpoint: str | None = None
     reason: str | None = None
 
     def line(self) -> str:
-        """The last line of a run."""
+        """Return the last line of a run."""
         loss = "none" if self.loss is None else f"{self.loss:.5f}"
         step = "none" if self.step is None else str(self.step)
-        why = f" reason {json.dumps(self.reason)}" if self.reason else ""
-        return f"Outcome {self.outcome} step {step} loss {loss} checkpoint {self.checkpoint or 'none'}{why}"
+        reason = f" reason {json.dumps(self.reason)}" if self.reason else ""
+        return f"Outcome {self.outcome} step {step} loss {loss} checkpoint {self.checkpoint or 'none'}{reason}"
 
     def write(self, storage: Storage, *, overwrite: bool) -> bool:
-        """Put `outcome.json` beside the checkpoints, whole or not at all; False if it is there and not to be overwritten."""
-        return storage.write(OUTCOME, json.dumps(asdict(self), indent=2) + "\n", overwrite=overwrite)
+        """Write `outcome.json` next to the checkpoints, atomically; return False if it exists and `overwrite` is not set."""
+        return storage.write_file(OUTCOME_FILE, json.dumps(asdict(self), indent=2) + "\n", overwrite=overwrite)
 
 
-class Speed:
-    """Samples a second since the last line, and what follows from them."""
+class Throughput:
+    """Measures samples per second since the last progress line, and derives the other rates."""
 
     def __init__(
         self,
@@ -135,37 +136,37 @@ class Speed:
         flops_per_token: float = 0,
         peak_flops: float | None = None,
     ) -> None:
-        """Begin now."""
+        """Start the clock."""
         self._clock, self._since, self._samples = clock, clock(), 0
         self._sequence_length, self._devices = sequence_length, devices
         self._flops_per_token, self._peak_flops = flops_per_token, peak_flops
 
-    def figures(self, *, loss: float, lr: float, grad_norm: float) -> Figures:
-        """All that is known of the steps since the last call."""
-        samples = self.take()
+    def step_metrics(self, *, loss: float, lr: float, grad_norm: float) -> StepMetrics:
+        """Return the metrics of the steps since the last call."""
+        samples = self.measure()
         tokens = samples * self._sequence_length
-        arithmetic = tokens / self._devices * self._flops_per_token
-        return Figures(
+        flops = tokens / self._devices * self._flops_per_token
+        return StepMetrics(
             loss=loss,
             lr=lr,
             grad_norm=grad_norm,
             samples_per_second=samples,
             tokens_per_second=tokens,
             tokens_per_second_per_device=tokens / self._devices,
-            mfu=arithmetic / self._peak_flops if self._peak_flops else None,
+            mfu=flops / self._peak_flops if self._peak_flops else None,
             peak_memory=peak_memory(),
         )
 
-    def add(self, samples: int) -> None:
-        """Count the samples of a step."""
+    def add_samples(self, samples: int) -> None:
+        """Add the samples of a step."""
         self._samples += samples
 
-    def leave_out(self, began: float) -> None:
-        """Do not count the time since `began`: an evaluation or a checkpoint."""
+    def exclude_since(self, began: float) -> None:
+        """Exclude the time since `began`, which an evaluation or a checkpoint took."""
         self._since += self._clock() - began
 
-    def take(self) -> float:
-        """The speed since the last call."""
+    def measure(self) -> float:
+        """Return samples per second since the last call."""
         now = self._clock()
         speed = self._samples / max(now - self._since, 1e-9)
         self._since, self._samples = now, 0
@@ -173,7 +174,7 @@ class Speed:
 
 
 def peak_memory() -> float:
-    """Bytes: the most that the GPU's allocator held, without a GPU the largest resident set of the process."""
+    """Return the peak of the GPU's allocator in bytes, without a GPU the largest resident set of the process."""
     import resource
 
     import torch
@@ -184,26 +185,26 @@ def peak_memory() -> float:
     return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
 
 
-def whole(norm: Any) -> float:
-    """A gradient norm as a number, gathered first where it is sharded."""
+def norm_to_float(norm: Any) -> float:
+    """Return a gradient norm as a number; a sharded one is gathered first."""
     return float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
 
 
-class Startup:
-    """Where the time from process start to the first step goes."""
+class StartupTimer:
+    """Measures the parts of the time from process start to the first step."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin now."""
+        """Start the clock."""
         self._clock = clock
         self._laps = [("", clock())]
         self.running = True
 
     def lap(self, name: str) -> None:
-        """`name` has just ended."""
+        """Record that the part `name` has just ended."""
         self._laps.append((name, self._clock()))
 
     def line(self) -> str:
-        """`Startup 9.8 s: imports 6.1, …`; the first step has just ended."""
+        """End the part `first step`, and return the line `Startup 9.8 s: imports 6.1, …`."""
         self.lap("first step")
         self.running = False
         parts = [f"{name} {after - before:.1f}" for (_, before), (name, after) in pairwise(self._laps)]

@@ -1,4 +1,4 @@
-"""AdamW with and without weight decay, and the learning rate of a step."""
+"""AdamW with two parameter groups, and the learning rate of a step."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ import torch
 from torch import nn
 
 from kfjob.spec.train import TrainSpec, resolve_final_lr, resolve_warmup_steps
-from kfjob.trainer.shapes import whole_shape
+from kfjob.trainer.shapes import full_shape
 
 
 def make_optimizer(model: nn.Module, spec: TrainSpec) -> torch.optim.AdamW:
-    """Fused AdamW: matrices decay; norms and biases, which have one dimension, do not."""
-    return torch.optim.AdamW(groups(model.parameters(), spec), lr=spec.lr, betas=spec.betas, eps=spec.eps, fused=True)
+    """Return fused AdamW: matrices have weight decay; norms and biases, which have one dimension, do not."""
+    return torch.optim.AdamW(parameter_groups(model.parameters(), spec), lr=spec.lr, betas=spec.betas, eps=spec.eps, fused=True)
 
 
-def groups(parameters: Iterable[nn.Parameter], spec: TrainSpec) -> list[dict[str, Any]]:
-    """The parameters that decay, and those that do not."""
+def parameter_groups(parameters: Iterable[nn.Parameter], spec: TrainSpec) -> list[dict[str, Any]]:
+    """Return the groups with and without weight decay; empty groups are omitted."""
     trained = [parameter for parameter in parameters if parameter.requires_grad]
-    found = [
-        {"params": [p for p in trained if len(whole_shape(p)) >= 2], "weight_decay": spec.weight_decay},
-        {"params": [p for p in trained if len(whole_shape(p)) < 2], "weight_decay": 0.0},
+    groups = [
+        {"params": [p for p in trained if len(full_shape(p)) >= 2], "weight_decay": spec.weight_decay},
+        {"params": [p for p in trained if len(full_shape(p)) < 2], "weight_decay": 0.0},
     ]
-    return [group for group in found if group["params"]]
+    return [group for group in groups if group["params"]]
 
 
-def learning_rate(step: int, total_steps: int, spec: TrainSpec, *, factor: float = 1.0) -> float:
-    """The rate of the update from `step` to `step + 1`: linear warm-up from lr / warm-up steps, then the schedule to its end.
+def compute_learning_rate(step: int, total_steps: int, spec: TrainSpec, *, factor: float = 1.0) -> float:
+    """Return the learning rate from `step` to `step + 1`: linear warm-up from lr / warm-up steps, then the schedule.
 
-    The last update (step `total_steps` - 1), or that of step `lr_decay_iters`, has the final rate, and so have those after it.
-    `factor` is what a plateau has made of the rate.
+    The last step (`total_steps` - 1), or step `lr_decay_iters`, has the final rate, and so have later ones. `factor` is that of
+    `ReduceOnPlateau`.
     """
     warmup, low = resolve_warmup_steps(spec, total_steps), resolve_final_lr(spec)
     if step < warmup:
@@ -44,43 +44,45 @@ def learning_rate(step: int, total_steps: int, spec: TrainSpec, *, factor: float
         return max(low, spec.lr * factor)
     last = (spec.lr_decay_iters or total_steps) - 1
     begin = max(warmup, last - round(spec.decay_fraction * (last + 1))) if spec.schedule == "wsd" else warmup
-    done = min(1.0, max(0.0, (step - begin) / max(1, last - begin)))
+    progress = min(1.0, max(0.0, (step - begin) / max(1, last - begin)))
     if spec.schedule == "exponential":
-        return float(spec.lr * (low / spec.lr) ** done)
-    share = (1 + math.cos(math.pi * done)) / 2 if spec.schedule == "cosine" else 1 - done
+        return float(spec.lr * (low / spec.lr) ** progress)
+    share = (1 + math.cos(math.pi * progress)) / 2 if spec.schedule == "cosine" else 1 - progress
     return low + (spec.lr - low) * share
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Give every parameter group the rate."""
+    """Set the learning rate of every parameter group."""
     for group in optimizer.param_groups:
         group["lr"] = lr
 
 
 @dataclass
-class Plateau:
-    """The factor of schedule `plateau`: lower each time that `patience` evaluations and one more have brought no progress."""
+class ReduceOnPlateau:
+    """The factor of schedule `plateau`: reduced after more than `patience` evaluations without progress."""
 
     patience: int
-    by: float
+    reduction: float
     factor: float = 1.0
     best: float = math.inf
-    borne: int = 0
+    bad_evaluations: int = 0
 
-    def heard(self, loss: float) -> None:
-        """Count an evaluation; progress is a loss lower by a part in ten thousand (torch's ReduceLROnPlateau)."""
+    def step(self, loss: float) -> None:
+        """Record an evaluation; progress means a loss lower by 0.01 % (as in torch's ReduceLROnPlateau)."""
         if loss < self.best * (1 - 1e-4):
-            self.best, self.borne = loss, 0
+            self.best, self.bad_evaluations = loss, 0
             return
-        self.borne += 1
-        if self.borne > self.patience:
-            self.factor, self.borne = self.factor * self.by, 0
+        self.bad_evaluations += 1
+        if self.bad_evaluations > self.patience:
+            self.factor, self.bad_evaluations = self.factor * self.reduction, 0
 
-    def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps of it."""
-        return {"factor": self.factor, "best": self.best, "borne": self.borne} if math.isfinite(self.best) else {}
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state for a checkpoint; empty before the first evaluation."""
+        if not math.isfinite(self.best):
+            return {}
+        return {"factor": self.factor, "best": self.best, "borne": self.bad_evaluations}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a `state`."""
-        for name, value in state.items():
-            setattr(self, name, value)
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the state that `state_dict` returned; an empty one changes nothing."""
+        if state:
+            self.factor, self.best, self.bad_evaluations = state["factor"], state["best"], state["borne"]

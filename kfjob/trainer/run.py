@@ -1,4 +1,4 @@
-"""One run as a process of torchrun: join, train, say how it ended."""
+"""Runs one rank: joins the process group, trains and reports the outcome."""
 
 from __future__ import annotations
 
@@ -16,75 +16,75 @@ from torch._C._distributed_c10d import Store
 
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec
-from kfjob.trainer.distributed import FailedElsewhere, Ranks
-from kfjob.trainer.dry_run import dry_run
-from kfjob.trainer.metrics import Outcome, Startup, log, start_logging
-from kfjob.trainer.stopping import SIGNALLED, StopRequest
-from kfjob.trainer.storage import Storage, storage_of
+from kfjob.trainer.distributed import PeerError, Ranks
+from kfjob.trainer.dry_run import print_dry_run
+from kfjob.trainer.metrics import Outcome, StartupTimer, log, start_logging
+from kfjob.trainer.stop_request import SIGNAL_REASON, StopRequest
+from kfjob.trainer.storage import Storage, open_storage
 from kfjob.trainer.train import train
 
 
-def run(spec: TrainSpec, startup: Startup, store: Store | None = None) -> int:
+def run_rank(spec: TrainSpec, startup: StartupTimer, store: Store | None = None) -> int:
     """Train, and return the exit code: 0 finished or out of time, 1 failed, 128 + n stopped by signal n.
 
-    The ranks meet where the environment says, or at `store`.
+    The ranks rendezvous as the environment variables say, or at `store`.
 
-    A run that was stopped by a signal must not return 0: of an elastic job whose one pod is taken away the others would count
-    as having finished. They are restarted by torchrun instead, and go on from the checkpoint just written.
+    A run that a signal stopped must not return 0: when one pod of an elastic job is evicted, the other pods would count as
+    completed. torchrun restarts them instead, and they resume from the checkpoint that was just written.
     """
     startup.lap("imports")
     start_logging(verbose=os.environ.get("RANK", "0") == str(spec.log_rank))
     if spec.deterministic:
-        _be_deterministic()
-    storage = storage_of(spec.checkpoint_dir) if spec.checkpoint_dir else None
+        _use_deterministic_algorithms()
+    storage = open_storage(spec.checkpoint_dir) if spec.checkpoint_dir else None
     stop = StopRequest(spec.max_minutes)
     try:
         if spec.dry_run:
-            return dry_run(spec)
+            return print_dry_run(spec)
         ranks = Ranks.join(store)
         startup.lap("process group")
         outcome = train(spec, ranks, stop, startup)
-        if ranks.first and storage:
+        if ranks.is_rank_zero and storage:
             outcome.write(storage, overwrite=True)
         log.info(outcome.line())
         ranks.leave()
-    except FailedElsewhere:
+    except PeerError:
         return 1
-    except Exception as error:  # noqa: BLE001 -- the outermost frame: it is reported in full
-        _report(error, storage, debug=spec.debug)
+    except Exception as error:  # noqa: BLE001 -- the outermost frame reports every error
+        _report_failure(error, storage, debug=spec.debug)
         return 1
-    if outcome.reason == SIGNALLED:  # perhaps not this rank but another one
+    if outcome.reason == SIGNAL_REASON:  # perhaps another rank's signal
         return 128 + (stop.signal or signal.SIGTERM)
     return 0
 
 
-def _be_deterministic() -> None:
-    """Have torch use only algorithms that give the same bits each time; one that has none is an error that names it."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it when it is first used
+def _use_deterministic_algorithms() -> None:
+    """Make torch use only bit-exact algorithms; an operator without one raises an error that names it."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it at its first use
     torch.use_deterministic_algorithms(True)
 
 
-def _report(error: Exception, storage: Storage | None, *, debug: bool) -> None:
-    """Say and record why this rank failed. The first rank to record it is right: the others fail because it did."""
+def _report_failure(error: Exception, storage: Storage | None, *, debug: bool) -> None:
+    """Print the error and record the outcome. The first rank's record stays: the other ranks fail because of it."""
     expected = isinstance(error, KfjobError)
     trace = "".join(traceback.format_exception(error))
     if debug or not expected:
         sys.stderr.write(trace)
     if expected:
         sys.stderr.write(f"{error}\n")
-    _tell_torchrun(str(error) if expected else trace)
+    _write_error_file(str(error) if expected else trace)
     reason = error.title if isinstance(error, KfjobError) else f"{type(error).__name__}: {error}"
     outcome = Outcome(outcome="failed", reason=reason)
-    recorded = True
+    is_first = True
     if storage:
-        with suppress(KfjobError, OSError):  # a place that cannot be written may be the very reason
-            recorded = outcome.write(storage, overwrite=False)
-    if recorded:
+        with suppress(KfjobError, OSError):  # the failure itself may be that the storage is not writable
+            is_first = outcome.write(storage, overwrite=False)
+    if is_first:
         log.error(outcome.line())
 
 
-def _tell_torchrun(message: str) -> None:
-    """Have torchrun show `message` as the root cause, in the form that its `record` decorator writes (torch 2.15 errors/)."""
+def _write_error_file(message: str) -> None:
+    """Make torchrun show `message` as the root cause, in the format of its `record` decorator (torch 2.15 errors/)."""
     if path := os.environ.get("TORCHELASTIC_ERROR_FILE"):
-        about = {"py_callstack": message, "timestamp": str(int(time.time()))}
-        Path(path).write_text(json.dumps({"message": {"message": message, "extraInfo": about}}))
+        extra_info = {"py_callstack": message, "timestamp": str(int(time.time()))}
+        Path(path).write_text(json.dumps({"message": {"message": message, "extraInfo": extra_info}}))

@@ -1,7 +1,7 @@
-"""The ranks of this node as children of this process, started with `torch.multiprocessing.spawn`: no launcher is needed.
+"""Starts the ranks of this node as child processes with `torch.multiprocessing.spawn`, without a launcher.
 
-One process a node, as the launcher `python` of a job starts it, or by hand on one machine. A signal goes on to the ranks; the
-first rank that fails ends the others. torchrun does more: it restarts.
+The launcher `python` of a job starts one such process per node; it also works by hand on one machine. A signal is passed on to
+the ranks, and the first rank that fails ends the others. Unlike torchrun, it does not restart ranks.
 """
 
 from __future__ import annotations
@@ -14,60 +14,59 @@ from pathlib import Path
 from types import FrameType
 
 from torch._C._distributed_c10d import FileStore, Store
-from torch.multiprocessing.spawn import ProcessExitedException
-from torch.multiprocessing.spawn import spawn as start
+from torch.multiprocessing.spawn import ProcessExitedException, spawn
 
 from kfjob.spec.train import TrainSpec
-from kfjob.trainer.distributed import keep_to_this_machine
-from kfjob.trainer.metrics import Startup
-from kfjob.trainer.run import run
+from kfjob.trainer.distributed import use_loopback
+from kfjob.trainer.metrics import StartupTimer
+from kfjob.trainer.run import run_rank
 
-LAST_WORDS = 60.0
-"""Seconds that the other ranks have to end by themselves when one has failed."""
+GRACE_PERIOD = 60.0
+"""Seconds that the other ranks have to exit after one has failed."""
 
 
-def spawn(spec: TrainSpec) -> int:
-    """Run `spec.spawn` ranks, and return the exit code as `run` does.
+def spawn_ranks(spec: TrainSpec, processes: int) -> int:
+    """Run `processes` ranks, and return the exit code as `run_rank` does.
 
-    Nodes are told apart by RANK, WORLD_SIZE and MASTER_ADDR, which then count nodes; without them there is this one.
+    RANK, WORLD_SIZE and MASTER_ADDR describe the nodes; without them there is one node.
     """
-    assert spec.spawn  # noqa: S101 -- the caller has looked
-    ended = (signal.SIGTERM, signal.SIGINT)
-    before = {number: signal.getsignal(number) for number in ended}
+    forwarded = (signal.SIGTERM, signal.SIGINT)
+    previous_handlers = {number: signal.getsignal(number) for number in forwarded}
     with tempfile.TemporaryDirectory(prefix="kfjob-") as folder:
-        context = start(_rank, (spec, str(Path(folder, "store"))), nprocs=spec.spawn, join=False)  # type: ignore[no-untyped-call]
+        arguments = (spec, processes, str(Path(folder, "store")))
+        context = spawn(_run_child, arguments, nprocs=processes, join=False)  # type: ignore[no-untyped-call]
         children = list(context.processes)
 
-        def pass_on(number: int, frame: FrameType | None) -> None:
+        def terminate_children(number: int, frame: FrameType | None) -> None:
             del number, frame
             for child in children:
-                if child.is_alive():  # a terminal has told it already: a second SIGINT would end it at once
+                if child.is_alive():  # not SIGINT: a terminal has sent it already, and a second one would end the child at once
                     child.terminate()
 
         try:
-            for number in ended:
-                signal.signal(number, pass_on)
-            while not context.join(grace_period=LAST_WORDS):
+            for number in forwarded:
+                signal.signal(number, terminate_children)
+            while not context.join(grace_period=GRACE_PERIOD):
                 pass
         except ProcessExitedException as error:
             return int(error.exit_code) if error.exit_code >= 0 else 128 - int(error.exit_code)
         finally:
-            for number, handler in before.items():
+            for number, handler in previous_handlers.items():
                 signal.signal(number, handler)
     return 0
 
 
-def _rank(local_rank: int, spec: TrainSpec, store: str) -> None:
-    """One of them, in its own process."""
-    nodes, node = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
-    each = spec.spawn or 1
-    rank, world_size = node * each + local_rank, nodes * each
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size), LOCAL_RANK=str(local_rank), LOCAL_WORLD_SIZE=str(each))
-    meeting: Store | None = None
+def _run_child(local_rank: int, spec: TrainSpec, local_world_size: int, store_path: str) -> None:
+    """Run one rank in its own process."""
+    nodes, node_rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+    rank, world_size = node_rank * local_world_size + local_rank, nodes * local_world_size
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size))
+    os.environ.update(LOCAL_RANK=str(local_rank), LOCAL_WORLD_SIZE=str(local_world_size))
+    store: Store | None = None
     if "MASTER_ADDR" not in os.environ:
-        keep_to_this_machine()
-        meeting = FileStore(store, world_size)
-    code = run(spec, Startup(), meeting)
+        use_loopback()
+        store = FileStore(store_path, world_size)
+    code = run_rank(spec, StartupTimer(), store)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # as the program's own end, and for the same reason
+    os._exit(code)  # as __main__ does, and for the same reason

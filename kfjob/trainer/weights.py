@@ -1,4 +1,4 @@
-"""Pretrained weights, read from safetensors unit by unit."""
+"""Pretrained weights, read from safetensors one unit after the other."""
 
 from __future__ import annotations
 
@@ -16,62 +16,64 @@ from kfjob.errors import KfjobError
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 FILES = (INDEX, "*.safetensors")
-_OLDER = {"lm_head.weight": "embed_out.weight"}
-"""Names in files that differ from those in the model: GPT-NeoX's head, which transformers 5 renames when it loads and saves."""
+_OLD_NAMES = {"lm_head.weight": "embed_out.weight"}
+"""Names in files that differ from those in the model: transformers 5 renames GPT-NeoX's head when it loads and saves."""
 
 
-class Weights:
-    """The tensors of a Hugging Face folder by name, each read when it is asked for."""
+class PretrainedWeights:
+    """The tensors of a Hugging Face folder by name, read on demand."""
 
     def __init__(self, files: dict[str, Path]) -> None:
-        """Know which file holds which tensor."""
+        """Store the file of each tensor."""
         self._files = files
-        self._filled: set[str] = set()
+        self._loaded: set[str] = set()
 
     @classmethod
-    def of(cls, folder: Path) -> Self | None:
-        """The weights in a folder, None where it has a configuration only.
+    def open(cls, folder: Path) -> Self | None:
+        """Return the weights in a folder; None if it has only a configuration.
 
         Raises:
-            KfjobError: the folder has weights that are not safetensors, or not whole.
+            KfjobError: the weights are not safetensors, or are incomplete.
         """
         index, single = folder / INDEX, folder / SINGLE
-        with _readable(folder):
+        with _wrap_errors(folder):
             if index.exists():
                 return cls({name: folder / file for name, file in json.loads(index.read_text())["weight_map"].items()})
             if single.exists():
                 with safe_open(single, framework="pt") as tensors:
                     return cls(dict.fromkeys(tensors.keys(), single))
-        if others := [path.name for path in folder.iterdir() if path.suffix in (".bin", ".pt", ".pth", ".safetensors")]:
-            raise KfjobError(f"cannot read the weights in `{folder}`", cause=f"`{others[0]}` is not model.safetensors")
+        if other_files := [path.name for path in folder.iterdir() if path.suffix in (".bin", ".pt", ".pth", ".safetensors")]:
+            raise KfjobError(f"cannot read the weights in `{folder}`", cause=f"`{other_files[0]}` is not model.safetensors")
         return None
 
     @torch.no_grad()
-    def fill(self, unit: nn.Module, prefix: str) -> None:
-        """Copy the weights of a unit whose name in the model is `prefix`; those of units filled before are left alone.
+    def load_into(self, unit: nn.Module, prefix: str) -> None:
+        """Load the weights of the unit with the name `prefix`; parameters that were loaded before are skipped.
 
         Raises:
             KfjobError: a tensor is missing or has another shape.
         """
         for name, parameter in unit.named_parameters(prefix):
-            if name in self._filled:
+            if name in self._loaded:
                 continue
-            kept = name if name in self._files else _OLDER.get(name, name)
-            if kept not in self._files:
-                hint = "some families' files have other names: save them with `save_pretrained(…, save_original_format=False)`"
+            stored_name = name if name in self._files else _OLD_NAMES.get(name, name)
+            if stored_name not in self._files:
+                hint = (
+                    "some model families use other names: save the model with `save_pretrained(…, save_original_format=False)`"
+                )
                 raise KfjobError(f"the pretrained weights have no `{name}`", location="model", hint=hint)
-            with _readable(self._files[kept]), safe_open(self._files[kept], framework="pt") as tensors:
-                found = tensors.get_tensor(kept)
-            if found.shape != parameter.shape:
-                shapes = f"{tuple(found.shape)}, the model's is {tuple(parameter.shape)}"
+            with _wrap_errors(self._files[stored_name]), safe_open(self._files[stored_name], framework="pt") as tensors:
+                tensor = tensors.get_tensor(stored_name)
+            if tensor.shape != parameter.shape:
+                shapes = f"{tuple(tensor.shape)}, the model's is {tuple(parameter.shape)}"
                 raise KfjobError(f"the pretrained `{name}` has shape {shapes}")
-            parameter.copy_(found)
-            self._filled.add(name)
+            parameter.copy_(tensor)
+            self._loaded.add(name)
 
 
 @contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """Say in our words what the files say."""
+def _wrap_errors(path: Path) -> Iterator[None]:
+    """Turn read errors into KfjobErrors."""
     try:
         yield
     except (OSError, ValueError, KeyError, SafetensorError) as error:

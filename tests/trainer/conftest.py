@@ -1,4 +1,4 @@
-"""Tiny data, and two processes that import torch once and then run one program after the other on one rank or two."""
+"""Small data sets, and worker processes that import torch once and then run programs on one or more ranks."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ def pytest_collection_modifyitems(items):
 
 
 class Worker:
-    """One process; programs are functions of programs.py, arguments and results are JSON."""
+    """One process. Programs are functions of rank_programs.py; arguments and results are JSON."""
 
     def __init__(self, log: Path) -> None:
         self.log = log
         to_worker, self._requests = os.pipe()
-        self._answers, from_worker = os.pipe()
+        self._responses, from_worker = os.pipe()
         with log.open("w") as output:
             self.process = subprocess.Popen(
-                [sys.executable, HERE / "programs.py", str(to_worker), str(from_worker)],
+                [sys.executable, HERE / "rank_programs.py", str(to_worker), str(from_worker)],
                 pass_fds=(to_worker, from_worker),
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -57,24 +57,24 @@ class Worker:
             )
         os.close(to_worker)
         os.close(from_worker)
-        self.source = os.fdopen(self._answers)
+        self.responses = os.fdopen(self._responses)
 
     def start(self, request):
         os.write(self._requests, (json.dumps(request, default=str) + "\n").encode())
 
-    def answer(self):
-        line = self.source.readline()
-        assert line, f"the worker has ended:\n{self.log.read_text()[-3000:]}"
+    def read_response(self):
+        line = self.responses.readline()
+        assert line, f"the worker has exited:\n{self.log.read_text()[-3000:]}"
         return json.loads(line)
 
-    def end(self):
+    def stop(self):
         os.close(self._requests)
         self.process.wait(30)
-        self.source.close()
+        self.responses.close()
 
 
 class Workers:
-    """As many ranks as a program is asked to run on."""
+    """A pool of workers, one for each rank."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -82,51 +82,51 @@ class Workers:
         self._runs = 0
 
     def run(self, program, arguments, *, world_size=1, local_world_size=None):
-        """The result of each rank."""
+        """Run a program of rank_programs.py, and return the result of each rank."""
         self._runs += 1
         store = self._folder / f"store-{self._runs}"
         self._pool += [Worker(self._folder / f"{rank}.log") for rank in range(len(self._pool), world_size)]
         pool = self._pool[:world_size]
         for rank, worker in enumerate(pool):
-            ranks = {"rank": rank, "world_size": world_size, "local_world_size": local_world_size or world_size}
-            worker.start({"program": program, "store": store, "arguments": arguments, **ranks})
-        answers = self._answers(pool)
-        for worker, answer in answers.items():
-            assert "error" not in answer, f"{answer['error']}\n{worker.log.read_text()[-3000:]}"
-        return [answers[worker]["result"] for worker in pool]
+            layout = {"rank": rank, "world_size": world_size, "local_world_size": local_world_size or world_size}
+            worker.start({"program": program, "store": store, "arguments": arguments, **layout})
+        responses = self._read_responses(pool)
+        for worker, response in responses.items():
+            assert "error" not in response, f"{response['error']}\n{worker.log.read_text()[-3000:]}"
+        return [responses[worker]["result"] for worker in pool]
 
-    def _answers(self, pool):
-        """Of every rank. Where one has failed the others may wait for it for ever: all are ended then, and fresh ones made."""
-        answers: dict[Worker, Any] = {}
-        while len(answers) < len(pool):
-            failed = any("error" in answer for answer in answers.values())
-            waiting = {worker.source: worker for worker in pool if worker not in answers}
+    def _read_responses(self, pool):
+        """Return the response of every rank. If one fails, the others may wait for it forever: kill and replace all."""
+        responses: dict[Worker, Any] = {}
+        while len(responses) < len(pool):
+            failed = any("error" in response for response in responses.values())
+            waiting = {worker.responses: worker for worker in pool if worker not in responses}
             ready, _, _ = select.select(list(waiting), [], [], 20 if failed else None)
-            for source in ready:
-                answers[waiting[source]] = waiting[source].answer()
+            for stream in ready:
+                responses[waiting[stream]] = waiting[stream].read_response()
             if not ready:
                 for worker in self._pool:
                     worker.process.kill()
-                self.end()
+                self.stop()
                 self._pool = []
                 break
-        return answers
+        return responses
 
-    def end(self):
+    def stop(self):
         for worker in self._pool:
-            worker.end()
+            worker.stop()
 
 
 @pytest.fixture(scope="session")
 def workers(tmp_path_factory):
     pool = Workers(tmp_path_factory.mktemp("workers"))
     yield pool
-    pool.end()
+    pool.stop()
 
 
 @pytest.fixture(scope="session")
 def text_folder(tmp_path_factory):
-    """300 short documents with a tokenizer of 300 tokens: enough for some epochs of tiny samples."""
+    """300 short documents and a tokenizer with 300 tokens: enough for several epochs of tiny samples."""
     from kfjob.trainer.data import tiny_text
 
     folder = tmp_path_factory.mktemp("text")
@@ -141,7 +141,7 @@ def text_folder(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def lines_folder(text_folder, tmp_path_factory):
-    """The same text, a document a line without any form."""
+    """The same text as .txt files, one document per line."""
     folder = tmp_path_factory.mktemp("lines")
     for split in ("train", "validation"):
         texts = [json.loads(line)["text"] for line in (text_folder / f"{split}.jsonl").read_text().splitlines()]
@@ -161,7 +161,7 @@ def tokenised_folder(text_folder, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def parquet_folder(text_folder, tmp_path_factory):
-    """The same text: three files for training, in row groups of 16."""
+    """The same text as Parquet: three files for training, with row groups of 16."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -179,7 +179,7 @@ def parquet_folder(text_folder, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def chat_folder(text_folder, tmp_path_factory):
-    """160 conversations of one to three rounds."""
+    """160 conversations of one to three turns."""
     folder = tmp_path_factory.mktemp("chat")
     draw = random.Random(11)  # noqa: S311 -- test data
     for split, count in (("train", 160), ("validation", 20)):
@@ -207,7 +207,7 @@ def tokenised_chat(chat_folder, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def tiny(text_folder):
-    """A spec that runs in a second."""
+    """A spec that trains in a second."""
     return {
         "model": "micro-llama",
         "vocab_size": 320,
@@ -224,8 +224,8 @@ def tiny(text_folder):
 
 
 @pytest.fixture
-def alone():
-    """Signal handlers and the process group of a run inside the test's own process are put back."""
+def in_process():
+    """Restores the signal handlers and the process group after a run in the test's own process."""
     import torch.distributed as dist
 
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}

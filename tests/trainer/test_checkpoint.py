@@ -9,7 +9,7 @@ import pytest
 from kfjob.errors import KfjobError
 from kfjob.trainer import checkpoint
 from kfjob.trainer.manifest import Manifest
-from kfjob.trainer.storage import storage_of
+from kfjob.trainer.storage import open_storage
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +17,7 @@ def two_checkpoints(workers, tiny, tmp_path_factory):
     """step-000003 and step-000006 of a run on two ranks."""
     folder = tmp_path_factory.mktemp("checkpoints") / "run"
     spec = tiny | {"strategy": "fsdp", "checkpoint_dir": str(folder), "checkpoint_every": 3}
-    workers.run("trained", {"spec": spec}, world_size=2)
+    workers.run("run_training", {"spec": spec}, world_size=2)
     return folder
 
 
@@ -27,7 +27,7 @@ def copy(two_checkpoints, tmp_path):
 
 
 def found(workers, folder, *, resume="auto", world_size=2):
-    names = workers.run("found", {"folder": str(folder), "resume": resume}, world_size=world_size)
+    names = workers.run("find_newest_checkpoint", {"folder": str(folder), "resume": resume}, world_size=world_size)
     assert len(set(names)) == 1
     return names[0]
 
@@ -92,7 +92,7 @@ def test_a_damaged_one_is_replaced_when_the_run_comes_by_again(workers, tiny, co
     DAMAGE[damage](copy / "step-000006")
     (copy / "step-000006" / "__7_0.distcp").write_bytes(b"left over")
     spec = tiny | {"strategy": "fsdp", "checkpoint_dir": str(copy), "checkpoint_every": 3}
-    results = workers.run("trained", {"spec": spec}, world_size=2)
+    results = workers.run("run_training", {"spec": spec}, world_size=2)
     assert list(results[0]["losses"]) == ["4", "5", "6"]
     assert found(workers, copy) == "step-000006"
     assert sorted(path.name for path in (copy / "step-000006").iterdir()) == [
@@ -106,7 +106,7 @@ def test_a_damaged_one_is_replaced_when_the_run_comes_by_again(workers, tiny, co
 def test_retention_does_not_keep_a_damaged_one_for_a_good_one(workers, tiny, copy):
     flip(copy / "step-000006" / "__1_0.distcp", 5000)
     spec = tiny | {"strategy": "none", "micro_batch_size": 8, "checkpoint_dir": str(copy), "keep_last": 1}
-    workers.run("trained", {"spec": spec, "stop_after": 2})
+    workers.run("run_training", {"spec": spec, "stop_after": 2})
     names = sorted(path.name for path in copy.iterdir())
     assert names[0].startswith("damaged-step-000006-")
     assert names[1:] == ["step-000005"]
@@ -116,13 +116,13 @@ def test_retention_does_not_keep_a_damaged_one_for_a_good_one(workers, tiny, cop
 def test_a_start_removes_what_killed_runs_have_left(workers, tiny, copy):
     (copy / ".staging-step-000009-abcd").mkdir()
     (copy / ".discarded-step-000001-abcd").mkdir()
-    workers.run("trained", {"spec": tiny | {"strategy": "none", "checkpoint_dir": str(copy), "max_steps": 7}})
+    workers.run("run_training", {"spec": tiny | {"strategy": "none", "checkpoint_dir": str(copy), "max_steps": 7}})
     assert sorted(path.name for path in copy.iterdir()) == ["step-000003", "step-000006", "step-000007"]
 
 
 def test_a_checkpoint_can_be_asked_for_by_its_folder(workers, tiny, two_checkpoints, tmp_path):
     spec = tiny | {"strategy": "none", "micro_batch_size": 8, "checkpoint_dir": str(tmp_path / "new")}
-    (result,) = workers.run("trained", {"spec": spec | {"resume": str(two_checkpoints / "step-000003")}})
+    (result,) = workers.run("run_training", {"spec": spec | {"resume": str(two_checkpoints / "step-000003")}})
     assert list(result["losses"]) == ["4", "5", "6"]
     assert result["outcome"]["checkpoint"] == str(tmp_path / "new" / "step-000006")
 
@@ -131,19 +131,19 @@ def test_a_folder_that_is_asked_for_gives_its_newest_good_one(workers, tiny, cop
     """It is another run's: what is damaged stays where it is."""
     flip(copy / "step-000006" / "__1_0.distcp", 5000)
     spec = tiny | {"strategy": "none", "micro_batch_size": 8, "checkpoint_dir": str(tmp_path / "new"), "resume": str(copy)}
-    (result,) = workers.run("trained", {"spec": spec})
+    (result,) = workers.run("run_training", {"spec": spec})
     assert list(result["losses"]) == ["4", "5", "6"]
     assert sorted(path.name for path in copy.iterdir() if path.is_dir()) == ["step-000003", "step-000006"]
     assert found(workers, copy, resume=f"{copy}/", world_size=1) == "step-000003"  # its own folder: as `auto`, and set aside
     assert not (copy / "step-000006").exists()
     flip(copy / "step-000003" / "__0_0.distcp", 5000)
-    (said,) = workers.run("refused", {"spec": spec | {"checkpoint_dir": None}})
+    (said,) = workers.run("error_of_training", {"spec": spec | {"checkpoint_dir": None}})
     assert f"error: checkpoint `{copy}` is damaged" in said
 
 
 def test_a_damaged_one_that_is_asked_for_is_an_error(workers, tiny, copy):
     flip(copy / "step-000006" / "__1_0.distcp", 5000)
-    said = workers.run("refused", {"spec": tiny | {"resume": str(copy / "step-000006")}}, world_size=2)
+    said = workers.run("error_of_training", {"spec": tiny | {"resume": str(copy / "step-000006")}}, world_size=2)
     assert "step-000006` is damaged\n  --> resume\n  cause: __1_0.distcp does not match its checksum" in said[0]
 
 
@@ -151,7 +151,7 @@ def test_a_damaged_one_that_is_asked_for_is_an_error(workers, tiny, copy):
 def test_starting_anew_beside_later_checkpoints_is_refused(workers, tiny, copy, resume):
     """`auto` would go on from them the next time."""
     asked = resume if resume == "none" else str(copy / resume)
-    (said,) = workers.run("refused", {"spec": tiny | {"checkpoint_dir": str(copy), "resume": asked}})
+    (said,) = workers.run("error_of_training", {"spec": tiny | {"checkpoint_dir": str(copy), "resume": asked}})
     assert f"error: `{copy}` holds step-000006 of an earlier run" in said
 
 
@@ -160,9 +160,11 @@ def test_a_restart_of_the_same_launch_goes_on_though_it_began_anew(workers, copy
         about = Manifest.read(copy / name)
         (copy / name / "manifest.json").unlink()
         Manifest(**{**vars(about), "run_id": "launch-1"}).write(copy / name)
-    assert workers.run("found", {"folder": str(copy), "resume": "none", "run_id": "launch-1"}) == ["step-000006"]
+    assert workers.run("find_newest_checkpoint", {"folder": str(copy), "resume": "none", "run_id": "launch-1"}) == [
+        "step-000006"
+    ]
     with pytest.raises(AssertionError, match="of an earlier run"):
-        workers.run("found", {"folder": str(copy), "resume": "none", "run_id": "launch-2"})
+        workers.run("find_newest_checkpoint", {"folder": str(copy), "resume": "none", "run_id": "launch-2"})
 
 
 def test_a_checkpoint_of_another_version_is_refused(copy):
@@ -170,10 +172,10 @@ def test_a_checkpoint_of_another_version_is_refused(copy):
     Manifest(**body | {"version": 99}).write(copy / "step-000006")
     with pytest.raises(KfjobError, match="has version 99, this trainer reads 1"):
         Manifest.read(copy / "step-000006")
-    assert [one.name for one in checkpoint.complete(storage_of(str(copy)))] == ["step-000003"]
+    assert [one.name for one in checkpoint.list_checkpoints(open_storage(str(copy)))] == ["step-000003"]
 
 
 def test_a_folder_that_cannot_be_written_is_an_error(workers, tiny, tmp_path):
     (tmp_path / "file").write_text("")
-    (said,) = workers.run("refused", {"spec": tiny | {"checkpoint_dir": str(tmp_path / "file" / "below")}})
+    (said,) = workers.run("error_of_training", {"spec": tiny | {"checkpoint_dir": str(tmp_path / "file" / "below")}})
     assert "error: cannot write to" in said

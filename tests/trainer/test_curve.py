@@ -13,5 +13,5 @@ CURVE = [5.766108, 5.673996, 5.279041, 4.893212, 4.548859, 4.282017, 4.031709, 3
 
 def test_the_losses_are_those_that_were_kept(workers, tiny):
     spec = tiny | {"strategy": "none", "micro_batch_size": 8, "schedule": "constant", "max_steps": len(CURVE)}
-    (result,) = workers.run("trained", {"spec": spec})
+    (result,) = workers.run("run_training", {"spec": spec})
     assert list(result["losses"].values()) == pytest.approx(CURVE, abs=ELSEWHERE, rel=0)

@@ -39,18 +39,18 @@ def test_the_same_is_computed_and_resumed(workers, tiny, tmp_path, case):
     spec = tiny | {"model": SHAPE, "vocab_size": None, "strategy": "deepspeed", "grad_clip": 0}
     spec |= {"micro_batch_size": 8 // ranks, "max_steps": 4, "precision": precision}
     disk = spec | {"disk_offload": str(tmp_path / "disk"), "checkpoint_dir": str(tmp_path / "saved")}
-    in_memory = losses(workers.run("trained", {"spec": spec}, world_size=ranks)[0])
-    first = workers.run("trained", {"spec": disk, "stop_after": 2}, world_size=ranks)[0]
+    in_memory = losses(workers.run("run_training", {"spec": spec}, world_size=ranks)[0])
+    first = workers.run("run_training", {"spec": disk, "stop_after": 2}, world_size=ranks)[0]
     files = [path.relative_to(tmp_path).as_posix() for path in (tmp_path / "disk").rglob("*.swp")]
     for rank in range(ranks):
         assert len([file for file in files if f"params/rank{rank}/" in file]) == matrices, files
         assert any(f"optimizer/rank{rank}/exp_avg_sq" in file for file in files)
-    then = workers.run("trained", {"spec": disk}, world_size=ranks)[0]
+    then = workers.run("run_training", {"spec": disk}, world_size=ranks)[0]
     assert losses(first) + losses(then) == in_memory
     assert len(losses(first)) == 2
 
 
-WITHOUT_LOCKS = "from kfjob.trainer.strategies import zero; zero.LOCKED = 0; "
+WITHOUT_LOCKS = "from kfjob.trainer.strategies import zero; zero.LOCK_TRIAL_BYTES = 0; "
 WITHOUT_RIGHTS = "import resource; resource.setrlimit(resource.RLIMIT_MEMLOCK, (2**20, 2**20)); "
 REFUSED = """
 from kfjob.errors import KfjobError
@@ -83,5 +83,5 @@ def test_memory_that_cannot_be_locked_is_said():
     """DeepSpeed would end the process."""
     may_always = ["setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"] if os.geteuid() == 0 else []
     said = refused(WITHOUT_RIGHTS, prefix=may_always)
-    assert "`disk_offload` needs memory that is not swapped" in said
+    assert "`disk_offload` needs locked memory" in said
     assert "IPC_LOCK" in said

@@ -63,7 +63,7 @@ def reference_of(workers, spec_of):
         key = (data, steps, *more.items())
         if key not in known:
             spec = spec_of(data) | {"strategy": "none", "micro_batch_size": GLOBAL, "max_steps": steps} | more
-            (known[key],) = workers.run("trained", {"spec": spec})
+            (known[key],) = workers.run("run_training", {"spec": spec})
         return known[key]
 
     return reference
@@ -71,7 +71,7 @@ def reference_of(workers, spec_of):
 
 def furthest(workers, spec, reference, ranks):
     """The largest difference of any loss on any rank, after a look at the samples."""
-    results = workers.run("trained", {"spec": spec}, world_size=ranks)
+    results = workers.run("run_training", {"spec": spec}, world_size=ranks)
     assert global_batches(results) == global_batches([reference])
     assert all(len(result["losses"]) == spec["max_steps"] for result in results)
     return max(abs(ours - one) for result in results for ours, one in zip(losses(result), losses(reference), strict=True))
@@ -124,7 +124,7 @@ def test_alone_no_bit_differs(workers, spec_of, reference_of, change):
 def test_of_two_ranks_no_bit_differs_but_for_the_norm(workers, spec_of, change):
     """a + b is b + a, so without clipping, which adds the squares of shards, all agree; stage 3 by the last place only."""
     spec = spec_of("stream") | {"max_steps": 12, "grad_clip": 0.0} | cut(2, 4)
-    first = workers.run("trained", {"spec": spec | {"strategy": "ddp"}}, world_size=2)
+    first = workers.run("run_training", {"spec": spec | {"strategy": "ddp"}}, world_size=2)
     assert furthest(workers, spec | change, first[0] | {"batches": halves(first)}, 2) == 0
 
 

@@ -23,7 +23,7 @@ def layers_of(gathers):
 @pytest.mark.parametrize(("sharding", "again"), [("full", [[3], [2], [1]]), ("shard_grad_op", [])])
 def test_a_b_c_and_back(workers, sharding, again):
     """With shard_grad_op a layer stays whole until its backward pass."""
-    for result in workers.run("gathered", {"spec": SPEC | {"sharding": sharding}}, world_size=3):
+    for result in workers.run("record_collectives", {"spec": SPEC | {"sharding": sharding}}, world_size=3):
         assert layers_of(result["forward"]) == [[1], [2], [3]]
         assert layers_of(result["backward"]) == again
         assert result["held"] == [LAYER / 3] * 3
@@ -33,7 +33,7 @@ def test_a_b_c_and_back(workers, sharding, again):
 def test_ends_are_gathered_when_they_are_needed(workers, prefetch):
     """The backward pass begins with the head, where the forward pass has ended: it is not gathered again."""
     third = SHAPE["vocab_size"] * SHAPE["hidden_size"] * 4 // 3
-    for result in workers.run("gathered", {"spec": SPEC | {"precision": "fp32", "prefetch": prefetch}}, world_size=3):
+    for result in workers.run("record_collectives", {"spec": SPEC | {"precision": "fp32", "prefetch": prefetch}}, world_size=3):
         assert layers_of(result["forward"]) == [[1], [2], [3]]
         assert layers_of(result["backward"]) == [[3], [2], [1]]
         sizes = [[size for name, _, size, _ in result[way] if name == "allgather"] for way in ("forward", "backward")]
@@ -44,7 +44,7 @@ def test_ends_are_gathered_when_they_are_needed(workers, prefetch):
 def test_layers_travel_in_their_precision_and_gradients_in_fp32(workers, precision):
     """What torch does where no type is given for the sums has changed between its versions."""
     arithmetic, width = TYPES[precision.removesuffix("-true")]
-    for result in workers.run("gathered", {"spec": SPEC | {"precision": precision}}, world_size=3):
+    for result in workers.run("record_collectives", {"spec": SPEC | {"precision": precision}}, world_size=3):
         there = [(kind, size) for name, kind, size, values in result["forward"] if name == "allgather" and values != [0.0]]
         assert there == [(arithmetic, LAYER * width // 3)] * 3
         sums = [(kind, size) for name, kind, size, _ in result["backward"] if name == "reduce_scatter"]
@@ -69,7 +69,7 @@ def test_four_micro_batches_exchange_gradients_once(workers, change, times):
     bytes_of = {}
     for number in (1, 4):
         spec = SPEC | {"precision": "fp32", "gradient_accumulation_steps": number} | change
-        sums = workers.run("exchanged_gradients", {"spec": spec}, world_size=2)[0]
+        sums = workers.run("record_gradient_reductions", {"spec": spec}, world_size=2)[0]
         bytes_of[number] = sum(size for _, size in sums)
     assert bytes_of[1] >= 4 * count_parameters(ModelShape(**SHAPE))
     assert bytes_of[4] == times * bytes_of[1]

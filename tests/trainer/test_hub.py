@@ -37,7 +37,7 @@ def parquet(texts):
 
 @pytest.fixture(scope="module")
 def hub_results(text_folder, tiny, tmp_path_factory):
-    """The result of hub_program.py, which reads from the fake hub."""
+    """The result of hub_reader.py, which reads from the fake hub."""
     folder = tmp_path_factory.mktemp("hub")
     lines = (text_folder / "train.jsonl").read_text()
     texts = [json.loads(line)["text"] for line in lines.splitlines()]
@@ -55,7 +55,7 @@ def hub_results(text_folder, tiny, tmp_path_factory):
     spec = tiny | {"data": "someone/texts", "data_config": "en", "tokenizer": "someone/tokenizer"}
     with hub:
         process = subprocess.run(
-            [sys.executable, Path(__file__).with_name("hub_program.py"), json.dumps({"spec": spec, "folder": str(folder)})],
+            [sys.executable, Path(__file__).with_name("hub_reader.py"), json.dumps({"spec": spec, "folder": str(folder)})],
             env=os.environ | {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(folder / "home")},
             capture_output=True,
             text=True,

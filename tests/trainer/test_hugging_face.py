@@ -8,7 +8,7 @@ import torch
 
 from kfjob.trainer.data.documents import Document
 from kfjob.trainer.data.packing import best_fit, pack_documents
-from kfjob.trainer.loss import batch_of, counted, token_loss
+from kfjob.trainer.loss import count_targets, to_batch, token_loss
 from tests.trainer.test_loss import CPU, FAMILIES, SMALL, built
 
 SIZES = [9, 17, 2, 30, 5, 12, 24, 3]
@@ -43,8 +43,8 @@ def test_the_loss_of_documents_is_transformers_own(family, form, chunk):
         ids = torch.tensor(document.tokens)[None]
         total += theirs(input_ids=ids, labels=ids).loss.item() * (len(document.tokens) - 1)
     samples = form(everything)
-    assert counted(samples) == sum(SIZES)
-    mean = token_loss(ours, *batch_of(samples, CPU)).item() / sum(SIZES)
+    assert count_targets(samples) == sum(SIZES)
+    mean = token_loss(ours, *to_batch(samples, CPU)).item() / sum(SIZES)
     assert mean == pytest.approx(total / sum(SIZES), abs=1e-5)
 
 
@@ -54,9 +54,9 @@ def test_padding_on_the_right_needs_no_mask(family):
     ours = built(model=SMALL | FAMILIES[family])
     theirs = type(ours)(ours.config)
     theirs.load_state_dict(ours.state_dict())
-    inputs, targets, *_ = batch_of(padded(documents()), CPU)
+    inputs, targets, *_ = to_batch(padded(documents()), CPU)
     mask = torch.tensor([[at < size for at in range(LENGTH)] for size in SIZES]).long()
     logits = theirs(input_ids=inputs, attention_mask=mask).logits
     expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100)
-    mean = token_loss(ours, inputs, targets) / counted(padded(documents()))
+    mean = token_loss(ours, inputs, targets) / count_targets(padded(documents()))
     assert mean.item() == pytest.approx(expected.item(), abs=1e-5)

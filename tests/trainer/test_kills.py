@@ -27,7 +27,7 @@ def run(program: str, *arguments: object, seconds: float = 500) -> list[dict[str
 
 
 def saves_are_complete_or_invisible(folder, random_kills, seconds=500):
-    results = run("kills.py", folder, random_kills, seconds=seconds)
+    results = run("kill_while_saving.py", folder, random_kills, seconds=seconds)
     by_chance = [result for result in results if result["point"].startswith("random ")]
     assert len(by_chance) == random_kills
     assert {result["point"]: result["step"] for result in results if result not in by_chance} == {
@@ -52,7 +52,7 @@ def saves_are_complete_or_invisible(folder, random_kills, seconds=500):
 
 
 def the_curve_is_the_uninterrupted_one(folder, spec, world_size, kills, seconds=500):
-    whole, *lives = run("lives.py", json.dumps(spec), folder, world_size, kills, 1, seconds=seconds)
+    whole, *lives = run("kill_while_training.py", json.dumps(spec), folder, world_size, kills, 1, seconds=seconds)
     assert len(lives) == kills
     assert list(whole["uninterrupted"]) == [str(step) for step in range(1, spec["max_steps"] + 1)]
     for life in lives:

@@ -61,7 +61,7 @@ def port():
 
 @pytest.fixture(scope="module")
 def alone(workers):
-    (result,) = workers.run("trained", {"spec": TRAIN | {"strategy": "none", "micro_batch_size": 8}})
+    (result,) = workers.run("run_training", {"spec": TRAIN | {"strategy": "none", "micro_batch_size": 8}})
     return list(result["losses"].values())
 
 
@@ -125,6 +125,6 @@ def test_a_launchers_rank_does_not_spawn(monkeypatch, capsys):
     assert main(["--model=micro-llama", "--data=synthetic", "--sequence-length=16", "--max-steps=1", "--spawn=2"]) == 1
     said = capsys.readouterr()
     assert said.err.startswith(
-        "error: a launcher has started this process as one rank of several\n  --> spawn\nhint: leave `spawn` out"
+        "error: a launcher has started this process as one rank of several\n  --> spawn\nhint: remove `spawn`"
     )
     assert "Outcome failed step none" in said.out

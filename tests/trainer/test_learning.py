@@ -67,7 +67,7 @@ def test_a_model_learns_as_much_as_with_transformers_trainer(workers, tmp_path, 
         "eval_batches": 10_000,
         **size,
     }
-    (result,) = workers.run("trained", {"spec": spec})
+    (result,) = workers.run("run_training", {"spec": spec})
     ((_, tokens_seen, ours),) = result["evaluations"]
     theirs, their_tokens = with_transformers(TrainSpec(**spec), tmp_path / "theirs")
     log.info("held-out loss: ours %.4f, transformers' Trainer %.4f", ours, theirs)

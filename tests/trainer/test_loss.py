@@ -10,9 +10,9 @@ from kfjob.spec.train import TrainSpec
 from kfjob.trainer.data.documents import Document
 from kfjob.trainer.data.packing import IGNORE, best_fit, pack_documents
 from kfjob.trainer.distributed import Ranks
-from kfjob.trainer.loss import ChunkedCrossEntropy, batch_of, counted, token_loss
+from kfjob.trainer.loss import ChunkedCrossEntropy, count_targets, to_batch, token_loss
 from kfjob.trainer.model import build_model
-from kfjob.trainer.strategies import Single
+from kfjob.trainer.strategies import SingleProcess
 
 SMALL = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
 FAMILIES = {
@@ -31,7 +31,7 @@ def built(**changes):
     given = {"model": SMALL | FAMILIES["llama"], "data": "-", "max_steps": 10, "sequence_length": 8, "precision": "fp32"}
     spec = TrainSpec(**given | changes)
     torch.manual_seed(0)
-    return build_model(spec, Single(spec, ALONE), CPU)
+    return build_model(spec, SingleProcess(spec, ALONE), CPU)
 
 
 def drawn(samples, length):
@@ -60,7 +60,7 @@ def test_tokens_count_alike_in_whatever_micro_batches():
     targets[1, 2:] = IGNORE
     whole = token_loss(model, inputs, targets) / (targets != IGNORE).sum()
     parts = [token_loss(model, inputs[i : i + 1], targets[i : i + 1]) for i in range(2)]
-    assert counted(np.stack([inputs, targets], axis=1)) == 10
+    assert count_targets(np.stack([inputs, targets], axis=1)) == 10
     assert sum(part.item() for part in parts) / 10 == pytest.approx(whole.item(), abs=1e-6)
     assert abs((parts[0].item() / 8 + parts[1].item() / 2) / 2 - whole.item()) > 1e-3
 
@@ -134,16 +134,16 @@ def test_documents_in_one_sample_do_not_see_each_other(family):
     assert any(len(numbers) > 2 for numbers in bins)
     samples = np.stack([pack_documents((documents[n] for n in numbers), 40, padding=0, positions=True) for numbers in bins])
     packed = built(model=SMALL | FAMILIES[family])
-    together = token_loss(packed, *batch_of(samples, CPU))
+    together = token_loss(packed, *to_batch(samples, CPU))
     together.backward()
     alone = built(model=SMALL | FAMILIES[family])
     losses = [
-        token_loss(alone, *batch_of(pack_documents([document], size, padding=0, positions=False)[None], CPU))
+        token_loss(alone, *to_batch(pack_documents([document], size, padding=0, positions=False)[None], CPU))
         for document, size in zip(documents, sizes, strict=True)
     ]
     torch.stack(losses).sum().backward()
     assert together.item() == pytest.approx(sum(loss.item() for loss in losses), rel=1e-6)
     for ours, theirs in zip(packed.parameters(), alone.parameters(), strict=True):
         assert torch.allclose(ours.grad, theirs.grad, atol=2e-5)
-    crossing = token_loss(packed, *batch_of(samples, CPU)._replace(positions=None))
+    crossing = token_loss(packed, *to_batch(samples, CPU)._replace(positions=None))
     assert abs(crossing.item() - together.item()) > 1e-2

@@ -100,7 +100,7 @@ def test_what_ranks_hold_is_what_the_formula_says(workers, change, ranks, local)
     setup = make_setup(TrainSpec(**spec), world_size=ranks, local_world_size=local)
     assert setup is not None
     predicted = estimate_memory(setup)
-    for measured in workers.run("measured_bytes", {"spec": spec}, world_size=ranks, local_world_size=local):
+    for measured in workers.run("measure_bytes", {"spec": spec}, world_size=ranks, local_world_size=local):
         for part in ("parameters", "gradients", "optimizer"):
             assert measured[part] == pytest.approx(getattr(predicted, part), rel=0.02), part
         logits = 0 if "loss_chunk" in change else 77 * 2 * 512 * 4
@@ -122,5 +122,5 @@ def test_most_at_once_is_what_the_formula_says(workers, change, ranks):
     # With more ranks it is a matter of chance which buffers are there at once: gloo exchanges them in threads of its own.
     # What is predicted is the worst of it, and must not be far above what is held for certain.
     least, most = (0.95, 1.05) if ranks == 1 else (0.8, 1.15)
-    for measured in workers.run("measured_peak", {"spec": spec}, world_size=ranks):
+    for measured in workers.run("measure_training_peak", {"spec": spec}, world_size=ranks):
         assert least * predicted < measured < most * predicted

@@ -7,9 +7,16 @@ from kfjob.errors import KfjobError
 from kfjob.spec.models import PRESETS, ModelShape
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer.distributed import Ranks
-from kfjob.trainer.model import build_model, config_arguments, decoder_layers, meta_model, tied, wrap_units
-from kfjob.trainer.optim import learning_rate, make_optimizer
-from kfjob.trainer.strategies import Single
+from kfjob.trainer.model import (
+    build_meta_model,
+    build_model,
+    find_decoder_layers,
+    find_wrap_units,
+    has_tied_embeddings,
+    make_config_arguments,
+)
+from kfjob.trainer.optim import compute_learning_rate, make_optimizer
+from kfjob.trainer.strategies import SingleProcess
 
 SMALL = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4}
 FAMILIES = ["llama", "mistral", "qwen2", "gpt_neox"]
@@ -25,14 +32,14 @@ ALONE = Ranks(rank=0, world_size=1, local_rank=0, local_world_size=1, device=tor
 
 
 def built(spec):
-    return build_model(spec, Single(spec, ALONE), torch.device("cpu"))
+    return build_model(spec, SingleProcess(spec, ALONE), torch.device("cpu"))
 
 
 @pytest.mark.parametrize("architecture", FAMILIES)
 @pytest.mark.parametrize("tie", [False, True])
 def test_everything_is_initialised_and_ties_are_kept(architecture, tie):
     model = built(a_spec(model=ModelShape(**SMALL, architecture=architecture, tie_word_embeddings=tie)))
-    assert tied(model) is tie
+    assert has_tied_embeddings(model) is tie
     for name, value in [*model.named_parameters(), *model.named_buffers()]:
         tensor = value.detach()
         assert not tensor.is_meta, name
@@ -47,7 +54,7 @@ def test_rotary_frequencies_are_those_of_a_model_that_was_never_on_the_meta_devi
     few = {"num_hidden_layers": 1, "vocab_size": 64}
     shape = PRESETS[name].model_copy(update=few)
     model = built(a_spec(model=shape))
-    plain = type(model)(type(model.config)(**config_arguments(shape)))
+    plain = type(model)(type(model.config)(**make_config_arguments(shape)))
     ours = {name: buffer for name, buffer in model.named_buffers() if "inv_freq" in name}
     theirs = {name: buffer for name, buffer in plain.named_buffers() if "inv_freq" in name}
     assert ours.keys() == theirs.keys() != set()
@@ -65,25 +72,25 @@ def test_weights_depend_on_the_seed_and_nothing_else():
 @pytest.mark.parametrize("architecture", FAMILIES)
 def test_units_are_the_layers_and_untied_ends(architecture):
     for tie in (False, True):
-        model = meta_model(a_spec(model=ModelShape(**SMALL, architecture=architecture, tie_word_embeddings=tie)))
-        names = [name for name, _ in wrap_units(model)]
+        model = build_meta_model(a_spec(model=ModelShape(**SMALL, architecture=architecture, tie_word_embeddings=tie)))
+        names = [name for name, _ in find_wrap_units(model)]
         assert [name.rsplit(".", 2)[-2:] for name in names[:3]] == [["layers", "0"], ["layers", "1"], ["layers", "2"]]
         assert len(names) == (3 if tie else 5)
 
 
 def test_layer_classes_may_be_a_list_or_a_set():
-    model = meta_model(a_spec())
+    model = build_meta_model(a_spec())
     for kind in (list, set, tuple):
         model._no_split_modules = kind(["LlamaDecoderLayer"])
-        assert len(decoder_layers(model)) == 2
+        assert len(find_decoder_layers(model)) == 2
 
 
-@pytest.mark.parametrize(("classes", "found"), [(None, 0), (["LlamaMLP", "LlamaDecoderLayer"], 4)])
-def test_a_wrong_number_of_layers_is_an_error(classes, found):
-    model = meta_model(a_spec())
+@pytest.mark.parametrize(("classes", "count"), [(None, 0), (["LlamaMLP", "LlamaDecoderLayer"], 4)])
+def test_a_wrong_number_of_layers_is_an_error(classes, count):
+    model = build_meta_model(a_spec())
     model._no_split_modules = classes
-    with pytest.raises(KfjobError, match=f"found {found} decoder layers in LlamaForCausalLM, its configuration says 2"):
-        wrap_units(model)
+    with pytest.raises(KfjobError, match=f"LlamaForCausalLM has {count} decoder layers, its configuration says 2"):
+        find_wrap_units(model)
 
 
 @pytest.mark.parametrize("tie", [False, True])
@@ -98,7 +105,7 @@ def test_pretrained_weights_give_the_logits_of_transformers(tmp_path, tie):
     tokens = torch.arange(8).reshape(1, 8)
     with torch.no_grad():
         assert torch.equal(ours(input_ids=tokens).logits, theirs(input_ids=tokens).logits)
-    assert tied(ours) is tie
+    assert has_tied_embeddings(ours) is tie
 
 
 def test_a_folder_without_weights_gives_fresh_ones(tmp_path):
@@ -153,10 +160,10 @@ def test_norms_and_biases_do_not_decay():
 )
 def test_schedules(schedule, rates):
     spec = a_spec(lr=1.0, schedule=schedule, warmup_steps=2)
-    assert [round(learning_rate(step, 7, spec), 4) for step in range(7)] == rates
+    assert [round(compute_learning_rate(step, 7, spec), 4) for step in range(7)] == rates
 
 
 def test_schedules_of_hardly_any_steps():
     for steps, warmup in ((1, 0), (1, 1), (2, 5), (3, 3)):
         spec = a_spec(lr=1.0, warmup_steps=warmup)
-        assert all(0 < learning_rate(step, steps, spec) <= 1 for step in range(steps))
+        assert all(0 < compute_learning_rate(step, steps, spec) <= 1 for step in range(steps))

@@ -12,8 +12,8 @@ import torch
 
 from kfjob.errors import KfjobError
 from kfjob.trainer.export import export
-from kfjob.trainer.manifest import NAME, Manifest
-from kfjob.trainer.storage import storage_of
+from kfjob.trainer.manifest import MANIFEST_FILE, Manifest
+from kfjob.trainer.storage import open_storage
 
 URL = "s3://bucket/jobs/one"
 
@@ -61,24 +61,24 @@ def losses(result):
 
 def test_written_by_two_ranks_and_gone_on_with_by_one(workers, tiny, store, bucket):
     spec = tiny | {"strategy": "fsdp", "checkpoint_dir": URL, "checkpoint_every": 1, "keep_last": 2}
-    (plain, _) = workers.run("trained", {"spec": spec | {"checkpoint_dir": None}}, world_size=2)
-    first = workers.run("trained", {"spec": spec, "environment": store, "stop_after": 3}, world_size=2)[0]
+    (plain, _) = workers.run("run_training", {"spec": spec | {"checkpoint_dir": None}}, world_size=2)
+    first = workers.run("run_training", {"spec": spec, "environment": store, "stop_after": 3}, world_size=2)[0]
     assert first["outcome"]["checkpoint"] == f"{URL}/step-000003"
     assert entries(bucket) == ["step-000002", "step-000003"]
     attempt, manifest = entries(bucket, "step-000003")
-    assert manifest == NAME
+    assert manifest == MANIFEST_FILE
     assert entries(bucket, "step-000003", attempt) == [".metadata", "__0_0.distcp", "__1_0.distcp"]
-    second = workers.run("trained", {"spec": spec, "environment": store}, world_size=2)[0]
+    second = workers.run("run_training", {"spec": spec, "environment": store}, world_size=2)[0]
     assert losses(first) + losses(second) == losses(plain)
     bucket.rm("bucket/jobs/one/step-000006", recursive=True)
-    (alone,) = workers.run("trained", {"spec": spec | {"strategy": "none", "micro_batch_size": 8}, "environment": store})
+    (alone,) = workers.run("run_training", {"spec": spec | {"strategy": "none", "micro_batch_size": 8}, "environment": store})
     assert losses(alone) == pytest.approx(losses(plain)[5:], abs=2e-6)
 
 
 def test_a_checkpoint_is_exported_from_there(workers, tiny, store, bucket, tmp_path):
     spec = tiny | {"strategy": "none", "checkpoint_dir": URL, "max_steps": 1, "full_state_dict": True}
-    workers.run("trained", {"spec": spec, "environment": store})
-    assert export(URL, tmp_path / "model.pt", form="torch").endswith(f"tensors of step-000001 in {tmp_path}/model.pt")
+    workers.run("run_training", {"spec": spec, "environment": store})
+    assert export(URL, tmp_path / "model.pt", file_format="torch").endswith(f"tensors of step-000001 in {tmp_path}/model.pt")
     (whole,) = bucket.glob("bucket/jobs/one/step-000001/*/model.pt")
     kept = torch.load(io.BytesIO(bucket.cat_file(whole)), weights_only=True)
     exported = torch.load(tmp_path / "model.pt", weights_only=True)
@@ -88,16 +88,16 @@ def test_a_checkpoint_is_exported_from_there(workers, tiny, store, bucket, tmp_p
 
 def test_damage_is_seen_and_the_one_before_taken(workers, tiny, store, bucket):
     spec = tiny | {"strategy": "none", "checkpoint_dir": URL, "checkpoint_every": 3}
-    workers.run("trained", {"spec": spec, "environment": store})
+    workers.run("run_training", {"spec": spec, "environment": store})
     (path,) = bucket.glob("bucket/jobs/one/step-000006/*/__0_0.distcp")
     content = bytearray(bucket.cat_file(path))
     content[5000] ^= 1
     bucket.pipe_file(path, bytes(content))
-    assert workers.run("found", {"folder": URL}) == ["step-000003"]
+    assert workers.run("find_newest_checkpoint", {"folder": URL}) == ["step-000003"]
     assert [name[:19] for name in entries(bucket)] == ["damaged-step-000006", "step-000003"]
     bucket.rm_file("bucket/jobs/one/step-000003/manifest.json")  # as a kill before the commit leaves it
-    assert workers.run("found", {"folder": URL}) == [None]
-    storage_of(URL).prepare()
+    assert workers.run("find_newest_checkpoint", {"folder": URL}) == [None]
+    open_storage(URL).prepare()
     assert [name[:7] for name in entries(bucket)] == ["damaged"]
 
 
@@ -108,55 +108,55 @@ def about(step, **changes):
 
 def put(step, token, content):
     """A save of one rank with one file."""
-    from kfjob.trainer.manifest import describe
+    from kfjob.trainer.manifest import describe_file
 
-    storage = storage_of(URL)
+    storage = open_storage(URL)
     staging = storage.stage(f"step-{step:06d}", token)
     (staging / "part").write_bytes(content)
-    files = {"part": describe(staging / "part")}
-    storage.put(staging, f"step-{step:06d}", token, ["part"])
+    files = {"part": describe_file(staging / "part")}
+    storage.upload(staging, f"step-{step:06d}", token, ["part"])
     assert not staging.exists()
     return storage, staging, about(step, files=files)
 
 
 def test_a_second_save_of_a_step_is_invisible_until_its_manifest_is_there(bucket):
     storage, staging, manifest = put(1, "first", b"one")
-    assert storage.names() == []
+    assert storage.list_names() == []
     storage.commit(staging, "step-000001", "first", manifest)
     storage, staging, manifest = put(1, "second", b"two")
-    assert storage.read("step-000001").shards == "first"
-    assert storage.damage("step-000001", storage.read("step-000001")) is None
+    assert storage.read_manifest("step-000001").shards == "first"
+    assert storage.find_damage("step-000001", storage.read_manifest("step-000001")) is None
     storage.commit(staging, "step-000001", "second", manifest)
-    assert storage.read("step-000001").shards == "second"
-    assert entries(bucket, "step-000001") == [NAME, "second"]
+    assert storage.read_manifest("step-000001").shards == "second"
+    assert entries(bucket, "step-000001") == [MANIFEST_FILE, "second"]
     put(1, "third", b"killed")
     storage.prepare()
-    assert entries(bucket, "step-000001") == [NAME, "second"]
-    storage.discard("step-000001")
-    assert storage.names() == []
+    assert entries(bucket, "step-000001") == [MANIFEST_FILE, "second"]
+    storage.delete("step-000001")
+    assert storage.list_names() == []
 
 
 def test_what_was_not_put_there_is_not_committed(bucket):
     storage, staging, manifest = put(1, "first", b"one")
     bucket.pipe_file("bucket/jobs/one/step-000001/first/part", b"on")
-    with pytest.raises(KfjobError, match="has not all that was put there: part"):
+    with pytest.raises(KfjobError, match="lacks an uploaded file: part"):
         storage.commit(staging, "step-000001", "first", manifest)
-    assert storage.names() == []
+    assert storage.list_names() == []
 
 
 def test_how_a_run_ended_stands_beside(bucket):
-    storage = storage_of(URL)
-    assert storage.write("outcome.json", json.dumps({"outcome": "failed"}), overwrite=False)
-    assert not storage.write("outcome.json", "{}", overwrite=False)
-    assert storage.write("outcome.json", json.dumps({"outcome": "finished"}), overwrite=True)
+    storage = open_storage(URL)
+    assert storage.write_file("outcome.json", json.dumps({"outcome": "failed"}), overwrite=False)
+    assert not storage.write_file("outcome.json", "{}", overwrite=False)
+    assert storage.write_file("outcome.json", json.dumps({"outcome": "finished"}), overwrite=True)
     assert json.loads(bucket.cat_file("bucket/jobs/one/outcome.json")) == {"outcome": "finished"}
-    storage.remove("outcome.json")
-    storage.remove("outcome.json")
+    storage.remove_file("outcome.json")
+    storage.remove_file("outcome.json")
     assert not bucket.exists("bucket/jobs/one/outcome.json")
 
 
 def test_a_store_that_does_not_answer_and_one_that_nobody_knows(bucket):
     with pytest.raises(KfjobError, match="cannot use `s3://no-such-bucket/x`"):
-        storage_of("s3://no-such-bucket/x").write("outcome.json", "{}", overwrite=True)
+        open_storage("s3://no-such-bucket/x").write_file("outcome.json", "{}", overwrite=True)
     with pytest.raises(KfjobError, match="cannot use `nothing://x`"):
-        storage_of("nothing://x").prepare()
+        open_storage("nothing://x").prepare()

@@ -14,7 +14,7 @@ import transformers
 
 from kfjob.spec.memory import count_layer_parameters
 from kfjob.spec.models import ModelShape, count_parameters
-from kfjob.trainer.model import config_arguments
+from kfjob.trainer.model import make_config_arguments
 from tests.trainer.fake_hub import FakeHub
 
 SHAPE = {"vocab_size": 320, "hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 10, "num_attention_heads": 4}
@@ -41,7 +41,7 @@ def saved(model, folder):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     torch.manual_seed(3)
-    config = transformers.LlamaConfig(**config_arguments(ModelShape(**SHAPE)))
+    config = transformers.LlamaConfig(**make_config_arguments(ModelShape(**SHAPE)))
     return saved(transformers.LlamaForCausalLM(config), tmp_path_factory.mktemp("llama") / "model")
 
 
@@ -60,7 +60,7 @@ def losses(results):
 @pytest.fixture(scope="module")
 def alone(workers, tiny, folder):
     spec = tiny | {"model": folder, "vocab_size": None, "strategy": "none", "micro_batch_size": 8, "max_steps": 3}
-    return losses(workers.run("trained", {"spec": spec}))[0]
+    return losses(workers.run("run_training", {"spec": spec}))[0]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def alone(workers, tiny, folder):
 )
 def test_two_ranks_go_on_from_them(workers, tiny, folder, alone, change):
     spec = tiny | {"model": folder, "vocab_size": None, "max_steps": 3} | change
-    for found in losses(workers.run("trained", {"spec": spec}, world_size=2)):
+    for found in losses(workers.run("run_training", {"spec": spec}, world_size=2)):
         assert found == pytest.approx(alone, abs=2e-6, rel=0)
 
 
@@ -88,7 +88,7 @@ def test_no_rank_ever_holds_more_than_its_part_and_a_unit(workers, tiny, folder)
         4 * count_parameters(shape),
         4 * max(count_layer_parameters(shape), SHAPE["vocab_size"] * SHAPE["hidden_size"]),
     )
-    for peak in workers.run("peak_of_building", {"spec": spec}, world_size=2):
+    for peak in workers.run("measure_build_peak", {"spec": spec}, world_size=2):
         assert whole / 2 <= peak <= whole / 2 + 2 * unit < whole
 
 
@@ -99,10 +99,10 @@ def test_families_without_a_preset_train_as_transformers_has_them(workers, tiny,
     config = configured(family)
     spec = tiny | {"model": saved(transformers.AutoModelForCausalLM.from_config(config), tmp_path / "model")}
     spec |= {"vocab_size": None, "max_steps": 2}
-    (whole,) = losses(workers.run("trained", {"spec": spec | {"strategy": "none", "micro_batch_size": 8}}))
-    for found in losses(workers.run("trained", {"spec": spec | {"strategy": "fsdp"}}, world_size=2)):
+    (whole,) = losses(workers.run("run_training", {"spec": spec | {"strategy": "none", "micro_batch_size": 8}}))
+    for found in losses(workers.run("run_training", {"spec": spec | {"strategy": "fsdp"}}, world_size=2)):
         assert found == pytest.approx(whole, abs=2e-6, rel=0)
-    (theirs,) = workers.run("loss_of_transformers", {"spec": spec | {"micro_batch_size": 8}})
+    (theirs,) = workers.run("compute_transformers_loss", {"spec": spec | {"micro_batch_size": 8}})
     assert whole[0] == pytest.approx(theirs, abs=1e-5)
 
 
@@ -111,7 +111,7 @@ import sys
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer.distributed import Ranks
-from kfjob.trainer.dry_run import dry_run
+from kfjob.trainer.dry_run import print_dry_run
 from kfjob.trainer.model import build_model
 from kfjob.trainer.strategies import make_strategy
 
@@ -120,7 +120,7 @@ def built(**model):
     return build_model(spec, make_strategy(spec, ranks), ranks.device)
 
 ranks = Ranks.join()
-dry_run(TrainSpec(model="someone/llama", data="-", max_steps=1))
+print_dry_run(TrainSpec(model="someone/llama", data="-", max_steps=1))
 ours, theirs = built(model="someone/llama", model_revision="main").state_dict(), built(model=sys.argv[1]).state_dict()
 print(all((ours[name] == theirs[name]).all() for name in theirs), len(ours) == len(theirs))
 try:
@@ -159,6 +159,6 @@ def test_files_with_other_names_are_pointed_out(workers, tiny, tmp_path):
     config = configured("Mixtral")
     transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "model")
     spec = tiny | {"model": str(tmp_path / "model"), "vocab_size": None}
-    (said,) = workers.run("refused", {"spec": spec})
+    (said,) = workers.run("error_of_training", {"spec": spec})
     assert "the pretrained weights have no `model.layers.0." in said
     assert "save_original_format=False" in said

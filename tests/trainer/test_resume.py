@@ -79,7 +79,7 @@ def test_one_rank_then_two_then_four_then_one(workers, spec_of, tmp_path, case):
     """The global batch of 8 is kept by accumulation; every sample is the one that a single rank would have read."""
     chain, precision, data = case
     spec = spec_of(data) | {"precision": precision, "max_steps": 8, "micro_batch_size": 2, "gradient_accumulation_steps": 4}
-    (reference,) = workers.run("trained", {"spec": spec | CHAINS[chain][0]})
+    (reference,) = workers.run("run_training", {"spec": spec | CHAINS[chain][0]})
     found: dict[str, float] = {}
     batches: list[list[str]] = []
     for change, ranks, steps in zip(CHAINS[chain], (1, 2, 4, 1), (2, 2, 2, None), strict=True):

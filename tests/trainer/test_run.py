@@ -15,7 +15,7 @@ SAME = 2e-6
 @pytest.fixture(scope="module")
 def reference(workers, tiny):
     """One process, a global batch of 8 in one piece."""
-    (result,) = workers.run("trained", {"spec": tiny | {"strategy": "none", "micro_batch_size": 8}})
+    (result,) = workers.run("run_training", {"spec": tiny | {"strategy": "none", "micro_batch_size": 8}})
     return result
 
 
@@ -53,21 +53,22 @@ def test_the_reference_learns(reference):
 )
 def test_every_strategy_computes_the_same(workers, tiny, reference, sizes, change):
     world_size, local_world_size = sizes
-    results = workers.run("trained", {"spec": tiny | change}, world_size=world_size, local_world_size=local_world_size)
+    results = workers.run("run_training", {"spec": tiny | change}, world_size=world_size, local_world_size=local_world_size)
     assert global_batches(results) == global_batches([reference])
     for result in results:
         assert losses(result) == pytest.approx(losses(reference), abs=SAME, rel=0)
 
 
 def test_sharding_over_one_rank_changes_no_bit(workers, tiny):
-    (sharded,) = workers.run("trained", {"spec": tiny | {"strategy": "fsdp"}})
-    (copied,) = workers.run("trained", {"spec": tiny | {"strategy": "ddp"}})
+    (sharded,) = workers.run("run_training", {"spec": tiny | {"strategy": "fsdp"}})
+    (copied,) = workers.run("run_training", {"spec": tiny | {"strategy": "ddp"}})
     assert losses(sharded) == losses(copied)
 
 
 def test_activation_checkpointing_changes_no_bit(workers, tiny):
     kept, recomputed = (
-        workers.run("trained", {"spec": tiny | {"strategy": "none", "activation_checkpointing": on}})[0] for on in (False, True)
+        workers.run("run_training", {"spec": tiny | {"strategy": "none", "activation_checkpointing": on}})[0]
+        for on in (False, True)
     )
     assert losses(kept) == losses(recomputed)
 
@@ -75,7 +76,7 @@ def test_activation_checkpointing_changes_no_bit(workers, tiny):
 def test_bf16_is_near(workers, tiny, reference):
     for strategy, world_size in (("fsdp", 2), ("ddp", 2)):
         spec = tiny | {"strategy": strategy, "precision": "bf16"}
-        result = workers.run("trained", {"spec": spec}, world_size=world_size)[0]
+        result = workers.run("run_training", {"spec": spec}, world_size=world_size)[0]
         assert losses(result) == pytest.approx(losses(reference), abs=0.03, rel=0)
         assert losses(result) != losses(reference)
 
@@ -88,15 +89,15 @@ def test_other_families_train_alike_sharded_and_whole(workers, tiny, model):
         "micro-qwen-tied": {"architecture": "qwen2", "num_key_value_heads": 2, "tie_word_embeddings": True},
     }[model]
     spec = tiny | {"model": shape | family, "vocab_size": None}
-    (whole,) = workers.run("trained", {"spec": spec | {"strategy": "none", "micro_batch_size": 8}})
-    sharded = workers.run("trained", {"spec": spec | {"strategy": "fsdp"}}, world_size=2)[0]
+    (whole,) = workers.run("run_training", {"spec": spec | {"strategy": "none", "micro_batch_size": 8}})
+    sharded = workers.run("run_training", {"spec": spec | {"strategy": "fsdp"}}, world_size=2)[0]
     assert losses(sharded) == pytest.approx(losses(whole), abs=SAME, rel=0)
 
 
 def test_each_of_two_ranks_holds_half(workers, tiny):
     spec = tiny | {"strategy": "fsdp"}
-    (alone,) = workers.run("local_elements", {"spec": spec})
-    halves = workers.run("local_elements", {"spec": spec}, world_size=2)
+    (alone,) = workers.run("count_local_elements", {"spec": spec})
+    halves = workers.run("count_local_elements", {"spec": spec}, world_size=2)
     assert alone["optimizer"] == 2 * alone["parameters"]
     for half in halves:
         assert half == {"parameters": alone["parameters"] // 2, "optimizer": alone["parameters"], "dtypes": ["torch.float32"]}
@@ -104,26 +105,29 @@ def test_each_of_two_ranks_holds_half(workers, tiny):
 
 def test_bf16_keeps_parameters_and_optimiser_in_fp32(workers, tiny):
     for strategy in ("fsdp", "none"):
-        (held,) = workers.run("local_elements", {"spec": tiny | {"strategy": strategy, "precision": "bf16"}})
+        (held,) = workers.run("count_local_elements", {"spec": tiny | {"strategy": strategy, "precision": "bf16"}})
         assert held["dtypes"] == ["torch.float32"]
 
 
 def test_evaluation_does_not_depend_on_the_number_of_ranks(workers, tiny):
     """21 samples on two ranks in batches of 4: the last round leaves one rank without any."""
     spec = tiny | {"eval_every": 1, "eval_batches": 21, "micro_batch_size": 1}
-    ((loss, tokens),) = workers.run("evaluated", {"spec": spec | {"strategy": "none"}})
+    ((loss, tokens),) = workers.run("run_evaluation", {"spec": spec | {"strategy": "none"}})
     assert tokens == 21 * 16
-    for result in workers.run("evaluated", {"spec": spec | {"strategy": "fsdp"}}, world_size=2):
+    for result in workers.run("run_evaluation", {"spec": spec | {"strategy": "fsdp"}}, world_size=2):
         assert result == [pytest.approx(loss, abs=SAME), tokens]
 
 
 def test_a_failure_of_one_rank_is_known_to_all(workers):
-    assert workers.run("together", {"failing": [1]}, world_size=2) == [
+    assert workers.run("fail_some_ranks", {"failing": [1]}, world_size=2) == [
         "rank 1 reports an error",
         "rank 1 has no data",
     ]
-    assert workers.run("together", {"failing": [0, 1]}, world_size=2) == ["rank 0 has no data", "rank 0 reports an error"]
-    assert workers.run("together", {"failing": []}, world_size=2) == ["went on", "went on"]
+    assert workers.run("fail_some_ranks", {"failing": [0, 1]}, world_size=2) == [
+        "rank 0 has no data",
+        "rank 0 reports an error",
+    ]
+    assert workers.run("fail_some_ranks", {"failing": []}, world_size=2) == ["went on", "went on"]
 
 
 def stopped_and_resumed(workers, spec, stages, *, folder):
@@ -133,7 +137,7 @@ def stopped_and_resumed(workers, spec, stages, *, folder):
     outcome = None
     for world_size, steps in stages:
         arguments = {"spec": spec | {"checkpoint_dir": str(folder)}, "stop_after": steps, "only_rank": world_size - 1}
-        results = workers.run("trained", arguments, world_size=world_size)
+        results = workers.run("run_training", arguments, world_size=world_size)
         found |= results[0]["losses"]
         read = global_batches(results)
         batches += read[:steps] if steps is not None else read  # the batch that was drawn when the stop came is not used
@@ -195,7 +199,7 @@ def test_the_number_of_ranks_may_change(workers, tiny, reference, tmp_path, stra
 
 def test_a_stop_is_kept_with_its_reason(workers, tiny, tmp_path):
     spec = tiny | {"strategy": "fsdp", "checkpoint_dir": str(tmp_path)}
-    results = workers.run("trained", {"spec": spec, "stop_after": 3, "only_rank": 1}, world_size=2)
+    results = workers.run("run_training", {"spec": spec, "stop_after": 3, "only_rank": 1}, world_size=2)
     for result in results:
         assert result["outcome"] | {"loss": None} == {
             "outcome": "stopped",
@@ -208,35 +212,35 @@ def test_a_stop_is_kept_with_its_reason(workers, tiny, tmp_path):
 
 def test_a_finished_run_is_not_run_again(workers, tiny, tmp_path):
     spec = tiny | {"strategy": "none", "checkpoint_dir": str(tmp_path)}
-    first, second = (workers.run("trained", {"spec": spec})[0] for _ in range(2))
+    first, second = (workers.run("run_training", {"spec": spec})[0] for _ in range(2))
     assert second["losses"] == {}
     assert second["outcome"] == first["outcome"]
 
 
 def test_only_the_newest_checkpoints_are_kept(workers, tiny, tmp_path):
     spec = tiny | {"strategy": "fsdp", "checkpoint_dir": str(tmp_path), "checkpoint_every": 1, "keep_last": 2}
-    workers.run("trained", {"spec": spec}, world_size=2)
+    workers.run("run_training", {"spec": spec}, world_size=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000005", "step-000006"]
 
 
 def test_every_so_many_are_kept_for_ever(workers, tiny, tmp_path):
     spec = tiny | {"strategy": "fsdp", "checkpoint_dir": str(tmp_path), "checkpoint_every": 1, "keep_last": 1, "keep_every": 2}
-    workers.run("trained", {"spec": spec | {"max_steps": 5}}, world_size=2)
+    workers.run("run_training", {"spec": spec | {"max_steps": 5}}, world_size=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000002", "step-000004", "step-000005"]
 
 
 def test_other_data_is_read_from_its_beginning(workers, tiny, tmp_path):
     spec = tiny | {"strategy": "none", "checkpoint_dir": str(tmp_path)}
-    workers.run("trained", {"spec": spec, "stop_after": 2})
-    (moved,) = workers.run("trained", {"spec": spec | {"seed": 5}})
-    (fresh,) = workers.run("trained", {"spec": spec | {"seed": 5, "checkpoint_dir": None}})
+    workers.run("run_training", {"spec": spec, "stop_after": 2})
+    (moved,) = workers.run("run_training", {"spec": spec | {"seed": 5}})
+    (fresh,) = workers.run("run_training", {"spec": spec | {"seed": 5, "checkpoint_dir": None}})
     assert moved["batches"][:4] == fresh["batches"][:4]
 
 
 @pytest.mark.parametrize(
     ("world_size", "change", "message"),
     [
-        (2, {"strategy": "none"}, "strategy `none` is a single process, here are 2"),
+        (2, {"strategy": "none"}, "strategy `none` needs one process, this run has 2"),
         (2, {"lanes": 3}, "3 lanes cannot be divided among 2 ranks"),
         (
             1,
@@ -249,29 +253,29 @@ def test_other_data_is_read_from_its_beginning(workers, tiny, tmp_path):
     ],
 )
 def test_runs_that_cannot_be_are_refused(workers, tiny, world_size, change, message):
-    said = workers.run("refused", {"spec": tiny | change}, world_size=world_size)
+    said = workers.run("error_of_training", {"spec": tiny | change}, world_size=world_size)
     assert message in said[0]
 
 
 def test_a_checkpoint_of_another_shape_is_refused_with_what_differs(workers, tiny, tmp_path):
     spec = tiny | {"checkpoint_dir": str(tmp_path)}
-    workers.run("trained", {"spec": spec, "stop_after": 1})
-    (said,) = workers.run("refused", {"spec": spec | {"vocab_size": 384}})
+    workers.run("run_training", {"spec": spec, "stop_after": 1})
+    (said,) = workers.run("error_of_training", {"spec": spec | {"vocab_size": 384}})
     assert "error: step-000001 is of a model of another shape" in said
-    assert "model.embed_tokens.weight: [320, 32] there, [384, 32] here" in said
+    assert "model.embed_tokens.weight: [320, 32] in the checkpoint, [384, 32] in the model" in said
 
 
 def test_a_global_batch_that_cannot_be_kept_is_refused(workers, tiny, tmp_path):
     spec = tiny | {"checkpoint_dir": str(tmp_path), "micro_batch_size": 4}
-    workers.run("trained", {"spec": spec | {"strategy": "none"}, "stop_after": 1})
-    said = workers.run("refused", {"spec": spec}, world_size=2)
+    workers.run("run_training", {"spec": spec | {"strategy": "none"}, "stop_after": 1})
+    said = workers.run("error_of_training", {"spec": spec}, world_size=2)
     assert "a global batch of 4 samples cannot be kept with 2 ranks" in said[0]
 
 
 def test_epochs_end_with_the_data(workers, tiny, tokenised_folder):
     tokens = json.loads((Path(tokenised_folder) / "tokens.json").read_text())["tokens"]["train"]
     spec = tiny | {"strategy": "none", "data": str(tokenised_folder), "sequence_length": 64, "max_steps": None, "epochs": 2}
-    (result,) = workers.run("trained", {"spec": spec})
+    (result,) = workers.run("run_training", {"spec": spec})
     assert result["outcome"]["step"] == 2 * ((tokens - 1) // 64) // 4
     samples = [sample for batch in result["batches"] for sample in batch]
     assert {samples.count(sample) for sample in samples} <= {1, 2}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kfjob.spec.train import TrainSpec
-from kfjob.trainer.evaluate import evaluation_due
+from kfjob.trainer.evaluate import is_evaluation_due
 from tests.trainer.test_run import losses, stopped_and_resumed
 
 TOLERANCE = 2e-6
@@ -27,13 +27,13 @@ def chat(tiny, chat_folder):
 def test_loss_does_not_depend_on_ranks_or_accumulation(workers, chat, packing, steps):
     """Micro-batches have different numbers of targets: a mean of means would differ by 0.01."""
     spec = chat | {"packing": packing, "max_steps": steps, "sequence_length": 96 if packing == "pad" else 128}
-    (reference,) = workers.run("trained", {"spec": spec | {"strategy": "none", "micro_batch_size": 8}})
+    (reference,) = workers.run("run_training", {"spec": spec | {"strategy": "none", "micro_batch_size": 8}})
     for world_size, change in (
         (1, {"strategy": "none", "micro_batch_size": 2, "gradient_accumulation_steps": 4}),
         (2, {"strategy": "ddp", "micro_batch_size": 1, "gradient_accumulation_steps": 4}),
         (2, {"strategy": "fsdp", "micro_batch_size": 2, "gradient_accumulation_steps": 2}),
     ):
-        results = workers.run("trained", {"spec": spec | change}, world_size=world_size)
+        results = workers.run("run_training", {"spec": spec | change}, world_size=world_size)
         assert losses(results[0]) == pytest.approx(losses(reference), abs=TOLERANCE, rel=0)
     assert losses(reference)[-1] < losses(reference)[0] - 0.3
 
@@ -60,15 +60,15 @@ def test_resume_with_packed_samples_is_bit_exact(request, workers, chat, tmp_pat
 def test_evaluation_is_bit_exact_on_any_number_of_ranks(workers, tiny, packing):
     """21 samples in batches of 2: the last batch is half full, and four ranks have unequal numbers of batches."""
     spec = tiny | {"eval_every": 1, "eval_batches": 11, "eval_batch_size": 2, "packing": packing, "sequence_length": 64}
-    ((loss, tokens),) = workers.run("evaluated", {"spec": spec | {"strategy": "none"}})
+    ((loss, tokens),) = workers.run("run_evaluation", {"spec": spec | {"strategy": "none"}})
     for world_size, strategy in ((2, "ddp"), (2, "fsdp"), (4, "fsdp")):
-        results = workers.run("evaluated", {"spec": spec | {"strategy": strategy}}, world_size=world_size)
+        results = workers.run("run_evaluation", {"spec": spec | {"strategy": strategy}}, world_size=world_size)
         assert results == [[loss, tokens]] * world_size
 
 
 def due_steps(steps, **spec):
     parsed = TrainSpec(model="micro-llama", data="-", max_steps=steps, sequence_length=8, **spec)
-    return [step for step in range(1, steps + 1) if evaluation_due(step, parsed, 8, 100)]
+    return [step for step in range(1, steps + 1) if is_evaluation_due(step, parsed, 8, 100)]
 
 
 def test_evaluations_per_epoch_are_due_at_equal_shares():
@@ -82,7 +82,7 @@ def test_evaluations_per_epoch_are_due_at_equal_shares():
 def test_run_evaluates_each_epoch(workers, tiny, tokenised_chat):
     spec = tiny | {"data": str(tokenised_chat), "sequence_length": 96, "strategy": "none", "max_steps": None}
     spec |= {"epochs": 2, "evals_per_epoch": 2, "eval_batches": 1000}
-    (result,) = workers.run("trained", {"spec": spec})
+    (result,) = workers.run("run_training", {"spec": spec})
     steps, tokens, _ = zip(*result["evaluations"], strict=True)
     assert [round(step / steps[-1] * 4) for step in steps] == [1, 2, 3, 4]
     assert len(set(tokens)) == 1

@@ -40,12 +40,12 @@ def losses(result):
 @pytest.fixture(scope="module")
 def reference(workers, tiny):
     """One process, a global batch of 8 in one piece."""
-    return losses(workers.run("trained", {"spec": tiny | {"strategy": "none", "micro_batch_size": 8}})[0])
+    return losses(workers.run("run_training", {"spec": tiny | {"strategy": "none", "micro_batch_size": 8}})[0])
 
 
 @pytest.mark.parametrize(("ranks", "change"), ALIKE, ids=said)
 def test_all_compute_the_same(workers, tiny, reference, ranks, change):
-    for result in workers.run("trained", {"spec": tiny | change}, world_size=ranks):
+    for result in workers.run("run_training", {"spec": tiny | change}, world_size=ranks):
         assert losses(result) == pytest.approx(reference, abs=SAME, rel=0)
 
 
@@ -58,7 +58,7 @@ def test_all_compute_the_same(workers, tiny, reference, ranks, change):
     ids=said,
 )
 def test_half_precision_alone_is_near(workers, tiny, reference, change):
-    (result,) = workers.run("trained", {"spec": tiny | change})
+    (result,) = workers.run("run_training", {"spec": tiny | change})
     assert losses(result) == pytest.approx(reference, abs=0.06, rel=0)
     assert losses(result) != reference
 
@@ -67,7 +67,7 @@ def test_half_precision_alone_is_near(workers, tiny, reference, change):
 @pytest.mark.parametrize("strategy", ["fsdp", "ddp"])
 def test_half_precision_of_two_ranks_is_near(workers, tiny, reference, strategy, precision):
     spec = tiny | {"strategy": strategy, "precision": precision}
-    for result in workers.run("trained", {"spec": spec}, world_size=2):
+    for result in workers.run("run_training", {"spec": spec}, world_size=2):
         assert losses(result) == pytest.approx(reference, abs=0.06, rel=0)
         assert losses(result) != reference
 
@@ -85,7 +85,7 @@ def test_a_chain_through_strategies_and_numbers_of_ranks(workers, tiny, referenc
     ]
     for number, (change, ranks, steps) in enumerate(chain):
         more = {"gradient_accumulation_steps": 1} if number == 0 else {}
-        found |= workers.run("trained", {"spec": spec | change | more, "stop_after": steps}, world_size=ranks)[0]["losses"]
+        found |= workers.run("run_training", {"spec": spec | change | more, "stop_after": steps}, world_size=ranks)[0]["losses"]
         if number == 0:
             spec |= {"gradient_accumulation_steps": 2}
     assert list(found.values()) == pytest.approx(reference, abs=SAME, rel=0)
@@ -94,16 +94,16 @@ def test_a_chain_through_strategies_and_numbers_of_ranks(workers, tiny, referenc
 @pytest.mark.parametrize(
     ("ranks", "change", "message"),
     [
-        (2, {"strategy": "dp"}, "strategy `dp` is a single process, here are 2"),
+        (2, {"strategy": "dp"}, "strategy `dp` needs one process, this run has 2"),
         (2, FSDP | {"sharding": "hybrid", "shard_size": 3}, "2 ranks cannot be divided into groups of 3"),
         (1, FSDP | {"wrap": ["BertLayer"]}, "has no layers of class `BertLayer`"),
-        (1, ZERO[0] | {"precision": "fp16"}, "DeepSpeed's stage 0 is not used in fp16"),
-        (1, ZERO[1] | {"precision": "bf16-true"}, "DeepSpeed keeps fp32 parameters beside those in bf16"),
+        (1, ZERO[0] | {"precision": "fp16"}, "DeepSpeed's stage 0 is not supported in fp16"),
+        (1, ZERO[1] | {"precision": "bf16-true"}, "DeepSpeed keeps fp32 copies of bf16 parameters"),
     ],
     ids=said,
 )
 def test_what_cannot_be_is_refused(workers, tiny, ranks, change, message):
-    assert message in workers.run("refused", {"spec": tiny | change}, world_size=ranks)[0]
+    assert message in workers.run("error_of_training", {"spec": tiny | change}, world_size=ranks)[0]
 
 
 @pytest.mark.parametrize("change", [{}, {"activation_offload": True}, {"activation_checkpointing": True}], ids=said)
@@ -111,8 +111,8 @@ def test_layers_are_compiled_once_for_all(workers, tiny, change):
     """Ten layers are one piece of code: a graph for training, one for evaluation. The losses are the same."""
     shape = {"vocab_size": 320, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 10, "num_attention_heads": 4}
     spec = tiny | FSDP | {"model": shape, "vocab_size": None, "max_steps": 3, "eval_every": 2} | change
-    plain = workers.run("trained", {"spec": spec}, world_size=2)
-    for result, expected in zip(workers.run("compiled", {"spec": spec}, world_size=2), plain, strict=True):
+    plain = workers.run("run_training", {"spec": spec}, world_size=2)
+    for result, expected in zip(workers.run("run_compiled", {"spec": spec}, world_size=2), plain, strict=True):
         assert 1 <= result["graphs"] <= 4
         assert losses(result) == pytest.approx(losses(expected), abs=SAME, rel=0)
 
@@ -120,11 +120,11 @@ def test_layers_are_compiled_once_for_all(workers, tiny, change):
 def test_units_inside_units(workers, tiny):
     """Fresh weights are drawn unit by unit, so one process with the same units is the reference."""
     spec = tiny | {"wrap": ["LlamaMLP", "LlamaDecoderLayer"]}
-    (whole,) = workers.run("trained", {"spec": spec | {"strategy": "none", "micro_batch_size": 8}})
-    for result in workers.run("trained", {"spec": spec | FSDP}, world_size=2):
+    (whole,) = workers.run("run_training", {"spec": spec | {"strategy": "none", "micro_batch_size": 8}})
+    for result in workers.run("run_training", {"spec": spec | FSDP}, world_size=2):
         assert losses(result) == pytest.approx(losses(whole), abs=SAME, rel=0)
 
 
 def test_a_wrong_layer_class_is_told_what_there_is(workers, tiny):
-    said_there = workers.run("refused", {"spec": tiny | FSDP | {"wrap": ["BertLayer"]}})[0]
+    said_there = workers.run("error_of_training", {"spec": tiny | FSDP | {"wrap": ["BertLayer"]}})[0]
     assert "2 LlamaDecoderLayer" in said_there

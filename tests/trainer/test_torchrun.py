@@ -123,7 +123,7 @@ def test_stopped_by_a_signal_and_resumed(job, tiny, tmp_path):
     progress = PROGRESS.findall("\n".join(lines))
     multiples = [number for number in range(step + 1, step + 21) if number % 5 == 0 or number == step + 20]
     assert [int(number) for _, number, _ in progress] == multiples
-    assert "log.info(metrics.progress(" in source_line(int(progress[0][0]))
+    assert "log.info(metrics.progress_line(" in source_line(int(progress[0][0]))
     assert any(line.endswith(f"] Resume step-{step:06d} {folder}/step-{step:06d}") for line in lines)
     assert any(f"] Evaluation step {step + 20} loss " in line for line in lines)
     last = re.fullmatch(r".* I \[run\.py:\d+\] Outcome finished step (\d+) loss (\d+\.\d{5}) checkpoint (.*)", lines[-1])
@@ -157,7 +157,7 @@ def test_a_users_error_is_one_message(job, tiny, tmp_path):
     }
 
 
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("in_process")
 def test_alone_without_torchrun(tiny, tmp_path, capsys):
     spec = TrainSpec(**tiny | {"strategy": "none", "checkpoint_dir": str(tmp_path), "max_steps": 2})
     assert main(to_argv(spec)) == 0
@@ -167,7 +167,7 @@ def test_alone_without_torchrun(tiny, tmp_path, capsys):
     assert "] Resume none\n" in said.out
 
 
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("debug", [False, True])
 def test_a_traceback_only_when_asked_for(tiny, tmp_path, capsys, debug):
     assert main(to_argv(TrainSpec(**tiny | {"data": str(tmp_path / "no"), "debug": debug}))) == 1
@@ -179,7 +179,7 @@ def test_a_traceback_only_when_asked_for(tiny, tmp_path, capsys, debug):
     assert re.search(r"E \[run\.py:\d+\] Outcome failed step none loss none checkpoint none reason ", said.out)
 
 
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("in_process")
 def test_out_of_time(tiny, tmp_path, capsys):
     spec = tiny | {
         "strategy": "none",
@@ -196,7 +196,7 @@ def test_out_of_time(tiny, tmp_path, capsys):
     assert "Outcome stopped step" in capsys.readouterr().out
 
 
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_is_answered_with_a_checkpoint(tiny, tmp_path, capsys, number):
     told, done = tmp_path / "told", threading.Event()

@@ -11,9 +11,9 @@ import torch.distributed as dist
 
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer import distributed
-from kfjob.trainer.checkpoint import ModelState, make_checkpoints
+from kfjob.trainer.checkpoint import ModelState, open_checkpoint_writer
 from kfjob.trainer.distributed import Ranks
-from kfjob.trainer.storage import storage_of
+from kfjob.trainer.storage import open_storage
 
 TRAINER = Path(distributed.__file__).parent
 
@@ -24,13 +24,13 @@ def test_on_gpus_tensors_of_the_host_have_a_backend_too(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
     monkeypatch.setattr(dist, "init_process_group", lambda **options: asked.update(options))
-    monkeypatch.setattr(Ranks, "_share_cores", lambda _: None)
+    monkeypatch.setattr(Ranks, "_divide_cores", lambda _: None)
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     Ranks.join()
     assert asked["backend"] == "cpu:gloo,cuda:nccl"
 
 
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("in_process")
 def test_checkpoints_have_a_group_of_their_own(tmp_path, monkeypatch):
     """Collectives of two threads in one group would meet each other's, and hang."""
     monkeypatch.delenv("MASTER_ADDR", raising=False)
@@ -38,7 +38,7 @@ def test_checkpoints_have_a_group_of_their_own(tmp_path, monkeypatch):
     spec = TrainSpec(model="micro-llama", data="-", max_steps=1, sequence_length=8)
     model = torch.nn.Linear(2, 2)
     state = ModelState(model, torch.optim.AdamW(model.parameters()))
-    with make_checkpoints(spec, storage_of(str(tmp_path)), state, ranks, lambda _: None) as checkpoints:
+    with open_checkpoint_writer(spec, open_storage(str(tmp_path)), state, ranks, lambda _: None) as checkpoints:
         own = checkpoints._ranks.group
         assert own not in (None, ranks.group, dist.group.WORLD)
         assert dist.get_backend(own) == "gloo"

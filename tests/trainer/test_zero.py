@@ -32,7 +32,7 @@ def test_a_rank_holds_what_the_formula_says_and_half_of_what_is_shared(workers, 
         setup = make_setup(TrainSpec(**spec), world_size=ranks, local_world_size=ranks)
         assert setup
         predicted = estimate_memory(setup)
-        for measured in workers.run("zero_bytes", {"spec": spec}, world_size=ranks):
+        for measured in workers.run("measure_zero_bytes", {"spec": spec}, world_size=ranks):
             for part in PARTS:
                 assert measured[part] == pytest.approx(getattr(predicted, part), rel=0.1), (ranks, part)
             held[ranks] = measured
@@ -52,7 +52,7 @@ def test_what_is_offloaded_is_what_the_formula_puts_on_the_host(workers, stage, 
         assert (there.gradients, there.optimizer) == (0, 0)
         assert there.parameters == (0 if stage == 3 else here.parameters)
         predicted = there.parameters + there.host - here.host
-        for held, largest in workers.run("offloaded_bytes", {"spec": spec}, world_size=ranks):
+        for held, largest in workers.run("measure_offloaded_bytes", {"spec": spec}, world_size=ranks):
             bucket = 500_000_000 * setup.compute_bytes if stage == 3 else 0
             assert largest == bucket or not bucket
             assert here.buffers >= bucket
@@ -62,7 +62,7 @@ def test_what_is_offloaded_is_what_the_formula_puts_on_the_host(workers, stage, 
 def run(workers, tiny, stage, **changes):
     """One of two ranks: they exchange the same."""
     spec = tiny | {"strategy": "deepspeed", "zero_stage": stage, "comms_logger": True, "max_steps": 3} | changes
-    return workers.run("exchanged", {"spec": spec}, world_size=2)[0]
+    return workers.run("run_with_comms_logger", {"spec": spec}, world_size=2)[0]
 
 
 def test_the_line_of_each_rank(workers, tiny):

@@ -53,8 +53,8 @@ def test_impossible_shapes_are_refused(change, message):
 @pytest.mark.parametrize("name", PRESETS)
 def test_counts_are_those_of_transformers(name):
     from kfjob.spec.train import TrainSpec
-    from kfjob.trainer.model import meta_model, tied
+    from kfjob.trainer.model import build_meta_model, has_tied_embeddings
 
-    model = meta_model(TrainSpec(model=name, data="-", max_steps=1, sequence_length=8))
+    model = build_meta_model(TrainSpec(model=name, data="-", max_steps=1, sequence_length=8))
     assert sum(parameter.numel() for parameter in model.parameters()) == count_parameters(PRESETS[name])
-    assert tied(model) == PRESETS[name].tie_word_embeddings
+    assert has_tied_embeddings(model) == PRESETS[name].tie_word_embeddings

@@ -1,28 +1,28 @@
-"""How the ranks divide the work: each strategy says how a module is wrapped once its weights exist, and how gradients meet."""
+"""Strategies: how the ranks divide the work, how a module is wrapped, and how gradients are reduced."""
 
 from __future__ import annotations
 
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer.distributed import Ranks
-from kfjob.trainer.strategies.base import Single, Strategy
-from kfjob.trainer.strategies.copies import DataParallel, DistributedDataParallel
+from kfjob.trainer.strategies.base import SingleProcess, Strategy
 from kfjob.trainer.strategies.fsdp import FullyShardedDataParallel
+from kfjob.trainer.strategies.replicas import DataParallel, DistributedDataParallel
 from kfjob.trainer.strategies.zero import DeepSpeed
 
-__all__ = ["Single", "Strategy", "make_strategy", "named"]
+__all__ = ["SingleProcess", "Strategy", "describe_strategy", "make_strategy"]
 
 
 def make_strategy(spec: TrainSpec, ranks: Ranks) -> Strategy:
-    """The strategy that the spec names.
+    """Return the strategy that the spec names.
 
     Raises:
-        KfjobError: `none` with more than one process.
+        KfjobError: `none` or `dp` with more than one process, or a setting that the strategy does not support.
     """
     if spec.strategy == "none":
         if ranks.world_size > 1:
-            raise KfjobError(f"strategy `none` is a single process, here are {ranks.world_size}", hint="use `fsdp` or `ddp`")
-        return Single(spec, ranks)
+            raise KfjobError(f"strategy `none` needs one process, this run has {ranks.world_size}", hint="use `fsdp` or `ddp`")
+        return SingleProcess(spec, ranks)
     if spec.strategy == "deepspeed":
         return DeepSpeed(spec, ranks)
     if spec.strategy == "dp":
@@ -30,6 +30,6 @@ def make_strategy(spec: TrainSpec, ranks: Ranks) -> Strategy:
     return DistributedDataParallel(spec, ranks) if spec.strategy == "ddp" else FullyShardedDataParallel(spec, ranks)
 
 
-def named(spec: TrainSpec) -> str:
-    """The strategy in a word or two, for the run's first line."""
+def describe_strategy(spec: TrainSpec) -> str:
+    """Return the strategy's name and variant, for the run's first line."""
     return {"fsdp": f"fsdp {spec.sharding}", "deepspeed": f"deepspeed {spec.zero_stage}"}.get(spec.strategy, spec.strategy)

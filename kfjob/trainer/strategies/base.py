@@ -1,4 +1,4 @@
-"""What the training loop asks of a strategy, and the strategy of a single process, which the others build upon."""
+"""The protocol of a strategy, and the strategy of a single process, on which the others build."""
 
 from __future__ import annotations
 
@@ -11,130 +11,130 @@ import torch
 from torch import Tensor, nn
 
 from kfjob.spec.train import TrainSpec
-from kfjob.trainer.checkpoint import ModelState, State
+from kfjob.trainer.checkpoint import CheckpointState, ModelState
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.optim import make_optimizer
 
-COMPUTE = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "bf16-true": torch.bfloat16}
-"""Type of the arithmetic in matrix products, for each precision."""
+COMPUTE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "bf16-true": torch.bfloat16}
+"""The dtype of matrix products, for each precision."""
 
 
 class Strategy(Protocol):
-    """What the loop asks of a strategy, in the order in which it asks."""
+    """The methods that the training loop calls, in the order in which it calls them."""
 
-    def plan(self, model: nn.Module) -> None:
-        """Look at the whole model before it has weights."""
+    def inspect(self, model: nn.Module) -> None:
+        """Read the structure of the whole model, before it has weights."""
 
     def wrap_unit(self, unit: nn.Module) -> None:
-        """Take charge of a part of the model whose weights have just been made."""
+        """Wrap a part of the model whose weights have just been initialised."""
 
     def wrap_model(self, model: nn.Module) -> nn.Module:
-        """Take charge of what is left and return what the loop calls."""
+        """Wrap the rest, and return the module that the loop calls."""
 
-    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        """The optimiser of what `wrap_model` returned."""
+    def make_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        """Return the optimiser of the module that `wrap_model` returned."""
 
-    def forward_backward(self, model: nn.Module, *, last: bool) -> AbstractContextManager[object]:
-        """Around one micro-batch; `last` of its step."""
+    def micro_batch(self, model: nn.Module, *, last: bool) -> AbstractContextManager[object]:
+        """Return the context of one micro-batch; `last` marks the last one of an optimiser step."""
 
     def autocast(self) -> AbstractContextManager[object]:
-        """Around a forward pass."""
+        """Return the context of a forward pass."""
 
     def backward(self, model: nn.Module, loss: Tensor) -> None:
-        """Add the gradient of `loss`, this rank's sum divided by the tokens of all ranks."""
+        """Accumulate the gradient of `loss`, this rank's sum divided by the tokens of all ranks."""
 
-    def clip(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor | None:
-        """Limit the whole gradient's norm, and return what it was; None where `update` tells it, or fp16 has overflowed."""
+    def clip_gradients(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor | None:
+        """Clip the global gradient norm, and return the norm before; None if `step` returns it, or after an fp16 overflow."""
 
-    def update(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor | None:
-        """Take the step and forget the gradients; the norm, where `clip` did not know it."""
+    def step(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor | None:
+        """Take the optimiser step and zero the gradients; return the norm if `clip_gradients` could not."""
 
-    def skip(self, optimizer: torch.optim.Optimizer) -> None:
-        """Forget the gradients instead."""
+    def skip_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Zero the gradients instead of taking the step."""
 
-    def held(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> State:
-        """The tensors of both, for checkpoints."""
+    def checkpoint_state(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> CheckpointState:
+        """Return the tensors of both, for checkpoints."""
 
-    def state(self) -> dict[str, Any]:
-        """What a checkpoint must hold beside model and optimiser. Small, and the same on every rank."""
+    def state_dict(self) -> dict[str, Any]:
+        """Return the strategy's own small state, which is the same on every rank."""
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state`."""
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the state that `state_dict` returned."""
 
     def finish(self) -> None:
-        """Say what is to be said when the last step is done."""
+        """Log a summary after the last step."""
 
 
-class Single:
-    """One process, nothing exchanged."""
+class SingleProcess:
+    """One process without communication."""
 
     def __init__(self, spec: TrainSpec, ranks: Ranks) -> None:
-        """Compute in what the spec says: by autocast, or with parameters of that type."""
+        """Compute in the spec's precision: with autocast, or with parameters of that dtype."""
         self._spec, self._device = spec, ranks.device
-        self._scale = 1.0
+        self._gradient_scale = 1.0
         self._overflow: Tensor | None = None
-        # fp16 has no small numbers: the loss is scaled up, and a step with an overflow is left out (torch's own rule)
+        # fp16 cannot represent small numbers: the loss is scaled up, and a step that overflows is skipped (torch's own rule)
         self._scaler = torch.amp.GradScaler(ranks.device.type, enabled=spec.precision == "fp16")
 
-    def plan(self, model: nn.Module) -> None:
-        """Nothing depends on it."""
+    def inspect(self, model: nn.Module) -> None:
+        """Do nothing."""
 
     def wrap_unit(self, unit: nn.Module) -> None:
-        """Leave it."""
+        """Do nothing."""
 
     def wrap_model(self, model: nn.Module) -> nn.Module:
-        """Leave it."""
+        """Return the model unchanged."""
         return model
 
-    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        """AdamW."""
+    def make_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        """Return AdamW."""
         return make_optimizer(model, self._spec)
 
-    def forward_backward(self, model: nn.Module, *, last: bool) -> AbstractContextManager[object]:  # noqa: ARG002 -- the protocol's
-        """Nothing to do."""
+    def micro_batch(self, model: nn.Module, *, last: bool) -> AbstractContextManager[object]:  # noqa: ARG002 -- the protocol's
+        """Return an empty context."""
         return nullcontext()
 
     def autocast(self) -> AbstractContextManager[object]:
-        """Matrix products in 16 bits, where parameters are in fp32."""
+        """Return the autocast to 16 bits, if the parameters are in fp32."""
         if self._spec.precision in ("fp32", "bf16-true"):
             return nullcontext()
-        return torch.autocast(self._device.type, dtype=COMPUTE[self._spec.precision])
+        return torch.autocast(self._device.type, dtype=COMPUTE_DTYPES[self._spec.precision])
 
     def backward(self, model: nn.Module, loss: Tensor) -> None:  # noqa: ARG002 -- the protocol's
-        """Through autograd."""
-        torch.autograd.backward(self._scaler.scale(loss * self._scale))
+        """Run autograd."""
+        torch.autograd.backward(self._scaler.scale(loss * self._gradient_scale))
 
-    def clip(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor | None:
-        """As torch does, on sharded tensors too."""
+    def clip_gradients(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor | None:
+        """Clip as torch does, which supports sharded tensors."""
         self._scaler.unscale_(optimizer)
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), self._spec.grad_clip or float("inf"))
         self._overflow = norm if self._scaler.is_enabled() and not math.isfinite(norm) else None
         return norm if self._overflow is None else None
 
-    def update(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor | None:  # noqa: ARG002 -- the protocol's
-        """Unless fp16 has overflowed, which is no fault of the run: the scale is lower then."""
+    def step(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor | None:  # noqa: ARG002 -- the protocol's
+        """Take the step, unless fp16 has overflowed: that is normal, and the scale is lower next time."""
         self._scaler.step(optimizer)
         self._scaler.update()
         optimizer.zero_grad()
         return self._overflow
 
-    def skip(self, optimizer: torch.optim.Optimizer) -> None:
-        """Zero them; a loss scale takes note of what `clip` has seen."""
+    def skip_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Zero the gradients; the loss scaler adapts to an overflow that `clip_gradients` found."""
         self._scaler.update()
         optimizer.zero_grad()
 
-    def held(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> State:
-        """As torch names them."""
+    def checkpoint_state(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> CheckpointState:
+        """Return both by torch's own names."""
         return ModelState(model, optimizer)
 
-    def state(self) -> dict[str, Any]:
-        """The scale of the loss."""
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the loss scaler."""
         return dict(self._scaler.state_dict())
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Set the scale of the loss, if this run and the one before have one."""
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the loss scaler, if this run and the one before have one."""
         if state and self._scaler.is_enabled():
             self._scaler.load_state_dict(dict(state))
 
     def finish(self) -> None:
-        """Nothing."""
+        """Do nothing."""

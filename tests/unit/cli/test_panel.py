@@ -23,7 +23,7 @@ from kfjob.trainer import metrics
 SECOND = 1_000_000_000
 START = 1_795_262_400 * SECOND
 PODS = ("llama-worker-0", "llama-worker-1")
-TOLD = metrics.Figures(
+TOLD = metrics.StepMetrics(
     loss=2.5, lr=1e-4, grad_norm=0.5, samples_per_second=4.0, tokens_per_second=512, tokens_per_second_per_device=256,
     mfu=0.41, peak_memory=2**30,
 )  # fmt: skip
@@ -37,8 +37,8 @@ def running(losses: Iterable[float] = (9.0, 7.0, 5.0, 4.0)) -> list[Event]:
     made: list[Event] = [JobChanged(phase=JobPhase.RUNNING, created=START, started=START)]
     made += [PodChanged(pod=pod, phase=PodPhase.RUNNING, ready=True, restarts=index) for index, pod in enumerate(PODS)]
     for step, loss in enumerate(losses, 1):
-        made.append(said(metrics.progress(step, loss=loss, speed=34.5, lr=3e-4), step * 10))
-        made.append(said(metrics.figures(step, TOLD), step * 10))
+        made.append(said(metrics.progress_line(step, loss=loss, speed=34.5, lr=3e-4), step * 10))
+        made.append(said(metrics.metrics_line(step, TOLD), step * 10))
     return made
 
 
@@ -107,7 +107,7 @@ def made(kind: type[Display]) -> Display:
 
 
 def test_plain_lines(capsys: pytest.CaptureFixture[str]):
-    more = [said("Step 5 skipped: loss is nan", 50), said(metrics.checkpoint("step-4", "/data/step-4", 1.5), 60)]
+    more = [said("Step 5 skipped: loss is nan", 50), said(metrics.checkpoint_line("step-4", "/data/step-4", 1.5), 60)]
     shown_by(made(PlainDisplay), [*running(), *more])
     out, err = capsys.readouterr()
     assert not out

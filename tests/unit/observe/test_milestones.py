@@ -28,7 +28,7 @@ from kfjob.trainer import metrics
 
 TRAINER = Path(metrics.__file__).parent
 FRAME = "2026-11-21 07:10:48 I [train.py:18] {}"
-TOLD = metrics.Figures(
+TOLD = metrics.StepMetrics(
     loss=2.5,
     lr=0.0001,
     grad_norm=0.1234,
@@ -42,26 +42,26 @@ TOLD = metrics.Figures(
 
 def startup() -> str:
     times = iter([0.0, 6.1, 8.3, 9.8])
-    lap = metrics.Startup(lambda: next(times))
+    lap = metrics.StartupTimer(lambda: next(times))
     lap.lap("imports")
     lap.lap("process group")
     return lap.line()
 
 
 LINES = {
-    metrics.start(
+    metrics.start_line(
         model="llama", parameters=6738415616, strategy="fsdp2", world_size=8, global_batch=64, total_steps=1000
     ): Start(model="llama", parameters=6738415616, strategy="fsdp2", world_size=8, global_batch=64, total_steps=1000),
-    metrics.resume(None, None): Resume(name=None, path=None),
-    metrics.resume("step-100", "/data/my runs/step-100"): Resume(name="step-100", path="/data/my runs/step-100"),
-    metrics.checkpoint("step-100", "/data/my runs/step-100", 3.217): Checkpoint(
+    metrics.resume_line(None, None): Resume(name=None, path=None),
+    metrics.resume_line("step-100", "/data/my runs/step-100"): Resume(name="step-100", path="/data/my runs/step-100"),
+    metrics.checkpoint_line("step-100", "/data/my runs/step-100", 3.217): Checkpoint(
         name="step-100", path="/data/my runs/step-100", seconds=3.22
     ),
-    metrics.evaluation(100, loss=2.5, tokens=4096): Evaluation(step=100, loss=2.5, perplexity=12.18),
-    metrics.figures(100, TOLD): StepMetrics(
+    metrics.evaluation_line(100, loss=2.5, tokens=4096): Evaluation(step=100, loss=2.5, perplexity=12.18),
+    metrics.metrics_line(100, TOLD): StepMetrics(
         step=100, tokens_per_second=45455, grad_norm=0.1234, memory=3.0, tokens_per_second_per_device=5682, mfu=0.41
     ),
-    metrics.figures(100, replace(TOLD, mfu=None)): StepMetrics(
+    metrics.metrics_line(100, replace(TOLD, mfu=None)): StepMetrics(
         step=100, tokens_per_second=45455, grad_norm=0.1234, memory=3.0, tokens_per_second_per_device=5682
     ),
     # as images had it whose trainer did not know its device
@@ -86,7 +86,7 @@ def test_a_milestone_is_read(line: str, frame: str):
 
 
 def test_a_progress_line_is_read():
-    line = FRAME.format(metrics.progress(12, loss=2.5, speed=0.43, lr=0.000091))
+    line = FRAME.format(metrics.progress_line(12, loss=2.5, speed=0.43, lr=0.000091))
     reading = progress_reader(KFJOB_TRAINER).read(line)
     assert reading is not None
     assert (reading.step, reading.loss, reading.speed, reading.lr) == (12, 2.5, 0.43, 0.000091)
@@ -96,7 +96,7 @@ def test_a_progress_line_is_read():
 def test_the_frame_is_the_trainers(capsys: pytest.CaptureFixture[str]):
     metrics.start_logging(verbose=True)
     try:
-        metrics.log.info(metrics.resume(None, None))
+        metrics.log.info(metrics.resume_line(None, None))
     finally:
         logging.getLogger(metrics.log.name).handlers.clear()
     told = milestones.parse_milestone(capsys.readouterr().out)

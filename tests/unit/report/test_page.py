@@ -194,11 +194,15 @@ def test_spans_are_bounded():
 
 
 def test_setbacks_and_mfu_are_told():
-    told = metrics.Figures(
+    told = metrics.StepMetrics(
         loss=2.0, lr=1e-4, grad_norm=0.5, samples_per_second=4.0, tokens_per_second=512, tokens_per_second_per_device=64,
         mfu=0.41, peak_memory=2**30,
     )  # fmt: skip
-    says = (metrics.progress(3, loss=2.0, speed=4.0, lr=1e-4), metrics.figures(3, told), "Step 4 skipped: loss is nan")
+    says = (
+        metrics.progress_line(3, loss=2.0, speed=4.0, lr=1e-4),
+        metrics.metrics_line(3, told),
+        "Step 4 skipped: loss is nan",
+    )
     lines = [line(PODS[0], f"2026-11-21 12:00:00 I [train.py:18] {said}", 5) for said in says]
     said = seen(lines).said
     assert "samples/s · 512 tokens/s · MFU 41.0 %" in said

@@ -9,7 +9,7 @@ import pytest
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer import flops
-from kfjob.trainer.reports import open_reports
+from kfjob.trainer.trackers import open_trackers
 
 # tokens/s of a GPU, what is counted, and the MFU that was published with it, in per cent
 TITAN_8B = {"parameters": 8_030_261_248, "embedding": 128_256 * 4096, "layers": 32, "heads": 32, "head_dim": 128}
@@ -28,46 +28,46 @@ FOUNDRY_7B = {"embedding": 0, "layers": 32, "heads": 32, "head_dim": 128, "param
     ],
 )
 def test_published_utilisations_are_reproduced(tokens_per_second, counted, sequence_length, published):
-    peak = flops.peak("NVIDIA H100 80GB HBM3", "bf16")
-    per_token = flops.per_token(**counted, sequence_length=sequence_length)
+    peak = flops.peak_flops("NVIDIA H100 80GB HBM3", "bf16")
+    per_token = flops.flops_per_token(**counted, sequence_length=sequence_length)
     assert 100 * tokens_per_second * per_token / peak == pytest.approx(published, abs=0.1)
 
 
 def test_peaks_are_of_the_card_and_the_precision():
-    assert flops.peak("NVIDIA H200", "bf16") == 989e12
-    assert flops.peak("NVIDIA H100 PCIe", "bf16") == 756e12
-    assert flops.peak("NVIDIA A100-SXM4-40GB", "bf16-true") == 312e12
-    assert flops.peak("NVIDIA A10G", "bf16") != flops.peak("NVIDIA A10", "bf16")
-    assert flops.peak("NVIDIA H200", "fp32") is None
-    assert flops.peak("Some other card", "bf16") is None
+    assert flops.peak_flops("NVIDIA H200", "bf16") == 989e12
+    assert flops.peak_flops("NVIDIA H100 PCIe", "bf16") == 756e12
+    assert flops.peak_flops("NVIDIA A100-SXM4-40GB", "bf16-true") == 312e12
+    assert flops.peak_flops("NVIDIA A10G", "bf16") != flops.peak_flops("NVIDIA A10", "bf16")
+    assert flops.peak_flops("NVIDIA H200", "fp32") is None
+    assert flops.peak_flops("Some other card", "bf16") is None
 
 
-def test_a_tied_embedding_is_multiplied_and_counts():
+def test_tied_embedding_counts_as_flops():
     class Model:
         class config:  # noqa: N801 -- as transformers has it
             num_attention_heads, num_hidden_layers, hidden_size, vocab_size = 4, 2, 32, 320
             tie_word_embeddings = True
 
-    assert flops.of_model(Model(), 1000, 16) == 6 * 1000 + 12 * 2 * 32 * 16
+    assert flops.model_flops_per_token(Model(), 1000, 16) == 6 * 1000 + 12 * 2 * 32 * 16
     Model.config.tie_word_embeddings = False
-    assert flops.of_model(Model(), 20000, 16) == 6 * (20000 - 320 * 32) + 12 * 2 * 32 * 16
+    assert flops.model_flops_per_token(Model(), 20000, 16) == 6 * (20000 - 320 * 32) + 12 * 2 * 32 * 16
 
 
-def told(path):
+def read_lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_json_lines_of_the_chosen_rank(workers, tiny, tmp_path):
+def test_json_lines_of_the_log_rank(workers, tiny, tmp_path):
     spec = tiny | {
         "strategy": "fsdp",
-        "metrics_file": str(tmp_path / "m" / "figures.jsonl"),
+        "metrics_file": str(tmp_path / "m" / "metrics.jsonl"),
         "checkpoint_dir": str(tmp_path / "c"),
         "log_rank": 1,
         "eval_every": 3,
         "peak_tflops": 1e-3,
     }
-    results = workers.run("trained", {"spec": spec}, world_size=2)
-    lines = told(tmp_path / "m" / "figures.jsonl")
+    results = workers.run("run_training", {"spec": spec}, world_size=2)
+    lines = read_lines(tmp_path / "m" / "metrics.jsonl")
     steps = [line for line in lines if "loss" in line]
     assert {line["step"]: line["loss"] for line in steps} == {int(step): loss for step, loss in results[0]["losses"].items()}
     for line in steps:
@@ -80,15 +80,16 @@ def test_json_lines_of_the_chosen_rank(workers, tiny, tmp_path):
     assert [line["checkpoint"] for line in lines if "checkpoint" in line] == [str(tmp_path / "c" / "step-000006")]
 
 
-def test_a_rank_that_is_not_there_cannot_be_chosen(workers, tiny):
-    assert "error: there is no rank 2 among 1\n  --> log_rank" in workers.run("refused", {"spec": tiny | {"log_rank": 2}})[0]
+def test_log_rank_must_exist(workers, tiny):
+    (message,) = workers.run("error_of_training", {"spec": tiny | {"log_rank": 2}})
+    assert "error: `log_rank: 2` does not exist in a run of 1 rank\n  --> log_rank" in message
 
 
-def test_tensorboard_gets_every_figure(workers, tiny, tmp_path):
+def test_tensorboard_has_every_metric(workers, tiny, tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
 
     spec = tiny | {"strategy": "none", "tensorboard_dir": str(tmp_path)}
-    (result,) = workers.run("trained", {"spec": spec})
+    (result,) = workers.run("run_training", {"spec": spec})
     events = EventAccumulator(str(tmp_path))
     events.Reload()
     losses = {str(event.step): event.value for event in events.Scalars("loss")}
@@ -97,27 +98,29 @@ def test_tensorboard_gets_every_figure(workers, tiny, tmp_path):
 
 
 def leveldb_log(content):
-    """The records of a log in LevelDB's format, after W&B's own 7 bytes: blocks of 32 KiB, parts with a checksum of 4 bytes, a
-    length of 2 and a kind (whole, first, middle, last) of 1."""
-    at, whole = 7, b""
+    """Yield the records of a log in LevelDB's format, after W&B's own 7 bytes.
+
+    The log has blocks of 32 KiB; a part has a checksum of 4 bytes, a length of 2 and a kind (full, first, middle, last) of 1.
+    """
+    offset, record = 7, b""
     content = bytes(7) + content
-    while at < len(content):
-        if 2**15 - at % 2**15 < 7:
-            at += 2**15 - at % 2**15
+    while offset < len(content):
+        if 2**15 - offset % 2**15 < 7:
+            offset += 2**15 - offset % 2**15
             continue
-        length, kind = int.from_bytes(content[at + 4 : at + 6], "little"), content[at + 6]
+        length, kind = int.from_bytes(content[offset + 4 : offset + 6], "little"), content[offset + 6]
         if kind == 0:
-            at += 2**15 - at % 2**15
+            offset += 2**15 - offset % 2**15
             continue
-        whole += content[at + 7 : at + 7 + length]
-        at += 7 + length
+        record += content[offset + 7 : offset + 7 + length]
+        offset += 7 + length
         if kind in (1, 4):
-            yield whole
-            whole = b""
+            yield record
+            record = b""
 
 
 def test_weights_and_biases_offline(workers, tiny, tmp_path, monkeypatch):
-    """The run's own file has entity, project, figures and both artifacts; nothing leaves the machine."""
+    """The run's file has entity, project, metrics and both artifacts; nothing leaves the machine."""
     from wandb.proto import wandb_internal_pb2
 
     record_of: Any = vars(wandb_internal_pb2)["Record"]
@@ -126,7 +129,7 @@ def test_weights_and_biases_offline(workers, tiny, tmp_path, monkeypatch):
     environment = {"WANDB_MODE": "offline", "WANDB_DIR": str(tmp_path / "w"), "WANDB_DATA_DIR": str(tmp_path / "d")}
     environment |= {"WANDB_CACHE_DIR": str(tmp_path / "k"), "WANDB_CONFIG_DIR": str(tmp_path / "g")}
     (tmp_path / "w").mkdir()
-    (result,) = workers.run("trained", {"spec": spec, "environment": environment})
+    (result,) = workers.run("run_training", {"spec": spec, "environment": environment})
     (path,) = tmp_path.glob("w/wandb/offline-run-*/run-*.wandb")
     records = [record_of.FromString(data) for data in leveldb_log(path.read_bytes()[7:])]
     (run,) = [record.run for record in records if record.HasField("run")]
@@ -144,19 +147,19 @@ def test_weights_and_biases_offline(workers, tiny, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("field", "package"), [("tensorboard_dir", "tensorboard"), ("wandb_project", "wandb")])
-def test_a_package_that_is_missing_is_named(monkeypatch, tmp_path, field, package):
+def test_missing_package_is_named(monkeypatch, tmp_path, field, package):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     monkeypatch.setitem(sys.modules, "wandb", None)
     spec = TrainSpec(**{"model": "micro-llama", "data": "-", "max_steps": 1, "sequence_length": 16, field: str(tmp_path)})
     with pytest.raises(KfjobError) as raised:
-        open_reports(spec, log_rank=True)
+        open_trackers(spec, log_rank=True)
     assert str(raised.value) == (
         f"error: `{field}` needs the package {package}\n  --> {field}\nhint: pip install 'kfjob[tracking]' in the image"
     )
 
 
-def test_other_ranks_open_nothing(tmp_path):
+def test_other_ranks_open_no_tracker(tmp_path):
     spec = TrainSpec(model="micro-llama", data="-", max_steps=1, sequence_length=16, metrics_file=str(tmp_path / "m"))
-    with open_reports(spec, log_rank=False) as reports:
-        reports.figures(1, loss=1.0)
+    with open_trackers(spec, log_rank=False) as trackers:
+        trackers.log_metrics(1, loss=1.0)
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Reasons to stop before the last step: a signal, or the time that was given."""
+"""Reasons to stop before the last step: a signal, or the time limit."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ import signal
 import time
 from types import FrameType
 
-SIGNALLED = "signal"
-"""The outcome's reason when any rank got one."""
+SIGNAL_REASON = "signal"
+"""The outcome's reason if any rank received a signal."""
 
 
 class StopRequest:
-    """Whether this rank has been asked to stop. The loop asks all ranks at every step, so one asked is all asked.
+    """Whether this rank should stop. The loop asks all ranks at every step, so a request to one rank stops all.
 
     The first SIGTERM or SIGINT is a request; a second SIGINT has its usual effect.
     """
 
     def __init__(self, max_minutes: float | None) -> None:
-        """Begin the time now, and listen."""
+        """Start the time limit and install the signal handlers."""
         self._deadline = time.monotonic() + max_minutes * 60 if max_minutes else None
-        self._max_minutes = max_minutes
         self.signal: signal.Signals | None = None
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)

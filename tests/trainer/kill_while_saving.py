@@ -26,11 +26,11 @@ from torch.distributed.checkpoint import state_dict_saver
 
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer import checkpoint
-from kfjob.trainer.checkpoint import Checkpoints, ModelState, find, parameter_shapes, prepare
+from kfjob.trainer.checkpoint import CheckpointWriter, ModelState, find_checkpoint, parameter_shapes, prepare_storage
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.manifest import Manifest
-from kfjob.trainer.model import build_model, meta_model
-from kfjob.trainer.storage import storage_of
+from kfjob.trainer.model import build_meta_model, build_model
+from kfjob.trainer.storage import open_storage
 from kfjob.trainer.strategies import make_strategy
 
 SPEC = TrainSpec(model="micro-llama", data="-", max_steps=1, sequence_length=8, strategy="none", precision="fp32")
@@ -73,7 +73,7 @@ POINTS = {
     "after the shards": at(state_dict_saver, "save", before=False),
     "before the manifest": at(Manifest, "write", before=True),
     "after the manifest": at(Manifest, "write", before=False),
-    "after the rename, before retention": at(checkpoint, "complete", before=True),
+    "after the rename, before retention": at(checkpoint, "list_checkpoints", before=True),
     "half-way through deleting": at(shutil, "rmtree", before=True),
     "second save of a step: with its shards": second_save(at(state_dict_saver, "save", before=False)),
     "second save of a step: between the two renames": second_save(at(Path, "rename", before=False)),
@@ -112,11 +112,11 @@ def save_for_ever(folder: Path, arm: Callable[[], None] | None, *, by_chance: bo
     ranks = Ranks.join()
     strategy = make_strategy(SPEC, ranks)
     model = build_model(SPEC, strategy, ranks.device)
-    optimizer = strategy.optimizer(model)
-    storage = storage_of(str(folder))
-    prepare(storage, ranks)
-    checkpoints = Checkpoints(storage, ModelState(model, optimizer), ranks, keep_last=2, asynchronous=by_chance)
-    steps = [one.manifest.step for one in checkpoint.complete(storage)]
+    optimizer = strategy.make_optimizer(model)
+    storage = open_storage(str(folder))
+    prepare_storage(storage, ranks)
+    checkpoints = CheckpointWriter(storage, ModelState(model, optimizer), ranks, keep_last=2, asynchronous=by_chance)
+    steps = [one.manifest.step for one in checkpoint.list_checkpoints(storage)]
     for step in range(max(steps, default=0) + 1, 10**6):
         if arm and (step == 3 or by_chance):
             arm()
@@ -161,10 +161,10 @@ def newest(folder: Path) -> dict[str, Any]:
 
     def look() -> None:
         ranks = Ranks.join()
-        storage = storage_of(str(folder))
-        prepare(storage, ranks)
-        found = find("auto", storage, ranks)
-        damaged = [one.name for one in checkpoint.complete(storage) if storage.damage(one.name, one.manifest)]
+        storage = open_storage(str(folder))
+        prepare_storage(storage, ranks)
+        found = find_checkpoint("auto", storage, ranks)
+        damaged = [one.name for one in checkpoint.list_checkpoints(storage) if storage.find_damage(one.name, one.manifest)]
         visible = sorted(path.name for path in folder.iterdir() if path.name.startswith("step-"))
         answer = {"step": found and found.manifest.step, "damaged": damaged, "visible": visible}
         os.write(into, json.dumps(answer).encode())
@@ -182,7 +182,7 @@ def say(result: dict[str, Any]) -> None:
 
 
 def main(folder: Path, random_kills: int) -> None:
-    meta_model(SPEC)  # imports what the children would each import for themselves
+    build_meta_model(SPEC)  # imports what the children would each import for themselves
     for point, arm in POINTS.items():
         place = folder / point.replace(" ", "-")
         _, status = os.waitpid(in_child(lambda place=place, arm=arm: save_for_ever(place, arm)), 0)  # type: ignore[misc]

@@ -34,7 +34,7 @@ from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.evaluate import evaluate
 from kfjob.trainer.loss import token_loss
 from kfjob.trainer.model import build_model
-from kfjob.trainer.storage import storage_of
+from kfjob.trainer.storage import open_storage
 from kfjob.trainer.strategies import make_strategy
 from kfjob.trainer.train import train
 
@@ -57,7 +57,7 @@ class StopAfter:
         return signal.SIGTERM if self._left < 0 else None
 
 
-def trained(
+def run_training(
     ranks: Ranks,
     *,
     spec: dict[str, Any],
@@ -70,7 +70,7 @@ def trained(
     losses: dict[int, float] = {}
     batches: list[list[str]] = []
     evaluations: list[tuple[int, int, float]] = []
-    progress, evaluation, batch = metrics.progress, metrics.evaluation, SampleStream.read_batch
+    progress, evaluation, batch = metrics.progress_line, metrics.evaluation_line, SampleStream.read_batch
 
     def heard(step: int, **figures: Any) -> str:
         losses[step] = figures["loss"]
@@ -85,31 +85,31 @@ def trained(
         batches.append([hashlib.sha256(sample.tobytes()).hexdigest()[:16] for sample in samples])
         return samples
 
-    metrics.progress, metrics.evaluation, SampleStream.read_batch = heard, heard_evaluation, seen  # type: ignore[method-assign]
+    metrics.progress_line, metrics.evaluation_line, SampleStream.read_batch = heard, heard_evaluation, seen  # type: ignore[method-assign]
     try:
         stop = StopAfter(stop_after if only_rank in (None, ranks.rank) else None)
-        outcome = train(TrainSpec(**spec), ranks, stop, metrics.Startup())  # type: ignore[arg-type]
+        outcome = train(TrainSpec(**spec), ranks, stop, metrics.StartupTimer())  # type: ignore[arg-type]
     finally:
-        metrics.progress, metrics.evaluation, SampleStream.read_batch = progress, evaluation, batch  # type: ignore[method-assign]
+        metrics.progress_line, metrics.evaluation_line, SampleStream.read_batch = progress, evaluation, batch  # type: ignore[method-assign]
     return {"losses": losses, "batches": batches, "outcome": vars(outcome), "evaluations": evaluations}
 
 
-def compiled(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
+def run_compiled(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
     """The same with compiled layers, and the number of graphs that torch has made."""
     from torch._dynamo.utils import counters
 
     torch._dynamo.reset()
     counters.clear()
-    result = trained(ranks, spec=spec | {"compile": True})
+    result = run_training(ranks, spec=spec | {"compile": True})
     return result | {"graphs": counters["stats"]["unique_graphs"]}
 
 
-def poisoned(ranks: Ranks, *, spec: dict[str, Any], steps: list[int], rank: int) -> dict[str, Any]:
+def train_with_nan(ranks: Ranks, *, spec: dict[str, Any], steps: list[int], rank: int) -> dict[str, Any]:
     """A whole run in which the loss of one rank is no number when those steps are computed for the first time."""
     heard: list[tuple[int, float]] = []
     trainer: Any = sys.modules[train.__module__]
     number, own = [0], trainer.token_loss
-    progress = metrics.progress
+    progress = metrics.progress_line
 
     def bad(*args: Any) -> Any:
         number[0] += 1
@@ -119,23 +119,23 @@ def poisoned(ranks: Ranks, *, spec: dict[str, Any], steps: list[int], rank: int)
         heard.append((step, figures["loss"]))
         return progress(step, **figures)
 
-    trainer.token_loss, metrics.progress = bad, told
+    trainer.token_loss, metrics.progress_line = bad, told
     try:
-        return {**trained(ranks, spec=spec), "heard": heard}
+        return {**run_training(ranks, spec=spec), "heard": heard}
     finally:
-        trainer.token_loss, metrics.progress = own, progress
+        trainer.token_loss, metrics.progress_line = own, progress
 
 
-def poisoned_and_refused(ranks: Ranks, **arguments: Any) -> str:
+def error_of_train_with_nan(ranks: Ranks, **arguments: Any) -> str:
     """The message of such a run."""
     try:
-        poisoned(ranks, **arguments)
+        train_with_nan(ranks, **arguments)
     except KfjobError as error:
         return str(error)
     raise AssertionError("the run was not refused")
 
 
-def without_memory(ranks: Ranks, *, spec: dict[str, Any]) -> str:
+def train_out_of_memory(ranks: Ranks, *, spec: dict[str, Any]) -> str:
     """The message of a run whose first forward pass finds no memory."""
     trainer: Any = sys.modules[train.__module__]
     own = trainer.token_loss
@@ -145,27 +145,27 @@ def without_memory(ranks: Ranks, *, spec: dict[str, Any]) -> str:
 
     trainer.token_loss = full
     try:
-        return refused(ranks, spec=spec)
+        return error_of_training(ranks, spec=spec)
     finally:
         trainer.token_loss = own
 
 
-def logits(ranks: Ranks, *, spec: dict[str, Any]) -> list[Any]:
+def compute_logits(ranks: Ranks, *, spec: dict[str, Any]) -> list[Any]:
     """What the model of the spec says of the tokens 0 to 31, after loading the checkpoint that `resume` names."""
     parsed = TrainSpec(**spec)
     strategy = make_strategy(parsed, ranks)
     model = build_model(parsed, strategy, ranks.device)
     if parsed.resume != "auto":
-        found = checkpoint.find(parsed.resume, None, ranks)
+        found = checkpoint.find_checkpoint(parsed.resume, None, ranks)
         assert found
-        checkpoint.load(found, model, checkpoint.ModelState(model, strategy.optimizer(model)))
+        checkpoint.load_checkpoint(found, model, checkpoint.ModelState(model, strategy.make_optimizer(model)))
     ids = torch.arange(32).reshape(2, 16)
     with torch.no_grad():
         said: list[Any] = model.eval()(input_ids=ids).logits.tolist()
     return said
 
 
-def loss_of_transformers(ranks: Ranks, *, spec: dict[str, Any]) -> float:
+def compute_transformers_loss(ranks: Ranks, *, spec: dict[str, Any]) -> float:
     """Of the model as transformers loads it, on the first micro-batch."""
     from transformers import AutoModelForCausalLM
 
@@ -177,22 +177,22 @@ def loss_of_transformers(ranks: Ranks, *, spec: dict[str, Any]) -> float:
     return torch.nn.functional.cross_entropy(said.flatten(0, 1), targets.flatten()).item()
 
 
-def refused(ranks: Ranks, *, spec: dict[str, Any]) -> str:
+def error_of_training(ranks: Ranks, *, spec: dict[str, Any]) -> str:
     """The message of a run that must not start."""
     try:
-        train(TrainSpec(**spec), ranks, StopAfter(None), metrics.Startup())  # type: ignore[arg-type]
+        train(TrainSpec(**spec), ranks, StopAfter(None), metrics.StartupTimer())  # type: ignore[arg-type]
     except KfjobError as error:
         return str(error)
     raise AssertionError("the run was not refused")
 
 
-def local_elements(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
+def count_local_elements(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
     """Elements of parameters and of optimiser state that this rank holds after a step, and their types."""
     parsed = TrainSpec(**spec)
     strategy = make_strategy(parsed, ranks)
     model = build_model(parsed, strategy, ranks.device)
-    optimizer = strategy.optimizer(model)
-    with strategy.forward_backward(model, last=True), strategy.autocast():
+    optimizer = strategy.make_optimizer(model)
+    with strategy.micro_batch(model, last=True), strategy.autocast():
         model(input_ids=torch.zeros(1, 8, dtype=torch.long), use_cache=False).logits.float().sum().backward()
     optimizer.step()
 
@@ -207,12 +207,12 @@ def local_elements(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def measured_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, int]:
+def measure_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, int]:
     """Bytes that this rank holds: parameters, gradients, optimiser state, what a forward pass keeps for the backward one."""
     parsed = TrainSpec(**spec)
     strategy = make_strategy(parsed, ranks)
     model = build_model(parsed, strategy, ranks.device)
-    optimizer = strategy.optimizer(model)
+    optimizer = strategy.make_optimizer(model)
     inputs = torch.zeros(parsed.micro_batch_size, parsed.sequence_length, dtype=torch.long)
     kept: list[torch.Tensor] = []
     whole_gradients: list[torch.Tensor] = []
@@ -225,7 +225,7 @@ def measured_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, int]:
     last = parsed.gradient_accumulation_steps - 1
     for number in range(last + 1):
         kept.clear()
-        with strategy.forward_backward(model, last=number == last):
+        with strategy.micro_batch(model, last=number == last):
             with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), strategy.autocast():
                 loss = token_loss(model, inputs, inputs)
             activations = _nbytes(kept)
@@ -239,22 +239,22 @@ def measured_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, int]:
     return measured | {"parameters": _nbytes(list(model.parameters())), "optimizer": _nbytes(state)}
 
 
-def zero_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, int]:
+def measure_zero_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, int]:
     """Bytes of parameters, gradients (the most after any micro-batch) and optimiser that DeepSpeed holds on this rank."""
     parsed = TrainSpec(**spec)
     strategy = make_strategy(parsed, ranks)
     engine: Any = build_model(parsed, strategy, ranks.device)
-    optimizer: Any = strategy.optimizer(engine)
+    optimizer: Any = strategy.make_optimizer(engine)
     inputs = torch.zeros(parsed.micro_batch_size, parsed.sequence_length, dtype=torch.long)
     gradients = 0
     for number in range(parsed.gradient_accumulation_steps):
-        with strategy.forward_backward(engine, last=number == parsed.gradient_accumulation_steps - 1):
+        with strategy.micro_batch(engine, last=number == parsed.gradient_accumulation_steps - 1):
             strategy.backward(engine, token_loss(engine, inputs, inputs))
             whole = [parameter.grad for parameter in engine.module.parameters()]
             averaged = [one for group in getattr(optimizer, "averaged_gradients", {}).values() for one in group or ()]
             shards = [getattr(optimizer, "grad_partitions_flat_buffer", None)]
             gradients = max(gradients, _nbytes([one for one in (*whole, *averaged, *shards) if one is not None]))
-    strategy.update(engine, optimizer)
+    strategy.step(engine, optimizer)
     adam = getattr(optimizer, "optimizer", optimizer)
     state = [value for values in adam.state.values() for value in values.values()]
     masters = getattr(optimizer, "fp32_partitioned_groups_flat", None) or getattr(
@@ -280,7 +280,7 @@ class Collectives(TorchDispatchMode):
         return operation(*args, **(kwargs or {}))
 
 
-def gathered(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
+def record_collectives(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
     """What FSDP2 exchanges in a forward and in a backward pass; all numbers of layer n are n, from 1, all others 0."""
     parsed = TrainSpec(**spec)
     strategy = make_strategy(parsed, ranks)
@@ -292,7 +292,7 @@ def gathered(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
             for parameter in layer.parameters():
                 parameter.fill_(number + 1)
     inputs = torch.zeros(1, parsed.sequence_length, dtype=torch.long)
-    with strategy.forward_backward(model, last=True):
+    with strategy.micro_batch(model, last=True):
         with Collectives() as forward:
             loss = token_loss(model, inputs, inputs)
         with Collectives() as backward:
@@ -301,21 +301,21 @@ def gathered(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
     return {"forward": forward.seen, "backward": backward.seen, "held": held}
 
 
-def exchanged_gradients(ranks: Ranks, *, spec: dict[str, Any]) -> list[tuple[str, int]]:
+def record_gradient_reductions(ranks: Ranks, *, spec: dict[str, Any]) -> list[tuple[str, int]]:
     """The sums over ranks, and their bytes, that the micro-batches of a step take."""
     parsed = TrainSpec(**spec)
     strategy = make_strategy(parsed, ranks)
     model = build_model(parsed, strategy, ranks.device)
-    strategy.optimizer(model)
+    strategy.make_optimizer(model)
     inputs = torch.zeros(1, parsed.sequence_length, dtype=torch.long)
     with Collectives() as met:
         for number in range(parsed.gradient_accumulation_steps):
-            with strategy.forward_backward(model, last=number == parsed.gradient_accumulation_steps - 1):
+            with strategy.micro_batch(model, last=number == parsed.gradient_accumulation_steps - 1):
                 strategy.backward(model, token_loss(model, inputs, inputs))
     return [(name, size) for name, _, size, _ in met.seen if "reduce" in name]
 
 
-def peak_of_building(ranks: Ranks, *, spec: dict[str, Any]) -> int:
+def measure_build_peak(ranks: Ranks, *, spec: dict[str, Any]) -> int:
     """Most bytes at once while the model is built, by the allocator's own account."""
     parsed = TrainSpec(**spec)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
@@ -323,7 +323,7 @@ def peak_of_building(ranks: Ranks, *, spec: dict[str, Any]) -> int:
     return most_at_once(profiler)
 
 
-def offloaded_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> list[int]:
+def measure_offloaded_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> list[int]:
     """Bytes of every tensor that DeepSpeed and the model hold after a step: of all, and of the largest of them.
 
     Device and host are one here.
@@ -333,12 +333,12 @@ def offloaded_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> list[int]:
     parsed = TrainSpec(**spec)
     strategy = make_strategy(parsed, ranks)
     engine: Any = build_model(parsed, strategy, ranks.device)
-    optimizer: Any = strategy.optimizer(engine)
+    optimizer: Any = strategy.make_optimizer(engine)
     for number in range(parsed.gradient_accumulation_steps):
         inputs = torch.zeros(parsed.micro_batch_size, parsed.sequence_length, dtype=torch.long)
-        with strategy.forward_backward(engine, last=number == parsed.gradient_accumulation_steps - 1):
+        with strategy.micro_batch(engine, last=number == parsed.gradient_accumulation_steps - 1):
             strategy.backward(engine, token_loss(engine, inputs, inputs))
-    strategy.update(engine, optimizer)
+    strategy.step(engine, optimizer)
     gc.collect()
     sizes = [size for place, size in _living().items() if place not in before]
     return [sum(sizes), max(sizes)]
@@ -369,7 +369,7 @@ class Listener(logging.Handler):
         self._said.append(record.getMessage())
 
 
-def exchanged(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
+def run_with_comms_logger(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
     """What a run with `comms_logger` moved, by operation in bytes, what it printed of that, and what ranks said they hold."""
     from deepspeed.comm.comm import comms_logger
 
@@ -380,7 +380,7 @@ def exchanged(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
     printed = io.StringIO()
     try:
         with contextlib.redirect_stdout(printed):
-            trained(ranks, spec=spec)
+            run_training(ranks, spec=spec)
     finally:
         metrics.log.removeHandler(handler)
         comms_logger.enabled = False
@@ -388,7 +388,7 @@ def exchanged(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
     return {"moved": moved, "printed": printed.getvalue(), "lines": [line for line in said if line.startswith("Device ")]}
 
 
-def measured_peak(ranks: Ranks, *, spec: dict[str, Any]) -> int:
+def measure_training_peak(ranks: Ranks, *, spec: dict[str, Any]) -> int:
     """Most bytes at once, from before the model is built to after the second step, by the allocator's own account."""
     parsed = TrainSpec(**spec)
     inputs = torch.zeros(parsed.micro_batch_size, parsed.sequence_length, dtype=torch.long)
@@ -396,11 +396,11 @@ def measured_peak(ranks: Ranks, *, spec: dict[str, Any]) -> int:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
         strategy = make_strategy(parsed, ranks)
         model = build_model(parsed, strategy, ranks.device)
-        optimizer = strategy.optimizer(model)
+        optimizer = strategy.make_optimizer(model)
         for _ in range(2):
             last = parsed.gradient_accumulation_steps - 1
             for number in range(last + 1):
-                with strategy.forward_backward(model, last=number == last):
+                with strategy.micro_batch(model, last=number == last):
                     with strategy.autocast():
                         loss = token_loss(model, inputs, inputs)
                     torch.autograd.backward(loss)
@@ -430,7 +430,7 @@ def _nbytes(tensors: list[Any]) -> int:
     return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in local}.values())
 
 
-def evaluated(ranks: Ranks, *, spec: dict[str, Any]) -> list[float]:
+def run_evaluation(ranks: Ranks, *, spec: dict[str, Any]) -> list[float]:
     """The validation loss of fresh weights."""
     parsed = TrainSpec(**spec)
     strategy = make_strategy(parsed, ranks)
@@ -440,17 +440,17 @@ def evaluated(ranks: Ranks, *, spec: dict[str, Any]) -> list[float]:
     return [loss, tokens]
 
 
-def found(ranks: Ranks, *, folder: str, resume: str = "auto", run_id: str = "") -> str | None:
+def find_newest_checkpoint(ranks: Ranks, *, folder: str, resume: str = "auto", run_id: str = "") -> str | None:
     """The name of the checkpoint that a run of the launch `run_id` would go on from."""
     ranks = dataclasses.replace(ranks, run_id=run_id)
-    result = checkpoint.find(resume, storage_of(folder), ranks)
+    result = checkpoint.find_checkpoint(resume, open_storage(folder), ranks)
     return result.name if result else None
 
 
-def together(ranks: Ranks, *, failing: list[int]) -> str:
+def fail_some_ranks(ranks: Ranks, *, failing: list[int]) -> str:
     """What a rank hears when some ranks fail."""
     try:
-        with ranks.together():
+        with ranks.fail_together():
             _fail(ranks.rank, failing)
     except KfjobError as error:
         return error.title

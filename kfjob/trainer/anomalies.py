@@ -1,0 +1,77 @@
+"""Detects steps whose loss or gradient norm is invalid. Every rank checks the same numbers, so all decide alike."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from dataclasses import dataclass
+from typing import Literal
+
+from kfjob.errors import KfjobError
+from kfjob.spec.train import TrainSpec
+
+WINDOW = 50
+"""Losses to compare a spike with."""
+MIN_LOSSES = 10
+"""With fewer losses a spike is not detected."""
+MAX_ROLL_BACKS = 3
+"""Roll-backs in a row, without progress in between, before the run fails."""
+
+HINT = "use a lower `lr`, a longer warm-up or `precision: fp32`"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What to do with a step, and the reason."""
+
+    action: Literal["accept", "skip", "roll back"]
+    reason: str = ""
+
+
+ACCEPT = Decision(action="accept")
+
+
+class AnomalyDetector:
+    """Checks each step before the optimiser step."""
+
+    def __init__(self, spec: TrainSpec) -> None:
+        """React to anomalies as the spec requires."""
+        self._on_nan, self._on_spike, self._factor = spec.on_nan, spec.on_spike, spec.spike_factor
+        self._losses: deque[float] = deque(maxlen=WINDOW)
+        self._ignores_infinite_norm = spec.precision == "fp16"  # the loss scaler handles overflows
+        self._roll_backs, self._furthest_step = 0, 0
+
+    @property
+    def needs_every_step(self) -> bool:
+        """Whether to check every step, even if it is not logged; the host then waits for the device at each step."""
+        return self._on_nan != "stop" or self._on_spike != "ignore"
+
+    def check(self, step: int, *, loss: float, grad_norm: float | None) -> Decision:
+        """Decide about step number `step` before it is taken; `loss` is of all ranks, `grad_norm` the global norm.
+
+        Raises:
+            KfjobError: the step is invalid and the spec requires a stop, or repeated roll-backs brought no progress.
+        """
+        finite = math.isfinite(loss) and (grad_norm is None or self._ignores_infinite_norm or math.isfinite(grad_norm))
+        if not finite:
+            problem = f"the loss is {loss}" if not math.isfinite(loss) else f"the gradient norm is {grad_norm}"
+            return self._react(self._on_nan, step, problem)
+        median = statistics.median(self._losses) if len(self._losses) >= MIN_LOSSES else None
+        if self._on_spike != "ignore" and median is not None and loss > self._factor * median:
+            return self._react(self._on_spike, step, f"the loss is {loss:.5f}, {loss / median:.1f} times the recent median")
+        self._losses.append(loss)
+        if step > self._furthest_step:
+            self._roll_backs, self._furthest_step = 0, step
+        return ACCEPT
+
+    def _react(self, reaction: str, step: int, problem: str) -> Decision:
+        if reaction == "stop":
+            raise KfjobError(f"{problem} at step {step}", hint=HINT)
+        if reaction == "skip":
+            return Decision(action="skip", reason=problem)
+        self._roll_backs += 1
+        if self._roll_backs > MAX_ROLL_BACKS:
+            cause = f"the run was rolled back {MAX_ROLL_BACKS} times and never passed step {self._furthest_step}"
+            raise KfjobError(f"{problem} at step {step}", cause=cause, hint=HINT)
+        return Decision(action="roll back", reason=problem)

@@ -1,0 +1,65 @@
+"""Replicas: every rank, or every GPU of one process, holds a copy of the model (DDP and DataParallel)."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+
+from kfjob.errors import KfjobError
+from kfjob.spec.train import TrainSpec
+from kfjob.trainer.checkpoint import CheckpointState
+from kfjob.trainer.distributed import Ranks
+from kfjob.trainer.metrics import log
+from kfjob.trainer.strategies.base import SingleProcess
+
+
+class DistributedDataParallel(SingleProcess):
+    """DDP: averages gradients during the backward pass."""
+
+    def __init__(self, spec: TrainSpec, ranks: Ranks) -> None:
+        """Undo the average, because the loss is divided by the tokens of all ranks."""
+        super().__init__(spec, ranks)
+        self._gradient_scale = float(ranks.world_size)
+
+    def wrap_model(self, model: nn.Module) -> nn.Module:
+        """Wrap the whole model; buffers depend only on the configuration and are not synchronised."""
+        ddp: Any = nn.parallel.DistributedDataParallel
+        ddp._set_params_and_buffers_to_ignore_for_model(model, [name for name, _ in model.named_buffers()])  # noqa: SLF001 -- no public way from 2.11 to 2.15
+        devices = [self._device] if self._device.type == "cuda" else None
+        wrapped: nn.Module = ddp(model, device_ids=devices, gradient_as_bucket_view=True)
+        return wrapped
+
+    def micro_batch(self, model: nn.Module, *, last: bool) -> AbstractContextManager[object]:
+        """Synchronise gradients only on the last micro-batch."""
+        ddp: Any = model
+        context: AbstractContextManager[object] = nullcontext() if last else ddp.no_sync()
+        return context
+
+
+class DataParallel(SingleProcess):
+    """torch's DataParallel, as a baseline: one process splits micro-batches among its GPUs and copies the model each time."""
+
+    def __init__(self, spec: TrainSpec, ranks: Ranks) -> None:
+        """Use all GPUs of this process.
+
+        Raises:
+            KfjobError: the run has more than one process.
+        """
+        super().__init__(spec, ranks)
+        if ranks.world_size > 1:
+            raise KfjobError(f"strategy `dp` needs one process, this run has {ranks.world_size}", hint="use `ddp`")
+        self._devices = list(range(torch.cuda.device_count()))
+        if not self._devices:
+            log.info("DataParallel finds no GPU and computes like strategy none")
+
+    def wrap_model(self, model: nn.Module) -> nn.Module:
+        """Wrap the whole model."""
+        return nn.DataParallel(model, device_ids=self._devices)
+
+    def checkpoint_state(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> CheckpointState:
+        """Return both by the names of the unwrapped model."""
+        data_parallel: Any = model
+        return super().checkpoint_state(data_parallel.module, optimizer)

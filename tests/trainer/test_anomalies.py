@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from kfjob.errors import KfjobError
+from kfjob.spec.train import TrainSpec
+from kfjob.trainer.anomalies import AnomalyDetector
+
+
+def detector(**settings):
+    return AnomalyDetector(TrainSpec(model="micro-llama", data="-", max_steps=1, sequence_length=16, **settings))
+
+
+def actions(anomalies: AnomalyDetector, *losses: float, grad_norm: float = 1.0, first: int = 1) -> list[str]:
+    return [anomalies.check(first + n, loss=loss, grad_norm=grad_norm).action for n, loss in enumerate(losses)]
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_nan_stops_the_run_by_default(loss):
+    with pytest.raises(KfjobError, match=f"the loss is {loss} at step 7"):
+        detector().check(7, loss=loss, grad_norm=1.0)
+    with pytest.raises(KfjobError, match="the gradient norm is inf at step 7"):
+        detector().check(7, loss=1.0, grad_norm=math.inf)
+    assert actions(detector(on_nan="skip"), 1.0, loss, 1.0) == ["accept", "skip", "accept"]
+    assert actions(detector(on_nan="roll_back"), loss) == ["roll back"]
+
+
+def test_fp16_overflow_is_not_an_anomaly():
+    assert actions(detector(precision="fp16"), 1.0, grad_norm=math.inf) == ["accept"]
+
+
+def test_spike_is_compared_with_the_median():
+    anomalies = detector(on_spike="skip", spike_factor=3)
+    assert actions(anomalies, *[100.0] * 9) == ["accept"] * 9  # too few losses to compare with
+    assert actions(anomalies, 2.0, 100.0, 301.0, 299.0) == ["accept", "accept", "skip", "accept"]
+    assert actions(detector(), *[1.0] * 20, 1000.0)[-1] == "accept"
+    with pytest.raises(KfjobError, match=r"the loss is 5\.00000, 5\.0 times the recent median at step 21"):
+        actions(detector(on_spike="stop"), *[1.0] * 20, 5.0)
+
+
+def test_repeated_roll_backs_without_progress_fail():
+    anomalies = detector(on_nan="roll_back")
+    assert actions(anomalies, 1.0, 1.0, math.nan) == ["accept", "accept", "roll back"]
+    assert actions(anomalies, 1.0, math.nan, first=2) == ["accept", "roll back"]
+    assert actions(anomalies, math.nan, first=3) == ["roll back"]
+    with pytest.raises(KfjobError) as raised:
+        actions(anomalies, 1.0, math.nan, first=2)
+    assert raised.value.cause == "the run was rolled back 3 times and never passed step 2"
+
+
+def test_progress_resets_the_roll_back_limit():
+    anomalies = detector(on_nan="roll_back")
+    for step in range(1, 20, 2):
+        assert actions(anomalies, 1.0, math.nan, first=step) == ["accept", "roll back"]
+
+
+def test_every_step_is_checked_only_if_configured():
+    assert not detector().needs_every_step
+    assert detector(on_nan="skip").needs_every_step
+    assert detector(on_spike="stop").needs_every_step
+
+
+SKIP_NAN = {"on_nan": "skip", "max_steps": 6, "strategy": "fsdp"}
+
+
+def test_invalid_step_is_skipped_on_all_ranks(workers, tiny, tmp_path):
+    """The optimiser step is skipped, and the run continues with finite losses."""
+    spec = tiny | SKIP_NAN | {"checkpoint_dir": str(tmp_path / "c")}
+    for result in workers.run("train_with_nan", {"spec": spec, "steps": [3], "rank": 1}, world_size=2):
+        assert [int(step) for step in result["losses"]] == [1, 2, 4, 5, 6]
+        assert all(math.isfinite(loss) for loss in result["losses"].values())
+        assert result["outcome"]["outcome"] == "finished"
+        assert result["outcome"]["step"] == 6
+
+
+def test_roll_back_loads_the_checkpoint_and_continues_with_new_samples(workers, tiny, tmp_path):
+    spec = tiny | SKIP_NAN | {"on_nan": "roll_back", "checkpoint_dir": str(tmp_path / "c"), "checkpoint_every": 2}
+    results = workers.run("train_with_nan", {"spec": spec, "steps": [4], "rank": 1}, world_size=2)
+    (plain, _) = workers.run("run_training", {"spec": spec | {"checkpoint_dir": None}}, world_size=2)
+    for result in results:
+        assert [step for step, _ in result["steps"]] == [1, 2, 3, 3, 4, 5, 6]
+        assert result["steps"][:3] == [[int(step), loss] for step, loss in list(plain["losses"].items())[:3]]
+        assert result["steps"][3][1] != result["steps"][2][1]  # the samples of steps 3 and 4 are not read again
+    samples = [sample for result in results for batch in result["batches"] for sample in batch]
+    assert len(samples) == len(set(samples))
+
+
+def test_roll_back_without_a_checkpoint_is_an_error(workers, tiny):
+    messages = workers.run(
+        "error_of_train_with_nan", {"spec": tiny | SKIP_NAN | {"on_nan": "roll_back"}, "steps": [2], "rank": 0}
+    )
+    assert "error: there is no checkpoint to roll back to" in messages[0]

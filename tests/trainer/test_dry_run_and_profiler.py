@@ -1,0 +1,118 @@
+"""Dry runs, the step profiler, out-of-memory errors and deterministic mode."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from kfjob.errors import KfjobError
+from kfjob.spec.train import TrainSpec
+from kfjob.trainer.distributed import Ranks
+from kfjob.trainer.dry_run import describe_memory, describe_modules, print_dry_run
+from kfjob.trainer.model import build_meta_model
+from kfjob.trainer.profiler import explain_out_of_memory, suggest_changes
+
+
+def test_dry_run_needs_neither_data_nor_ranks():
+    command = [sys.executable, "-m", "kfjob.trainer", "--model=llama-2-70b", "--data=nowhere", "--max-steps=5", "--dry-run"]
+    process = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    lines = process.stdout.splitlines()
+    assert lines[0] == "LlamaForCausalLM with 68976648192 parameters, 82 wrap units and the root"
+    assert any("0 … 79 (80): LlamaDecoderLayer, 855654400 parameters  <- unit" in line for line in lines)
+    assert "embedding and head are in units of their own" in lines
+
+
+def test_tied_embeddings_are_in_the_root_unit():
+    spec = TrainSpec(model="qwen2-1.5b", data="-", max_steps=1)
+    lines = list(describe_modules(build_meta_model(spec), spec))
+    assert lines[0] == "Qwen2ForCausalLM with 1543714304 parameters, 28 wrap units and the root"
+    assert lines[-1] == "embedding and head are in the root unit, because they are tied"
+
+
+@pytest.mark.parametrize("preset", ["llama-3.2-1b", "mistral-7b", "qwen2-1.5b", "gpt-neox-small"])
+def test_model_folder_has_the_same_dry_run_as_its_preset(tmp_path, capsys, preset):
+    outputs = []
+    build_meta_model(TrainSpec(model=preset, data="-", max_steps=1)).config.save_pretrained(tmp_path)
+    for model in (preset, str(tmp_path)):
+        print_dry_run(TrainSpec(model=model, data="-", max_steps=1))
+        outputs.append(capsys.readouterr().out)
+    assert outputs[0] == outputs[1]
+    assert "  <- this one" in outputs[0]
+
+
+def test_memory_table_has_every_strategy():
+    spec = TrainSpec(model="llama-3-8b", data="-", max_steps=1, sharding="hybrid")
+    rows = {line.split()[0]: line.split() for line in describe_memory(spec, 16, 8) if line.startswith("  ")}
+    table = {line.split()[0]: line for line in list(describe_memory(spec, 16, 8))[:10] if line.startswith("  ")}
+    assert "<- this one" in table["hybrid"]
+    parameters = {scheme: float(line.split()[1]) for scheme, line in table.items() if scheme != "strategy"}
+    assert set(parameters) == {"ddp", "full", "shard_grad_op", "hybrid", "zero-0", "zero-1", "zero-2", "zero-3"}
+    assert parameters["full"] == pytest.approx(parameters["ddp"] / 16, abs=1e-3)
+    assert parameters["hybrid"] == pytest.approx(parameters["ddp"] / 8, abs=1e-3)
+    assert len(rows["full"]) == 9  # the second table has a name and eight world sizes
+
+
+def test_memory_table_ignores_disk_offload(tmp_path):
+    deepspeed = {"model": "llama-3-8b", "data": "-", "max_steps": 1, "strategy": "deepspeed", "zero_stage": 3}
+    table = list(describe_memory(TrainSpec.model_validate(deepspeed | {"disk_offload": str(tmp_path)}), 16, 8))
+    assert table == [line.removesuffix("  <- this one") for line in describe_memory(TrainSpec.model_validate(deepspeed), 16, 8)]
+    assert len(table) > 16
+
+
+def test_profiled_steps_are_a_chrome_trace(workers, tiny, tmp_path):
+    spec = tiny | {"strategy": "fsdp", "profile_from": 3, "profile_steps": 2, "profile_dir": str(tmp_path / "p")}
+    workers.run("run_training", {"spec": spec}, world_size=2)
+    assert sorted(path.name for path in (tmp_path / "p").iterdir()) == ["steps-3-4-rank-0.json", "steps-3-4-rank-1.json"]
+    trace = json.loads((tmp_path / "p" / "steps-3-4-rank-0.json").read_text())
+    optimizer_steps = [event for event in trace["traceEvents"] if event.get("name") == "Optimizer.step#AdamW.step"]
+    assert len(optimizer_steps) == 2
+
+
+def test_trace_is_written_if_the_run_ends_early(workers, tiny, tmp_path):
+    spec = tiny | {"strategy": "none", "profile_from": 5, "profile_steps": 9, "profile_dir": str(tmp_path)}
+    workers.run("run_training", {"spec": spec})
+    assert [path.name for path in tmp_path.iterdir()] == ["steps-5-end-rank-0.json"]
+
+
+def test_out_of_memory_error_has_numbers(workers, tiny, tmp_path):
+    """The program raises the allocator's error itself, because there is no GPU."""
+    spec = tiny | {"strategy": "ddp", "profile_dir": str(tmp_path)}
+    (message,) = workers.run("train_out_of_memory", {"spec": spec})
+    lines = message.splitlines()
+    assert lines[0] == "error: the GPU is out of memory"
+    assert lines[1] == "  cause: CUDA out of memory. Tried to allocate 20.00 GiB."
+    assert lines[2].strip().startswith("needs about 0.00 GiB on each of 1 ranks: ")
+    assert lines[-1].startswith("hint: try `activation_checkpointing: true`, then `micro_batch_size: 2` with ")
+
+
+def test_out_of_memory_on_a_mocked_gpu_writes_a_snapshot(tmp_path, monkeypatch):
+    """Only torch's calls for the GPU are mocked."""
+    ranks = Ranks(rank=1, world_size=2, local_rank=1, local_world_size=2, device=torch.device("cuda"), run_id="")
+    spec = TrainSpec(model="llama-3-8b", data="-", max_steps=1, profile_dir=str(tmp_path / "p"))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (2**30, 80 * 2**30))
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 70 * 2**30)
+    monkeypatch.setattr(torch.cuda.memory, "_dump_snapshot", lambda path: Path(path).write_text("snapshot"))
+    with pytest.raises(KfjobError) as raised, explain_out_of_memory(spec, ranks):
+        raise torch.OutOfMemoryError("CUDA out of memory.\nmore")
+    snapshot = tmp_path / "p" / "memory-rank-1.pickle"
+    assert snapshot.read_text() == "snapshot"
+    cause = str(raised.value.cause)
+    assert "the device has 80.00 GiB, 1.00 free; this rank uses 70.00" in cause
+    assert cause.endswith(f"snapshot for https://pytorch.org/memory_viz: {snapshot}")
+
+
+def test_hint_omits_settings_that_are_already_on():
+    spec = TrainSpec(model="llama-3-8b", data="-", max_steps=1, activation_checkpointing=True, cpu_offload=True)
+    assert suggest_changes(spec) == "try more ranks or a shorter `sequence_length`"
+
+
+def test_deterministic_mode_enables_torchs(tmp_path):
+    program = "import torch\nfrom kfjob.trainer import run\nrun._use_deterministic_algorithms()\nimport os\n"
+    program += "print(torch.are_deterministic_algorithms_enabled(), os.environ['CUBLAS_WORKSPACE_CONFIG'])"
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    assert process.stdout.split() == ["True", ":4096:8"]
