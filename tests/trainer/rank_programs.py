@@ -1,4 +1,4 @@
-"""What the tests run on one rank or two, in processes that stay. Every function takes the ranks and returns JSON."""
+"""Programs that the tests run on one or more ranks, in worker processes. Every program takes the ranks and returns JSON."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ LINEAR = torch.nn.functional.linear
 
 
 class StopAfter:
-    """Stands in for the signal handler: asks to stop when the loop has asked so many times."""
+    """Replaces the signal handler: requests a stop after the loop has asked `steps` times."""
 
     out_of_time = False
 
     def __init__(self, steps: int | None) -> None:
-        self._left = steps
+        self._remaining = steps
 
     @property
     def signal(self) -> signal.Signals | None:
-        if self._left is None:
+        if self._remaining is None:
             return None
-        self._left -= 1
-        return signal.SIGTERM if self._left < 0 else None
+        self._remaining -= 1
+        return signal.SIGTERM if self._remaining < 0 else None
 
 
 def run_training(
@@ -65,37 +65,37 @@ def run_training(
     only_rank: int | None = None,
     environment: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    """A whole run: loss of each step in full precision, hash of every sample, and the outcome."""
+    """Train, and return the loss of each step in full precision, a hash of every sample, and the outcome."""
     os.environ.update(environment or {})
     losses: dict[int, float] = {}
     batches: list[list[str]] = []
     evaluations: list[tuple[int, int, float]] = []
-    progress, evaluation, batch = metrics.progress_line, metrics.evaluation_line, SampleStream.read_batch
+    progress_line, evaluation_line, read_batch = metrics.progress_line, metrics.evaluation_line, SampleStream.read_batch
 
-    def heard(step: int, **figures: Any) -> str:
-        losses[step] = figures["loss"]
-        return progress(step, **figures)
+    def record_loss(step: int, **values: Any) -> str:
+        losses[step] = values["loss"]
+        return progress_line(step, **values)
 
-    def heard_evaluation(step: int, **figures: Any) -> str:
-        evaluations.append((step, figures["tokens"], figures["loss"]))
-        return evaluation(step, **figures)
+    def record_evaluation(step: int, **values: Any) -> str:
+        evaluations.append((step, values["tokens"], values["loss"]))
+        return evaluation_line(step, **values)
 
-    def seen(self: SampleStream, size: int) -> Any:
-        samples = batch(self, size)
+    def record_batch(self: SampleStream, size: int) -> Any:
+        samples = read_batch(self, size)
         batches.append([hashlib.sha256(sample.tobytes()).hexdigest()[:16] for sample in samples])
         return samples
 
-    metrics.progress_line, metrics.evaluation_line, SampleStream.read_batch = heard, heard_evaluation, seen  # type: ignore[method-assign]
+    metrics.progress_line, metrics.evaluation_line, SampleStream.read_batch = record_loss, record_evaluation, record_batch  # type: ignore[method-assign]
     try:
         stop = StopAfter(stop_after if only_rank in (None, ranks.rank) else None)
         outcome = train(TrainSpec(**spec), ranks, stop, metrics.StartupTimer())  # type: ignore[arg-type]
     finally:
-        metrics.progress_line, metrics.evaluation_line, SampleStream.read_batch = progress, evaluation, batch  # type: ignore[method-assign]
+        metrics.progress_line, metrics.evaluation_line, SampleStream.read_batch = progress_line, evaluation_line, read_batch  # type: ignore[method-assign]
     return {"losses": losses, "batches": batches, "outcome": vars(outcome), "evaluations": evaluations}
 
 
 def run_compiled(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
-    """The same with compiled layers, and the number of graphs that torch has made."""
+    """Train with compiled layers; the result also has the number of graphs that torch has compiled."""
     from torch._dynamo.utils import counters
 
     torch._dynamo.reset()
@@ -105,89 +105,89 @@ def run_compiled(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def train_with_nan(ranks: Ranks, *, spec: dict[str, Any], steps: list[int], rank: int) -> dict[str, Any]:
-    """A whole run in which the loss of one rank is no number when those steps are computed for the first time."""
-    heard: list[tuple[int, float]] = []
+    """Train; on rank `rank` the loss of each step in `steps` is NaN the first time."""
+    logged: list[tuple[int, float]] = []
     trainer: Any = sys.modules[train.__module__]
-    number, own = [0], trainer.token_loss
-    progress = metrics.progress_line
+    calls, token_loss = [0], trainer.token_loss
+    progress_line = metrics.progress_line
 
-    def bad(*args: Any) -> Any:
-        number[0] += 1
-        return own(*args) * (math.nan if number[0] in steps and ranks.rank == rank else 1.0)
+    def nan_loss(*args: Any) -> Any:
+        calls[0] += 1
+        return token_loss(*args) * (math.nan if calls[0] in steps and ranks.rank == rank else 1.0)
 
-    def told(step: int, **figures: Any) -> str:
-        heard.append((step, figures["loss"]))
-        return progress(step, **figures)
+    def record_loss(step: int, **values: Any) -> str:
+        logged.append((step, values["loss"]))
+        return progress_line(step, **values)
 
-    trainer.token_loss, metrics.progress_line = bad, told
+    trainer.token_loss, metrics.progress_line = nan_loss, record_loss
     try:
-        return {**run_training(ranks, spec=spec), "heard": heard}
+        return {**run_training(ranks, spec=spec), "steps": logged}
     finally:
-        trainer.token_loss, metrics.progress_line = own, progress
+        trainer.token_loss, metrics.progress_line = token_loss, progress_line
 
 
 def error_of_train_with_nan(ranks: Ranks, **arguments: Any) -> str:
-    """The message of such a run."""
+    """Return the error message of `train_with_nan`."""
     try:
         train_with_nan(ranks, **arguments)
     except KfjobError as error:
         return str(error)
-    raise AssertionError("the run was not refused")
+    raise AssertionError("the run raised no error")
 
 
 def train_out_of_memory(ranks: Ranks, *, spec: dict[str, Any]) -> str:
-    """The message of a run whose first forward pass finds no memory."""
+    """Return the error message of a run whose first forward pass is out of memory."""
     trainer: Any = sys.modules[train.__module__]
-    own = trainer.token_loss
+    token_loss = trainer.token_loss
 
-    def full(*args: Any) -> Any:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.\nmore words")
+    def raise_out_of_memory(*args: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.\nmore details")
 
-    trainer.token_loss = full
+    trainer.token_loss = raise_out_of_memory
     try:
         return error_of_training(ranks, spec=spec)
     finally:
-        trainer.token_loss = own
+        trainer.token_loss = token_loss
 
 
 def compute_logits(ranks: Ranks, *, spec: dict[str, Any]) -> list[Any]:
-    """What the model of the spec says of the tokens 0 to 31, after loading the checkpoint that `resume` names."""
+    """Return the model's logits of the tokens 0 to 31; the weights are those of the checkpoint `resume`."""
     parsed = TrainSpec(**spec)
     strategy = make_strategy(parsed, ranks)
     model = build_model(parsed, strategy, ranks.device)
     if parsed.resume != "auto":
-        found = checkpoint.find_checkpoint(parsed.resume, None, ranks)
-        assert found
-        checkpoint.load_checkpoint(found, model, checkpoint.ModelState(model, strategy.make_optimizer(model)))
+        source = checkpoint.find_checkpoint(parsed.resume, None, ranks)
+        assert source
+        checkpoint.load_checkpoint(source, model, checkpoint.ModelState(model, strategy.make_optimizer(model)))
     ids = torch.arange(32).reshape(2, 16)
     with torch.no_grad():
-        said: list[Any] = model.eval()(input_ids=ids).logits.tolist()
-    return said
+        values: list[Any] = model.eval()(input_ids=ids).logits.tolist()
+    return values
 
 
 def compute_transformers_loss(ranks: Ranks, *, spec: dict[str, Any]) -> float:
-    """Of the model as transformers loads it, on the first micro-batch."""
+    """Return the loss of transformers' own model on the first micro-batch."""
     from transformers import AutoModelForCausalLM
 
     parsed = TrainSpec(**spec)
     samples = open_data(parsed, rank=ranks.rank, world_size=ranks.world_size).train.read_batch(parsed.micro_batch_size)
     model = AutoModelForCausalLM.from_pretrained(str(parsed.model)).train()
-    said = model(input_ids=torch.from_numpy(samples[:, 0])).logits
+    model_logits = model(input_ids=torch.from_numpy(samples[:, 0])).logits
     targets = torch.from_numpy(samples[:, 1])
-    return torch.nn.functional.cross_entropy(said.flatten(0, 1), targets.flatten()).item()
+    return torch.nn.functional.cross_entropy(model_logits.flatten(0, 1), targets.flatten()).item()
 
 
 def error_of_training(ranks: Ranks, *, spec: dict[str, Any]) -> str:
-    """The message of a run that must not start."""
+    """Return the error message of a run that fails."""
     try:
         train(TrainSpec(**spec), ranks, StopAfter(None), metrics.StartupTimer())  # type: ignore[arg-type]
     except KfjobError as error:
         return str(error)
-    raise AssertionError("the run was not refused")
+    raise AssertionError("the run raised no error")
 
 
 def count_local_elements(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
-    """Elements of parameters and of optimiser state that this rank holds after a step, and their types."""
+    """Return the number of parameter and optimiser elements of this rank after a step, and their dtypes."""
     parsed = TrainSpec(**spec)
     strategy = make_strategy(parsed, ranks)
     model = build_model(parsed, strategy, ranks.device)
@@ -208,31 +208,31 @@ def count_local_elements(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any
 
 
 def measure_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, int]:
-    """Bytes that this rank holds: parameters, gradients, optimiser state, what a forward pass keeps for the backward one."""
+    """Return the bytes of this rank's parameters, gradients, optimiser state and saved activations."""
     parsed = TrainSpec(**spec)
     strategy = make_strategy(parsed, ranks)
     model = build_model(parsed, strategy, ranks.device)
     optimizer = strategy.make_optimizer(model)
     inputs = torch.zeros(parsed.micro_batch_size, parsed.sequence_length, dtype=torch.long)
-    kept: list[torch.Tensor] = []
-    whole_gradients: list[torch.Tensor] = []
+    saved: list[torch.Tensor] = []
+    unsharded_gradients: list[torch.Tensor] = []
 
-    def keep(tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.numel() % inputs.numel() == 0:  # weights are not: the test's shapes see to it
-            kept.append(tensor)
+    def record(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.numel() % inputs.numel() == 0:  # weights are not, with the shapes of this test
+            saved.append(tensor)
         return tensor
 
     last = parsed.gradient_accumulation_steps - 1
     for number in range(last + 1):
-        kept.clear()
+        saved.clear()
         with strategy.micro_batch(model, last=number == last):
-            with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), strategy.autocast():
+            with torch.autograd.graph.saved_tensors_hooks(record, lambda tensor: tensor), strategy.autocast():
                 loss = token_loss(model, inputs, inputs)
-            activations = _nbytes(kept)
+            activations = _nbytes(saved)
             torch.autograd.backward(loss)
         if number < last and parsed.strategy == "fsdp":
-            whole_gradients = _whole_gradients(model)
-    gradients = max(_nbytes(whole_gradients), _nbytes([parameter.grad for parameter in model.parameters()]))
+            unsharded_gradients = _unsharded_gradients(model)
+    gradients = max(_nbytes(unsharded_gradients), _nbytes([parameter.grad for parameter in model.parameters()]))
     measured = {"gradients": gradients, "activations": activations}
     optimizer.step()
     state = [value for values in optimizer.state.values() for value in values.values()]
@@ -240,7 +240,7 @@ def measure_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, int]:
 
 
 def measure_zero_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, int]:
-    """Bytes of parameters, gradients (the most after any micro-batch) and optimiser that DeepSpeed holds on this rank."""
+    """Return the bytes of this rank's parameters, gradients (the largest after a micro-batch) and optimiser under DeepSpeed."""
     parsed = TrainSpec(**spec)
     strategy = make_strategy(parsed, ranks)
     engine: Any = build_model(parsed, strategy, ranks.device)
@@ -250,10 +250,10 @@ def measure_zero_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, int]:
     for number in range(parsed.gradient_accumulation_steps):
         with strategy.micro_batch(engine, last=number == parsed.gradient_accumulation_steps - 1):
             strategy.backward(engine, token_loss(engine, inputs, inputs))
-            whole = [parameter.grad for parameter in engine.module.parameters()]
-            averaged = [one for group in getattr(optimizer, "averaged_gradients", {}).values() for one in group or ()]
+            full = [parameter.grad for parameter in engine.module.parameters()]
+            averaged = [tensor for group in getattr(optimizer, "averaged_gradients", {}).values() for tensor in group or ()]
             shards = [getattr(optimizer, "grad_partitions_flat_buffer", None)]
-            gradients = max(gradients, _nbytes([one for one in (*whole, *averaged, *shards) if one is not None]))
+            gradients = max(gradients, _nbytes([tensor for tensor in (*full, *averaged, *shards) if tensor is not None]))
     strategy.step(engine, optimizer)
     adam = getattr(optimizer, "optimizer", optimizer)
     state = [value for values in adam.state.values() for value in values.values()]
@@ -261,27 +261,27 @@ def measure_zero_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, int]:
         optimizer, "single_partition_of_fp32_groups", []
     )
     parameters = list(engine.module.parameters())
-    held = [*parameters, *(parameter.ds_tensor for parameter in parameters if hasattr(parameter, "ds_tensor"))]
-    return {"parameters": _nbytes(held), "gradients": gradients, "optimizer": _nbytes([*state, *masters])}
+    tensors = [*parameters, *(parameter.ds_tensor for parameter in parameters if hasattr(parameter, "ds_tensor"))]
+    return {"parameters": _nbytes(tensors), "gradients": gradients, "optimizer": _nbytes([*state, *masters])}
 
 
 class Collectives(TorchDispatchMode):
-    """Notes what the ranks exchange: (operation, type, bytes of its input, the values in it, at most four)."""
+    """Records collectives as (operation, dtype, bytes of its input, at most four distinct values of it)."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: list[tuple[str, str, int, list[float]]] = []
+        self.records: list[tuple[str, str, int, list[float]]] = []
 
     def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if operation.namespace == "c10d":
-            given = args[1] if isinstance(args[0], torch.Tensor) else args[0][0]
+            tensor = args[1] if isinstance(args[0], torch.Tensor) else args[0][0]
             name = operation.name().removeprefix("c10d::").strip("_").removesuffix("_base")
-            self.seen.append((name, str(given.dtype), given.nbytes, given.unique()[:4].tolist()))
+            self.records.append((name, str(tensor.dtype), tensor.nbytes, tensor.unique()[:4].tolist()))
         return operation(*args, **(kwargs or {}))
 
 
 def record_collectives(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
-    """What FSDP2 exchanges in a forward and in a backward pass; all numbers of layer n are n, from 1, all others 0."""
+    """Return FSDP2's collectives in a forward and a backward pass; the weights of layer n are n, from 1, all others 0."""
     parsed = TrainSpec(**spec)
     strategy = make_strategy(parsed, ranks)
     model: Any = build_model(parsed, strategy, ranks.device)
@@ -297,39 +297,39 @@ def record_collectives(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
             loss = token_loss(model, inputs, inputs)
         with Collectives() as backward:
             strategy.backward(model, loss)
-    held = [sum(parameter.to_local().numel() for parameter in layer.parameters()) for layer in model.model.layers]
-    return {"forward": forward.seen, "backward": backward.seen, "held": held}
+    local_elements = [sum(parameter.to_local().numel() for parameter in layer.parameters()) for layer in model.model.layers]
+    return {"forward": forward.records, "backward": backward.records, "local_elements": local_elements}
 
 
 def record_gradient_reductions(ranks: Ranks, *, spec: dict[str, Any]) -> list[tuple[str, int]]:
-    """The sums over ranks, and their bytes, that the micro-batches of a step take."""
+    """Return the reductions of a step's gradients, and their bytes."""
     parsed = TrainSpec(**spec)
     strategy = make_strategy(parsed, ranks)
     model = build_model(parsed, strategy, ranks.device)
     strategy.make_optimizer(model)
     inputs = torch.zeros(1, parsed.sequence_length, dtype=torch.long)
-    with Collectives() as met:
+    with Collectives() as collectives:
         for number in range(parsed.gradient_accumulation_steps):
             with strategy.micro_batch(model, last=number == parsed.gradient_accumulation_steps - 1):
                 strategy.backward(model, token_loss(model, inputs, inputs))
-    return [(name, size) for name, _, size, _ in met.seen if "reduce" in name]
+    return [(name, size) for name, _, size, _ in collectives.records if "reduce" in name]
 
 
 def measure_build_peak(ranks: Ranks, *, spec: dict[str, Any]) -> int:
-    """Most bytes at once while the model is built, by the allocator's own account."""
+    """Return the peak bytes while the model is built, as the allocator reports them."""
     parsed = TrainSpec(**spec)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
         build_model(parsed, make_strategy(parsed, ranks), ranks.device)
-    return most_at_once(profiler)
+    return peak_bytes(profiler)
 
 
 def measure_offloaded_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> list[int]:
-    """Bytes of every tensor that DeepSpeed and the model hold after a step: of all, and of the largest of them.
+    """Return the bytes of all tensors that DeepSpeed and the model hold after a step, and of the largest.
 
-    Device and host are one here.
+    Without a GPU, device and host share the memory.
     """
     gc.collect()
-    before = _living()
+    before = _live_storages()
     parsed = TrainSpec(**spec)
     strategy = make_strategy(parsed, ranks)
     engine: Any = build_model(parsed, strategy, ranks.device)
@@ -340,59 +340,64 @@ def measure_offloaded_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> list[int]:
             strategy.backward(engine, token_loss(engine, inputs, inputs))
     strategy.step(engine, optimizer)
     gc.collect()
-    sizes = [size for place, size in _living().items() if place not in before]
+    sizes = [size for address, size in _live_storages().items() if address not in before]
     return [sum(sizes), max(sizes)]
 
 
-def _living() -> dict[int, int]:
-    """The bytes behind every tensor of this process, by their place."""
-    found = {}
+def _live_storages() -> dict[int, int]:
+    """Return the bytes of every tensor storage of this process, by address."""
+    storages = {}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # some of what is looked at is deprecated
-        tensors = [one for one in gc.get_objects() if issubclass(type(one), torch.Tensor)]
+        warnings.simplefilter("ignore")  # inspecting some objects raises deprecation warnings
+        tensors = [value for value in gc.get_objects() if issubclass(type(value), torch.Tensor)]
     for tensor in tensors:
-        if isinstance(tensor, FakeTensor):  # an earlier compiler's, without memory
+        if isinstance(tensor, FakeTensor):  # of an earlier compilation, without memory
             continue
-        with contextlib.suppress(RuntimeError):  # of a compiler's other tensors, too
-            found[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-    return found
+        with contextlib.suppress(RuntimeError):  # other tensors of the compiler
+            storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+    return storages
 
 
-class Listener(logging.Handler):
-    """Keeps what is logged."""
+class MessageRecorder(logging.Handler):
+    """Records log messages."""
 
-    def __init__(self, said: list[str]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._said = said
+        self.messages: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._said.append(record.getMessage())
+        self.messages.append(record.getMessage())
 
 
 def run_with_comms_logger(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
-    """What a run with `comms_logger` moved, by operation in bytes, what it printed of that, and what ranks said they hold."""
+    """Train with `comms_logger`, and return the bytes by operation, the printed table, and the ranks' lines."""
     from deepspeed.comm.comm import comms_logger
 
     comms_logger.reset_data()
-    said: list[str] = []
-    handler = Listener(said)
+    handler = MessageRecorder()
     metrics.log.addHandler(handler)
-    printed = io.StringIO()
+    output = io.StringIO()
     try:
-        with contextlib.redirect_stdout(printed):
+        with contextlib.redirect_stdout(output):
             run_training(ranks, spec=spec)
     finally:
         metrics.log.removeHandler(handler)
         comms_logger.enabled = False
-    moved = {name: sum(size * entry[0] for size, entry in sizes.items()) for name, sizes in comms_logger.comms_dict.items()}
-    return {"moved": moved, "printed": printed.getvalue(), "lines": [line for line in said if line.startswith("Device ")]}
+    bytes_by_operation = {
+        name: sum(size * entry[0] for size, entry in sizes.items()) for name, sizes in comms_logger.comms_dict.items()
+    }
+    return {
+        "bytes": bytes_by_operation,
+        "output": output.getvalue(),
+        "lines": [line for line in handler.messages if line.startswith("Device ")],
+    }
 
 
 def measure_training_peak(ranks: Ranks, *, spec: dict[str, Any]) -> int:
-    """Most bytes at once, from before the model is built to after the second step, by the allocator's own account."""
+    """Return the peak bytes from before the model is built to after the second step, as the allocator reports them."""
     parsed = TrainSpec(**spec)
     inputs = torch.zeros(parsed.micro_batch_size, parsed.sequence_length, dtype=torch.long)
-    gc.collect()  # what an earlier program of this process has left would be counted as freed in the midst
+    gc.collect()  # otherwise tensors of an earlier program would count as freed during the measurement
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
         strategy = make_strategy(parsed, ranks)
         model = build_model(parsed, strategy, ranks.device)
@@ -407,31 +412,31 @@ def measure_training_peak(ranks: Ranks, *, spec: dict[str, Any]) -> int:
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad()
-    return most_at_once(profiler)
+    return peak_bytes(profiler)
 
 
-def most_at_once(profiler: Any) -> int:
-    """Bytes."""
+def peak_bytes(profiler: Any) -> int:
+    """Return the largest sum of allocations."""
     events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
     changes: list[int] = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
     return max(accumulate(changes))
 
 
-def _whole_gradients(model: Any) -> list[torch.Tensor]:
-    """What FSDP2 keeps of micro-batches that are not exchanged; it has no public way to them."""
+def _unsharded_gradients(model: Any) -> list[torch.Tensor]:
+    """Return the gradients that FSDP2 accumulates without communication; it has no public way to them."""
     groups = [unit._get_fsdp_state()._fsdp_param_group for unit in model.modules() if hasattr(unit, "_get_fsdp_state")]
-    found = [p._unsharded_param.grad for group in groups if group for p in group.fsdp_params]
-    return [gradient for gradient in found if gradient is not None]
+    gradients = [p._unsharded_param.grad for group in groups if group for p in group.fsdp_params]
+    return [gradient for gradient in gradients if gradient is not None]
 
 
 def _nbytes(tensors: list[Any]) -> int:
-    """Bytes of the memory behind `tensors`, each part once."""
+    """Return the bytes of the storages of `tensors`, each storage once."""
     local = [tensor.to_local() if hasattr(tensor, "to_local") else tensor for tensor in tensors]
     return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in local}.values())
 
 
 def run_evaluation(ranks: Ranks, *, spec: dict[str, Any]) -> list[float]:
-    """The validation loss of fresh weights."""
+    """Return the validation loss of new weights, and the number of targets."""
     parsed = TrainSpec(**spec)
     strategy = make_strategy(parsed, ranks)
     samples = open_data(parsed, rank=ranks.rank, world_size=ranks.world_size).validation
@@ -441,20 +446,20 @@ def run_evaluation(ranks: Ranks, *, spec: dict[str, Any]) -> list[float]:
 
 
 def find_newest_checkpoint(ranks: Ranks, *, folder: str, resume: str = "auto", run_id: str = "") -> str | None:
-    """The name of the checkpoint that a run of the launch `run_id` would go on from."""
+    """Return the name of the checkpoint from which a run of the launch `run_id` resumes."""
     ranks = dataclasses.replace(ranks, run_id=run_id)
     result = checkpoint.find_checkpoint(resume, open_storage(folder), ranks)
     return result.name if result else None
 
 
 def fail_some_ranks(ranks: Ranks, *, failing: list[int]) -> str:
-    """What a rank hears when some ranks fail."""
+    """Return this rank's error if the ranks `failing` fail."""
     try:
         with ranks.fail_together():
             _fail(ranks.rank, failing)
     except KfjobError as error:
         return error.title
-    return "went on"
+    return "no error"
 
 
 def _fail(rank: int, failing: list[int]) -> None:
@@ -462,11 +467,11 @@ def _fail(rank: int, failing: list[int]) -> None:
         raise KfjobError(f"rank {rank} has no data")
 
 
-def forget_groups() -> None:
-    """DeepSpeed keeps things of the run before, and a process elsewhere has one run only.
+def reset_deepspeed() -> None:
+    """Reset DeepSpeed's global state, because it expects one run per process.
 
-    Process groups, and the numbers it gives to modules and parameters, which must be the same on all ranks: here one rank may
-    have had more runs than another. And its stage 3 puts a linear layer of its own in the place of torch's.
+    It keeps process groups, and the ids of modules and parameters, which must be equal on all ranks: here one rank may have had
+    more runs than another. Its stage 3 also replaces torch's linear function.
     """
     torch.nn.functional.linear = LINEAR
     if groups := sys.modules.get("deepspeed.utils.groups"):
@@ -477,13 +482,13 @@ def forget_groups() -> None:
         sys.modules["deepspeed.runtime.zero.partition_parameters"].Init.param_id = 0
 
 
-def serve(requests: int, answers: int) -> None:
-    """Run what is asked for until there is nothing more to come."""
-    if not sys.warnoptions:  # an older torch warns of itself: PYTHONWARNINGS=default
+def serve(requests: int, responses: int) -> None:
+    """Run the requested programs until the pipe is closed."""
+    if not sys.warnoptions:  # an older torch warns about its own code: set PYTHONWARNINGS=default
         warnings.simplefilter("error")
-    warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")  # torch's own tracer looks at it
-    with os.fdopen(requests) as asked, os.fdopen(answers, "w") as answer:
-        for line in asked:
+    warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")  # raised by torch's own tracer
+    with os.fdopen(requests) as lines, os.fdopen(responses, "w") as output:
+        for line in lines:
             request = json.loads(line)
             rank, world_size = request["rank"], request["world_size"]
             os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size))
@@ -498,9 +503,9 @@ def serve(requests: int, answers: int) -> None:
                 result = {"error": traceback.format_exc()}
             if dist.is_initialized():
                 dist.destroy_process_group()
-            forget_groups()
-            answer.write(json.dumps(result, default=str) + "\n")
-            answer.flush()
+            reset_deepspeed()
+            output.write(json.dumps(result, default=str) + "\n")
+            output.flush()
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ def test_a_b_c_and_back(workers, sharding, again):
     for result in workers.run("record_collectives", {"spec": SPEC | {"sharding": sharding}}, world_size=3):
         assert layers_of(result["forward"]) == [[1], [2], [3]]
         assert layers_of(result["backward"]) == again
-        assert result["held"] == [LAYER / 3] * 3
+        assert result["local_elements"] == [LAYER / 3] * 3
 
 
 @pytest.mark.parametrize("prefetch", [1, 2])

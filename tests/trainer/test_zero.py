@@ -86,14 +86,14 @@ def test_stage_0_moves_least_and_stage_3_most(workers, tiny):
     moved = {}
     for stage in range(4):
         result = run(workers, tiny, stage)
-        moved[stage] = sum(result["moved"].values())
-        table = result["printed"]
+        moved[stage] = sum(result["bytes"].values())
+        table = result["output"]
         assert table.count("Comm. Op") == 1
-        assert all(re.search(rf"^{name}$", table, re.MULTILINE) for name in result["moved"])
+        assert all(re.search(rf"^{name}$", table, re.MULTILINE) for name in result["bytes"])
     assert moved[0] < min(moved[1], moved[2])
     assert max(moved[1], moved[2]) < moved[3]
 
 
 def test_nothing_is_counted_unless_asked_for(workers, tiny):
     result = run(workers, tiny, 1, comms_logger=False)
-    assert (result["moved"], "Comm. Op" in result["printed"]) == ({}, False)
+    assert (result["bytes"], "Comm. Op" in result["output"]) == ({}, False)

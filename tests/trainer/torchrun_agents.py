@@ -190,10 +190,8 @@ def kills(spec: dict[str, Any], folder: Path, count: int) -> None:
 
 def kill_one_rank(agents: Agents, victim: int) -> dict[str, Any]:
     """Kill a rank, and wait until both ranks have resumed."""
-    pid, lives = (
-        [line["pid"] for line in agents.read_events("start") if line["agent"] == victim][-1],
-        len(agents.read_events("resume")),
-    )
+    pid = [line["pid"] for line in agents.read_events("start") if line["agent"] == victim][-1]
+    resumes = len(agents.read_events("resume"))
     os.kill(pid, signal.SIGKILL)
     began, last_step = time.monotonic(), agents.step()
     agents.wait(lambda: len(agents.read_events("resume")) >= resumes + 2, "both ranks to resume")
