@@ -11,7 +11,10 @@ from enum import StrEnum
 from msgspec import Struct, field
 
 TRAINING_CONTAINER = "pytorch"
-"""The container the operator looks for (operator v1.9.3, pytorch_validation.go: a container named `pytorch`)."""
+"""Name of the training container; the operator requires it (operator v1.9.3, pytorch_validation.go)."""
+
+LOCAL_HOST_IP = "127.0.0.1"
+"""`host_ip` of a pod of the local backend; a Kubernetes node never has a loopback address."""
 
 
 class JobPhase(StrEnum):

@@ -11,7 +11,17 @@ from functools import cached_property
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from kfjob.events import Event, JobChanged, JobPhase, KubernetesEvent, LogGap, LogLine, PodChanged, WorkloadStatus
+from kfjob.events import (
+    LOCAL_HOST_IP,
+    Event,
+    JobChanged,
+    JobPhase,
+    KubernetesEvent,
+    LogGap,
+    LogLine,
+    PodChanged,
+    WorkloadStatus,
+)
 from kfjob.observe import milestones
 from kfjob.observe.agent_log import AgentLog
 from kfjob.observe.agent_records import AgentEvent, AgentEventKind, AgentRecord, RendezvousResult
@@ -101,6 +111,11 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
     def running(self) -> bool:
         """Whether the job is known to exist and has not ended."""
         return self.phase is not None and not self.phase.ended
+
+    @property
+    def local(self) -> bool:
+        """Whether the job runs, or ran, on the local backend."""
+        return any(pod.state.host_ip == LOCAL_HOST_IP for pod in self.pods.values() if pod.state)
 
     @cached_property
     def master(self) -> Master | NoMaster:

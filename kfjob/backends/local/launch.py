@@ -15,7 +15,7 @@ from kfjob.backends.local import launch_spec, machine
 from kfjob.backends.local.launch_spec import LaunchSpec
 from kfjob.backends.local.supervisor import READY
 from kfjob.errors import BackendError
-from kfjob.events import JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
+from kfjob.events import LOCAL_HOST_IP, JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
 from kfjob.plan import JobPlan
 
 LOCK = "supervisor.lock"
@@ -92,7 +92,7 @@ def _snapshot(plan: JobPlan, uid: str, addresses: tuple[str, ...]) -> JobSnapsho
             replica_index=index,
             node=node,
             ip=address,
-            host_ip="127.0.0.1",
+            host_ip=LOCAL_HOST_IP,
             created=now,
             time=now,
         )

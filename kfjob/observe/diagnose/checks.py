@@ -1,4 +1,4 @@
-"""Symptoms that no single line shows: each function here belongs to the rule of its name (`loss_constant`: `loss-constant`)."""
+"""Checks for symptoms that no single line shows; each belongs to the rule with its name (`loss_constant`: `loss-constant`)."""
 
 from __future__ import annotations
 
@@ -8,182 +8,185 @@ from collections.abc import Callable, Iterator
 from msgspec import Struct
 
 from kfjob.events import JobPhase, PodPhase
-from kfjob.observe.diagnose.occurrences import Occurrence, PodHistory
-from kfjob.observe.diagnose.rule import Subject
+from kfjob.observe.diagnose.occurrences import JobHistory, Occurrence, PodHistory
+from kfjob.observe.diagnose.rule import Severity, Subject
 from kfjob.observe.diagnose.rules import BY_ID
-from kfjob.observe.diagnose.symptoms import SymptomCollector
 from kfjob.observe.timestamps import Timestamp
 from kfjob.observe.view import JobView
 from kfjob.units import SECOND
 
-CONSTANT = 20
-"""Readings after which a loss that never changed is said to be constant."""
-UNANSWERED = 30 * SECOND
-"""After so long an operator that lives has written a status and made pods."""
-QUIET = 120 * SECOND
-"""An agent that finds its rendezvous has joined or complained after so long, if the store can be reached at all."""
+CONSTANT_READINGS = 20
+"""Readings after which an unchanged loss counts as constant."""
+OPERATOR_TIME = 30 * SECOND
+"""Time within which a running operator writes a status and creates pods."""
+JOIN_TIME = 120 * SECOND
+"""Time within which an agent that reaches the store joins a round or prints an error."""
 
-Found = Iterator[Occurrence]
+_AFTER_ALL_LINES = 10**12
+"""`order` of an occurrence that no line shows."""
+_UNREACHABLE_STORE = ("rendezvous-refused", "rendezvous-unresolvable", "rendezvous-no-route", "store-wait-timeout")
+
+Occurrences = Iterator[Occurrence]
 
 
-class Case(Struct, frozen=True):
-    """All that a condition may look at."""
+class JobEvidence(Struct, frozen=True):
+    """The input of the checks."""
 
     view: JobView
-    symptoms: SymptomCollector
-    lost: tuple[Occurrence, ...] = ()  # where agents and processes that had met the others lost them, and nothing was mended
+    history: JobHistory
+    disconnects: tuple[Occurrence, ...] = ()  # lost connections of agents and processes that had joined, and did not recover
 
     def occurrence(
-        self, rule: str, *, pod: str = "", moment: Timestamp | None = None, evidence: str = "", **values: object
+        self, rule: str, *, pod: str = "", timestamp: Timestamp | None = None, evidence: str = "", **values: object
     ) -> Occurrence:
-        """One symptom."""
-        told = {name: str(value) for name, value in values.items()}
-        trace = self.symptoms.pods.get(pod)
+        """Return an occurrence of the rule."""
+        history = self.history.pods.get(pod)
         return Occurrence(
             rule=BY_ID[rule],
             pod=pod,
-            values={"pod": pod, **told},
-            order=10**12,
-            moment=moment or Timestamp(time=self.view.now),
-            line=trace.lines if trace and evidence else None,
+            values={"pod": pod, **{name: str(value) for name, value in values.items()}},
+            order=_AFTER_ALL_LINES,
+            timestamp=timestamp or Timestamp(time=self.view.now),
+            line=history.lines if history and evidence else None,
             evidence=(evidence,) if evidence else (),
         )
 
     @property
     def age(self) -> int:
-        """Nanoseconds since the job was made."""
+        """Nanoseconds since the job was created."""
         job = self.view.job
         return (self.view.now or 0) - job.created if job and job.created and self.view.now else 0
 
 
-def loss_not_finite(case: Case) -> Found:
-    """The newest loss is no number."""
-    training = case.view.training
+def loss_not_finite(job: JobEvidence) -> Occurrences:
+    """The newest loss is not a finite number."""
+    training = job.view.training
     if training.loss is not None and not math.isfinite(training.loss):
-        moment = Timestamp(time=training.last_time)
-        yield case.occurrence("loss-not-finite", pod=training.pod, moment=moment, loss=training.loss)
+        timestamp = Timestamp(time=training.last_time)
+        yield job.occurrence("loss-not-finite", pod=training.pod, timestamp=timestamp, loss=training.loss)
 
 
-def loss_constant(case: Case) -> Found:
-    """Every point of the curve is the same."""
-    training = case.view.training
+def loss_constant(job: JobEvidence) -> Occurrences:
+    """All points of the loss curve are equal."""
+    training = job.view.training
     losses = {point.loss for point in training.curve}
-    if len(training.curve) >= CONSTANT and len(losses) == 1 and training.loss in losses:
-        yield case.occurrence("loss-constant", pod=training.pod, loss=training.loss, count=training.lines)
+    if len(training.curve) >= CONSTANT_READINGS and len(losses) == 1 and training.loss in losses:
+        yield job.occurrence("loss-constant", pod=training.pod, loss=training.loss, count=training.lines)
 
 
-def stalled(case: Case) -> Found:
-    """The job runs and is silent."""
-    if case.view.stalled:
-        yield case.occurrence("stalled", seconds=round(case.view.seconds_since_progress or 0))
+def stalled(job: JobEvidence) -> Occurrences:
+    """The job runs without progress."""
+    if job.view.stalled:
+        yield job.occurrence("stalled", seconds=round(job.view.seconds_since_progress or 0))
 
 
-def operator_absent(case: Case) -> Found:
-    """Nobody has written a status."""
-    job = case.view.job
-    silent = job and job.phase is JobPhase.PENDING and not job.reason and not case.view.pods
-    if silent and case.age > UNANSWERED and not any(one.kind == "PyTorchJob" for one in case.view.cluster_events):
-        yield case.occurrence("operator-absent", seconds=case.age // SECOND)
+def operator_absent(job: JobEvidence) -> Occurrences:
+    """The job has no status."""
+    status = job.view.job
+    untouched = status and status.phase is JobPhase.PENDING and not status.reason and not job.view.pods
+    if untouched and job.age > OPERATOR_TIME and not any(event.kind == "PyTorchJob" for event in job.view.cluster_events):
+        yield job.occurrence("operator-absent", seconds=job.age // SECOND)
 
 
-def no_pods(case: Case) -> Found:
-    """The operator has seen the job, and there are no pods."""
-    job = case.view.job
-    told = any(symptom.rule.subject is Subject.EVENT for symptom in case.symptoms.job.values())
-    waits = job and job.phase is JobPhase.PENDING and job.reason and not case.view.pods
-    if waits and not told and case.age > UNANSWERED:
-        yield case.occurrence("no-pods", seconds=case.age // SECOND)
+def no_pods(job: JobEvidence) -> Occurrences:
+    """The job has a status but no pods, and no event gives a reason."""
+    status = job.view.job
+    has_reason = any(symptom.rule.subject is Subject.EVENT for symptom in job.history.job.values())
+    waits = status and status.phase is JobPhase.PENDING and status.reason and not job.view.pods
+    if waits and not has_reason and job.age > OPERATOR_TIME:
+        yield job.occurrence("no-pods", seconds=job.age // SECOND)
 
 
-def rendezvous_silent(case: Case) -> Found:
-    """An agent was started, has not met anybody, and says nothing."""
-    for name, pod in case.symptoms.pods.items():
-        at, now = pod.recent.timestamp().resolve(case.view.reference_time), case.view.now
-        alive = case.view.running and name in case.view.pods and case.view.pods[name].live
+def rendezvous_silent(job: JobEvidence) -> Occurrences:
+    """An agent has started, has not joined a round, and prints nothing."""
+    for name, pod in job.history.pods.items():
+        last, now = pod.recent.timestamp().resolve(job.view.reference_time), job.view.now
+        live = job.view.running and name in job.view.pods and job.view.pods[name].live
         waits = pod.launch is not None and not pod.joined and not pod.symptoms
-        if alive and waits and at and now and now - at > QUIET:
-            yield case.occurrence("rendezvous-silent", pod=name, evidence=pod.recent.last_text)
+        if live and waits and last and now and now - last > JOIN_TIME:
+            yield job.occurrence("rendezvous-silent", pod=name, evidence=pod.recent.last_text)
 
 
-def stale_store(case: Case) -> Found:
-    """A pod was given the address of the store that it cannot reach in two rounds or more."""
-    rounds = case.view.rounds
-    for name, pod in case.symptoms.pods.items():
-        results = [member.result for one in rounds for member in one.members if member.pod == name]
-        addresses = {(result.master_addr, result.master_port) for result in results}
-        missed = [
+def stale_store(job: JobEvidence) -> Occurrences:
+    """A pod got the same store address in all its rounds, and could not reach it."""
+    for name, pod in job.history.pods.items():
+        results = [member.result for item in job.view.rounds for member in item.members if member.pod == name]
+        addresses = {(result.master_addr, str(result.master_port)) for result in results}
+        failures = [
             occurrence
-            for rule in ("rendezvous-refused", "rendezvous-unresolvable", "rendezvous-no-route", "store-wait-timeout")
-            for symptom in pod.symptoms.values()
-            if symptom.rule.id == rule
-            for occurrence in symptom.occurrences
-            if occurrence.joined and (occurrence.values.get("host"), occurrence.values.get("port")) in _as_text(addresses)
+            for rule in _UNREACHABLE_STORE
+            for occurrence in pod.symptoms.occurrences()
+            if occurrence.rule.id == rule
+            and occurrence.after_join
+            and (occurrence.values.get("host"), occurrence.values.get("port")) in addresses
         ]
-        if len(results) > 1 and len(addresses) == 1 and missed:
-            first = missed[0]
+        if len(results) > 1 and len(addresses) == 1 and failures:
+            first = failures[0]
             yield Occurrence(
-                rule=BY_ID["stale-store"], pod=name, values={"pod": name}, order=first.order, moment=first.moment,
-                line=first.line, rank=first.rank, evidence=first.evidence, joined=True,
-            )  # fmt: skip
+                rule=BY_ID["stale-store"],
+                pod=name,
+                values={"pod": name},
+                order=first.order,
+                timestamp=first.timestamp,
+                line=first.line,
+                rank=first.rank,
+                evidence=first.evidence,
+                after_join=True,
+            )
 
 
-def _as_text(addresses: set[tuple[str | None, int | None]]) -> set[tuple[str | None, str]]:
-    return {(host, str(port)) for host, port in addresses}
-
-
-def import_shortfall(case: Case) -> Found:
-    """Fewer processes than there should be have printed the import line."""
-    for name, pod in case.symptoms.pods.items():
-        symptom = pod.symptoms.get(("shard-checkpoint-import", ""))
+def import_shortfall(job: JobEvidence) -> Occurrences:
+    """Fewer processes than expected have printed the import line."""
+    for name, history in job.history.pods.items():
+        symptom = history.symptoms.get(("shard-checkpoint-import", ""))
         if symptom is None:
             continue
-        seen = case.view.pods.get(name)
-        rounds = max(len(pod.begins), 1)
-        processes = case.view.config.processes_per_node or (len(seen.global_ranks) if seen else 0)
-        if processes and symptom.count < processes and rounds == 1:
+        pod = job.view.pods.get(name)
+        processes = job.view.config.processes_per_node or (len(pod.global_ranks) if pod else 0)
+        if processes and symptom.count < processes and len(history.starts) <= 1:
             ranks = {occurrence.rank for occurrence in symptom.occurrences}
-            missing = sorted(set(seen.global_ranks if seen else ()) - ranks) if None not in ranks and len(ranks) > 1 else []
-            who = f"rank {', '.join(map(str, missing))}" if missing else f"{processes - symptom.count} of them"
-            yield case.occurrence("import-shortfall", pod=name, count=symptom.count, processes=processes, missing=who)
+            absent = sorted(set(pod.global_ranks if pod else ()) - ranks) if None not in ranks and len(ranks) > 1 else []
+            missing = f"rank {', '.join(map(str, absent))}" if absent else f"{processes - symptom.count} of them"
+            yield job.occurrence("import-shortfall", pod=name, count=symptom.count, processes=processes, missing=missing)
 
 
-def rank0_left_early(case: Case) -> Found:
-    """The pod of rank 0 ended well, and others lost their connection."""
-    for name, pod in case.symptoms.pods.items():
-        seen = case.view.pods.get(name)
-        well = pod.finished is not None or (pod.state and pod.state.phase is PodPhase.SUCCEEDED)
-        if seen and seen.group_rank == 0 and well and any(occurrence.pod != name for occurrence in case.lost):
-            yield case.occurrence("rank0-left-early", pod=name, moment=pod.recent.timestamp(), evidence=pod.recent.last_text)
+def rank0_left_early(job: JobEvidence) -> Occurrences:
+    """The pod with rank 0 succeeded, and others lost their connection."""
+    for name, history in job.history.pods.items():
+        pod = job.view.pods.get(name)
+        if pod and pod.group_rank == 0 and _has_succeeded(history) and any(item.pod != name for item in job.disconnects):
+            timestamp, evidence = history.recent.timestamp(), history.recent.last_text
+            yield job.occurrence("rank0-left-early", pod=name, timestamp=timestamp, evidence=evidence)
 
 
-def peer_lost(case: Case) -> Found:
-    """A pod's log ends, without a fault, when others lose their connection."""
-    near = case.view.reference_time
-    times = [(not one.moment.exact, time) for one in case.lost if (time := one.moment.resolve(near)) is not None]
+def peer_lost(job: JobEvidence) -> Occurrences:
+    """The log of a pod ends without an error when others lose their connection."""
+    near = job.view.reference_time
+    times = [(not item.timestamp.exact, time) for item in job.disconnects if (time := item.timestamp.resolve(near)) is not None]
     if not times:
         return
-    _, first = min(times)  # an inexact time is that of a line before
-    hosts = {pod.launch.rdzv_endpoint.rpartition(":")[0] for pod in case.symptoms.pods.values() if pod.launch}
-    for name, pod in case.symptoms.pods.items():
+    _, first = min(times)  # exact times come first: an inexact one is that of an earlier line
+    endpoints = {pod.launch.rdzv_endpoint.rpartition(":")[0] for pod in job.history.pods.values() if pod.launch}
+    store_hosts = {host.partition(".")[0] for host in endpoints}
+    for name, pod in job.history.pods.items():
         end = pod.recent.timestamp().resolve(near)
-        if (
-            end is not None
-            and end <= first + SECOND
-            and _silent(pod)
-            and all(occurrence.pod != name for occurrence in case.lost)
-        ):
-            rule = "store-host-lost" if name in {host.partition(".")[0] for host in hosts} else "peer-lost"
-            yield case.occurrence(rule, pod=name, moment=Timestamp(time=end), evidence=pod.recent.last_text)
+        is_first = end is not None and end <= first + SECOND and all(item.pod != name for item in job.disconnects)
+        if is_first and _ended_silently(pod):
+            rule = "store-host-lost" if name in store_hosts else "peer-lost"
+            yield job.occurrence(rule, pod=name, timestamp=Timestamp(time=end), evidence=pod.recent.last_text)
 
 
-def _silent(pod: PodHistory) -> bool:
-    """Whether the log of a pod that had joined just stops."""
-    ended = pod.finished is not None or (pod.state is not None and pod.state.phase is PodPhase.SUCCEEDED)
-    faults = any(symptom.rule.severity != "harmless" for symptom in pod.symptoms.values())
-    return pod.joined and not ended and not faults
+def _has_succeeded(pod: PodHistory) -> bool:
+    return pod.finished is not None or (pod.state is not None and pod.state.phase is PodPhase.SUCCEEDED)
 
 
-CONDITIONS: tuple[Callable[[Case], Found], ...] = (
+def _ended_silently(pod: PodHistory) -> bool:
+    """Return whether the log of a pod that had joined stops without success and without an error."""
+    has_problem = any(symptom.rule.severity is not Severity.HARMLESS for symptom in pod.symptoms.values())
+    return pod.joined and not _has_succeeded(pod) and not has_problem
+
+
+CHECKS: tuple[Callable[[JobEvidence], Occurrences], ...] = (
     loss_not_finite, loss_constant, stalled, operator_absent, no_pods, rendezvous_silent, stale_store, import_shortfall,
     rank0_left_early, peer_lost,
 )  # fmt: skip

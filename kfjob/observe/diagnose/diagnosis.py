@@ -1,14 +1,14 @@
-"""The answer: what went wrong first, what followed from it, and what means nothing."""
+"""The result of a diagnosis: the first cause of a failure, its consequences, warnings and harmless messages."""
 
 from __future__ import annotations
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from kfjob.observe.diagnose.rule import Role, Severity
 
 
 class Issue(Struct, frozen=True, kw_only=True):
-    """One fault, wherever it was seen."""
+    """One error, warning or harmless message, with all pods in which it occurred."""
 
     rule: str
     severity: Severity
@@ -17,11 +17,11 @@ class Issue(Struct, frozen=True, kw_only=True):
     cause: str
     remedy: str
     link: str = ""
-    pod: str = ""  # where it was seen first
-    line: int | None = None  # within the container's log, the first being 1; None: told by a state
+    pod: str = ""  # pod of the first occurrence
+    line: int | None = None  # line number of the first occurrence in the container's log, from 1; None if no line shows it
     time: int | None = None
     rank: int | None = None
-    previous: bool = False  # in the log of the container before
+    previous: bool = False  # in the log of an earlier container of the pod
     evidence: tuple[str, ...] = ()
     count: int = 1
     pods: tuple[str, ...] = ()
@@ -29,18 +29,18 @@ class Issue(Struct, frozen=True, kw_only=True):
 
 
 class Diagnosis(Struct, frozen=True, kw_only=True):
-    """All findings, by time, told apart by what they mean."""
+    """All issues of a job by time, grouped by their meaning."""
 
-    headline: str  # the state of the job in one sentence
+    headline: str  # state of the job in one sentence
     failed: bool  # the job has failed, or cannot go on as it is
     lines: int = 0
     pods: int = 0
-    first_cause: Issue | None = None  # the first cause
-    other_causes: tuple[Issue, ...] = ()  # further faults that explain something by themselves
-    consequences: tuple[Issue, ...] = ()  # what followed from the first
+    first_cause: Issue | None = None
+    other_causes: tuple[Issue, ...] = ()  # independent errors
+    consequences: tuple[Issue, ...] = ()  # effects of the first cause
     warnings: tuple[Issue, ...] = ()
-    recovered: tuple[Issue, ...] = ()  # faults that were overcome
-    harmless: tuple[Issue, ...] = field(default=())
+    recovered: tuple[Issue, ...] = ()  # errors after which training went on
+    harmless: tuple[Issue, ...] = ()
 
     @property
     def healthy(self) -> bool:

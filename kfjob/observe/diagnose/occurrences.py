@@ -1,9 +1,8 @@
-"""One symptom at one place, and what is kept of a pod: bounded, however long the job runs."""
+"""Occurrences of symptoms, and the history of a job that they belong to. Memory is bounded, however long the job runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from msgspec import Struct, field
 
@@ -11,96 +10,145 @@ from kfjob.events import PodChanged
 from kfjob.observe.agent_records import LaunchConfig
 from kfjob.observe.diagnose.recent_lines import RecentLines
 from kfjob.observe.diagnose.rule import UNKNOWN_VALUE, Rule, Subject
-from kfjob.observe.diagnose.rules import OF
+from kfjob.observe.diagnose.rules import BY_SUBJECT
 from kfjob.observe.diagnose.tracebacks import Tracebacks
+from kfjob.observe.pods import EvidenceLine
 from kfjob.observe.timestamps import Timestamp
 
-EPISODES = 8
-"""Occurrences of one symptom in one pod that are kept: the first of each round, the newest rounds."""
-KINDS = 64
-"""Symptoms of one pod that are told apart."""
-QUOTED = 400
-"""Characters of a line that are quoted."""
+MAX_OCCURRENCES = 8
+"""Occurrences of one symptom in one pod that are kept: the first one of each of the newest rounds."""
+MAX_SYMPTOMS = 64
+"""Distinct symptoms that are kept per pod."""
+MAX_QUOTE = 400
+"""Length of a quoted line."""
 
 
 class Occurrence(Struct, kw_only=True):
-    """One symptom at one place."""
+    """One occurrence of a symptom."""
 
     rule: Rule
-    pod: str = ""  # "": of the job as a whole
+    pod: str = ""  # "" for a symptom of the whole job
     values: Mapping[str, str]
     order: int
-    moment: Timestamp
-    until: Timestamp | None = (
-        None  # the next time that the log tells, where `moment` is that of a line before; or the last time
-    )
+    timestamp: Timestamp
+    latest: Timestamp | None = None  # upper bound of an inexact time (the next time in the log); newest report of an event
     line: int | None = None
     rank: int | None = None
     evidence: tuple[str, ...] = ()
-    joined: bool = False
-    previous: bool = False  # the container is not the pod's newest one
-    waiting: bool = False  # of a pod that had not started
-    over: bool = False  # the pod started after all
+    after_join: bool = False  # the agent had joined a round before
+    in_previous_container: bool = False
+    pod_waits: bool = False  # the pod had not started
+    resolved: bool = False  # the pod has started since
 
-    def learn(self, values: Mapping[str, str]) -> None:
-        """Take what a later line of the same symptom tells and this one does not: a name follows its error two lines below."""
+    def fill_unknown(self, values: Mapping[str, str]) -> None:
+        """Fill in values from a later line of the same symptom: a name may follow its error two lines below."""
         if UNKNOWN_VALUE in self.values.values():
-            told = {name: value for name, value in values.items() if value != UNKNOWN_VALUE}
+            known = {name: value for name, value in values.items() if value != UNKNOWN_VALUE}
             self.values = {
-                name: told.get(name, value) if value == UNKNOWN_VALUE else value for name, value in self.values.items()
+                name: known.get(name, value) if value == UNKNOWN_VALUE else value for name, value in self.values.items()
             }
 
 
 class Symptom(Struct):
-    """One symptom of one pod, however often it was seen."""
+    """All occurrences of one symptom in one pod."""
 
     rule: Rule
     count: int = 0
-    episode: int = -1
+    episode: int = -1  # number of the round or event of the newest occurrence
     occurrences: list[Occurrence] = field(default_factory=list)
 
 
+SymptomKey = tuple[str, str]
+"""Rule id, and the exception for rules that match any exception."""
+
+
+class SymptomTable(Mapping[SymptomKey, Symptom]):
+    """The distinct symptoms of one pod, or of the job as a whole."""
+
+    def __init__(self) -> None:
+        self._symptoms: dict[SymptomKey, Symptom] = {}
+
+    def add(self, occurrence: Occurrence, *, episode: int, variant: str = "") -> None:
+        """Count the occurrence; keep it if it is the first of its episode, else let it complete the first one."""
+        key = (occurrence.rule.id, variant)
+        if key not in self._symptoms and len(self._symptoms) >= MAX_SYMPTOMS:
+            return
+        symptom = self._symptoms.setdefault(key, Symptom(occurrence.rule))
+        symptom.count += 1
+        if symptom.episode != episode:
+            symptom.episode = episode
+            symptom.occurrences = [*symptom.occurrences, occurrence][-MAX_OCCURRENCES:]
+        elif symptom.occurrences:
+            symptom.occurrences[-1].fill_unknown(occurrence.values)
+
+    def remove_exception(self, key: SymptomKey) -> None:
+        """Take back one occurrence of an exception that was handled, unless a rule about lines matched it."""
+        symptom = self._symptoms.get(key)
+        if symptom is None or symptom.rule.subject is not Subject.EXCEPTION:
+            return
+        symptom.count -= 1
+        if symptom.count <= 0:
+            del self._symptoms[key]
+
+    def occurrences(self) -> Iterator[Occurrence]:
+        """Return the occurrences of all symptoms."""
+        return (occurrence for symptom in self._symptoms.values() for occurrence in symptom.occurrences)
+
+    def __getitem__(self, key: SymptomKey) -> Symptom:
+        return self._symptoms[key]
+
+    def __iter__(self) -> Iterator[SymptomKey]:
+        return iter(self._symptoms)
+
+    def __len__(self) -> int:
+        return len(self._symptoms)
+
+
 class PodHistory(Struct):
-    """What is kept of one pod."""
+    """The part of a pod's log and states that a diagnosis needs."""
 
     container: str = ""
     lines: int = 0
     joined: bool = False
-    begins: list[tuple[int, Timestamp]] = field(default_factory=list)  # rounds and restarts, the newest ones
-    progress: tuple[int, Timestamp] | None = None  # of the newest progress line
-    finished: int | None = None  # when its agent reported success
+    starts: list[tuple[int, Timestamp]] = field(default_factory=list)  # newest rounds and restarts: order and time
+    progress: tuple[int, Timestamp] | None = None  # order and time of the newest progress line
+    finished: int | None = None  # order of the line in which its agent reported success
     launch: LaunchConfig | None = None
     state: PodChanged | None = None
     recent: RecentLines = field(default_factory=RecentLines)
     tracebacks: Tracebacks = field(default_factory=Tracebacks)
-    symptoms: dict[tuple[str, str], Symptom] = field(default_factory=dict)
-    said: tuple[Any, Any] = (None, None)
-    handled: dict[str, tuple[str, str]] = field(default_factory=dict)  # by process: the exception it raised last
-    undated: list[Occurrence] = field(default_factory=list)  # whose `until` is not known yet
+    symptoms: SymptomTable = field(default_factory=SymptomTable)
+    evidence: tuple[EvidenceLine | None, EvidenceLine | None] = (None, None)  # newest rendezvous result and progress line
+    last_exceptions: dict[str, SymptomKey] = field(default_factory=dict)  # last exception of each process, by its prefix
+    undated: list[Occurrence] = field(default_factory=list)  # occurrences whose `latest` is still unknown
 
-    def begin(self, order: int) -> None:
-        """A round or a container began."""
-        self.begins = [*self.begins, (order, self.recent.timestamp())][-EPISODES:]
+    def add_start(self, order: int) -> None:
+        """Record the start of a round or of a container."""
+        self.starts = [*self.starts, (order, self.recent.timestamp())][-MAX_OCCURRENCES:]
+
+
+class JobHistory:
+    """The history of all pods, and the symptoms of the job as a whole."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, PodHistory] = {}
+        self.job = SymptomTable()
+
+    def pod(self, name: str) -> PodHistory:
+        """Return the history of a pod; an unknown pod gets an empty one."""
+        if (history := self.pods.get(name)) is None:
+            history = self.pods[name] = PodHistory()
+        return history
+
+    def symptoms(self) -> Iterator[Symptom]:
+        """Return the symptoms of the job and of all pods."""
+        yield from self.job.values()
+        for pod in self.pods.values():
+            yield from pod.symptoms.values()
 
 
 def match_rules(subject: Subject, text: str) -> Iterator[tuple[Rule, dict[str, str]]]:
-    """Every rule about `subject` that knows the text, the best first."""
-    for rule in OF[subject]:
+    """Return the rules that match the text, the best first, each with the values of its groups."""
+    for rule in BY_SUBJECT[subject]:
         if (values := rule.search(text)) is not None:
             yield rule, values
-
-
-def record_occurrence(
-    symptoms: dict[tuple[str, str], Symptom], occurrence: Occurrence, *, episode: int, variant: str = "", count: int = 1
-) -> None:
-    """Count the occurrence, and keep it if it is the first of its round; else the first may learn from it."""
-    key = (occurrence.rule.id, variant)
-    if key not in symptoms and len(symptoms) >= KINDS:
-        return
-    symptom = symptoms.setdefault(key, Symptom(occurrence.rule))
-    symptom.count += count
-    if symptom.episode != episode:
-        symptom.episode = episode
-        symptom.occurrences = [*symptom.occurrences, occurrence][-EPISODES:]
-    elif symptom.occurrences:
-        symptom.occurrences[-1].learn(occurrence.values)

@@ -1,4 +1,4 @@
-"""From symptoms to the answer: which of them still hold, which explains the others, and which means nothing."""
+"""Diagnosis of a job from its symptoms: the first cause, its consequences, and what is overcome or harmless."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kfjob.events import JobPhase, PodPhase
-from kfjob.observe.diagnose.checks import CONDITIONS, Case
+from kfjob.observe.diagnose.checks import CHECKS, JobEvidence
 from kfjob.observe.diagnose.diagnosis import Diagnosis, Issue
-from kfjob.observe.diagnose.occurrences import Occurrence
-from kfjob.observe.diagnose.rule import UNKNOWN_VALUE, Role, Rule, Severity, Subject
+from kfjob.observe.diagnose.occurrences import Occurrence, Symptom
+from kfjob.observe.diagnose.rule import UNKNOWN_VALUE, Role, Severity, Subject
 from kfjob.observe.diagnose.symptoms import SymptomCollector
 from kfjob.observe.view import JobView
 from kfjob.units import SECOND
 
-WENT_ON = 60 * SECOND
-"""Progress so long after a fault means that it was overcome: no collective waits for a lost rank and goes on."""
-EVIDENCE = 6
-"""Lines quoted for a finding."""
+RECOVERY_TIME = 60 * SECOND
+"""Progress this long after an error means that the job recovered: no collective goes on without a lost rank."""
+MAX_EVIDENCE = 6
+"""Lines that an issue quotes."""
 
-_TELLING = {role: index for index, role in enumerate(Role)}
+_ROLE_RANK = {role: index for index, role in enumerate(Role)}
 
 
-class _Judged(Struct, frozen=True):
-    """A occurrence, and what it means in this job."""
+class _Assessment(Struct, frozen=True):
+    """An occurrence with its meaning in this job."""
 
     occurrence: Occurrence
     severity: Severity
@@ -35,133 +35,146 @@ class _Judged(Struct, frozen=True):
     count: int = 1
 
     @property
-    def key(self) -> tuple[int, int]:
-        """By time; what has none comes last."""
+    def sort_key(self) -> tuple[int, int]:
+        """Key that sorts by time; assessments without a time come last."""
         return (self.time if self.time is not None else 2**63, self.occurrence.order)
 
+    @property
+    def is_error(self) -> bool:
+        """Whether it is an error that the job has not recovered from."""
+        return self.severity is Severity.ERROR and not self.recovered
 
-def diagnose(symptoms: SymptomCollector, view: JobView, *, job: str) -> Diagnosis:
-    """The answer, as far as the events tell it."""
-    case = Case(view, symptoms)
-    judged = [one for symptom in symptoms.symptoms() if (one := _judge_all(case, symptom.occurrences, symptom.count))]
-    case = replace(case, lost=tuple(one.occurrence for one in judged if _is_loss(one)))
-    judged += [_judge(case, occurrence) for condition in CONDITIONS for occurrence in condition(case)]
-    errors = [one for one in judged if one.severity is Severity.ERROR and not one.recovered]
-    findings = _grouped(judged, job)
+    @property
+    def is_disconnect(self) -> bool:
+        """Whether an agent or a process lost its connection after it had joined a round."""
+        in_log = self.occurrence.line is not None
+        return self.is_error and self.role is Role.CONSEQUENCE and self.occurrence.after_join and in_log
+
+
+def diagnose(collector: SymptomCollector, view: JobView, *, job: str) -> Diagnosis:
+    """Return the diagnosis of job `job` from the events so far."""
+    evidence = JobEvidence(view, collector.history)
+    assessments = [result for symptom in collector.history.symptoms() if (result := _assess_symptom(evidence, symptom))]
+    evidence = replace(evidence, disconnects=tuple(item.occurrence for item in assessments if item.is_disconnect))
+    assessments += [_assess(evidence, occurrence) for check in CHECKS for occurrence in check(evidence)]
+    errors = [item for item in assessments if item.is_error]
+    issues = _group(assessments, job, local=view.local)
     first = None
     if errors:
-        best = min(errors, key=lambda one: (_TELLING[one.role], one.key))
-        first = next(finding for finding, members in findings if best in members)
-    kinds: dict[str, list[Issue]] = defaultdict(list)
-    for finding, _ in findings:
-        if finding is not first:
-            kinds[_kind(finding, first)].append(finding)
+        best = min(errors, key=lambda item: (_ROLE_RANK[item.role], item.sort_key))
+        first = next(issue for issue, members in issues if best in members)
+    categories: dict[str, list[Issue]] = defaultdict(list)
+    for issue, _ in issues:
+        if issue is not first:
+            categories[_categorize(issue, first)].append(issue)
     return Diagnosis(
         headline=view.headline,
         failed=view.phase is JobPhase.FAILED or first is not None,
-        lines=symptoms.lines,
+        lines=collector.lines,
         pods=len(view.pods),
         first_cause=first,
-        **{name: tuple(found) for name, found in kinds.items()},
+        **{name: tuple(members) for name, members in categories.items()},
     )
 
 
-def _time(case: Case, occurrence: Occurrence) -> int | None:
-    """When it happened; nobody tells when a container ended, but its log ends about then, and the report comes later."""
-    near = case.view.reference_time
-    time = occurrence.moment.resolve(near)
-    pod = case.symptoms.pods.get(occurrence.pod)
-    if pod and occurrence.rule.subject is Subject.POD and not occurrence.waiting:
+def _categorize(issue: Issue, first: Issue | None) -> str:
+    """Return the field of `Diagnosis` that the issue belongs to."""
+    if issue.severity is Severity.HARMLESS:
+        return "harmless"
+    if issue.recovered:
+        return "recovered"
+    if issue.severity is Severity.WARNING:
+        return "warnings"
+    is_explained = first is not None and _ROLE_RANK[issue.role] > _ROLE_RANK[first.role]
+    return "consequences" if is_explained or issue.role in {Role.CONSEQUENCE, Role.SYMPTOM} else "other_causes"
+
+
+def _assess_symptom(job: JobEvidence, symptom: Symptom) -> _Assessment | None:
+    """Return the first occurrence that the job has not recovered from, else the last one."""
+    assessments = [_assess(job, occurrence, symptom.count) for occurrence in symptom.occurrences if not occurrence.resolved]
+    unrecovered = [item for item in assessments if not item.recovered]
+    return unrecovered[0] if unrecovered else assessments[-1] if assessments else None
+
+
+def _assess(job: JobEvidence, occurrence: Occurrence, count: int = 1) -> _Assessment:
+    rule = occurrence.rule
+    time = _find_time(job, occurrence)
+    role = rule.role_after_join if rule.role_after_join and occurrence.after_join else rule.role
+    severity = rule.severity
+    recovered = severity is Severity.ERROR and not rule.permanent and _has_recovered(job, occurrence, time)
+    if severity is Severity.ERROR and rule.harmless_before_join and not occurrence.after_join:
+        severity = _assess_before_join(job, occurrence, recovered=recovered)
+    elif (role is Role.CONSEQUENCE and _is_after_success(job, occurrence)) or (
+        role is not Role.CAUSE and _is_caused_by_stop(job, occurrence)
+    ):
+        severity = Severity.HARMLESS
+    return _Assessment(occurrence, severity, role, recovered, time, count)
+
+
+def _find_time(job: JobEvidence, occurrence: Occurrence) -> int | None:
+    """Return when it happened. The state of an ended container comes late, so the end of its log is used if earlier."""
+    near = job.view.reference_time
+    time = occurrence.timestamp.resolve(near)
+    pod = job.history.pods.get(occurrence.pod)
+    if pod and occurrence.rule.subject is Subject.POD and not occurrence.pod_waits:
         end = pod.recent.timestamp().resolve(near)
         return min(time, end) if time is not None and end is not None else time
     return time
 
 
-def _is_loss(one: _Judged) -> bool:
-    holds = one.severity is Severity.ERROR and not one.recovered
-    return holds and one.role is Role.CONSEQUENCE and one.occurrence.joined and one.occurrence.line is not None
-
-
-def _kind(finding: Issue, first: Issue | None) -> str:
-    if finding.severity is Severity.HARMLESS:
-        return "harmless"
-    if finding.recovered:
-        return "recovered"
-    if finding.severity is Severity.WARNING:
-        return "warnings"
-    explained = first is not None and _TELLING[finding.role] > _TELLING[first.role]
-    return "consequences" if explained or finding.role in {Role.CONSEQUENCE, Role.SYMPTOM} else "other_causes"
-
-
-def _judge_all(case: Case, occurrences: list[Occurrence], count: int) -> _Judged | None:
-    """The first occurrence that still holds, else the last one."""
-    judged = [_judge(case, occurrence, count) for occurrence in occurrences if not occurrence.over]
-    holding = [one for one in judged if not one.recovered]
-    return holding[0] if holding else judged[-1] if judged else None
-
-
-def _judge(case: Case, occurrence: Occurrence, count: int = 1) -> _Judged:
-    rule = occurrence.rule
-    time = _time(case, occurrence)
-    role = rule.once_joined if rule.once_joined and occurrence.joined else rule.role
-    severity = rule.severity
-    recovered = severity is Severity.ERROR and not rule.lasting and _overcome(case, occurrence, time)
-    if severity is Severity.ERROR and rule.until_joined and not occurrence.joined:
-        severity = _while_starting(case, occurrence, recovered=recovered)
-    elif (role is Role.CONSEQUENCE and _after_the_end(case, occurrence)) or (
-        role is not Role.CAUSE and _by_a_stop(case, occurrence)
-    ):
-        severity = Severity.HARMLESS
-    return _Judged(occurrence, severity, role, recovered, time, count)
-
-
-def _after_the_end(case: Case, occurrence: Occurrence) -> bool:
-    """Whether the pod's own work was done by then: peers may leave in any order."""
-    pod = case.symptoms.pods.get(occurrence.pod)
+def _is_after_success(job: JobEvidence, occurrence: Occurrence) -> bool:
+    """Return whether the pod's agent had reported success before: peers may exit in any order."""
+    pod = job.history.pods.get(occurrence.pod)
     return pod is not None and pod.finished is not None and occurrence.order > pod.finished
 
 
-def _by_a_stop(case: Case, occurrence: Occurrence) -> bool:
-    """Whether the container ended because somebody stopped the job."""
-    return case.view.phase is JobPhase.STOPPED and occurrence.rule.subject is Subject.POD
+def _is_caused_by_stop(job: JobEvidence, occurrence: Occurrence) -> bool:
+    """Return whether the container ended because the job was stopped."""
+    return job.view.phase is JobPhase.STOPPED and occurrence.rule.subject is Subject.POD
 
 
-def _while_starting(case: Case, occurrence: Occurrence, *, recovered: bool) -> Severity:
-    """What a connection that failed means, when the agent had not met the others yet: it tries again."""
-    pod = case.symptoms.pods[occurrence.pod]
-    later = [order for order, _ in pod.begins if order > occurrence.order]
-    if later or pod.finished or recovered or (pod.progress and pod.progress[0] > occurrence.order):
+def _assess_before_join(job: JobEvidence, occurrence: Occurrence, *, recovered: bool) -> Severity:
+    """Return the severity of a failed connection of an agent that had not joined a round: the agent retries."""
+    pod = job.history.pods[occurrence.pod]
+    has_later_start = any(order > occurrence.order for order, _ in pod.starts)
+    if has_later_start or pod.finished or recovered or (pod.progress and pod.progress[0] > occurrence.order):
         return Severity.HARMLESS
     state = pod.state
     gave_up = any(
-        other.order > occurrence.order and symptom.rule.severity is Severity.ERROR and not symptom.rule.until_joined
-        for symptom in pod.symptoms.values()
-        for other in symptom.occurrences
+        other.order > occurrence.order and other.rule.severity is Severity.ERROR and not other.rule.harmless_before_join
+        for other in pod.symptoms.occurrences()
     )
     if gave_up or (state and (state.phase is PodPhase.FAILED or state.restarts or state.exit_code)):
         return Severity.ERROR
-    return Severity.WARNING if case.view.running and not case.view.training.lines else Severity.HARMLESS
+    return Severity.WARNING if job.view.running and not job.view.training.lines else Severity.HARMLESS
 
 
-def _overcome(case: Case, occurrence: Occurrence, time: int | None) -> bool:
-    """Whether the job went on after it: a round that trained, a long time of progress, or a good end."""
-    if case.view.phase is JobPhase.SUCCEEDED:
+def _has_recovered(job: JobEvidence, occurrence: Occurrence, time: int | None) -> bool:
+    """Return whether the job went on: it succeeded, a later round trained, or progress continued for long."""
+    if job.view.phase is JobPhase.SUCCEEDED:
         return True
-    pod = case.symptoms.pods.get(occurrence.pod)
-    of_state = occurrence.rule.subject is Subject.POD  # which may be told before the log that led to it
-    if pod and pod.finished is not None and (of_state or pod.finished > occurrence.order):
+    pod = job.history.pods.get(occurrence.pod)
+    is_state = occurrence.rule.subject is Subject.POD  # a state may arrive before the log that led to it
+    if pod and pod.finished is not None and (is_state or pod.finished > occurrence.order):
         return True
-    if pod and pod.progress and not of_state and any(occurrence.order < order < pod.progress[0] for order, _ in pod.begins):
-        return True
-    near = case.view.reference_time
-    newest = [moment.resolve(near) for one in case.symptoms.pods.values() if one.progress for moment in [one.progress[1]]]
-    progress = max((at for at in newest if at is not None), default=None)
-    if not occurrence.moment.exact:
-        time = occurrence.until.resolve(near) if occurrence.until else None
-    if time is None or progress is None:
+    if pod and pod.progress and not is_state:
+        progress_order = pod.progress[0]
+        if any(occurrence.order < order < progress_order for order, _ in pod.starts):
+            return True
+    if not occurrence.timestamp.exact:
+        time = occurrence.latest.resolve(job.view.reference_time) if occurrence.latest else None
+    return time is not None and _has_progress_after(job, time)
+
+
+def _has_progress_after(job: JobEvidence, time: int) -> bool:
+    """Return whether a round that started after this time trained, or progress went on for `RECOVERY_TIME`."""
+    near, pods = job.view.reference_time, job.history.pods.values()
+    times = [pod.progress[1].resolve(near) for pod in pods if pod.progress]
+    progress = max((item for item in times if item is not None), default=None)
+    if progress is None:
         return False
-    begins = (moment.resolve(near) for one in case.symptoms.pods.values() for _, moment in one.begins)
-    return progress - time > WENT_ON or any(at is not None and time < at <= progress for at in begins)
+    starts = (timestamp.resolve(near) for pod in pods for _, timestamp in pod.starts)
+    return progress - time > RECOVERY_TIME or any(start is not None and time < start <= progress for start in starts)
 
 
 class _Values(dict[str, str]):
@@ -169,44 +182,46 @@ class _Values(dict[str, str]):
         return UNKNOWN_VALUE
 
 
-def _texts(rule: Rule, occurrence: Occurrence, job: str) -> tuple[str, str, str]:
+def _fill_texts(occurrence: Occurrence, job: str, *, local: bool) -> tuple[str, str, str]:
+    """Return title, cause and remedy of the rule with the values of this occurrence."""
+    rule = occurrence.rule
+    remedy = rule.local_remedy if local and rule.local_remedy else rule.remedy
     values = _Values({"job": job, "pod": occurrence.pod, **occurrence.values})
-    title, cause, remedy = (text.format_map(values) for text in (rule.title, rule.cause, rule.remedy))
-    return title, cause, remedy
+    return rule.title.format_map(values), rule.cause.format_map(values), remedy.format_map(values)
 
 
-def _grouped(judged: list[_Judged], job: str) -> list[tuple[Issue, list[_Judged]]]:
-    """One finding for what is the same fault in several pods, told by where it was seen first."""
-    groups: dict[tuple[str, str, Severity, Role, bool], list[_Judged]] = defaultdict(list)
-    for one in judged:
-        title, _, _ = _texts(one.occurrence.rule, one.occurrence, job)
-        groups[one.occurrence.rule.id, title, one.severity, one.role, one.recovered].append(one)
-    found = []
-    for members in groups.values():
-        members.sort(key=lambda one: one.key)
-        found.append((_finding(members, job), members))
-    return sorted(found, key=lambda at: at[1][0].key)
+def _group(assessments: list[_Assessment], job: str, *, local: bool) -> list[tuple[Issue, list[_Assessment]]]:
+    """Return the issues by time: the same error in several pods is one issue, located at its first occurrence."""
+    groups: dict[tuple[str, str, Severity, Role, bool], list[_Assessment]] = defaultdict(list)
+    for item in assessments:
+        title, _, _ = _fill_texts(item.occurrence, job, local=local)
+        groups[item.occurrence.rule.id, title, item.severity, item.role, item.recovered].append(item)
+    issues = []
+    for group in groups.values():
+        members = sorted(group, key=lambda item: item.sort_key)
+        issues.append((_to_issue(members, job, local=local), members))
+    return sorted(issues, key=lambda pair: pair[1][0].sort_key)
 
 
-def _finding(members: list[_Judged], job: str) -> Issue:
+def _to_issue(members: list[_Assessment], job: str, *, local: bool) -> Issue:
     first = members[0]
-    occurrence, rule = first.occurrence, first.occurrence.rule
-    title, cause, remedy = _texts(rule, occurrence, job)
+    occurrence = first.occurrence
+    title, cause, remedy = _fill_texts(occurrence, job, local=local)
     return Issue(
-        rule=rule.id,
+        rule=occurrence.rule.id,
         severity=first.severity,
         role=first.role,
         title=title,
         cause=cause,
         remedy=remedy,
-        link=rule.link,
+        link=occurrence.rule.link,
         pod=occurrence.pod,
         line=occurrence.line,
         time=first.time,
         rank=occurrence.rank,
-        previous=occurrence.previous,
-        evidence=occurrence.evidence[-EVIDENCE:],
-        count=sum(one.count for one in members),
-        pods=tuple(dict.fromkeys(one.occurrence.pod for one in members if one.occurrence.pod)),
+        previous=occurrence.in_previous_container,
+        evidence=occurrence.evidence[-MAX_EVIDENCE:],
+        count=sum(item.count for item in members),
+        pods=tuple(dict.fromkeys(item.occurrence.pod for item in members if item.occurrence.pod)),
         recovered=first.recovered,
     )

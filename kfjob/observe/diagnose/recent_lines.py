@@ -1,4 +1,4 @@
-"""The newest lines of a container, and the timestamps in them: most lines of a program have no time of their own."""
+"""The newest lines of a container and their timestamps. They date the lines that a program prints without a time."""
 
 from __future__ import annotations
 
@@ -7,28 +7,27 @@ from collections import deque
 
 from kfjob.observe.timestamps import Timestamp, parse_glog, parse_rfc3339
 
-RECENT_LINES = 200
-"""Lines in which a time is looked for, counted back from the newest."""
+MAX_LINES = 200
+"""Lines that are searched for a time, counted back from the newest."""
 
 _SEARCH_LENGTH = 100
-"""Characters at the start of a line in which a timestamp is looked for."""
-
+"""Characters at the start of a line that are searched for a time."""
 _FULL = re.compile(r"(\d{4}-\d\d-\d\d)[ T_](\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)")
 _GLOG = re.compile(r"(?<![A-Za-z])[IWEFCV](\d{4}) (\d\d:\d\d:\d\d\.\d+)")
 
 
 class RecentLines:
-    """The newest lines of one container; they give the time of a line that has none."""
+    """The newest lines of one container."""
 
     def __init__(self) -> None:
-        self._lines: deque[tuple[int | None, str]] = deque(maxlen=RECENT_LINES)
+        self._lines: deque[tuple[int | None, str]] = deque(maxlen=MAX_LINES)
 
     def append(self, time: int | None, text: str) -> None:
-        """Add a line with the time that the kubelet gave it."""
+        """Add a line with the kubelet's time."""
         self._lines.append((time, text))
 
     def timestamp(self) -> Timestamp:
-        """Return the time of the last line, or of the newest line before it that has one."""
+        """Return the time of the last line; if it has none, the time of the newest earlier line that has one."""
         for distance, (time, text) in enumerate(reversed(self._lines)):
             timestamp = Timestamp(time=time) if time is not None else find_timestamp(text)
             if timestamp:

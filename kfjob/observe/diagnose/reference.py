@@ -1,4 +1,4 @@
-"""The rules as a page of the reference: `python -m kfjob.observe.diagnose.reference > docs/reference/diagnose.md`."""
+"""Reference page of all rules: `python -m kfjob.observe.diagnose.reference > docs/reference/diagnose.md`."""
 
 from __future__ import annotations
 
@@ -8,52 +8,50 @@ import sys
 from kfjob.observe.diagnose.rule import Role, Rule, Severity
 from kfjob.observe.diagnose.rules import GROUPS, RULES
 
-_HEAD = """# What `kfjob diagnose` knows
+_HEAD = """# Rules of `kfjob diagnose`
 
-This page is made from the rules themselves (`python -m kfjob.observe.diagnose.reference`).
+This page is generated from the rules (`python -m kfjob.observe.diagnose.reference`).
 
-`kfjob diagnose JOB` reads the logs of all pods (of the containers before a restart too) and their states, and names the
-first cause of a failure, where it was seen, what to do, and what followed from it. `kfjob diagnose --from DIR` does so with
-saved logs. `kfjob diagnose JOB --warnings` lists every distinct warning with its count, pods and ranks. A followed job that
-fails is diagnosed by itself.
+`kfjob diagnose JOB` reads the logs of all pods, including those of containers before a restart, and the states of the pods. It
+names the first cause of a failure, where it occurred, what to do about it, and its consequences. `kfjob diagnose --from DIR`
+does the same with saved logs. `kfjob diagnose JOB --warnings` lists every distinct warning with its count, pods and ranks. When
+a job fails while you follow it, kfjob diagnoses it automatically.
 
-Errors of one process make others fail: a *cause* explains a failure by itself, a *suspect* does if nothing better is known,
-a *consequence* is what the failure of another process looks like, a *symptom* says that something ended and not why. An
-error counts as overcome when a later round trains.
+An error in one process makes other processes fail too. A *cause* explains a failure by itself. A *suspect* explains it if there
+is no cause. A *consequence* is the effect of another process's failure. A *symptom* shows that something ended, but not why.
+The job has recovered from an error if a later round trains.
 
 There are {count} rules.
 """
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the page as Markdown."""
     parts = [_HEAD.format(count=len(RULES))]
     for heading, rules in GROUPS:
-        parts += [f"## {heading}\n", *(_entry(rule) for rule in rules)]
+        parts += [f"## {heading}\n", *(_format_rule(rule) for rule in rules)]
     return "\n".join(parts)
 
 
-def _entry(rule: Rule) -> str:
+def _format_rule(rule: Rule) -> str:
     severity = rule.severity if rule.severity is Severity.HARMLESS else f"{rule.severity}, {rule.role}"
-    if rule.until_joined:
-        severity += "; harmless once the agents have met"
-    if rule.once_joined is Role.CONSEQUENCE:
-        severity += "; a consequence after that"
-    lines = [
-        f"### {rule.id}\n",
-        f"{_plain(rule.title)}. *({severity})*\n",
-        f"- Why: {_plain(rule.cause)}",
-    ]
+    if rule.harmless_before_join:
+        severity += "; harmless if the agents join a round after it"
+    if rule.role_after_join is Role.CONSEQUENCE:
+        severity += "; a consequence once they have joined"
+    lines = [f"### {rule.id}\n", f"{_replace_groups(rule.title)}. *({severity})*\n", f"- Why: {_replace_groups(rule.cause)}"]
     if rule.remedy:
-        lines.append(f"- What to do: {_plain(rule.remedy)}")
+        lines.append(f"- What to do: {_replace_groups(rule.remedy)}")
+    if rule.local_remedy:
+        lines.append(f"- On the local backend: {_replace_groups(rule.local_remedy)}")
     if rule.link:
         lines.append(f"- More: <{rule.link}>")
     return "\n".join(lines) + "\n"
 
 
-def _plain(text: str) -> str:
-    """With `…` for what is filled in."""
-    return re.sub(r"`\{job\}`|\{job\}", "JOB", re.sub(r"\{(?!job\})\w+\}", "…", text))
+def _replace_groups(text: str) -> str:
+    """Return the text with `JOB` for the job's name and `…` for other values."""
+    return re.sub(r"\{\w+\}", lambda match: "JOB" if match[0] == "{job}" else "…", text)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""What a rule is: a symptom, what causes it, and what to do about it. Rules are data; `rules/` holds them.
+"""The definition of a rule: a symptom, its cause and its remedy. Rules are data; `rules/` holds them.
 
-The texts of a rule may name groups of its pattern in braces: `module {name} is not installed`.
+The texts of a rule may contain groups of its pattern in braces: `module {name} is not installed`.
 """
 
 from __future__ import annotations
@@ -11,85 +11,88 @@ from functools import cached_property
 
 from msgspec import Struct
 
-UNKNOWN_VALUE = "(not said)"
-"""What stands for a value that this form of the symptom does not tell."""
+UNKNOWN_VALUE = "(unknown)"
+"""Stands for a value that this form of the symptom does not contain."""
 
 
 class Severity(StrEnum):
-    """How bad it is."""
+    """How severe a symptom is."""
 
-    ERROR = "error"  # the job fails, cannot start, or computes something wrong
-    WARNING = "warning"  # it goes on, but not as it should
-    HARMLESS = "harmless"  # noise of healthy runs, known as such
+    ERROR = "error"  # the job fails, cannot start, or computes wrong results
+    WARNING = "warning"  # the job goes on, but not as it should
+    HARMLESS = "harmless"  # healthy jobs print it too
 
 
 class Role(StrEnum):
-    """What a symptom says about the cause of a failure; the earlier in this list, the more."""
+    """How well a symptom explains a failure, the best first."""
 
-    CAUSE = "cause"  # explains a failure by itself
-    SUSPECT = "suspect"  # explains it if nothing better is known: somebody was killed, and not even the kernel says why
-    CONSEQUENCE = "consequence"  # what the failure of another process looks like from here
-    SYMPTOM = "symptom"  # says that something ended, not why
+    CAUSE = "cause"  # explains the failure by itself
+    SUSPECT = "suspect"  # explains the failure if there is no cause, such as a killed process
+    CONSEQUENCE = "consequence"  # the effect of another process's failure
+    SYMPTOM = "symptom"  # shows that something ended, but not why
 
 
 class Subject(StrEnum):
-    """What a rule looks at."""
+    """The input that a rule is matched against."""
 
-    LOG = "log"  # a line of a log, without colours and times of log tools
-    EXCEPTION = "exception"  # the end of a traceback that no rule about lines knows
-    POD = "pod"  # `<phase> <reason> exit=<code> restarts=<n>: <message>`, see `pod_text`
+    LOG = "log"  # a log line without colours and prefixes
+    EXCEPTION = "exception"  # the end of a traceback that no LOG rule matches
+    POD = "pod"  # `<phase> <reason> exit=<code> restarts=<n>: <message>`, see `states.format_pod`
     JOB = "job"  # `<phase> <reason>: <message>`
-    EVENT = "event"  # `<kind> <reason>: <message>` of what the cluster's controllers wrote down
-    QUEUE = "queue"  # `<reason>: <message>` of a job that a queue has not admitted
-    VIEW = "view"  # the whole picture: `conditions.py` has a function of the rule's id
+    EVENT = "event"  # `<kind> <reason>: <message>` of a Kubernetes event
+    QUEUE = "queue"  # `<reason>: <message>` of a job that its queue has not admitted
+    VIEW = "view"  # the whole job view: `checks.py` has a function with the rule's id
 
 
 class Rule(Struct, frozen=True, kw_only=True, dict=True):
-    """One known failure, or one known noise."""
+    """One known failure, or one known harmless message."""
 
     id: str
     title: str
-    """What is wrong, in the words of an error message."""
+    """The failure as an error message."""
 
     cause: str
     """Why it happens."""
 
     remedy: str
-    """What to do next; "" where nothing has to be done."""
+    """What to do next; "" if nothing has to be done."""
+
+    local_remedy: str = ""
+    """What to do next for a job of the local backend, whose pods are processes; "" if `remedy` fits too."""
 
     markers: tuple[str, ...] = ()
-    """Literals of which one is in every text that the pattern matches: no other text is searched."""
+    """Literals of which every matching text contains at least one; other texts are not searched."""
 
     pattern: str = ""
     subject: Subject = Subject.LOG
     severity: Severity = Severity.ERROR
     role: Role = Role.CAUSE
 
-    once_joined: Role | None = None
-    """The role, if the agent had met the others before."""
+    role_after_join: Role | None = None
+    """Role of an occurrence after the agent has joined a round; None: `role`."""
 
-    until_joined: bool = False
-    """Nothing but noise if the agent meets the others after it."""
+    harmless_before_join: bool = False
+    """Whether it is harmless if the agent joins a round after it."""
 
-    lasting: bool = False
-    """It stays true however well training goes on."""
+    permanent: bool = False
+    """Whether it remains an error even if training goes on."""
 
     link: str = ""
-    """A document outside of kfjob that says more."""
+    """URL of a document with more about it."""
 
     @cached_property
     def regex(self) -> re.Pattern[str]:
-        """The pattern."""
+        """The compiled pattern."""
         return re.compile(self.pattern)
 
     def search(self, text: str) -> dict[str, str] | None:
-        """The groups of the pattern, if the text shows this symptom."""
+        """Return the groups of the pattern, None if the text does not show this symptom."""
         if self.markers and not any(marker in text for marker in self.markers):
             return None
-        if not (found := self.regex.search(text)):
+        if not (match := self.regex.search(text)):
             return None
         values: dict[str, str] = {}
-        for name, value in found.groupdict().items():  # `host2` is the host of another branch of the pattern
-            plain = name.rstrip("0123456789")
-            values[plain] = value or values.get(plain, "")
+        for group, value in match.groupdict().items():  # `host2` is the host in another branch of the pattern
+            name = group.rstrip("0123456789")
+            values[name] = value or values.get(name, "")
         return {name: value or UNKNOWN_VALUE for name, value in values.items()}

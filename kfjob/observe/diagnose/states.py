@@ -1,144 +1,136 @@
-"""What states tell, and what the cluster's controllers wrote down: symptoms that no log line shows."""
+"""Symptoms that no log line shows: states of pods and of the job, Kubernetes events, and the job's queue."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from kfjob.events import JobChanged, KubernetesEvent, PodChanged, PodPhase, WorkloadStatus
-from kfjob.observe.diagnose.occurrences import QUOTED, Occurrence, PodHistory, Symptom, match_rules, record_occurrence
-from kfjob.observe.diagnose.rule import UNKNOWN_VALUE, Subject
+from kfjob.observe.diagnose.occurrences import MAX_QUOTE, JobHistory, Occurrence, match_rules
+from kfjob.observe.diagnose.rule import UNKNOWN_VALUE, Rule, Subject
 from kfjob.observe.timestamps import Timestamp
 
-_LASTING = frozenset({"pod-preempted", "pod-driven-out", "node-not-ready", "evicted", "ephemeral-storage-full", "node-lost"})
-"""What is written down of pods that had run: that another one starts does not undo it."""
+_PERMANENT = frozenset({"pod-preempted", "pod-driven-out", "node-not-ready", "evicted", "ephemeral-storage-full", "node-lost"})
+"""Rules about pods that had run: the start of another pod does not resolve them."""
 
-_NOTHING_NEW = frozenset({"Error: ErrImagePull", "Error: ImagePullBackOff"})
-"""Events that come after one that says why."""
+_REPETITIONS = frozenset({"Error: ErrImagePull", "Error: ImagePullBackOff"})
+"""Messages of events that follow another event with the reason."""
 
 
-class StateSymptoms:
-    """Adds to the symptoms of the pods and to those of the job as a whole."""
+class StateReader:
+    """Adds the symptoms in states and events to a job's history."""
 
-    def __init__(self, pods: dict[str, PodHistory], job: dict[tuple[str, str], Symptom]) -> None:
-        """Both are shared with whoever reads the logs."""
-        self._pods = pods
-        self._job = job
+    def __init__(self, history: JobHistory) -> None:
+        self._history = history
 
     def feed(self, event: PodChanged | JobChanged | KubernetesEvent | WorkloadStatus, order: int) -> None:
-        """One more event, the `order`-th of all."""
+        """Read an event; `order` is its position among all events of the job."""
         if isinstance(event, PodChanged):
-            self._pod_changed(event, order)
+            self._change_pod(event, order)
         elif isinstance(event, JobChanged):
-            self._job_changed(event, order)
+            self._change_job(event, order)
         elif isinstance(event, KubernetesEvent):
-            self._recorded(event, order)
+            self._add_cluster_event(event, order)
         else:
-            self._queued(event, order)
+            self._change_workload(event, order)
 
-    def _job_changed(self, event: JobChanged, order: int) -> None:
+    def _change_job(self, event: JobChanged, order: int) -> None:
         text = f"{event.phase} {event.reason}: {event.message}"
         for rule, values in match_rules(Subject.JOB, text):
-            moment = Timestamp(time=event.ended or event.time)
-            record_occurrence(
-                self._job, Occurrence(rule=rule, values=values, order=order, moment=moment, evidence=(text,)), episode=0
-            )
+            timestamp = Timestamp(time=event.ended or event.time)
+            occurrence = Occurrence(rule=rule, values=values, order=order, timestamp=timestamp, evidence=(text,))
+            self._history.job.add(occurrence, episode=0)
 
-    def _pod_changed(self, event: PodChanged, order: int) -> None:
-        """A state may be a symptom, or show that an earlier one is over."""
-        pod = self._pods.setdefault(event.pod, PodHistory())
+    def _change_pod(self, event: PodChanged, order: int) -> None:
+        """Add the symptom that a state shows, and resolve earlier ones that it ends."""
+        pod = self._history.pod(event.pod)
         before, pod.state = pod.state, event
-        for occurrence in _sightings(self._job):
-            last = occurrence.until.time if occurrence.until else None
-            occurrence.over = occurrence.over or (
-                occurrence.waiting and _overcomes(event, occurrence.values["kind"], last or 0)
-            )
-        text = pod_text(event)
-        if before and pod_text(before) == text:
+        for occurrence in self._history.job.occurrences():
+            latest = occurrence.latest.time if occurrence.latest else None
+            if occurrence.pod_waits and _is_resolved_by(event, occurrence.values["kind"], latest or 0):
+                occurrence.resolved = True
+        text = format_pod(event)
+        if before and format_pod(before) == text:
             return
-        found = next(match_rules(Subject.POD, text), None)
+        rule, values = next(match_rules(Subject.POD, text), (None, {}))
         if event.phase in {PodPhase.RUNNING, PodPhase.SUCCEEDED}:
-            for occurrence in _sightings(pod.symptoms):
-                occurrence.over = occurrence.over or (occurrence.waiting and (found is None or found[0] is not occurrence.rule))
-        if found and event.phase is not PodPhase.SUCCEEDED:
-            waiting = event.phase is PodPhase.PENDING
-            occurrence = Occurrence(
-                rule=found[0],
-                pod=event.pod,
-                values=found[1],
-                order=order,
-                moment=Timestamp(time=event.last_ended if event.last_ended and not waiting else event.time),
-                evidence=(" ".join(part for part in (event.reason, event.message) if part) or text,),
-                waiting=waiting,
-            )
-            record_occurrence(pod.symptoms, occurrence, episode=order)
+            for occurrence in pod.symptoms.occurrences():
+                occurrence.resolved = occurrence.resolved or (occurrence.pod_waits and rule is not occurrence.rule)
+        if rule and event.phase is not PodPhase.SUCCEEDED:
+            pod.symptoms.add(_to_occurrence(event, rule, values, order), episode=order)
 
-    def _recorded(self, event: KubernetesEvent, order: int) -> None:
-        """What a controller wrote down: of one pod, or of the job as a whole."""
-        of_pod = event.kind == "Pod"
-        found = next(match_rules(Subject.EVENT, f"{event.kind} {event.reason}: {event.message}"), None)
-        if found is None and of_pod and event.warning and event.message not in _NOTHING_NEW:
-            found = next(match_rules(Subject.POD, _as_state(event)), None)
-        if found is None or self._has_passed(event):
+    def _add_cluster_event(self, event: KubernetesEvent, order: int) -> None:
+        """Add the symptom that a Kubernetes event shows, to its pod or to the job."""
+        is_pod = event.kind == "Pod"
+        match = next(match_rules(Subject.EVENT, f"{event.kind} {event.reason}: {event.message}"), None)
+        if match is None and is_pod and event.warning and event.message not in _REPETITIONS:
+            match = next(match_rules(Subject.POD, _format_as_state(event)), None)
+        if match is None or self._is_outdated(event):
             return
+        rule, values = match
         occurrence = Occurrence(
-            rule=found[0],
-            pod=event.name if of_pod else "",
-            values={"pod": event.name, "kind": event.kind, **found[1]},
+            rule=rule,
+            pod=event.name if is_pod else "",
+            values={"pod": event.name, "kind": event.kind, **values},
             order=order,
-            moment=Timestamp(time=event.first or event.time),
-            until=Timestamp(time=event.time),
-            evidence=(f"{event.reason}: {event.message}"[:QUOTED],),
-            waiting=found[0].id not in _LASTING,
+            timestamp=Timestamp(time=event.first or event.time),
+            latest=Timestamp(time=event.time),
+            evidence=(f"{event.reason}: {event.message}"[:MAX_QUOTE],),
+            pod_waits=rule.id not in _PERMANENT,
         )
-        record_occurrence(
-            self._pods.setdefault(event.name, PodHistory()).symptoms if of_pod else self._job, occurrence, episode=order
-        )
+        table = self._history.pod(event.name).symptoms if is_pod else self._history.job
+        table.add(occurrence, episode=order)
 
-    def _has_passed(self, event: KubernetesEvent) -> bool:
-        """Whether what it speaks of had an end: the pod has started since, or a pod was made since."""
-        at = event.time or 0
+    def _is_outdated(self, event: KubernetesEvent) -> bool:
+        """Return whether its problem has ended: the pod has started since, or a pod was created since."""
+        time = event.time or 0
+        pods = self._history.pods
         if event.kind != "Pod":
-            return any(_overcomes(pod.state, event.kind, at) for pod in self._pods.values() if pod.state)
-        state = self._pods[event.name].state if event.name in self._pods else None
-        return state is not None and (state.started or 0) > at
+            return any(_is_resolved_by(pod.state, event.kind, time) for pod in pods.values() if pod.state)
+        state = pods[event.name].state if event.name in pods else None
+        return state is not None and (state.started or 0) > time
 
-    def _queued(self, event: WorkloadStatus, order: int) -> None:
-        """Where the job stands in its queue; what it waited for before is over."""
+    def _change_workload(self, event: WorkloadStatus, order: int) -> None:
+        """Add the reason why the job waits in its queue, and resolve the earlier ones."""
         text = f"{event.reason}: {event.message}"
         rule, values = (None, {}) if event.admitted else next(match_rules(Subject.QUEUE, text), (None, {}))
-        for symptom in self._job.values():
-            if symptom.rule.subject is Subject.QUEUE and symptom.rule is not rule:
-                for occurrence in symptom.occurrences:
-                    occurrence.over = True
+        for occurrence in self._history.job.occurrences():
+            if occurrence.rule.subject is Subject.QUEUE and occurrence.rule is not rule:
+                occurrence.resolved = True
         if rule:
-            named = {"name": event.queue} | {name: value for name, value in values.items() if value != UNKNOWN_VALUE}
-            moment = Timestamp(time=event.time)
-            record_occurrence(
-                self._job, Occurrence(rule=rule, values=named, order=order, moment=moment, evidence=(text,)), episode=order
-            )
+            values = {"name": event.queue} | {name: value for name, value in values.items() if value != UNKNOWN_VALUE}
+            timestamp = Timestamp(time=event.time)
+            occurrence = Occurrence(rule=rule, values=values, order=order, timestamp=timestamp, evidence=(text,))
+            self._history.job.add(occurrence, episode=order)
 
 
-def pod_text(state: PodChanged) -> str:
-    """A pod's state as the text that rules are matched against."""
+def format_pod(state: PodChanged) -> str:
+    """Return a pod's state as the text that rules are matched against."""
     code = "" if state.exit_code is None else f" exit={state.exit_code}"
     message = state.message
     if state.last_reason and state.last_reason not in f"{state.reason} {message}":
-        end = f"ended before with {state.last_reason} (exit code {state.exit_code})"  # it runs again, and would show nothing
+        end = f"ended before with {state.last_reason} (exit code {state.exit_code})"  # the running state does not show it
         message = f"{message}; {end}" if message else end
     return f"{state.phase} {state.reason}{code} restarts={state.restarts}: {message}"
 
 
-def _as_state(event: KubernetesEvent) -> str:
-    """A warning about a pod as the text of the state that the kubelet gives the pod for it."""
+def _to_occurrence(event: PodChanged, rule: Rule, values: dict[str, str], order: int) -> Occurrence:
+    pod_waits = event.phase is PodPhase.PENDING
+    return Occurrence(
+        rule=rule,
+        pod=event.pod,
+        values=values,
+        order=order,
+        timestamp=Timestamp(time=event.last_ended if event.last_ended and not pod_waits else event.time),
+        evidence=(" ".join(part for part in (event.reason, event.message) if part) or format_pod(event),),
+        pod_waits=pod_waits,
+    )
+
+
+def _format_as_state(event: KubernetesEvent) -> str:
+    """Return a warning about a pod as the state that the kubelet gives the pod for it."""
     reason = "ErrImagePull" if event.message.startswith("Failed to pull image") else event.reason
     return f"Pending {reason} restarts=0: {event.message}"
 
 
-def _overcomes(pod: PodChanged, kind: str, at: int) -> bool:
-    """Whether this pod shows that what kept the job from having pods, or a claim from being bound, at that time is no more."""
+def _is_resolved_by(pod: PodChanged, kind: str, time: int) -> bool:
+    """Return whether this pod shows that a problem at that time has ended: pods can be created, or a claim is bound."""
     since = pod.started if kind == "PersistentVolumeClaim" else pod.created
-    return (since or 0) > at
-
-
-def _sightings(symptoms: dict[tuple[str, str], Symptom]) -> Iterator[Occurrence]:
-    return (occurrence for symptom in symptoms.values() for occurrence in symptom.occurrences)
+    return (since or 0) > time

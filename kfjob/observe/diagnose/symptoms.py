@@ -1,20 +1,27 @@
-"""What a job's events show, kept in bounded memory until somebody asks what was wrong.
+"""Collection of the symptoms in a job's events, in bounded memory.
 
-Feed every event with the view after it; `answer.diagnose` makes the answer. Nearly every line costs one look for a handful of
-literals and nothing else.
+Feed every event together with the view after it; `ranking.diagnose` turns the symptoms into a diagnosis. Nearly all lines cost
+one search for a few literals and nothing else.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from kfjob.events import Event, JobChanged, KubernetesEvent, LogLine, PodChanged, WorkloadStatus
-from kfjob.observe.diagnose.occurrences import KINDS, QUOTED, Occurrence, PodHistory, Symptom, match_rules, record_occurrence
+from kfjob.observe.diagnose.occurrences import (
+    MAX_QUOTE,
+    MAX_SYMPTOMS,
+    JobHistory,
+    Occurrence,
+    PodHistory,
+    match_rules,
+)
 from kfjob.observe.diagnose.recent_lines import RecentLines, find_timestamp
 from kfjob.observe.diagnose.rule import Role, Rule, Severity, Subject
 from kfjob.observe.diagnose.rules import BY_ID
-from kfjob.observe.diagnose.states import StateSymptoms
+from kfjob.observe.diagnose.states import StateReader
 from kfjob.observe.diagnose.tracebacks import HEADING, Raised, Tracebacks
 from kfjob.observe.diagnose.warnings import WarningCounter
 from kfjob.observe.lines import clean_line
@@ -22,168 +29,153 @@ from kfjob.observe.prefilter import is_suspicious
 from kfjob.observe.timestamps import Timestamp
 from kfjob.observe.view import JobView
 
-FINISHED = "worker group successfully finished"
+AGENT_SUCCESS = "worker group successfully finished"
 _RANK = re.compile(r"\[(rank|default|\w*?)(\d+)\]:")
 _SUMMARY_TIME = re.compile(r"^\s+time\s+: ")
 
+_RuleMatch = tuple[Rule, Mapping[str, str]]
+
 
 class SymptomCollector:
-    """Collects; one for each job that is looked at."""
+    """Collects the symptoms and the warnings of one job."""
 
     def __init__(self) -> None:
-        """Nothing was seen."""
-        self.pods: dict[str, PodHistory] = {}
-        self.job: dict[tuple[str, str], Symptom] = {}
+        self.history = JobHistory()
         self.warnings = WarningCounter()
         self.lines = 0
         self._order = 0
-        self._states = StateSymptoms(self.pods, self.job)
+        self._states = StateReader(self.history)
 
     def feed(self, event: Event, view: JobView) -> None:
-        """One more event, and the view after it."""
+        """Read an event, with the view after it."""
         self._order += 1
         if isinstance(event, LogLine):
-            self._line(event, view)
+            self._add_line(event, view)
         elif isinstance(event, PodChanged | JobChanged | KubernetesEvent | WorkloadStatus):
             self._states.feed(event, self._order)
 
-    def symptoms(self) -> Iterator[Symptom]:
-        """Every symptom that was seen."""
-        yield from self.job.values()
-        for pod in self.pods.values():
-            yield from pod.symptoms.values()
-
-    def _line(self, event: LogLine, view: JobView) -> None:
-        pod = self.pods.setdefault(event.pod, PodHistory())
+    def _add_line(self, event: LogLine, view: JobView) -> None:
+        pod = self.history.pod(event.pod)
         if event.open:
-            self._follow(pod, event, view)
+            self._follow_view(pod, event, view)
             return
         self.lines += 1 + event.skipped
         if event.container_id != pod.container and (event.container_id or not pod.lines):
-            self._new_container(pod, event.container_id)
+            self._start_container(pod, event.container_id)
         pod.lines += 1 + event.skipped
         pod.recent.append(event.time, event.text)
-        self._follow(pod, event, view)
-        text = event.text
-        if pod.undated and (moment := Timestamp(event.time) if event.time is not None else find_timestamp(text)):
-            for occurrence in pod.undated:
-                occurrence.until = moment
-            pod.undated.clear()
-        if not pod.tracebacks.waiting and not is_suspicious(text):
-            return
-        plain, _ = clean_line(text)
-        raised = pod.tracebacks.feed(plain)
-        if pod.tracebacks.quoting or HEADING in plain:
-            return
-        rank = _rank(plain, event.pod, view)
-        if _SUMMARY_TIME.match(plain):
-            _date(pod, plain)
-        found = next(match_rules(Subject.LOG, plain), None)
-        if found is None and raised:
-            found = _unknown(raised, event.pod)
-        harmless = found is not None and found[0].severity is Severity.HARMLESS
-        self.warnings.note(plain, pod=event.pod, rank=rank, rule=found[0].id if found else "", harmless=harmless)
-        if found:
-            self._seen(pod, event.pod, *found, plain=plain, rank=rank, raised=raised)
+        self._follow_view(pod, event, view)
+        if pod.undated:
+            _date_occurrences(pod, event)
+        if pod.tracebacks.open or is_suspicious(event.text):
+            self._match_line(pod, event, view)
 
-    def _new_container(self, pod: PodHistory, container: str) -> None:
+    def _match_line(self, pod: PodHistory, event: LogLine, view: JobView) -> None:
+        """Add the symptom and the warning that a suspicious line shows."""
+        text, _ = clean_line(event.text)
+        raised = pod.tracebacks.feed(text)
+        if pod.tracebacks.in_body or HEADING in text:
+            return
+        rank = _find_rank(text, event.pod, view)
+        if _SUMMARY_TIME.match(text):
+            _apply_summary_time(pod, text)
+        match: _RuleMatch | None = next(match_rules(Subject.LOG, text), None)
+        if match is None and raised:
+            match = _match_exception(raised, event.pod)
+        harmless = match is not None and match[0].severity is Severity.HARMLESS
+        self.warnings.add_line(text, pod=event.pod, rank=rank, rule=match[0].id if match else "", harmless=harmless)
+        if match:
+            self._add_occurrence(event.pod, match, text=text, rank=rank, raised=raised)
+
+    def _start_container(self, pod: PodHistory, container: str) -> None:
         if pod.lines:
-            pod.begin(self._order)
-            for symptom in pod.symptoms.values():
-                for occurrence in symptom.occurrences:
-                    occurrence.previous = True
+            pod.add_start(self._order)
+            for occurrence in pod.symptoms.occurrences():
+                occurrence.in_previous_container = True
         pod.container, pod.lines, pod.joined, pod.finished = container, 0, False, None
         pod.recent, pod.tracebacks = RecentLines(), Tracebacks()
         pod.undated.clear()
 
-    def _follow(self, pod: PodHistory, event: LogLine, view: JobView) -> None:
-        """What the view has made of the line: a round, progress, a launch, an end."""
+    def _follow_view(self, pod: PodHistory, event: LogLine, view: JobView) -> None:
+        """Record what the view found in the line: a round, progress, a launch or an end."""
         if event.pod not in view.pods:
             return
         log = view.pods[event.pod].log
-        result, reading = pod.said
-        if log.result_line is not result and log.result_line is not None:
-            pod.begin(self._order)
+        result_line, reading_line = pod.evidence
+        if log.result_line is not result_line and log.result_line is not None:
+            pod.add_start(self._order)
             pod.joined = True
-        if log.reading_line is not reading and log.reading_line is not None:
+        if log.reading_line is not reading_line and log.reading_line is not None:
             pod.progress = (self._order, pod.recent.timestamp())
-        pod.said = (log.result_line, log.reading_line)
+        pod.evidence = (log.result_line, log.reading_line)
         pod.launch = log.launch or pod.launch
-        if FINISHED in event.text:
+        if AGENT_SUCCESS in event.text:
             pod.finished = self._order
 
-    def _seen(
-        self,
-        pod: PodHistory,
-        name: str,
-        rule: Rule,
-        values: Mapping[str, str],
-        *,
-        plain: str,
-        rank: int | None,
-        raised: Raised | None,
-    ) -> None:
+    def _add_occurrence(self, name: str, match: _RuleMatch, *, text: str, rank: int | None, raised: Raised | None) -> None:
+        pod = self.history.pod(name)
+        rule, values = match
         variant = values.get("what", "") if rule.subject is Subject.EXCEPTION else ""
-        known = (rule.id, variant) in pod.symptoms
+        key = (rule.id, variant)
+        is_known = key in pod.symptoms
         if raised:
-            if raised.again and (before := pod.handled.pop(raised.lead, None)):
-                _forget(pod, before)
-            pod.handled[raised.lead] = (rule.id, variant)
-        if known and plain.startswith("  "):
+            if raised.chained and (handled := pod.last_exceptions.pop(raised.prefix, None)):
+                pod.symptoms.remove_exception(handled)
+            pod.last_exceptions[raised.prefix] = key
+        if is_known and text.startswith("  "):
             return  # torchrun's summary repeats what the process has printed
-        evidence = (*(raised.frame if raised else ()), plain.strip())
+        evidence = (*(raised.frame if raised else ()), text.strip())
         occurrence = Occurrence(
             rule=rule,
             pod=name,
             values=values,
             order=self._order,
-            moment=pod.recent.timestamp(),
+            timestamp=pod.recent.timestamp(),
             line=pod.lines,
             rank=rank,
-            evidence=tuple(line[:QUOTED] for line in evidence),
-            joined=pod.joined,
+            evidence=tuple(line[:MAX_QUOTE] for line in evidence),
+            after_join=pod.joined,
         )
-        if not occurrence.moment.exact and len(pod.undated) < KINDS:
+        if not occurrence.timestamp.exact and len(pod.undated) < MAX_SYMPTOMS:
             pod.undated.append(occurrence)
-        record_occurrence(pod.symptoms, occurrence, episode=len(pod.begins) and pod.begins[-1][0], variant=variant)
+        pod.symptoms.add(occurrence, episode=len(pod.starts) and pod.starts[-1][0], variant=variant)
 
 
-def _unknown(raised: Raised, pod: str) -> tuple[Rule, dict[str, str]] | None:
-    """An exception that no rule knows."""
+def _date_occurrences(pod: PodHistory, event: LogLine) -> None:
+    """Set the upper bound of inexact times if this line has a time."""
+    timestamp = Timestamp(event.time) if event.time is not None else find_timestamp(event.text)
+    if timestamp:
+        for occurrence in pod.undated:
+            occurrence.latest = timestamp
+        pod.undated.clear()
+
+
+def _match_exception(raised: Raised, pod: str) -> _RuleMatch | None:
+    """Return the general rule for an exception that no rule about lines matches."""
     if raised.kind.endswith(("Warning", "KeyboardInterrupt", "SystemExit")):
         return None
     what = f"{raised.kind}: {raised.message}" if raised.message else raised.kind
-    values = {"what": f"`{what[:200]}`", "place": raised.place or "not in the traceback", "pod": pod}
-    return BY_ID["thread-died" if raised.thread else "exception"], values
+    values = {"what": f"`{what[:200]}`", "place": raised.location or "not in the traceback", "pod": pod}
+    return BY_ID["thread-died" if raised.in_thread else "exception"], values
 
 
-def _forget(pod: PodHistory, key: tuple[str, str]) -> None:
-    """Take back an exception that was only handled, where no rule knew it."""
-    symptom = pod.symptoms.get(key)
-    if symptom is None or symptom.rule.subject is not Subject.EXCEPTION:
-        return
-    symptom.count -= 1
-    if symptom.count <= 0:
-        del pod.symptoms[key]
-
-
-def _rank(text: str, name: str, view: JobView) -> int | None:
-    """The global rank that printed the line: by its prefix, else the pod's only one."""
+def _find_rank(text: str, name: str, view: JobView) -> int | None:
+    """Return the global rank that printed the line: from its prefix, else the pod's only rank."""
     ranks = view.pods[name].global_ranks if name in view.pods else ()
-    if found := _RANK.match(text):
-        number = int(found[2])
-        if found[1] == "rank":
+    if match := _RANK.match(text):
+        number = int(match[2])
+        if match[1] == "rank":
             return number
         return ranks[number] if number < len(ranks) else None
     return ranks[0] if len(ranks) == 1 else None
 
 
-def _date(pod: PodHistory, text: str) -> None:
-    """Torchrun's summary tells when the first of its workers failed: better than the time of the line before."""
-    moment = find_timestamp(text)
-    if moment is None or moment.time is None:
+def _apply_summary_time(pod: PodHistory, text: str) -> None:
+    """Use the time in torchrun's summary: its first worker failed then, which is more precise than the line before."""
+    timestamp = find_timestamp(text)
+    if timestamp is None or timestamp.time is None:
         return
-    for symptom in pod.symptoms.values():
-        for occurrence in symptom.occurrences:
-            if not occurrence.moment.exact and not occurrence.previous and symptom.rule.role is not Role.SYMPTOM:
-                occurrence.moment = moment
+    for occurrence in pod.symptoms.occurrences():
+        is_cause = occurrence.rule.role is not Role.SYMPTOM
+        if is_cause and not occurrence.timestamp.exact and not occurrence.in_previous_container:
+            occurrence.timestamp = timestamp

@@ -1,6 +1,6 @@
-"""Python tracebacks in a log in which several processes print at once.
+"""Python tracebacks in a log to which several processes print at the same time.
 
-A process is known by what stands in front of its lines (`[rank1]: `, `[default0]:`, the two spaces of torchrun's summary).
+A line belongs to the process whose prefix it has: `[rank1]: `, `[default0]:`, or the two spaces of torchrun's summary.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from msgspec import Struct
 
 HEADING = "Traceback (most recent call last):"
-_AGAIN = (
+_CHAINED = (
     "During handling of the above exception, another exception occurred:",
     "The above exception was the direct cause of the following exception:",
 )
@@ -18,100 +18,114 @@ _THREAD = "Exception in thread "
 _IGNORED = "Exception ignored in"
 
 MAX_LINES = 300
-"""Lines after which a traceback that has not ended is given up."""
-LEADS = 64
-"""Processes whose tracebacks are read at once."""
+"""Length of a traceback; a longer one is given up."""
+MAX_OPEN = 64
+"""Tracebacks of different processes that are read at the same time."""
 
 _EXCEPTION = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: (.*))?$")
-_NAMED = re.compile(r"(?:Error|Exception|Exit|Interrupt|Failure|Timeout|Warning|NotFound|Closed|Expired|Group)$")
+_EXCEPTION_NAME = re.compile(r"(?:Error|Exception|Exit|Interrupt|Failure|Timeout|Warning|NotFound|Closed|Expired|Group)$")
 _FRAME = re.compile(r'\s*File "([^"]+)", line (\d+)')
-_FOREIGN = ("site-packages", "dist-packages", "/lib/python", "<frozen ")
+_LIBRARIES = ("site-packages", "dist-packages", "/lib/python", "<frozen ")
 
 
 class Raised(Struct, frozen=True):
-    """The end of a traceback."""
+    """The exception at the end of a traceback."""
 
-    kind: str  # the exception's class
+    kind: str  # class of the exception
     message: str
-    place: str  # `file:line` of the innermost frame of the program itself, "" when there is none
-    frame: tuple[str, ...]  # that frame as it was printed
-    again: bool  # raised from the one before, or while that one was handled: it stands for that one
-    thread: bool  # ended a thread, not the process
-    lead: str
+    location: str  # `file:line` of the innermost frame of the program itself, "" if there is none
+    frame: tuple[str, ...]  # that frame as printed
+    chained: bool  # follows from the previous exception, and replaces it
+    in_thread: bool  # ended a thread, not the process
+    prefix: str
 
 
-class _Open(Struct):
-    again: bool
-    thread: bool
-    left: int = MAX_LINES
-    inside: bool = True  # the last line was a frame
-    place: str = ""
+class _OpenTraceback(Struct):
+    chained: bool
+    in_thread: bool
+    remaining_lines: int = MAX_LINES
+    in_frame: bool = True  # the last line was part of a frame
+    location: str = ""
     frame: tuple[str, ...] = ()
-    take_code: bool = False
+    expects_code: bool = False  # the next line is the source line of the frame
+
+    def add_line(self, text: str) -> None:
+        """Add a line of a frame; keep the innermost frame of the program itself."""
+        self.in_frame = True
+        if match := _FRAME.match(text):
+            self.expects_code = not any(part in match[1] for part in _LIBRARIES)
+            if self.expects_code:
+                self.location, self.frame = f"{match[1]}:{match[2]}", (text.rstrip(),)
+        elif self.expects_code and text.strip():
+            self.frame, self.expects_code = (*self.frame, text.rstrip()), False
 
 
 class Tracebacks:
-    """The tracebacks of one container's log."""
+    """Reader for the tracebacks in one container's log."""
 
     def __init__(self) -> None:
-        """Nothing was read."""
-        self._open: dict[str, _Open] = {}
-        self._again = False
-        self._thread = False
+        self._open: dict[str, _OpenTraceback] = {}
+        self._chained = False
+        self._in_thread = False
         self._ignored = False
-        self.quoting = False  # the last line was part of a traceback's body: program text, not a message
+        self.in_body = False  # the last line was part of a traceback's body: source code, not a message
 
     @property
-    def waiting(self) -> bool:
-        """Whether a traceback is being read, so that every line matters."""
+    def open(self) -> bool:
+        """Whether a traceback has not ended, so that every line is relevant."""
         return bool(self._open)
 
     def feed(self, text: str) -> Raised | None:
-        """The exception that this line tells as the end of a traceback."""
-        self.quoting = False
+        """Read a line; return the exception if the line ends a traceback."""
+        self.in_body = False
         if HEADING in text:
-            self._begin(text[: text.index(HEADING)])
+            self._start(text[: text.index(HEADING)])
             return None
-        self._note(text)
-        for lead in sorted(self._open, key=len, reverse=True):
-            if text.startswith(lead):
-                return self._continue(lead, text[len(lead) :])
+        self._read_introduction(text)
+        for prefix in sorted(self._open, key=len, reverse=True):
+            if text.startswith(prefix):
+                return self._continue(prefix, text[len(prefix) :])
         return None
 
-    def _note(self, text: str) -> None:
+    def _read_introduction(self, text: str) -> None:
+        """Read the line that Python prints before some tracebacks."""
         if "xception" in text:
-            self._again = self._again or any(words in text for words in _AGAIN)
-            self._thread = self._thread or _THREAD in text
+            self._chained = self._chained or any(words in text for words in _CHAINED)
+            self._in_thread = self._in_thread or _THREAD in text
             self._ignored = self._ignored or _IGNORED in text
 
-    def _begin(self, lead: str) -> None:
-        if lead.strip() == "traceback :":
-            lead = "  "
-        if not self._ignored and (len(self._open) < LEADS or lead in self._open):
-            self._open[lead] = _Open(again=self._again, thread=self._thread)
-        self._again = self._thread = self._ignored = False
+    def _start(self, prefix: str) -> None:
+        if prefix.strip() == "traceback :":
+            prefix = "  "
+        if not self._ignored and (len(self._open) < MAX_OPEN or prefix in self._open):
+            self._open[prefix] = _OpenTraceback(chained=self._chained, in_thread=self._in_thread)
+        self._chained = self._in_thread = self._ignored = False
 
-    def _continue(self, lead: str, rest: str) -> Raised | None:
-        opened = self._open[lead]
-        opened.left -= 1
-        if rest.startswith("  ") or not rest.strip():
-            _frame(opened, rest)
-            self.quoting = True
-        elif (found := _EXCEPTION.match(rest)) and (_NAMED.search(found[1]) or (opened.inside and found[1][:1].isupper())):
-            del self._open[lead]
-            return Raised(found[1], found[2] or "", opened.place, opened.frame, opened.again, opened.thread, lead)
+    def _continue(self, prefix: str, text: str) -> Raised | None:
+        traceback = self._open[prefix]
+        traceback.remaining_lines -= 1
+        if text.startswith("  ") or not text.strip():
+            traceback.add_line(text)
+            self.in_body = True
+        elif match := _match_exception(text, after_frame=traceback.in_frame):
+            del self._open[prefix]
+            return Raised(
+                kind=match[1],
+                message=match[2] or "",
+                location=traceback.location,
+                frame=traceback.frame,
+                chained=traceback.chained,
+                in_thread=traceback.in_thread,
+                prefix=prefix,
+            )
         else:
-            opened.inside = False
-        if opened.left <= 0:
-            del self._open[lead]
+            traceback.in_frame = False
+        if traceback.remaining_lines <= 0:
+            del self._open[prefix]
         return None
 
 
-def _frame(opened: _Open, rest: str) -> None:
-    opened.inside = True
-    if found := _FRAME.match(rest):
-        opened.take_code = not any(part in found[1] for part in _FOREIGN)
-        if opened.take_code:
-            opened.place, opened.frame = f"{found[1]}:{found[2]}", (rest.rstrip(),)
-    elif opened.take_code and rest.strip():
-        opened.frame, opened.take_code = (*opened.frame, rest.rstrip()), False
+def _match_exception(text: str, *, after_frame: bool) -> re.Match[str] | None:
+    """Match `Class: message`: a class with a usual name, or any capitalised class directly after a frame."""
+    match = _EXCEPTION.match(text)
+    return match if match and (_EXCEPTION_NAME.search(match[1]) or (after_frame and match[1][:1].isupper())) else None

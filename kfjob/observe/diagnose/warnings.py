@@ -1,4 +1,4 @@
-"""Every distinct warning of a run, counted: what has to be cleared before a run counts as clean."""
+"""Counts of the distinct warnings in all logs of a job, for `kfjob diagnose --warnings`."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import re
 
 from msgspec import Struct, field
 
-DISTINCT = 500
-"""Warnings that are told apart; what comes on top is only counted."""
+MAX_DISTINCT = 500
+"""Warnings that are counted separately; further ones only add to `uncounted`."""
 
 _WARNING = re.compile(r"\w*Warning: |^\[?W\d{4} \d\d:|\bWARN(?:ING)?\b|\bwarning: ")
-_LEADS = re.compile(
+_PREFIXES = re.compile(
     r"^(?:\[(?:rank|default|[a-z]+)\d+\]:? ?|\[?[IWEFCV]\d{4} [\d:.]+ [^\]]*\] ?|\[?\d{4}-\d\d-\d\d[ T_][\d:.,]+\]? ?)+"
 )
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+(?:[.,]\d+)*")
 
 
 class DistinctWarning(Struct):
-    """One distinct warning."""
+    """One distinct warning; warnings that differ only in numbers are the same."""
 
-    text: str  # as it was first printed, without time and rank
-    rule: str = ""  # the rule that knows it
+    text: str  # first occurrence, without time and rank
+    rule: str = ""  # id of the rule that matches it
     harmless: bool = False
     count: int = 0
     pods: set[str] = field(default_factory=set)
@@ -28,30 +28,29 @@ class DistinctWarning(Struct):
 
 
 class WarningCounter:
-    """The warnings of all pods."""
+    """The distinct warnings of all pods."""
 
     def __init__(self) -> None:
-        """Nothing was noted."""
         self._by_text: dict[str, DistinctWarning] = {}
         self.uncounted = 0
 
-    def note(self, text: str, *, pod: str, rank: int | None, rule: str, harmless: bool) -> None:
-        """Count the line, if it warns of anything."""
+    def add_line(self, text: str, *, pod: str, rank: int | None, rule: str, harmless: bool) -> None:
+        """Count the line if it is a warning."""
         if not _WARNING.search(text):
             return
-        message = _LEADS.sub("", text).strip()
+        message = _PREFIXES.sub("", text).strip()
         if not any(char.isalpha() for char in message):
             return  # a line of a banner
         key = _NUMBERS.sub("#", message)
-        if key not in self._by_text and len(self._by_text) >= DISTINCT:
+        if key not in self._by_text and len(self._by_text) >= MAX_DISTINCT:
             self.uncounted += 1
             return
-        noted = self._by_text.setdefault(key, DistinctWarning(text=message, rule=rule, harmless=harmless))
-        noted.count += 1
-        noted.pods.add(pod)
+        warning = self._by_text.setdefault(key, DistinctWarning(text=message, rule=rule, harmless=harmless))
+        warning.count += 1
+        warning.pods.add(pod)
         if rank is not None:
-            noted.ranks.add(rank)
+            warning.ranks.add(rank)
 
     def ranked(self) -> list[DistinctWarning]:
-        """Those that matter first, then by how often."""
-        return sorted(self._by_text.values(), key=lambda one: (one.harmless, -one.count, one.text))
+        """Return the warnings by importance: harmless ones last, then by count."""
+        return sorted(self._by_text.values(), key=lambda warning: (warning.harmless, -warning.count, warning.text))

@@ -6,7 +6,7 @@ import pytest
 
 from kfjob.events import Event, JobChanged, JobPhase, LogGap, PodChanged, PodPhase, Tick
 from kfjob.observe.config import ObserveConfig
-from kfjob.observe.diagnose.occurrences import EPISODES, KINDS
+from kfjob.observe.diagnose.occurrences import MAX_OCCURRENCES, MAX_SYMPTOMS
 from kfjob.observe.diagnose.rule import Severity
 from tests.unit.diagnose.cases import SECOND, START, block, examine, line, lines, progress
 
@@ -304,10 +304,10 @@ def test_memory_does_not_grow_with_the_log():
     for second in range(200):
         events += [*block(0, second, A), line(OOM, second), *lines(BOOM.replace("'x'", f"'{second}'"), second)]
     _, collector = examine(events)
-    symptoms = collector.pods[A].symptoms
-    assert len(symptoms) == KINDS
+    symptoms = collector.history.pods[A].symptoms
+    assert len(symptoms) == MAX_SYMPTOMS
     assert symptoms["cuda-oom", ""].count == 200
-    assert max(len(symptom.occurrences) for symptom in symptoms.values()) <= EPISODES
+    assert max(len(symptom.occurrences) for symptom in symptoms.values()) <= MAX_OCCURRENCES
 
 
 def test_nothing_at_all_is_nothing_wrong():

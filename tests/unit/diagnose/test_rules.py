@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from kfjob.events import Event, JobChanged, JobPhase, KubernetesEvent, LogLine, PodChanged, PodPhase, WorkloadStatus
 from kfjob.observe.diagnose.rule import UNKNOWN_VALUE, Role, Rule, Severity, Subject
-from kfjob.observe.diagnose.rules import BY_ID, OF, RULES
-from kfjob.observe.diagnose.states import pod_text
+from kfjob.observe.diagnose.rules import BY_ID, BY_SUBJECT, RULES
+from kfjob.observe.diagnose.states import format_pod
 from kfjob.observe.prefilter import is_suspicious
 from tests.unit.diagnose.cases import START, examine
 from tests.unit.diagnose.cluster_event_texts import EVENTS, QUEUES
@@ -21,7 +21,7 @@ _GIVEN = {Subject.QUEUE: {"name"}}  # what a rule may name without a group of it
 
 
 def first_match(subject: Subject, text: str) -> Rule | None:
-    return next((rule for rule in OF[subject] if rule.search(text) is not None), None)
+    return next((rule for rule in BY_SUBJECT[subject] if rule.search(text) is not None), None)
 
 
 @pytest.mark.parametrize(("rule", "text"), [(one.rule, one.text) for one in LINES])
@@ -54,7 +54,7 @@ def test_a_job_that_failed_with_this_line_is_diagnosed_so(rule: str, text: str):
 
 @pytest.mark.parametrize(("rule", "state"), [(rule, state) for rule, state, _ in PODS])
 def test_a_pods_state_is_known_by_its_rule(rule: str, state: PodChanged):
-    found = first_match(Subject.POD, pod_text(state))
+    found = first_match(Subject.POD, format_pod(state))
     assert found
     assert found.id == rule
     diagnosis, _ = examine([state])
@@ -97,7 +97,7 @@ def test_what_a_queue_says_is_known_by_its_rule(rule: str, status: WorkloadStatu
     PodChanged(pod="p", phase=PodPhase.PENDING, reason="PodInitializing"),
 ])  # fmt: skip
 def test_a_healthy_state_is_known_by_none(state: PodChanged):
-    assert first_match(Subject.POD, pod_text(state)) is None
+    assert first_match(Subject.POD, format_pod(state)) is None
 
 
 def test_every_rule_about_texts_has_a_text_here():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kfjob.observe.diagnose.warnings import DISTINCT, WarningCounter
+from kfjob.observe.diagnose.warnings import MAX_DISTINCT, WarningCounter
 from tests.unit.diagnose.cases import block, examine, line, recorded
 
 A, B = "a-worker-0", "a-worker-1"
@@ -41,7 +41,7 @@ def test_known_noise_is_marked_and_comes_last():
 
 def test_memory_is_bounded():
     counter = WarningCounter()
-    for number in range(DISTINCT + 7):
+    for number in range(MAX_DISTINCT + 7):
         name = "".join(chr(97 + int(digit)) for digit in str(number))
-        counter.note(f"UserWarning: {name}", pod="p", rank=None, rule="", harmless=False)
-    assert (len(counter.ranked()), counter.uncounted) == (DISTINCT, 7)
+        counter.add_line(f"UserWarning: {name}", pod="p", rank=None, rule="", harmless=False)
+    assert (len(counter.ranked()), counter.uncounted) == (MAX_DISTINCT, 7)

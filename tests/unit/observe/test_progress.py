@@ -187,10 +187,10 @@ def test_a_callers_pattern_goes_first():
     [
         ("(", "not a regular expression"),
         (r"(?P<stepp>\d+)", "unknown group `stepp`"),
-        (r"(?P<lr>\d+)", "neither `step` nor `loss`"),
+        (r"(?P<lr>\d+)", "neither a group `step` nor a group `loss`"),
     ],
 )
-def test_a_pattern_that_cannot_be_used_is_said(pattern: str, message: str):
+def test_invalid_pattern_is_an_error(pattern: str, message: str):
     with pytest.raises(SpecError, match=message):
         progress_reader(pattern=pattern)
 

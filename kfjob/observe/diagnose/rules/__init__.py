@@ -1,4 +1,4 @@
-"""Every rule, in the order in which they are tried: the first that knows a line has it."""
+"""All rules in the order in which they are tried: the first match counts."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from kfjob.observe.diagnose.rules import (
     cluster_events,
     data,
     exit_codes,
+    local,
     noise,
     peers,
     programs,
@@ -17,17 +18,20 @@ from kfjob.observe.diagnose.rules import (
 )
 
 GROUPS: tuple[tuple[str, tuple[Rule, ...]], ...] = (
-    ("Noise of healthy runs", noise.RULES),
+    ("Harmless messages of healthy jobs", noise.RULES),
     ("Rendezvous", rendezvous.RULES),
     ("Accelerators and their network", accelerators.RULES),
     ("Programs and their environment", programs.RULES),
     ("Data, hub and checkpoints", data.RULES),
     ("Training", training.RULES),
     ("Pods, images and scheduling", cluster.RULES),
-    ("What the cluster wrote down, and queues", cluster_events.RULES),
-    ("How processes and pods ended", exit_codes.RULES),
-    ("What the failure of another process looks like", peers.RULES),
+    ("The local backend", local.RULES),
+    ("Kubernetes events and queues", cluster_events.RULES),
+    ("Exit codes and signals", exit_codes.RULES),
+    ("Effects of another process's failure", peers.RULES),
 )
 RULES: tuple[Rule, ...] = tuple(rule for _, rules in GROUPS for rule in rules)
 BY_ID: dict[str, Rule] = {rule.id: rule for rule in RULES}
-OF: dict[Subject, tuple[Rule, ...]] = {subject: tuple(rule for rule in RULES if rule.subject is subject) for subject in Subject}
+BY_SUBJECT: dict[Subject, tuple[Rule, ...]] = {
+    subject: tuple(rule for rule in RULES if rule.subject is subject) for subject in Subject
+}

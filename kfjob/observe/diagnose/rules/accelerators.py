@@ -130,7 +130,7 @@ RULES = (
         pattern=r"No eligible providers were found|aws-ofi-nccl initialization failed"
         r"|fi_getinfo: provider efa output empty list|NET/OFI .*initialization failed",
         severity=Severity.WARNING,
-        lasting=True,
+        permanent=True,
         link="https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start-nccl.html",
     ),
     Rule(

@@ -128,7 +128,7 @@ RULES = (
         remedy="see the traceback: what the thread was for is no longer done",
         subject=Subject.EXCEPTION,
         severity=Severity.WARNING,
-        lasting=True,
+        permanent=True,
     ),
     Rule(
         id="exception",

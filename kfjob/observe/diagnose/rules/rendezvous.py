@@ -13,8 +13,8 @@ RULES = (
         remedy="nothing, if training goes on",
         markers=("errno: 101",),
         pattern=rf"client socket has failed to connect to {_ADDRESS} \(errno: 101",
-        once_joined=Role.CONSEQUENCE,
-        until_joined=True,
+        role_after_join=Role.CONSEQUENCE,
+        harmless_before_join=True,
     ),
     Rule(
         id="rendezvous-unresolvable",
@@ -24,8 +24,8 @@ RULES = (
         remedy="check `rendezvous.endpoint` and `kubectl get service {host}`; from inside the pod: `nc -zv {host} {port}`",
         markers=("cannot be retrieved", "Name or service not known", "name resolution"),
         pattern=rf"network addresses of {_PAIR} cannot be retrieved",
-        once_joined=Role.CONSEQUENCE,
-        until_joined=True,
+        role_after_join=Role.CONSEQUENCE,
+        harmless_before_join=True,
     ),
     Rule(
         id="rendezvous-no-route",
@@ -34,8 +34,8 @@ RULES = (
         remedy="check `rendezvous.endpoint` and network policies; from inside the pod: `nc -zv {host} {port}`",
         markers=("errno: 113", "errno: 110"),
         pattern=rf"client socket has failed to connect to {_ADDRESS} \(errno: 11[03]",
-        once_joined=Role.CONSEQUENCE,
-        until_joined=True,
+        role_after_join=Role.CONSEQUENCE,
+        harmless_before_join=True,
     ),
     Rule(
         id="rendezvous-refused",
@@ -48,8 +48,8 @@ RULES = (
         pattern=rf"client socket has timed out after \S+ while trying to connect to {_PAIR}"
         rf"|client socket has failed to connect to (?:\[?(?P<host2>[^\s\[\],()]+?)\]?:(?P<port2>\d+)) \(errno: 111",
         role=Role.SUSPECT,  # what also comes at the end of the two above
-        once_joined=Role.CONSEQUENCE,
-        until_joined=True,
+        role_after_join=Role.CONSEQUENCE,
+        harmless_before_join=True,
     ),
     Rule(
         id="rendezvous-silent",
@@ -88,7 +88,7 @@ RULES = (
         "`/torchelastic/p2p/run_<id>` in etcd)",
         markers=("observed to be closed",),
         pattern=r"Rendezvous for run_id=(?P<id>\S+) was observed to be closed",
-        once_joined=Role.CONSEQUENCE,
+        role_after_join=Role.CONSEQUENCE,
     ),
     Rule(
         id="rendezvous-closed",
@@ -125,7 +125,7 @@ RULES = (
         markers=("lease_worker", "Raft Internal Error"),
         pattern=r"Exception in thread .*lease_worker|Raft Internal Error",
         severity=Severity.WARNING,
-        lasting=True,
+        permanent=True,
     ),
     Rule(
         id="etcd-unreachable",

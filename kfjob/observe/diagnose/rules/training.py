@@ -14,7 +14,7 @@ RULES = (
         "unit for the embeddings; do not go on with this run",
         markers=("Forward order differs",),
         pattern=r"Forward order differs (?:from that of the first iteration on rank (?P<rank>\d+)|across ranks)",
-        lasting=True,
+        permanent=True,
     ),
     Rule(
         id="loss-not-finite",
@@ -24,7 +24,7 @@ RULES = (
         "data holds such values; every step after it is lost",
         remedy="go back to the checkpoint before it, with a lower `lr`, `grad_clip: 1.0`, or bf16",
         subject=Subject.VIEW,
-        lasting=True,
+        permanent=True,
     ),
     Rule(
         id="loss-constant",
@@ -35,7 +35,7 @@ RULES = (
         remedy="check `lr` and its schedule, and which parameters need gradients",
         subject=Subject.VIEW,
         severity=Severity.WARNING,
-        lasting=True,
+        permanent=True,
     ),
     Rule(
         id="stalled",
