@@ -19,6 +19,7 @@ from kfjob.report import assets, sections
 from kfjob.report.numbers import format_time
 from kfjob.report.templating import environment
 from kfjob.report.timeline import lay_out_timeline
+from kfjob.text import plural
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,5 +68,6 @@ def render_page(report: Report) -> str:
 
 
 def _footer(report: Report) -> str:
-    created = f"Made {format_time(report.created)} " if report.created else "Made "
-    return f"{created}by kfjob {report.version}".strip() + f", from {report.diagnosis.lines} lines of log."
+    time = f" {format_time(report.created)}" if report.created else ""
+    version = f" {report.version}" if report.version else ""
+    return f"Created{time} by kfjob{version} from {plural(report.diagnosis.lines, 'log line')}."

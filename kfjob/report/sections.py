@@ -63,7 +63,7 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """One finding in full."""
+    """One issue in full."""
 
     title: str
     rule: str
@@ -98,7 +98,7 @@ def choose_badge(view: JobView, diagnosis: Diagnosis) -> Badge:
         css_class = "doubt"
     else:
         css_class = "plain"
-    return Badge(text=str(phase or "state not known"), css_class=css_class)
+    return Badge(text=str(phase or "Unknown"), css_class=css_class)
 
 
 def make_tiles(view: JobView) -> Iterator[Tile]:
@@ -112,7 +112,7 @@ def make_tiles(view: JobView) -> Iterator[Tile]:
         restarts = plural(sum(pod.restarts for pod in view.pods.values()), "restart")
         yield Tile(name="Pods", value=str(len(view.pods)), note=f"{restarts}, {plural(len(view.rounds), 'round')}")
     if isinstance(view.master, Master):
-        yield Tile(name="Progress printed by", value=view.master.pod, note=str(view.master.confidence), css_class="name")
+        yield Tile(name="Pod with progress", value=view.master.pod, note=str(view.master.confidence), css_class="name")
     if view.checkpoint:
         yield Tile(name="Newest checkpoint", value=view.checkpoint.name, note=view.checkpoint.path, css_class="name")
 
@@ -124,72 +124,72 @@ def _training_tiles(view: JobView) -> Iterator[Tile]:
         epoch = f"epoch {format_number(training.epoch)}" if training.epoch is not None else ""
         yield Tile(name="Step", value=format_number(training.step), note=_join(total, epoch))
     if training.loss is not None:
-        yield Tile(name="Loss", value=format_number(training.loss), note=f"{format_number(training.first_loss)} at first")
+        yield Tile(name="Loss", value=format_number(training.loss), note=f"{format_number(training.first_loss)} at the start")
     if training.speed is not None:
         tokens = training.tokens_per_second
         rate = f"{format_number(tokens)} tokens/s" if tokens is not None else ""
         mfu = f"MFU {100 * training.mfu:.1f} %" if training.mfu is not None else ""
         yield Tile(name="Speed", value=format_number(training.speed), note=_join(training.unit, rate, mfu))
     if setbacks := training.skipped + training.rolled_back:
-        note = f"{plural(training.skipped, 'step')} skipped, {plural(training.rolled_back, 'roll-back')}"
+        note = f"{plural(training.skipped, 'step')} skipped, {plural(training.rolled_back, 'rollback')}"
         yield Tile(name="Setbacks", value=str(setbacks), note=note)
 
 
 def make_diagnosis(diagnosis: Diagnosis) -> DiagnosisSection:
     """Return the cards and tables of the diagnosis."""
     lists = (
-        _finding_table("Overcome: the job went on after it", diagnosis.recovered),
-        _finding_table("Harmless", diagnosis.harmless),
+        _issue_table("Recovered: the job continued", diagnosis.recovered),
+        _issue_table("Harmless", diagnosis.harmless),
     )
     return DiagnosisSection(
         failed=bool(diagnosis.failed),
         causes=[_card(diagnosis.first_cause, "first cause")] if diagnosis.first_cause else [],
-        consequences=_finding_table("What followed from it", diagnosis.consequences),
-        others=[_card(finding, "also wrong") for finding in diagnosis.other_causes],
-        warnings=[_card(finding, "warning", css_class="warning") for finding in diagnosis.warnings],
+        consequences=_issue_table("Consequences", diagnosis.consequences),
+        others=[_card(issue, "further cause") for issue in diagnosis.other_causes],
+        warnings=[_card(issue, "warning", css_class="warning") for issue in diagnosis.warnings],
         lists=[table for table in lists if table],
     )
 
 
-def _card(finding: Issue, kind: str, *, css_class: str = "") -> Card:
+def _card(issue: Issue, kind: str, *, css_class: str = "") -> Card:
     return Card(
-        title=finding.title[:1].upper() + finding.title[1:],
-        rule=finding.rule,
-        location=_join(kind, *_location(finding)),
-        evidence="\n".join(finding.evidence),
-        cause=finding.cause,
-        remedy=finding.remedy,
-        link=finding.link if finding.link.startswith("https://") else "",
+        title=issue.title[:1].upper() + issue.title[1:],
+        rule=issue.rule,
+        location=_join(kind, *_location(issue)),
+        evidence="\n".join(issue.evidence),
+        cause=issue.cause,
+        remedy=issue.remedy,
+        link=issue.link if issue.link.startswith("https://") else "",
         css_class=css_class,
     )
 
 
-def _location(finding: Issue) -> Iterator[str]:
-    if finding.pod:
-        yield f"pod {finding.pod}"
-    if finding.rank is not None:
-        yield f"rank {finding.rank}"
-    if finding.line:
-        yield f"line {finding.line}" + (" of the container before" if finding.previous else "")
-    if finding.time is not None:
-        yield format_time(finding.time)
-    if others := len([pod for pod in finding.pods if pod != finding.pod]):
-        yield f"and in {others} more pods"
+def _location(issue: Issue) -> Iterator[str]:
+    if issue.pod:
+        yield f"pod {issue.pod}"
+    if issue.rank is not None:
+        yield f"rank {issue.rank}"
+    if issue.line:
+        yield f"line {issue.line}" + (" of the previous container" if issue.previous else "")
+    if issue.time is not None:
+        yield format_time(issue.time)
+    if others := len([pod for pod in issue.pods if pod != issue.pod]):
+        yield f"and {plural(others, 'more pod')}"
 
 
-def _finding_table(title: str, findings: Sequence[Issue]) -> Table | None:
-    if not findings:
+def _issue_table(title: str, issues: Sequence[Issue]) -> Table | None:
+    if not issues:
         return None
     rows = [
         (
-            Cell(text=str(finding.count)),
-            Cell(text=finding.title, kind="prose"),
-            Cell(text=str(len(finding.pods))),
-            Cell(text=finding.rule, kind="code"),
+            Cell(text=str(issue.count)),
+            Cell(text=issue.title, kind="prose"),
+            Cell(text=str(len(issue.pods))),
+            Cell(text=issue.rule, kind="code"),
         )
-        for finding in findings
+        for issue in issues
     ]
-    return Table(title=f"{title} ({len(findings)})", caption=title, header=("Times", "What", "Pods", "Rule"), rows=rows)
+    return Table(title=f"{title} ({len(issues)})", caption=title, header=("Count", "Issue", "Pods", "Rule"), rows=rows)
 
 
 def make_charts(training: Training) -> list[Chart]:
@@ -219,7 +219,7 @@ def make_pod_table(view: JobView) -> Table | None:
         rows.append(
             (
                 Cell(text=pod.name, kind="mono"),
-                Cell(text=(state.reason or str(state.phase)) if state else "not known"),
+                Cell(text=(state.reason or str(state.phase)) if state else "unknown"),
                 Cell(text=str(pod.restarts)),
                 Cell(text="–" if exit_code is None else str(exit_code)),
                 Cell(text=format_ranks(pod.global_ranks) or "–"),
@@ -228,7 +228,7 @@ def make_pod_table(view: JobView) -> Table | None:
                 Cell(text=state.message if state else "", kind="long prose"),
             )
         )
-    header = ("Pod", "State", "Restarts", "Exit code", "Ranks", "Node", "Started", "Why")
+    header = ("Pod", "State", "Restarts", "Exit code", "Ranks", "Node", "Started", "Message")
     return Table(title="Pods", caption="Pods", header=header, rows=rows)
 
 
@@ -244,12 +244,12 @@ def make_event_table(view: JobView) -> Table | None:
         )
         for event in view.cluster_events[-MAX_EVENTS:]
     ]
-    header = ("Newest", "Of", "What", "Message", "Times")
-    return Table(title="What the cluster wrote down", caption="Events", header=header, rows=rows) if rows else None
+    header = ("Last seen", "Object", "Reason", "Message", "Count")
+    return Table(title="Cluster events", caption="Cluster events", header=header, rows=rows) if rows else None
 
 
 def make_warning_table(warnings: Sequence[DistinctWarning], omitted_lines: int) -> Table | None:
-    """Return a row for each distinct warning; `omitted_lines` is the number of warnings that nobody kept."""
+    """Return a row for each distinct warning; `omitted_lines` is the number of lines with further warnings."""
     rows = [
         (
             Cell(text=str(warning.count)),
@@ -262,11 +262,11 @@ def make_warning_table(warnings: Sequence[DistinctWarning], omitted_lines: int) 
     ]
     distinct = len(warnings) - MAX_WARNINGS
     more = [
-        f"{distinct} more distinct warnings" if distinct > 0 else "",
-        f"{omitted_lines} more lines" if omitted_lines else "",
+        plural(distinct, "more distinct warning") if distinct > 0 else "",
+        plural(omitted_lines, "more line") if omitted_lines else "",
     ]
     note = "and " + ", ".join(filter(None, more)) if any(more) else ""
-    header = ("Times", "Pods", "Ranks", "Known as", "Warning")
+    header = ("Count", "Pods", "Ranks", "Rule", "Warning")
     return Table(title="Warnings", caption="Warnings", header=header, rows=rows, note=note) if rows else None
 
 

@@ -14,6 +14,7 @@ from kfjob.observe.log_spans import LogSpan
 from kfjob.observe.pods import PodView
 from kfjob.observe.view import JobView
 from kfjob.report.numbers import choose_time_ticks, format_duration, format_number, format_time, format_time_of_day
+from kfjob.text import plural
 from kfjob.units import SECOND
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM, ROW_HEIGHT = 1080, 190, 16, 34, 26, 22
@@ -23,11 +24,11 @@ MAX_ROWS = 40
 """Rows of a timeline; with more pods, those with trouble come first."""
 LEGEND = MappingProxyType(
     {
-        "waits": "waits",
-        "before": "ran before a restart",
-        "runs": "runs",
-        "failed": "ended badly",
-        "round": "agents meet (a round)",
+        "waits": "waiting",
+        "before": "running before a restart",
+        "runs": "running",
+        "failed": "failed",
+        "round": "rendezvous round",
         "cause": "first cause",
     }
 )
@@ -100,7 +101,7 @@ class Timeline:
     rounds: Sequence[Round]
     rows: Sequence[Row]
     cause: Cause | None
-    hidden_pods: int
+    hidden: str  # the pods without a row, empty if every pod has one
     legend: Mapping[str, str] = field(default_factory=lambda: LEGEND)
 
     width = WIDTH
@@ -130,20 +131,22 @@ def lay_out_timeline(view: JobView, diagnosis: Diagnosis, spans: Mapping[str, Ma
     pods = {pod.name: list(_periods(view, pod, spans.get(pod.name, {}))) for pod in _select_pods(view, diagnosis)}
     times = [time for periods in pods.values() for period in periods for time in (period.first, period.last)]
     times += (
-        [time for one in view.rounds if (time := one.first_line.resolve_time(view.reference_time)) is not None] if times else []
+        [time for round_ in view.rounds if (time := round_.first_line.resolve_time(view.reference_time)) is not None]
+        if times
+        else []
     )
     if not times or max(times) <= min(times):
         return None
     scale = _Scale(first=min(times), last=max(times))
     duration = format_duration((scale.last - scale.first) / SECOND)
     return Timeline(
-        label=f"Timeline of {len(pods)} pods over {duration}, {len(view.rounds)} rounds",
+        label=f"Timeline of {plural(len(pods), 'pod')} over {duration}, {plural(len(view.rounds), 'round')}",
         height=TOP + ROW_HEIGHT * len(pods) + BOTTOM,
         ticks=[Tick(x=scale(time), text=format_time_of_day(time)) for time in choose_time_ticks(scale.first, scale.last)],
         rounds=list(_rounds(view, scale)),
         rows=[_row(name, periods, TOP + ROW_HEIGHT * index, scale) for index, (name, periods) in enumerate(pods.items())],
         cause=_cause(diagnosis, list(pods), scale),
-        hidden_pods=len(view.pods) - len(pods),
+        hidden=plural(len(view.pods) - len(pods), "more pod") if len(view.pods) > len(pods) else "",
     )
 
 
@@ -154,9 +157,9 @@ def _select_pods(view: JobView, diagnosis: Diagnosis) -> list[PodView]:
         return ordered
     named = {
         pod
-        for finding in (diagnosis.first_cause, *diagnosis.consequences, *diagnosis.other_causes)
-        if finding
-        for pod in finding.pods
+        for issue in (diagnosis.first_cause, *diagnosis.consequences, *diagnosis.other_causes)
+        if issue
+        for pod in issue.pods
     }
     first = sorted(ordered, key=lambda pod: (pod.name not in named, not pod.restarts, pod_order(pod)))[:MAX_ROWS]
     return sorted(first, key=pod_order)
@@ -187,7 +190,7 @@ def _periods(view: JobView, pod: PodView, spans: Mapping[str, LogSpan]) -> Itera
             last = max(last, state.last_ended or 0, (now or 0) if pod.live and not state.last_ended else 0)
         failed = newest and state is not None and bool(state.exit_code) and not pod.live
         kind = "failed" if failed else "runs" if newest else "before"
-        text = f"{span.lines} lines in {format_duration((last - first) / SECOND)}, from {format_time(first)}"
+        text = f"{plural(span.lines, 'line')} in {format_duration((last - first) / SECOND)}, from {format_time(first)}"
         yield _Period(kind, first, last, text)
     if not ordered and state and started:
         end = state.last_ended or now or started
@@ -212,19 +215,19 @@ def _bars(pod: str, period: _Period, scale: _Scale) -> Iterator[Bar]:
 
 def _rounds(view: JobView, scale: _Scale) -> Iterator[Round]:
     numbered = -1000.0  # where the newest number stands
-    for index, one in enumerate(view.rounds):
-        if (time := one.first_line.resolve_time(view.reference_time)) is None:
+    for index, round_ in enumerate(view.rounds):
+        if (time := round_.first_line.resolve_time(view.reference_time)) is None:
             continue
         x, number = scale(time), ""
         if x - numbered > 18:  # noqa: PLR2004 - two digits beside each other
             number, numbered = format_number(index + 1), x
-        title = f"round {index + 1}, {len(one.members)} of {one.group_world_size or '?'} pods, {format_time(time)}"
+        title = f"round {index + 1}, {len(round_.members)} of {round_.group_world_size or '?'} pods, {format_time(time)}"
         yield Round(x=x, title=title, number=number)
 
 
 def _cause(diagnosis: Diagnosis, pods: list[str], scale: _Scale) -> Cause | None:
-    finding = diagnosis.first_cause
-    if finding is None or finding.time is None or finding.pod not in pods or not scale.first <= finding.time <= scale.last:
+    issue = diagnosis.first_cause
+    if issue is None or issue.time is None or issue.pod not in pods or not scale.first <= issue.time <= scale.last:
         return None
-    y = TOP + ROW_HEIGHT * pods.index(finding.pod) + ROW_HEIGHT // 2
-    return Cause(x=scale(finding.time), y=y, title=f"{finding.title}, {format_time(finding.time)}")
+    y = TOP + ROW_HEIGHT * pods.index(issue.pod) + ROW_HEIGHT // 2
+    return Cause(x=scale(issue.time), y=y, title=f"{issue.title}, {format_time(issue.time)}")

@@ -1,4 +1,4 @@
-"""A job with everything that a report shows (curves, rounds, a restart, a cause, warnings), and hostile words in all of it."""
+"""A job with everything that a report shows (curves, rounds, a restart, a cause, warnings), and hostile text in all of it."""
 
 from __future__ import annotations
 
@@ -85,9 +85,9 @@ def _pod(index: int, phase: PodPhase, **more: object) -> PodChanged:
     return PodChanged(pod=PODS[index], phase=phase, **{**values, **more})  # type: ignore[arg-type]
 
 
-def make_report(happened: Iterable[Event], name: str = "llama") -> Report:
+def make_report(job_events: Iterable[Event], name: str = "llama") -> Report:
     view, symptoms, spans = JobView(config=ObserveConfig(workers=PODS, expected_steps=2000)), SymptomCollector(), LogSpans()
-    for event in happened:
+    for event in job_events:
         view = reduce(view, event)
         symptoms.feed(event, view)
         spans.feed(event)

@@ -1,4 +1,4 @@
-"""The report as a page: what it says, and that nothing which a job printed can act in it."""
+"""The report as a page: its content, and that text of a job cannot act in it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from tests.unit.report.sample import HOSTILE, PODS, START, events, line, make_re
 VOID = {"meta", "link", "img", "input"}
 
 
-class Seen(HTMLParser):
-    """What a parser makes of a page; it fails where tags are not closed in their order."""
+class Page(HTMLParser):
+    """A parsed page. The parser fails if tags are not closed in their order."""
 
     def __init__(self, html: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -50,33 +50,35 @@ class Seen(HTMLParser):
             self.words.append(data)
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         return re.sub(r"\s+", " ", " ".join(self.words))
 
-    def of(self, tag: str, look: str = "") -> list[dict[str, str | None]]:
-        return [named for name, named in self.tags if name == tag and look in [*(named.get("class") or "").split(" "), ""]]
+    def find(self, tag: str, css_class: str = "") -> list[dict[str, str | None]]:
+        """Return the attributes of the elements."""
+        elements = (attributes for name, attributes in self.tags if name == tag)
+        return [each for each in elements if css_class in [*(each.get("class") or "").split(" "), ""]]
 
 
-def seen(happened: Iterable[Event], name: str = "llama") -> Seen:
-    return Seen(render_page(make_report(happened, name)))
+def render(job_events: Iterable[Event], name: str = "llama") -> Page:
+    return Page(render_page(make_report(job_events, name)))
 
 
-def test_it_says_all_that_there_is():
-    said = seen(events()).said
+def test_page_shows_every_part_of_a_job():
+    text = render(events()).text
     for part in (
-        "899 of 2,000", "11.04 at first", "1 restart, 2 rounds", "llama-worker-1 confirmed", "A GPU has run out of memory",
-        "What followed from it (2)", "Learning rate", "ended badly", "ip-10-0-0-3.ec2.internal", "FailedMount",
-        "be careful", "FutureWarning: old", "registry.test/llama:7", "by kfjob 0.1.0, from 995 lines of log",
+        "899 of 2,000", "11.04 at the start", "1 restart, 2 rounds", "llama-worker-1 confirmed", "A GPU has run out of memory",
+        "Consequences (2)", "Learning rate", "running before a restart", "ip-10-0-0-3.ec2.internal", "FailedMount",
+        "be careful", "FutureWarning: old", "registry.test/llama:7", "by kfjob 0.1.0 from 995 log lines",
     ):  # fmt: skip
-        assert part in said
+        assert part in text
 
 
-def test_nothing_that_a_job_said_is_markup():
-    page_seen = seen(events(), name=f"llama{HOSTILE}")
-    assert len(page_seen.of("script")) == 1
-    assert not page_seen.of("img")
-    assert not [named for _, named in page_seen.tags if any(key.startswith("on") for key in named)]
-    assert "<script>window.stolen=1</script>" in page_seen.said
+def test_text_of_a_job_is_never_markup():
+    parsed = render(events(), name=f"llama{HOSTILE}")
+    assert len(parsed.find("script")) == 1
+    assert not parsed.find("img")
+    assert not [attributes for _, attributes in parsed.tags if any(key.startswith("on") for key in attributes)]
+    assert "<script>window.stolen=1</script>" in parsed.text
     assert not re.search(r"[\x1b\u202e]", render_page(make_report(events())))
 
 
@@ -86,12 +88,12 @@ def digest(code: str) -> str:
 
 def test_policy_allows_only_the_inlined_style_and_script():
     html = render_page(make_report(events()))
-    parsed = Seen(html)
-    assert not [named for _, named in parsed.tags if {"src", "style"} & set(named)]
-    assert not parsed.of("link")
+    parsed = Page(html)
+    assert not [attributes for _, attributes in parsed.tags if {"src", "style"} & set(attributes)]
+    assert not parsed.find("link")
     assert "url(" not in html
     assert "@import" not in html
-    policy = next(named["content"] or "" for named in parsed.of("meta") if named.get("http-equiv"))
+    policy = next(attributes["content"] or "" for attributes in parsed.find("meta") if attributes.get("http-equiv"))
     ((style,), (script,)) = (re.findall(rf"<{tag}>(.*?)</{tag}>", html, re.DOTALL) for tag in ("style", "script"))
     assert policy.split("; ") == [
         "default-src 'none'",
@@ -102,45 +104,46 @@ def test_policy_allows_only_the_inlined_style_and_script():
     ]
 
 
-def test_only_links_of_ours_are_links():
-    links = {named["href"] or "" for named in seen(events()).of("a")}
+def test_every_link_is_https():
+    links = {attributes["href"] or "" for attributes in render(events()).find("a")}
     assert links
     assert all(link.startswith("https://") for link in links)
 
 
-def test_same_values_same_bytes():
+def test_same_values_give_the_same_bytes():
     assert render_page(make_report(events())) == render_page(make_report(events()))
 
 
 @pytest.mark.parametrize(
-    ("happened", "words"),
+    ("job_events", "message"),
     [
-        ([], "state not known"),
+        ([], "Unknown"),
         ([JobChanged(phase=JobPhase.PENDING, created=START)], "Pending"),
-        ([PodChanged(pod="w-0", phase=PodPhase.PENDING)], "Nothing wrong was found."),
-        ([LogLine(pod="w-0", text="hello")], "from 1 lines of log"),
-        ([JobChanged(phase=JobPhase.FAILED, created=START, ended=START)], "no cause was found"),
+        ([PodChanged(pod="w-0", phase=PodPhase.PENDING)], "No problem was found."),
+        ([LogLine(pod="w-0", text="hello")], "from 1 log line."),
+        ([JobChanged(phase=JobPhase.FAILED, created=START, ended=START)], "kfjob found no cause"),
     ],
 )
-def test_a_job_of_which_little_is_known(happened: list[Event], words: str):
-    page_seen = seen(happened)
-    assert words in page_seen.said
-    assert not page_seen.of("svg")
+def test_page_of_a_job_with_few_facts(job_events: list[Event], message: str):
+    parsed = render(job_events)
+    assert message in parsed.text
+    assert not parsed.find("svg")
 
 
-def curves(page_seen: Seen, look: str = "chart") -> dict[str, dict[str, Any]]:
+def read_curves(parsed: Page, css_class: str = "chart") -> dict[str, dict[str, Any]]:
     return {
-        (named["aria-label"] or "").split(":")[0]: json.loads(named["data-points"] or "") for named in page_seen.of("svg", look)
+        (attributes["aria-label"] or "").split(":")[0]: json.loads(attributes["data-points"] or "")
+        for attributes in parsed.find("svg", css_class)
     }
 
 
-def test_curves_hold_every_point():
+def test_charts_hold_every_point():
     training = make_report(events()).view.training
-    told = curves(seen(events()), "wide")
-    assert set(told) == {"Loss"}
-    assert len(told["Loss"]["loss"]) == len(training.curve) == 450
-    assert told["Loss"]["loss"][-1][2:] == [f"{training.curve[-1].step}", format_number(training.curve[-1].loss)]
-    assert {"Loss", "Speed", "Learning rate"} == set(curves(seen(events())))
+    curves = read_curves(render(events()), "wide")
+    assert set(curves) == {"Loss"}
+    assert len(curves["Loss"]["loss"]) == len(training.curve) == 450
+    assert curves["Loss"]["loss"][-1][2:] == [f"{training.curve[-1].step}", format_number(training.curve[-1].loss)]
+    assert {"Loss", "Speed", "Learning rate"} == set(read_curves(render(events())))
 
 
 def loss_chart(points: Sequence[tuple[float, float | None]]) -> Chart | None:
@@ -165,24 +168,24 @@ def test_one_spike_does_not_flatten_the_curve():
     assert max(float(tick.text) for tick in chart.pictures[0].y_ticks) < 10
 
 
-def test_the_timeline_has_a_row_for_each_pod_and_a_bar_for_each_run():
-    page_seen = seen(events())
-    assert [len(page_seen.of("rect", look)) for look in ("waits", "before", "runs", "failed")] == [4, 1, 4, 4]
-    assert len(page_seen.of("line", "round")) == 2
-    assert len(page_seen.of("path", "cause")) == 1
+def test_timeline_has_a_row_for_each_pod_and_a_bar_for_each_container_run():
+    parsed = render(events())
+    assert [len(parsed.find("rect", css_class)) for css_class in ("waits", "before", "runs", "failed")] == [4, 1, 4, 4]
+    assert len(parsed.find("line", "round")) == 2
+    assert len(parsed.find("path", "cause")) == 1
 
 
-def test_of_many_pods_those_with_trouble_are_drawn():
+def test_timeline_of_many_pods_prefers_those_with_restarts():
     pods = [f"big-worker-{index}" for index in range(300)]
-    happened: list[Event] = [
+    job_events: list[Event] = [
         PodChanged(pod=pod, phase=PodPhase.RUNNING, replica_index=index, created=START, restarts=int(index == 250))
         for index, pod in enumerate(pods)
     ]
-    happened += [line(pod, "hello", 5 + index) for index, pod in enumerate(pods)]
-    page_seen = seen(happened)
-    assert len(page_seen.of("text", "pod")) == 40
-    assert "260 more pods are not drawn." in page_seen.said
-    assert "big-worker-250: 1 lines" in page_seen.said
+    job_events += [line(pod, "hello", 5 + index) for index, pod in enumerate(pods)]
+    parsed = render(job_events)
+    assert len(parsed.find("text", "pod")) == 40
+    assert "260 more pods not shown." in parsed.text
+    assert "big-worker-250: 1 line in" in parsed.text
 
 
 def test_spans_are_bounded():
@@ -193,20 +196,20 @@ def test_spans_are_bounded():
     assert f"c-{3 * MAX_CONTAINERS - 1}" in spans.by_pod["w-0"]
 
 
-def test_setbacks_and_mfu_are_told():
-    told = metrics.StepMetrics(
+def test_setbacks_and_mfu_are_shown():
+    step_metrics = metrics.StepMetrics(
         loss=2.0, lr=1e-4, grad_norm=0.5, samples_per_second=4.0, tokens_per_second=512, tokens_per_second_per_device=64,
         mfu=0.41, peak_memory=2**30,
     )  # fmt: skip
-    says = (
+    messages = (
         metrics.progress_line(3, loss=2.0, speed=4.0, lr=1e-4),
-        metrics.metrics_line(3, told),
+        metrics.metrics_line(3, step_metrics),
         "Step 4 skipped: loss is nan",
     )
-    lines = [line(PODS[0], f"2026-11-21 12:00:00 I [train.py:18] {said}", 5) for said in says]
-    said = seen(lines).said
-    assert "samples/s · 512 tokens/s · MFU 41.0 %" in said
-    assert "1 step skipped, 0 roll-backs" in said
+    lines = [line(PODS[0], f"2026-11-21 12:00:00 I [train.py:18] {message}", 5) for message in messages]
+    text = render(lines).text
+    assert "samples/s · 512 tokens/s · MFU 41.0 %" in text
+    assert "1 step skipped, 0 rollbacks" in text
 
 
 def show(template: str, **values: object) -> str:
