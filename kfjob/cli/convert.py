@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 _SCHEMA_COMMENT = "# yaml-language-server: $schema=kfjob.schema.json\n"
 _OPTIONS_FIRST = {"allow_interspersed_args": False}  # later options may belong to the imported program
 
-_name_option = click.option("--name", help="Name of the job. Default: a name derived from the input.")
-_image_option = click.option("--image", help="Container image, which the input does not name.")
+_name_option = click.option("--name", metavar="NAME", help="Name of the job. Default: a name derived from the input.")
+_image_option = click.option("--image", metavar="IMAGE", help="Container image, which the input does not name.")
 
 
 @click.group("import")
 def import_spec() -> None:
     """Convert another tool's file to a job spec.
 
-    Whatever a spec cannot express is listed on stderr.
+    Parts that a spec cannot express are listed on stderr.
     """
 
 
@@ -35,7 +35,7 @@ def import_spec() -> None:
 def import_pytorchjob(*, file: str, output: str) -> None:
     """Convert the manifest of a PyTorchJob to a job spec.
 
-    FILE is a manifest, or `-` for standard input: `kubectl get pytorchjob JOB -o yaml | kfjob import pytorchjob -`.
+    FILE is a manifest, or `-` for standard input, for example from `kubectl get pytorchjob JOB -o yaml`.
     """
     from kfjob.api.specs.imports import import_pytorchjob as convert
 

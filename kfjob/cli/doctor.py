@@ -14,7 +14,7 @@ from kfjob.errors import UsageError
 if TYPE_CHECKING:
     from kfjob.api.doctor.findings import Finding
 
-_IN_IMAGE_HELP = "Run inside a container image: list its versions of torch, CUDA, NCCL, EFA and more."
+_IN_IMAGE_HELP = "Check the container image that kfjob runs in: torch, CUDA, NCCL, EFA and more."
 MARKS = {"ok": ("ok  ", "green"), "warn": ("warn", "yellow"), "fail": ("fail", "red")}
 
 

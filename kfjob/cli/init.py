@@ -14,16 +14,16 @@ from kfjob.errors import UsageError
 
 @click.command()
 @click.argument("file", default="job.yaml")
-@click.option("--name", help="Name of the job.")
-@click.option("--image", help="Container image of the pods.")
-@click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes.")
-@click.option("--instance", help="Instance type of the nodes; `kfjob instances` lists them.")
-@click.option("--gpus", type=click.IntRange(min=0), help="GPUs per node, if no instance type is named.")
+@click.option("--name", metavar="NAME", help="Name of the job.")
+@click.option("--image", metavar="IMAGE", help="Container image of the pods.")
+@click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="Number of nodes.")
+@click.option("--instance", metavar="TYPE", help="Instance type of the nodes; `kfjob instances` lists them.")
+@click.option("--gpus", type=click.IntRange(min=0), metavar="N", help="GPUs per node, if no instance type is named.")
 @click.option("--rendezvous", type=click.Choice(["c10d", "etcd", "etcd-v2"]), help="Rendezvous backend.")
-@click.option("--command", help="Command to run, as one line. Default: the trainer of kfjob.")
-@click.option("--model", help="Model for the trainer: a preset or a directory.")
-@click.option("--data", help="Training data for the trainer: a file or a directory.")
-@click.option("--claim", help="PersistentVolumeClaim that all nodes share.")
+@click.option("--command", metavar="COMMAND", help="Command to run, as one line. Default: the trainer of kfjob.")
+@click.option("--model", metavar="MODEL", help="Model for the trainer: a preset or a directory.")
+@click.option("--data", metavar="PATH", help="Training data for the trainer: a file or a directory.")
+@click.option("--claim", metavar="NAME", help="PersistentVolumeClaim that all nodes share.")
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
 @click.option("-y", "--yes", is_flag=True, help="Do not prompt; use the default of every option that is not given.")
 def init(
@@ -64,7 +64,7 @@ def init(
     if not yes and sys.stdin.isatty():
         _prompt(answers)
     if "name" not in answers:
-        raise UsageError("a job needs a name", hint="add for example `--name llama3`")
+        raise UsageError("the job has no name", hint="add for example `--name llama3`")
     try:
         shlex.split(answers.get("command", ""))
     except ValueError as err:

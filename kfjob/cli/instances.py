@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--refresh", is_flag=True, help="Compare the catalogue with EC2, and show the differences.")
-@click.option("--region", help="AWS region for --refresh. Default: the configured region.")
+@click.option("--region", metavar="REGION", help="AWS region for --refresh. Default: the configured region.")
 @output_option("table", "json")
 def instances(*, names: tuple[str, ...], refresh: bool, region: str | None, output: str) -> None:
     """List the instance types that kfjob knows.

@@ -18,7 +18,7 @@ timeout_option = combine(click.option("--timeout", default=300.0, show_default=T
 @click.command()
 @click.argument("job")
 @timeout_option
-@click.option("--no-archive", is_flag=True, help="Do not save the logs first.")
+@click.option("--no-archive", is_flag=True, help="Do not archive the logs.")
 @target_options
 def stop(*, job: str, timeout: float, no_archive: bool, settings: Settings) -> None:
     """Stop a job and remove it, so that its name is free. Its logs are archived first.

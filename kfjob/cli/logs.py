@@ -114,15 +114,17 @@ _log_options = collect_options(
     click.option("--master", is_flag=True, help="Only the pod that prints the progress. Default with --follow."),
     click.option("--all", "all_pods", is_flag=True, help="All pods. Default without --follow."),
     click.option("--rank", "ranks", metavar="RANKS", help="Only the pods of these global ranks, for example `0,8-15,last`."),
-    click.option("--node", "nodes", multiple=True, help="Only the pods on this node. Repeatable."),
-    click.option("--pod", "pods", multiple=True, help="Only this pod. Repeatable."),
+    click.option("--node", "nodes", multiple=True, metavar="NODE", help="Only the pods on this node. Repeatable."),
+    click.option("--pod", "pods", multiple=True, metavar="POD", help="Only this pod. Repeatable."),
     click.option("--failed", is_flag=True, help="Only pods that have failed."),
     click.option("--first-error", is_flag=True, help="Only the lines around the first error of the job."),
     click.option("--tail", type=click.IntRange(min=0), metavar="LINES", help="Only the last LINES lines of each pod."),
     click.option(
         "--since", type=SINCE, metavar="TIME", help="Only lines after this time, for example `10m` or `2026-11-21T08:30:00Z`."
     ),
-    click.option("-c", "--container", default=TRAINING_CONTAINER, show_default=True, help="Container of the pods."),
+    click.option(
+        "-c", "--container", metavar="NAME", default=TRAINING_CONTAINER, show_default=True, help="Container of the pods."
+    ),
     click.option("-p", "--previous", is_flag=True, help="Logs of the container before the last restart."),
 )
 _format_options = collect_options(

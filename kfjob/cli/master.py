@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.argument("job", required=False)
 @from_option
 @click.option(
-    "--wait", default=0.0, type=DURATION, metavar="TIME", help="Wait this long for evidence, for example `30` or `5m`."
+    "--wait", default=0.0, type=DURATION, metavar="TIME", help="Wait this long for evidence: seconds, or for example `5m`."
 )
 @click.option("--watch", is_flag=True, help="Print a line whenever another pod takes over, until the job ends.")
 @click.option("--all", "all_pods", is_flag=True, help="Show the ranks of every pod in each rendezvous round.")

@@ -26,6 +26,13 @@ _BACKEND_HELP = "Backend that runs the job. Default: kubernetes if a kubeconfig 
 debug_option: Decorator = click.option("--debug", is_flag=True, expose_value=False, help="Show a traceback on errors.")
 from_option: Decorator = click.option("--from", "folder", metavar="DIR", help="Read saved logs from this directory.")
 
+_TARGET_OPTIONS: tuple[Decorator, ...] = (
+    click.option("--backend", type=click.Choice(["kubernetes", "local"]), help=_BACKEND_HELP),
+    click.option("--context", metavar="NAME", help="Kubeconfig context. Default: the current context."),
+    click.option("-n", "--namespace", metavar="NAME", help="Kubernetes namespace. Default: the namespace of the context."),
+    debug_option,
+)
+
 
 def combine(*options: Decorator) -> Decorator:
     """Return one decorator that adds the options in this order."""
@@ -48,17 +55,19 @@ def collect_options(parameter: str, values: type[Any], *options: Decorator) -> D
 
 
 def target_options(command: Command[Result]) -> Command[Result]:
-    """Add `--backend`, `--context`, `--namespace` and `--debug`; the command receives them as `settings`."""
+    """Add `--backend`, `--context`, `--namespace` and `--debug`; the command receives them as `settings`.
 
-    @click.option("--backend", type=click.Choice(["kubernetes", "local"]), help=_BACKEND_HELP)
-    @click.option("--context", help="Kubeconfig context. Default: the current context.")
-    @click.option("-n", "--namespace", help="Kubernetes namespace. Default: the namespace of the context.")
-    @debug_option
+    The help lists them after the command's own options.
+    """
+
     @functools.wraps(command)
     def with_settings(*, backend: str | None, context: str | None, namespace: str | None, **parameters: object) -> Result:
         return command(settings=settings_here(backend=backend, context=context, namespace=namespace), **parameters)
 
-    return with_settings
+    decorated = combine(*_TARGET_OPTIONS)(with_settings)
+    parameters: list[click.Parameter] = vars(decorated)["__click_params__"]  # click shows them in reverse order
+    parameters[:] = [*parameters[-len(_TARGET_OPTIONS) :], *parameters[: -len(_TARGET_OPTIONS)]]
+    return decorated
 
 
 def strict_option(command: Command[Result]) -> Command[Result]:

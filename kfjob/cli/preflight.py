@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from kfjob.api.preflight.trial_results import PodSaid
     from kfjob.errors import Problem
 
-_RUN_HELP = "Then run a short job, `<job>-preflight`, that tests nine collectives on the job's nodes and in its image."
+_RUN_HELP = (
+    "If the checks pass, run a short job, `<job>-preflight`, that tests nine collectives on the job's nodes and in its image."
+)
 
 
 @click.command()
@@ -28,7 +30,7 @@ _RUN_HELP = "Then run a short job, `<job>-preflight`, that tests nine collective
     "--timeout", default=600.0, show_default=True, metavar="SECONDS", help="Limit for that job, from submit to result."
 )
 @click.option("--sizes", metavar="BYTES,…", help="Array sizes, for example `8K,1M,64M`. Default: sizes for the job's network.")
-@click.option("--seconds", default=0.25, show_default=True, help="Approximate time per collective and size.")
+@click.option("--seconds", default=0.25, show_default=True, metavar="SECONDS", help="Approximate time per collective and size.")
 @output_option("text", "json")
 @target_options
 @strict_option

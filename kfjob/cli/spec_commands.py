@@ -17,7 +17,7 @@ MAX_VALUE_WIDTH = 72
 @click.command()
 @spec_argument
 @click.option("--operator-env", is_flag=True, help="Show the environment variables that the operator adds to a pod.")
-@click.option("--node-rank", default=0, show_default=True, metavar="N", help="Pod to show with --operator-env.")
+@click.option("--node-rank", default=0, show_default=True, metavar="N", help="Node rank of the pod for --operator-env.")
 @output_option("table", "json")
 @target_options
 def explain(*, source: Source, operator_env: bool, node_rank: int, output: str, settings: Settings) -> None:

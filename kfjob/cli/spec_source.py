@@ -61,7 +61,7 @@ class Source:
         for variable in self.variables:
             name, equals, value = variable.partition("=")
             if not equals or not name.isidentifier():
-                raise SpecError([Problem(title="a variable is `NAME=VALUE`", file=f"--var {variable}")])
+                raise SpecError([Problem(title="variable is not in the form `NAME=VALUE`", file=f"--var {variable}")])
             values[name] = value
         return values
 

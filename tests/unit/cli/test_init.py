@@ -55,7 +55,7 @@ def test_it_writes_a_file_and_the_schema(kfjob, here):
 @pytest.mark.parametrize(
     ("argv", "code", "why"),
     [
-        ((), 2, "a job needs a name"),
+        ((), 2, "the job has no name"),
         (("--name", "Bad"), 2, "not a DNS-1035 label"),
         (("--name", "a", "--instance", "p4d.24xlarg"), 2, "did you mean `p4d.24xlarge`"),
         (("--name", "a", "--command", "x 'y"), 2, "cannot be split"),

@@ -123,7 +123,7 @@ def test_a_dry_run_here_asks_nobody(cluster, kfjob, here):
         ((), "SPEC or `--template` is missing"),
         (("--template", "t.yaml", "--env-file", "no.env"), "env file `no.env` does not exist"),
         (("--template", "no.yaml"), "template `no.yaml` does not exist"),
-        (("--template", "t.yaml", "--var", "A"), "a variable is `NAME=VALUE`"),
+        (("--template", "t.yaml", "--var", "A"), "variable is not in the form `NAME=VALUE`"),
     ],
 )
 def test_flags_that_do_not_fit(kfjob, template, argv, why):
