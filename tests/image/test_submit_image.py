@@ -15,7 +15,7 @@ from tests.image.images import push_image
 from tests.image.registries import RealRegistry, is_absent
 from tests.unit.api.conftest import Shell
 from tests.unit.cli.conftest import cluster, kfjob  # noqa: F401
-from tests.unit.cli.objects import Objects
+from tests.unit.cli.object_server import ObjectServer
 from tests.unit.conftest import here  # noqa: F401
 
 TEMPLATE = """
@@ -66,29 +66,29 @@ def in_registry(registry: RealRegistry, image: str) -> bool:
 
 @pytest.mark.parametrize("how", ["client", "server"])
 def test_a_dry_run_names_the_image_that_a_submit_would_push(
-    plain: RealRegistry, cluster: Objects, kfjob: Shell, base: str, how: str
+    plain: RealRegistry, cluster: ObjectServer, kfjob: Shell, base: str, how: str
 ):
     (job,) = said(kfjob, "job.yaml", "--code", "src", "--dry-run", how)["objects"]
     (image,) = containers(job)
     assert f"note: code: would put 1 file onto `{base}`: `{image}`" in kfjob.err
     assert not in_registry(plain, image)
-    assert cluster.kept == {}
+    assert cluster.objects == {}
     assert kfjob("submit", "job.yaml", "--code", "src") == 0
-    assert containers(cluster.kept["default", "pytorchjobs", "train"]) == [image]
+    assert containers(cluster.objects["default", "pytorchjobs", "train"]) == [image]
     assert in_registry(plain, image)
     assert kfjob("submit", "job.yaml", "--code", "src", "--dry-run", "client") == 0
     assert f"note: code: the registry has this code already: `{image}`" in kfjob.err
 
 
-def test_code_goes_onto_the_image_of_a_template(plain: RealRegistry, cluster: Objects, kfjob: Shell, base: str):
+def test_code_goes_onto_the_image_of_a_template(plain: RealRegistry, cluster: ObjectServer, kfjob: Shell, base: str):
     template = ("--template", "t.yaml", "--var", f"IMAGE_URI={base}", "--code", "src")
     (job,) = said(kfjob, *template, "--dry-run", "client")["objects"]
     (image,) = containers(job)
     assert image.startswith(f"{base.removesuffix('base')}code-")
     assert not in_registry(plain, image)
-    assert cluster.kept == {}
+    assert cluster.objects == {}
     assert kfjob("submit", *template) == 0
-    kept = cluster.kept["default", "pytorchjobs", "templated"]
+    kept = cluster.objects["default", "pytorchjobs", "templated"]
     assert containers(kept) == [image]
     assert containers(kept, "initContainers") == [image, "a:1"]
     (recorded,) = json.loads(kept["metadata"]["annotations"]["kfjob.dev/manifest"])
@@ -96,16 +96,16 @@ def test_code_goes_onto_the_image_of_a_template(plain: RealRegistry, cluster: Ob
     assert in_registry(plain, image)
 
 
-def test_a_template_with_several_images_is_left_alone(cluster: Objects, kfjob: Shell, base: str, here: Path):
+def test_a_template_with_several_images_is_left_alone(cluster: ObjectServer, kfjob: Shell, base: str, here: Path):
     policy = '  elasticPolicy: {rdzvBackend: c10d, rdzvId: "${KFJOB_LAUNCH}"}\n'
     (here / "t.yaml").write_text(TEMPLATE.replace("    Worker:", MASTER).replace(policy, ""))
     assert kfjob("submit", "--template", "t.yaml", "--var", f"IMAGE_URI={base}", "--code", "src") == 2
     assert f"its training containers have `{base}`, `b`" in kfjob.err
-    assert cluster.kept == {}
+    assert cluster.objects == {}
 
 
 def test_a_build_for_a_template_and_its_dry_run(  # noqa: PLR0917 - fixtures
-    plain: RealRegistry, cluster: Objects, kfjob: Shell, base: str, building: Buildah, here: Path
+    plain: RealRegistry, cluster: ObjectServer, kfjob: Shell, base: str, building: Buildah, here: Path
 ):
     context(here / "built")
     argv = ["--template", "t.yaml", "--var", f"IMAGE_URI={base}", "--build", "built", "--builder", "buildah"]
@@ -116,7 +116,7 @@ def test_a_build_for_a_template_and_its_dry_run(  # noqa: PLR0917 - fixtures
     assert kfjob("submit", *argv, "--code", "src", "--dry-run", "client") == 2
     assert "an image that is not built yet cannot be known" in kfjob.err
     assert kfjob("submit", *argv) == 0
-    (ran,) = containers(cluster.kept["default", "pytorchjobs", "templated"])
+    (ran,) = containers(cluster.objects["default", "pytorchjobs", "templated"])
     assert ran.startswith(f"{image}@sha256:")
     assert containers(said(kfjob, *argv, "--dry-run", "client")["objects"][0]) == [ran]
     assert f"note: image: the registry has `{ran}`" in kfjob.err

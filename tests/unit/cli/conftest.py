@@ -12,19 +12,19 @@ from kfjob.backends.kubernetes.fake import FakeTransport
 from kfjob.backends.kubernetes.requests import Request
 from kfjob.backends.kubernetes.transport import Stream
 from tests.unit.api.conftest import Shell
-from tests.unit.cli.objects import Objects
+from tests.unit.cli.object_server import ObjectServer
 
 
 @pytest.fixture
-def cluster(here: Path, monkeypatch: pytest.MonkeyPatch) -> Objects:
-    """An API server that keeps objects and does nothing else."""
-    objects = Objects()
-    serve(objects.answer, monkeypatch)
-    return objects
+def cluster(here: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectServer:
+    """A cluster whose API server only stores objects."""
+    server = ObjectServer()
+    serve(server.answer, monkeypatch)
+    return server
 
 
 def serve(answer: Callable[[Request], Stream], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have every backend that is opened ask an API server that answers so."""
+    """Let every backend send its requests to `answer`."""
     client = Client(FakeTransport(answer), host="test", backoff=Backoff(first=0.0, most=0.0))
     monkeypatch.setattr(context, "open_backend", lambda *_: KubernetesBackend(client))
 

@@ -1,4 +1,4 @@
-"""As much of JSON Schema as the schema of a spec uses."""
+"""A validator for the part of JSON Schema that the schema of a spec uses."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ KINDS: dict[str, Any] = {
 }
 
 
-def accepts(value: Any, rule: dict[str, Any], whole: dict[str, Any]) -> bool:
-    """Whether `value` meets `rule`, which stands in the schema `whole`."""
+def accepts(value: Any, rule: dict[str, Any], root: dict[str, Any]) -> bool:
+    """Return whether `value` satisfies `rule`, a part of the schema `root`."""
     if "$ref" in rule:
-        return accepts(value, whole["$defs"][rule["$ref"].rpartition("/")[2]], whole)
-    several = [rule[name] for name in ("anyOf", "oneOf") if name in rule]
+        return accepts(value, root["$defs"][rule["$ref"].rpartition("/")[2]], root)
+    alternatives = [rule[name] for name in ("anyOf", "oneOf") if name in rule]
     return (
-        all(any(accepts(value, one, whole) for one in rules) for rules in several)
+        all(any(accepts(value, option, root) for option in rules) for rules in alternatives)
         and value in rule.get("enum", [value])
         and value == rule.get("const", value)
-        and ("type" not in rule or _is(value, rule["type"]))
-        and _inside(value, rule, whole)
+        and ("type" not in rule or _has_type(value, rule["type"]))
+        and _items_are_valid(value, rule, root)
     )
 
 
-def _is(value: Any, kind: str) -> bool:
+def _has_type(value: Any, kind: str) -> bool:
     return isinstance(value, KINDS[kind]) and (kind == "boolean" or not isinstance(value, bool))
 
 
-def _inside(value: Any, rule: dict[str, Any], whole: dict[str, Any]) -> bool:
+def _items_are_valid(value: Any, rule: dict[str, Any], root: dict[str, Any]) -> bool:
     if isinstance(value, list):
-        return all(accepts(item, rule.get("items", {}), whole) for item in value)
+        return all(accepts(item, rule.get("items", {}), root) for item in value)
     if not isinstance(value, dict):
         return True
-    known, others = rule.get("properties", {}), rule.get("additionalProperties", True)
-    inner = [(item, known.get(key, others)) for key, item in value.items()]
+    properties, additional = rule.get("properties", {}), rule.get("additionalProperties", True)
+    items = [(item, properties.get(key, additional)) for key, item in value.items()]
     return set(rule.get("required", [])) <= set(value) and all(
-        one if isinstance(one, bool) else accepts(item, one, whole) for item, one in inner
+        schema if isinstance(schema, bool) else accepts(item, schema, root) for item, schema in items
     )

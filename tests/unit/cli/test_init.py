@@ -1,4 +1,4 @@
-"""init writes a spec that is valid as it stands, with a schema beside it."""
+"""`kfjob init` writes a valid spec, and a schema beside it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kfjob.spec.source import load_spec
     ],
     ids=range(5),
 )
-def test_what_it_writes_says_what_was_answered(answers):
+def test_written_spec_holds_the_answers(answers):
     spec = load_spec(spec_text(answers)).spec
     assert (spec.name, spec.image or "", spec.nodes, spec.instance or "") == (
         answers.name,
@@ -38,7 +38,7 @@ def test_what_it_writes_says_what_was_answered(answers):
         assert (spec.train.model, spec.train.data) == (answers.model, answers.data)
 
 
-def test_it_writes_a_file_and_the_schema(kfjob, here):
+def test_init_writes_a_spec_and_a_schema_and_overwrites_only_with_force(kfjob, here):
     assert kfjob("init", "--name", "demo", "--image", "a:1", "--instance", "g5.12xlarge") == 0
     assert kfjob.out == "job.yaml\n"
     text = (here / "job.yaml").read_text()
@@ -53,7 +53,7 @@ def test_it_writes_a_file_and_the_schema(kfjob, here):
 
 
 @pytest.mark.parametrize(
-    ("argv", "code", "why"),
+    ("argv", "code", "message"),
     [
         ((), 2, "the job has no name"),
         (("--name", "Bad"), 2, "not a DNS-1035 label"),
@@ -62,13 +62,13 @@ def test_it_writes_a_file_and_the_schema(kfjob, here):
         (("no/such/job.yaml", "--name", "a"), 3, "cannot be written"),
     ],
 )
-def test_what_cannot_be_a_job_is_not_written(kfjob, here, argv, code, why):
+def test_invalid_answers_write_no_file(kfjob, here, argv, code, message):
     assert kfjob("init", *argv) == code
-    assert why in kfjob.err
+    assert message in kfjob.err
     assert not (here / "job.yaml").exists()
 
 
-def test_at_a_terminal_it_asks(kfjob, here, monkeypatch):
+def test_init_prompts_in_a_terminal(kfjob, here, monkeypatch):
     import io
 
     class Terminal(io.StringIO):

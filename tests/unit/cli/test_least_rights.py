@@ -1,4 +1,4 @@
-"""Who prints progress, to somebody who may get pods and their logs, and nothing else."""
+"""`master`, `status` and `logs` with no rights but to read pods and their logs."""
 
 from __future__ import annotations
 
@@ -19,56 +19,56 @@ ALLOWED = {("get", "pods"), ("list", "pods"), ("get", "pods/log")}
 
 
 def pod(index: int, phase: str = "Running") -> dict[str, Any]:
-    made: dict[str, Any] = json.loads(json.dumps(RUNNING).replace("running-worker-1", f"train-worker-{index}"))
-    made["metadata"]["uid"] = f"uid-{index}"
-    made["metadata"]["labels"] |= {"training.kubeflow.org/replica-index": str(index)}
-    made["status"]["phase"] = phase
-    return made
+    manifest: dict[str, Any] = json.loads(json.dumps(RUNNING).replace("running-worker-1", f"train-worker-{index}"))
+    manifest["metadata"]["uid"] = f"uid-{index}"
+    manifest["metadata"]["labels"] |= {"training.kubeflow.org/replica-index": str(index)}
+    manifest["status"]["phase"] = phase
+    return manifest
 
 
-class Narrow:
-    """An API server that refuses everything but what the role allows."""
+class ReadOnlyServer:
+    """An API server that allows only the requests in `ALLOWED`."""
 
     def __init__(self) -> None:
         self.pods = [pod(0), pod(1)]
-        self.asked: set[tuple[str, str]] = set()
+        self.requests: set[tuple[str, str]] = set()
 
     def answer(self, request: Request) -> FakeStream:
         right = (request.verb, "pods/log" if request.path.endswith("/log") else request.resource)
-        self.asked.add(right)
+        self.requests.add(right)
         if right not in ALLOWED:
             message = f'{request.resource} "{request.name}" is forbidden: User "u" cannot {request.verb} resource'
             return refused(403, "Forbidden", message, kind=request.resource)
         if request.verb == "list":
             return reply({"items": self.pods, "metadata": {"resourceVersion": "1"}})
         if right == ("get", "pods"):
-            return reply(next(one for one in self.pods if one["metadata"]["name"] == request.name))
+            return reply(next(pod for pod in self.pods if pod["metadata"]["name"] == request.name))
         index = int(request.name.rpartition("-")[2])
         lines = [*block(index, 1 - index, 1), *([progress(1, 1, 8.0)] if index == 1 else [])]
         return reply("".join(f"2026-11-21T09:33:{30 + number}Z {line.text}\n" for number, line in enumerate(lines)))
 
 
 @pytest.fixture
-def narrow(here: Path, monkeypatch: pytest.MonkeyPatch) -> Narrow:
-    server = Narrow()
+def server(here: Path, monkeypatch: pytest.MonkeyPatch) -> ReadOnlyServer:
+    server = ReadOnlyServer()
     serve(server.answer, monkeypatch)
     return server
 
 
-def test_the_master_is_told_with_pods_and_their_logs_alone(narrow: Narrow, kfjob: Shell):
+def test_master_and_logs_need_only_pods_and_pod_logs(server: ReadOnlyServer, kfjob: Shell):
     argv = ("master", "train", "--backend", "kubernetes", "-n", "ml")
     assert kfjob(*argv, "-o", "json") == 0, kfjob.err
     answer = json.loads(kfjob.out)
     assert (answer["pod"], answer["confidence"], answer["group_rank"]) == ("train-worker-1", "confirmed", 0)
-    assert narrow.asked - ALLOWED == {("get", "pytorchjobs")}
+    assert server.requests - ALLOWED == {("get", "pytorchjobs")}
     assert kfjob(*argv, "--all") == 0
     assert "train-worker-0" in kfjob.out
     assert kfjob("logs", "train", "--backend", "kubernetes", "-n", "ml", "--master", "--tail", "1") == 0
     assert "Batch 1 " in kfjob.out
 
 
-def test_a_job_without_pods_is_still_refused(narrow: Narrow, kfjob: Shell):
-    narrow.pods = []
+def test_job_without_pods_is_forbidden(server: ReadOnlyServer, kfjob: Shell):
+    server.pods = []
     assert kfjob("master", "train", "--backend", "kubernetes", "-n", "ml") == 4
     assert "pytorchjobs" in kfjob.err
 
@@ -77,7 +77,7 @@ def test_a_job_without_pods_is_still_refused(narrow: Narrow, kfjob: Shell):
     ("phases", "state"),
     [(("Running", "Pending"), "Running"), (("Pending", "Succeeded"), "Pending"), (("Failed", "Succeeded"), "Failed")],
 )
-def test_the_jobs_state_is_what_its_pods_show(narrow: Narrow, kfjob: Shell, phases: tuple[str, ...], state: str):
-    narrow.pods = [pod(index, phase) for index, phase in enumerate(phases)]
+def test_status_derives_the_phase_from_the_pods(server: ReadOnlyServer, kfjob: Shell, phases: tuple[str, ...], state: str):
+    server.pods = [pod(index, phase) for index, phase in enumerate(phases)]
     assert kfjob("status", "train", "--backend", "kubernetes", "-n", "ml", "-o", "json") == 0
     assert json.loads(kfjob.out)["phase"] == state

@@ -1,4 +1,4 @@
-"""The commands around a spec import nothing heavy, and say what they do."""
+"""Commands around a spec import no heavy packages, and every command has a help text."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ spec:
     ],
     ids=" ".join,
 )
-def test_they_import_nothing_heavy(here, argv):
+def test_command_imports_no_heavy_package(here, argv):
     (here / "job.yaml").write_text("name: a\nimage: b\ncommand: c\n")
     (here / "t.yaml").write_text(MANIFEST)
     (here / "acc.yaml").write_text("num_processes: 1\n")
@@ -42,12 +42,12 @@ def test_they_import_nothing_heavy(here, argv):
 
 
 @pytest.mark.parametrize("name", ["init", "explain", "diff", "schema", "instances", "import", "export"])
-def test_each_has_a_help_text_and_costs_nothing_to_ask(name):
+def test_help_imports_neither_heavy_packages_nor_pydantic(name):
     assert modules_after(name, "--help").isdisjoint({*HEAVY, "pydantic"})
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_of_the_list_is_there(name, capsys):
+def test_every_listed_command_has_a_help_text(name, capsys):
     assert run([name, "--help"]) == 0
     out = capsys.readouterr().out
     assert "Usage: kfjob " in out

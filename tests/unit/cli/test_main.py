@@ -1,4 +1,4 @@
-"""How the command line ends when its user does not want to wait."""
+"""Exit codes of the command line after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ def interrupted() -> NoReturn:
 
 
 def interrupted_in_a_condition() -> NoReturn:
-    """As `Condition.wait` is when Ctrl-C comes after it has released its lock and before it has it again."""
+    """Raise as `Condition.wait` does when Ctrl-C comes while it does not hold its lock."""
     with (lock := threading.Lock()):
         lock.release()
         raise KeyboardInterrupt
 
 
-def faulty() -> NoReturn:
+def broken() -> NoReturn:
     raise RuntimeError("another")
 
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], NoReturn]], int]:
-    """The command line with one command that does just this."""
+    """Return a function that runs `kfjob list` with another callback."""
 
-    def with_command(does: Callable[[], NoReturn]) -> int:
-        monkeypatch.setattr(main.LazyGroup, "get_command", lambda *_: click.Command("list", callback=does))
+    def run_callback(callback: Callable[[], NoReturn]) -> int:
+        monkeypatch.setattr(main.LazyGroup, "get_command", lambda *_: click.Command("list", callback=callback))
         return main.run(["list"])
 
-    return with_command
+    return run_callback
 
 
-@pytest.mark.parametrize("how", [interrupted, interrupted_in_a_condition])
-def test_ctrl_c_is_an_exit_code_and_no_traceback(run, how, capsys):
-    assert run(how) == exit_codes.INTERRUPTED
+@pytest.mark.parametrize("callback", [interrupted, interrupted_in_a_condition])
+def test_ctrl_c_exits_with_130_and_no_traceback(run, callback, capsys):
+    assert run(callback) == exit_codes.INTERRUPTED
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_a_fault_of_ours_is_not_taken_for_ctrl_c(run):
+def test_other_runtime_errors_are_raised(run):
     with pytest.raises(RuntimeError, match="another"):
-        run(faulty)
+        run(broken)

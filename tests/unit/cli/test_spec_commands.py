@@ -1,4 +1,4 @@
-"""explain, diff, schema, instances."""
+"""`explain`, `diff`, `schema` and `instances`."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def spec(here):
     return "job.yaml"
 
 
-def explained(kfjob, *argv: str) -> dict[str, dict[str, Any]]:
+def explain(kfjob, *argv: str) -> dict[str, dict[str, Any]]:
     assert kfjob("explain", *argv, "-o", "json") == 0
     return {value["path"]: value for value in json.loads(kfjob.out)}
 
 
-def test_explain_says_where_every_value_comes_from(kfjob, spec):
-    values = explained(kfjob, spec, "--set", "env.NCCL_DEBUG=WARN", "-n", "team")
+def test_explain_shows_the_origin_of_every_value(kfjob, spec):
+    values = explain(kfjob, spec, "--set", "env.NCCL_DEBUG=WARN", "-n", "team")
     assert values["nodes"] == {"path": "nodes", "value": "2", "origin": "spec", "reason": "", "place": "job.yaml:3:8"}
     assert values["env.NCCL_DEBUG"]["place"] == "--set env.NCCL_DEBUG=WARN"
     assert (values["resources.gpus"]["value"], values["resources.gpus"]["origin"]) == ("8", "instance")
@@ -50,17 +50,17 @@ def test_explain_says_where_every_value_comes_from(kfjob, spec):
     assert values["command"]["value"] == "torchrun train.py"
 
 
-def test_explain_has_every_decision_of_the_plan(kfjob, spec):
+def test_explain_shows_every_decision_of_the_plan(kfjob, spec):
     from kfjob.plan import Context, resolve
     from kfjob.spec.source import load_spec
 
     decisions = resolve(load_spec(SPEC).spec, Context(backend="kubernetes", launch="l")).decisions
-    values = explained(kfjob, spec)
-    assert {one.path for one in decisions} <= set(values)
-    assert all(one.reason == values[one.path]["reason"] for one in decisions)
+    values = explain(kfjob, spec)
+    assert {decision.path for decision in decisions} <= set(values)
+    assert all(decision.reason == values[decision.path]["reason"] for decision in decisions)
 
 
-def test_explain_shows_no_secret(kfjob, spec, here):
+def test_explain_hides_secrets(kfjob, spec, here):
     token = "hf_" + "x" * 34
     (here / "job.yaml").write_text(SPEC.replace("env: {", f"env: {{HF_TOKEN: {token}, DB_PASSWORD: tomato-soup, "))
     for form in ("json", "table"):
@@ -70,13 +70,13 @@ def test_explain_shows_no_secret(kfjob, spec, here):
         assert "this looks like a Hugging Face token" in kfjob.out
 
 
-def test_explain_is_a_table_for_people(kfjob, spec):
+def test_explain_prints_a_table(kfjob, spec):
     assert kfjob("explain", spec) == 0
     (row,) = [line for line in kfjob.out.splitlines() if line.startswith("processes_per_node")]
     assert row.split(maxsplit=3)[1:] == ["8", "default", "one process for each GPU"]
 
 
-def test_the_operators_environment_of_each_pod(kfjob, here):
+def test_operator_env_depends_on_the_node_rank(kfjob, here):
     (here / "job.yaml").write_text(SPEC + "launcher: accelerate\n")
     assert kfjob("explain", "job.yaml", "--operator-env", "--node-rank", "1", "-o", "json") == 0
     env = json.loads(kfjob.out)
@@ -95,7 +95,7 @@ def test_diff_labels_every_change(cluster, kfjob, spec):
     assert "no changes: `train` matches the spec" in kfjob.err
 
     assert kfjob("diff", spec, "--set", "nodes=3", "--set", "image=a:2", "-o", "json") == 0
-    changes = {one["path"].rpartition(".")[2]: one for one in json.loads(kfjob.out)["changes"]}
+    changes = {change["path"].rpartition(".")[2]: change for change in json.loads(kfjob.out)["changes"]}
     assert changes["replicas"]["in_place"]
     assert (changes["replicas"]["live"], changes["replicas"]["wanted"]) == (2, 3)
     assert not changes["image"]["in_place"]
@@ -105,10 +105,10 @@ def test_diff_labels_every_change(cluster, kfjob, spec):
     assert "kfjob apply" in kfjob.err
     assert kfjob("diff", spec, "--set", "restarts.policy=Always") == 0
     assert "(needs a new launch)\n  - Never\n  + Always\n" in kfjob.out
-    assert all(dry for method, *_, dry in cluster.asked if method == "PUT")
+    assert all(dry for method, *_, dry in cluster.requests if method == "PUT")
 
 
-def test_diff_without_a_job_or_with_a_refusal(cluster, kfjob, spec):
+def test_diff_fails_without_a_job_and_when_the_server_refuses(cluster, kfjob, spec):
     assert kfjob("diff", spec) == 3
     assert "there is no job `train`" in kfjob.err
     assert kfjob("submit", spec) == 0
@@ -119,16 +119,16 @@ def test_diff_without_a_job_or_with_a_refusal(cluster, kfjob, spec):
 
 
 @pytest.mark.parametrize("file", sorted([*(ROOT / "tests/golden/specs").glob("*.yaml"), *(ROOT / "examples").glob("*.yaml")]))
-def test_the_schema_takes_every_valid_spec(file):
-    made = schema()
+def test_schema_accepts_every_valid_spec(file):
+    json_schema = schema()
     data = yaml.safe_load(file.read_text())
-    assert accepts(data, made, made)
-    assert not accepts({**data, "nproc": 1}, made, made)
-    assert not accepts({**data, "nodes": "many"}, made, made)
+    assert accepts(data, json_schema, json_schema)
+    assert not accepts({**data, "nproc": 1}, json_schema, json_schema)
+    assert not accepts({**data, "nodes": "many"}, json_schema, json_schema)
 
 
-def test_the_schema_takes_the_short_forms():
-    made = schema()
+def test_schema_accepts_short_forms():
+    json_schema = schema()
     base = {"name": "a", "command": "torchrun t.py"}
     for more in (
         {"rendezvous": "etcd"},
@@ -138,24 +138,24 @@ def test_the_schema_takes_the_short_forms():
         {"command": ["a"]},
         {"env": {"A": 1, "B": {"secret": "s", "key": "k"}}},
     ):
-        assert accepts(base | more, made, made), more
-    assert not accepts(base | {"rendezvous": "zookeeper"}, made, made)
+        assert accepts(base | more, json_schema, json_schema), more
+    assert not accepts(base | {"rendezvous": "zookeeper"}, json_schema, json_schema)
 
 
-def test_schema_prints_it(kfjob):
+def test_schema_prints_json(kfjob):
     assert kfjob("schema") == 0
     assert json.loads(kfjob.out)["$schema"].startswith("https://json-schema.org/")
 
 
 def test_instances_lists_the_catalogue(kfjob):
     assert kfjob("instances", "p4d.", "-o", "json") == 0
-    assert [(one["name"], one["gpus"], one["efa"]) for one in json.loads(kfjob.out)] == [("p4d.24xlarge", 8, 4)]
+    assert [(row["name"], row["gpus"], row["efa"]) for row in json.loads(kfjob.out)] == [("p4d.24xlarge", 8, 4)]
     assert kfjob("instances") == 0
     assert len(kfjob.out.splitlines()) == len(load_catalogue()) + 1
 
 
 class StubEc2:
-    """Stands in for EC2, which cannot be asked here: says of each type what the catalogue says, but for `other`."""
+    """Stands in for EC2: answers with the numbers of the catalogue, changed by `other`, without the types in `lacks`."""
 
     meta = SimpleNamespace(region_name="eu-test-1")
 
@@ -169,41 +169,41 @@ class StubEc2:
     def paginate(self, *, Filters: list[dict[str, Any]]):  # noqa: N803 - boto3's name
         if self.error:
             raise self.error
-        (wanted,) = Filters
-        assert wanted["Name"] == "instance-type"
-        assert len(wanted["Values"]) <= 200
-        yield {"InstanceTypes": [self.row(load_catalogue()[name]) for name in wanted["Values"] if name not in self.lacks]}
+        (type_filter,) = Filters
+        assert type_filter["Name"] == "instance-type"
+        assert len(type_filter["Values"]) <= 200
+        yield {"InstanceTypes": [self.row(load_catalogue()[name]) for name in type_filter["Values"] if name not in self.lacks]}
 
-    def row(self, known: Instance) -> dict[str, Any]:
-        said = {field: getattr(known, field) for field in instances.COMPARED} | self.other.get(known.name, {})
+    def row(self, instance: Instance) -> dict[str, Any]:
+        numbers = {field: getattr(instance, field) for field in instances.COMPARED} | self.other.get(instance.name, {})
         row: dict[str, Any] = {
-            "InstanceType": known.name,
-            "VCpuInfo": {"DefaultVCpus": said["vcpus"]},
-            "MemoryInfo": {"SizeInMiB": said["memory"] * 1024},
-            "NetworkInfo": {"EfaInfo": {"MaximumEfaInterfaces": said["efa"]}} if said["efa"] else {},
+            "InstanceType": instance.name,
+            "VCpuInfo": {"DefaultVCpus": numbers["vcpus"]},
+            "MemoryInfo": {"SizeInMiB": numbers["memory"] * 1024},
+            "NetworkInfo": {"EfaInfo": {"MaximumEfaInterfaces": numbers["efa"]}} if numbers["efa"] else {},
         }
-        if said["gpus"]:
-            memory = {"SizeInMiB": said["gpu_memory"] * 1024}
-            row["GpuInfo"] = {"Gpus": [{"Count": said["gpus"], "Manufacturer": "NVIDIA", "MemoryInfo": memory}]}
-        if said["neuron"]:
-            device = {"Count": said["neuron"], "MemoryInfo": {"SizeInMiB": said["gpu_memory"] * 1024}}
+        if numbers["gpus"]:
+            memory = {"SizeInMiB": numbers["gpu_memory"] * 1024}
+            row["GpuInfo"] = {"Gpus": [{"Count": numbers["gpus"], "Manufacturer": "NVIDIA", "MemoryInfo": memory}]}
+        if numbers["neuron"]:
+            device = {"Count": numbers["neuron"], "MemoryInfo": {"SizeInMiB": numbers["gpu_memory"] * 1024}}
             row["NeuronInfo"] = {"NeuronDevices": [device]}
         return row
 
 
-def test_refresh_says_what_differs(kfjob, monkeypatch):
+def test_refresh_prints_the_differences_from_ec2(kfjob, monkeypatch):
     stub = StubEc2({"p5.48xlarge": {"efa": 16}}, lacks={"p4d.24xlarge"})
     monkeypatch.setattr(instances, "_client", lambda _: stub)
     assert kfjob("instances", "--refresh") == 0
     assert kfjob.out.splitlines()[1].split() == ["p5.48xlarge", "efa", "32", "16"]
     assert ": 1 difference; not in this region: p4d.24xlarge" in kfjob.err
     assert kfjob("instances", "--refresh", "-o", "json") == 0
-    said = json.loads(kfjob.out)
-    assert said["differences"] == [{"name": "p5.48xlarge", "field": "efa", "here": 32, "ec2": 16}]
-    assert said["region"] == "eu-test-1"
+    comparison = json.loads(kfjob.out)
+    assert comparison["differences"] == [{"name": "p5.48xlarge", "field": "efa", "here": 32, "ec2": 16}]
+    assert comparison["region"] == "eu-test-1"
 
 
-def test_refresh_without_rights_or_region(kfjob, monkeypatch):
+def test_refresh_fails_without_rights_or_region(kfjob, monkeypatch):
     from botocore.exceptions import ClientError
 
     denied = ClientError({"Error": {"Code": "UnauthorizedOperation", "Message": "no"}}, "DescribeInstanceTypes")
