@@ -20,7 +20,7 @@ from pathlib import Path
 import yaml
 
 from kfjob.api.specs.render import as_text, resolve_at
-from kfjob.compile.pytorchjob import manifests
+from kfjob.compile.pytorchjob import compile_manifests
 from kfjob.plan import Context
 from kfjob.spec.job import JobSpec
 from kfjob.spec.source import load_spec
@@ -32,7 +32,7 @@ LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 def compiled(text: str) -> list[dict[str, object]]:
     loaded = load_spec(text, file="t.yaml")
-    return manifests(resolve_at(loaded.spec, loaded.positions, CONTEXT))
+    return compile_manifests(resolve_at(loaded.spec, loaded.positions, CONTEXT))
 
 
 def written(text: str) -> str:

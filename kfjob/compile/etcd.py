@@ -22,7 +22,7 @@ while True:
 """.strip()
 
 
-def manifests(plan: JobPlan, *, owner_uid: str | None) -> list[JsonObject]:
+def compile_etcd(plan: JobPlan, *, owner_uid: str | None) -> list[JsonObject]:
     """Return the service and the pod. The service resolves only after the pod is ready."""
     name = names.etcd_name(plan.name)
     labels = {
@@ -78,7 +78,7 @@ def _pod(plan: JobPlan, name: str) -> JsonObject:
     }
 
 
-def wait_container(plan: JobPlan) -> JsonObject:
+def compile_wait_container(plan: JobPlan) -> JsonObject:
     """Return the workers' init container. It waits until etcd answers and needs only the Python of the job's image."""
     url = f"http://{plan.rendezvous.host}:{plan.rendezvous.port}/health"
     return {"name": names.ETCD_WAIT, "image": plan.image, "command": ["python3", "-c", _WAIT, url, str(WAIT_SECONDS)]}

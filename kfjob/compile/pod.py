@@ -17,7 +17,7 @@ def own_labels(plan: JobPlan) -> dict[str, str]:
     return {api_objects.LABEL_MANAGED_BY: api_objects.FIELD_MANAGER, api_objects.LABEL_LAUNCH: plan.launch}
 
 
-def template(plan: JobPlan) -> JsonObject:
+def compile_pod_template(plan: JobPlan) -> JsonObject:
     """Return the pod template of every replica."""
     metadata: JsonObject = {"labels": {**dict(plan.labels), **own_labels(plan)}}
     annotations = dict(plan.annotations)
@@ -42,7 +42,7 @@ def _spec(plan: JobPlan) -> JsonObject:
     if plan.pod.security_context:
         spec["securityContext"] = dict(plan.pod.security_context)
     spec["terminationGracePeriodSeconds"] = plan.grace_seconds
-    init_containers = [etcd.wait_container(plan)] if plan.own_etcd_image else []
+    init_containers = [etcd.compile_wait_container(plan)] if plan.own_etcd_image else []
     init_containers += [dict(container) for container in plan.pod.init_containers]
     init_containers += [dict(container) | {"restartPolicy": "Always"} for container in plan.pod.sidecars]
     if init_containers:

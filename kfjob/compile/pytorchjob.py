@@ -15,18 +15,18 @@ from kfjob.spec import api_objects, pytorchjob_schema
 from kfjob.spec.job import SPEC_VERSION
 
 
-def manifests(plan: JobPlan, *, owner_uid: str | None = None) -> list[JsonObject]:
+def compile_manifests(plan: JobPlan, *, owner_uid: str | None = None) -> list[JsonObject]:
     """Return all objects of a job, the PyTorchJob first.
 
     `owner_uid` is the PyTorchJob's uid, which is known after its creation. It makes the PyTorchJob the owner of the others.
     """
-    objects = [pytorchjob(plan)]
+    objects = [compile_pytorchjob(plan)]
     if plan.own_etcd_image:
-        objects += etcd.manifests(plan, owner_uid=owner_uid)
+        objects += etcd.compile_etcd(plan, owner_uid=owner_uid)
     return objects
 
 
-def pytorchjob(plan: JobPlan) -> JsonObject:
+def compile_pytorchjob(plan: JobPlan) -> JsonObject:
     """Return the PyTorchJob after the spec's overrides were merged into it."""
     job = {
         "apiVersion": api_objects.PYTORCHJOB_API_VERSION,
@@ -58,7 +58,7 @@ def check_overrides(plan: JobPlan) -> None:
         return
     problems = [
         Problem(title=f"`{'.'.join(['spec', *map(str, path)])}` {message}, after `overrides` were merged", path="overrides")
-        for path, message in pytorchjob_schema.find_problems(pytorchjob(plan).get("spec"))
+        for path, message in pytorchjob_schema.find_problems(compile_pytorchjob(plan).get("spec"))
     ]
     if problems:
         raise SpecError(problems)
@@ -109,7 +109,7 @@ def _replicas(plan: JobPlan) -> JsonObject:
     workers = plan.nodes - plan.has_master
     counts = {"Master": int(plan.has_master), "Worker": workers}
     return {
-        kind: {"replicas": count, "restartPolicy": plan.restarts.policy, "template": pod.template(plan)}
+        kind: {"replicas": count, "restartPolicy": plan.restarts.policy, "template": pod.compile_pod_template(plan)}
         for kind, count in counts.items()
         if count
     }

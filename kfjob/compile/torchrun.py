@@ -71,7 +71,7 @@ class Agent:
     env: Mapping[str, str]  # added to the environment of the machine
 
 
-def local_agent(plan: JobPlan, index: int, placement: Placement) -> Agent:
+def make_local_agent(plan: JobPlan, index: int, placement: Placement) -> Agent:
     """Return the agent of node rank `index`."""
     name = plan.pods[index]
     rendezvous = operator_environment(plan, index) | _local_addresses(plan, index, placement)

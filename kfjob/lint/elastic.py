@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
-from kfjob.lint.torchrun import own_flags
+from kfjob.lint.torchrun import read_torchrun_flags
 from kfjob.text import plural
 
 TEN = 10
@@ -42,7 +42,7 @@ def elastic_cancelled(job: Job) -> Iterator[Violation]:
     """
     if job.plan.min_nodes == job.plan.max_nodes:
         return
-    for flag, value in own_flags(job).items():
+    for flag, value in read_torchrun_flags(job).items():
         if flag in ("nnodes", "standalone") and value != f"{job.plan.min_nodes}:{job.plan.max_nodes}":
             option = flag if value is None else f"{flag}={value}"
             hint = "remove it: kfjob sets the bounds"

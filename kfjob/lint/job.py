@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kfjob.common_types import JsonMapping
-from kfjob.compile.pytorchjob import pytorchjob
+from kfjob.compile.pytorchjob import compile_pytorchjob
 from kfjob.events import TRAINING_CONTAINER
 from kfjob.plan import JobPlan
 from kfjob.spec.job import JobSpec
@@ -25,7 +25,7 @@ class Job:
     @cached_property
     def manifest(self) -> JsonMapping:
         """The PyTorchJob that would be submitted."""
-        return self.user_manifest or pytorchjob(self.plan)
+        return self.user_manifest or compile_pytorchjob(self.plan)
 
     @cached_property
     def pods(self) -> tuple[JsonMapping, ...]:

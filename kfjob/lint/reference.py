@@ -25,7 +25,7 @@ The rules check the PyTorchJob after `overrides` were merged into it. The local 
 """
 
 
-def markdown() -> str:
+def render_reference() -> str:
     """Return the whole page."""
     index = [f"- [`{rule.id}`](#{rule.id}): {rule.title}" for rule in RULES]
     return "\n".join([_HEAD, *index, *(line for rule in RULES for line in _section(rule))]) + "\n"
@@ -38,4 +38,4 @@ def _section(rule: Rule) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(markdown())
+    sys.stdout.write(render_reference())

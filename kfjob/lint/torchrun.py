@@ -28,7 +28,7 @@ _FIELDS = {
 """torchrun's options that the operator or the local backend sets by variable, and their fields in the spec."""
 
 
-def own_flags(job: Job) -> Mapping[str, str | None]:
+def read_torchrun_flags(job: Job) -> Mapping[str, str | None]:
     """Return the user's torchrun options with their values, spelled with dashes; None for an option without a value."""
     words = list(job.words) if job.spec.command else []
     start = next((i for i, word in enumerate(words) if word.rpartition("/")[2] in _LAUNCHERS), None)
@@ -62,7 +62,7 @@ def torchrun_flags(job: Job) -> Iterator[Violation]:
         "rdzv-endpoint": {f"{plan.rendezvous.host}:{plan.rendezvous.port}"},
         "max-restarts": {str(plan.restarts.max)},
     }
-    for flag, value in own_flags(job).items():
+    for flag, value in read_torchrun_flags(job).items():
         if (
             flag not in _FIELDS
             or (value or "") in plan_values.get(flag, set())

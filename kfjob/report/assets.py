@@ -9,24 +9,24 @@ from importlib.resources import files
 
 
 @cache
-def style() -> str:
+def read_style() -> str:
     """Return the style sheet."""
     return _read("report.css")
 
 
 @cache
-def script() -> str:
+def read_script() -> str:
     """Return the script that moves the cursor over the curves."""
     return _read("report.js")
 
 
 @cache
-def policy() -> str:
+def make_policy() -> str:
     """Return a Content-Security-Policy that allows this style, this script and nothing else."""
     directives = {
         "default-src": "'none'",
-        "style-src": _digest(style()),
-        "script-src": _digest(script()),
+        "style-src": _digest(read_style()),
+        "script-src": _digest(read_script()),
         "base-uri": "'none'",
         "form-action": "'none'",
     }

@@ -17,7 +17,7 @@ from kfjob.observe.log_spans import LogSpan
 from kfjob.observe.view import JobView
 from kfjob.report import assets, sections
 from kfjob.report.numbers import format_time
-from kfjob.report.templating import environment
+from kfjob.report.templating import make_environment
 from kfjob.report.timeline import lay_out_timeline
 from kfjob.text import plural
 
@@ -46,24 +46,21 @@ def render_page(report: Report) -> str:
         sections.make_event_table(view),
         sections.make_warning_table(report.warnings, report.omitted_warnings),
     )
-    return (
-        environment()
-        .get_template("page.html")
-        .render(
-            report=report,
-            policy=assets.policy(),
-            style=Markup(assets.style()),  # noqa: S704 - a file of this package
-            script=Markup(assets.script()),  # noqa: S704 - a file of this package
-            badge=sections.choose_badge(view, report.diagnosis),
-            headline=view.headline if view.headline != str(view.phase or "unknown") else "",
-            facts={name: value for name, value in report.facts.items() if value},
-            tiles=list(sections.make_tiles(view)),
-            diagnosis=sections.make_diagnosis(report.diagnosis),
-            charts=sections.make_charts(view.training),
-            timeline=lay_out_timeline(view, report.diagnosis, report.spans),
-            tables=[table for table in tables if table],
-            footer=_footer(report),
-        )
+    template = make_environment().get_template("page.html")
+    return template.render(
+        report=report,
+        policy=assets.make_policy(),
+        style=Markup(assets.read_style()),  # noqa: S704 - a file of this package
+        script=Markup(assets.read_script()),  # noqa: S704 - a file of this package
+        badge=sections.choose_badge(view, report.diagnosis),
+        headline=view.headline if view.headline != str(view.phase or "unknown") else "",
+        facts={name: value for name, value in report.facts.items() if value},
+        tiles=list(sections.make_tiles(view)),
+        diagnosis=sections.make_diagnosis(report.diagnosis),
+        charts=sections.make_charts(view.training),
+        timeline=lay_out_timeline(view, report.diagnosis, report.spans),
+        tables=[table for table in tables if table],
+        footer=_footer(report),
     )
 
 

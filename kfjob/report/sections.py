@@ -82,7 +82,7 @@ class DiagnosisSection:
     failed: bool
     causes: Sequence[Card]
     consequences: Table | None
-    others: Sequence[Card]
+    other_causes: Sequence[Card]
     warnings: Sequence[Card]
     lists: Sequence[Table]
 
@@ -106,8 +106,8 @@ def make_tiles(view: JobView) -> Iterator[Tile]:
     yield from _training_tiles(view)
     if view.job and view.job.created:
         created, end = view.job.created, view.job.ended or view.now or view.job.created
-        left = f"{format_duration(view.eta)} left" if view.running and view.eta is not None else f"since {format_time(created)}"
-        yield Tile(name="Time", value=format_duration((end - created) / SECOND), note=left)
+        note = f"{format_duration(view.eta)} left" if view.running and view.eta is not None else f"since {format_time(created)}"
+        yield Tile(name="Time", value=format_duration((end - created) / SECOND), note=note)
     if view.pods:
         restarts = plural(sum(pod.restarts for pod in view.pods.values()), "restart")
         yield Tile(name="Pods", value=str(len(view.pods)), note=f"{restarts}, {plural(len(view.rounds), 'round')}")
@@ -145,7 +145,7 @@ def make_diagnosis(diagnosis: Diagnosis) -> DiagnosisSection:
         failed=bool(diagnosis.failed),
         causes=[_card(diagnosis.first_cause, "first cause")] if diagnosis.first_cause else [],
         consequences=_issue_table("Consequences", diagnosis.consequences),
-        others=[_card(issue, "further cause") for issue in diagnosis.other_causes],
+        other_causes=[_card(issue, "further cause") for issue in diagnosis.other_causes],
         warnings=[_card(issue, "warning", css_class="warning") for issue in diagnosis.warnings],
         lists=[table for table in lists if table],
     )
@@ -173,8 +173,8 @@ def _location(issue: Issue) -> Iterator[str]:
         yield f"line {issue.line}" + (" of the previous container" if issue.previous else "")
     if issue.time is not None:
         yield format_time(issue.time)
-    if others := len([pod for pod in issue.pods if pod != issue.pod]):
-        yield f"and {plural(others, 'more pod')}"
+    if count := len([pod for pod in issue.pods if pod != issue.pod]):
+        yield f"and {plural(count, 'more pod')}"
 
 
 def _issue_table(title: str, issues: Sequence[Issue]) -> Table | None:

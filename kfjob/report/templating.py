@@ -17,7 +17,7 @@ _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\ufff
 
 
 @cache
-def environment() -> Environment:
+def make_environment() -> Environment:
     """Return the environment, which escapes and cleans every value of a template."""
     result = Environment(
         loader=PackageLoader("kfjob.report"),

@@ -214,13 +214,13 @@ def _bars(pod: str, period: _Period, scale: _Scale) -> Iterator[Bar]:
 
 
 def _rounds(view: JobView, scale: _Scale) -> Iterator[Round]:
-    numbered = -1000.0  # where the newest number stands
+    last_number_x = -1000.0
     for index, round_ in enumerate(view.rounds):
         if (time := round_.first_line.resolve_time(view.reference_time)) is None:
             continue
         x, number = scale(time), ""
-        if x - numbered > 18:  # noqa: PLR2004 - two digits beside each other
-            number, numbered = format_number(index + 1), x
+        if x - last_number_x > 18:  # noqa: PLR2004 - two digits beside each other
+            number, last_number_x = format_number(index + 1), x
         title = f"round {index + 1}, {len(round_.members)} of {round_.group_world_size or '?'} pods, {format_time(time)}"
         yield Round(x=x, title=title, number=number)
 

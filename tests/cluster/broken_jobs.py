@@ -13,7 +13,7 @@ from typing import Any
 from kfjob.backends.kubernetes import requests
 from kfjob.backends.kubernetes.objects import pod_changed
 from kfjob.backends.kubernetes.requests import Request
-from kfjob.compile.pytorchjob import manifests
+from kfjob.compile.pytorchjob import compile_manifests
 from kfjob.errors import KfjobError
 from tests.cluster.facts import PATIENCE, Space
 
@@ -154,7 +154,7 @@ def submitted(space: Space, jobs: dict[str, Broken], stub: str) -> Iterator[dict
     for rule, broken in jobs.items():
         spec = {key: _substitute(value, {"STUB": stub, "SPACE": space.name}) for key, value in broken.spec.items()}
         plan = space.plan(f"job-{rule}", broken.command, **spec)
-        space.client.call(requests.create(broken.change(manifests(plan)[0])))
+        space.client.call(requests.create(broken.change(compile_manifests(plan)[0])))
         names[rule] = plan.name
     try:
         yield names

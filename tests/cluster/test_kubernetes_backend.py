@@ -15,7 +15,7 @@ from kfjob.backends.kubernetes.backend import KubernetesBackend
 from kfjob.backends.kubernetes.client import Client
 from kfjob.backends.kubernetes.requests import Request
 from kfjob.backends.kubernetes.transport import Stream, Transport
-from kfjob.compile.pytorchjob import pytorchjob
+from kfjob.compile.pytorchjob import compile_pytorchjob
 from kfjob.errors import AlreadyExists, Forbidden, KfjobError, NotFound, Refused, WaitTimeout
 from kfjob.events import JobChanged, JobPhase, LogGap, LogLine, PodPhase
 from kfjob.observe.config import ObserveConfig
@@ -174,7 +174,7 @@ def test_apply_adds_workers_and_refuses_other_changes(space: Space, backend: Kub
 
 def test_foreign_job_is_listed_but_not_changed(space: Space, backend: KubernetesBackend, name: str):
     plan = space.plan(name, EXITS_ON_SIGTERM)
-    manifest = pytorchjob(plan)
+    manifest = compile_pytorchjob(plan)
     manifest["metadata"] = {"name": name, "namespace": space.name}
     manifest["spec"]["runPolicy"]["suspend"] = True
     space.client.call(requests.create(manifest))

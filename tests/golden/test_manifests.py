@@ -8,7 +8,7 @@ import yaml
 
 from kfjob.api.specs.sdk import to_model
 from kfjob.common_types import JsonObject
-from kfjob.compile.pytorchjob import manifests, pytorchjob
+from kfjob.compile.pytorchjob import compile_manifests, compile_pytorchjob
 from kfjob.plan import Context, JobPlan, resolve
 from kfjob.spec import api_objects
 from kfjob.spec.source import load_spec
@@ -23,7 +23,7 @@ def make_plan(spec: Path) -> JobPlan:
 
 
 def compile_spec(spec: Path) -> list[JsonObject]:
-    return manifests(make_plan(spec))
+    return compile_manifests(make_plan(spec))
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda p: p.stem)
@@ -41,7 +41,7 @@ def test_compiling_twice_gives_the_same_bytes(spec):
 def test_kubeflow_training_models_hold_every_field(spec):
     from kubeflow.training.api_client import ApiClient
 
-    manifest = pytorchjob(make_plan(spec))
+    manifest = compile_pytorchjob(make_plan(spec))
     assert ApiClient().sanitize_for_serialization(to_model(manifest)) == manifest
 
 

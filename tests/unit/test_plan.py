@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kfjob.compile.torchrun import Placement, local_agent, operator_environment
+from kfjob.compile.torchrun import Placement, make_local_agent, operator_environment
 from kfjob.errors import SpecError
 from kfjob.plan import Context, resolve, spec_hash
 from kfjob.spec.job import JobSpec, Rendezvous, Resources, Volume
@@ -86,7 +86,7 @@ def place(*addresses: str) -> Placement:
 
 def test_agents_of_this_machine_differ_in_address_and_store():
     plan = resolve(spec(nodes=2), LOCAL)
-    one, two = (local_agent(plan, index, place("127.0.0.2", "127.0.0.3")) for index in (0, 1))
+    one, two = (make_local_agent(plan, index, place("127.0.0.2", "127.0.0.3")) for index in (0, 1))
     assert (one.name, two.name) == ("train-worker-0", "train-worker-1")
     assert (one.env["PET_LOCAL_ADDR"], two.env["PET_LOCAL_ADDR"]) == ("127.0.0.2", "127.0.0.3")
     assert one.env["PET_RDZV_CONF"].endswith("is_host=true")
@@ -106,6 +106,6 @@ def test_agents_of_this_machine_differ_in_address_and_store():
 )
 def test_paths_of_the_pod_become_paths_of_this_machine(word, here):
     plan = resolve(spec(command=["prog", word], env={"WHERE": word}), LOCAL)
-    agent = local_agent(plan, 0, place("127.0.0.2"))
+    agent = make_local_agent(plan, 0, place("127.0.0.2"))
     assert agent.argv == ("prog", here)
     assert agent.env["WHERE"] == here

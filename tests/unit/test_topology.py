@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kfjob.compile.merge import merge
-from kfjob.compile.pytorchjob import pytorchjob
-from kfjob.compile.torchrun import Placement, local_agent, operator_environment
+from kfjob.compile.pytorchjob import compile_pytorchjob
+from kfjob.compile.torchrun import Placement, make_local_agent, operator_environment
 from kfjob.errors import SpecError
 from kfjob.plan import Context, JobPlan, resolve
 from kfjob.spec.job import JobSpec
@@ -89,10 +89,10 @@ def test_the_trainer_runs_as_a_module_under_every_launcher(launcher):
 
 
 def test_static_jobs_have_a_master_and_no_elastic_policy():
-    job = pytorchjob(plan(nodes=3, rendezvous="static"))["spec"]
+    job = compile_pytorchjob(plan(nodes=3, rendezvous="static"))["spec"]
     assert "elasticPolicy" not in job
     assert {kind: replica["replicas"] for kind, replica in job["pytorchReplicaSpecs"].items()} == {"Master": 1, "Worker": 2}
-    assert list(pytorchjob(plan(rendezvous="static"))["spec"]["pytorchReplicaSpecs"]) == ["Master"]
+    assert list(compile_pytorchjob(plan(rendezvous="static"))["spec"]["pytorchReplicaSpecs"]) == ["Master"]
 
 
 def test_ranks_of_a_job_with_a_master():
@@ -104,7 +104,7 @@ def test_ranks_of_a_job_with_a_master():
 def test_variables_in_a_command_become_values_on_this_machine_as_in_a_pod():
     made = plan(LOCAL, nodes=2, launcher="accelerate", command=["x.py", "$(NOBODY)", "$$(RANK)"], env={"A": "$(RANK)"})
     place = Placement(addresses=("127.0.0.2", "127.0.0.3"), endpoint="127.0.0.2:4000", interface="lo", folders={})
-    agent = local_agent(made, 1, place)
+    agent = make_local_agent(made, 1, place)
     assert {"--machine_rank=1", "--main_process_ip=127.0.0.2", "--main_process_port=4000"} < set(agent.argv)
     assert agent.argv[-2:] == ("$(NOBODY)", "$(RANK)")
     assert agent.env["A"] == "1"

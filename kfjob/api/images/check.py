@@ -134,10 +134,10 @@ def inspect_images(
 def check_image(target: Target, plan: JobPlan, *, notify: Notify, inspector: ImageInspector | None = None) -> None:
     """`check_images` for what a plan compiles to."""
     if target.name == "kubernetes" and target.settings.image_check:
-        from kfjob.compile.pytorchjob import manifests
+        from kfjob.compile.pytorchjob import compile_manifests
 
         instance = plan.instance.architecture if plan.instance else ""
-        check_images(target, manifests(plan), notify=notify, inspector=inspector, nodes=instance)
+        check_images(target, compile_manifests(plan), notify=notify, inspector=inspector, nodes=instance)
 
 
 def check_images(

@@ -13,7 +13,7 @@ from kfjob.api.specs.render import resolve_at
 from kfjob.api.target import cluster_of, find_target
 from kfjob.common_types import Notify
 from kfjob.compile.pod_templates import read_pod_templates
-from kfjob.compile.pytorchjob import manifests
+from kfjob.compile.pytorchjob import compile_manifests
 from kfjob.lint.check import lint
 from kfjob.spec.source import LoadedSpec
 
@@ -32,7 +32,7 @@ def examine(loaded: LoadedSpec, *, settings: Settings, notify: Notify, inspector
     if target.name == "local":
         machine.check(plan, target, found)
     else:
-        objects = manifests(plan)
+        objects = compile_manifests(plan)
         inventory = cluster_of(target).inventory(plan.namespace)
         pods = read_pod_templates(objects)
         wanted = cluster.Wanted(spec=loaded.spec, plan=plan, objects=objects, pods=pods, cluster=inventory)

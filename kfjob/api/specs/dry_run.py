@@ -13,7 +13,7 @@ from kfjob.api.settings import Settings
 from kfjob.api.specs.render import resolve_at
 from kfjob.api.target import Target, cluster_of, find_target
 from kfjob.common_types import JsonObject, Notify
-from kfjob.compile.pytorchjob import manifests
+from kfjob.compile.pytorchjob import compile_manifests
 from kfjob.spec import api_objects
 from kfjob.spec.source import LoadedSpec
 
@@ -52,7 +52,7 @@ def of_loaded(loaded: LoadedSpec, how: How, *, settings: Settings, notify: Notif
     if code:
         spec = add_code_layer(loaded.spec, plan, code, target, notify=notify, dry_run=True)
         plan = resolve_at(spec, loaded.positions, plan_context(settings, target.name))
-    objects = tuple(manifests(plan)) if target.name == "kubernetes" else ()
+    objects = tuple(compile_manifests(plan)) if target.name == "kubernetes" else ()
     return _gone_through(target, DryRun(name=plan.name, namespace=plan.namespace, how=how, objects=objects))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from kfjob.compile import template
 from kfjob.compile.manifest_diff import MISSING, Difference, differences, format_path, set_value
-from kfjob.compile.pytorchjob import pytorchjob
+from kfjob.compile.pytorchjob import compile_pytorchjob
 from kfjob.convert.conversion import Conversion, Note
 from kfjob.convert.normalize import normalize_job, without_nulls
 from kfjob.convert.pytorchjob import from_pytorchjob
@@ -170,7 +170,7 @@ def _validated(spec: Mapping[str, Any]) -> JobSpec:
 
 def _made(spec: Mapping[str, Any]) -> Object:
     """What the spec compiles to, in the form that originals are compared in."""
-    return normalize_job(pytorchjob(resolve(_validated(spec), Context(backend="kubernetes", launch="import"))))
+    return normalize_job(compile_pytorchjob(resolve(_validated(spec), Context(backend="kubernetes", launch="import"))))
 
 
 def _without_defaults(spec: Object) -> Object:

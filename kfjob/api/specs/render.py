@@ -11,7 +11,7 @@ from kfjob.api import context
 from kfjob.api.planning import linted
 from kfjob.api.settings import Settings
 from kfjob.common_types import JsonObject, Notify
-from kfjob.compile.pytorchjob import check_overrides, manifests
+from kfjob.compile.pytorchjob import check_overrides, compile_manifests
 from kfjob.errors import SpecError
 from kfjob.plan import BackendName, Context, JobPlan, resolve
 from kfjob.spec.job import JobSpec
@@ -44,7 +44,7 @@ def resolve_at(spec: JobSpec, positions: Positions, into: Context) -> JobPlan:
 def render(loaded: LoadedSpec, *, settings: Settings, form: str, notify: Notify) -> str:
     """All objects of the job on Kubernetes, as YAML documents or one JSON list."""
     plan = resolve_at(loaded.spec, loaded.positions, context.plan_context(settings, "kubernetes"))
-    return as_text(manifests(linted(loaded, plan, settings=settings, notify=notify)), form)
+    return as_text(compile_manifests(linted(loaded, plan, settings=settings, notify=notify)), form)
 
 
 def as_text(objects: Sequence[JsonObject], form: str) -> str:

@@ -13,7 +13,7 @@ from kfjob.api.settings import settings_here
 from kfjob.api.specs.imports import import_objects
 from kfjob.api.specs.render import resolve_at
 from kfjob.common_types import JsonMapping, JsonObject, Notify, ignore_notice
-from kfjob.compile.pytorchjob import pytorchjob
+from kfjob.compile.pytorchjob import compile_pytorchjob
 from kfjob.compile.template import find_object_problem
 from kfjob.errors import Problem, SpecError, UsageError
 from kfjob.spec.api_objects import PYTORCHJOB
@@ -39,7 +39,7 @@ def to_pytorchjob(spec: JobSpec, *, namespace: str | None = None, launch: str | 
     if plan.own_etcd_image:
         hint = "set `rendezvous.endpoint` or use `rendezvous: c10d`; `kfjob submit` creates the etcd too"
         raise UsageError(f"job `{plan.name}` needs its own etcd, which is not part of a PyTorchJob", hint=hint)
-    return to_model(pytorchjob(plan))
+    return to_model(compile_pytorchjob(plan))
 
 
 def from_pytorchjob(job: KubeflowOrgV1PyTorchJob | JsonMapping, *, notify: Notify = ignore_notice) -> JobSpec:

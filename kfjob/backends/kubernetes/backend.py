@@ -58,11 +58,11 @@ class KubernetesBackend:
 
     def submit(self, plan: JobPlan) -> JobRef:
         """Create the job and then what belongs to it; if that fails, the job is deleted again."""
-        from kfjob.compile.pytorchjob import manifests
+        from kfjob.compile.pytorchjob import compile_manifests
 
         ref = _ref(self._created(plan))
         with self._whole_or_gone(ref):
-            for manifest in manifests(plan, owner_uid=ref.uid)[1:]:
+            for manifest in compile_manifests(plan, owner_uid=ref.uid)[1:]:
                 self._client.call(requests.create(manifest))
         return ref
 
@@ -218,10 +218,10 @@ class KubernetesBackend:
 
     def _created(self, plan: JobPlan) -> Object:
         """The job that was created. If the answer to the request is lost, the job itself tells whether it was carried out."""
-        from kfjob.compile.pytorchjob import manifests
+        from kfjob.compile.pytorchjob import compile_manifests
 
         try:
-            return self._client.call(requests.create(manifests(plan)[0]))
+            return self._client.call(requests.create(compile_manifests(plan)[0]))
         except (Unreachable, BackendError) as lost:
             if isinstance(lost.__cause__, Broken) and not lost.__cause__.sent:
                 raise

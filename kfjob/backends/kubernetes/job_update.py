@@ -15,7 +15,7 @@ from kfjob.backends.kubernetes.objects import launch_of
 from kfjob.backends.kubernetes.ownership import owned_keys
 from kfjob.common_types import JsonObject
 from kfjob.compile.manifest_diff import MISSING, differences, format_path
-from kfjob.compile.pytorchjob import pytorchjob
+from kfjob.compile.pytorchjob import compile_pytorchjob
 from kfjob.errors import Refused
 from kfjob.plan import JobPlan
 from kfjob.spec import api_objects, names
@@ -55,7 +55,7 @@ def manifest_for_live_job(plan: JobPlan, live: JsonObject) -> JsonObject:
         raise Refused(f"job `{plan.name}` was not submitted by kfjob", hint="change it with the tool that made it")
     elastic = live["spec"].get("elasticPolicy") or {}
     rendezvous = replace(plan.rendezvous, id=elastic.get("rdzvId", plan.rendezvous.id))
-    return pytorchjob(replace(plan, launch=launch, rendezvous=rendezvous))
+    return compile_pytorchjob(replace(plan, launch=launch, rendezvous=rendezvous))
 
 
 def job_changes(live: JsonObject, manifest: JsonObject) -> list[FieldChange]:

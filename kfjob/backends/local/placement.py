@@ -8,7 +8,7 @@ from pathlib import Path
 from kfjob.backends import folder
 from kfjob.backends.local import etcd, machine
 from kfjob.backends.local.launch_spec import AgentSpec, EtcdSpec, LaunchSpec
-from kfjob.compile.torchrun import Agent, Placement, local_agent
+from kfjob.compile.torchrun import Agent, Placement, make_local_agent
 from kfjob.errors import Refused
 from kfjob.plan import JobPlan
 
@@ -30,7 +30,7 @@ def build_launch_spec(
     for index, pod in enumerate(plan.pods):
         folders = _folders(plan, pod, launch, volumes)
         placement = Placement(addresses=addresses, endpoint=endpoint, interface=interface, folders=folders)
-        agents.append(_ready(plan, index, local_agent(plan, index, placement)))
+        agents.append(_ready(plan, index, make_local_agent(plan, index, placement)))
     spec = LaunchSpec(
         uid=uid,
         agents=tuple(agents),

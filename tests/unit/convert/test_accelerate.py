@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from kfjob.api.specs.exports import accelerate
-from kfjob.compile.pytorchjob import pytorchjob
+from kfjob.compile.pytorchjob import compile_pytorchjob
 from kfjob.convert.accelerate import from_accelerate
 from kfjob.errors import SpecError, UsageError
 from kfjob.plan import Context, resolve
@@ -79,7 +79,7 @@ def test_the_job_is_started_with_what_the_config_says():
     found = from_accelerate(yaml.safe_load(FSDP), program=["run/bert.py", "--lr", "1e-5"])
     spec = JobSpec.model_validate({**found.spec, "image": "a:1"})
     assert (spec.name, spec.nodes, spec.processes_per_node, spec.resources.gpus) == ("bert", 2, 4, 4)
-    job = pytorchjob(resolve(spec, Context(backend="kubernetes", launch="l")))
+    job = compile_pytorchjob(resolve(spec, Context(backend="kubernetes", launch="l")))
     assert set(job["spec"]["pytorchReplicaSpecs"]) == {"Master", "Worker"}
     words = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["command"]
     assert words[:2] == ["accelerate", "launch"]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kfjob.api.specs.imports import import_pytorchjob
 from kfjob.compile.manifest_diff import MISSING, differences
-from kfjob.compile.pytorchjob import manifests, pytorchjob
+from kfjob.compile.pytorchjob import compile_manifests, compile_pytorchjob
 from kfjob.convert.normalize import normalize_job
 from kfjob.errors import SpecError
 from kfjob.plan import Context, resolve
@@ -27,13 +27,13 @@ CONTEXT = Context(backend="kubernetes", launch="l1", namespace="team")
 
 
 def compiled(spec: JobSpec):
-    return pytorchjob(resolve(spec, CONTEXT))
+    return compile_pytorchjob(resolve(spec, CONTEXT))
 
 
 @pytest.mark.parametrize("file", sorted(GOLDEN.glob("*.yaml")), ids=lambda file: file.stem)
 def test_what_kfjob_renders_comes_back(file):
     spec = load_spec(file.read_text()).spec
-    rendered = manifests(resolve(spec, CONTEXT))
+    rendered = compile_manifests(resolve(spec, CONTEXT))
     found = import_pytorchjob(yaml.safe_dump_all(rendered))
     assert JobSpec.model_validate(found.spec) == spec.model_copy(update={"namespace": spec.namespace or "team"})
     assert found.notes == ()
@@ -41,10 +41,10 @@ def test_what_kfjob_renders_comes_back(file):
 
 @pytest.mark.parametrize("file", sorted(GOLDEN.glob("*.yaml")), ids=lambda file: file.stem)
 def test_it_comes_back_without_the_record_of_the_spec_too(file):
-    rendered = manifests(resolve(load_spec(file.read_text()).spec, CONTEXT))
+    rendered = compile_manifests(resolve(load_spec(file.read_text()).spec, CONTEXT))
     del rendered[0]["metadata"]["annotations"][api_objects.ANNOTATION_SPEC]
     found = import_pytorchjob(yaml.safe_dump_all(rendered))
-    again = manifests(resolve(JobSpec.model_validate(found.spec), CONTEXT))
+    again = compile_manifests(resolve(JobSpec.model_validate(found.spec), CONTEXT))
     assert differences(normalize_job(rendered[0]), normalize_job(again[0]), ignore_empty=True) == []
     assert len(again) == len(rendered)
     assert {note.what.partition(":")[0] for note in found.notes} <= {

@@ -11,7 +11,7 @@ from kfjob.backends.kubernetes.backend import KubernetesBackend
 from kfjob.backends.kubernetes.client import Backoff, Client
 from kfjob.backends.kubernetes.errors import Broken
 from kfjob.backends.kubernetes.fake import FakeStream, FakeTransport, refused, reply
-from kfjob.compile.pytorchjob import pytorchjob
+from kfjob.compile.pytorchjob import compile_pytorchjob
 from kfjob.errors import NotFound, Refused, Unreachable
 from kfjob.plan import Context, resolve
 from kfjob.spec.job import JobSpec
@@ -27,7 +27,7 @@ NO_JOB = refused(404, "NotFound", "no", kind="pytorchjobs", name="llama")
 
 
 def job(launch: str = "7") -> dict[str, Any]:
-    made = pytorchjob(PLAN)
+    made = compile_pytorchjob(PLAN)
     made["metadata"] |= {"uid": "u-1", "labels": {"kfjob.dev/launch": launch}}
     return made
 

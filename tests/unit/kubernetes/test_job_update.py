@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kfjob.backends.kubernetes.job_update import job_changes, manifest_to_apply
-from kfjob.compile.pytorchjob import pytorchjob
+from kfjob.compile.pytorchjob import compile_pytorchjob
 from kfjob.errors import Refused
 from kfjob.plan import Context, JobPlan, resolve
 from kfjob.spec.job import JobSpec
@@ -17,7 +17,7 @@ def plan(launch: str = "2", **spec: Any) -> JobPlan:
 
 
 def live(**spec: Any) -> dict[str, Any]:
-    made = pytorchjob(plan(launch="1", **spec))
+    made = compile_pytorchjob(plan(launch="1", **spec))
     made["metadata"] |= {"uid": "u-1", "resourceVersion": "7"}
     return made
 

@@ -8,7 +8,7 @@ import pytest
 
 import kfjob as api
 from kfjob.errors import SpecError
-from kfjob.lint.reference import markdown
+from kfjob.lint.reference import render_reference
 from tests.unit.api.conftest import fake, kfjob
 
 __all__ = ["fake", "kfjob"]
@@ -85,4 +85,4 @@ def test_submit_in_python_notifies_of_warnings(spec):
 
 def test_reference_is_up_to_date():
     page = Path(__file__).parents[3] / "docs/reference/lint.md"
-    assert page.read_text(encoding="utf-8") == markdown(), "python -m kfjob.lint.reference > docs/reference/lint.md"
+    assert page.read_text(encoding="utf-8") == render_reference(), "python -m kfjob.lint.reference > docs/reference/lint.md"

@@ -13,7 +13,7 @@ from kfjob.api.preflight import pod_requirements
 from kfjob.api.preflight.trial import SCRIPT, START, Trial, packed, trial_name, trial_plan
 from kfjob.api.preflight.trial_results import Heard
 from kfjob.compile.pod_templates import read_pod_templates
-from kfjob.compile.pytorchjob import manifests, pytorchjob
+from kfjob.compile.pytorchjob import compile_manifests, compile_pytorchjob
 from kfjob.plan import Context, JobPlan, resolve
 from kfjob.spec.job import JobSpec
 
@@ -29,7 +29,7 @@ def trial(job: JobSpec, **how: Any) -> JobPlan:
 
 
 def container(plan: JobPlan) -> dict[str, Any]:
-    replica = pytorchjob(plan)["spec"]["pytorchReplicaSpecs"]["Worker"]
+    replica = compile_pytorchjob(plan)["spec"]["pytorchReplicaSpecs"]["Worker"]
     found: dict[str, Any] = replica["template"]["spec"]["containers"][0]
     return found
 
@@ -86,7 +86,7 @@ def test_a_launcher_with_a_master_keeps_its_topology(launcher):
 
 def test_ones_own_etcd_comes_along_and_an_etcd_with_a_user_is_logged_in_to():
     own = trial(spec(rendezvous="etcd"))
-    assert [one["kind"] for one in manifests(own)] == ["PyTorchJob", "Service", "Pod"]
+    assert [one["kind"] for one in compile_manifests(own)] == ["PyTorchJob", "Service", "Pod"]
     shared = spec(rendezvous={"backend": "etcd", "endpoint": "etcd:2379", "user": "e/u", "password": "e/p"})
     words = trial(shared).command
     assert any("KFJOB_ETCD_USER" in word for word in words)
@@ -104,7 +104,7 @@ def test_overrides_stay_but_for_what_the_container_runs():
     own = trial(spec(overrides={"spec": {"pytorchReplicaSpecs": {"Worker": template}}}))
     made = container(own)
     assert (made["command"][:3], made["tty"], "args" in made) == (["python3", "-c", START], True, False)
-    pod = pytorchjob(own)["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+    pod = compile_pytorchjob(own)["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
     assert pod["runtimeClassName"] == "nvidia"
 
 
@@ -139,7 +139,7 @@ def test_what_a_pod_refers_to_and_where_the_spec_says_so():
         service_account="me",
         overrides={"spec": {"pytorchReplicaSpecs": {"Worker": {"template": {"spec": {"priorityClassName": "high"}}}}}},
     )
-    pods = read_pod_templates(manifests(resolve(job, HERE)))
+    pods = read_pod_templates(compile_manifests(resolve(job, HERE)))
     found = {(one.kind, one.name, one.key): one.path for one in pod_requirements.references(pods, job)}
     assert found == {
         ("secret", "s", "k"): "env.A",

@@ -18,7 +18,7 @@ from kfjob.observe.log_spans import MAX_CONTAINERS, LogSpans
 from kfjob.report.charts import Chart, Curve, lay_out_chart
 from kfjob.report.numbers import choose_ticks, format_duration, format_number
 from kfjob.report.page import render_page
-from kfjob.report.templating import environment
+from kfjob.report.templating import make_environment
 from kfjob.trainer import metrics
 from tests.unit.report.sample import HOSTILE, PODS, START, events, line, make_report
 
@@ -213,7 +213,7 @@ def test_setbacks_and_mfu_are_shown():
 
 
 def show(template: str, **values: object) -> str:
-    return environment().from_string(template).render(values)
+    return make_environment().from_string(template).render(values)
 
 
 def test_values_are_cleaned_and_escaped_in_every_template():

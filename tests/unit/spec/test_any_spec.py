@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kfjob.api.specs.render import resolve_at
-from kfjob.compile.pytorchjob import manifests
+from kfjob.compile.pytorchjob import compile_manifests
 from kfjob.errors import Problem, SpecError
 from kfjob.lint.check import lint
 from kfjob.plan import Context
@@ -101,7 +101,7 @@ def outcome(text: str) -> tuple[Problem, ...]:
         plan = resolve_at(loaded.spec, loaded.positions, CONTEXT)
     except SpecError as err:
         return err.problems
-    job, *_ = manifests(plan)
+    job, *_ = compile_manifests(plan)
     lint(loaded.spec, plan)  # whatever it finds, it must not fail
     assert list(pytorchjob_schema.find_problems(job["spec"])) == []
     metadata = job["metadata"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kfjob.compile.pytorchjob import pytorchjob
+from kfjob.compile.pytorchjob import compile_pytorchjob
 from kfjob.compile.template import render
 from kfjob.errors import SpecError
 from kfjob.plan import Context, resolve
@@ -26,7 +26,7 @@ def both(**more: str) -> list[dict[str, Any]]:
     values = ENV | more
     (templated,) = render(TEMPLATE, values={"KFJOB_LAUNCH": "l1"} | values).objects
     spec = load_spec((HERE / "fsdp.yaml").read_text(), variables=values).spec
-    compiled = pytorchjob(resolve(spec, Context(backend="kubernetes", launch="l1")))
+    compiled = compile_pytorchjob(resolve(spec, Context(backend="kubernetes", launch="l1")))
     del compiled["metadata"]["annotations"], compiled["metadata"]["namespace"]
     del compiled["metadata"]["labels"][api_objects.LABEL_SPEC_HASH]
     return [templated, compiled]
