@@ -1,6 +1,6 @@
-"""How long the training stands still for a checkpoint: saved in the background over saved while it waits, in one run.
+"""How long a checkpoint stops the training: a background save compared with a blocking save, in one run.
 
-The goal is a tenth at most, on 500 MB and more. Usage: python benchmarks/checkpoint.py [rounds] [folder]
+Goal: a ratio of at most 0.1, with 500 MB or more. Usage: python benchmarks/checkpoint.py [rounds] [folder]
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def main() -> None:
             )
         for step in range(rounds + 1):
             for background, saver in savers.items():
-                about = Manifest(
+                manifest = Manifest(
                     step=step,
                     loss=None,
                     run_id="",
@@ -66,19 +66,19 @@ def main() -> None:
                     spec={},
                     torch_version=torch.__version__,
                 )
-                began = time.monotonic()
-                saved = saver.save(about)
-                stall = time.monotonic() - began
-                saver.wait()  # or it would still be writing while the other is measured
-                if step:  # the first one allocates the memory that the later ones use again
+                start = time.monotonic()
+                saved = saver.save(manifest)
+                stall = time.monotonic() - start
+                saver.wait()  # otherwise the write would overlap the other measurement
+                if step:  # the first save allocates memory that the later ones reuse
                     stalls[background].append(stall)
-                    commits += [time.monotonic() - began] if background else []
+                    commits += [time.monotonic() - start] if background else []
         size = sum(path.stat().st_size for path in Path(saved.path).iterdir())
-    stood = {background: statistics.median(values) for background, values in stalls.items()}
+    medians = {background: statistics.median(values) for background, values in stalls.items()}
     print(f"{size / 1e6:.0f} MB on {ranks.device.type}, median of {rounds}")
-    print(f"waiting        stall {stood[False]:.2f} s")
-    whole = statistics.median(commits)
-    print(f"in background  stall {stood[True]:.2f} s, {stood[True] / stood[False]:.3f} x waiting; complete after {whole:.2f} s")
+    print(f"waiting        stall {medians[False]:.2f} s")
+    stall, commit = medians[True], statistics.median(commits)
+    print(f"in background  stall {stall:.2f} s, {stall / medians[False]:.3f} x waiting; complete after {commit:.2f} s")
     ranks.leave()
 
 

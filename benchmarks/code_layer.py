@@ -1,7 +1,7 @@
-"""Time from a changed line of code to that line's output in the new job on the test cluster: a code layer against a rebuild.
+"""Time from a changed line of code to its output in the new job on the test cluster: a code layer compared with a rebuild.
 
-The baseline is the best case of a rebuild: a two-line Dockerfile on the same base, whose layers buildah has in its cache, then
-push, stop and submit. Needs the cluster (`scripts/cluster up`, as root) and buildah.
+The baseline is the best case of a rebuild: a two-line Dockerfile on the same base, with the base's layers in buildah's cache,
+then push, stop and submit. It needs the test cluster (`scripts/cluster up`, as root) and buildah.
 Usage: python -m benchmarks.code_layer [rounds]
 """
 
@@ -32,6 +32,8 @@ PATIENCE = 90.0
 
 
 class Bench:
+    """A job, its code and the two ways to update it."""
+
     def __init__(self, space: Space, folder: Path) -> None:
         self.space, self.folder = space, folder
         self.src = folder / "src"
@@ -44,45 +46,45 @@ class Bench:
         registries = folder / "registries.conf"
         registries.write_text(f'[[registry]]\nprefix = "{REGISTRY}"\nlocation = "{ADDRESS}"\ninsecure = true\n')
         self.engine = buildah(folder / "buildah")
-        mine = {
+        variables = {
             "KUBECONFIG": space.facts.kubeconfig,
             "KFJOB_NAMESPACE": space.name,
             "KFJOB_STATE": str(folder / "state"),
             "KFJOB_REGISTRY_CERTS": str(folder / "certs.d"),
             "CONTAINERS_REGISTRIES_CONF": str(registries),
         }
-        self.env = os.environ | mine | self.engine.environment
+        self.env = os.environ | variables | self.engine.environment
         os.environ["KUBECONFIG"] = space.facts.kubeconfig
         spec = {"name": JOB, "image": space.facts.image, "command": "python3 train.py"}
         (folder / "job.yaml").write_text(yaml.safe_dump(spec))
         self.settings = Settings(backend="kubernetes", namespace=space.name, state=folder / "state")
 
     def kfjob(self, *argv: str) -> str:
-        done = subprocess.run([KFJOB, *argv], env=self.env, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"kfjob {' '.join(argv)}\n{done.stderr}"
-        return done.stdout.strip()
+        result = subprocess.run([KFJOB, *argv], env=self.env, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, f"kfjob {' '.join(argv)}\n{result.stderr}"
+        return result.stdout.strip()
 
     def by_layer(self) -> None:
         self.kfjob("relaunch", JOB, "--code", str(self.src))
 
     def by_rebuild(self) -> None:
-        words = ["--base-image", self.space.facts.image, "--builder", str(self.engine.program), "-q"]
-        image = self.kfjob("push-image", str(self.src), "--to", f"{REGISTRY}/bench-rebuilt", *words)
+        options = ["--base-image", self.space.facts.image, "--builder", str(self.engine.program), "-q"]
+        image = self.kfjob("push-image", str(self.src), "--to", f"{REGISTRY}/bench-rebuilt", *options)
         self.kfjob("stop", JOB)
         self.kfjob("submit", str(self.folder / "job.yaml"), "--set", f"image={image}")
 
-    def seconds(self, how: Callable[[], None], mark: str) -> float:
-        """From the change to its first line in the log."""
+    def seconds(self, update: Callable[[], None], mark: str) -> float:
+        """Return the time from the change to its first line in the log."""
         (self.src / "train.py").write_text(f"print('{mark}', flush=True)\n")
-        began = time.monotonic()
-        how()
-        while time.monotonic() < began + PATIENCE:
+        start = time.monotonic()
+        update()
+        while time.monotonic() < start + PATIENCE:
             try:
                 lines = [getattr(line, "text", "") for line in attach(JOB, settings=self.settings).logs(f"{JOB}-worker-0")]
             except KfjobError:
                 lines = []
             if mark in lines:
-                return time.monotonic() - began
+                return time.monotonic() - start
             time.sleep(0.1)
         raise AssertionError(f"`{mark}` was never printed")
 
@@ -93,13 +95,13 @@ def main() -> None:
         bench = Bench(space, Path(folder))
         (bench.src / "train.py").write_text("print('first')\n")
         bench.kfjob("submit", str(bench.folder / "job.yaml"), "--code", str(bench.src))
-        ways = {"rebuild with buildah": bench.by_rebuild, "code layer": bench.by_layer}
-        seconds: dict[str, list[float]] = {name: [] for name in ways}
+        methods = {"rebuild with buildah": bench.by_rebuild, "code layer": bench.by_layer}
+        seconds: dict[str, list[float]] = {name: [] for name in methods}
         for number in range(rounds + 1):
-            for name, how in ways.items():
-                took = bench.seconds(how, f"{name}, round {number}")
-                if number:  # the first fills caches
-                    seconds[name].append(took)
+            for name, update in methods.items():
+                duration = bench.seconds(update, f"{name}, round {number}")
+                if number:  # the first round fills the caches
+                    seconds[name].append(duration)
         bench.kfjob("stop", JOB)
     base = statistics.median(seconds["rebuild with buildah"])
     for name, values in seconds.items():

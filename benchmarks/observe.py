@@ -1,10 +1,9 @@
-"""What observation costs: the scan of lines that do not matter, and `reduce` for lines of every kind.
+"""The cost of observation: the prefilter for irrelevant lines, and `reduce` for all kinds of lines.
 
     python benchmarks/observe.py
 
-The baseline of each scan is `for line in lines: marker in line` over the same lines in the same run, cut and decoded
-beforehand. The prefilter gets bytes and has to find where lines begin; cutting and decoding the same bytes and looking for one
-literal is told beside it.
+The baseline is `for line in lines: marker in line` for the same lines in the same run, already split and decoded. The
+prefilter gets bytes and must find the line starts, so the table also shows the time to split, decode and search the same bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from kfjob.observe.view import JobView, reduce_all
 
 COUNT = 100_000
 BLOCK = 1 << 14
-"""Bytes of a block, as a reader of a busy log has them."""
+"""Bytes in a block, as when kfjob reads a busy log."""
 BASELINES = ("master_addr=", "Loss: ")
 KINDS: dict[str, Callable[[int], str]] = {
     "nccl": lambda i: (
@@ -31,59 +30,61 @@ KINDS: dict[str, Callable[[int], str]] = {
 }
 
 
-def bare(lines: Sequence[str], marker: str) -> None:
-    """The baseline."""
+def search_lines(lines: Sequence[str], marker: str) -> None:
+    """Search decoded lines for a literal: the baseline."""
     for line in lines:
-        marker in line  # noqa: B015 - the scan alone is what is timed
+        marker in line  # noqa: B015 - only the search is timed
 
 
-def cut(blocks: Sequence[bytes], marker: str) -> None:
-    """The baseline, from the bytes on."""
+def decode_and_search(blocks: Sequence[bytes], marker: str) -> None:
+    """Split, decode and search blocks of bytes: the baseline for bytes."""
     for block in blocks:
-        bare(block.decode().split("\n"), marker)
+        search_lines(block.decode().split("\n"), marker)
 
 
-def sifted(blocks: Sequence[bytes], prefilter: Prefilter) -> None:
-    """Ours."""
+def select_lines(blocks: Sequence[bytes], prefilter: Prefilter) -> None:
+    """Search blocks with the prefilter."""
     for block in blocks:
         prefilter.select(block)
 
 
 def nanoseconds(count: int, work: Callable[..., object], *arguments: object) -> float:
-    """Of CPU per line, the fastest of nine runs (the machine may be shared)."""
-    taken = []
+    """Return the CPU time per line of the fastest of nine runs (the machine may be shared)."""
+    durations = []
     for _ in range(9):
-        began = time.process_time()
+        start = time.process_time()
         work(*arguments)
-        taken.append(time.process_time() - began)
-    return min(taken) / count * 1e9
+        durations.append(time.process_time() - start)
+    return min(durations) / count * 1e9
 
 
-def scan(config: ObserveConfig, *, diagnosis: bool = False) -> None:
-    """Lines that do not match."""
+def measure_prefilter(config: ObserveConfig, *, diagnosis: bool = False) -> None:
+    """Measure lines that do not match."""
     prefilter = Prefilter(config, diagnosis=diagnosis)
     print(
         f"scan for {len(prefilter.literals)} literals ({config.trainer or 'every format'}{', every rule' if diagnosis else ''})"
     )
-    for name, make in KINDS.items():
-        lines = [make(i) for i in range(COUNT)]
-        blocks = in_blocks(lines)
+    for name, make_line in KINDS.items():
+        lines = [make_line(i) for i in range(COUNT)]
+        blocks = join_blocks(lines)
         assert not any(map(prefilter.select, blocks))
-        ours = nanoseconds(COUNT, sifted, blocks, prefilter)
-        against = {f"`{marker}`": nanoseconds(COUNT, bare, lines, marker) for marker in BASELINES}
-        against["cutting, decoding, `Loss: `"] = nanoseconds(COUNT, cut, blocks, "Loss: ")
-        ratios = ", ".join(f"{ours / base:.1f} times {what} ({base:.0f})" for what, base in against.items())
-        print(f"  {name:6} {ours:4.0f} ns a line: {ratios}")
+        cost = nanoseconds(COUNT, select_lines, blocks, prefilter)
+        baselines = {f"`{marker}`": nanoseconds(COUNT, search_lines, lines, marker) for marker in BASELINES}
+        baselines["split, decode, `Loss: `"] = nanoseconds(COUNT, decode_and_search, blocks, "Loss: ")
+        ratios = ", ".join(f"{cost / base:.1f} times {baseline} ({base:.0f})" for baseline, base in baselines.items())
+        print(f"  {name:6} {cost:4.0f} ns a line: {ratios}")
 
 
-def in_blocks(lines: Sequence[str]) -> list[bytes]:
-    """Whole lines, together about as long as a block."""
-    each = BLOCK // len(lines[0])
-    return ["".join(f"{line}\n" for line in lines[i : i + each]).encode() for i in range(0, len(lines), each)]
+def join_blocks(lines: Sequence[str]) -> list[bytes]:
+    """Join whole lines to blocks of about `BLOCK` bytes."""
+    lines_per_block = BLOCK // len(lines[0])
+    return [
+        "".join(f"{line}\n" for line in lines[i : i + lines_per_block]).encode() for i in range(0, len(lines), lines_per_block)
+    ]
 
 
-def reductions(pods: int) -> None:
-    """What `reduce` takes a line, with so many pods."""
+def measure_reduce(pods: int) -> None:
+    """Measure `reduce` per line for this number of pods."""
     names = [f"llama-worker-{i}" for i in range(pods)]
     view = reduce_all(JobView(), [LogLine(pod=name, text="hello", time=0, container_id="a") for name in names])
     count = 20_000
@@ -98,14 +99,14 @@ def reductions(pods: int) -> None:
 
 
 def main() -> None:
-    """Print the figures."""
-    scan(ObserveConfig(trainer="kfjob", rendezvous="c10d"))
-    scan(ObserveConfig(trainer="kfjob", rendezvous="etcd"))
-    scan(ObserveConfig(trainer="reference"))
-    scan(ObserveConfig())
-    scan(ObserveConfig(trainer="kfjob", rendezvous="c10d"), diagnosis=True)
+    """Measure, and print the figures."""
+    measure_prefilter(ObserveConfig(trainer="kfjob", rendezvous="c10d"))
+    measure_prefilter(ObserveConfig(trainer="kfjob", rendezvous="etcd"))
+    measure_prefilter(ObserveConfig(trainer="reference"))
+    measure_prefilter(ObserveConfig())
+    measure_prefilter(ObserveConfig(trainer="kfjob", rendezvous="c10d"), diagnosis=True)
     for pods in (2, 64, 1000):
-        reductions(pods)
+        measure_reduce(pods)
     print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
 
 

@@ -1,10 +1,10 @@
-"""Training as one writes it without kfjob: the baselines of trainer_cpu.py and trainer_gpu.py.
+"""Training loops without kfjob: the baselines of trainer_cpu.py and trainer_gpu.py.
 
     python benchmarks/plain_loops.py by-hand|trainer SPEC_AS_JSON
 
-runs one as a process of its own and prints `{"ends": [MOMENT OF EACH STEP'S END], "peak_memory": BYTES}`. `by-hand` is
-`PlainLoop`, `trainer` is transformers' own Trainer, which needs accelerate. Both have a transformers model on random tokens,
-fp32 weights, bf16 arithmetic by autocast, fused AdamW and clipping, and read the loss at every step.
+runs one loop and prints `{"ends": [END TIME OF EACH STEP], "peak_memory": BYTES}`. `by-hand` is `PlainLoop`. `trainer` is
+transformers' Trainer, which needs accelerate. Both use a transformers model on random tokens, fp32 weights, bf16 autocast,
+fused AdamW and clipping, and read the loss at every step.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from kfjob.trainer.model import build_meta_model
 
 
 def fresh_model(spec: TrainSpec, device: torch.device) -> Any:
-    """The model of the spec as transformers makes it."""
+    """Return a new transformers model for the spec."""
     meta = build_meta_model(spec)
     with device:
         return type(meta)(meta.config).train()
 
 
 class PlainLoop:
-    """A loop by hand, for one process, DDP or FSDP2 as the spec says."""
+    """A plain training loop for one process, DDP or FSDP2, as in the spec."""
 
     def __init__(self, spec: TrainSpec, device: torch.device) -> None:
-        """Make model and optimiser."""
+        """Create model and optimiser."""
         self._spec, self._device = spec, device
         model = fresh_model(spec, device)
         self._vocabulary = model.config.vocab_size
@@ -48,7 +48,7 @@ class PlainLoop:
         self._optimizer = torch.optim.AdamW(model.parameters(), lr=spec.lr, fused=True)
 
     def step(self) -> float:
-        """Train on one batch; the loss."""
+        """Train on one batch and return the loss."""
         shape = self._spec.micro_batch_size, self._spec.sequence_length
         ids = torch.randint(self._vocabulary, shape, device=self._device)
         with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=self._spec.precision == "bf16"):
@@ -60,8 +60,8 @@ class PlainLoop:
         return float(loss)
 
 
-def by_hand(spec: TrainSpec, device: torch.device) -> list[float]:
-    """When each step of a plain loop ended, of one process."""
+def run_plain_loop(spec: TrainSpec, device: torch.device) -> list[float]:
+    """Run a plain loop in one process; return the end time of each step."""
     loop = PlainLoop(spec.model_copy(update={"strategy": "none"}), device)
     ends = []
     for _ in range(spec.max_steps or 1):
@@ -70,8 +70,8 @@ def by_hand(spec: TrainSpec, device: torch.device) -> list[float]:
     return ends
 
 
-def by_trainer(spec: TrainSpec, device: torch.device) -> list[float]:
-    """When each step of transformers' Trainer ended."""
+def run_trainer(spec: TrainSpec, device: torch.device) -> list[float]:
+    """Run transformers' Trainer; return the end time of each step."""
     import transformers
 
     ends = []
@@ -105,7 +105,7 @@ def by_trainer(spec: TrainSpec, device: torch.device) -> list[float]:
 
 
 def main() -> None:
-    run = {"by-hand": by_hand, "trainer": by_trainer}[sys.argv[1]]
+    run = {"by-hand": run_plain_loop, "trainer": run_trainer}[sys.argv[1]]
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     ends = run(TrainSpec.model_validate_json(sys.argv[2]), device)
     print(json.dumps({"ends": ends, "peak_memory": peak_memory()}))

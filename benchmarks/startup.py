@@ -1,6 +1,6 @@
-"""CPU time of kfjob's light commands as a ratio to a bare interpreter with the same libraries, alternating, in one run.
+"""CPU time of light kfjob commands, compared with a bare interpreter with the same libraries, alternating in one run.
 
-The baseline is `python -c "from pydantic import BaseModel; import click, yaml"`; the goal is 2.5 times at most.
+The baseline is `python -c "from pydantic import BaseModel; import click, yaml"`; the goal is a ratio of at most 2.5.
 Usage: python benchmarks/startup.py [rounds]
 """
 
@@ -30,7 +30,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         spec = Path(folder) / "job.yaml"
         spec.write_text(SPEC, encoding="utf-8")
-        # byte code is cached for all of them alike, as it is in an installed package
+        # cache byte code for all programs, as in an installed package
         env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         env["PYTHONPYCACHEPREFIX"] = f"{folder}/cache"
         programs = {

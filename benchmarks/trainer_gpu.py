@@ -1,13 +1,13 @@
-"""The trainer on one GPU, beside a plain transformers + torch.compile loop and transformers' Trainer, in one run.
+"""The trainer on one GPU, compared with a plain transformers + torch.compile loop and transformers' Trainer, in one run.
 
-    python benchmarks/trainer_gpu.py [--steps N] [--only NAME …] [--out FILE]     on a GPU, bf16
-    python benchmarks/trainer_gpu.py --smoke                                      the same programs, tiny, on a CPU
+    python benchmarks/trainer_gpu.py [--steps N] [--only NAME …] [--out FILE]     # on a GPU, bf16
+    python benchmarks/trainer_gpu.py --smoke                                      # the same programs, tiny, on a CPU
 
-Every case is a process of its own, on random tokens, without evaluation or checkpoints; the first third of its steps is not
-counted. The table has tokens/s, MFU (kfjob/trainer/flops.py: 6 (N - N_embedding) + 12 L h d s over the maker's dense 16-bit
-peak), peak memory beside what spec/memory.py says, and what others have published; below it the ratios that are goals. One GPU
-moves nothing between ranks: figures of several GPUs are not the same thing. `--out` keeps every step's figures. `--only` takes
-beginnings of names, for where a command has a time limit; `kill` and `stall` are the last two. No network is needed.
+Each case is a process with random tokens, without evaluation or checkpoints; the first third of its steps does not count. The
+table shows tokens/s, MFU (kfjob/trainer/flops.py: 6 (N - N_embedding) + 12 L h d s over the vendor's dense 16-bit peak), peak
+memory, the estimate of spec/memory.py, and published figures; below it are the ratios with goals. One GPU exchanges nothing
+between ranks, so these figures do not compare with those of several GPUs. `--out` writes the figures of every step. `--only`
+selects cases by the start of their names, for use with a time limit; `kill` and `stall` are the last two. No network is needed.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Case:
 
     name: str
     changes: dict[str, Any]
-    program: Literal["ours", "by-hand", "trainer"] = "ours"
+    program: Literal["kfjob", "by-hand", "trainer"] = "kfjob"
     published: str = ""
 
 
@@ -91,70 +91,70 @@ GOALS = (
     ("1B compiled, chunked loss", "1B by hand, compiled", 1.0),
     ("1B compiled, chunked loss", "1B transformers' Trainer, compiled", 1.0),
 )
-"""(case, case it is measured against, least ratio of their tokens/s)."""
-LEAST_MFU = 0.45
-"""Of the best case at 1B; 50 % is the stretch."""
+"""(case, baseline case, lowest ratio of their tokens/s)."""
+MINIMUM_MFU = 0.45
+"""For the best 1B case; 0.5 is the stretch goal."""
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What a run was like."""
+class Result:
+    """The figures of one run."""
 
     speed: float
-    """Tokens/s, the median of the steps that count."""
+    """Tokens/s: the median of the counted steps."""
     mfu: float | None
     peak_memory: float
 
 
-def spec_of(case: Case, steps: int, *, smoke: bool) -> TrainSpec:
-    """The case as the trainer is told it; tiny where it is a smoke test."""
+def make_spec(case: Case, steps: int, *, smoke: bool) -> TrainSpec:
+    """Return the spec of a case; a smoke test uses a tiny model."""
     common = {"strategy": "fsdp", "precision": "bf16", "data": "synthetic", "max_steps": steps}
     return TrainSpec.model_validate(common | case.changes | (TINY if smoke else {}))
 
 
-def measure(case: Case, spec: TrainSpec, raw: list[dict[str, Any]]) -> Measured:
-    """Run the case; every step's figures are put into `raw`."""
+def run_case(case: Case, spec: TrainSpec, raw: list[dict[str, Any]]) -> Result:
+    """Run the case; append the figures of every step to `raw`."""
     tokens = spec.micro_batch_size * spec.sequence_length
-    if case.program == "ours":
+    if case.program == "kfjob":
         with tempfile.TemporaryDirectory() as folder:
-            raw += train(spec, Path(folder) / "figures.jsonl")
+            raw += run_trainer(spec, Path(folder) / "figures.jsonl")
         speeds = [line["tokens_per_second_per_device"] for line in raw]
         memory = raw[-1]["peak_memory"]
     else:
-        said = python(HERE / "plain_loops.py", case.program, spec.model_dump_json())
-        raw.append(json.loads(said.splitlines()[-1]))
+        output = run_python(HERE / "plain_loops.py", case.program, spec.model_dump_json())
+        raw.append(json.loads(output.splitlines()[-1]))
         speeds = [tokens / (end - begin) for begin, end in pairwise(raw[0]["ends"])]
         memory = raw[0]["peak_memory"]
     speed = statistics.median(speeds[len(speeds) // 3 :])
-    return Measured(speed, mfu(spec, speed), memory)
+    return Result(speed, compute_mfu(spec, speed), memory)
 
 
-def train(spec: TrainSpec, file: Path) -> list[dict[str, Any]]:
-    """Run the trainer until its end; the figures of its steps, which it writes to `file`."""
-    python("-m", "kfjob.trainer", *to_argv(spec.model_copy(update={"metrics_file": str(file)})))
-    return steps_in(file)
+def run_trainer(spec: TrainSpec, file: Path) -> list[dict[str, Any]]:
+    """Run the trainer; return the figures of its steps, which it writes to `file`."""
+    run_python("-m", "kfjob.trainer", *to_argv(spec.model_copy(update={"metrics_file": str(file)})))
+    return read_steps(file)
 
 
-def python(*arguments: str | Path) -> str:
-    """What such a process says.
+def run_python(*arguments: str | Path) -> str:
+    """Run a Python process and return its stdout.
 
     Raises:
-        RuntimeError: it failed; the end of what it said.
+        RuntimeError: the process failed; the message is the end of its output.
     """
-    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError((done.stdout + done.stderr)[-2000:])
-    return done.stdout
+    result = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise RuntimeError((result.stdout + result.stderr)[-2000:])
+    return result.stdout
 
 
-def steps_in(file: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics file that are of steps."""
+def read_steps(file: Path) -> list[dict[str, Any]]:
+    """Return the step lines of a metrics file."""
     lines = file.read_text().splitlines() if file.exists() else []
     return [line for line in map(json.loads, lines) if "loss" in line]
 
 
-def mfu(spec: TrainSpec, speed: float) -> float | None:
-    """The share of the device's arithmetic that so many tokens/s are."""
+def compute_mfu(spec: TrainSpec, speed: float) -> float | None:
+    """Return the model FLOPs utilisation at this number of tokens/s."""
     import torch
 
     from kfjob.trainer import flops
@@ -166,45 +166,47 @@ def mfu(spec: TrainSpec, speed: float) -> float | None:
     return speed * flops.model_flops_per_token(model, parameters, spec.sequence_length) / peak if peak else None
 
 
-def row(case: Case, spec: TrainSpec, measured: Measured) -> str:
-    """A line of the table."""
-    share = "      ?" if measured.mfu is None else f"{100 * measured.mfu:5.1f} %"
-    setup = make_setup(spec, world_size=1, local_world_size=1) if case.program == "ours" else None
-    theory = f"{estimate_memory(setup).peak / GIB:6.1f}" if setup else "     -"
-    return f"{case.name:<40} {measured.speed:>9.0f} {share} {measured.peak_memory / GIB:>7.1f} {theory}  {case.published}"
+def format_row(case: Case, spec: TrainSpec, result: Result) -> str:
+    """Return a line of the table."""
+    share = "      ?" if result.mfu is None else f"{100 * result.mfu:5.1f} %"
+    setup = make_setup(spec, world_size=1, local_world_size=1) if case.program == "kfjob" else None
+    estimate = f"{estimate_memory(setup).peak / GIB:6.1f}" if setup else "     -"
+    return f"{case.name:<40} {result.speed:>9.0f} {share} {result.peak_memory / GIB:>7.1f} {estimate}  {case.published}"
 
 
-def goals(found: dict[str, Measured]) -> list[str]:
-    """What is a goal, of what was measured."""
-    best = max((measured.mfu or 0 for name, measured in found.items() if name.startswith("1B")), default=0)
-    return [f"best MFU at 1B: {100 * best:.1f} % (goal: at least {100 * LEAST_MFU:.0f} %)"] + [
-        f"{name} / {base}: {found[name].speed / found[base].speed:.2f} (goal: at least {least})"
-        for name, base, least in GOALS
-        if name in found and base in found
+def format_goals(results: dict[str, Result]) -> list[str]:
+    """Return the lines with goals, for the cases that have run."""
+    best = max((result.mfu or 0 for name, result in results.items() if name.startswith("1B")), default=0)
+    return [f"best MFU at 1B: {100 * best:.1f} % (goal: at least {100 * MINIMUM_MFU:.0f} %)"] + [
+        f"{name} / {base}: {results[name].speed / results[base].speed:.2f} (goal: at least {minimum})"
+        for name, base, minimum in GOALS
+        if name in results and base in results
     ]
 
 
 def kill_and_resume(spec: TrainSpec, folder: Path) -> str:
-    """Kill -9 in the middle, go on, and compare every loss with an uninterrupted run's, to the bit."""
-    whole = {line["step"]: line["loss"] for line in train(spec, folder / "whole.jsonl")}
-    parts = folder / "parts.jsonl"
+    """Kill the trainer with SIGKILL, resume, and compare every loss bit for bit with an uninterrupted run."""
+    uninterrupted = {line["step"]: line["loss"] for line in run_trainer(spec, folder / "whole.jsonl")}
+    interrupted = folder / "parts.jsonl"
     spec = spec.model_copy(update={"checkpoint_dir": str(folder / "checkpoints"), "checkpoint_every": 2})
-    argv = to_argv(spec.model_copy(update={"metrics_file": str(parts)}))
+    argv = to_argv(spec.model_copy(update={"metrics_file": str(interrupted)}))
     child = subprocess.Popen([sys.executable, "-m", "kfjob.trainer", *argv], stdout=subprocess.DEVNULL)
-    while child.poll() is None and len(steps_in(parts)) < len(whole) // 2:
+    while child.poll() is None and len(read_steps(interrupted)) < len(uninterrupted) // 2:
         time.sleep(0.01)
     child.kill()
     child.wait()
-    before = len(steps_in(parts))
-    after = train(spec, parts)[before:]
-    same = all(whole[line["step"]] == line["loss"] for line in steps_in(parts)) and after[-1]["step"] == max(whole)
-    verdict = "equal to the bit" if same else "DIFFER"
-    return f"killed after step {before}, went on with step {after[0]['step']}: losses {verdict}"
+    steps_before = len(read_steps(interrupted))
+    resumed = run_trainer(spec, interrupted)[steps_before:]
+    equal = all(uninterrupted[line["step"]] == line["loss"] for line in read_steps(interrupted)) and resumed[-1]["step"] == max(
+        uninterrupted
+    )
+    verdict = "equal to the bit" if equal else "DIFFER"
+    return f"killed after step {steps_before}, resumed with step {resumed[0]['step']}: losses {verdict}"
 
 
-def stall(*, smoke: bool) -> str:
-    """What checkpoint.py says."""
-    return python(HERE / "checkpoint.py", "1" if smoke else "5")
+def measure_stall(*, smoke: bool) -> str:
+    """Run checkpoint.py and return its output."""
+    return run_python(HERE / "checkpoint.py", "1" if smoke else "5")
 
 
 def main() -> None:
@@ -213,32 +215,32 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--only", nargs="*", default=[""])
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
-    only, steps = tuple(given.only), 6 if given.smoke else given.steps
-    found: dict[str, Measured] = {}
+    options = parser.parse_args()
+    only, steps = tuple(options.only), 6 if options.smoke else options.steps
+    results: dict[str, Result] = {}
     failed = []
     print(f"{'case':<40} {'tokens/s':>9} {'MFU':>7} {'GiB':>7} {'theory':>6}  published", flush=True)
     for case in CASES:
         if not case.name.startswith(only):
             continue
-        spec, raw = spec_of(case, steps, smoke=given.smoke), list[dict[str, Any]]()
+        spec, raw = make_spec(case, steps, smoke=options.smoke), list[dict[str, Any]]()
         try:
-            found[case.name] = measure(case, spec, raw)
-        except RuntimeError as error:  # what is too large for this GPU must not cost the other cases
+            results[case.name] = run_case(case, spec, raw)
+        except RuntimeError as error:  # a case that is too large for this GPU must not stop the others
             print(f"{case.name:<40} FAILED\n{error}", flush=True)
             failed.append(case.name)
             continue
-        print(row(case, spec, found[case.name]), flush=True)
-        if given.out:
-            with given.out.open("a") as file:
+        print(format_row(case, spec, results[case.name]), flush=True)
+        if options.out:
+            with options.out.open("a") as file:
                 file.write(json.dumps({"case": case.name, "spec": spec.model_dump(mode="json"), "raw": raw}) + "\n")
-    print("\n".join(goals(found)), flush=True)
+    print("\n".join(format_goals(results)), flush=True)
     if "kill".startswith(only):
-        spec = spec_of(CASES[0], 12, smoke=given.smoke).model_copy(update={"deterministic": True})
+        spec = make_spec(CASES[0], 12, smoke=options.smoke).model_copy(update={"deterministic": True})
         with tempfile.TemporaryDirectory() as folder:
             print(kill_and_resume(spec, Path(folder)), flush=True)
     if "stall".startswith(only):
-        print(stall(smoke=given.smoke), end="")
+        print(measure_stall(smoke=options.smoke), end="")
     if failed:
         raise SystemExit(f"failed: {', '.join(failed)}")
 
