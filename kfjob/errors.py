@@ -1,22 +1,22 @@
-"""Everything that can go wrong, in our own words.
+"""All errors that kfjob reports, in its own words.
 
     KfjobError                          exit code
-    ├── SpecError                       2    the spec, or a flag, is wrong; holds every problem found
-    ├── UsageError                      2    the command cannot be carried out as it was given
-    ├── NotFound                        3    no such job, pod or file
+    ├── SpecError                       2    the spec or an option is invalid; holds every problem
+    ├── UsageError                      2    the command cannot run with these arguments
+    ├── NotFound                        3    the job, pod or file does not exist
     ├── AlreadyExists                   1    the name is taken
-    ├── Forbidden                       4    authenticated or not, the cluster says no
-    ├── Unreachable                     5    no answer from the cluster in time, or none configured
-    ├── Refused                         1    the cluster (API server, webhook, operator) would not take it
-    ├── BackendError                    1    a backend failed in a way no other class names
-    ├── NoEvidence                      1    the question is valid, the evidence is not there
+    ├── Forbidden                       4    the cluster rejects the credentials or denies access
+    ├── Unreachable                     5    the cluster does not answer in time, or none is configured
+    ├── Refused                         1    the API server, a webhook or the operator rejects the request
+    ├── BackendError                    1    a backend fails for a reason that has no class of its own
+    ├── NoEvidence                      1    the evidence for an answer does not exist (yet)
     ├── JobFailed                       100  the job ran and failed
     ├── JobUnfinished                   101  the job has not ended
     ├── JobStopped                      103  the job was stopped before it ended
     └── WaitTimeout                     124  the deadline of a wait passed
 
-An error carries what is wrong (`title`), where (`location`), why (`cause`) and what to do next (`hint`). Foreign exceptions are
-turned into these at the edge that meets them, `raise … from`.
+An error holds what is wrong (`title`), where (`location`), why (`cause`) and the next action (`hint`). Code that calls another
+library converts its exceptions into these, `raise … from`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from typing import Literal
 
 
 class KfjobError(Exception):
-    """Base of every error that a user can cause or must know about."""
+    """Base class of the errors that a user can cause or needs to know about."""
 
     exit_code = 1
 
     def __init__(self, title: str, *, location: str | None = None, cause: str | None = None, hint: str | None = None) -> None:
-        """Keep the four parts; `title` is lower case, without a final period, with names in backticks."""
+        """Set the four parts; `title` is lower case, without a final period, with names in backticks."""
         super().__init__(title)
         self.title = title
         self.location = location
@@ -40,24 +40,24 @@ class KfjobError(Exception):
         self.hint = hint
 
     def lines(self) -> list[str]:
-        """The message as a user reads it, one part a line."""
-        parts = [f"error: {self.title}"]
+        """Return the lines of the message for users."""
+        lines = [f"error: {self.title}"]
         if self.location:
-            parts.append(f"  --> {self.location}")
+            lines.append(f"  --> {self.location}")
         if self.cause:
-            parts += [f"  cause: {line}" if i == 0 else f"         {line}" for i, line in enumerate(self.cause.splitlines())]
+            lines += [f"  cause: {line}" if i == 0 else f"         {line}" for i, line in enumerate(self.cause.splitlines())]
         if self.hint:
-            parts.append(f"hint: {self.hint}")
-        return parts
+            lines.append(f"hint: {self.hint}")
+        return lines
 
     def __str__(self) -> str:
-        """The whole message."""
+        """Return the message for users."""
         return "\n".join(self.lines())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """One fault of a spec: what, at which field, and where in the file that field stands."""
+    """A problem of a spec or of a command line, with its field and its position in the file."""
 
     title: str
     path: str = ""
@@ -67,65 +67,66 @@ class Problem:
     detail: str | None = None
     hint: str | None = None
     severity: Literal["error", "warning"] = "error"
-    rule: str = ""  # of lint, which found it
+    rule: str = ""
+    """The id of the lint rule that reports the problem."""
 
     def location(self) -> str | None:
-        """`file:line:column (path)`, as far as known."""
-        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
-        if place and self.path:
-            return f"{place} ({self.path})"
-        return place or (self.path or None)
+        """Return `file:line:column (path)`, without the parts that are unknown; None if all are."""
+        position = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
+        if position and self.path:
+            return f"{position} ({self.path})"
+        return position or (self.path or None)
 
     def lines(self) -> list[str]:
-        """The problem as a user reads it."""
-        parts = [f"{self.severity}: {self.title}{f' [{self.rule}]' if self.rule else ''}"]
+        """Return the lines of the message for users."""
+        lines = [f"{self.severity}: {self.title}{f' [{self.rule}]' if self.rule else ''}"]
         if location := self.location():
-            parts.append(f"  --> {location}")
+            lines.append(f"  --> {location}")
         if self.detail:
-            parts += [f"  {line}" for line in self.detail.splitlines()]
+            lines += [f"  {line}" for line in self.detail.splitlines()]
         if self.hint:
-            parts.append(f"hint: {self.hint}")
-        return parts
+            lines.append(f"hint: {self.hint}")
+        return lines
 
 
 class SpecError(KfjobError):
-    """A spec or a flag is wrong. All problems are found and reported at once."""
+    """A spec or an option is invalid. The error holds all problems."""
 
     exit_code = 2
 
     def __init__(self, problems: Sequence[Problem]) -> None:
-        """Hold at least one problem."""
+        """Set the problems; there is at least one."""
         first = problems[0]
         title = first.title if len(problems) == 1 else f"{len(problems)} problems in the spec, the first: {first.title}"
         super().__init__(title, location=first.location(), hint=first.hint)
         self.problems = tuple(problems)
 
     def lines(self) -> list[str]:
-        """Every problem, with an empty line between two."""
-        out: list[str] = []
+        """Return the lines of all problems, with an empty line between two problems."""
+        lines: list[str] = []
         for problem in self.problems:
-            out += ([""] if out else []) + problem.lines()
-        return out
+            lines += ([""] if lines else []) + problem.lines()
+        return lines
 
 
 class UsageError(KfjobError):
-    """The command cannot be carried out as it was given."""
+    """The command cannot run with these arguments."""
 
     exit_code = 2
 
 
 class NotFound(KfjobError):
-    """There is no such job, pod or file."""
+    """The job, pod or file does not exist."""
 
     exit_code = 3
 
 
 class AlreadyExists(KfjobError):
-    """A job of this name exists already."""
+    """A job of this name exists."""
 
 
 class Forbidden(KfjobError):
-    """The cluster knows the request and does not allow it, or does not know who asks."""
+    """The cluster does not accept the credentials, or they lack a permission."""
 
     exit_code = 4
 
@@ -137,15 +138,15 @@ class Unreachable(KfjobError):
 
 
 class Refused(KfjobError):
-    """The API server, a webhook or the operator would not take what was sent."""
+    """The API server, a webhook or the operator rejects the request."""
 
 
 class BackendError(KfjobError):
-    """A backend failed in a way that no other class names."""
+    """A backend fails for a reason that has no class of its own."""
 
 
 class NoEvidence(KfjobError):
-    """The question is valid, but the evidence for an answer is not there (yet)."""
+    """The question is valid, but the evidence for an answer does not exist (yet)."""
 
 
 class JobFailed(KfjobError):

@@ -1,3 +1,5 @@
+"""Model shapes and presets."""
+
 from __future__ import annotations
 
 import pytest
@@ -16,7 +18,7 @@ PUBLISHED = {
     "mistral-7b": 7241732096,
     "qwen2-1.5b": 1543714304,
 }
-AT_THE_SAMPLES_VOCABULARY = {"llama-2-7b": 6889410560, "llama-2-13b": 13204608000, "llama-2-70b": 69278638080}
+WITH_THE_EKS_VOCABULARY = {"llama-2-7b": 6889410560, "llama-2-13b": 13204608000, "llama-2-70b": 69278638080}
 
 
 @pytest.mark.parametrize(("name", "count"), PUBLISHED.items())
@@ -24,12 +26,12 @@ def test_presets_have_the_published_counts(name, count):
     assert count_parameters(PRESETS[name]) == count
 
 
-@pytest.mark.parametrize(("name", "count"), AT_THE_SAMPLES_VOCABULARY.items())
-def test_counts_follow_the_vocabulary(name, count):
+@pytest.mark.parametrize(("name", "count"), WITH_THE_EKS_VOCABULARY.items())
+def test_count_depends_on_the_vocabulary(name, count):
     assert count_parameters(PRESETS[name].model_copy(update={"vocab_size": 50432})) == count
 
 
-def test_embedding_parameters():
+def test_count_of_embedding_parameters():
     assert count_embedding_parameters(PRESETS["llama-2-7b"]) == 32000 * 4096
 
 
@@ -43,15 +45,15 @@ def test_embedding_parameters():
         ({"n_layers": 2}, "unknown field `n_layers`"),
     ],
 )
-def test_impossible_shapes_are_refused(change, message):
-    possible = {"vocab_size": 8, "hidden_size": 64, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 4}
+def test_invalid_shape_is_an_error(change, message):
+    valid = {"vocab_size": 8, "hidden_size": 64, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 4}
     with pytest.raises(SpecError, match=message):
-        ModelShape(**{**possible, **change})
+        ModelShape(**{**valid, **change})
 
 
 @pytest.mark.trainer
 @pytest.mark.parametrize("name", PRESETS)
-def test_counts_are_those_of_transformers(name):
+def test_counts_equal_those_of_transformers(name):
     from kfjob.spec.train import TrainSpec
     from kfjob.trainer.model import build_meta_model, has_tied_embeddings
 

@@ -1,4 +1,4 @@
-"""The pages of docs/reference that are made from the code say what the code says."""
+"""The generated pages of docs/reference are up to date."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from kfjob.spec.train import TrainSpec
 PAGES = Path(__file__).parents[2] / "docs" / "reference"
 
 
-def test_the_spec_page_is_made_from_the_models():
+def test_spec_page_is_up_to_date():
     page = (PAGES / "spec.md").read_text(encoding="utf-8")
     assert page == spec.format_page(), "python -m kfjob.spec.reference > docs/reference/spec.md"
     assert all(f"| `{field}` |" in page for field in [*JobSpec.model_fields, *TrainSpec.model_fields])
 
 
-def test_the_commands_page_is_made_from_the_commands():
+def test_commands_page_is_up_to_date():
     page = (PAGES / "commands.md").read_text(encoding="utf-8")
     assert page == commands.markdown(), "python -m kfjob.cli.reference > docs/reference/commands.md"
     assert all(f"\n## kfjob {name}\n" in page for name in COMMANDS)

@@ -1,3 +1,5 @@
+"""Settings, the kubeconfig's context, and the choice of the backend."""
+
 from __future__ import annotations
 
 import re
@@ -22,7 +24,7 @@ def home(tmp_path: Path) -> dict[str, str]:
     return {"XDG_CONFIG_HOME": str(tmp_path / "config"), "XDG_STATE_HOME": str(tmp_path / "state")}
 
 
-def test_flag_then_environment_then_nearest_file_then_the_users(tmp_path, home):
+def test_precedence_of_settings(tmp_path, home):
     (tmp_path / "config/kfjob").mkdir(parents=True)
     (tmp_path / "config/kfjob/kfjob.toml").write_text(
         'backend = "local"\nnamespace = "user"\ncontext = "user"\netcd_image = "user"'
@@ -37,7 +39,7 @@ def test_flag_then_environment_then_nearest_file_then_the_users(tmp_path, home):
     assert settings.state == tmp_path / "state/kfjob"
 
 
-def test_pyproject_counts_when_it_speaks_of_us(tmp_path, home):
+def test_pyproject_with_a_kfjob_table_is_read(tmp_path, home):
     (tmp_path / "pyproject.toml").write_text('[tool.kfjob]\nbackend = "local"\n')
     assert load_settings(environ=home, folder=tmp_path).backend == "local"
 
@@ -51,7 +53,7 @@ def test_pyproject_counts_when_it_speaks_of_us(tmp_path, home):
         ("backend = 'slurm'", "unknown backend `slurm`"),
     ],
 )
-def test_a_faulty_file_is_named(tmp_path, home, text, message):
+def test_invalid_settings_file_is_an_error(tmp_path, home, text, message):
     (tmp_path / "kfjob.toml").write_text(text)
     with pytest.raises(SpecError, match=message):
         load_settings(environ=home, folder=tmp_path)
@@ -67,18 +69,18 @@ def test_kubeconfig_context_and_namespace(tmp_path):
     assert context.find_kubeconfig({"KUBECONFIG": f"{tmp_path}/missing"}) is None
 
 
-def test_backend_is_kubernetes_where_a_kubeconfig_is(tmp_path, home, monkeypatch):
-    said: list[str] = []
+def test_backend_is_kubernetes_if_a_kubeconfig_exists(tmp_path, home, monkeypatch):
+    notices: list[str] = []
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     settings = load_settings(environ=home, folder=tmp_path)
-    assert context.choose_backend(settings, notify=said.append) == "local"
-    assert "running on this machine" in said[0]
+    assert context.choose_backend(settings, notify=notices.append) == "local"
+    assert "running on this machine" in notices[0]
     (tmp_path / "none").write_text(KUBECONFIG)
-    assert context.choose_backend(settings, notify=said.append) == "kubernetes"
-    assert len(said) == 1
+    assert context.choose_backend(settings, notify=notices.append) == "kubernetes"
+    assert len(notices) == 1
 
 
-def test_no_kubeconfig_is_said_with_what_to_do(tmp_path, home, monkeypatch):
+def test_missing_kubeconfig_is_an_error_with_a_hint(tmp_path, home, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     with pytest.raises(Unreachable, match="no kubeconfig") as caught:
         context.open_backend(load_settings(environ=home, folder=tmp_path), "kubernetes")
@@ -87,6 +89,6 @@ def test_no_kubeconfig_is_said_with_what_to_do(tmp_path, home, monkeypatch):
 
 
 def test_launch_ids_are_distinct_and_fit_in_a_label():
-    made = {context.new_launch_id() for _ in range(200)}
-    assert len(made) == 200
-    assert all(re.fullmatch(r"\d{8}-\d{6}-[a-z0-9]{4}", launch) for launch in made)
+    launches = {context.new_launch_id() for _ in range(200)}
+    assert len(launches) == 200
+    assert all(re.fullmatch(r"\d{8}-\d{6}-[a-z0-9]{4}", launch) for launch in launches)

@@ -1,4 +1,4 @@
-"""Instances, launchers, masters and what is merged last: from a spec to its plan and its PyTorchJob."""
+"""Instances, launchers, masters and overrides: from a spec to its plan and its PyTorchJob."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ KUBERNETES = Context(backend="kubernetes", launch="l1")
 LOCAL = Context(backend="local", launch="l1")
 
 
-def plan(context: Context = KUBERNETES, **more: Any) -> JobPlan:
-    spec = {"name": "train", "image": "a:1", "command": ["torchrun", "train.py"], **more}
+def make_plan(context: Context = KUBERNETES, **fields: Any) -> JobPlan:
+    spec = {"name": "train", "image": "a:1", "command": ["torchrun", "train.py"], **fields}
     return resolve(JobSpec.model_validate(spec), context)
 
 
-def origins(made: JobPlan) -> dict[str, str]:
-    return {decision.path: decision.origin for decision in made.decisions}
+def list_origins(plan: JobPlan) -> dict[str, str]:
+    return {decision.path: decision.origin for decision in plan.decisions}
 
 
-def test_an_instance_gives_gpus_network_nodes_and_tolerations():
-    made = plan(instance="p4d.24xlarge", nodes=2)
-    assert (made.resources.gpus, made.resources.efa, made.processes_per_node) == (8, 4, "8")
-    assert dict(made.env)["FI_PROVIDER"] == "efa"
-    assert made.scheduling.node_selector == {"node.kubernetes.io/instance-type": "p4d.24xlarge"}
-    assert [toleration.key for toleration in made.scheduling.tolerations] == ["nvidia.com/gpu"]
-    assert origins(made)["resources.efa"] == origins(made)["env.FI_PROVIDER"] == "instance"
+def test_instance_sets_gpus_network_nodes_and_tolerations():
+    plan = make_plan(instance="p4d.24xlarge", nodes=2)
+    assert (plan.resources.gpus, plan.resources.efa, plan.processes_per_node) == (8, 4, "8")
+    assert dict(plan.env)["FI_PROVIDER"] == "efa"
+    assert plan.scheduling.node_selector == {"node.kubernetes.io/instance-type": "p4d.24xlarge"}
+    assert [toleration.key for toleration in plan.scheduling.tolerations] == ["nvidia.com/gpu"]
+    assert list_origins(plan)["resources.efa"] == list_origins(plan)["env.FI_PROVIDER"] == "instance"
 
 
-def test_what_the_spec_says_wins_over_the_instance():
-    made = plan(instance="p5.48xlarge", nodes=2, resources={"efa": 0, "gpus": 4}, env={"NCCL_DEBUG": "INFO"})
-    assert (made.resources.gpus, made.resources.efa, made.processes_per_node) == (4, 0, "4")
+def test_spec_overrides_the_instance():
+    plan = make_plan(instance="p5.48xlarge", nodes=2, resources={"efa": 0, "gpus": 4}, env={"NCCL_DEBUG": "INFO"})
+    assert (plan.resources.gpus, plan.resources.efa, plan.processes_per_node) == (4, 0, "4")
 
 
 @pytest.mark.parametrize(
@@ -52,30 +52,30 @@ def test_what_the_spec_says_wins_over_the_instance():
         ("g5.12xlarge", "auto", {"NCCL_SHM_USE_CUDA_MEMCPY"}),
     ],
 )
-def test_network_variables_follow_the_instance_and_the_image(instance, profile, expected):
-    names = {name for name, _ in plan(instance=instance, network_profile=profile, nodes=2).env}
+def test_network_variables_depend_on_instance_and_profile(instance, profile, expected):
+    names = {name for name, _ in make_plan(instance=instance, network_profile=profile, nodes=2).env}
     assert {name for name in names if name.startswith(("FI_", "NCCL_"))} == expected
 
 
-def test_one_node_asks_for_no_network():
-    assert plan(instance="p5.48xlarge").resources.efa == 0
+def test_single_node_requests_no_efa():
+    assert make_plan(instance="p5.48xlarge").resources.efa == 0
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "launch", "accelerate", "python"])
-def test_a_program_may_be_given_with_its_launcher_or_without(launcher):
-    own = {
+def test_command_may_include_its_launcher(launcher):
+    starts = {
         "torchrun": ["torchrun"],
         "launch": ["python3", "-m", "torch.distributed.launch"],
         "accelerate": ["accelerate", "launch"],
     }
-    words = own.get(launcher, ["python"])
-    bare, said = (plan(launcher=launcher, nodes=2, command=command).command for command in (["x.py"], [*words, "x.py"]))
-    assert bare == said
+    words = starts.get(launcher, ["python"])
+    bare, full = (make_plan(launcher=launcher, nodes=2, command=command).command for command in (["x.py"], [*words, "x.py"]))
+    assert bare == full
     assert bare[-1] == "x.py"
 
 
-def test_deepspeed_is_told_the_whole_world():
-    command = plan(launcher="deepspeed", nodes=2, processes_per_node=2, command=["x.py"]).command
+def test_deepspeed_gets_the_whole_world():
+    command = make_plan(launcher="deepspeed", nodes=2, processes_per_node=2, command=["x.py"]).command
     (world,) = (word.removeprefix("--world_info=") for word in command if word.startswith("--world_info="))
     assert json.loads(base64.urlsafe_b64decode(world)) == {"node-0": [0, 1], "node-1": [0, 1]}
 
@@ -83,55 +83,55 @@ def test_deepspeed_is_told_the_whole_world():
 @pytest.mark.parametrize("launcher", ["torchrun", "launch", "accelerate", "deepspeed", "python"])
 def test_the_trainer_runs_as_a_module_under_every_launcher(launcher):
     train = {"model": "tiny-llama", "data": "/d", "max_steps": 1}
-    command = plan(launcher=launcher, command=None, train=train).command
-    at = command.index("kfjob.trainer")
-    assert command[at - 1] in ("-m", "--module")
+    command = make_plan(launcher=launcher, command=None, train=train).command
+    index = command.index("kfjob.trainer")
+    assert command[index - 1] in ("-m", "--module")
 
 
-def test_static_jobs_have_a_master_and_no_elastic_policy():
-    job = compile_pytorchjob(plan(nodes=3, rendezvous="static"))["spec"]
+def test_static_job_has_a_master_and_no_elastic_policy():
+    job = compile_pytorchjob(make_plan(nodes=3, rendezvous="static"))["spec"]
     assert "elasticPolicy" not in job
     assert {kind: replica["replicas"] for kind, replica in job["pytorchReplicaSpecs"].items()} == {"Master": 1, "Worker": 2}
-    assert list(compile_pytorchjob(plan(rendezvous="static"))["spec"]["pytorchReplicaSpecs"]) == ["Master"]
+    assert list(compile_pytorchjob(make_plan(rendezvous="static"))["spec"]["pytorchReplicaSpecs"]) == ["Master"]
 
 
 def test_ranks_of_a_job_with_a_master():
-    made = plan(nodes=2, launcher="python")
-    assert made.pods == ("train-master-0", "train-worker-0")
-    assert [operator_environment(made, index)["RANK"] for index in (0, 1)] == ["0", "1"]
+    plan = make_plan(nodes=2, launcher="python")
+    assert plan.pods == ("train-master-0", "train-worker-0")
+    assert [operator_environment(plan, index)["RANK"] for index in (0, 1)] == ["0", "1"]
 
 
-def test_variables_in_a_command_become_values_on_this_machine_as_in_a_pod():
-    made = plan(LOCAL, nodes=2, launcher="accelerate", command=["x.py", "$(NOBODY)", "$$(RANK)"], env={"A": "$(RANK)"})
-    place = Placement(addresses=("127.0.0.2", "127.0.0.3"), endpoint="127.0.0.2:4000", interface="lo", folders={})
-    agent = make_local_agent(made, 1, place)
+def test_local_agent_expands_variables_in_the_command():
+    plan = make_plan(LOCAL, nodes=2, launcher="accelerate", command=["x.py", "$(NOBODY)", "$$(RANK)"], env={"A": "$(RANK)"})
+    placement = Placement(addresses=("127.0.0.2", "127.0.0.3"), endpoint="127.0.0.2:4000", interface="lo", folders={})
+    agent = make_local_agent(plan, 1, placement)
     assert {"--machine_rank=1", "--main_process_ip=127.0.0.2", "--main_process_port=4000"} < set(agent.argv)
     assert agent.argv[-2:] == ("$(NOBODY)", "$(RANK)")
     assert agent.env["A"] == "1"
 
 
-def test_shared_memory_is_half_of_the_memory_unless_said_otherwise():
-    assert plan(resources={"memory": "64Gi"}).shared_memory == "32Gi"
-    assert plan(resources={"memory": "64Gi"}, shared_memory="8Gi").shared_memory == "8Gi"
-    assert plan(shared_memory="0").shared_memory is None
-    assert plan(volumes=[{"name": "a", "mount_path": "/dev/shm", "empty_dir": True}]).shared_memory is None
+def test_shared_memory_is_half_of_the_memory_by_default():
+    assert make_plan(resources={"memory": "64Gi"}).shared_memory == "32Gi"
+    assert make_plan(resources={"memory": "64Gi"}, shared_memory="8Gi").shared_memory == "8Gi"
+    assert make_plan(shared_memory="0").shared_memory is None
+    assert make_plan(volumes=[{"name": "a", "mount_path": "/dev/shm", "empty_dir": True}]).shared_memory is None
 
 
-def test_torch_cannot_log_in_through_a_shell():
+def test_etcd_login_needs_a_torchrun_command():
     rendezvous = {"backend": "etcd", "endpoint": "e:1", "user": "a/b", "password": "a/c"}
     with pytest.raises(SpecError, match="only a command that begins with `torchrun` can log in"):
-        plan(command=["sh", "-c", "torchrun x.py"], rendezvous=rendezvous)
+        make_plan(command=["sh", "-c", "torchrun x.py"], rendezvous=rendezvous)
 
 
-def test_what_this_machine_cannot_do_is_refused():
+def test_unsupported_field_of_the_local_backend_is_an_error():
     pod = {"sidecars": [{"name": "a", "image": "b"}], "init_containers": [{"name": "c", "image": "d"}]}
     with pytest.raises(SpecError) as caught:
-        plan(LOCAL, pod=pod)
+        make_plan(LOCAL, pod=pod)
     assert [problem.path for problem in caught.value.problems] == ["pod.init_containers", "pod.sidecars"]
 
 
 @pytest.mark.parametrize(
-    ("base", "over", "result"),
+    ("base", "overrides", "result"),
     [
         ({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}}, {"a": {"b": 3, "c": 2}}),
         ({"a": 1, "b": 2}, {"a": None}, {"b": 2}),
@@ -140,6 +140,6 @@ def test_what_this_machine_cannot_do_is_refused():
         ({"a": 1}, {"b": {"c": None, "d": 1}}, {"a": 1, "b": {"d": 1}}),
     ],
 )
-def test_overrides_merge_mappings_deep_and_lists_by_name(base, over, result):
+def test_overrides_merge_mappings_deeply_and_lists_by_name(base, overrides, result):
     expected = [{"name": "x", "v": 1, "w": 2}, {"name": "y"}, {"name": "z"}] if result is None else result
-    assert merge(base, over) == expected
+    assert merge(base, overrides) == expected

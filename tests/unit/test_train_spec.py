@@ -1,3 +1,5 @@
+"""TrainSpec: validation, command line and help."""
+
 from __future__ import annotations
 
 import json
@@ -20,8 +22,8 @@ from kfjob.spec.train import (
     TrainSpec,
     get_shape,
     resolve_final_lr,
+    resolve_warmup_steps,
 )
-from kfjob.spec.train import resolve_warmup_steps as steps_of_warmup
 
 SMALL = {"model": "tiny-llama", "data": "/data", "max_steps": 10, "sequence_length": 128}
 
@@ -73,46 +75,49 @@ specs = st.builds(
 )
 
 
-def saying(text: str) -> TrainSpec:
+def make_spec(text: str) -> TrainSpec:
     resume = text if text not in ("", "true") else "auto"
     return TrainSpec(**SMALL | {"data": text or "/data"}, checkpoint_dir=text or None, resume=resume, wandb_entity=text)
 
 
 @given(spec=specs)
-@example(saying(""))
-@example(saying("null"))
-@example(saying('"null"'))
-@example(saying("true"))
-@example(saying("1e5"))
-@example(saying("[1]"))
-@example(saying('{"a":1}'))
-@example(saying('"'))
-@example(saying("--seed=1"))
-@example(saying("ä=\n"))
+@example(make_spec(""))
+@example(make_spec("null"))
+@example(make_spec('"null"'))
+@example(make_spec("true"))
+@example(make_spec("1e5"))
+@example(make_spec("[1]"))
+@example(make_spec('{"a":1}'))
+@example(make_spec('"'))
+@example(make_spec("--seed=1"))
+@example(make_spec("ä=\n"))
 @settings(max_examples=300, deadline=None)
-def test_arguments_say_the_same_as_the_spec(spec):
+def test_from_argv_inverts_to_argv(spec):
     assert from_argv(to_argv(spec)) == spec
 
 
 @given(spec=specs)
 @settings(max_examples=100, deadline=None)
-def test_a_spec_survives_its_json(spec):
+def test_json_round_trip(spec):
     assert TrainSpec.model_validate_json(spec.model_dump_json()) == spec
 
 
-def test_only_a_text_that_would_be_read_as_something_else_is_quoted():
-    assert to_argv(saying("null"))[1] == '--data="null"'
-    assert to_argv(saying("true"))[1] == "--data=true"
+def test_ambiguous_text_is_quoted():
+    assert to_argv(make_spec("null"))[1] == '--data="null"'
+    assert to_argv(make_spec("true"))[1] == "--data=true"
 
 
 @pytest.mark.parametrize("switch", ["true", "False"])
 def test_resume_is_not_a_switch(switch):
     with pytest.raises(SpecError, match=f"for a folder of that name, write `./{switch}`"):
         TrainSpec(**SMALL, resume=switch)
-    assert from_argv([*to_argv(TrainSpec(**SMALL)), f"--resume={switch}"]).resume in ("auto", "none")  # another script's
+    assert from_argv([*to_argv(TrainSpec(**SMALL)), f"--resume={switch}"]).resume in (
+        "auto",
+        "none",
+    )  # another script has such a switch
 
 
-def test_only_what_differs_from_its_default_is_passed_on():
+def test_default_values_are_omitted():
     spec = TrainSpec(**SMALL, lr=3e-4, betas=(0.9, 0.99), activation_checkpointing=True)
     assert to_argv(spec) == [
         "--model=tiny-llama",
@@ -125,7 +130,7 @@ def test_only_what_differs_from_its_default_is_passed_on():
     ]
 
 
-def test_the_ways_to_write_an_argument():
+def test_forms_of_an_argument():
     words = [
         "--model",
         "tiny-llama",
@@ -139,14 +144,14 @@ def test_the_ways_to_write_an_argument():
     assert from_argv(words) == TrainSpec(model="tiny-llama", data="/d", max_steps=7, sequence_length=64, debug=True)
 
 
-def test_a_switch_is_not_true_because_it_has_a_value():
+def test_switch_may_have_a_value():
     assert from_argv([*to_argv(TrainSpec(**SMALL)), "--debug=False"]).debug is False
 
 
 def test_all_problems_are_reported_at_once():
     with pytest.raises(SpecError) as caught:
         from_argv(["--modl=x", "--lr=-3", "--max-steps=many", "stray", "--seed", "--lr=2", "--betas=[0.9,2]"])
-    said = str(caught.value)
+    message = str(caught.value)
     for part in (
         "unknown argument `--modl`\nhint: did you mean `--model`?",
         "`--model` is missing",
@@ -158,7 +163,7 @@ def test_all_problems_are_reported_at_once():
         "duplicate argument `--lr`",
         "each value of `betas` must be at least 0 and below 1\n  --> --betas",
     ):
-        assert part in said
+        assert part in message
 
 
 @pytest.mark.parametrize(
@@ -187,33 +192,33 @@ def test_all_problems_are_reported_at_once():
         ),
     ],
 )
-def test_what_cannot_be_is_refused(change, message):
+def test_invalid_fields_are_an_error(change, message):
     with pytest.raises(SpecError, match=message):
         TrainSpec(**{**SMALL, **change})
 
 
-def test_vocabulary_of_a_preset_can_be_another():
+def test_vocab_size_overrides_the_preset():
     shape = get_shape(TrainSpec(**{**SMALL, "model": "llama-2-7b"}, vocab_size=50432))
     assert shape is not None
     assert shape.vocab_size == 50432
     assert get_shape(TrainSpec(**{**SMALL, "model": "./here"})) is None
 
 
-def test_derived_numbers():
+def test_resolved_defaults():
     spec = TrainSpec(**SMALL, lr=1e-3)
     assert resolve_final_lr(spec) == 1e-4
     assert resolve_final_lr(spec.model_copy(update={"min_lr": 0.0})) == 0.0
-    assert steps_of_warmup(spec, 1000) == 0
-    assert steps_of_warmup(spec.model_copy(update={"warmup_steps": 7}), 1000) == 7
-    assert steps_of_warmup(spec.model_copy(update={"warmup_fraction": 0.0032}), 5000) == 16
+    assert resolve_warmup_steps(spec, 1000) == 0
+    assert resolve_warmup_steps(spec.model_copy(update={"warmup_steps": 7}), 1000) == 7
+    assert resolve_warmup_steps(spec.model_copy(update={"warmup_fraction": 0.0032}), 5000) == 16
 
 
-def test_help_has_every_field_and_every_field_is_described():
-    said = format_help()
+def test_help_describes_every_field():
+    text = format_help()
     for name, field in TrainSpec.model_fields.items():
-        assert f"--{name.replace('_', '-')}" in said
+        assert f"--{name.replace('_', '-')}" in text
         assert field.description
-        assert field.description in said
+        assert field.description in text
 
 
 def test_help_imports_no_torch():
@@ -221,12 +226,12 @@ def test_help_imports_no_torch():
         "import sys; from kfjob.trainer.__main__ import main; code = main(['--help']);"
         "print(code, [name for name in ('torch', 'transformers', 'tokenizers', 'numpy') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "0 []"
-    assert done.stderr == ""
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert process.stdout.splitlines()[-1] == "0 []"
+    assert process.stderr == ""
 
 
-def test_a_shape_is_passed_as_json():
+def test_shape_is_passed_as_json():
     shape = ModelShape(vocab_size=8, hidden_size=4, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2)
     argument = to_argv(TrainSpec(**{**SMALL, "model": shape}))[0]
     assert json.loads(argument.removeprefix("--model=")) == {

@@ -1,4 +1,4 @@
-"""Whatever stands in a spec: manifests that the operator's CRD takes, or problems with their places; never a traceback."""
+"""Any spec gives a manifest that the operator's CRD accepts, or problems with positions, and never a traceback."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONTEXT = Context(backend="kubernetes", launch="l1")
 SPECS = sorted((Path(__file__).parents[2] / "golden" / "specs").glob("*.yaml"))
 SCHEMA = JobSpec.model_json_schema()
 
-WORDS = st.sampled_from(
+TEXTS = st.sampled_from(
     [
         "a",
         "train-1",
@@ -42,7 +42,7 @@ WORDS = st.sampled_from(
         "${A:-b}",
     ]
 )
-RAW: dict[str, st.SearchStrategy[Any]] = {
+FIELD_VALUES: dict[str, st.SearchStrategy[Any]] = {
     "overrides": st.sampled_from(
         [
             {"spec": {"runPolicy": {"suspend": True}}},
@@ -70,53 +70,53 @@ RAW: dict[str, st.SearchStrategy[Any]] = {
 GOOD: dict[str, Any] = {"name": "train", "image": "a:1", "command": ["torchrun", "train.py"]}
 
 
-def values(schema: dict[str, Any], name: str = "") -> st.SearchStrategy[Any]:  # noqa: PLR0911 - a case for each kind of schema
-    """What a JSON Schema describes, and now and then something else."""
-    if name in RAW:
-        return RAW[name]
+def make_values(schema: dict[str, Any], name: str = "") -> st.SearchStrategy[Any]:  # noqa: PLR0911 - a case for each kind of schema
+    """Return a strategy for values that a JSON Schema describes, and sometimes for others."""
+    if name in FIELD_VALUES:
+        return FIELD_VALUES[name]
     if "$ref" in schema:
-        return values(SCHEMA["$defs"][schema["$ref"].rpartition("/")[2]], name)
+        return make_values(SCHEMA["$defs"][schema["$ref"].rpartition("/")[2]], name)
     if "anyOf" in schema:
-        return st.one_of(*[values(each, name) for each in schema["anyOf"]])
+        return st.one_of(*[make_values(branch, name) for branch in schema["anyOf"]])
     if "enum" in schema or "const" in schema:
         return st.sampled_from(schema.get("enum", [schema.get("const")]))
     if "properties" in schema:
-        fields = {key: values(inner, key) for key, inner in schema["properties"].items()}
+        fields = {key: make_values(inner, key) for key, inner in schema["properties"].items()}
         required = {key: fields.pop(key) for key in schema.get("required", ())}
         return st.fixed_dictionaries(required, optional=fields)
     kind = schema.get("type")
     if kind == "object":
         inner = schema.get("additionalProperties")
-        return st.dictionaries(WORDS, values(inner) if isinstance(inner, dict) else WORDS, max_size=2)
+        return st.dictionaries(TEXTS, make_values(inner) if isinstance(inner, dict) else TEXTS, max_size=2)
     if kind == "array":
-        return st.lists(values(schema.get("items", {})), max_size=2)
+        return st.lists(make_values(schema.get("items", {})), max_size=2)
     scalars = {"integer": st.integers(-1, 9), "number": st.floats(0, 9), "boolean": st.booleans(), "null": st.none()}
-    return scalars.get(kind or "", WORDS)
+    return scalars.get(kind or "", TEXTS)
 
 
-def outcome(text: str) -> tuple[Problem, ...]:
-    """The problems of a text; nothing but a SpecError may come out of it, and what compiles must please the CRD."""
+def find_problems(text: str) -> tuple[Problem, ...]:
+    """Return the problems of a text. A SpecError is the only exception that may occur, and a manifest must fit the CRD."""
     try:
         loaded = load_spec(text, file="t.yaml")
         plan = resolve_at(loaded.spec, loaded.positions, CONTEXT)
     except SpecError as err:
         return err.problems
     job, *_ = compile_manifests(plan)
-    lint(loaded.spec, plan)  # whatever it finds, it must not fail
+    lint(loaded.spec, plan)  # must not raise
     assert list(pytorchjob_schema.find_problems(job["spec"])) == []
     metadata = job["metadata"]
     assert all(isinstance(text, str) for text in (*metadata["labels"].values(), *metadata["annotations"].values()))
     return ()
 
 
-FIELDS = {name: values(schema, name) for name, schema in SCHEMA["properties"].items() if name != "train"}
+FIELDS = {name: make_values(schema, name) for name, schema in SCHEMA["properties"].items() if name != "train"}
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.sampled_from(sorted(FIELDS)).flatmap(lambda name: st.tuples(st.just(name), FIELDS[name])))
-def test_any_one_field_gives_a_manifest_or_problems_with_places(given_field):
-    name, value = given_field
-    for problem in outcome(yaml.safe_dump(GOOD | {name: value})):
+def test_any_field_gives_a_manifest_or_problems_with_positions(field):
+    name, value = field
+    for problem in find_problems(yaml.safe_dump(GOOD | {name: value})):
         assert problem.title
         assert problem.line, problem
         assert problem.column
@@ -128,17 +128,17 @@ def test_any_one_field_gives_a_manifest_or_problems_with_places(given_field):
         lambda names: st.fixed_dictionaries({n: FIELDS[n] for n in names})
     )
 )
-def test_any_fields_together_give_a_manifest_or_problems_with_places(fields):
-    for problem in outcome(yaml.safe_dump(GOOD | fields)):
+def test_any_fields_give_a_manifest_or_problems_with_positions(fields):
+    for problem in find_problems(yaml.safe_dump(GOOD | fields)):
         assert problem.line, problem
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_thousand_damaged_specs_give_no_traceback(seed):
-    chance = random.Random(seed)  # noqa: S311 - the same texts every time
+def test_damaged_specs_give_no_traceback(seed):
+    generator = random.Random(seed)  # noqa: S311 - the same texts in every run
     texts = [path.read_text(encoding="utf-8") for path in SPECS]
     for _ in range(100):
-        for problem in outcome(damaged(chance.choice(texts), chance)):
+        for problem in find_problems(damage_text(generator.choice(texts), generator)):
             assert problem.title
 
 
@@ -166,10 +166,10 @@ PIECES = [
 PIECES += ["~", "2001-01-01", "|", "\n", "\t", "\x00", "---\n"]
 
 
-def damaged(text: str, chance: random.Random) -> str:
-    """One to five edits that leave much of the text as it was."""
-    for _ in range(chance.randint(1, 5)):
-        at, length = chance.randrange(len(text) + 1), chance.randint(1, 12)
-        piece = chance.choice([*PIECES, text[at : at + 40]])
-        text = text[:at] + piece + text[at + chance.choice([0, length]) :]
+def damage_text(text: str, generator: random.Random) -> str:
+    """Return the text with one to five edits."""
+    for _ in range(generator.randint(1, 5)):
+        start, length = generator.randrange(len(text) + 1), generator.randint(1, 12)
+        piece = generator.choice([*PIECES, text[start : start + 40]])
+        text = text[:start] + piece + text[start + generator.choice([0, length]) :]
     return text

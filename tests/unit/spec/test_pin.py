@@ -1,4 +1,4 @@
-"""`--pin`: one value changes, and not a character beside it."""
+"""`--pin`: only the image changes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from kfjob.spec.pin import pin_image
 
 NEW = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/fsdp:1@sha256:" + "a" * 64
 
-PLACES = {
+CASES = {
     "plain": ("name: a\nimage: old:1  # why\nnodes: 2\n", "name: a\nimage: {}  # why\nnodes: 2\n"),
     "quoted": ("image: 'old:1' # why\nname: a\n", "image: {} # why\nname: a\n"),
     "a variable": ("name: a\nimage: ${IMAGE_URI}\n", "name: a\nimage: {}\n"),
-    "nothing yet": ("name: a\nimage:\nnodes: 2\n", "name: a\nimage: {}\nnodes: 2\n"),
+    "no value": ("name: a\nimage:\nnodes: 2\n", "name: a\nimage: {}\nnodes: 2\n"),
     "null": ("name: a\nimage: ~\n", "name: a\nimage: {}\n"),
     "folded": ("name: a\nimage: >-\n  old\n  # not a comment\nnodes: 2\n", "name: a\nimage: {}\nnodes: 2\n"),
     "anchored": ("image: &i old\nname: a\n", "image: &i {}\nname: a\n"),
@@ -32,29 +32,29 @@ PLACES = {
     ),
     "added to JSON": ('{"name": "a"}\n', '{"image": "{}", "name": "a"}\n'),
     "JSON": ('{"name": "a", "image": "old", "nodes": 1}', '{"name": "a", "image": "{}", "nodes": 1}'),
-    "a document mark": ("---\nname: a\nimage: old\n", "---\nname: a\nimage: {}\n"),
+    "document start": ("---\nname: a\nimage: old\n", "---\nname: a\nimage: {}\n"),
 }
 
 
-@pytest.mark.parametrize("case", PLACES)
-def test_the_image_and_nothing_else(case: str):
-    before, after = PLACES[case]
+@pytest.mark.parametrize("case", CASES)
+def test_only_the_image_changes(case: str):
+    before, after = CASES[case]
     assert pin_image(before, NEW) == after.replace("{}", NEW, 1)
 
 
-def test_twice_is_once():
-    once = pin_image("name: a\n", NEW)
-    assert pin_image(once, NEW) == once
+def test_pinning_is_idempotent():
+    pinned = pin_image("name: a\n", NEW)
+    assert pin_image(pinned, NEW) == pinned
 
 
 @pytest.mark.parametrize("text", ["- a\n", "", "name: [\n", "image: &i old\nname: *i\n"])
-def test_what_cannot_be_pinned_is_refused(text: str):
+def test_text_that_cannot_be_pinned_is_an_error(text: str):
     with pytest.raises(SpecError):
         pin_image(text, NEW)
 
 
 @given(st.dictionaries(st.sampled_from(["name", "image", "nodes", "env", "command"]), st.text(max_size=20) | st.integers()))
-def test_any_mapping(data: dict[str, object]):
+def test_image_of_any_mapping_can_be_pinned(data: dict[str, object]):
     text = yaml.safe_dump(data, allow_unicode=True, sort_keys=False)
     if not data:
         return
