@@ -1,7 +1,7 @@
-"""What a backend reports, and nothing of what it means: facts that `observe` reduces to views.
+"""Facts that a backend reports; `kfjob.observe` interprets them.
 
-Every value is immutable and can be written down and replayed. Times are integers, nanoseconds since the epoch in UTC, because
-the kubelet stamps log lines with nanoseconds and a datetime would cut them.
+Every value is immutable and can be stored and replayed. Times are integers, nanoseconds since the epoch in UTC, because the
+kubelet's timestamps have nanoseconds and a datetime would truncate them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LOCAL_HOST_IP = "127.0.0.1"
 
 
 class JobPhase(StrEnum):
-    """Where a job is. The names are those of the operator's conditions, and two that it has no word for."""
+    """The state of a job: the operator's conditions, and two states that it has no condition for."""
 
     PENDING = "Pending"  # exists, nothing runs yet
     RUNNING = "Running"
@@ -26,16 +26,16 @@ class JobPhase(StrEnum):
     SUSPENDED = "Suspended"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
-    STOPPED = "Stopped"  # deleted before it ended; only an archive knows it
+    STOPPED = "Stopped"  # deleted before it ended; known from the archive only
 
     @property
     def ended(self) -> bool:
-        """Whether nothing will happen any more."""
+        """Whether the state is final."""
         return self in {JobPhase.SUCCEEDED, JobPhase.FAILED, JobPhase.STOPPED}
 
 
 class PodPhase(StrEnum):
-    """A pod's phase, as Kubernetes names it, and `Deleted`."""
+    """A pod's phase in Kubernetes, or `Deleted`."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -46,48 +46,65 @@ class PodPhase(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Whether its containers will not run again."""
+        """Whether the pod's containers will not run again."""
         return self in {PodPhase.SUCCEEDED, PodPhase.FAILED, PodPhase.DELETED}
 
 
 class LogLine(Struct, frozen=True, kw_only=True):
-    """One line of one container's log, without its line end and without the time the kubelet put before it."""
+    """One line of one container's log, without its line end and without the kubelet's timestamp."""
 
     pod: str
     text: str
-    time: int | None = None  # when the kubelet (or the supervisor) took it up; None: not known
+    time: int | None = None  # the kubelet's (or the supervisor's) timestamp; None: unknown
     container: str = TRAINING_CONTAINER
-    container_id: str = ""  # tells a restarted container from the one before it; "": not known
-    skipped: int = 0  # lines before it, since the last one that was told, that nobody wanted to hear of
-    open: bool = False  # a progress bar as it stands in a line that has no end yet, seen at `time`; the line comes when it has
+    container_id: str = ""  # differs after a restart of the container; "": unknown
+
+
+class LinesSkipped(Struct, frozen=True, kw_only=True):
+    """Lines that a line filter left out; they stand before the next `LogLine` of this container."""
+
+    pod: str
+    count: int
+    container: str = TRAINING_CONTAINER
+    container_id: str = ""
+
+
+class OpenLine(Struct, frozen=True, kw_only=True):
+    """The present state of a progress bar in a line that has no end yet. The `LogLine` comes when it ends."""
+
+    pod: str
+    text: str
+    time: int  # when kfjob read it
+    container: str = TRAINING_CONTAINER
+    container_id: str = ""
 
 
 class PodChanged(Struct, frozen=True, kw_only=True):
-    """The whole state of one pod at one time."""
+    """The complete state of one pod at one time."""
 
     pod: str
     phase: PodPhase
     uid: str = ""
     replica_type: str = "Worker"  # Master | Worker
     replica_index: int = 0
-    node: str = ""  # the machine it runs on
+    node: str = ""
     ip: str = ""
     host_ip: str = ""
     ready: bool = False
     restarts: int = 0  # of the training container
     container_id: str = ""  # of the training container that runs, or ran last
-    exit_code: int | None = None  # of its newest end
-    last_reason: str = ""  # of its newest end: OOMKilled, Error, Completed …; also while it runs again
-    last_ended: int | None = None  # when that was
-    reason: str = ""  # Kubernetes' word for why it waits or ended: CrashLoopBackOff, ImagePullBackOff, OOMKilled …
+    exit_code: int | None = None  # of the last termination
+    last_reason: str = ""  # of the last termination: OOMKilled, Error, Completed …; also while it runs again
+    last_ended: int | None = None  # time of the last termination
+    reason: str = ""  # Kubernetes' reason why the pod waits or ended: CrashLoopBackOff, ImagePullBackOff, OOMKilled …
     message: str = ""
     created: int | None = None
     started: int | None = None  # of the training container
-    time: int | None = None  # of the report
+    time: int | None = None  # of this report
 
 
 class JobChanged(Struct, frozen=True, kw_only=True):
-    """The whole state of the job at one time, as its controller tells it."""
+    """The complete state of the job at one time, as its controller reports it."""
 
     phase: JobPhase
     reason: str = ""
@@ -99,18 +116,18 @@ class JobChanged(Struct, frozen=True, kw_only=True):
 
 
 class LogGap(Struct, frozen=True, kw_only=True):
-    """Lines of this container are lost: the kubelet rotated them away before they were read."""
+    """Lines of this container that are lost: the kubelet rotated the log before kfjob read them."""
 
     pod: str
     container_id: str = ""
-    after: int | None = None  # time of the last line that was read
+    after: int | None = None  # time of the last line before the gap
     reason: str = ""
 
 
 class KubernetesEvent(Struct, frozen=True, kw_only=True, tag_field="is", tag="event"):
-    """What a controller of the cluster (scheduler, kubelet, operator, provisioner) wrote down of an object of the job.
+    """An event that a controller (scheduler, kubelet, operator, provisioner) recorded about an object of the job.
 
-    The cluster forgets them after an hour, and tells the same one again with a higher `count`.
+    The cluster keeps an event for an hour. A repeated event has the same uid and a higher `count`.
     """
 
     kind: str  # of the object: PyTorchJob | Pod | PersistentVolumeClaim | Workload …
@@ -118,44 +135,44 @@ class KubernetesEvent(Struct, frozen=True, kw_only=True, tag_field="is", tag="ev
     reason: str  # FailedScheduling, FailedMount, FailedCreatePod, BackOff …
     message: str = ""
     warning: bool = False
-    source: str = ""  # who wrote it
+    source: str = ""  # the controller
     count: int = 1
-    first: int | None = None
-    time: int | None = None  # of the newest
-    uid: str = ""  # of this record
+    first: int | None = None  # time of the first occurrence
+    time: int | None = None  # time of the last occurrence
+    uid: str = ""  # of the event
 
 
 class WorkloadStatus(Struct, frozen=True, kw_only=True, tag_field="is", tag="workload"):
-    """Where the job stands in a queue (Kueue), as the queue's controller tells it."""
+    """The state of the job in a Kueue queue."""
 
     name: str
-    queue: str = ""  # the local queue it was put into
-    cluster_queue: str = ""  # that gave it its quota; "": none did
+    queue: str = ""  # the LocalQueue
+    cluster_queue: str = ""  # the ClusterQueue that reserved quota; "": none
     admitted: bool = False
-    reason: str = ""  # of the newest condition that says why it waits, or was put out again
+    reason: str = ""  # of the newest condition that explains why the job waits, or was evicted
     message: str = ""
     time: int | None = None
 
 
 class Tick(Struct, frozen=True, kw_only=True):
-    """Time passed and nothing happened: what lets a pure view see a stall."""
+    """Time has passed without another event. It lets a pure view detect a stall."""
 
     time: int
 
 
-Event = LogLine | PodChanged | JobChanged | LogGap | KubernetesEvent | WorkloadStatus | Tick
+Event = LogLine | LinesSkipped | OpenLine | PodChanged | JobChanged | LogGap | KubernetesEvent | WorkloadStatus | Tick
 
 
 class JobSnapshot(Struct, frozen=True, kw_only=True):
-    """A job and its pods, as one question to a backend answers it."""
+    """A job and its pods, as a backend reports them at one time."""
 
     name: str
     namespace: str
     job: JobChanged
     pods: tuple[PodChanged, ...] = ()
     uid: str = ""
-    launch: str = ""  # this launch's id; "" for a job that kfjob did not submit
+    launch: str = ""  # launch id; "" for a job that kfjob did not submit
     image: str = ""
-    spec: str | None = None  # the submitted spec (JSON), None for a job that kfjob did not submit
-    manifest: str | None = None  # the objects of the template (JSON) that kfjob submitted; None for a job made of a spec
+    spec: str | None = None  # the submitted spec (JSON); None for a job that kfjob did not submit from a spec
+    manifest: str | None = None  # the submitted objects (JSON) of a template; None for a job from a spec
     labels: dict[str, str] = field(default_factory=dict)

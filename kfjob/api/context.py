@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from kfjob.api.settings import Settings
-from kfjob.backends.base import Backend
+from kfjob.backends import open as backends
+from kfjob.backends.base import Backend, ClusterBackend
+from kfjob.backends.open import open_machine
 from kfjob.errors import Unreachable
 
 if TYPE_CHECKING:
@@ -72,10 +74,15 @@ def open_backend(settings: Settings, name: BackendName) -> Backend:
     Raises:
         Unreachable: no cluster is configured.
     """
-    if name == "local":
-        from kfjob.backends.local.backend import LocalBackend
+    return open_cluster(settings) if name == "kubernetes" else open_machine(state=settings.state)
 
-        return LocalBackend(state=settings.state)
+
+def open_cluster(settings: Settings) -> ClusterBackend:
+    """Return the cluster that the settings select.
+
+    Raises:
+        Unreachable: no cluster is configured.
+    """
     if not find_kubeconfig_here(settings.context):
         wanted = f"no context `{settings.context}` in" if settings.context else "no"
         raise Unreachable(
@@ -83,9 +90,7 @@ def open_backend(settings: Settings, name: BackendName) -> Backend:
             cause="neither KUBECONFIG nor ~/.kube/config names a cluster, and this is not a pod",
             hint="`aws eks update-kubeconfig --name CLUSTER` writes one; `--backend local` runs on this machine",
         )
-    from kfjob.backends.kubernetes.backend import KubernetesBackend
-
-    return KubernetesBackend.from_kubeconfig(context=settings.context)
+    return backends.open_cluster(context=settings.context)
 
 
 def find_kubeconfig(environ: Mapping[str, str], context: str | None = None) -> Kubeconfig | None:

@@ -182,8 +182,8 @@ class Run:
         from kfjob.observe.prefilter import prefilter_factory  # with what diagnosis looks for, which most commands do not need
 
         view = JobView(config=self.config)
-        backend, sieve = self.target.backend, prefilter_factory(self.config, diagnosis=True)
-        with event_poller.joined(following.events(backend, self.ref, sieve=sieve), backend, self.ref) as events:
+        backend, line_filter = self.target.backend, prefilter_factory(self.config, diagnosis=True)
+        with event_poller.joined(following.events(backend, self.ref, line_filter=line_filter), backend, self.ref) as events:
             for event in events:
                 view = reduce(view, event)
                 yield view, event

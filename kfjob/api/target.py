@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, cast
 from kfjob.api import context
 from kfjob.api.settings import Settings
 from kfjob.backends import folder
-from kfjob.backends.base import Backend
+from kfjob.backends.base import Backend, ClusterBackend
 from kfjob.common_types import Notify
 from kfjob.errors import Forbidden, NotFound, Unreachable, UsageError
 from kfjob.events import JobSnapshot
 
 if TYPE_CHECKING:
-    from kfjob.backends.kubernetes.backend import KubernetesBackend
     from kfjob.plan import BackendName
 
 
@@ -72,7 +71,7 @@ def find_target(settings: Settings, *, notify: Notify) -> Target:
     return Target(settings, name, context.namespace(settings, name))
 
 
-def cluster_of(target: Target) -> KubernetesBackend:
+def cluster_of(target: Target) -> ClusterBackend:
     """The cluster, for what only a cluster can do.
 
     Raises:
@@ -80,7 +79,7 @@ def cluster_of(target: Target) -> KubernetesBackend:
     """
     if target.name != "kubernetes":
         raise UsageError("this needs a cluster, and jobs run on this machine", hint="use `--backend kubernetes`")
-    return cast("KubernetesBackend", target.backend)  # by its name
+    return cast("ClusterBackend", target.backend)  # by its name
 
 
 def find_job_target(job: str, settings: Settings, *, notify: Notify) -> Target:

@@ -78,7 +78,7 @@ def read_tail(
     for count in (lines, 10):
         read: list[LogLine | LogGap] = []
         left = TAIL_BYTES
-        for line in text(reader.logs(ref, pod.pod, LogRange(tail=count, previous=previous, state=pod))):
+        for line in text(reader.logs(ref, pod.pod, LogRange(tail=count, previous=previous), pod_state=pod)):
             read.append(line)
             left -= len(line.text)
             if left < 0:
@@ -95,7 +95,7 @@ def with_head(
     first = next((line.time for line in tail if isinstance(line, LogLine)), None)
     head: list[LogLine | LogGap] = []
     size = 0
-    for line in text(reader.logs(ref, pod.pod, LogRange(limit_bytes=HEAD_BYTES, previous=previous, state=pod))):
+    for line in text(reader.logs(ref, pod.pod, LogRange(limit_bytes=HEAD_BYTES, previous=previous), pod_state=pod)):
         if first is not None and line.time is not None and line.time >= first:
             return [*head, *tail]
         head.append(line)

@@ -1,34 +1,38 @@
-"""What every backend can do: the one interface that `api` talks to.
+"""The interfaces of backends, the only ones that `kfjob.api` uses: every backend, a cluster, and this machine.
 
-Backends report facts (`kfjob.events`); `observe` says what they mean. The contract suite in tests/contract holds every backend
-to what the docstrings here promise.
+Backends report facts (`kfjob.events`); `kfjob.observe` interprets them. The contract suite in tests/contract checks every
+backend against the docstrings here.
 """
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from msgspec import Struct, field
 
+from kfjob.common_types import JsonMapping, JsonObject
+from kfjob.errors import Refused
 from kfjob.events import (
     TRAINING_CONTAINER,
     JobChanged,
     JobSnapshot,
     KubernetesEvent,
+    LinesSkipped,
     LogGap,
     LogLine,
+    OpenLine,
     PodChanged,
     WorkloadStatus,
 )
 
-if TYPE_CHECKING:  # a command that only looks at a job needs no plan, and pydantic takes longer than all else
+if TYPE_CHECKING:  # read-only commands need no plan, and importing pydantic takes longer than the rest of such a command
     from kfjob.plan import BackendName, JobPlan
 
 
 class JobRef(Struct, frozen=True, kw_only=True):
-    """Which job. `uid` is this very job, not a later one of the same name."""
+    """Identifies one launch of a job. The `uid` tells it from a later job of the same name."""
 
     backend: BackendName
     namespace: str
@@ -37,26 +41,23 @@ class JobRef(Struct, frozen=True, kw_only=True):
     launch: str = ""
 
 
-LineFilter = Callable[[bytes], Sequence[tuple[int, int]]]
-"""Says which lines of the next block of whole lines are wanted: where each begins, and where its line end is."""
-LineFilterFactory = Callable[[], LineFilter]
-"""Makes a filter for one container: a filter remembers what it saw."""
-
-
 class LogRange(Struct, frozen=True, kw_only=True):
-    """Which part of a container's log. With nothing said: all of it, as it is now."""
+    """Which part of a container's log to read. The default is the whole log as it is now."""
 
     container: str = TRAINING_CONTAINER
-    tail: int | None = None  # the last so many lines
-    limit_bytes: int | None = None  # at most so many bytes, from the beginning of the range
-    since: int | None = None  # lines taken up at this time or later (nanoseconds since the epoch)
-    previous: bool = False  # of the container before the last restart
+    tail: int | None = None  # only the last lines, at most this many
+    limit_bytes: int | None = None  # at most this many bytes, from the start of the range
+    since: int | None = None  # only lines written at this time or later (nanoseconds since the epoch)
+    previous: bool = False  # the log of the container before the last restart
     follow: bool = False  # go on until the pod has ended, across restarts of the container; wait for a pod that is pending
-    sieve: LineFilterFactory | None = None
-    """Makes what tells the lines of one container that are wanted; the others may be left out. Of these one a second comes
-    nevertheless, and the last, so that it can be seen that the container lives and what it said last. With a sieve, a
-    progress bar is told of while its line is open (`LogLine.open`)."""
-    state: PodChanged | None = None  # of the pod, as it was told a moment ago: saves a backend from asking again
+
+
+LineFilter = Callable[[bytes], Sequence[tuple[int, int]]]
+"""Selects lines from the next block of whole lines: returns the start of each and the position of its line end."""
+LineFilterFactory = Callable[[], LineFilter]
+"""Makes the filter for one container. A filter may keep state between blocks."""
+LogEvent = LogLine | LogGap | LinesSkipped | OpenLine
+"""What a filtered log consists of."""
 
 
 class FieldChange(Struct, frozen=True, kw_only=True):
@@ -65,68 +66,199 @@ class FieldChange(Struct, frozen=True, kw_only=True):
     path: str
     live: Any
     desired: Any = field(name="wanted")  # the key in JSON output
-    in_place: bool  # kfjob can change the live job; else the change needs a relaunch
+    in_place: bool  # kfjob can change the live job; otherwise the change needs a relaunch
+
+
+class Permission(Struct, frozen=True, kw_only=True):
+    """One verb on one resource of a namespace."""
+
+    verb: str
+    resource: str
+    group: str = ""
+    subresource: str = ""
+
+    @property
+    def full_resource(self) -> str:
+        """The resource with its API group and subresource: `pytorchjobs.kubeflow.org/scale`."""
+        group, subresource = f".{self.group}" if self.group else "", f"/{self.subresource}" if self.subresource else ""
+        return f"{self.resource}{group}{subresource}"
+
+
+class Requirement(Struct, frozen=True, kw_only=True):
+    """One thing that a plan needs from this machine, and whether it is there."""
+
+    path: str  # the field of the spec that asks for it
+    summary: str = ""  # what is there
+    problem: Refused | None = None  # what is missing
 
 
 class Backend(Protocol):
-    """A place where jobs run."""
+    """A place where jobs run. Methods may be called from several threads at once."""
 
     name: ClassVar[BackendName]
 
     def submit(self, plan: JobPlan) -> JobRef:
-        """Start the job: exactly what `compile` makes of the plan.
+        """Start the job: exactly the objects or processes that `compile` makes from the plan.
 
         Raises:
-            AlreadyExists: a job of this name is there, ended or not; nothing was changed.
+            AlreadyExists: a job of this name exists, running or ended; nothing was changed.
             Refused, Forbidden, Unreachable: as the class says; nothing was left behind.
         """
 
     def apply(self, plan: JobPlan) -> JobRef:
-        """Change the live job to what the plan says, where that is possible in place.
+        """Change the live job to match the plan, where that works in place.
 
         Raises:
-            NotFound: there is no such job.
+            NotFound: the job does not exist.
             Refused: the change needs a relaunch.
         """
 
     def get(self, name: str, *, namespace: str) -> JobSnapshot:
-        """The job and its pods as they are now.
+        """Return the job and its pods as they are now.
 
         Raises:
-            NotFound: there is no such job.
+            NotFound: the job does not exist.
         """
 
     def list(self, *, namespace: str) -> list[JobSnapshot]:
-        """All jobs of a namespace, oldest first, without their pods."""
+        """Return all jobs of a namespace, oldest first, without their pods."""
 
     def watch(self, ref: JobRef) -> Iterator[JobChanged | PodChanged]:
-        """The present state of job and pods, then every change.
+        """Yield the present state of the job and its pods, then every change.
 
-        Ends after the job has ended or is gone (then with a last `Stopped`).
+        The iterator ends after the job has ended, or is deleted (then the last event has phase `Stopped`).
         """
 
     def events(self, ref: JobRef) -> builtins.list[KubernetesEvent | WorkloadStatus]:
-        """What the cluster has written down of this very job, its pods and its claims, oldest first; and its place in a queue.
+        """Return the cluster's events about this launch, its pods and its claims, and its state in a queue, oldest first.
 
-        Empty where nothing is written down (this machine) or we may not read it: nothing depends on it but explanations.
+        The list is empty where no events exist (this machine) or the user may not read them: only explanations use them.
 
         Raises:
-            NotFound: there is no such job.
+            NotFound: the job does not exist.
         """
 
-    def logs(self, ref: JobRef, pod: str, wanted: LogRange) -> Iterator[LogLine | LogGap]:
-        """Lines of one pod's container, oldest first.
+    def logs(
+        self, ref: JobRef, pod: str, log_range: LogRange, *, pod_state: PodChanged | None = None
+    ) -> Iterator[LogLine | LogGap]:
+        """Yield the lines of one pod's container, oldest first.
+
+        A `pod_state` that the caller read a moment ago saves a request for it.
 
         Raises:
-            NotFound: there is no such pod, or it has no log (yet) and `follow` is not set.
+            NotFound: the pod does not exist; or it has no log (yet) and `follow` is not set.
+        """
+
+    def filtered_logs(self, ref: JobRef, pod: str, log_range: LogRange, line_filter: LineFilterFactory) -> Iterator[LogEvent]:
+        """Yield the selected lines of one pod's container, oldest first. A backend may yield other lines too.
+
+        `LinesSkipped` comes before the line that follows the skipped ones. One other line per second comes nevertheless, and
+        so does the last, so a caller sees that the container is alive and what it printed last. A progress bar comes as
+        `OpenLine` while its line has no end.
+
+        Raises:
+            NotFound: as `logs`.
         """
 
     def stop(self, ref: JobRef, *, timeout: float) -> None:
         """End the job if it runs, remove it, and return once its pods are gone and its name is free.
 
-        A job that has ended is removed too. What was put in the place of this very job meanwhile is left alone.
+        A job that has ended is removed too. A later job of the same name is left alone.
 
         Raises:
-            NotFound: it is gone already.
-            WaitTimeout: pods are still there after `timeout` seconds.
+            NotFound: the job is gone already.
+            WaitTimeout: some pods still exist after `timeout` seconds.
         """
+
+
+class Inventory(Protocol):
+    """Reads what a cluster has, for `doctor` and `preflight`: nothing here belongs to a job.
+
+    Every method may raise `Forbidden`: nodes and CRDs, for example, are often visible to administrators only.
+    `api_version` is as in a manifest: `v1`, `apps/v1`.
+    """
+
+    namespace: str
+
+    @property
+    def host(self) -> str:
+        """The API server's address, as messages name it."""
+
+    def server_version(self) -> str:
+        """Return the version of Kubernetes (`v1.34.4`). A check for whether the API server answers.
+
+        Raises:
+            Unreachable: the API server does not answer.
+        """
+
+    def list_resources(self, api_version: str) -> frozenset[str]:
+        """Return the resources that the cluster serves for an API version; empty if it does not serve that version."""
+
+    def get_object(self, api_version: str, resource: str, name: str, *, namespaced: bool = True) -> JsonObject | None:
+        """Return one object; None if it does not exist."""
+
+    def list_objects(
+        self, api_version: str, resource: str, *, namespaced: bool = True, labels: str = ""
+    ) -> builtins.list[JsonObject]:
+        """Return all objects of a resource, in this namespace or (not `namespaced`) in the cluster; `labels` is a selector."""
+
+    def dry_run_create(self, api_version: str, resource: str, body: JsonMapping) -> JsonObject:
+        """Return the object as the API server, its admission plugins and its webhooks would store it; nothing is stored.
+
+        Raises:
+            AlreadyExists, Refused: the API server would not accept it.
+        """
+
+    def find_missing_permissions(self, permissions: Iterable[Permission]) -> builtins.list[Permission]:
+        """Return the permissions that the user does not have, from a SelfSubjectAccessReview for each."""
+
+
+class ClusterBackend(Backend, Protocol):
+    """A backend on a Kubernetes cluster."""
+
+    def get_by_pods(self, name: str, *, namespace: str) -> JobSnapshot | None:
+        """Return the job as its pods show it, for a user who may read pods but not jobs; None if it has no pods."""
+
+    def pods(self, name: str, *, namespace: str) -> tuple[str, tuple[PodChanged, ...]]:
+        """Return the uid of the job of this name and its pods, from one request; ("", ()) if it has no pods."""
+
+    def create(self, objects: Sequence[JsonObject]) -> tuple[JobRef, builtins.list[JsonObject]]:
+        """Create the objects of a template: the PyTorchJob first, then the others, which it will own.
+
+        Returns the job, and the other objects that existed before; those stay unchanged and without an owner.
+
+        Raises:
+            AlreadyExists: a job of this name exists; nothing was changed.
+            Refused, Forbidden, Unreachable: as the class says; nothing was left behind.
+        """
+
+    def apply_object(self, manifest: JsonObject) -> None:
+        """Create an object, or change it to match the manifest, by a server-side apply."""
+
+    def dry_run(self, objects: Sequence[JsonObject]) -> builtins.list[JsonObject]:
+        """Return the objects as the API server would store them, after webhooks and validation; nothing is created.
+
+        Raises:
+            AlreadyExists, Refused, Forbidden: the API server would not accept one of them.
+        """
+
+    def diff(self, plan: JobPlan) -> builtins.list[FieldChange]:
+        """Return what the plan would change in the live job, as the API server sees it; nothing is changed.
+
+        Raises:
+            NotFound: the job does not exist.
+            Refused: kfjob did not submit the job, or the API server would not accept the change.
+        """
+
+    def node_architectures(self) -> frozenset[str]:
+        """Return the architectures of the nodes (`amd64`, `arm64`); empty if the user may not list nodes."""
+
+    def inventory(self, namespace: str) -> Inventory:
+        """Return a reader of what the cluster has, for jobs of a namespace."""
+
+
+class MachineBackend(Backend, Protocol):
+    """A backend on this machine."""
+
+    def check_requirements(self, plan: JobPlan) -> builtins.list[Requirement]:
+        """Return what the plan needs from this machine, and whether it is there; nothing is started."""

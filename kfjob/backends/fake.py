@@ -1,23 +1,37 @@
-"""A backend that plays a script: for tests of whatever stands on a Backend, ours and those of other packages.
+"""A backend that replays a script, for tests of code that uses a `ClusterBackend`, in kfjob and in other packages.
 
     fake = FakeBackend()
     fake.play("train", JobChanged(phase=JobPhase.RUNNING), LogLine(pod="train-worker-0", text="…"), JobChanged(phase=…))
 
-`watch` gives the states in order, `logs` the lines of a pod, `get` the newest states. Nothing waits, nothing runs.
+`watch` yields the states in order, `logs` the lines of a pod, and `get` returns the newest states. Nothing waits, nothing runs.
 """
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
 from msgspec import Struct, field
 
-from kfjob.backends.base import JobRef, LogRange
+from kfjob.backends.base import FieldChange, JobRef, LineFilterFactory, LogEvent, LogRange, Permission
+from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.errors import AlreadyExists, NotFound, Refused
-from kfjob.events import Event, JobChanged, JobPhase, JobSnapshot, KubernetesEvent, LogGap, LogLine, PodChanged, WorkloadStatus
+from kfjob.events import (
+    Event,
+    JobChanged,
+    JobPhase,
+    JobSnapshot,
+    KubernetesEvent,
+    LinesSkipped,
+    LogGap,
+    LogLine,
+    OpenLine,
+    PodChanged,
+    WorkloadStatus,
+)
 from kfjob.plan import BackendName, JobPlan
+from kfjob.spec import api_objects
 
 
 class _Job(Struct):
@@ -26,18 +40,19 @@ class _Job(Struct):
 
 
 class FakeBackend:
-    """Jobs in a dictionary."""
+    """Implements `ClusterBackend` with jobs in a dictionary."""
 
     name: ClassVar[BackendName] = "kubernetes"
 
     def __init__(self) -> None:
         self.jobs: dict[tuple[str, str], _Job] = {}
-        self.calls: builtins.list[tuple[str, str]] = []  # (verb, job) of what changed something
+        self.objects: builtins.list[JsonObject] = []  # created or applied
+        self.calls: builtins.list[tuple[str, str]] = []  # (verb, job) of each submit and stop
 
     def play(
         self, name: str, *script: Event, namespace: str = "default", spec: str | None = None, launch: str = "l1"
     ) -> JobRef:
-        """Put a job there whose events are `script`."""
+        """Add a job whose events are `script`."""
         snapshot = JobSnapshot(
             name=name,
             namespace=namespace,
@@ -51,59 +66,162 @@ class FakeBackend:
         return JobRef(backend=self.name, namespace=namespace, name=name, uid=snapshot.uid, launch=launch)
 
     def submit(self, plan: JobPlan) -> JobRef:
-        """As the protocol says; the job stays pending."""
-        if (plan.namespace, plan.name) in self.jobs:
-            raise AlreadyExists(f"job `{plan.name}` exists already", hint=f"`kfjob stop {plan.name}` removes it")
+        """Add a job without events; it stays pending."""
+        self._check_name(plan.name, plan.namespace)
         self.calls.append(("submit", plan.name))
         return self.play(plan.name, namespace=plan.namespace, spec=plan.spec_json, launch=plan.launch)
 
     def apply(self, plan: JobPlan) -> JobRef:
-        """Always refused."""
+        """Refuse the change."""
         self.get(plan.name, namespace=plan.namespace)
-        raise Refused(
-            f"job `{plan.name}` cannot be changed in place",
-            hint=f"`kfjob stop {plan.name}`, then `kfjob submit` with the new spec",
-        )
+        raise Refused(f"job `{plan.name}` cannot be changed in place", hint=f"`kfjob relaunch {plan.name}`")
 
     def get(self, name: str, *, namespace: str) -> JobSnapshot:
-        """As the protocol says."""
+        """Return the newest states of the script."""
         return self._job(name, namespace).snapshot
 
+    def get_by_pods(self, name: str, *, namespace: str) -> JobSnapshot | None:
+        """Return the job, if its script has pods."""
+        job = self.jobs.get((namespace, name))
+        return job.snapshot if job and job.snapshot.pods else None
+
     def pods(self, name: str, *, namespace: str) -> tuple[str, tuple[PodChanged, ...]]:
-        """As the Kubernetes backend's."""
+        """Return the uid and the pods of a job."""
         if (namespace, name) not in self.jobs:
             return "", ()
         snapshot = self.get(name, namespace=namespace)
         return snapshot.uid, snapshot.pods
 
     def list(self, *, namespace: str) -> list[JobSnapshot]:
-        """As the protocol says."""
-        return [job.snapshot for (place, _), job in self.jobs.items() if place == namespace]
+        """Return the jobs of a namespace, in the order in which they were added."""
+        return [job.snapshot for (job_namespace, _), job in self.jobs.items() if job_namespace == namespace]
 
     def watch(self, ref: JobRef) -> Iterator[JobChanged | PodChanged]:
-        """The states of the script."""
+        """Yield the states of the script."""
         yield from (e for e in self._job(ref.name, ref.namespace).script if isinstance(e, JobChanged | PodChanged))
 
     def events(self, ref: JobRef) -> builtins.list[KubernetesEvent | WorkloadStatus]:
-        """Those of the script."""
+        """Return the cluster's events in the script."""
         script = self._job(ref.name, ref.namespace).script
         return [e for e in script if isinstance(e, KubernetesEvent | WorkloadStatus)]
 
-    def logs(self, ref: JobRef, pod: str, wanted: LogRange) -> Iterator[LogLine | LogGap]:
-        """The lines of the script."""
+    def logs(
+        self,
+        ref: JobRef,
+        pod: str,
+        log_range: LogRange,
+        *,
+        pod_state: PodChanged | None = None,  # noqa: ARG002 - the protocol's signature
+    ) -> Iterator[LogLine | LogGap]:
+        """Yield the lines of the script."""
         script = self._job(ref.name, ref.namespace).script
         lines: builtins.list[LogLine | LogGap] = [e for e in script if isinstance(e, LogLine | LogGap) and e.pod == pod]
         if not lines:
             raise NotFound(f"pod `{pod}` has no log")
-        yield from lines if wanted.tail is None else lines[max(len(lines) - wanted.tail, 0) :]
+        yield from lines if log_range.tail is None else lines[max(len(lines) - log_range.tail, 0) :]
+
+    def filtered_logs(
+        self,
+        ref: JobRef,
+        pod: str,
+        log_range: LogRange,  # noqa: ARG002 - the protocol's signature
+        line_filter: LineFilterFactory,  # noqa: ARG002 - the protocol's signature
+    ) -> Iterator[LogEvent]:
+        """Yield the log events of the script, unfiltered."""
+        script = self._job(ref.name, ref.namespace).script
+        yield from (e for e in script if isinstance(e, LogLine | LogGap | LinesSkipped | OpenLine) and e.pod == pod)
 
     def stop(self, ref: JobRef, *, timeout: float) -> None:  # noqa: ARG002 - the protocol's signature
-        """As the protocol says."""
+        """Remove the job."""
         self._job(ref.name, ref.namespace)
         self.calls.append(("stop", ref.name))
         del self.jobs[ref.namespace, ref.name]
+
+    def create(self, objects: Sequence[JsonObject]) -> tuple[JobRef, builtins.list[JsonObject]]:
+        """Add the PyTorchJob as a job without events, and record the objects."""
+        (metadata,) = (one["metadata"] for one in objects if one["kind"] == api_objects.PYTORCHJOB)
+        self._check_name(metadata["name"], metadata["namespace"])
+        self.objects += objects
+        return self.play(metadata["name"], namespace=metadata["namespace"]), []
+
+    def apply_object(self, manifest: JsonObject) -> None:
+        """Record the object."""
+        self.objects.append(manifest)
+
+    def dry_run(self, objects: Sequence[JsonObject]) -> builtins.list[JsonObject]:
+        """Return the objects unchanged."""
+        return [*objects]
+
+    def diff(self, plan: JobPlan) -> builtins.list[FieldChange]:
+        """Return no changes."""
+        self.get(plan.name, namespace=plan.namespace)
+        return []
+
+    def node_architectures(self) -> frozenset[str]:
+        """Return nothing, as for a user who may not list nodes."""
+        return frozenset()
+
+    def inventory(self, namespace: str) -> EmptyInventory:
+        """Return the inventory of a cluster that has nothing."""
+        return EmptyInventory(namespace)
+
+    def _check_name(self, name: str, namespace: str) -> None:
+        if (namespace, name) in self.jobs:
+            raise AlreadyExists(f"job `{name}` exists already", hint=f"`kfjob stop {name}` removes it")
 
     def _job(self, name: str, namespace: str) -> _Job:
         if (namespace, name) not in self.jobs:
             raise NotFound(f"there is no job `{name}` in namespace `{namespace}`", hint="`kfjob list` shows what there is")
         return self.jobs[namespace, name]
+
+
+class EmptyInventory:
+    """Implements `Inventory` for a cluster that has nothing and permits everything."""
+
+    host = "https://fake"
+
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+
+    def server_version(self) -> str:
+        """Return a version of Kubernetes."""
+        return "v1.34.0"
+
+    def list_resources(self, api_version: str) -> frozenset[str]:  # noqa: ARG002 - the protocol's signature
+        """Return nothing."""
+        return frozenset()
+
+    def get_object(
+        self,
+        api_version: str,  # noqa: ARG002 - the protocol's signature
+        resource: str,  # noqa: ARG002 - the protocol's signature
+        name: str,  # noqa: ARG002 - the protocol's signature
+        *,
+        namespaced: bool = True,  # noqa: ARG002 - the protocol's signature
+    ) -> JsonObject | None:
+        """Return None."""
+        return None
+
+    def list_objects(
+        self,
+        api_version: str,  # noqa: ARG002 - the protocol's signature
+        resource: str,  # noqa: ARG002 - the protocol's signature
+        *,
+        namespaced: bool = True,  # noqa: ARG002 - the protocol's signature
+        labels: str = "",  # noqa: ARG002 - the protocol's signature
+    ) -> list[JsonObject]:
+        """Return nothing."""
+        return []
+
+    def dry_run_create(
+        self,
+        api_version: str,  # noqa: ARG002 - the protocol's signature
+        resource: str,  # noqa: ARG002 - the protocol's signature
+        body: JsonMapping,
+    ) -> JsonObject:
+        """Return the object unchanged."""
+        return dict(body)
+
+    def find_missing_permissions(self, permissions: Iterable[Permission]) -> list[Permission]:  # noqa: ARG002 - the protocol's
+        """Return nothing."""
+        return []

@@ -1,58 +1,61 @@
-"""Lines of a container that nobody wants, left out before anything is made of them."""
+"""Apply a line filter to one container's log, before a value is made from each line."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from kfjob.backends import log_file
-
-if TYPE_CHECKING:
-    from kfjob.backends.base import LineFilter
-
-SECOND = 1_000_000_000
-
-Kept = tuple[bytes, int, bool]
-"""A line, how many before it were left out, and whether it is wanted."""
+from kfjob.backends.base import LineFilter
+from kfjob.units import SECOND
 
 
-class LineSelection:
-    """The wanted lines of one container, and of the others one a second and the last."""
+class RawLine(NamedTuple):
+    """One line as the kubelet sends it."""
 
-    def __init__(self, sift: LineFilter) -> None:
-        """Of a log that is read from here on."""
-        self._sift = sift
+    line: bytes
+    skipped: int = 0  # lines before it that the filter left out
+    selected: bool = True  # by the filter; otherwise it shows that the container is alive
+    truncated: int = 0  # bytes at its end that were dropped
+
+
+class FilteredLines:
+    """The selected lines of one container, and of the other lines one per second and the last."""
+
+    def __init__(self, line_filter: LineFilter) -> None:
+        """Begin where the log begins."""
+        self._line_filter = line_filter
         self._skipped = 0
-        self._told = 0  # when the newest line was taken up that came although it is not wanted
+        self._sampled = 0  # timestamp of the newest line that came although the filter left it out
         self._last: bytes | None = None  # the newest line, if it was left out
 
-    def take(self, block: bytes) -> Iterator[Kept]:
-        """What is told of the next block of whole lines."""
-        at = 0
+    def take(self, block: bytes) -> Iterator[RawLine]:
+        """Yield the lines to report from the next block of whole lines."""
+        position = 0
         if not block:
             return
-        for start, end in self._sift(block):
-            yield block[start:end], self._skipped + block.count(b"\n", at, start), True
-            self._skipped, self._last, at = 0, None, end + 1
-        if at >= len(block):
+        for start, end in self._line_filter(block):
+            yield RawLine(block[start:end], self._skipped + block.count(b"\n", position, start))
+            self._skipped, self._last, position = 0, None, end + 1
+        if position >= len(block):
             return
-        self._skipped += block.count(b"\n", at)
+        self._skipped += block.count(b"\n", position)
         self._last = block[block.rfind(b"\n", 0, -1) + 1 : -1]
         time, _ = log_file.parse(self._last)
-        if time is None or time - self._told >= SECOND:
-            self._told = time or 0
-            yield from self.rest()
+        if time is None or time - self._sampled >= SECOND:
+            self._sampled = time or 0
+            yield from self.take_last()
 
     def resume(self) -> None:
-        """The log is opened again: what was left out since the last line that was told comes once more."""
+        """Begin again after the last reported line: the log is read from there once more."""
         self._skipped, self._last = 0, None
 
-    def wants(self, line: bytes) -> bool:
-        """Whether the next line is wanted, which may have been told before: it is not counted."""
-        return bool(self._sift(line + b"\n"))
+    def selects(self, line: bytes) -> bool:
+        """Return whether the filter selects the next line, which may have been reported before and is not counted."""
+        return bool(self._line_filter(line + b"\n"))
 
-    def rest(self) -> Iterator[Kept]:
-        """The last line, if it was left out."""
+    def take_last(self) -> Iterator[RawLine]:
+        """Yield the last line, if it was left out."""
         if self._last is not None:
-            yield self._last, self._skipped - 1, False
+            yield RawLine(self._last, self._skipped - 1, selected=False)
             self._skipped, self._last = 0, None

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from kfjob.events import LogLine, PodChanged, PodPhase
+from kfjob.events import LinesSkipped, LogLine, OpenLine, PodChanged, PodPhase
 from kfjob.observe.agent_log import AgentLog
 from kfjob.observe.agent_records import AgentEvent, AgentRecord, LaunchConfig, RendezvousResult
 from kfjob.observe.progress import ProgressReader, Reading
@@ -49,15 +49,15 @@ class ContainerLog(Struct, frozen=True):
     result_at_reading: RendezvousResult | None = None  # the rendezvous result at the time of the newest progress line
 
     def feed(
-        self, event: LogLine, order: int, progress: ProgressReader
+        self, event: LogLine | OpenLine, order: int, progress: ProgressReader
     ) -> tuple[ContainerLog, tuple[AgentRecord, ...], Reading | None]:
         """Return the log after one more line, with the agent records and the progress reading in that line."""
-        number = self.lines + event.skipped
-        agent, records = (self.agent, ()) if event.open else self.agent.feed(number, event.text, event.time)
+        number, is_open = self.lines, isinstance(event, OpenLine)
+        agent, records = (self.agent, ()) if is_open else self.agent.feed(number, event.text, event.time)
         log = ContainerLog(  # field by field, because `replace` costs more and every line comes here
             self.id or event.container_id,
             event.container,
-            number + (not event.open),
+            number if is_open else number + 1,
             self.last_line if event.time is None else event.time,
             agent,
             self.launch,
@@ -75,6 +75,10 @@ class ContainerLog(Struct, frozen=True):
             line = EvidenceLine(text=text, number=number, order=order, time=event.time or reading.line_time)
             log = replace(log, reading=reading, reading_line=line, result_at_reading=log.result)
         return log, records, reading
+
+    def skip(self, event: LinesSkipped) -> ContainerLog:
+        """Return the log after lines that a filter left out."""
+        return replace(self, id=self.id or event.container_id, container=event.container, lines=self.lines + event.count)
 
     def _with_record(self, record: AgentRecord, order: int) -> ContainerLog:
         if isinstance(record, LaunchConfig):

@@ -17,8 +17,10 @@ from kfjob.events import (
     JobChanged,
     JobPhase,
     KubernetesEvent,
+    LinesSkipped,
     LogGap,
     LogLine,
+    OpenLine,
     PodChanged,
     WorkloadStatus,
 )
@@ -167,16 +169,19 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
         return f"{phase}: {reason}" if reason else phase
 
 
+_LINE_TYPES = (LogLine, OpenLine)  # `LogLine | OpenLine` would make a new type for every line
+
+
 def reduce(view: JobView, event: Event) -> JobView:
     """Return the view after one more event."""
-    if isinstance(event, LogLine):
+    if isinstance(event, _LINE_TYPES):
         return _add_line(view, event)
     if isinstance(event, PodChanged):
         return _change_pod(view, event)
     if isinstance(event, JobChanged):
         return _with_time(replace(view, job=event), event.time or event.ended or event.started or event.created)
-    if isinstance(event, LogGap):
-        return _add_gap(view, event)
+    if isinstance(event, LinesSkipped | LogGap):
+        return _skip_lines(view, event) if isinstance(event, LinesSkipped) else _add_gap(view, event)
     if isinstance(event, KubernetesEvent | WorkloadStatus):
         return _add_cluster_event(view, event) if isinstance(event, KubernetesEvent) else _change_workload(view, event)
     return replace(view, now=max(view.now or event.time, event.time))
@@ -233,11 +238,20 @@ def _change_workload(view: JobView, event: WorkloadStatus) -> JobView:
     return _with_news(view, News(event.time, event.name, "queue", describe_queue_status(event)))
 
 
-def _add_line(view: JobView, event: LogLine) -> JobView:
+def _skip_lines(view: JobView, event: LinesSkipped) -> JobView:
+    pod = view.pods.get(event.pod) or PodView(event.pod)
+    view = replace(view, lines=view.lines + event.count)
+    if event.container_id and event.container_id in pod.previous_ids:
+        return view
+    pod = pod.in_container(event.container_id)
+    return _with_pod(view, replace(pod, log=pod.log.skip(event)))
+
+
+def _add_line(view: JobView, event: LogLine | OpenLine) -> JobView:
     """Add a log line; for nearly all lines only the counters change."""
     pod = view.pods.get(event.pod) or PodView(event.pod)
     if event.container_id and event.container_id in pod.previous_ids:
-        return replace(view, lines=view.lines + 1 + event.skipped)  # rest of a log whose container is gone
+        return replace(view, lines=view.lines + isinstance(event, LogLine))  # rest of a log whose container is gone
     pod = pod.in_container(event.container_id)
     log, records, reading = pod.log.feed(event, view.lines, progress_reader(view.config.trainer, view.config.progress_pattern))
     pod = PodView(pod.name, pod.state, log, pod.previous_log, pod.previous_ids, pod.gaps)
@@ -245,7 +259,7 @@ def _add_line(view: JobView, event: LogLine) -> JobView:
     view = replace(
         view,
         pods=view.pods.with_pod(pod),
-        lines=view.lines + (not event.open) + event.skipped,
+        lines=view.lines + isinstance(event, LogLine),
         now=max(view.now or 0, event.time) if event.time is not None else view.now,
         reference_time=max(view.reference_time or 0, time) if time is not None else view.reference_time,
     )
@@ -296,7 +310,7 @@ def _prints_for_job(view: JobView, pod: PodView, time: int | None) -> bool:
     return time is None or last is None or time - last > SILENCE
 
 
-def _add_milestone(view: JobView, event: LogLine, milestone: Milestone, line_time: int | None) -> JobView:
+def _add_milestone(view: JobView, event: LogLine | OpenLine, milestone: Milestone, line_time: int | None) -> JobView:
     """Add a line of kfjob's trainer other than progress."""
     if isinstance(milestone, StepMetrics):
         is_current = view.training.step == milestone.step

@@ -71,7 +71,7 @@ def wait_for_pods(space: Space, job: str, count: int) -> dict[str, Any]:
     """Wait until the job has `count` pods, and return them by name."""
     deadline = time.monotonic() + PATIENCE
     while True:
-        listing = space.client.call(requests.of_job("pods", space.name, job).listing())
+        listing = space.client.call(requests.select_job_objects("pods", space.name, job).list_request())
         if len(listing["items"]) >= count:
             return {pod["metadata"]["name"]: pod for pod in listing["items"]}
         assert time.monotonic() < deadline, f"the operator created {len(listing['items'])} of {count} pods"

@@ -181,18 +181,18 @@ def test_rights_for_the_pull_secret(space: Space):
     }
     with space.facts.user("submitter", space.name) as backend:
         with pytest.raises(Forbidden, match="not allowed to patch secrets"):
-            backend.keep(manifest)
+            backend.apply_object(manifest)
         argv = ["scripts/cluster", "kubectl", "-n", space.name, "apply", "-f", "manifests/rbac/pull-secret.yaml"]
         subprocess.run(argv, cwd=ROOT, check=True)
         deadline = time.monotonic() + 30  # the API server's authoriser sees the new role after a moment
         while True:
             try:
-                backend.keep(manifest)
+                backend.apply_object(manifest)
                 break
             except Forbidden:
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
-        backend.keep(manifest)
+        backend.apply_object(manifest)
         other_secret = manifest | {"metadata": {"name": "other", "namespace": space.name}}
         with pytest.raises(Forbidden):
-            backend.keep(other_secret)
+            backend.apply_object(other_secret)

@@ -136,7 +136,7 @@ def serve(monkeypatch: pytest.MonkeyPatch, **by_resource: object) -> None:
         return refused(404, "NotFound", "not found", kind=request.resource)
 
     client = Client(FakeTransport(answer), host="test", backoff=Backoff(first=0.0, most=0.0))
-    monkeypatch.setattr(context, "open_backend", lambda *_: KubernetesBackend(client))
+    monkeypatch.setattr(context, "open_cluster", lambda _settings: KubernetesBackend(client))
 
 
 def test_list(jobs, check):

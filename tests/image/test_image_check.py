@@ -40,15 +40,15 @@ class Cluster:
     found: frozenset[str]
     secrets: Mapping[str, dict[str, Any] | None] = field(default_factory=dict)
 
-    def architectures(self) -> frozenset[str]:
+    def node_architectures(self) -> frozenset[str]:
         return self.found
 
     def inventory(self, namespace: str) -> Cluster:
         assert namespace == "default"
         return self
 
-    def get(self, group: str, resource: str, name: str) -> dict[str, Any] | None:
-        assert (group, resource) == ("/api/v1", "secrets")
+    def get_object(self, api_version: str, resource: str, name: str) -> dict[str, Any] | None:
+        assert (api_version, resource) == ("v1", "secrets")
         if name in self.secrets and self.secrets[name] is None:
             raise Forbidden("not allowed to get secrets")
         return self.secrets.get(name)

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from kfjob.api.doctor.findings import Checks, Finding, fail, ok, warn
-from kfjob.backends.kubernetes.inventory import APPS, CORE, CRDS, JOBS, KUEUE, Inventory, Right
+from kfjob.backends.base import Inventory, Permission
+from kfjob.backends.resources import APPS, CORE, CUSTOM_RESOURCE_DEFINITIONS
 from kfjob.errors import BackendError, Forbidden, Refused
 from kfjob.plan.resolve import INSTANCE_LABEL
 from kfjob.spec import api_objects
@@ -21,17 +22,17 @@ DEVICES = {"nvidia.com/gpu": "GPUs", "aws.amazon.com/neuron": "Neuron devices", 
 
 _JOBS = {"group": api_objects.PYTORCHJOB_GROUP, "resource": api_objects.PYTORCHJOBS}
 NEEDED = (
-    *(Right(verb=verb, **_JOBS) for verb in ("create", "get", "list", "watch", "update", "patch", "delete")),
-    *(Right(verb=verb, resource="pods") for verb in ("get", "list", "watch")),
-    Right(verb="get", resource="pods", subresource="log"),
-    Right(verb="list", resource="services"),
+    *(Permission(verb=verb, **_JOBS) for verb in ("create", "get", "list", "watch", "update", "patch", "delete")),
+    *(Permission(verb=verb, resource="pods") for verb in ("get", "list", "watch")),
+    Permission(verb="get", resource="pods", subresource="log"),
+    Permission(verb="list", resource="services"),
 )
 """Without one of these a command of kfjob does not work."""
 USEFUL = (
-    Right(verb="create", resource="pods"),
-    Right(verb="create", resource="services"),
-    *(Right(verb=verb, resource="events") for verb in ("get", "list", "watch")),
-    *(Right(verb=verb, subresource="scale", **_JOBS) for verb in ("get", "update", "patch")),
+    Permission(verb="create", resource="pods"),
+    Permission(verb="create", resource="services"),
+    *(Permission(verb=verb, resource="events") for verb in ("get", "list", "watch")),
+    *(Permission(verb=verb, subresource="scale", **_JOBS) for verb in ("get", "update", "patch")),
 )
 """For a job's own etcd, for what events say, and for scaling."""
 
@@ -39,20 +40,23 @@ USEFUL = (
 def reachable(cluster: Inventory) -> Iterator[Finding]:
     """The API server."""
     began = time.monotonic()
-    version = cluster.version()
+    version = cluster.server_version()
     yield ok("api server", f"{cluster.host}, Kubernetes {version}, answers in {(time.monotonic() - began) * 1000:.0f} ms")
 
 
 def crd(cluster: Inventory) -> Iterator[Finding]:
     """The kind that jobs are made of."""
-    served = cluster.served(JOBS)
+    served = cluster.list_resources(api_objects.PYTORCHJOB_API_VERSION)
     if api_objects.PYTORCHJOBS not in served:
         yield fail("crd", f"the cluster has no `{api_objects.PYTORCHJOB}`: the training operator is not installed", INSTALL)
         return
     group = f"{api_objects.PYTORCHJOB} {api_objects.PYTORCHJOB_API_VERSION}"
     try:
-        definition = cluster.get(
-            CRDS, "customresourcedefinitions", f"{api_objects.PYTORCHJOBS}.{api_objects.PYTORCHJOB_GROUP}", namespaced=False
+        definition = cluster.get_object(
+            CUSTOM_RESOURCE_DEFINITIONS,
+            "customresourcedefinitions",
+            f"{api_objects.PYTORCHJOBS}.{api_objects.PYTORCHJOB_GROUP}",
+            namespaced=False,
         )
     except Forbidden:
         yield ok("crd", f"{group} (which version of it cannot be seen with these rights)")
@@ -76,7 +80,7 @@ def crd_version(definition: dict[str, Any]) -> tuple[str, str]:
 def operator(cluster: Inventory) -> Iterator[Finding]:
     """The deployment that makes pods of jobs."""
     try:
-        found = cluster.all(APPS, "deployments", namespaced=False, labels=OPERATOR_LABEL)
+        found = cluster.list_objects(APPS, "deployments", namespaced=False, labels=OPERATOR_LABEL)
     except Forbidden:
         yield warn("operator", "its deployment cannot be seen with these rights", "kubectl get deployments -A | grep training")
         return
@@ -94,7 +98,9 @@ def operator(cluster: Inventory) -> Iterator[Finding]:
 def webhook(cluster: Inventory) -> Iterator[Finding]:
     """Whether it answers: it is asked about a job that it must refuse. Nothing is created."""
     try:
-        cluster.dry_create(JOBS, api_objects.PYTORCHJOBS, _without_a_training_container(cluster.namespace))
+        cluster.dry_run_create(
+            api_objects.PYTORCHJOB_API_VERSION, api_objects.PYTORCHJOBS, _without_a_training_container(cluster.namespace)
+        )
     except Refused as err:
         if "webhook" in (err.cause or "") and "failed" not in (err.cause or ""):
             yield ok("webhook", "answers")
@@ -111,7 +117,7 @@ def webhook(cluster: Inventory) -> Iterator[Finding]:
 
 def rights(cluster: Inventory) -> Iterator[Finding]:
     """Every verb that kfjob uses, asked one by one."""
-    missing = cluster.missing((*NEEDED, *USEFUL))
+    missing = cluster.find_missing_permissions((*NEEDED, *USEFUL))
     grant = GRANT.format(namespace=cluster.namespace)
     needed = _grouped(right for right in missing if right in NEEDED)
     useful = _grouped(right for right in missing if right in USEFUL)
@@ -124,18 +130,18 @@ def rights(cluster: Inventory) -> Iterator[Finding]:
         yield ok("rights", f"all {len(NEEDED) + len(USEFUL)} that kfjob uses in `{cluster.namespace}`")
 
 
-def _grouped(rights: Iterable[Right]) -> str:
+def _grouped(rights: Iterable[Permission]) -> str:
     """`pods: get, list; pods/log: get`."""
     found: dict[str, list[str]] = {}
     for right in rights:
-        found.setdefault(right.what, []).append(right.verb)
+        found.setdefault(right.full_resource, []).append(right.verb)
     return "; ".join(f"{what}: {', '.join(verbs)}" for what, verbs in found.items())
 
 
 def nodes(cluster: Inventory) -> Iterator[Finding]:
     """What the cluster has for pods to run on."""
     try:
-        found = cluster.all(CORE, "nodes", namespaced=False)
+        found = cluster.list_objects(CORE, "nodes", namespaced=False)
     except Forbidden:
         yield warn("nodes", "cannot be seen with these rights: `preflight` will not check whether pods fit", "")
         return
@@ -158,11 +164,14 @@ def nodes(cluster: Inventory) -> Iterator[Finding]:
 
 def queues(cluster: Inventory) -> Iterator[Finding]:
     """Kueue, where it is."""
-    if api_objects.KUEUE_LOCAL_QUEUES not in cluster.served(KUEUE):
+    if api_objects.KUEUE_LOCAL_QUEUES not in cluster.list_resources(api_objects.KUEUE_API_VERSION):
         yield ok("queues", "no Kueue: jobs start as nodes are free")
         return
     try:
-        found = [queue["metadata"]["name"] for queue in cluster.all(KUEUE, api_objects.KUEUE_LOCAL_QUEUES)]
+        found = [
+            queue["metadata"]["name"]
+            for queue in cluster.list_objects(api_objects.KUEUE_API_VERSION, api_objects.KUEUE_LOCAL_QUEUES)
+        ]
     except Forbidden:
         yield warn("queues", f"Kueue is there, its queues in `{cluster.namespace}` cannot be seen with these rights")
         return

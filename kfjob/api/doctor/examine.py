@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import cast
 
 from kfjob.api import context
 from kfjob.api.doctor import aws, cluster, machine
 from kfjob.api.doctor.findings import Finding, of_error, run
 from kfjob.api.settings import Settings
-from kfjob.backends.kubernetes.backend import KubernetesBackend
-from kfjob.backends.kubernetes.inventory import Inventory
+from kfjob.backends.base import Inventory
 from kfjob.errors import KfjobError, UsageError
 
 NAMES = ("api server", *machine.CHECKS, *cluster.CHECKS, *aws.CHECKS)
@@ -54,5 +52,4 @@ def inventory(settings: Settings) -> Inventory:
     Raises:
         Unreachable, UsageError, Forbidden: none is configured, or as it is configured it cannot be asked.
     """
-    backend = cast("KubernetesBackend", context.open_backend(settings, "kubernetes"))  # by its name
-    return backend.inventory(context.namespace(settings, "kubernetes"))
+    return context.open_cluster(settings).inventory(context.namespace(settings, "kubernetes"))

@@ -172,7 +172,7 @@ def check_images(
             notify(f"image `{answer.image.image}` was not checked, the cluster will say: {err.title}{cause}")
         for secret in answer.inspection.rejected_secrets if answer.inspection else ():
             notify(format_rejected_secret(secret, answer.image))
-    _check_architectures(answers, lambda: cluster_of(target).architectures())
+    _check_architectures(answers, lambda: cluster_of(target).node_architectures())
 
 
 def format_rejected_secret(secret: str, needed: RequiredImage) -> str:

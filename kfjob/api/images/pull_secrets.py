@@ -9,12 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from kfjob.backends.kubernetes.inventory import AT_ONCE, CORE, Inventory
+from kfjob.backends.base import Inventory
+from kfjob.backends.resources import CORE
 from kfjob.errors import Forbidden, KfjobError
 from kfjob.image.references import ImageRef
 from kfjob.image.registry.docker_config import find_login
 from kfjob.image.registry.secrets import LoginSource
 
+_THREADS = 8
 _KEYS = (".dockerconfigjson", ".dockercfg")
 
 
@@ -39,11 +41,11 @@ def read_pull_secrets(cluster: Inventory, names: Iterable[str]) -> dict[str, Pul
 
     def one(name: str) -> PullSecret | None:
         try:
-            return _of(name, (cluster.get(CORE, "secrets", name) or {}).get("data") or {})
+            return _of(name, (cluster.get_object(CORE, "secrets", name) or {}).get("data") or {})
         except Forbidden:
             return None
 
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(_THREADS) as pool:
         return {found.name: found for found in pool.map(one, sorted(names)) if found}
 
 

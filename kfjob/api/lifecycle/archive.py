@@ -42,7 +42,9 @@ LAST_WORDS_SECONDS = 10.0
 class Reader(Protocol):
     """What can be asked of a job that need not be alive: the reading half of a Backend."""
 
-    def logs(self, ref: JobRef, pod: str, wanted: LogRange) -> Iterator[LogLine | LogGap]:
+    def logs(
+        self, ref: JobRef, pod: str, log_range: LogRange, *, pod_state: PodChanged | None = None
+    ) -> Iterator[LogLine | LogGap]:
         """As `Backend.logs`."""
 
     def events(self, ref: JobRef) -> list[KubernetesEvent | WorkloadStatus]:
@@ -147,19 +149,26 @@ class Archived:
         """As `Backend.events`; none of a folder of saved logs."""
         return folder.read_events(self.place)
 
-    def logs(self, ref: JobRef, pod: str, wanted: LogRange) -> Iterator[LogLine | LogGap]:  # noqa: ARG002 - Reader's signature
+    def logs(
+        self,
+        ref: JobRef,  # noqa: ARG002 - Reader's signature
+        pod: str,
+        log_range: LogRange,
+        *,
+        pod_state: PodChanged | None = None,  # noqa: ARG002 - Reader's signature
+    ) -> Iterator[LogLine | LogGap]:
         """As `Backend.logs`; nothing is ever added, so `follow` makes no difference."""
         known = self._logs.get(pod)
         if known is None:
             raise NotFound(f"no log of pod `{pod}` in `{self.place}`")
         path = known
-        if wanted.container != TRAINING_CONTAINER:
-            path = folder.log_path(self.place, pod, wanted.container, previous=wanted.previous)
-        elif wanted.previous:
+        if log_range.container != TRAINING_CONTAINER:
+            path = folder.log_path(self.place, pod, log_range.container, previous=log_range.previous)
+        elif log_range.previous:
             path = folder.previous_log(known)
-        container_id = "" if wanted.previous else self._containers.get(pod, "")
+        container_id = "" if log_range.previous else self._containers.get(pod, "")
         try:
-            for time, text in log_file.read(path, wanted):
-                yield LogLine(pod=pod, text=text, time=time, container=wanted.container, container_id=container_id)
+            for time, text in log_file.read(path, log_range):
+                yield LogLine(pod=pod, text=text, time=time, container=log_range.container, container_id=container_id)
         except FileNotFoundError as err:
-            raise NotFound(f"no log of container `{wanted.container}` of pod `{pod}` in `{self.place}`") from err
+            raise NotFound(f"no log of container `{log_range.container}` of pod `{pod}` in `{self.place}`") from err

@@ -26,7 +26,7 @@ def wait(target: Target, ref: JobRef, config: ObserveConfig, *, timeout: float |
     deadline = None if timeout is None else time.monotonic() + timeout
     view = JobView(config=config)
     for event in event_stream.events(
-        target.backend, ref, logs=config.limits.stall is not None, sieve=prefilter_factory(config)
+        target.backend, ref, logs=config.limits.stall is not None, line_filter=prefilter_factory(config)
     ):
         view = reduce(view, event)
         if view.phase and view.phase.ended:

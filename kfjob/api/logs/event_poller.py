@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 
 from kfjob.backends.base import Backend, JobRef
 from kfjob.errors import KfjobError
-from kfjob.events import Event, JobChanged, KubernetesEvent, LogLine, Tick, WorkloadStatus
+from kfjob.events import Event, JobChanged, KubernetesEvent, LinesSkipped, LogLine, OpenLine, Tick, WorkloadStatus
 
 EVERY_SECONDS = 10.0
 
@@ -31,7 +31,7 @@ def joined(events: Iterable[Event], backend: Backend, ref: JobRef) -> Iterator[I
 def _merge(events: Iterable[Event], recorder: _Recorder, thread: threading.Thread) -> Iterator[Event]:
     settled = ended = False
     for event in events:
-        if not settled and isinstance(event, LogLine | Tick):  # the states that there were are told
+        if not settled and isinstance(event, LogLine | LinesSkipped | OpenLine | Tick):  # the states that there were are told
             settled = True
             thread.start()
         ended = ended or (isinstance(event, JobChanged) and event.phase.ended)

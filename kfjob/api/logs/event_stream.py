@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 
 from kfjob.api.logs.multiplexer import Funnel
-from kfjob.backends.base import Backend, JobRef, LineFilterFactory, LogRange
-from kfjob.events import Event, LogGap, LogLine, PodChanged, PodPhase, Tick
+from kfjob.backends.base import Backend, JobRef, LineFilterFactory, LogEvent, LogRange
+from kfjob.events import Event, LogLine, OpenLine, PodChanged, PodPhase, Tick
 
 TICK_SECONDS = 1.0
 DRAIN_SECONDS = 15.0
@@ -18,22 +18,24 @@ WhichLog = Callable[[PodChanged], LogRange | None]
 """Which part of a pod's log is to be followed, asked when the pod is seen for the first time; None: nothing of it."""
 
 
-def events(backend: Backend, ref: JobRef, *, logs: bool = True, sieve: LineFilterFactory | None = None) -> Iterator[Event]:
+def events(
+    backend: Backend, ref: JobRef, *, logs: bool = True, line_filter: LineFilterFactory | None = None
+) -> Iterator[Event]:
     """The present state, then everything that happens, until the job has ended and its logs are read.
 
-    Of the lines of a log only those come that `sieve` wants, and a few others (see `LogRange`). A `Tick` comes when nothing
-    else does for a second. Closing the iterator ends the threads.
+    With a `line_filter`, the logs come as `Backend.filtered_logs` yields them. A `Tick` comes when nothing else does for a
+    second. Closing the iterator ends the threads.
 
     Raises:
         KfjobError: whatever the backend's watch or logs raised.
     """
-    return Following(backend, ref, lambda _: LogRange(follow=True, sieve=sieve) if logs else None).events()
+    return Following(backend, ref, lambda _: LogRange(follow=True) if logs else None, line_filter=line_filter).events()
 
 
 class Following:
     """One reading of a job's events. More logs may be added while it is read."""
 
-    def __init__(self, backend: Backend, ref: JobRef, which: WhichLog) -> None:
+    def __init__(self, backend: Backend, ref: JobRef, which: WhichLog, *, line_filter: LineFilterFactory | None = None) -> None:
         """A pod that is made anew under its name is another pod, and asked for again."""
         self.open: set[str] = set()  # pods whose logs have not ended
         self._funnel: Funnel[Event] = Funnel(size=_bytes)
@@ -41,6 +43,7 @@ class Following:
         self._backend = backend
         self._ref = ref
         self._which = which
+        self._line_filter = line_filter
         self._seen: set[tuple[str, str]] = set()
         self._turns: dict[str, int] = {}  # by pod, which of its readings counts
 
@@ -80,9 +83,9 @@ class Following:
         if wanted := self._which(pod):
             self.add(pod.pod, wanted)
 
-    def _lines(self, pod: str, wanted: LogRange, turn: int) -> Iterator[LogLine | LogGap]:
+    def _lines(self, pod: str, wanted: LogRange, turn: int) -> Iterator[LogEvent]:
         try:
-            for line in self._backend.logs(self._ref, pod, wanted):
+            for line in self._read(pod, wanted):
                 if self._turns[pod] != turn:
                     return
                 yield line
@@ -90,6 +93,11 @@ class Following:
             if self._turns[pod] == turn:
                 self.open.discard(pod)
 
+    def _read(self, pod: str, wanted: LogRange) -> Iterator[LogEvent]:
+        if self._line_filter:
+            return self._backend.filtered_logs(self._ref, pod, wanted, self._line_filter)
+        return self._backend.logs(self._ref, pod, wanted)
+
 
 def _bytes(event: Event) -> int:
-    return sys.getsizeof(event.text) if isinstance(event, LogLine) else 0
+    return sys.getsizeof(event.text) if isinstance(event, LogLine | OpenLine) else 0

@@ -10,7 +10,8 @@ from kfjob.api.doctor.cluster import is_ready
 from kfjob.api.preflight import fit, pod_requirements, quota
 from kfjob.api.preflight.pod_requirements import Reference
 from kfjob.api.preflight.result import Checked
-from kfjob.backends.kubernetes.inventory import CORE, JOBS, KUEUE, SCHEDULING, Inventory
+from kfjob.backends.base import Inventory
+from kfjob.backends.resources import CORE
 from kfjob.common_types import JsonObject
 from kfjob.compile.pod_templates import PodTemplate
 from kfjob.errors import AlreadyExists, Forbidden, KfjobError, Refused, Unreachable
@@ -38,14 +39,14 @@ class Wanted:
 def the_names(wanted: Wanted, found: Checked) -> None:
     """The job's name, and the names of the pods and services that will be made for it."""
     job, namespace = wanted.plan.name, wanted.plan.namespace
-    if wanted.cluster.get(JOBS, api_objects.PYTORCHJOBS, job):
+    if wanted.cluster.get_object(api_objects.PYTORCHJOB_API_VERSION, api_objects.PYTORCHJOBS, job):
         hint = f"`kfjob stop {job}` removes it, `kfjob relaunch {job}` starts it anew"
         found.error(f"there is a job `{job}` in namespace `{namespace}` already", "name", hint=hint)
         return
     taken = []
     for resource, what in (("pods", "pod"), ("services", "service")):
         try:
-            there = {one["metadata"]["name"] for one in wanted.cluster.all(CORE, resource)}
+            there = {one["metadata"]["name"] for one in wanted.cluster.list_objects(CORE, resource)}
         except Forbidden:
             found.skip(f"names of {resource}", _NOT_ALLOWED)
             continue
@@ -65,7 +66,7 @@ def the_references(wanted: Wanted, found: Checked) -> None:
         "config map": _with_key("configmaps"),
         "claim": _claim,
         "service account": _whole(CORE, "serviceaccounts"),
-        "priority class": _whole(SCHEDULING, "priorityclasses", namespaced=False),
+        "priority class": _whole(api_objects.SCHEDULING_API_VERSION, "priorityclasses", namespaced=False),
     }
     good = 0
     for reference in pod_requirements.references(wanted.pods, wanted.spec):
@@ -79,7 +80,7 @@ def the_references(wanted: Wanted, found: Checked) -> None:
 
 def _with_key(resource: str) -> Callable[[Wanted, Reference, Checked], bool]:
     def look(wanted: Wanted, reference: Reference, found: Checked) -> bool:
-        there = wanted.cluster.get(CORE, resource, reference.name)
+        there = wanted.cluster.get_object(CORE, resource, reference.name)
         if there is None:
             return _absent(wanted, reference, found)
         keys = {**(there.get("data") or {}), **(there.get("binaryData") or {})}
@@ -94,14 +95,14 @@ def _with_key(resource: str) -> Callable[[Wanted, Reference, Checked], bool]:
 
 def _whole(group: str, resource: str, *, namespaced: bool = True) -> Callable[[Wanted, Reference, Checked], bool]:
     def look(wanted: Wanted, reference: Reference, found: Checked) -> bool:
-        there = wanted.cluster.get(group, resource, reference.name, namespaced=namespaced)
+        there = wanted.cluster.get_object(group, resource, reference.name, namespaced=namespaced)
         return bool(there) or _absent(wanted, reference, found)
 
     return look
 
 
 def _claim(wanted: Wanted, reference: Reference, found: Checked) -> bool:
-    there = wanted.cluster.get(CORE, "persistentvolumeclaims", reference.name)
+    there = wanted.cluster.get_object(CORE, "persistentvolumeclaims", reference.name)
     if there is None:
         return _absent(wanted, reference, found)
     modes = set((there.get("spec") or {}).get("accessModes") or ())
@@ -146,10 +147,10 @@ def the_queue(wanted: Wanted, found: Checked) -> None:
     queue, path = wanted.plan.scheduling.queue, "scheduling.queue"
     if not queue:
         return
-    if api_objects.KUEUE_LOCAL_QUEUES not in wanted.cluster.served(KUEUE):
+    if api_objects.KUEUE_LOCAL_QUEUES not in wanted.cluster.list_resources(api_objects.KUEUE_API_VERSION):
         found.error(f"the job is for queue `{queue}`, and the cluster has no Kueue", path, hint="remove `scheduling.queue`")
         return
-    there = wanted.cluster.get(KUEUE, api_objects.KUEUE_LOCAL_QUEUES, queue)
+    there = wanted.cluster.get_object(api_objects.KUEUE_API_VERSION, api_objects.KUEUE_LOCAL_QUEUES, queue)
     if there is None:
         found.error(
             f"there is no queue `{queue}` in namespace `{wanted.plan.namespace}`", path, hint="`kubectl get localqueues`"
@@ -165,7 +166,7 @@ def the_queue(wanted: Wanted, found: Checked) -> None:
 
 def the_quotas(wanted: Wanted, found: Checked) -> None:
     """All pods together against each quota of the namespace."""
-    quotas = wanted.cluster.all(CORE, "resourcequotas")
+    quotas = wanted.cluster.list_objects(CORE, "resourcequotas")
     adds = quota.usage(wanted.pods, wanted.objects)
     for one in quotas:
         name, spec = one["metadata"]["name"], one.get("spec") or {}
@@ -187,7 +188,7 @@ def the_quotas(wanted: Wanted, found: Checked) -> None:
 
 def _has_defaults(wanted: Wanted) -> bool:
     """Whether a LimitRange says for a container what it does not say itself."""
-    ranges = wanted.cluster.all(CORE, "limitranges")
+    ranges = wanted.cluster.list_objects(CORE, "limitranges")
     items = (item for one in ranges for item in (one.get("spec") or {}).get("limits") or ())
     return any(item.get("type") == "Container" and (item.get("default") or item.get("defaultRequest")) for item in items)
 
@@ -196,9 +197,13 @@ def the_objects(wanted: Wanted, found: Checked) -> None:
     """The job and what comes with it, gone through by the API server and the operator's webhook."""
     for one in wanted.objects:
         kind, name = one["kind"], one["metadata"]["name"]
-        group, resource = (JOBS, api_objects.PYTORCHJOBS) if kind == api_objects.PYTORCHJOB else (CORE, f"{kind.lower()}s")
+        group, resource = (
+            (api_objects.PYTORCHJOB_API_VERSION, api_objects.PYTORCHJOBS)
+            if kind == api_objects.PYTORCHJOB
+            else (CORE, f"{kind.lower()}s")
+        )
         try:
-            wanted.cluster.dry_create(group, resource, one)
+            wanted.cluster.dry_run_create(group, resource, one)
         except AlreadyExists:
             continue  # the names have been looked at
         except Refused as err:
@@ -217,7 +222,7 @@ def the_pods(wanted: Wanted, found: Checked) -> None:
             "spec": {"restartPolicy": "Never", **kind.spec},
         }
         try:
-            wanted.cluster.dry_create(CORE, "pods", body)
+            wanted.cluster.dry_run_create(CORE, "pods", body)
         except AlreadyExists:
             continue
         except Refused as err:
@@ -230,9 +235,9 @@ def the_pods(wanted: Wanted, found: Checked) -> None:
 
 def the_nodes(wanted: Wanted, found: Checked) -> None:
     """Whether every pod finds a node, and one sentence why not."""
-    nodes = [fit.node_of(node) for node in wanted.cluster.all(CORE, "nodes", namespaced=False) if is_ready(node)]
+    nodes = [fit.node_of(node) for node in wanted.cluster.list_objects(CORE, "nodes", namespaced=False) if is_ready(node)]
     try:
-        fit.occupy(nodes, wanted.cluster.all(CORE, "pods", namespaced=False))
+        fit.occupy(nodes, wanted.cluster.list_objects(CORE, "pods", namespaced=False))
     except Forbidden:
         found.skip("what other pods take of the nodes", _NOT_ALLOWED)
     misfits = fit.misfits(nodes, wanted.pods)

@@ -9,7 +9,7 @@ from kfjob.api.images.required_images import find_required_images
 from kfjob.api.preflight.cluster import Wanted
 from kfjob.api.preflight.result import Checked
 from kfjob.api.target import Target
-from kfjob.backends.kubernetes.inventory import CORE
+from kfjob.backends.resources import CORE
 from kfjob.errors import Forbidden
 
 
@@ -47,7 +47,7 @@ def _tell(answer: ImageCheck, path: str, nodes: frozenset[str], found: Checked) 
 
 def _processors(wanted: Wanted, found: Checked) -> frozenset[str]:
     try:
-        nodes = wanted.cluster.all(CORE, "nodes", namespaced=False)
+        nodes = wanted.cluster.list_objects(CORE, "nodes", namespaced=False)
     except Forbidden:
         found.skip("architecture of the nodes", "not allowed to see them with these rights")
         return frozenset()

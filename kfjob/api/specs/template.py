@@ -12,7 +12,7 @@ from kfjob.api.run import Run
 from kfjob.api.settings import Settings
 from kfjob.api.specs.imports import checked, import_objects
 from kfjob.api.target import cluster_of, find_target
-from kfjob.backends.kubernetes.requests import RESOURCES
+from kfjob.backends.resources import CREATABLE_KINDS
 from kfjob.common_types import JsonObject, Notify
 from kfjob.compile import template
 from kfjob.compile.images import ImageChange, replace_image
@@ -109,8 +109,8 @@ def _problems(objects: Sequence[JsonObject], file: str, namespace: str | None) -
         )
     for one in objects:
         what, place_of = f"{one['kind']} `{one['metadata']['name']}`", one["metadata"].get("namespace")
-        if one["kind"] not in RESOURCES:
-            hint = f"create it with kubectl; known here: {', '.join(RESOURCES)}"
+        if one["kind"] not in CREATABLE_KINDS:
+            hint = f"create it with kubectl; known here: {', '.join(CREATABLE_KINDS)}"
             yield Problem(title=f"{what} is of a kind that kfjob does not create", file=file, hint=hint)
         if namespace and place_of not in (None, namespace):
             title = f"{what} is in namespace `{place_of}`, and `{namespace}` was asked for"

@@ -10,33 +10,34 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from kfjob.backends.base import FieldChange, JobRef, LogRange
+from kfjob.backends.base import FieldChange, JobRef, LineFilterFactory, LogEvent, LogRange
 from kfjob.backends.kubernetes import cluster_events, ownership, requests
 from kfjob.backends.kubernetes.client import Backoff, Client
 from kfjob.backends.kubernetes.connect import connect
-from kfjob.backends.kubernetes.errors import Broken, Conflict
-from kfjob.backends.kubernetes.inventory import Inventory
-from kfjob.backends.kubernetes.logs import PodLog
-from kfjob.backends.kubernetes.objects import Object, PodList, launch_of, own_pods, owned, owner, snapshot, snapshot_of_pods
+from kfjob.backends.kubernetes.errors import Conflict, ConnectionLost
+from kfjob.backends.kubernetes.inventory import KubernetesInventory
+from kfjob.backends.kubernetes.logs import read_pod_log
+from kfjob.backends.kubernetes.objects import PodList, launch_of, own_pods, owner_uid, snapshot, snapshot_of_pods, with_owner
 from kfjob.backends.kubernetes.requests import Selection
-from kfjob.backends.kubernetes.watch import Change, Feed, JobState, joined
+from kfjob.backends.kubernetes.watch import Change, JobState, ObjectWatch, merge_watches
+from kfjob.common_types import JsonObject
 from kfjob.errors import AlreadyExists, BackendError, Forbidden, KfjobError, NotFound, Unreachable, WaitTimeout
 from kfjob.events import JobChanged, JobSnapshot, KubernetesEvent, LogGap, LogLine, PodChanged, WorkloadStatus
 from kfjob.spec import api_objects, names
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # read-only commands need no plan
     from kfjob.plan import BackendName, JobPlan
 
 TAKE_OVER_ATTEMPTS = 5
 
 
 class KubernetesBackend:
-    """Implements `Backend` on one cluster. Methods may be called from several threads at once."""
+    """Implements `ClusterBackend` on one cluster. Methods may be called from several threads at once."""
 
     name: ClassVar[BackendName] = "kubernetes"
 
     def __init__(self, client: Client, *, namespace: str = "default") -> None:
-        """`namespace` is the one to use where nothing else is said."""
+        """`namespace` is the default namespace of jobs."""
         self._client = client
         self.namespace = namespace
 
@@ -44,7 +45,7 @@ class KubernetesBackend:
     def from_kubeconfig(
         cls, *, context: str | None = None, namespace: str | None = None, kubeconfig: str | Path | None = None
     ) -> Self:
-        """The cluster of a kubeconfig's context, else (inside a pod) the one around us.
+        """Return the cluster of a kubeconfig's context, or without a kubeconfig the cluster of this pod.
 
         Raises:
             Unreachable, UsageError, Forbidden: see `connect`.
@@ -52,117 +53,105 @@ class KubernetesBackend:
         connection = connect(context=context, kubeconfig=kubeconfig)
         return cls(connection.client, namespace=namespace or connection.namespace)
 
-    def inventory(self, namespace: str) -> Inventory:
-        """What the cluster is and has, seen from a namespace of jobs."""
-        return Inventory(self._client, namespace)
+    def inventory(self, namespace: str) -> KubernetesInventory:
+        """Return a reader of what the cluster has, for jobs of a namespace."""
+        return KubernetesInventory(self._client, namespace)
 
     def submit(self, plan: JobPlan) -> JobRef:
-        """Create the job and then what belongs to it; if that fails, the job is deleted again."""
+        """Create the job, then its other objects; if that fails, the job is deleted again."""
         from kfjob.compile.pytorchjob import compile_manifests
 
-        ref = _ref(self._created(plan))
-        with self._whole_or_gone(ref):
+        ref = _make_ref(self._create_job(plan))
+        with self._deletes_on_failure(ref):
             for manifest in compile_manifests(plan, owner_uid=ref.uid)[1:]:
                 self._client.call(requests.create(manifest))
         return ref
 
     def apply(self, plan: JobPlan) -> JobRef:
-        """Change the live job by a server-side apply, where that is possible in place."""
+        """Change the live job to match the plan by a server-side apply, where that works in place."""
         from kfjob.backends.kubernetes import job_update
 
         for attempt in range(1, TAKE_OVER_ATTEMPTS + 1):
             live = self._client.call(requests.get(api_objects.PYTORCHJOBS, plan.namespace, plan.name))
-            wanted = job_update.manifest_to_apply(plan, live)
+            manifest = job_update.manifest_to_apply(plan, live)
             try:
                 if operations := ownership.take_over_patch(live):
                     self._client.call(requests.patch(api_objects.PYTORCHJOBS, plan.namespace, plan.name, operations))
                 break
-            except Conflict:  # the operator has written its status in between
+            except Conflict:  # the operator has written the job's status since `live` was read
                 if attempt == TAKE_OVER_ATTEMPTS:
                     raise
-        return _ref(self._client.call(requests.apply(wanted)))
+        return _make_ref(self._client.call(requests.apply(manifest)))
 
-    def create(self, objects: Sequence[Object]) -> tuple[JobRef, list[Object]]:
-        """Create objects that somebody wrote: the PyTorchJob first, then the others, which it will own.
-
-        Returns the job, and those of the others that are there already; they are left alone, and not owned.
-        """
-        job, others = _job_first(objects)
-        ref = _ref(self._client.call(requests.create(job)))
-        there = []
-        with self._whole_or_gone(ref):
-            for one in others:
+    def create(self, objects: Sequence[JsonObject]) -> tuple[JobRef, list[JsonObject]]:
+        """Create the objects of a template; return the job, and the other objects that existed before."""
+        (job,) = (one for one in objects if one["kind"] == api_objects.PYTORCHJOB)
+        ref = _make_ref(self._client.call(requests.create(job)))
+        existing = []
+        with self._deletes_on_failure(ref):
+            for manifest in (one for one in objects if one is not job):
                 try:
-                    self._client.call(requests.create(owned(one, ref.name, ref.uid)))
+                    self._client.call(requests.create(with_owner(manifest, ref.name, ref.uid)))
                 except AlreadyExists:
-                    there.append(one)
-        return ref, there
+                    existing.append(manifest)
+        return ref, existing
 
-    def keep(self, manifest: Object) -> None:
-        """Make an object what `manifest` says, whether it is there or not."""
+    def apply_object(self, manifest: JsonObject) -> None:
+        """Create an object, or change it to match the manifest, by a server-side apply."""
         self._client.call(requests.apply(manifest))
 
-    def architectures(self) -> frozenset[str]:
-        """Of the nodes' processors (`amd64`, `arm64`); none where nodes may not be listed."""
+    def node_architectures(self) -> frozenset[str]:
+        """Return the architectures of the nodes; empty if the user may not list nodes."""
         try:
-            nodes = self._client.call(requests.nodes()).get("items") or ()
+            nodes = self._client.call(requests.list_nodes()).get("items") or ()
         except Forbidden:
             return frozenset()
         return frozenset(architecture for node in nodes if (architecture := node["status"]["nodeInfo"].get("architecture")))
 
-    def dry_run(self, objects: Sequence[Object]) -> list[Object]:
-        """What the API server would make of `objects`, after its webhooks and checks; nothing is created."""
-        return [self._client.call(requests.create(one, dry_run=True)) for one in objects]
+    def dry_run(self, objects: Sequence[JsonObject]) -> list[JsonObject]:
+        """Return the objects as the API server would store them; nothing is created."""
+        return [self._client.call(requests.create(manifest, dry_run=True)) for manifest in objects]
 
     def diff(self, plan: JobPlan) -> list[FieldChange]:
-        """What the plan would change at the live job, as the API server sees it; nothing is changed.
-
-        Raises:
-            NotFound: there is no such job.
-            Refused: the job is not kfjob's, or the server would not take the change.
-        """
+        """Return what the plan would change in the live job, as the API server sees it; nothing is changed."""
         from kfjob.backends.kubernetes import job_update
 
         live = self._client.call(requests.get(api_objects.PYTORCHJOBS, plan.namespace, plan.name))
-        wanted = job_update.manifest_for_live_job(plan, live)
+        manifest = job_update.manifest_for_live_job(plan, live)
         version = str(live["metadata"]["resourceVersion"])
-        found = job_update.job_changes(live, self._client.call(requests.dry_replace(wanted, resource_version=version)))
-        etcd = job_update.etcd_change(plan, self._etcd_of(plan)) if plan.own_etcd_image else None
-        return [*found, etcd] if etcd else found
+        changed = self._client.call(requests.dry_run_replace(manifest, resource_version=version))
+        changes = job_update.job_changes(live, changed)
+        etcd_change = job_update.etcd_change(plan, self._get_etcd(plan)) if plan.own_etcd_image else None
+        return [*changes, etcd_change] if etcd_change else changes
 
     def get(self, name: str, *, namespace: str) -> JobSnapshot:
-        """The job and its pods as they are now."""
+        """Return the job and its pods as they are now."""
         job = self._client.call(requests.get(api_objects.PYTORCHJOBS, namespace, name))
-        return snapshot(job, self._pods_of(name, namespace), now=time.time_ns())
+        return snapshot(job, self._list_pods(name, namespace), now=time.time_ns())
 
     def get_by_pods(self, name: str, *, namespace: str) -> JobSnapshot | None:
-        """What the pods alone tell of the job, for who may not see it itself; None where there are none."""
-        return snapshot_of_pods(name, namespace, self._pods_of(name, namespace), now=time.time_ns())
+        """Return the job as its pods show it; None if it has no pods."""
+        return snapshot_of_pods(name, namespace, self._list_pods(name, namespace), now=time.time_ns())
 
     def pods(self, name: str, *, namespace: str) -> tuple[str, tuple[PodChanged, ...]]:
-        """The uid of the job of that name as its pods tell it, and these pods, by one question; ("", ()) if there are none."""
-        found = self._pods_of(name, namespace)
-        uid = next((uid for pod in found if (uid := owner(pod))), "")
-        return uid, own_pods(found, uid, now=time.time_ns())
-
-    def _pods_of(self, name: str, namespace: str) -> builtins.list[Object]:
-        listing = requests.of_job("pods", namespace, name).listing()
-        found: builtins.list[Object] = self._client.call(listing, shape=PodList).get("items") or []
-        return found
+        """Return the uid of the job of this name and its pods; ("", ()) if it has no pods."""
+        pods = self._list_pods(name, namespace)
+        uid = next((uid for pod in pods if (uid := owner_uid(pod))), "")
+        return uid, own_pods(pods, uid, now=time.time_ns())
 
     def list(self, *, namespace: str) -> list[JobSnapshot]:
-        """All PyTorchJobs of a namespace, also those that kfjob did not submit, oldest first."""
-        jobs = self._client.call(requests.every_job(namespace).listing()).get("items") or []
+        """Return all PyTorchJobs of a namespace, oldest first, also those that kfjob did not submit."""
+        jobs = self._client.call(requests.select_jobs(namespace).list_request()).get("items") or []
         now = time.time_ns()
-        return sorted((snapshot(job, now=now) for job in jobs), key=lambda one: (one.job.created or 0, one.name))
+        return sorted((snapshot(job, now=now) for job in jobs), key=lambda job: (job.job.created or 0, job.name))
 
     def watch(self, ref: JobRef) -> Iterator[JobChanged | PodChanged]:
-        """The present state of job and pods, then every change. What the pods came to is told before the job's end."""
+        """Yield the present state of the job and its pods, then every change. The final states of pods precede the job's."""
         state = JobState(ref.uid)
-        pods = Feed(self._client, requests.of_job("pods", ref.namespace, ref.name))
-        jobs = Feed(self._client, requests.one(api_objects.PYTORCHJOBS, ref.namespace, ref.name))
-        with contextlib.closing(_listed_then_joined(jobs, pods)) as all_changes:
-            for change in all_changes:
+        pods = ObjectWatch(self._client, requests.select_job_objects("pods", ref.namespace, ref.name))
+        jobs = ObjectWatch(self._client, requests.select_object(api_objects.PYTORCHJOBS, ref.namespace, ref.name))
+        with contextlib.closing(_list_then_merge(jobs, pods)) as changes:
+            for change in changes:
                 for event in state.take(change, now=time.time_ns()):
                     if isinstance(event, JobChanged) and event.phase.ended:
                         yield from state.take(pods.list(), now=time.time_ns())
@@ -171,33 +160,38 @@ class KubernetesBackend:
                     yield event
 
     def events(self, ref: JobRef) -> builtins.list[KubernetesEvent | WorkloadStatus]:
-        """What the cluster's controllers wrote down of this very job, its pods and its claims, oldest first."""
+        """Return the cluster's events about this launch and its state in a queue, oldest first."""
         job = self._client.call(requests.get(api_objects.PYTORCHJOBS, ref.namespace, ref.name))
         if job["metadata"]["uid"] != ref.uid:
             raise NotFound(f"job `{ref.name}` is gone, another one has its name")
         return cluster_events.read_events(self._client, job)
 
-    def logs(self, ref: JobRef, pod: str, wanted: LogRange) -> Iterator[LogLine | LogGap]:
-        """Lines of one pod's container, oldest first."""
-        log = PodLog(self._client, ref, pod, wanted)
-        return log.follow() if wanted.follow and not wanted.previous else log.read()
+    def logs(
+        self, ref: JobRef, pod: str, log_range: LogRange, *, pod_state: PodChanged | None = None
+    ) -> Iterator[LogLine | LogGap]:
+        """Yield the lines of one pod's container, oldest first."""
+        return read_pod_log(self._client, ref, pod, log_range, pod_state=pod_state)
+
+    def filtered_logs(self, ref: JobRef, pod: str, log_range: LogRange, line_filter: LineFilterFactory) -> Iterator[LogEvent]:
+        """Yield the selected lines of one pod's container, oldest first, and of the others one per second and the last."""
+        return read_pod_log(self._client, ref, pod, log_range, line_filter=line_filter)
 
     def stop(self, ref: JobRef, *, timeout: float) -> None:
-        """Delete this very job, and wait until it, its pods and its services are gone."""
+        """Delete this launch, and wait until the job, its pods and its services are gone."""
         deadline = time.monotonic() + timeout
         try:
             self._client.call(requests.delete_job(ref.namespace, ref.name, ref.uid))
-        except Conflict as err:  # the precondition: a later job has taken the name
+        except Conflict as err:  # the uid precondition failed: a later job has the name
             raise NotFound(f"job `{ref.name}` is gone already; another one of that name is left alone") from err
         backoff, attempt = Backoff(most=2.0), 1
         while not self._is_gone(ref):
-            left = deadline - time.monotonic()
-            if left <= 0 or not self._client.pause(min(left, backoff.delay(attempt))):
-                raise self._still_there(ref, timeout)
+            remaining = deadline - time.monotonic()
+            if remaining <= 0 or not self._client.pause(min(remaining, backoff.delay(attempt))):
+                raise self._make_timeout(ref, timeout)
             attempt += 1
 
     def close(self) -> None:
-        """End every stream and wait, in all threads; the backend cannot be used any more."""
+        """End every stream and every wait, in all threads. The backend cannot be used afterwards."""
         self._client.close()
 
     def __enter__(self) -> Self:
@@ -207,8 +201,8 @@ class KubernetesBackend:
         self.close()
 
     @contextlib.contextmanager
-    def _whole_or_gone(self, ref: JobRef) -> Iterator[None]:
-        """Delete the job again if what belongs to it cannot be made."""
+    def _deletes_on_failure(self, ref: JobRef) -> Iterator[None]:
+        """Delete the job again if its other objects cannot be created."""
         try:
             yield
         except BaseException:
@@ -216,44 +210,50 @@ class KubernetesBackend:
                 self._client.call(requests.delete_job(ref.namespace, ref.name, ref.uid))
             raise
 
-    def _created(self, plan: JobPlan) -> Object:
-        """The job that was created. If the answer to the request is lost, the job itself tells whether it was carried out."""
+    def _create_job(self, plan: JobPlan) -> JsonObject:
+        """Create the job and return it. If the response is lost, look whether the server executed the request."""
         from kfjob.compile.pytorchjob import compile_manifests
 
         try:
             return self._client.call(requests.create(compile_manifests(plan)[0]))
         except (Unreachable, BackendError) as lost:
-            if isinstance(lost.__cause__, Broken) and not lost.__cause__.sent:
+            if isinstance(lost.__cause__, ConnectionLost) and not lost.__cause__.sent:
                 raise
             with contextlib.suppress(KfjobError):
                 job = self._client.call(requests.get(api_objects.PYTORCHJOBS, plan.namespace, plan.name))
-                if _ref(job).launch == plan.launch:
+                if launch_of(job) == plan.launch:
                     return job
             raise
 
-    def _etcd_of(self, plan: JobPlan) -> Object | None:
+    def _list_pods(self, job: str, namespace: str) -> builtins.list[JsonObject]:
+        request = requests.select_job_objects("pods", namespace, job).list_request()
+        pods: builtins.list[JsonObject] = self._client.call(request, shape=PodList).get("items") or []
+        return pods
+
+    def _get_etcd(self, plan: JobPlan) -> JsonObject | None:
         try:
             return self._client.call(requests.get("pods", plan.namespace, names.etcd_name(plan.name)))
         except NotFound:
             return None
 
     def _is_gone(self, ref: JobRef) -> bool:
-        """Whether nothing is left of a job that is being deleted; the cheapest question first."""
+        """Return whether no object of a job that is being deleted is left; the cheapest request comes first."""
         try:
             return not (
-                self._left(requests.one(api_objects.PYTORCHJOBS, ref.namespace, ref.name), ref)
-                or self._left(requests.of_job("pods", ref.namespace, ref.name), ref)
-                or self._left(requests.of_job("services", ref.namespace, ref.name), ref)
+                self._list_remaining(requests.select_object(api_objects.PYTORCHJOBS, ref.namespace, ref.name), ref)
+                or self._list_remaining(requests.select_job_objects("pods", ref.namespace, ref.name), ref)
+                or self._list_remaining(requests.select_job_objects("services", ref.namespace, ref.name), ref)
             )
-        except (Unreachable, BackendError):  # the deletion goes on without us
+        except (Unreachable, BackendError):  # the deletion continues without kfjob
             return False
 
-    def _left(self, selection: Selection, ref: JobRef) -> tuple[str, ...]:
-        items = self._client.call(selection.listing()).get("items") or []
-        return tuple(one["metadata"]["name"] for one in items if ref.uid in {one["metadata"]["uid"], owner(one)})
+    def _list_remaining(self, selection: Selection, ref: JobRef) -> tuple[str, ...]:
+        """Return the names of the objects that are the job or belong to it."""
+        items = self._client.call(selection.list_request()).get("items") or []
+        return tuple(item["metadata"]["name"] for item in items if ref.uid in {item["metadata"]["uid"], owner_uid(item)})
 
-    def _still_there(self, ref: JobRef, timeout: float) -> WaitTimeout:
-        pods = self._left(requests.of_job("pods", ref.namespace, ref.name), ref)
+    def _make_timeout(self, ref: JobRef, timeout: float) -> WaitTimeout:
+        pods = self._list_remaining(requests.select_job_objects("pods", ref.namespace, ref.name), ref)
         title = f"job `{ref.name}` is being deleted, but not gone after {timeout:g} s"
         cause = (
             f"still there: {', '.join(f'`{pod}`' for pod in pods)}" if pods else "its pods are gone, the job itself is not yet"
@@ -263,18 +263,13 @@ class KubernetesBackend:
         return WaitTimeout(title, cause=cause, hint=hint)
 
 
-def _listed_then_joined(jobs: Feed, pods: Feed) -> Generator[Change]:
+def _list_then_merge(jobs: ObjectWatch, pods: ObjectWatch) -> Generator[Change]:
     yield jobs.list()
     yield pods.list()
-    yield from joined([jobs, pods])
+    yield from merge_watches([jobs, pods])
 
 
-def _job_first(objects: Sequence[Object]) -> tuple[Object, list[Object]]:
-    (job,) = (one for one in objects if one["kind"] == api_objects.PYTORCHJOB)
-    return job, [one for one in objects if one is not job]
-
-
-def _ref(job: Object) -> JobRef:
+def _make_ref(job: JsonObject) -> JobRef:
     metadata = job["metadata"]
     return JobRef(
         backend="kubernetes", namespace=metadata["namespace"], name=metadata["name"], uid=metadata["uid"], launch=launch_of(job)

@@ -1,4 +1,4 @@
-"""Requests with patience: what is repeated, how long, and that every failure ends as one of our errors."""
+"""Send requests with retries: which requests are repeated, for how long, and how each failure becomes an error of kfjob."""
 
 from __future__ import annotations
 
@@ -6,38 +6,40 @@ import random
 import threading
 import time
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 
 from msgspec import MsgspecError, Struct, json
 
-from kfjob.backends.kubernetes.errors import Broken, is_passing, refusal, unreachable
+from kfjob.backends.kubernetes.errors import ConnectionLost, is_transient, make_error, make_unreachable
 from kfjob.backends.kubernetes.requests import Request
 from kfjob.backends.kubernetes.transport import Stream, Transport, read_all
+from kfjob.common_types import JsonObject
 from kfjob.errors import BackendError, Unreachable
 
 CONTACT_SECONDS = 10.0
-"""Within this the API server has answered, or counts as unreachable."""
-ANSWER_SECONDS = 40.0
-"""For an answer to a change: webhooks may take 30 s."""
-PATIENCE_SECONDS = 300.0
-"""How long a stream that was open bears an API server that is away: a control plane's upgrade takes minutes."""
-SHORT_SECONDS = 1.0
+"""An API server that does not answer within this time counts as unreachable."""
+RESPONSE_SECONDS = 40.0
+"""Read timeout of a change: webhooks may take 30 s."""
+OUTAGE_SECONDS = 300.0
+"""How long an open stream survives an API server that is down: an upgrade of the control plane takes minutes."""
+SHORT_STREAM_SECONDS = 1.0
 
 
 class Backoff(Struct, frozen=True, kw_only=True):
-    """How long to wait before a repetition: doubling, and spread at random so that many clients do not come back at once."""
+    """The time before a retry: it doubles, with random jitter so that many clients do not return at once."""
 
     first: float = 0.2
     most: float = 5.0
     attempts: int = 4  # in all, for one call
 
     def delay(self, attempt: int) -> float:
-        """Seconds, after `attempt` failures."""
+        """Return the seconds to wait after `attempt` failures."""
         return min(self.most, self.first * 2.0 ** min(attempt - 1, 16)) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
 
 
-class Reply(Struct, frozen=True):
-    """A whole answer."""
+class Response(Struct, frozen=True):
+    """A complete response."""
 
     status: int
     headers: Mapping[str, str]
@@ -45,45 +47,45 @@ class Reply(Struct, frozen=True):
 
 
 class Client:
-    """One API server, asked with patience."""
+    """One API server."""
 
     def __init__(self, transport: Transport, *, host: str, backoff: Backoff | None = None) -> None:
-        """`host` is what errors call the server."""
+        """`host` names the server in errors."""
         self.host = host
         self.backoff = backoff or Backoff()
         self._transport = transport
         self._closed = threading.Event()
 
-    def call(self, request: Request, *, shape: Any = dict[str, Any]) -> dict[str, Any]:
-        """The answer to `request`, as the API's JSON; of a `shape` (a TypedDict) with no more than it names.
+    def call(self, request: Request, *, shape: Any = JsonObject) -> JsonObject:
+        """Return the response as JSON. A `shape` (a TypedDict) decodes only the fields that it names.
 
         Raises:
-            KfjobError: any of those that `errors` makes; `Unreachable` within 10 s.
+            KfjobError: any error that `errors` makes; `Unreachable` within 10 s.
         """
         started = time.monotonic()
         attempt = 1
         while True:
-            outcome = self._once(request)
-            late = time.monotonic() - started > CONTACT_SECONDS / 2
-            delay = repeat_after(request, outcome, attempt, self.backoff)
-            if delay is None or late or not self.pause(delay):
-                return self._conclude(request, outcome, shape)
+            outcome = self._send(request)
+            is_late = time.monotonic() - started > CONTACT_SECONDS / 2
+            delay = retry_delay(request, outcome, attempt, self.backoff)
+            if delay is None or is_late or not self.pause(delay):
+                return self._decode(request, outcome, shape)
             attempt += 1
 
     def open(self, request: Request, *, read_timeout: float) -> Stream:
-        """The answer to `request` as it arrives. Not repeated: who reads a stream knows where to resume.
+        """Return the response as a stream. It is not retried: the reader of a stream knows where to resume.
 
         Raises:
-            Broken: there is no answer.
-            KfjobError: any of those that `errors` makes.
+            ConnectionLost: the server did not answer.
+            KfjobError: any error that `errors` makes.
         """
         stream = self._transport.open(request, read_timeout=read_timeout)
         if not _is_success(stream.status):
-            raise refusal(request, stream.status, read_all(stream))
+            raise make_error(request, stream.status, read_all(stream))
         return stream
 
     def pause(self, seconds: float) -> bool:
-        """Wait, at most until the client is closed. Returns whether to go on."""
+        """Wait, but not longer than until the client is closed. Return whether it is still open."""
         return not self._closed.wait(seconds)
 
     @property
@@ -96,76 +98,78 @@ class Client:
         self._closed.set()
         self._transport.close()
 
-    def _once(self, request: Request) -> Reply | Broken:
-        read_timeout = CONTACT_SECONDS - 1 if request.method == "GET" else ANSWER_SECONDS
+    def _send(self, request: Request) -> Response | ConnectionLost:
+        read_timeout = CONTACT_SECONDS - 1 if request.method == "GET" else RESPONSE_SECONDS
         try:
             stream = self._transport.open(request, read_timeout=read_timeout)
-            return Reply(stream.status, stream.headers, read_all(stream))
-        except Broken as lost:
+            return Response(stream.status, stream.headers, read_all(stream))
+        except ConnectionLost as lost:
             return lost
 
-    def _conclude(self, request: Request, outcome: Reply | Broken, shape: Any) -> dict[str, Any]:
-        if isinstance(outcome, Broken):
-            raise unreachable(outcome, self.host) from outcome
+    def _decode(self, request: Request, outcome: Response | ConnectionLost, shape: Any) -> JsonObject:
+        if isinstance(outcome, ConnectionLost):
+            raise make_unreachable(outcome, self.host) from outcome
         if not _is_success(outcome.status):
-            raise refusal(request, outcome.status, outcome.body)
+            raise make_error(request, outcome.status, outcome.body)
         try:
-            answer: dict[str, Any] = json.decode(outcome.body, type=shape)
+            response: JsonObject = json.decode(outcome.body, type=shape)
         except MsgspecError as err:
-            shown = outcome.body[:200].decode(errors="replace")
-            raise BackendError(f"`{self.host}` does not answer as a Kubernetes API server does", cause=shown) from err
-        return answer
+            excerpt = outcome.body[:200].decode(errors="replace")
+            raise BackendError(f"`{self.host}` does not answer as a Kubernetes API server does", cause=excerpt) from err
+        return response
 
 
-class Patience:
-    """Opening a stream again and again: how long to wait in between, and when to give up."""
+class RetryPolicy:
+    """When to open a stream again that has ended or failed, and when to give up."""
 
     def __init__(self, client: Client) -> None:
-        """Now is the last time that all was well."""
+        """Begin without failures."""
         self._client = client
         self._backoff = Backoff(most=10.0)
         self._failures = 0
-        self._well = time.monotonic()
+        self._last_success = time.monotonic()
 
     def success(self) -> None:
-        """Something came."""
-        self._failures, self._well = 0, time.monotonic()
+        """Record that data came."""
+        self._failures, self._last_success = 0, time.monotonic()
 
     def ended(self, opened: float) -> None:
-        """The stream opened at `opened` (monotonic) came to its end. Too soon counts, or we might ask in a tight loop."""
-        self._well = time.monotonic()
-        self._failures = self._failures + 1 if self._well - opened < SHORT_SECONDS else 0
+        """Record the end of the stream opened at `opened` (monotonic). A short one counts as a failure, against busy loops."""
+        self._last_success = time.monotonic()
+        self._failures = self._failures + 1 if self._last_success - opened < SHORT_STREAM_SECONDS else 0
 
-    def failure(self, err: Broken | Unreachable | BackendError) -> None:
-        """It broke, or could not be opened.
+    def failure(self, err: ConnectionLost | Unreachable | BackendError) -> None:
+        """Record that the stream broke, or could not be opened.
 
         Raises:
-            Unreachable, BackendError: nothing came for `PATIENCE_SECONDS`.
+            Unreachable, BackendError: no data came for `OUTAGE_SECONDS`.
         """
         self._failures += 1
-        if time.monotonic() - self._well > PATIENCE_SECONDS:
-            raise (unreachable(err, self._client.host) if isinstance(err, Broken) else err) from err
+        if time.monotonic() - self._last_success > OUTAGE_SECONDS:
+            raise (make_unreachable(err, self._client.host) if isinstance(err, ConnectionLost) else err) from err
 
     def pause(self) -> None:
-        """Wait as long as the failures so far ask for."""
+        """Wait before the next attempt, longer after each failure."""
         if self._failures:
             self._client.pause(self._backoff.delay(self._failures))
 
 
-def repeat_after(request: Request, outcome: Reply | Broken, attempt: int, backoff: Backoff) -> float | None:
-    """Seconds to wait before `request` is sent again; None: `outcome` is final.
+def retry_delay(request: Request, outcome: Response | ConnectionLost, attempt: int, backoff: Backoff) -> float | None:
+    """Return the seconds to wait before `request` is sent again; None if `outcome` is final.
 
-    A create is repeated only if it was surely not carried out: never sent, or turned away by the server's flow control (429).
+    A create is retried only if the server certainly did not execute it: it was not sent, or flow control rejected it (429).
     """
     if attempt >= backoff.attempts:
         return None
-    if isinstance(outcome, Broken):
-        hopeless = outcome.final or outcome.waited or (outcome.sent and not request.repeatable)
-        return None if hopeless else backoff.delay(attempt)
-    if not is_passing(outcome.status) or not (request.repeatable or outcome.status == 429):  # noqa: PLR2004
+    if isinstance(outcome, ConnectionLost):
+        is_final = outcome.permanent or outcome.timed_out or (outcome.sent and not request.repeatable)
+        return None if is_final else backoff.delay(attempt)
+    is_rejected = outcome.status == HTTPStatus.TOO_MANY_REQUESTS
+    if not is_transient(outcome.status) or not (request.repeatable or is_rejected):
         return None
-    asked = outcome.headers.get("retry-after", "")
-    return max(backoff.delay(attempt), min(float(asked), CONTACT_SECONDS / 2) if asked.isdigit() else 0.0)
+    retry_after = outcome.headers.get("retry-after", "")
+    server_delay = min(float(retry_after), CONTACT_SECONDS / 2) if retry_after.isdigit() else 0.0
+    return max(backoff.delay(attempt), server_delay)
 
 
 def _is_success(status: int) -> bool:

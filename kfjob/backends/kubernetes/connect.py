@@ -24,35 +24,35 @@ from msgspec import Struct
 from urllib3.connection import HTTPConnection
 
 from kfjob.backends.kubernetes.client import Client
-from kfjob.backends.kubernetes.transport import CONNECTIONS, PooledTransport, keepalive
+from kfjob.backends.kubernetes.transport import CONNECTIONS, PooledTransport, add_keepalive
 from kfjob.errors import Forbidden, Unreachable, UsageError
 
 Load = Callable[[], tuple[Any, str, str]]
-"""Reads the configuration anew: it, the context's name, its namespace."""
+"""Reads the configuration again: the configuration, the context's name, the context's namespace."""
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 class Connection(Struct, frozen=True, kw_only=True):
-    """A client, and what the kubeconfig says beside."""
+    """A client, and the context that it comes from."""
 
     client: Client
-    namespace: str  # of the context
+    namespace: str  # the context's
     context: str  # "" inside a pod
 
 
 def connect(*, context: str | None = None, kubeconfig: str | Path | None = None) -> Connection:
-    """Read the configuration; nothing is sent yet.
+    """Read the configuration. Nothing is sent yet.
 
     Raises:
         Unreachable: no cluster is configured, or the kubeconfig cannot be read.
-        UsageError: it has no such context.
-        Forbidden: its credential plugin gave no credentials.
+        UsageError: the kubeconfig has no such context.
+        Forbidden: the kubeconfig's credential plugin gave no credentials.
     """
     path = str(kubeconfig or os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
     if any(Path(part).expanduser().exists() for part in path.split(os.pathsep) if part):
-        load: Load = partial(_from_file, path=path, wanted=context)
+        load: Load = partial(_load_file, path=path, context=context)
     elif kubeconfig is None and context is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
-        load = _from_pod
+        load = _load_service_account
     else:
         hint = "set KUBECONFIG or give `--kubeconfig`; on EKS `aws eks update-kubeconfig --name CLUSTER` writes one"
         raise Unreachable("no cluster is configured", cause=f"there is no kubeconfig at `{path}`", hint=hint)
@@ -64,37 +64,37 @@ def connect(*, context: str | None = None, kubeconfig: str | Path | None = None)
     return Connection(client=_client(configuration, load), namespace=namespace, context=name)
 
 
-def _from_file(*, path: str, wanted: str | None) -> tuple[Any, str, str]:
-    """The configuration, the context's name and its namespace."""
+def _load_file(*, path: str, context: str | None) -> tuple[Any, str, str]:
+    """Return the configuration, the context's name and the context's namespace."""
     configuration = Configuration()
     problem = "the kubeconfig cannot be used"
     try:
-        files = config.kube_config.KubeConfigMerger(path)  # read once: `load_kube_config` would not tell the context
+        files = config.kube_config.KubeConfigMerger(path)  # `load_kube_config` does not return the context
         loader = config.kube_config.KubeConfigLoader(
             config_dict=files.config, config_base_path=None, config_persister=files.save_changes
         )
         contexts = loader.list_contexts()
-        chosen = next((one for one in contexts if one["name"] == wanted), None) if wanted else loader.current_context
-        if chosen is None:
-            known = ", ".join(f"`{one['name']}`" for one in contexts)
-            raise UsageError(f"there is no context `{wanted}` in the kubeconfig", location=path, hint=f"it has {known}")
-        with _said_aside() as said:
-            loader.set_active_context(wanted)
+        selected = next((one for one in contexts if one["name"] == context), None) if context else loader.current_context
+        if selected is None:
+            names = ", ".join(f"`{one['name']}`" for one in contexts)
+            raise UsageError(f"there is no context `{context}` in the kubeconfig", location=path, hint=f"it has {names}")
+        with _capture_errors() as errors:
+            loader.set_active_context(context)
             loader.load_and_set(configuration)
     except (config.ConfigException, yaml.YAMLError, OSError, TypeError, AttributeError, KeyError, ValueError) as err:
         raise Unreachable(
             problem, location=path, cause=str(err), hint="`kubectl config view` shows what kubectl makes of it"
         ) from err
-    if said and not configuration.auth_settings() and not configuration.cert_file:
+    if errors and not configuration.auth_settings() and not configuration.cert_file:
         hint = "`kubectl get pods` runs the same plugin; is it installed and logged in?"
         raise Forbidden(
-            "the kubeconfig's credential plugin gave no credentials", location=path, cause="\n".join(said), hint=hint
+            "the kubeconfig's credential plugin gave no credentials", location=path, cause="\n".join(errors), hint=hint
         )
-    return configuration, chosen["name"], chosen["context"].get("namespace") or "default"
+    return configuration, selected["name"], selected["context"].get("namespace") or "default"
 
 
-def _from_pod() -> tuple[Any, str, str]:
-    """The same for the pod's service account."""
+def _load_service_account() -> tuple[Any, str, str]:
+    """Return the same from the pod's service account."""
     configuration = Configuration()
     try:
         config.load_incluster_config(client_configuration=configuration)
@@ -106,38 +106,40 @@ def _from_pod() -> tuple[Any, str, str]:
 
 def _client(configuration: Any, load: Load) -> Client:
     configuration.connection_pool_maxsize = CONNECTIONS
-    if not configuration.no_proxy:  # versions up to 35 read it and then forget it
+    if not configuration.no_proxy:  # versions up to 35 read the variable, then drop its value
         configuration.no_proxy = os.environ.get("no_proxy") or os.environ.get("NO_PROXY")
     pool = RESTClientObject(configuration).pool_manager
     options = pool.connection_pool_kw.get("socket_options") or HTTPConnection.default_socket_options
-    pool.connection_pool_kw["socket_options"] = keepalive(list(options))
-    return Client(PooledTransport(pool, configuration.host, Configured(configuration, load, pool)), host=configuration.host)
+    pool.connection_pool_kw["socket_options"] = add_keepalive(list(options))
+    return Client(
+        PooledTransport(pool, configuration.host, ConfiguredCredentials(configuration, load, pool)), host=configuration.host
+    )
 
 
-class Configured:
+class ConfiguredCredentials:
     """Credentials of a kubeconfig or a service account."""
 
     def __init__(self, configuration: Any, load: Load, pool: Any) -> None:
-        """`load` reads the configuration anew; `pool` is a `urllib3.PoolManager`, which presents the client's certificate."""
+        """`load` reads the configuration again; `pool` is a `urllib3.PoolManager`, which presents the client's certificate."""
         self._configuration = configuration
         self._load = load
         self._pool = pool
-        self._lock = threading.Lock()  # or every thread starts the credential plugin when the token has expired
+        self._lock = threading.Lock()  # otherwise every thread starts the credential plugin when the token has expired
 
     def headers(self) -> Mapping[str, str]:
-        """The token; one whose end is known and has come is renewed by the package."""
+        """Return the header with the token. The package renews a token whose end is known and has come."""
         with self._lock:
             return self._headers()
 
-    def renew(self, refused: Mapping[str, str]) -> None:
-        """Read the kubeconfig or the token's file anew, or run the plugin: tokens are revoked, or replaced early."""
+    def renew(self, rejected: Mapping[str, str]) -> None:
+        """Read the kubeconfig or the token's file again, or run the plugin: tokens are revoked, or replaced early."""
         with self._lock:
-            if self._headers() != refused:
+            if self._headers() != rejected:
                 return
             before, (self._configuration, _, _) = self._configuration, self._load()
             files = {"cert_file": self._configuration.cert_file, "key_file": self._configuration.key_file}
             if files["cert_file"] and files["cert_file"] != before.cert_file:
-                self._pool.connection_pool_kw.update(files)  # of new connections
+                self._pool.connection_pool_kw.update(files)  # for new connections
 
     def _headers(self) -> Mapping[str, str]:
         settings = self._configuration.auth_settings().values()
@@ -145,17 +147,17 @@ class Configured:
 
 
 @contextlib.contextmanager
-def _said_aside() -> Iterator[list[str]]:
-    """What the `kubernetes` package logs about a credential plugin that failed: it goes on without credentials."""
-    said: list[str] = []
+def _capture_errors() -> Iterator[list[str]]:
+    """Collect what the `kubernetes` package logs about a failed credential plugin: it continues without credentials."""
+    messages: list[str] = []
 
-    class Listener(logging.Handler):
+    class Collector(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            said.append(record.getMessage())
+            messages.append(record.getMessage())
 
-    listener, root = Listener(logging.ERROR), logging.getLogger()
-    root.addHandler(listener)
+    collector, root = Collector(logging.ERROR), logging.getLogger()
+    root.addHandler(collector)
     try:
-        yield said
+        yield messages
     finally:
-        root.removeHandler(listener)
+        root.removeHandler(collector)

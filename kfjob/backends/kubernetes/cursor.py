@@ -1,83 +1,82 @@
-"""Which lines of a log were shown already: resuming a log without losing a line or showing one twice. Pure.
+"""Which lines of a log were yielded already: resume a log without losing a line or repeating one. Pure.
 
-`sinceTime` reaches the kubelet in whole seconds, many lines may carry one time, and the two streams of a container may be
-written a little out of order. So the last moments are asked for again, and lines are recognised by their exact times.
+`sinceTime` reaches the kubelet in whole seconds, several lines may have the same timestamp, and the two streams of a container
+may be written slightly out of order. So a resumed log repeats its last moments, and exact timestamps identify the lines.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
 
-DISORDER = 500_000_000
-"""Nanoseconds: a line may be written so much later than a younger one (each of stdout and stderr has its own writer)."""
-MOST_REMEMBERED = 50_000
-"""Times kept, some MB: a bound for containers that write more than 50000 lines in half a second."""
+from kfjob.units import SECOND
 
-SECOND = 1_000_000_000
+DISORDER = 500_000_000
+"""Nanoseconds by which a line may come after a newer one: stdout and stderr have a writer each."""
+MAX_TIMES = 50_000
+"""Timestamps in memory, some MB: a limit for containers that write more than 50000 lines in half a second."""
 
 
 class LogCursor:
     """How far one container's log was read."""
 
     def __init__(self, *, from_first: bool = False) -> None:
-        """Nothing was read. `from_first`: reading begins within the log, what is older than the first line is not wanted."""
+        """Begin with no line read. `from_first`: the log begins in its middle; lines older than its first line are not new."""
         self._from_first = from_first
         self.newest: int | None = None
-        self._recent: deque[int] = deque()  # times of shown lines not older than `newest - DISORDER`, in order of the log
-        self._floor = 0  # lines up to this time are known to be shown
-        self._expected: Counter[int] = Counter()  # lines that a resumed log will show again; all that follow them are new
-        self._awaited = 0  # how many
-        self._cut = -1  # time of the newest line shown before it was resumed
-        self._met_cut = True
-        self._repeating = False  # lines may come that were shown before
+        self._recent: deque[int] = deque()  # times of read lines since `newest - DISORDER`, in the order of the log
+        self._floor = 0  # all lines up to this time were read
+        self._expected: Counter[int] = Counter()  # times of the lines that a resumed log will repeat; later lines are new
+        self._pending = 0  # the number of expected lines
+        self._cut = -1  # time of the newest line before the log was resumed
+        self._reached_cut = True
+        self._repeating = False  # lines may come that were read before
 
     @property
     def since(self) -> int | None:
-        """From when to ask for lines, in nanoseconds; None: from the beginning."""
+        """The time from which to request lines, in nanoseconds; None: from the beginning."""
         return None if self.newest is None else (self.newest - DISORDER) // SECOND * SECOND
 
     def resume(self, *, same: bool = True) -> None:
-        """The log is opened again, from `since`. With `same` False it is the log of the container's next run."""
-        self._expected, self._awaited = Counter(self._recent), len(self._recent)
+        """Prepare for the log from `since`. With `same` False it is the log of the container's next run."""
+        self._expected, self._pending = Counter(self._recent), len(self._recent)
         self._cut = -1 if self.newest is None else self.newest
-        self._met_cut = self.newest is None or not same
+        self._reached_cut = self.newest is None or not same
         self._repeating = self.newest is not None
         if self.newest is not None:
             self._floor = max(self._floor, self.newest - DISORDER - 1)
 
     def is_new(self, time: int) -> bool:
-        """Whether the next line, of `time`, was not shown before; if so, it counts as shown."""
-        if (self._awaited or not self._met_cut) and time <= self._cut:
+        """Return whether the next line, of `time`, was not read before; a new line then counts as read."""
+        if (self._pending or not self._reached_cut) and time <= self._cut:
             if time <= self._floor:
                 return False
             if self._expected[time] > 0:
                 self._expected[time] -= 1
-                self._awaited -= 1
-                self._met_cut = self._met_cut or time == self._cut
+                self._pending -= 1
+                self._reached_cut = self._reached_cut or time == self._cut
                 return False
         self._remember(time)
         return True
 
     def may_repeat(self, time: int | None) -> bool:
-        """Whether the next line, of `time`, may have been read before."""
+        """Return whether the next line, of `time`, may have been read before."""
         self._repeating = self._repeating and (time is None or time <= self._cut)
         return self._repeating
 
     def pass_by(self, time: int) -> None:
-        """The next line, of `time`, is not one that must be shown exactly once."""
-        self._met_cut = self._met_cut or time == self._cut
+        """Advance to the next line, of `time`, which may come more than once."""
+        self._reached_cut = self._reached_cut or time == self._cut
         self._advance(time)
 
-    @property
-    def gap(self) -> bool:
-        """Whether the resumed log does not reach back to the last line that was shown. True once, before the first new line."""
-        lost, self._met_cut = not self._met_cut, True
+    def take_gap(self) -> bool:
+        """Return whether the resumed log begins after the last line that was read: true once, before the first new line."""
+        lost, self._reached_cut = not self._reached_cut, True
         return lost
 
     def _remember(self, time: int) -> None:
         self._recent.append(time)
         self._advance(time)
-        if len(self._recent) > MOST_REMEMBERED:
+        if len(self._recent) > MAX_TIMES:
             self._floor = max(self._floor, self._recent.popleft())
 
     def _advance(self, time: int) -> None:

@@ -1,122 +1,123 @@
-"""The one place where foreign errors (statuses of the API server, exceptions of urllib3) become ours.
+"""Map foreign errors (statuses of the API server, exceptions of urllib3) to errors of kfjob. No other module does this.
 
-no answer         Broken  -> Unreachable
-400 422 other 4xx            Refused, with the API's own causes
-401                          Forbidden
-403                          Forbidden if a right is missing, Refused if something else says no (webhook, quota, pod security)
-404                          Refused if the resource itself is not there (no operator), else NotFound
-409                          AlreadyExists on create, else Conflict, which is a Refused
-410                          Expired: what was asked for is too old, list again
-429 and 5xx                  BackendError, once repeating did not help
+no answer         ConnectionLost -> Unreachable
+400 422 other 4xx                   Refused, with the causes that the API names
+401                                 Forbidden
+403                                 Forbidden if a permission is missing, Refused by a webhook, a quota or pod security
+404                                 Refused if the resource itself does not exist (no operator), else NotFound
+409                                 AlreadyExists on create, else Conflict, which is a Refused
+410                                 Expired: the resource version is too old, list again
+429 and 5xx                         BackendError, after the retries
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from kfjob.backends.kubernetes.requests import Request
+from kfjob.common_types import JsonObject
 from kfjob.errors import AlreadyExists, BackendError, Forbidden, KfjobError, NotFound, Refused, Unreachable
 from kfjob.spec import api_objects
 
 INSTALL_HINT = "an administrator installs it with `kubectl apply --server-side -k manifests/operator`"
 
 
-class Broken(Exception):
-    """There was no answer, or it ended too early. Internal to this backend; `unreachable` makes the user's error of it."""
+class ConnectionLost(Exception):
+    """The server did not answer, or its response ended too early. Internal to this backend; users see `Unreachable`."""
 
-    def __init__(self, why: str, *, sent: bool, waited: bool = False, final: bool = False) -> None:
-        """`sent`: the request may have been carried out; `waited`: a timeout; `final`: repeating cannot help."""
-        super().__init__(why)
-        self.why = why
+    def __init__(self, cause: str, *, sent: bool, timed_out: bool = False, permanent: bool = False) -> None:
+        """`sent`: the server may have executed the request; `permanent`: a retry cannot help."""
+        super().__init__(cause)
+        self.cause = cause
         self.sent = sent
-        self.waited = waited
-        self.final = final
+        self.timed_out = timed_out
+        self.permanent = permanent
 
 
 class Conflict(Refused):
-    """The object is not (any more) the one that was meant."""
+    """The object has changed, or another object has its name."""
 
 
 class Expired(KfjobError):
     """The resource version is too old to watch from (410 Gone). Internal to this backend."""
 
 
-def broken(err: Exception) -> Broken:
-    """What an exception of urllib3, ssl or the socket says about the connection. A fault of ours is raised again."""
+def map_exception(err: Exception) -> ConnectionLost:
+    """Return the `ConnectionLost` for an exception of urllib3, ssl or the socket. Any other exception is raised again."""
     from urllib3 import exceptions as u
 
-    text = _plain(err)
+    text = _strip_object_names(err)
     match err:
         case u.ProxyError():
-            said = Broken(f"the proxy does not answer: {_plain(err.original_error)}", sent=False)
+            lost = ConnectionLost(f"the proxy does not answer: {_strip_object_names(err.original_error)}", sent=False)
         case u.SSLError():
-            said = Broken(f"TLS: {text}", sent=False, final="CERTIFICATE" in text.upper())
+            lost = ConnectionLost(f"TLS: {text}", sent=False, permanent="CERTIFICATE" in text.upper())
         case u.NameResolutionError():
-            said = Broken("the name cannot be resolved", sent=False)
+            lost = ConnectionLost("the name cannot be resolved", sent=False)
         case u.NewConnectionError():
-            said = Broken(text.partition("Failed to establish a new connection: ")[2] or text, sent=False)
+            lost = ConnectionLost(text.partition("Failed to establish a new connection: ")[2] or text, sent=False)
         case u.ConnectTimeoutError():
-            said = Broken("no connection in time", sent=False, waited=True)
+            lost = ConnectionLost("no connection in time", sent=False, timed_out=True)
         case u.ReadTimeoutError():
-            said = Broken("no answer in time", sent=True, waited=True)
-        case u.LocationValueError():  # what stands as server in the kubeconfig
-            said = Broken(f"not an address: {text}", sent=False, final=True)
+            lost = ConnectionLost("no answer in time", sent=True, timed_out=True)
+        case u.LocationValueError():  # the server's address in the kubeconfig
+            lost = ConnectionLost(f"not an address: {text}", sent=False, permanent=True)
         case u.HTTPError() | OSError():
-            said = Broken(text or type(err).__name__, sent=True)
+            lost = ConnectionLost(text or type(err).__name__, sent=True)
         case _:
             raise err
-    return said
+    return lost
 
 
-def unreachable(lost: Broken, host: str) -> Unreachable:
-    """For people: the API server does not answer."""
+def make_unreachable(lost: ConnectionLost, host: str) -> Unreachable:
+    """Return the error for a user."""
     hint = "check the address in the kubeconfig, VPN and proxy; `kubectl cluster-info` asks the same server"
-    if lost.final and lost.why.startswith("TLS"):
+    if lost.permanent and lost.cause.startswith("TLS"):
         hint = "the kubeconfig's certificate authority is not the one of this server; get a new kubeconfig"
-    return Unreachable(f"the API server `{host}` does not answer", cause=lost.why, hint=hint)
+    return Unreachable(f"the API server `{host}` does not answer", cause=lost.cause, hint=hint)
 
 
-def refusal(request: Request, status: int, body: bytes) -> KfjobError:
-    """What a status that is not 2xx means for this request."""
-    said = _status(body)
-    message = str(said.get("message") or body[:500].decode(errors="replace").strip() or f"status {status}")
-    what = _what(request)
+def make_error(request: Request, status: int, body: bytes) -> KfjobError:
+    """Return the error for a response whose status is not 2xx."""
+    failure = _parse_status(body)
+    message = str(failure.get("message") or body[:500].decode(errors="replace").strip() or f"status {status}")
     match status:
         case 401:
             title = "the API server does not accept the credentials of the kubeconfig"
-            return Forbidden(title, cause=message, hint=_log_in(request))
+            hint = f"log in again, or choose another context; `{_can_i(request)}` asks with the same credentials"
+            return Forbidden(title, cause=message, hint=hint)
         case 403 | 404 | 409:
-            return {403: _forbidden, 404: _not_found, 409: _conflict}[status](request, said, message)
+            return {403: _make_forbidden, 404: _make_not_found, 409: _make_conflict}[status](request, failure, message)
         case 410:
             return Expired(message)
-        case _ if is_passing(status):
-            return BackendError(f"the API server failed to {request.verb} {what}", cause=f"{status}: {message}")
+        case _ if is_transient(status):
+            title = f"the API server failed to {request.verb} {_describe_object(request)}"
+            return BackendError(title, cause=f"{status}: {message}")
         case _:
-            return Refused(f"the API server refused to {request.verb} {what}", cause=_causes(said) or message)
+            title = f"the API server refused to {request.verb} {_describe_object(request)}"
+            return Refused(title, cause=_list_causes(failure) or message)
 
 
-def is_passing(status: int) -> bool:
-    """Whether the same request may succeed a moment later."""
+def is_transient(status: int) -> bool:
+    """Return whether the same request may succeed a moment later."""
     return status == 429 or status >= 500  # noqa: PLR2004 - HTTP statuses are best known by their numbers
 
 
-def _forbidden(request: Request, said: dict[str, Any], message: str) -> KfjobError:
-    """A webhook's or a quota's no has the same status as a missing right (403): only the words differ."""
-    if said and 'User "' not in message:
-        return Refused(f"the cluster refused to {request.verb} {_what(request)}", cause=_causes(said) or message)
+def _make_forbidden(request: Request, failure: JsonObject, message: str) -> KfjobError:
+    """A webhook and a quota use the same status as a missing permission (403): only the messages differ."""
+    if failure and 'User "' not in message:
+        title = f"the cluster refused to {request.verb} {_describe_object(request)}"
+        return Refused(title, cause=_list_causes(failure) or message)
     resource = request.resource + (f"/{request.subresource}" if request.subresource else "")
     title = f"not allowed to {request.verb} {resource} in namespace `{request.namespace}`"
     return Forbidden(title, cause=message, hint=f"ask for that right; `{_can_i(request)}` shows whether you have it")
 
 
-def _not_found(request: Request, said: dict[str, Any], message: str) -> KfjobError:
-    kind = said.get("details", {}).get("kind")
+def _make_not_found(request: Request, failure: JsonObject, message: str) -> KfjobError:
+    kind = failure.get("details", {}).get("kind")
     if kind == "namespaces" or message.startswith("namespaces "):
         return NotFound(f"there is no namespace `{request.namespace}`", hint="`kubectl get namespaces` lists them")
-    if (
-        request.resource == api_objects.PYTORCHJOBS and not kind
-    ):  # the path itself is unknown: an answer without an object in it
+    if request.resource == api_objects.PYTORCHJOBS and not kind:  # no object in the response: the path itself is unknown
         return Refused(
             "the training operator is not installed in this cluster",
             cause=f"it has no `{api_objects.PYTORCHJOB}`",
@@ -128,16 +129,17 @@ def _not_found(request: Request, said: dict[str, Any], message: str) -> KfjobErr
     return NotFound(f"there is no {request.resource.removesuffix('s')} `{request.name}` in namespace `{request.namespace}`")
 
 
-def _conflict(request: Request, said: dict[str, Any], message: str) -> KfjobError:
-    if request.verb == "create" and said.get("reason") == "AlreadyExists":
+def _make_conflict(request: Request, failure: JsonObject, message: str) -> KfjobError:
+    if request.verb == "create" and failure.get("reason") == "AlreadyExists":
         if request.resource == api_objects.PYTORCHJOBS:
             hint = f"`kfjob stop {request.name}` removes it, `kfjob relaunch {request.name}` starts it anew"
             return AlreadyExists(f"there is a job `{request.name}` in namespace `{request.namespace}` already", hint=hint)
-        return AlreadyExists(f"there is a {_what(request)} in namespace `{request.namespace}` already")
-    return Conflict(f"the API server refused to {request.verb} {_what(request)}: it has changed meanwhile", cause=message)
+        return AlreadyExists(f"there is a {_describe_object(request)} in namespace `{request.namespace}` already")
+    title = f"the API server refused to {request.verb} {_describe_object(request)}: it has changed meanwhile"
+    return Conflict(title, cause=message)
 
 
-def _what(request: Request) -> str:
+def _describe_object(request: Request) -> str:
     noun = {api_objects.PYTORCHJOBS: "job"}.get(request.resource, request.resource.removesuffix("s"))
     if request.subresource == "log":
         return f"the log of pod `{request.name}`"
@@ -145,32 +147,29 @@ def _what(request: Request) -> str:
 
 
 def _can_i(request: Request) -> str:
+    """Return the `kubectl` command that checks the permission for a request."""
     group = f".{api_objects.PYTORCHJOB_GROUP}" if request.resource == api_objects.PYTORCHJOBS else ""
-    part = f" --subresource={request.subresource}" if request.subresource else ""
-    return f"kubectl auth can-i {request.verb} {request.resource}{group}{part} -n {request.namespace}"
+    subresource = f" --subresource={request.subresource}" if request.subresource else ""
+    return f"kubectl auth can-i {request.verb} {request.resource}{group}{subresource} -n {request.namespace}"
 
 
-def _log_in(request: Request) -> str:
-    return f"log in again, or choose another context; `{_can_i(request)}` asks with the same credentials"
-
-
-def _status(body: bytes) -> dict[str, Any]:
-    """The API's `Status` object, {} if this is not one."""
+def _parse_status(body: bytes) -> JsonObject:
+    """Return the API's `Status` object; {} if the body is not one."""
     try:
-        said = json.loads(body)
+        status = json.loads(body)
     except ValueError:
         return {}
-    return said if isinstance(said, dict) and said.get("kind") == "Status" else {}
+    return status if isinstance(status, dict) and status.get("kind") == "Status" else {}
 
 
-def _causes(said: dict[str, Any]) -> str:
-    """Every cause that the API names, one a line."""
-    causes = (said.get("details") or {}).get("causes") or []
+def _list_causes(failure: JsonObject) -> str:
+    """Return every cause that the API names, one per line."""
+    causes = (failure.get("details") or {}).get("causes") or []
     lines = (f"{cause.get('field', '')}: {cause.get('message', '')}".removeprefix(": ") for cause in causes)
-    return "\n".join(line for line in dict.fromkeys(lines) if not line.startswith("<nil>"))  # says that there are others
+    return "\n".join(line for line in dict.fromkeys(lines) if not line.startswith("<nil>"))  # `<nil>` marks omitted causes
 
 
-def _plain(err: BaseException | None) -> str:
-    """The message without the `<…Connection object at 0x…>: ` before it."""
+def _strip_object_names(err: BaseException | None) -> str:
+    """Return the message without `<…Connection object at 0x…>: ` at its start."""
     text = str(err)
     return text.partition(">: ")[2] or text.partition("): ")[2] or text

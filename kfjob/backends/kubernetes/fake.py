@@ -1,4 +1,4 @@
-"""A transport without a network, for tests of this package and of those who build on it."""
+"""A transport without a network, for tests of this package and of packages that use it."""
 
 from __future__ import annotations
 
@@ -9,62 +9,62 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from kfjob.backends.kubernetes.errors import Broken
+from kfjob.backends.kubernetes.errors import ConnectionLost
 from kfjob.backends.kubernetes.requests import Request
 from kfjob.backends.kubernetes.transport import Stream
 
 
 class FakeStream(Struct):
-    """A scripted answer. A `Broken` among the pieces breaks the connection there."""
+    """A scripted response. A `ConnectionLost` among the pieces breaks the connection there."""
 
     status: int = 200
-    pieces: Iterable[bytes | Broken] = ()
+    pieces: Iterable[bytes | ConnectionLost] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
     closed: bool = False
 
     def chunks(self) -> Iterator[bytes]:
-        """The pieces, in order."""
+        """Yield the pieces in order."""
         for piece in self.pieces:
-            if isinstance(piece, Broken):
+            if isinstance(piece, ConnectionLost):
                 raise piece
             yield piece
 
     def shut(self) -> None:
-        """Nothing waits here."""
+        """Do nothing: no thread waits here."""
 
     def close(self) -> None:
-        """Remember that it was closed."""
+        """Record the call."""
         self.closed = True
 
 
 class FakeTransport:
-    """Asks `answer` for the answer to every request, and keeps the requests. A `Broken` is raised."""
+    """Calls `answer` for the response to every request, and records the requests. A `ConnectionLost` is raised."""
 
-    def __init__(self, answer: Callable[[Request], Stream | Broken]) -> None:
+    def __init__(self, answer: Callable[[Request], Stream | ConnectionLost]) -> None:
         """`answer` is called from the thread that sends."""
         self.requests: list[Request] = []
         self._answer = answer
         self._lock = threading.Lock()
 
     def open(self, request: Request, *, read_timeout: float) -> Stream:  # noqa: ARG002 - the protocol's
-        """Answer `request` as scripted."""
+        """Return the scripted response."""
         with self._lock:
             self.requests.append(request)
-        answered = self._answer(request)
-        if isinstance(answered, Broken):
-            raise answered
-        return answered
+        response = self._answer(request)
+        if isinstance(response, ConnectionLost):
+            raise response
+        return response
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing: no stream waits."""
 
 
 def reply(body: Any, status: int = 200) -> FakeStream:
-    """An answer in JSON; text stays text."""
+    """Return a response with a JSON body; text stays text."""
     return FakeStream(status=status, pieces=[body.encode() if isinstance(body, str) else json.dumps(body).encode()])
 
 
 def refused(status: int, reason: str, message: str, **details: Any) -> FakeStream:
-    """The API's `Status` object of a failure."""
+    """Return a response with the API's `Status` object of a failure."""
     body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status, "reason": reason, "message": message}
     return reply(body | ({"details": details} if details else {}), status)

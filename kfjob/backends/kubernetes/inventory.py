@@ -1,146 +1,109 @@
-"""What a cluster is and has, read for `doctor` and `preflight`: nothing here belongs to a job.
-
-Who asks may lack the right to see a thing (nodes and CRDs are the administrators'): `Forbidden` is an answer like any other.
-"""
+"""Reads what a cluster has, for `doctor` and `preflight`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from collections.abc import Iterable
 
-from msgspec import Struct
-
+from kfjob.backends.base import Permission
 from kfjob.backends.kubernetes.client import Client
-from kfjob.backends.kubernetes.requests import Request
+from kfjob.backends.kubernetes.requests import DRY_RUN, Query, Request, api_path
+from kfjob.common_types import JsonMapping, JsonObject
+from kfjob.concurrency import map_parallel
 from kfjob.errors import NotFound, Refused
 from kfjob.spec import api_objects
 
-CORE = "/api/v1"
-APPS = "/apis/apps/v1"
-CRDS = "/apis/apiextensions.k8s.io/v1"
-JOBS = f"/apis/{api_objects.PYTORCHJOB_API_VERSION}"
-KUEUE = f"/apis/{api_objects.KUEUE_API_VERSION}"
-SCHEDULING = f"/apis/{api_objects.SCHEDULING_API_VERSION}"
-AT_ONCE = 8
-"""Questions that are open at the same time."""
-
-Object = dict[str, Any]
+MAX_CONCURRENT_REQUESTS = 8
+_ACCESS_REVIEWS = "selfsubjectaccessreviews"
+_AUTHORIZATION = "authorization.k8s.io/v1"
 
 
-class Right(Struct, frozen=True, kw_only=True):
-    """One verb on one resource of a namespace."""
-
-    verb: str
-    resource: str
-    group: str = ""
-    subresource: str = ""
-
-    @property
-    def what(self) -> str:
-        """`pytorchjobs.kubeflow.org/scale`."""
-        group, part = f".{self.group}" if self.group else "", f"/{self.subresource}" if self.subresource else ""
-        return f"{self.resource}{group}{part}"
-
-
-class Inventory:
-    """One cluster and one namespace of it, asked."""
+class KubernetesInventory:
+    """Implements `Inventory`: one cluster, and one namespace of it."""
 
     def __init__(self, client: Client, namespace: str) -> None:
-        """`namespace` is that of the jobs."""
+        """`namespace` is the namespace of the jobs."""
         self._client = client
         self.namespace = namespace
 
     @property
     def host(self) -> str:
-        """The API server, as messages call it."""
+        """The API server's address, as messages name it."""
         return self._client.host
 
-    def version(self) -> str:
-        """Of Kubernetes: `v1.34.4`. The first thing to ask: does anybody answer?"""
+    def server_version(self) -> str:
+        """Return the version of Kubernetes."""
         return str(self._read("/version", "version").get("gitVersion", ""))
 
-    def served(self, group: str) -> frozenset[str]:
-        """The resources of an API group's version, empty if the cluster does not have it."""
+    def list_resources(self, api_version: str) -> frozenset[str]:
+        """Return the resources that the cluster serves for an API version; empty if it does not serve that version."""
         try:
-            return frozenset(one["name"] for one in self._read(group, "apis").get("resources") or ())
+            resources = self._read(api_path(api_version), "apis").get("resources") or ()
         except (NotFound, Refused):
             return frozenset()
+        return frozenset(resource["name"] for resource in resources)
 
-    def get(self, group: str, resource: str, name: str, *, namespaced: bool = True) -> Object | None:
-        """One object, None if there is none.
-
-        Raises:
-            Forbidden: it cannot be seen.
-        """
+    def get_object(self, api_version: str, resource: str, name: str, *, namespaced: bool = True) -> JsonObject | None:
+        """Return one object; None if it does not exist."""
         try:
-            return self._read(self._path(group, resource, namespaced, name), resource, name=name)
+            return self._read(f"{self._path(api_version, resource, namespaced=namespaced)}/{name}", resource, name=name)
         except NotFound:
             return None
 
-    def all(self, group: str, resource: str, *, namespaced: bool = True, labels: str = "") -> list[Object]:
-        """All objects of a kind.
-
-        Raises:
-            Forbidden: they cannot be seen.
-        """
+    def list_objects(self, api_version: str, resource: str, *, namespaced: bool = True, labels: str = "") -> list[JsonObject]:
+        """Return all objects of a resource."""
         query = (("labelSelector", labels),) if labels else ()
-        answer = self._read(self._path(group, resource, namespaced), resource, verb="list", query=query)
-        found: list[Object] = answer.get("items") or []
-        return found
+        response = self._read(self._path(api_version, resource, namespaced=namespaced), resource, verb="list", query=query)
+        objects: list[JsonObject] = response.get("items") or []
+        return objects
 
-    def dry_create(self, group: str, resource: str, body: Mapping[str, Any]) -> Object:
-        """What the API server, its admission and its webhooks make of an object; it keeps nothing.
+    def dry_run_create(self, api_version: str, resource: str, body: JsonMapping) -> JsonObject:
+        """Return the object as the API server would store it; nothing is stored."""
+        query = (*DRY_RUN, ("fieldManager", api_objects.FIELD_MANAGER))
+        name = str(body["metadata"].get("name", ""))
+        return self._post(self._path(api_version, resource, namespaced=True), resource, body, name=name, query=query)
 
-        Raises:
-            Refused, Forbidden, AlreadyExists: they would not take it.
-        """
-        query = (("dryRun", "All"), ("fieldManager", api_objects.FIELD_MANAGER))
-        return self._client.call(
-            Request(
-                method="POST",
-                path=self._path(group, resource, namespaced=True),
-                verb="create",
-                resource=resource,
-                namespace=self.namespace,
-                name=str(body["metadata"].get("name", "")),
-                query=query,
-                body=body,
-            )
-        )
+    def find_missing_permissions(self, permissions: Iterable[Permission]) -> list[Permission]:
+        """Return the permissions that the user does not have."""
+        reviewed = list(permissions)
+        answers = map_parallel(self._is_allowed, reviewed, threads=MAX_CONCURRENT_REQUESTS, name="permissions")
+        return [permission for permission, allowed in zip(reviewed, answers, strict=True) if not allowed]
 
-    def missing(self, rights: Iterable[Right]) -> list[Right]:
-        """Those of `rights` that we do not have, by a SelfSubjectAccessReview each."""
-        wanted = list(rights)
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            return [right for right, allowed in zip(wanted, pool.map(self._allowed, wanted), strict=True) if not allowed]
-
-    def _allowed(self, right: Right) -> bool:
-        asked = {"namespace": self.namespace, "verb": right.verb, "group": right.group, "resource": right.resource}
-        body = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": asked | ({"subresource": right.subresource} if right.subresource else {})},
+    def _is_allowed(self, permission: Permission) -> bool:
+        attributes = {
+            "namespace": self.namespace,
+            "verb": permission.verb,
+            "group": permission.group,
+            "resource": permission.resource,
         }
-        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-        answer = self._client.call(
-            Request(
-                method="POST",
-                path=path,
-                verb="create",
-                resource="selfsubjectaccessreviews",
-                namespace=self.namespace,
-                body=body,
-            )
-        )
-        return bool((answer.get("status") or {}).get("allowed"))
+        if permission.subresource:
+            attributes["subresource"] = permission.subresource
+        body = {
+            "apiVersion": _AUTHORIZATION,
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
+        response = self._post(f"{api_path(_AUTHORIZATION)}/{_ACCESS_REVIEWS}", _ACCESS_REVIEWS, body)
+        return bool((response.get("status") or {}).get("allowed"))
 
-    def _path(self, group: str, resource: str, namespaced: bool, name: str = "") -> str:  # noqa: FBT001 - of this class alone
-        within = f"namespaces/{self.namespace}/" if namespaced else ""
-        return f"{group}/{within}{resource}{f'/{name}' if name else ''}"
+    def _path(self, api_version: str, resource: str, *, namespaced: bool) -> str:
+        scope = f"namespaces/{self.namespace}/" if namespaced else ""
+        return f"{api_path(api_version)}/{scope}{resource}"
 
-    def _read(self, path: str, resource: str, *, verb: str = "get", name: str = "", query: Any = ()) -> Object:
+    def _read(self, path: str, resource: str, *, verb: str = "get", name: str = "", query: Query = ()) -> JsonObject:
         request = Request(
             method="GET", path=path, verb=verb, resource=resource, namespace=self.namespace, name=name, query=query
+        )
+        return self._client.call(request)
+
+    def _post(self, path: str, resource: str, body: JsonMapping, *, name: str = "", query: Query = ()) -> JsonObject:
+        request = Request(
+            method="POST",
+            path=path,
+            verb="create",
+            resource=resource,
+            namespace=self.namespace,
+            name=name,
+            query=query,
+            body=body,
         )
         return self._client.call(request)

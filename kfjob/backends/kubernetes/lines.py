@@ -1,4 +1,4 @@
-"""Bytes that arrive in pieces, to whole lines. Pure."""
+"""Split bytes that arrive in pieces into lines. Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 
 
 class LineSplitter:
-    """Cuts at line feeds only: a carriage return is a progress bar's. Lines stay bytes, so a piece may end inside a character.
+    """Splits at line feeds only: a carriage return belongs to a progress bar. Lines stay bytes: a piece may end in a character.
 
-    Of a line longer than `limit` bytes its beginning is kept, and the newest state of a bar that is drawn in it.
+    A line longer than `limit` bytes keeps its beginning, and the newest state of a progress bar in it.
     """
 
     def __init__(self, limit: int) -> None:
@@ -16,36 +16,36 @@ class LineSplitter:
         self._limit = limit
         self._parts: list[bytes] = []
         self._size = 0  # of the parts
-        self._length = 0  # of the line, with what was not kept
+        self._length = 0  # of the line, with the bytes that were dropped
         self._returned = False  # the line has a carriage return
-        self._drawing = b""  # after the newest one
+        self._drawing = b""  # the bytes after the newest carriage return
         self.drawn = b""
-        """The newest whole state of a progress bar that goes back to the begin of the open line; empty: there is none."""
+        """The newest complete state of a progress bar in the open line; empty if it has none."""
 
     def take(self, piece: bytes) -> Iterator[tuple[bytes, int]]:
-        """Every line that `piece` completes, and how many of its bytes were not kept."""
+        """Yield each line that `piece` completes, and how many of its bytes were dropped."""
         start = 0
         while (end := piece.find(b"\n", start)) >= 0:
             self._add(piece[start:end])
-            yield self._line()
+            yield self._take_line()
             start = end + 1
         self._add(piece[start:])
 
-    def block(self, piece: bytes) -> bytes:
-        """The same lines in one piece, each with its line end."""
+    def take_block(self, piece: bytes) -> bytes:
+        """Return the lines that `piece` completes as one block, each with its line end."""
         end = piece.rfind(b"\n") + 1
         if not end:
             self._add(piece)
             return b""
         first = piece.find(b"\n")
         self._add(piece[:first])
-        line, _ = self._line()
+        line, _ = self._take_line()
         self._add(piece[end:])
         return line + piece[first:end]
 
-    def rest(self) -> tuple[bytes, int] | None:
-        """What came after the last line feed, None for nothing."""
-        return self._line() if self._length else None
+    def take_rest(self) -> tuple[bytes, int] | None:
+        """Return the bytes after the last line feed as a line; None if there are none."""
+        return self._take_line() if self._length else None
 
     def _add(self, part: bytes) -> None:
         self._length += len(part)
@@ -57,30 +57,30 @@ class LineSplitter:
 
     def _draw(self, part: bytes) -> None:
         if not self._returned:
-            part = part.partition(b"\r")[2]  # before it the line has its time
+            part = part.partition(b"\r")[2]  # before it stands the timestamp
             self._returned = True
         *states, drawing = (self._drawing + part).split(b"\r")
         self.drawn = next((state for state in reversed(states) if state.strip()), self.drawn)
         self._drawing = drawing[: self._limit]
 
-    def _line(self) -> tuple[bytes, int]:
-        lost = self._length - self._size
+    def _take_line(self) -> tuple[bytes, int]:
+        dropped = self._length - self._size
         if self._returned:
             newest = b"\r" + (self._drawing if self._drawing.strip() else self.drawn)
-            if lost >= len(newest):
+            if dropped >= len(newest):
                 self._parts.append(newest)
-                lost -= len(newest)
+                dropped -= len(newest)
             self._returned, self._drawing, self.drawn = False, b"", b""
         line = b"".join(self._parts)
         self._parts, self._size, self._length = [], 0, 0
-        return line, lost
+        return line, dropped
 
 
-def lines(pieces: Iterable[bytes], limit: int) -> Iterator[bytes]:
-    """Every line of `pieces`, also a last one without a line feed."""
+def split_lines(pieces: Iterable[bytes], limit: int) -> Iterator[bytes]:
+    """Yield each line of `pieces`, also a last one without a line feed."""
     splitter = LineSplitter(limit)
     for piece in pieces:
         for line, _ in splitter.take(piece):
             yield line
-    if last := splitter.rest():
-        yield last[0]
+    if rest := splitter.take_rest():
+        yield rest[0]

@@ -1,7 +1,7 @@
 """The log of one pod's container: read once, or followed until the pod has ended.
 
-Following survives what ends a stream early: rotation, the time limits of kubelet and API server, restarts of the container, of
-the kubelet, of the API server. Where to go on is `cursor`'s to know, and which run of the container to read `runs`'s.
+Following continues after everything that ends a stream early: log rotation, the time limits of kubelet and API server, and
+restarts of the container, the kubelet or the API server. `cursor` decides where to resume, `container_runs` which run to read.
 """
 
 from __future__ import annotations
@@ -9,157 +9,187 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-
-from msgspec import Struct
+from typing import overload
 
 from kfjob.backends import log_file
-from kfjob.backends.base import JobRef, LogRange
+from kfjob.backends.base import JobRef, LineFilterFactory, LogEvent, LogRange
 from kfjob.backends.kubernetes import requests
-from kfjob.backends.kubernetes.client import ANSWER_SECONDS, Backoff, Client, Patience
+from kfjob.backends.kubernetes.client import RESPONSE_SECONDS, Backoff, Client, RetryPolicy
 from kfjob.backends.kubernetes.container_runs import ContainerRun, LogPosition, NextRun, NoRun, next_run, select_run
 from kfjob.backends.kubernetes.cursor import LogCursor
-from kfjob.backends.kubernetes.errors import Broken, unreachable
+from kfjob.backends.kubernetes.errors import ConnectionLost, make_unreachable
 from kfjob.backends.kubernetes.lines import LineSplitter
-from kfjob.backends.kubernetes.objects import Object, container_names, owner, pod_changed, will_have
+from kfjob.backends.kubernetes.objects import container_names, owner_uid, pod_changed, will_have_pod
 from kfjob.backends.kubernetes.requests import Request
-from kfjob.backends.kubernetes.watch import Change, Feed, Listed, joined
-from kfjob.backends.line_filter import LineSelection
+from kfjob.backends.kubernetes.watch import Change, ObjectWatch, Snapshot, merge_watches
+from kfjob.backends.line_filter import FilteredLines, RawLine
+from kfjob.common_types import JsonObject
 from kfjob.errors import BackendError, KfjobError, NotFound, Refused, Unreachable
-from kfjob.events import TRAINING_CONTAINER, LogGap, LogLine, PodPhase
+from kfjob.events import TRAINING_CONTAINER, LinesSkipped, LogGap, LogLine, OpenLine, PodChanged, PodPhase
 from kfjob.spec import api_objects
 
 LINE_BYTES = 1024 * 1024
-"""More of one line is not shown, so that a pod cannot fill our memory."""
-DRAWN_SECONDS = 1.0
-"""A progress bar that is drawn in a line without end is told of so often at most."""
+"""The end of a longer line is dropped, so a pod cannot fill kfjob's memory."""
+OPEN_LINE_SECONDS = 1.0
+"""Minimum time between two `OpenLine` events of a container."""
 IDLE_SECONDS = 120.0
-"""A silent stream is opened anew after this: its other end may be gone without a word."""
+"""A stream without data is opened again after this time: its other end may be gone without notice."""
 
-_READABLE = {PodPhase.RUNNING, PodPhase.SUCCEEDED, PodPhase.FAILED}
-_KUBELET_SAYS = ("unable to retrieve container logs", "failed to try resolving symlinks", "failed to watch file", "rpc error:")
-"""How the kubelet begins what it writes into a log, without a time, when it cannot read it (v1.34 pkg/kubelet/kuberuntime)."""
+_PHASES_WITH_LOG = {PodPhase.RUNNING, PodPhase.SUCCEEDED, PodPhase.FAILED}
+_KUBELET_ERRORS = (
+    "unable to retrieve container logs",
+    "failed to try resolving symlinks",
+    "failed to watch file",
+    "rpc error:",
+)
+"""The beginnings of what the kubelet writes into a log that it cannot read (v1.34 pkg/kubelet/kuberuntime), without a time."""
 
 
-class _Raw(Struct, frozen=True):
-    """A line as the kubelet sends it."""
-
-    line: bytes
-    skipped: int = 0  # lines before it that nobody wants
-    wanted: bool = True
-    lost: int = 0  # bytes of it that were not kept
+@overload
+def read_pod_log(
+    client: Client, ref: JobRef, pod: str, log_range: LogRange, *, pod_state: PodChanged | None = None
+) -> Iterator[LogLine | LogGap]: ...
+@overload
+def read_pod_log(
+    client: Client, ref: JobRef, pod: str, log_range: LogRange, *, line_filter: LineFilterFactory
+) -> Iterator[LogEvent]: ...
+def read_pod_log(
+    client: Client,
+    ref: JobRef,
+    pod: str,
+    log_range: LogRange,
+    *,
+    pod_state: PodChanged | None = None,
+    line_filter: LineFilterFactory | None = None,
+) -> Iterator[LogEvent]:
+    """Yield the lines of one pod's container, as `Backend.logs` and `Backend.filtered_logs` describe it."""
+    log = PodLog(client, ref, pod, log_range, pod_state=pod_state, line_filter=line_filter)
+    return log.follow() if log_range.follow and not log_range.previous else log.read()
 
 
 class PodLog:
     """One reading of one container's log."""
 
-    def __init__(self, client: Client, ref: JobRef, pod: str, wanted: LogRange) -> None:
+    def __init__(
+        self,
+        client: Client,
+        ref: JobRef,
+        pod: str,
+        log_range: LogRange,
+        *,
+        pod_state: PodChanged | None = None,
+        line_filter: LineFilterFactory | None = None,
+    ) -> None:
         """`ref` is the job that must own the pod."""
         self._client = client
         self._ref = ref
         self._pod = pod
-        self._wanted = wanted
-        self._cursor = LogCursor(from_first=wanted.tail is not None)
+        self._range = log_range
+        self._pod_state = pod_state
+        self._line_filter = line_filter
+        self._cursor = LogCursor(from_first=log_range.tail is not None)
         self._position: LogPosition | None = None  # the run that was read last
         self._first: ContainerRun | None = None  # the run that was read first
-        self._shown = ""  # the run that the newest line shown was of
-        self._sifting: LineSelection | None = None  # of that run
-        self._left = wanted.limit_bytes  # of text, with line ends; None: no limit
+        self._last_run_id = ""  # the run of the newest line that was yielded
+        self._filtered: FilteredLines | None = None  # of the run at `_position`
+        self._bytes_left = log_range.limit_bytes  # of text, with line ends; None: no limit
 
-    def read(self) -> Iterator[LogLine | LogGap]:
-        """The log as it is now.
+    def read(self) -> Iterator[LogEvent]:
+        """Yield the log as it is now.
 
         Raises:
-            NotFound: no such pod, or no such log.
+            NotFound: the pod or the log does not exist.
         """
-        if known := self._told():
-            with contextlib.suppress(Refused, Broken, NotFound):  # it was told too long ago, or the server is busy: ask
-                yield from self._stream(known, follow=False)
+        if run := self._run_of_pod_state():
+            with contextlib.suppress(Refused, ConnectionLost, NotFound):  # the state is outdated, or the server is busy
+                yield from self._stream(run, follow=False)
                 return
         backoff = Backoff(attempts=6)
         for attempt in range(1, backoff.attempts + 1):
             pod = self._get_pod()
             try:
-                run = select_run(pod, self._wanted.container, previous=self._wanted.previous)
+                run = select_run(pod, self._range.container, previous=self._range.previous)
                 if run is None:
                     raise self._no_log(pod)
                 yield from self._stream(run, follow=False)
-            except Broken as lost:
-                failure: KfjobError = unreachable(lost, self._client.host)
-                hopeless = lost.waited
-            except Refused as err:  # the pod's status is ahead of the kubelet, or behind it: a log that was removed
-                failure, hopeless = self._no_log(pod, err.cause or err.title), False
+            except ConnectionLost as lost:
+                failure: KfjobError = make_unreachable(lost, self._client.host)
+                is_final = lost.timed_out
+            except Refused as err:  # the pod's status is newer than the kubelet's, or older: its log was removed
+                failure, is_final = self._no_log(pod, err.cause or err.title), False
             else:
                 return
-            if hopeless or attempt == backoff.attempts or not self._client.pause(backoff.delay(attempt)):
+            if is_final or attempt == backoff.attempts or not self._client.pause(backoff.delay(attempt)):
                 raise failure
 
-    def follow(self) -> Iterator[LogLine | LogGap]:
-        """The log, until the pod has ended and all is read, or it is gone.
+    def follow(self) -> Iterator[LogEvent]:
+        """Yield the log until the pod has ended and all of it is read, or the pod is deleted.
 
         Raises:
-            NotFound: no such pod, and there will be none.
+            NotFound: the pod does not exist, and the job will not have it.
         """
         pod_uid = self._get_pod(wait=True)["metadata"]["uid"]
-        patience = Patience(self._client)
-        while self._wanting() and not self._client.closed:
+        retries = RetryPolicy(self._client)
+        while self._has_room() and not self._client.closed:
             opened = time.monotonic()
             try:
-                step = self._await(pod_uid)
+                step = self._wait_for_run(pod_uid)
                 if not isinstance(step, NextRun):
                     return
-                for line in self._read_run(step):
-                    patience.success()
-                    yield line
+                for event in self._read_run(step):
+                    retries.success()
+                    yield event
                 if not (self._position and self._position.complete):
-                    patience.ended(opened)
-            except (Broken, Unreachable, BackendError) as err:
-                patience.failure(err)
-            patience.pause()
+                    retries.ended(opened)
+            except (ConnectionLost, Unreachable, BackendError) as err:
+                retries.failure(err)
+            retries.pause()
 
-    def _told(self) -> ContainerRun | None:
-        """The run that is meant, as the caller's knowledge of the pod tells it."""
-        state = self._wanted.state
-        if state is None or state.phase not in _READABLE or self._wanted.previous:
+    def _run_of_pod_state(self) -> ContainerRun | None:
+        """Return the run to read according to the pod state that the caller has read."""
+        state = self._pod_state
+        if state is None or state.phase not in _PHASES_WITH_LOG or self._range.previous:
             return None
-        if self._wanted.container != TRAINING_CONTAINER:  # the state tells of no other
+        if self._range.container != TRAINING_CONTAINER:  # the state describes this container only
             return None
         return ContainerRun(id=state.container_id, number=state.restarts, ended=state.phase.ended, previous=False)
 
-    def _get_pod(self, *, wait: bool = False) -> Object:
-        """The pod. With `wait`, once it is there: right after a submit the operator has not made it yet."""
+    def _get_pod(self, *, wait: bool = False) -> JsonObject:
+        """Return the pod. With `wait`, wait for it: right after a submit the operator has not created it yet."""
         try:
             pod = self._client.call(requests.get("pods", self._ref.namespace, self._pod))
         except NotFound:
-            if not wait or (to_come := self._pod_to_come()) is None:
+            if not wait or (new_pod := self._wait_for_pod()) is None:
                 raise
-            pod = to_come
-        return self._checked(pod)
+            pod = new_pod
+        self._check_pod(pod)
+        return pod
 
-    def _pod_to_come(self) -> Object | None:
-        """The pod, as soon as it is made; None if the job will not have it."""
-        job = requests.one(api_objects.PYTORCHJOBS, self._ref.namespace, self._ref.name)
-        pod = requests.one("pods", self._ref.namespace, self._pod)
-        with contextlib.closing(joined([Feed(self._client, job), Feed(self._client, pod)])) as changes:
+    def _wait_for_pod(self) -> JsonObject | None:
+        """Return the pod once the operator has created it; None if the job will not have it."""
+        job = requests.select_object(api_objects.PYTORCHJOBS, self._ref.namespace, self._ref.name)
+        pod = requests.select_object("pods", self._ref.namespace, self._pod)
+        watches = [ObjectWatch(self._client, job), ObjectWatch(self._client, pod)]
+        with contextlib.closing(merge_watches(watches)) as changes:
             for change in changes:
-                thing = _there(change, lambda thing: self._ref.uid in {thing["metadata"]["uid"], owner(thing)})
-                if change.resource != api_objects.PYTORCHJOBS and thing:
-                    return thing
-                if change.resource == api_objects.PYTORCHJOBS and not (thing and will_have(thing, self._pod)):
+                item = _find_item(change, lambda item: self._ref.uid in {item["metadata"]["uid"], owner_uid(item)})
+                if change.resource != api_objects.PYTORCHJOBS and item:
+                    return item
+                if change.resource == api_objects.PYTORCHJOBS and not (item and will_have_pod(item, self._pod)):
                     return None
         return None
 
-    def _checked(self, pod: Object) -> Object:
-        """The pod, which is this job's and has the container."""
-        if owner(pod) != self._ref.uid:
+    def _check_pod(self, pod: JsonObject) -> None:
+        """Check that the pod belongs to this job and has the container."""
+        if owner_uid(pod) != self._ref.uid:
             raise NotFound(f"there is no pod `{self._pod}` of this job", cause="a pod of that name belongs to something else")
-        known = container_names(pod)
-        if self._wanted.container not in known:
-            hint = f"it has {', '.join(f'`{container}`' for container in known)}"
-            raise NotFound(f"pod `{self._pod}` has no container `{self._wanted.container}`", hint=hint)
-        return pod
+        containers = container_names(pod)
+        if self._range.container not in containers:
+            hint = f"it has {', '.join(f'`{container}`' for container in containers)}"
+            raise NotFound(f"pod `{self._pod}` has no container `{self._range.container}`", hint=hint)
 
-    def _no_log(self, pod: Object, cause: str | None = None) -> NotFound:
-        if self._wanted.previous:
+    def _no_log(self, pod: JsonObject, cause: str | None = None) -> NotFound:
+        if self._range.previous:
             title = f"pod `{self._pod}` has no log of a container before the last restart"
             return NotFound(title, cause=cause or "its container was not restarted", hint="leave out `--previous`")
         state = pod_changed(pod, now=0)
@@ -168,132 +198,137 @@ class PodLog:
             f"pod `{self._pod}` has no log yet", cause=cause, hint="with `--follow` it is shown as soon as there is one"
         )
 
-    def _await(self, pod_uid: str) -> NextRun | NoRun:
-        """Wait until there is something to read, or never will be."""
-        feed = Feed(self._client, requests.one("pods", self._ref.namespace, self._pod))
-        with contextlib.closing(feed.changes()) as changes:
+    def _wait_for_run(self, pod_uid: str) -> NextRun | NoRun:
+        """Wait until there is a run to read, or there will be none."""
+        watch = ObjectWatch(self._client, requests.select_object("pods", self._ref.namespace, self._pod))
+        with contextlib.closing(watch.changes()) as changes:
             for change in changes:
-                pod = _there(change, lambda pod: pod["metadata"]["uid"] == pod_uid)
-                step = NoRun.END if pod is None else next_run(pod, self._wanted.container, self._position)
+                pod = _find_item(change, lambda pod: pod["metadata"]["uid"] == pod_uid)
+                step = NoRun.END if pod is None else next_run(pod, self._range.container, self._position)
                 if step is not NoRun.WAIT:
                     return step
         return NoRun.END  # the client was closed
 
-    def _read_run(self, step: NextRun) -> Iterator[LogLine | LogGap]:
-        """Read one run as far as it goes. A log that is not there (any more) is no error."""
+    def _read_run(self, step: NextRun) -> Iterator[LogEvent]:
+        """Read one run as far as it goes. A missing log is no error."""
         run = step.run
         if step.missed:
             yield self._gap("the container was restarted again before the log of its last run was read")
         try:
             yield from self._stream(run, follow=not run.ended)
         except NotFound:
-            return  # the pod is going; `_await` will see it
+            return  # the pod is being deleted; `_wait_for_run` handles it
         except Refused as err:
             if run.ended:
                 yield self._gap(err.cause or err.title)
                 self._position = LogPosition(run.id, run.number, complete=True)
 
-    def _stream(self, run: ContainerRun, *, follow: bool) -> Iterator[LogLine | LogGap]:
-        """One request, and its new lines. Afterwards `_position` says whether the run was read to its end."""
-        self._cursor.resume(same=self._shown == run.id)
+    def _stream(self, run: ContainerRun, *, follow: bool) -> Iterator[LogEvent]:
+        """Send one request, and yield its new lines. Afterwards `_position` shows whether the run was read to its end."""
+        self._cursor.resume(same=self._last_run_id == run.id)
         self._first = self._first or run
-        if self._wanted.sieve and (self._position is None or self._position.id != run.id):
-            self._sifting = LineSelection(self._wanted.sieve())
-        elif self._sifting:
-            self._sifting.resume()
+        if self._line_filter and (self._position is None or self._position.id != run.id):
+            self._filtered = FilteredLines(self._line_filter())
+        elif self._filtered:
+            self._filtered.resume()
         self._position = LogPosition(run.id, run.number, complete=False)
-        stream = self._client.open(self._request(run, follow=follow), read_timeout=IDLE_SECONDS if follow else ANSWER_SECONDS)
+        read_timeout = IDLE_SECONDS if follow else RESPONSE_SECONDS
+        stream = self._client.open(self._request(run, follow=follow), read_timeout=read_timeout)
         splitter = LineSplitter(LINE_BYTES)
-        drawn, again = b"", time.monotonic() + DRAWN_SECONDS  # what was told before comes again at first
+        drawn, next_report = b"", time.monotonic() + OPEN_LINE_SECONDS  # a resumed log begins with states of before
         try:
             for piece in stream.chunks():
-                for line in self._lines(splitter, piece):
-                    yield from self._show(run, line)
-                    if not self._wanting():
+                for line in self._take_lines(splitter, piece):
+                    yield from self._report(run, line)
+                    if not self._has_room():
                         return
-                if follow and self._sifting and splitter.drawn not in {b"", drawn} and time.monotonic() >= again:
-                    drawn, again = splitter.drawn, time.monotonic() + DRAWN_SECONDS
+                if follow and self._filtered and splitter.drawn not in {b"", drawn} and time.monotonic() >= next_report:
+                    drawn, next_report = splitter.drawn, time.monotonic() + OPEN_LINE_SECONDS
                     yield self._open_line(run, drawn)
-            for kept in self._sifting.rest() if self._sifting else ():
-                yield from self._show(run, _Raw(*kept))
-            if not follow and (rest := splitter.rest()):  # else it is not known to be whole
-                yield from self._show(run, _Raw(rest[0], lost=rest[1]))
+            for line in self._filtered.take_last() if self._filtered else ():
+                yield from self._report(run, line)
+            if not follow and (rest := splitter.take_rest()):  # a followed line without an end may be incomplete
+                yield from self._report(run, RawLine(rest[0], truncated=rest[1]))
         finally:
             stream.close()
         self._position = LogPosition(run.id, run.number, complete=run.ended)
 
-    def _lines(self, splitter: LineSplitter, piece: bytes) -> Iterator[_Raw]:
-        """The lines that `piece` completes, without those that nobody wants."""
-        if self._sifting is None:
-            yield from (_Raw(line, lost=lost) for line, lost in splitter.take(piece))
+    def _take_lines(self, splitter: LineSplitter, piece: bytes) -> Iterator[RawLine]:
+        """Yield the lines that `piece` completes, without those that the filter leaves out."""
+        if self._filtered is None:
+            yield from (RawLine(line, truncated=truncated) for line, truncated in splitter.take(piece))
             return
-        block = splitter.block(piece)
+        block = splitter.take_block(piece)
         while block:
-            line, _, others = block.partition(b"\n")
-            time_ns, _ = log_file.parse(line)
-            if not self._cursor.may_repeat(time_ns):
+            line, _, rest = block.partition(b"\n")
+            timestamp, _ = log_file.parse(line)
+            if not self._cursor.may_repeat(timestamp):
                 break
-            block = others
-            if time_ns is None or self._sifting.wants(line):
-                yield _Raw(line)
+            block = rest
+            if timestamp is None or self._filtered.selects(line):
+                yield RawLine(line)
             else:
-                self._cursor.pass_by(time_ns)
-        yield from (_Raw(*kept) for kept in self._sifting.take(block))
+                self._cursor.pass_by(timestamp)
+        yield from self._filtered.take(block)
 
     def _request(self, run: ContainerRun, *, follow: bool) -> Request:
-        nothing_yet = self._first is not None and run.id == self._first.id and self._cursor.newest is None
+        is_start = self._first is not None and run.id == self._first.id and self._cursor.newest is None
         return requests.pod_log(
             self._ref.namespace,
             self._pod,
-            container=self._wanted.container,
-            tail=self._wanted.tail if nothing_yet else None,
-            since=self._wanted.since if self._cursor.since is None else self._cursor.since,
+            container=self._range.container,
+            tail=self._range.tail if is_start else None,
+            since=self._range.since if self._cursor.since is None else self._cursor.since,
             previous=run.previous,
             follow=follow,
         )
 
-    def _show(self, run: ContainerRun, raw: _Raw) -> Iterator[LogLine | LogGap]:
-        at, text = log_file.parse(raw.line)
-        if at is None and text.startswith(_KUBELET_SAYS):
+    def _report(self, run: ContainerRun, raw: RawLine) -> Iterator[LogEvent]:
+        """Yield the line if it is new and in the range, after what happened before it."""
+        timestamp, text = log_file.parse(raw.line)
+        if timestamp is None and text.startswith(_KUBELET_ERRORS):
             raise Refused(text)
-        if at is not None:
-            if self._wanted.since is not None and at < self._wanted.since:
+        container = self._range.container
+        if timestamp is not None:
+            if self._range.since is not None and timestamp < self._range.since:
                 return
             before = self._cursor.newest
-            if not raw.wanted:
-                self._cursor.pass_by(at)
-            elif not self._cursor.is_new(at):
+            if not raw.selected:
+                self._cursor.pass_by(timestamp)
+            elif not self._cursor.is_new(timestamp):
                 return
-            self._shown = run.id
-            if self._cursor.gap:
+            self._last_run_id = run.id
+            if self._cursor.take_gap():
                 yield LogGap(pod=self._pod, container_id=run.id, after=before, reason="the log was rotated before it was read")
-        if raw.lost:
-            text += f" … ({raw.lost} more bytes of this line are not shown)"
-        if self._fits(text):
-            container = self._wanted.container
-            yield LogLine(pod=self._pod, text=text, time=at, container=container, container_id=run.id, skipped=raw.skipped)
+        if raw.truncated:
+            text += f" … ({raw.truncated} more bytes of this line are not shown)"
+        if self._takes(text):
+            if raw.skipped:
+                yield LinesSkipped(pod=self._pod, count=raw.skipped, container=container, container_id=run.id)
+            yield LogLine(pod=self._pod, text=text, time=timestamp, container=container, container_id=run.id)
 
-    def _open_line(self, run: ContainerRun, drawn: bytes) -> LogLine:
-        """What stands in a line that has no end yet. The cursor does not count it: the whole line comes later."""
+    def _open_line(self, run: ContainerRun, drawn: bytes) -> OpenLine:
+        """Return the state of a progress bar. The cursor does not count it: the whole line comes later."""
         text = drawn.decode("utf-8", errors="replace")
-        container = self._wanted.container
-        return LogLine(pod=self._pod, text=text, time=time.time_ns(), container=container, container_id=run.id, open=True)
+        container = self._range.container
+        return OpenLine(pod=self._pod, text=text, time=time.time_ns(), container=container, container_id=run.id)
 
-    def _fits(self, text: str) -> bool:
-        if self._left is None:
+    def _takes(self, text: str) -> bool:
+        """Return whether the line fits in the range's limit, and count it."""
+        if self._bytes_left is None:
             return True
-        self._left -= len(text.encode()) + 1
-        return self._left >= 0
+        self._bytes_left -= len(text.encode()) + 1
+        return self._bytes_left >= 0
 
-    def _wanting(self) -> bool:
-        return self._left is None or self._left > 0
+    def _has_room(self) -> bool:
+        return self._bytes_left is None or self._bytes_left > 0
 
     def _gap(self, reason: str) -> LogGap:
-        missing = self._position.id if self._position else ""
-        return LogGap(pod=self._pod, container_id=missing, after=self._cursor.newest, reason=reason)
+        last_id = self._position.id if self._position else ""
+        return LogGap(pod=self._pod, container_id=last_id, after=self._cursor.newest, reason=reason)
 
 
-def _there(change: Change, is_it: Callable[[Object], bool]) -> Object | None:
-    """The one object that `change` says is there, None if it is gone."""
-    things = change.items if isinstance(change, Listed) else [] if change.deleted else [change.thing]
-    return next(filter(is_it, things), None)
+def _find_item(change: Change, matches: Callable[[JsonObject], bool]) -> JsonObject | None:
+    """Return the matching object of a change; None if it is deleted."""
+    items = change.items if isinstance(change, Snapshot) else [] if change.deleted else [change.item]
+    return next(filter(matches, items), None)

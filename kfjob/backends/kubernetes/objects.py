@@ -1,7 +1,7 @@
-"""Objects of the API, as raw JSON, to what a backend reports. Pure.
+"""Read jobs and pods from the API's raw JSON. Pure.
 
-The states of jobs are the operator's conditions (v1.9.3, pkg/util/status.go), those of pods the kubelet's (core/v1). Fields
-that an older or newer server leaves out are taken as absent, never as an error.
+Job states are the operator's conditions (v1.9.3, pkg/util/status.go), pod states are the kubelet's (core/v1). A field that an
+older or newer server leaves out counts as absent; it is never an error.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, TypedDict
 
+from kfjob.common_types import JsonObject
 from kfjob.events import TRAINING_CONTAINER, JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
 from kfjob.spec import api_objects, names
-
-Object = dict[str, Any]
+from kfjob.units import SECOND
 
 
 class _Metadata(TypedDict, total=False):
@@ -47,7 +47,7 @@ class _Pod(TypedDict, total=False):
 
 
 class PodList(TypedDict, total=False):
-    """Of a list of pods as much as `pod_changed`, `owner` and `launch_of` read: a third of it, and decoded in as much time."""
+    """The fields of a pod list that this module reads: a third of it, decoded in a third of the time."""
 
     items: list[_Pod] | None
 
@@ -63,20 +63,20 @@ _PHASES = {
 
 
 def parse_time(text: str | None) -> int | None:
-    """A time of the API, which has seconds or microseconds, in nanoseconds since the epoch."""
+    """Return a time of the API (in seconds or microseconds) as nanoseconds since the epoch."""
     if not text:
         return None
-    at = datetime.fromisoformat(text)
-    return int(at.timestamp()) * 1_000_000_000 + at.microsecond * 1000
+    time = datetime.fromisoformat(text)
+    return int(time.timestamp()) * SECOND + time.microsecond * 1000
 
 
-def launch_of(thing: Object) -> str:
-    """Which launch a job or what belongs to it is of, "" if kfjob did not submit it."""
-    return (thing["metadata"].get("labels") or {}).get(api_objects.LABEL_LAUNCH) or ""
+def launch_of(item: JsonObject) -> str:
+    """Return the launch id of a job or of an object that belongs to it; "" if kfjob did not submit the job."""
+    return (item["metadata"].get("labels") or {}).get(api_objects.LABEL_LAUNCH) or ""
 
 
-def snapshot(job: Object, pods: list[Object] | None = None, *, now: int) -> JobSnapshot:
-    """A job, and those of `pods` that are its own."""
+def snapshot(job: JsonObject, pods: list[JsonObject] | None = None, *, now: int) -> JobSnapshot:
+    """Return the snapshot of a job, with those of `pods` that it owns."""
     metadata = job["metadata"]
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     return JobSnapshot(
@@ -93,13 +93,13 @@ def snapshot(job: Object, pods: list[Object] | None = None, *, now: int) -> JobS
     )
 
 
-def snapshot_of_pods(name: str, namespace: str, pods: list[Object], *, now: int) -> JobSnapshot | None:
-    """A job as its pods alone tell it, None if no PyTorchJob owns any; after another one of its name, the newer."""
-    made = [pod for pod in pods if owner(pod)]
-    if not made:
+def snapshot_of_pods(name: str, namespace: str, pods: list[JsonObject], *, now: int) -> JobSnapshot | None:
+    """Return a job as its pods show it; None if no PyTorchJob owns a pod. Of two jobs of this name, it is the newer."""
+    job_pods = [pod for pod in pods if owner_uid(pod)]
+    if not job_pods:
         return None
-    newest = max(made, key=lambda pod: pod["metadata"].get("creationTimestamp") or "")
-    own = own_pods(made, owner(newest), now=now)
+    newest = max(job_pods, key=lambda pod: pod["metadata"].get("creationTimestamp") or "")
+    own = own_pods(job_pods, owner_uid(newest), now=now)
     phase = _phase_of_pods({pod.phase for pod in own})
     ends = [pod.last_ended for pod in own if phase.ended and pod.last_ended is not None]
     return JobSnapshot(
@@ -112,13 +112,13 @@ def snapshot_of_pods(name: str, namespace: str, pods: list[Object], *, now: int)
             time=now,
         ),
         pods=own,
-        uid=owner(newest),
+        uid=owner_uid(newest),
         launch=launch_of(newest),
     )
 
 
 def _phase_of_pods(phases: set[PodPhase]) -> JobPhase:
-    """What the operator would most likely say."""
+    """Return the most likely state of the job."""
     if phases & {PodPhase.RUNNING, PodPhase.UNKNOWN}:
         return JobPhase.RUNNING
     if PodPhase.PENDING in phases:
@@ -126,19 +126,19 @@ def _phase_of_pods(phases: set[PodPhase]) -> JobPhase:
     return JobPhase.FAILED if PodPhase.FAILED in phases else JobPhase.SUCCEEDED
 
 
-def own_pods(pods: Iterable[Object], uid: str, *, now: int) -> tuple[PodChanged, ...]:
-    """Those of the job with that uid, in their order."""
-    own = [pod_changed(pod, now=now) for pod in pods if owner(pod) == uid]
+def own_pods(pods: Iterable[JsonObject], uid: str, *, now: int) -> tuple[PodChanged, ...]:
+    """Return the pods that the job with this uid owns, in the order of their replicas."""
+    own = [pod_changed(pod, now=now) for pod in pods if owner_uid(pod) == uid]
     return tuple(sorted(own, key=lambda pod: (pod.replica_type, pod.replica_index, pod.pod)))
 
 
-def job_changed(job: Object, *, now: int) -> JobChanged:
-    """The job's state, as its controller tells it."""
+def job_changed(job: JsonObject, *, now: int) -> JobChanged:
+    """Return the job's state, as its controller reports it."""
     status = job.get("status") or {}
     condition = newest_condition(status.get("conditions") or [])
     phase = _PHASES[condition["type"]] if condition else JobPhase.PENDING
     ended = parse_time(status.get("completionTime"))
-    if phase.ended and ended is None and condition:  # the operator writes a completion time for successes only
+    if phase.ended and ended is None and condition:  # the operator sets the completion time of successful jobs only
         ended = parse_time(condition.get("lastTransitionTime"))
     return JobChanged(
         phase=phase,
@@ -151,49 +151,49 @@ def job_changed(job: Object, *, now: int) -> JobChanged:
     )
 
 
-def newest_condition(conditions: list[Object]) -> Object | None:
-    """The condition that says where the job is: an end, else the newest that is true.
+def newest_condition(conditions: list[JsonObject]) -> JsonObject | None:
+    """Return the condition that describes the job's state: a final one, else the newest that is true.
 
-    The operator appends, and takes a condition out before it appends the one that contradicts it, so the order of the list
-    decides between conditions of the same second.
+    The operator appends a condition, and removes the one that contradicts it first. So the order of the list decides between
+    conditions of the same second.
     """
     true = [one for one in conditions if one.get("status") == "True" and one.get("type") in _PHASES]
     for one in reversed(true):
         if _PHASES[one["type"]].ended:
             return one
-    return max(enumerate(true), key=lambda at: (at[1].get("lastTransitionTime") or "", at[0]), default=(0, None))[1]
+    return max(enumerate(true), key=lambda pair: (pair[1].get("lastTransitionTime") or "", pair[0]), default=(0, None))[1]
 
 
-def owner(thing: Object) -> str:
-    """The uid of the PyTorchJob that owns it, "" for none."""
-    references = thing["metadata"].get("ownerReferences") or []
+def owner_uid(item: JsonObject) -> str:
+    """Return the uid of the PyTorchJob that owns the object; "" for none."""
+    references = item["metadata"].get("ownerReferences") or []
     return next((one.get("uid", "") for one in references if one.get("kind") == api_objects.PYTORCHJOB), "")
 
 
-def owned(thing: Object, job: str, uid: str) -> Object:
-    """`thing` as a part of that PyTorchJob, which goes when the job goes."""
+def with_owner(item: JsonObject, job: str, uid: str) -> JsonObject:
+    """Return the object with the PyTorchJob as its owner, so that it is deleted with the job."""
     kind = {"apiVersion": api_objects.PYTORCHJOB_API_VERSION, "kind": api_objects.PYTORCHJOB}
     reference = {**kind, "name": job, "uid": uid, "controller": False, "blockOwnerDeletion": True}
-    return {**thing, "metadata": {**thing["metadata"], "ownerReferences": [reference]}}
+    return {**item, "metadata": {**item["metadata"], "ownerReferences": [reference]}}
 
 
-def will_have(job: Object, pod: str) -> bool:
-    """Whether the operator will make a pod of that name for the job, or has made it."""
+def will_have_pod(job: JsonObject, pod: str) -> bool:
+    """Return whether the operator has created or will create a pod of this name for the job."""
     replicas = (job.get("spec") or {}).get("pytorchReplicaSpecs") or {}
-    wanted = ((kind, (spec or {}).get("replicas", 1)) for kind, spec in replicas.items())
-    made = (names.pod_name(job["metadata"]["name"], kind, index) for kind, count in wanted for index in range(count))
-    return not job_changed(job, now=0).phase.ended and pod in made
+    counts = ((kind, (spec or {}).get("replicas", 1)) for kind, spec in replicas.items())
+    pods = (names.pod_name(job["metadata"]["name"], kind, index) for kind, count in counts for index in range(count))
+    return not job_changed(job, now=0).phase.ended and pod in pods
 
 
-def pod_changed(pod: Object, *, now: int) -> PodChanged:
-    """The pod's state."""
+def pod_changed(pod: JsonObject, *, now: int) -> PodChanged:
+    """Return the pod's state."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     labels = metadata.get("labels") or {}
     index = labels.get(api_objects.LABEL_REPLICA_INDEX, "")
     training = container_status(pod, TRAINING_CONTAINER)
     state = _newest_state(training)
-    ended = _newest_end(training)
-    reason, message = _why(pod, training)
+    termination = _last_termination(training)
+    reason, message = _explain_state(pod, training)
     return PodChanged(
         pod=metadata["name"],
         phase=_pod_phase(status.get("phase")),
@@ -206,9 +206,9 @@ def pod_changed(pod: Object, *, now: int) -> PodChanged:
         ready=any(one.get("type") == "Ready" and one.get("status") == "True" for one in status.get("conditions") or ()),
         restarts=training.get("restartCount", 0),
         container_id=training.get("containerID") or state.get("containerID") or "",
-        exit_code=ended.get("exitCode"),
-        last_reason=ended.get("reason") or "",
-        last_ended=parse_time(ended.get("finishedAt")),
+        exit_code=termination.get("exitCode"),
+        last_reason=termination.get("reason") or "",
+        last_ended=parse_time(termination.get("finishedAt")),
         reason=reason,
         message=message,
         created=parse_time(metadata.get("creationTimestamp")),
@@ -217,26 +217,26 @@ def pod_changed(pod: Object, *, now: int) -> PodChanged:
     )
 
 
-def container_names(pod: Object) -> list[str]:
-    """Every container that has a log."""
+def container_names(pod: JsonObject) -> list[str]:
+    """Return the names of all containers that have a log."""
     spec = pod.get("spec") or {}
     return [one["name"] for one in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]]
 
 
-def container_status(pod: Object, container: str) -> Object:
-    """The status of one container, also of an init container; {} if there is none yet."""
+def container_status(pod: JsonObject, container: str) -> JsonObject:
+    """Return the status of one container, also of an init container; {} if it has none yet."""
     status = pod.get("status") or {}
-    every = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
-    return next((one for one in every if one.get("name") == container), {})
+    statuses = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
+    return next((one for one in statuses if one.get("name") == container), {})
 
 
-def _newest_state(container: Object) -> Object:
-    """How the container runs, or how it ran last."""
+def _newest_state(container: JsonObject) -> JsonObject:
+    """Return the state of the container's present run, or of its last."""
     state, last = container.get("state") or {}, container.get("lastState") or {}
     return state.get("running") or state.get("terminated") or last.get("terminated") or {}
 
 
-def _newest_end(container: Object) -> Object:
+def _last_termination(container: JsonObject) -> JsonObject:
     return (container.get("state") or {}).get("terminated") or (container.get("lastState") or {}).get("terminated") or {}
 
 
@@ -247,20 +247,20 @@ def _pod_phase(phase: str | None) -> PodPhase:
         return PodPhase.UNKNOWN
 
 
-def _why(pod: Object, training: Object) -> tuple[str, str]:
-    """Reason and message of why a pod waits or ended, from the closest who knows: container, init container, pod, scheduler."""
+def _explain_state(pod: JsonObject, training: JsonObject) -> tuple[str, str]:
+    """Return reason and message of why a pod waits or ended: of the container, an init container, the pod or the scheduler."""
     status = pod.get("status") or {}
     if status.get("reason"):  # Evicted, NodeLost, Shutdown: the containers only show the consequence
         return status["reason"], status.get("message") or ""
     for container in (training, *(status.get("initContainerStatuses") or ())):
-        if waits := (container.get("state") or {}).get("waiting"):
-            if waits.get("reason") == "PodInitializing":  # the init container knows more
+        if waiting := (container.get("state") or {}).get("waiting"):
+            if waiting.get("reason") == "PodInitializing":  # the init container has the reason
                 continue
-            return waits.get("reason") or "", _with_last_end(waits.get("message") or "", container)
+            return waiting.get("reason") or "", _add_last_termination(waiting.get("message") or "", container)
     for container in (training, *(status.get("initContainerStatuses") or ())):
-        ended = (container.get("state") or {}).get("terminated")
-        if ended and (container is training or ended.get("exitCode")):
-            return ended.get("reason") or "", ended.get("message") or ""
+        terminated = (container.get("state") or {}).get("terminated")
+        if terminated and (container is training or terminated.get("exitCode")):
+            return terminated.get("reason") or "", terminated.get("message") or ""
     if is_being_deleted(pod):
         return "Terminating", ""
     for condition in status.get("conditions") or ():
@@ -269,13 +269,13 @@ def _why(pod: Object, training: Object) -> tuple[str, str]:
     return "", ""
 
 
-def is_being_deleted(thing: Object) -> bool:
-    """Whether its deletion has begun."""
-    return bool(thing["metadata"].get("deletionTimestamp"))
+def is_being_deleted(item: JsonObject) -> bool:
+    """Return whether the deletion of an object has begun."""
+    return bool(item["metadata"].get("deletionTimestamp"))
 
 
-def _with_last_end(message: str, container: Object) -> str:
-    """`message`, and how the container ended before, which CrashLoopBackOff hides."""
+def _add_last_termination(message: str, container: JsonObject) -> str:
+    """Add to `message` how the container ended last, which CrashLoopBackOff hides."""
     last = (container.get("lastState") or {}).get("terminated")
     if not last:
         return message
@@ -283,7 +283,7 @@ def _with_last_end(message: str, container: Object) -> str:
     return f"{message}; {end}" if message else end
 
 
-def _image(job: Object) -> str:
+def _image(job: JsonObject) -> str:
     replicas = (job.get("spec") or {}).get("pytorchReplicaSpecs") or {}
     for kind in ("Worker", "Master"):
         pod_spec = ((replicas.get(kind) or {}).get("template") or {}).get("spec") or {}

@@ -1,55 +1,53 @@
-"""Which fields of a live object are kfjob's, by the API server's own book (`metadata.managedFields`). Pure.
+"""Which fields of a live object kfjob owns, by the API server's record (`metadata.managedFields`). Pure.
 
-A job is created, so that of two submitters one wins, and later changed by server-side applies. The server books a create under
-`Update` and an apply under `Apply`, even of one manager, and an apply takes away only what an apply brought: a label that is
-gone from the spec would stay. So the first apply takes the create's fields over, as client-go does it (util/csaupgrade).
+kfjob creates a job, so that of two submitters one wins, and changes it later by server-side applies. The server records a
+create as `Update` and an apply as `Apply`, even for one manager, and an apply removes only fields of an apply: a label that a
+spec no longer has would stay. So the first apply takes over the fields of the create, as client-go does (util/csaupgrade).
 """
 
 from __future__ import annotations
 
-from copy import deepcopy
-from typing import Any
-
-from kfjob.backends.kubernetes.objects import Object
+from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.spec import api_objects
 
-Operations = list[dict[str, Any]]
+Operations = list[JsonObject]
+"""A JSON patch (RFC 6902)."""
 
 
-def owned_keys(live: Object, part: str) -> frozenset[str]:
-    """The keys of `metadata.labels` or `metadata.annotations` that kfjob has set."""
-    found: set[str] = set()
-    for entry in _ours(live):
+def owned_keys(live: JsonObject, part: str) -> frozenset[str]:
+    """Return the keys of `metadata.labels` or `metadata.annotations` that kfjob has set."""
+    owned: set[str] = set()
+    for entry in _own_entries(live):
         keys = entry.get("fieldsV1", {}).get("f:metadata", {}).get(f"f:{part}", {})
-        found |= {key.removeprefix("f:") for key in keys if key != "."}
-    return frozenset(found)
+        owned |= {key.removeprefix("f:") for key in keys if key != "."}
+    return frozenset(owned)
 
 
-def take_over_patch(live: Object) -> Operations:
-    """The JSON patch that books what kfjob created as applied by it; empty if it is so already.
+def take_over_patch(live: JsonObject) -> Operations:
+    """Return the patch that turns kfjob's create into an apply; empty if there is nothing to take over.
 
-    It holds the version that was read, so that the server refuses it when the object has changed meanwhile.
+    It contains the resource version that was read, so the server rejects it if the object has changed since.
     """
-    created = [entry for entry in _ours(live) if entry.get("operation") == "Update"]
+    created = [entry for entry in _own_entries(live) if entry.get("operation") == "Update"]
     if not created:
         return []
-    applied = next((entry for entry in _ours(live) if entry.get("operation") == "Apply"), None)
-    fields: dict[str, Any] = deepcopy(applied["fieldsV1"]) if applied else {}
+    applied = next((entry for entry in _own_entries(live) if entry.get("operation") == "Apply"), None)
+    fields: JsonObject = applied["fieldsV1"] if applied else {}
     for entry in created:
-        _add(fields, entry.get("fieldsV1") or {})
-    ours = {**(applied or created[0]), "operation": "Apply", "fieldsV1": fields}
-    others = [entry for entry in live["metadata"]["managedFields"] if entry not in _ours(live)]
+        fields = _merge_fields(fields, entry.get("fieldsV1") or {})
+    own = {**(applied or created[0]), "operation": "Apply", "fieldsV1": fields}
+    foreign = [entry for entry in live["metadata"]["managedFields"] if entry not in _own_entries(live)]
     return [
-        {"op": "replace", "path": "/metadata/managedFields", "value": [*others, ours]},
+        {"op": "replace", "path": "/metadata/managedFields", "value": [*foreign, own]},
         {"op": "replace", "path": "/metadata/resourceVersion", "value": live["metadata"]["resourceVersion"]},
     ]
 
 
-def _ours(live: Object) -> list[dict[str, Any]]:
-    book = live["metadata"].get("managedFields") or []
-    return [entry for entry in book if entry.get("manager") == api_objects.FIELD_MANAGER and not entry.get("subresource")]
+def _own_entries(live: JsonObject) -> list[JsonObject]:
+    entries = live["metadata"].get("managedFields") or []
+    return [one for one in entries if one.get("manager") == api_objects.FIELD_MANAGER and not one.get("subresource")]
 
 
-def _add(fields: dict[str, Any], more: dict[str, Any]) -> None:
-    for key, inner in more.items():
-        _add(fields.setdefault(key, {}), inner)
+def _merge_fields(fields: JsonMapping, more: JsonMapping) -> JsonObject:
+    """Return the union of two trees of field names."""
+    return {key: _merge_fields(fields.get(key, {}), more.get(key, {})) for key in dict.fromkeys([*fields, *more])}

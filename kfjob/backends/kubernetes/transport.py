@@ -1,6 +1,6 @@
-"""Sends requests, and nothing else: what they mean is `requests`, what the answers mean is `objects` and `errors`.
+"""Send requests over HTTP. `requests` makes them; `objects` and `errors` interpret the responses.
 
-`Transport` is the seam for tests: `fake.FakeTransport` stands in its place.
+Tests replace the `Transport` with `fake.FakeTransport`.
 """
 
 from __future__ import annotations
@@ -10,56 +10,56 @@ import socket
 import threading
 import weakref
 from collections.abc import Iterator, Mapping
+from http import HTTPStatus
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
-from kfjob.backends.kubernetes.errors import Broken, broken
+from kfjob.backends.kubernetes.errors import ConnectionLost, map_exception
 from kfjob.backends.kubernetes.requests import Request
 
 CONNECT_SECONDS = 3.0
-"""For each address of the host. A name with three addresses is given up after 9 s."""
+"""Timeout for each address of the host: connecting to a name with three addresses fails after 9 s."""
 CONNECTIONS = 1024
-"""Kept open at most. Each followed pod holds one for as long as it is followed."""
+"""Maximum of the pool. Each followed pod holds a connection as long as it is followed."""
 CHUNK_BYTES = 64 * 1024
-UNAUTHORIZED = 401
 
 
 class Stream(Protocol):
-    """The answer to one request: status and headers at once, the body as it arrives."""
+    """The response to one request: status and headers at once, the body as it arrives."""
 
     status: int
     headers: Mapping[str, str]
 
     def chunks(self) -> Iterator[bytes]:
-        """The body, in pieces of any size.
+        """Yield the body in pieces of any size.
 
         Raises:
-            Broken: the connection is lost, or nothing came for too long.
+            ConnectionLost: the connection is lost, or no data came for too long.
         """
 
     def shut(self) -> None:
-        """End `chunks`, also while another thread waits in it. Any thread may."""
+        """End `chunks`, also while another thread waits in it. Any thread may call this."""
 
     def close(self) -> None:
-        """Give the connection back; the body may be unread. For the thread that reads."""
+        """Release the connection; the body may be unread. Only the reading thread may call this."""
 
 
 class Transport(Protocol):
-    """A way to one API server. Its methods are called from several threads at once."""
+    """A connection pool for one API server. Methods are called from several threads at once."""
 
     def open(self, request: Request, *, read_timeout: float) -> Stream:
-        """Send `request`; every answer that has a status is an answer. `read_timeout`: seconds between two pieces.
+        """Send `request` and return the response, whatever its status. `read_timeout`: seconds between two pieces.
 
         Raises:
-            Broken: there is no answer.
+            ConnectionLost: the server did not answer.
         """
 
     def close(self) -> None:
-        """End every stream, also those that another thread is waiting for."""
+        """End every stream, also those in which another thread waits."""
 
 
 def read_all(stream: Stream) -> bytes:
-    """The whole body."""
+    """Return the whole body."""
     try:
         return b"".join(stream.chunks())
     finally:
@@ -67,21 +67,21 @@ def read_all(stream: Stream) -> bytes:
 
 
 class Credentials(Protocol):
-    """What tells the API server who asks. Its methods are called from several threads at once."""
+    """The user's credentials as HTTP headers. Methods are called from several threads at once."""
 
     def headers(self) -> Mapping[str, str]:
-        """Asked before every request, since tokens expire."""
+        """Return the headers for the next request; tokens expire."""
 
-    def renew(self, refused: Mapping[str, str]) -> None:
-        """The server did not take `refused`: read them anew, unless another thread has.
+    def renew(self, rejected: Mapping[str, str]) -> None:
+        """Read the credentials again, unless another thread has: the server rejected these headers.
 
         Raises:
-            KfjobError: there are none any more.
+            KfjobError: the credentials cannot be read.
         """
 
 
 class PooledTransport:
-    """One pool of connections of the `kubernetes` package (through urllib3), with the authentication of its configuration."""
+    """The connection pool of the `kubernetes` package (urllib3), with the authentication of its configuration."""
 
     def __init__(self, pool: Any, host: str, credentials: Credentials) -> None:
         """`pool` is a `urllib3.PoolManager`."""
@@ -93,26 +93,26 @@ class PooledTransport:
         self._closed = False
 
     def open(self, request: Request, *, read_timeout: float) -> Stream:
-        """Send `request` and wait for the head of the answer; once more if the credentials have expired."""
-        own = self._credentials.headers()
-        stream = self._send(request, own, read_timeout)
-        if stream.status == UNAUTHORIZED:  # turned away before anything was done: any request may be repeated
+        """Send `request` and wait for status and headers; repeat it once if the credentials have expired."""
+        headers = self._credentials.headers()
+        stream = self._send(request, headers, read_timeout)
+        if stream.status == HTTPStatus.UNAUTHORIZED:  # the server executed nothing, so any request may be repeated
             stream.close()
-            self._credentials.renew(own)
+            self._credentials.renew(headers)
             stream = self._send(request, self._credentials.headers(), read_timeout)
         with self._lock:
             self._open.add(stream)
             closed = self._closed
         if closed:
             stream.close()
-            raise Broken("this backend was closed", sent=True, final=True)
+            raise ConnectionLost("this backend was closed", sent=True, permanent=True)
         return stream
 
-    def _send(self, request: Request, own: Mapping[str, str], read_timeout: float) -> _PooledStream:
+    def _send(self, request: Request, credentials: Mapping[str, str], read_timeout: float) -> _PooledStream:
         from urllib3 import Timeout
 
         body = None if request.body is None else json.dumps(request.body).encode()
-        headers = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": "kfjob", **own}
+        headers = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": "kfjob", **credentials}
         if body is not None:
             headers["Content-Type"] = request.content_type
         try:
@@ -126,7 +126,7 @@ class PooledTransport:
                 preload_content=False,
             )
         except Exception as err:
-            raise broken(err) from err
+            raise map_exception(err) from err
         return _PooledStream(response)
 
     def close(self) -> None:
@@ -149,24 +149,24 @@ class _PooledStream:
         try:
             yield from self._response.stream(CHUNK_BYTES, decode_content=True)
         except Exception as err:
-            raise broken(err) from err
+            raise map_exception(err) from err
 
     def close(self) -> None:
-        self._response.close()  # an unread body makes the connection useless
+        self._response.close()  # a connection with an unread body cannot be used again
         self._response.release_conn()
 
     def shut(self) -> None:
-        """Wake the thread that reads; closing alone would leave it waiting."""
+        """Wake the reading thread; closing alone would leave it waiting."""
         try:
             self._response.shutdown()
-        except (OSError, ValueError, RuntimeError):  # it has ended meanwhile
+        except (OSError, ValueError, RuntimeError):  # the stream has ended
             return
 
 
-def keepalive(options: list[tuple[int, int, int | bytes]]) -> list[tuple[int, int, int | bytes]]:
-    """`options` of a socket, and probes: load balancers forget a silent log stream after some minutes (AWS: 350 s)."""
-    wanted = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
+def add_keepalive(options: list[tuple[int, int, int | bytes]]) -> list[tuple[int, int, int | bytes]]:
+    """Return socket options with keep-alive probes: load balancers drop a silent log stream after minutes (AWS: 350 s)."""
+    probes = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
     for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6)):
         if hasattr(socket, name):
-            wanted.append((socket.IPPROTO_TCP, getattr(socket, name), value))
-    return [*options, *wanted]
+            probes.append((socket.IPPROTO_TCP, getattr(socket, name), value))
+    return [*options, *probes]

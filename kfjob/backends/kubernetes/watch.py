@@ -1,88 +1,92 @@
-"""Lists and watches, made into one stream of changes that survives lost connections, old versions and server restarts.
+"""Lists and watches as one stream of changes, which survives lost connections, expired versions and server restarts.
 
-A `Feed` talks about one selection of objects, `joined` merges several feeds, `JobState` (pure) makes events of what they say.
+An `ObjectWatch` reads one selection of objects, `merge_watches` merges several, `JobState` (pure) makes events of the changes.
 """
 
 from __future__ import annotations
 
 import queue
-import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
+from functools import partial
 
 from msgspec import MsgspecError, Struct, json
 from msgspec.structs import replace
 
-from kfjob.backends.kubernetes.client import Client, Patience
-from kfjob.backends.kubernetes.errors import Broken, Expired, refusal
-from kfjob.backends.kubernetes.lines import lines
-from kfjob.backends.kubernetes.objects import Object, job_changed, owner, pod_changed
+from kfjob.backends.kubernetes.client import Client, RetryPolicy
+from kfjob.backends.kubernetes.errors import ConnectionLost, Expired, make_error
+from kfjob.backends.kubernetes.lines import split_lines
+from kfjob.backends.kubernetes.objects import job_changed, owner_uid, pod_changed
 from kfjob.backends.kubernetes.requests import WATCH_SECONDS, Request, Selection
 from kfjob.backends.kubernetes.transport import Stream
+from kfjob.common_types import JsonObject
+from kfjob.concurrency import Task
 from kfjob.errors import BackendError, Unreachable
 from kfjob.events import JobChanged, JobPhase, PodChanged, PodPhase
 from kfjob.spec import api_objects
 
 OBJECT_BYTES = 16 * 1024 * 1024
-"""No event is larger: etcd takes objects of 1.5 MB."""
+"""Upper limit of a watch event: etcd stores objects of at most 1.5 MB."""
+READ_TIMEOUT_MARGIN = 30
+"""Seconds after the end of a watch in which the server must close it."""
 
 
-class Listed(Struct, frozen=True):
-    """Everything that there is now; what is not in it is gone."""
+class Snapshot(Struct, frozen=True):
+    """All objects that exist now; every other object is deleted."""
 
     resource: str
-    items: list[Object]
+    items: list[JsonObject]
 
 
-class Changed(Struct, frozen=True):
+class ItemChange(Struct, frozen=True):
     """One object was added, changed or deleted."""
 
     resource: str
-    thing: Object
+    item: JsonObject
     deleted: bool
 
 
-Change = Listed | Changed
+Change = Snapshot | ItemChange
 
 
-class Feed:
-    """One selection of objects: a list, then every change. Read by one thread, closed by any."""
+class ObjectWatch:
+    """One selection of objects: a list, then every change. One thread reads it, any thread may close it."""
 
     def __init__(self, client: Client, selection: Selection) -> None:
-        """Nothing is sent yet."""
+        """Send nothing yet."""
         self._client = client
         self._selection = selection
-        self._version = ""  # from where to watch; "": list first
+        self._version = ""  # the resource version to watch from; "": list first
         self._stream: Stream | None = None
         self._closed = False
 
-    def list(self) -> Listed:
-        """What there is now; changes follow from here."""
-        answer = self._client.call(self._selection.listing())
-        self._version = answer["metadata"]["resourceVersion"]
-        return Listed(self._selection.resource, answer.get("items") or [])
+    def list(self) -> Snapshot:
+        """Return the objects that exist now; `changes` continues from here."""
+        response = self._client.call(self._selection.list_request())
+        self._version = response["metadata"]["resourceVersion"]
+        return Snapshot(self._selection.resource, response.get("items") or [])
 
     def changes(self) -> Generator[Change]:
-        """Every change after `list`, or else the list and every change, until the feed or the client is closed.
+        """Yield every change after `list` (without it: the list, then every change), until this or the client is closed.
 
         Raises:
-            KfjobError: the API server does not let us, or is away for too long.
+            KfjobError: the API server refuses, or does not answer for too long.
         """
-        patience = Patience(self._client)
+        retries = RetryPolicy(self._client)
         while not (self._closed or self._client.closed):
             opened = time.monotonic()
             try:
                 if not self._version:
                     yield self.list()
                 for change in self._watch_once():
-                    patience.success()
+                    retries.success()
                     yield change
-                patience.ended(opened)
+                retries.ended(opened)
             except Expired:
                 self._version = ""
-            except (Broken, Unreachable, BackendError) as err:
-                patience.failure(err)
-            patience.pause()
+            except (ConnectionLost, Unreachable, BackendError) as err:
+                retries.failure(err)
+            retries.pause()
 
     def close(self) -> None:
         """End `changes`, also while another thread waits in it."""
@@ -91,79 +95,76 @@ class Feed:
             self._stream.shut()
 
     def _watch_once(self) -> Iterator[Change]:
-        request = self._selection.watching(self._version)
-        self._stream = stream = self._client.open(request, read_timeout=WATCH_SECONDS + 30)
+        request = self._selection.watch_request(self._version)
+        self._stream = stream = self._client.open(request, read_timeout=WATCH_SECONDS + READ_TIMEOUT_MARGIN)
         try:
-            if self._closed:  # meanwhile, by another thread
+            if self._closed:  # by another thread, while the stream was opened
                 return
-            for line in lines(stream.chunks(), OBJECT_BYTES):
+            for line in split_lines(stream.chunks(), OBJECT_BYTES):
                 if line.strip():
-                    yield from self._event(request, line)
+                    yield from self._parse_event(request, line)
         finally:
             stream.close()
 
-    def _event(self, request: Request, line: bytes) -> Iterator[Change]:
+    def _parse_event(self, request: Request, line: bytes) -> Iterator[Change]:
         try:
             event = json.decode(line)
-            kind, thing = event["type"], event["object"]
-        except (MsgspecError, KeyError, TypeError) as err:  # cut off in the middle of a line
-            raise Broken("the watch ended within an event", sent=True) from err
+            kind, item = event["type"], event["object"]
+        except (MsgspecError, KeyError, TypeError) as err:  # the stream ended in the middle of a line
+            raise ConnectionLost("the watch ended within an event", sent=True) from err
         if kind == "ERROR":
-            raise refusal(request, int(thing.get("code") or 500), json.encode(thing))
-        self._version = thing["metadata"]["resourceVersion"]
+            raise make_error(request, int(item.get("code") or 500), json.encode(item))
+        self._version = item["metadata"]["resourceVersion"]
         if kind != "BOOKMARK":
-            yield Changed(self._selection.resource, thing, deleted=kind == "DELETED")
+            yield ItemChange(self._selection.resource, item, deleted=kind == "DELETED")
 
 
-def joined(feeds: Sequence[Feed]) -> Generator[Change]:
-    """The changes of all feeds, as they come. Ends with the first feed that ends; closing it closes the feeds."""
-    inbox: queue.SimpleQueue[Change | Exception | None] = queue.SimpleQueue()
+def merge_watches(watches: Sequence[ObjectWatch]) -> Generator[Change]:
+    """Yield the changes of all watches as they come. Ends with the first watch that ends; closing it closes all watches."""
+    inbox: queue.SimpleQueue[Change | int] = queue.SimpleQueue()  # the index of a watch stands for its end
 
-    def read(feed: Feed) -> None:
+    def read(index: int) -> None:
         try:
-            for change in feed.changes():
+            for change in watches[index].changes():
                 inbox.put(change)
-            inbox.put(None)
-        except Exception as err:  # noqa: BLE001 - raised again by the thread that reads the inbox
-            inbox.put(err)
+        finally:
+            inbox.put(index)
 
-    for feed in feeds:
-        threading.Thread(target=read, args=(feed,), name="kfjob-watch", daemon=True).start()
+    tasks = [Task(partial(read, index), name="watch") for index in range(len(watches))]
     try:
-        while (got := inbox.get()) is not None:
-            if isinstance(got, Exception):
-                raise got
-            yield got
+        while not isinstance(change := inbox.get(), int):
+            yield change
+        tasks[change].result()  # raises the error that ended the watch
     finally:
-        for feed in feeds:
-            feed.close()
+        for watch in watches:
+            watch.close()
 
 
 class JobState:
-    """One job and its pods as last reported. Pure: `now` comes from outside."""
+    """The last reported state of one job and its pods. Pure: the caller passes the time (`now`)."""
 
     def __init__(self, uid: str) -> None:
-        """Objects of other jobs, also of earlier and later ones of the same name, are passed over."""
+        """Objects of other jobs are ignored, also of earlier and later jobs of the same name."""
         self._uid = uid
         self._job: JobChanged | None = None
-        self._pods: dict[str, PodChanged] = {}  # by name; the operator makes a pod anew under the same name
+        self._pods: dict[str, PodChanged] = {}  # by name; the operator re-creates a pod under the same name
 
     def take(self, change: Change, *, now: int) -> list[JobChanged | PodChanged]:
-        """What `change` says that was not known."""
+        """Return the events that a change causes."""
         if change.resource == api_objects.PYTORCHJOBS:
             return [*self._take_job(change, now)]
-        if isinstance(change, Changed):
-            return [*self._take_pod(change.thing, deleted=change.deleted, now=now)]
-        own = [pod for pod in change.items if owner(pod) == self._uid]
-        there = {pod["metadata"]["name"] for pod in own}
-        gone = [self._gone(pod, now) for name, pod in list(self._pods.items()) if name not in there]
-        return [*gone, *(event for pod in own for event in self._take_pod(pod, deleted=False, now=now))]
+        if isinstance(change, ItemChange):
+            return [*self._take_pod(change.item, deleted=change.deleted, now=now)]
+        own = [pod for pod in change.items if owner_uid(pod) == self._uid]
+        names = {pod["metadata"]["name"] for pod in own}
+        deleted = [self._delete_pod(pod, now) for name, pod in list(self._pods.items()) if name not in names]
+        return [*deleted, *(event for pod in own for event in self._take_pod(pod, deleted=False, now=now))]
 
     def _take_job(self, change: Change, now: int) -> Iterator[JobChanged]:
-        things = change.items if isinstance(change, Listed) else [] if change.deleted else [change.thing]
-        mine = next((thing for thing in things if thing["metadata"]["uid"] == self._uid), None)
-        if mine is not None:
-            new = job_changed(mine, now=now)
+        items = change.items if isinstance(change, Snapshot) else [] if change.deleted else [change.item]
+        job = next((item for item in items if item["metadata"]["uid"] == self._uid), None)
+        if job is not None:
+            new = job_changed(job, now=now)
         else:
             new = replace(
                 self._job or JobChanged(phase=JobPhase.STOPPED), phase=JobPhase.STOPPED, reason="", message="", time=now
@@ -172,22 +173,22 @@ class JobState:
             self._job = new
             yield new
 
-    def _take_pod(self, thing: Object, *, deleted: bool, now: int) -> Iterator[PodChanged]:
-        if owner(thing) != self._uid:
+    def _take_pod(self, item: JsonObject, *, deleted: bool, now: int) -> Iterator[PodChanged]:
+        if owner_uid(item) != self._uid:
             return
-        new = pod_changed(thing, now=now)
+        new = pod_changed(item, now=now)
         old = self._pods.get(new.pod)
         if deleted:
             if old and old.uid == new.uid:
-                yield self._gone(old, now)
+                yield self._delete_pod(old, now)
             return
         if old and old.uid != new.uid:
-            yield self._gone(old, now)
+            yield self._delete_pod(old, now)
             old = None
         if old is None or replace(old, time=now) != new:
             self._pods[new.pod] = new
             yield new
 
-    def _gone(self, pod: PodChanged, now: int) -> PodChanged:
+    def _delete_pod(self, pod: PodChanged, now: int) -> PodChanged:
         del self._pods[pod.pod]
         return replace(pod, phase=PodPhase.DELETED, ready=False, time=now)

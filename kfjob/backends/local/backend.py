@@ -17,7 +17,7 @@ import signal
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -26,8 +26,8 @@ from typing import ClassVar
 from msgspec.structs import replace
 
 from kfjob.backends import folder, log_file
-from kfjob.backends.base import JobRef, LogRange
-from kfjob.backends.local import launch_spec, placement, processes
+from kfjob.backends.base import JobRef, LineFilterFactory, LogEvent, LogRange, Requirement
+from kfjob.backends.local import etcd, launch_spec, machine, placement, processes
 from kfjob.backends.local.launch import is_supervised, start_supervisor, write_launch_folder
 from kfjob.backends.local.launch_spec import LaunchSpec
 from kfjob.backends.local.supervisor import PID
@@ -96,6 +96,16 @@ class LocalBackend:
             finally:
                 os.close(lock)
 
+    def check_requirements(self, plan: JobPlan) -> builtins.list[Requirement]:
+        """Return what the plan needs from this machine, and whether it is there; nothing is started."""
+        checks: dict[str, Callable[[], str]] = {
+            "resources": lambda: _check_capacity(plan),
+            "command": lambda: _check_program(plan),
+        }
+        if plan.own_etcd_image:
+            checks["rendezvous"] = lambda: _check_etcd(plan, self._jobs)
+        return [_check_requirement(path, check) for path, check in checks.items()]
+
     def apply(self, plan: JobPlan) -> JobRef:
         """Refused: processes that run cannot be given another command or environment."""
         self.get(plan.name, namespace=plan.namespace)
@@ -137,21 +147,38 @@ class LocalBackend:
         self.get(ref.name, namespace=ref.namespace)
         return []
 
-    def logs(self, ref: JobRef, pod: str, wanted: LogRange) -> Iterator[LogLine | LogGap]:
+    def filtered_logs(
+        self,
+        ref: JobRef,
+        pod: str,
+        log_range: LogRange,
+        line_filter: LineFilterFactory,  # noqa: ARG002 - reading a file is fast
+    ) -> Iterator[LogEvent]:
+        """Yield all lines of one pod's process, oldest first."""
+        return self.logs(ref, pod, log_range)
+
+    def logs(
+        self,
+        ref: JobRef,
+        pod: str,
+        log_range: LogRange,
+        *,
+        pod_state: PodChanged | None = None,  # noqa: ARG002 - the state is read from a file
+    ) -> Iterator[LogLine | LogGap]:
         """Lines of one pod's container, oldest first; `<job>-etcd` with container `etcd` is the job's own etcd."""
         launch = self._launch_of(ref)
         if launch is None:
             raise _unknown(ref.name, ref.namespace)
         if pod not in {entry.name for entry in folder.entries(launch)}:
             raise NotFound(f"job `{ref.name}` has no pod `{pod}`")
-        path = folder.log_path(launch, pod, wanted.container, previous=wanted.previous)
-        if wanted.follow and not wanted.previous:
-            return _Following(launch, pod, wanted).lines()
+        path = folder.log_path(launch, pod, log_range.container, previous=log_range.previous)
+        if log_range.follow and not log_range.previous:
+            return _Following(launch, pod, log_range).lines()
         if not path.is_file():
-            which = "container before its last restart" if wanted.previous else f"log of a container `{wanted.container}`"
+            which = "container before its last restart" if log_range.previous else f"log of a container `{log_range.container}`"
             raise NotFound(f"pod `{pod}` has no {which}")
-        state = None if wanted.previous else _pod(launch, pod)
-        return (_line(pod, wanted, line, state.container_id if state else "") for line in log_file.read(path, wanted))
+        state = None if log_range.previous else _pod(launch, pod)
+        return (_line(pod, log_range, line, state.container_id if state else "") for line in log_file.read(path, log_range))
 
     def stop(self, ref: JobRef, *, timeout: float) -> None:
         """End the job if it runs, and move its folder to the archive. `timeout` in seconds should be above its grace time."""
@@ -183,6 +210,27 @@ class LocalBackend:
         launch = self._launch(ref.name, ref.namespace)
         snapshot = launch and _read(launch)
         return launch if snapshot and snapshot.uid == ref.uid else None
+
+
+def _check_requirement(path: str, check: Callable[[], str]) -> Requirement:
+    try:
+        return Requirement(path=path, summary=check())
+    except Refused as err:
+        return Requirement(path=path, problem=err)
+
+
+def _check_capacity(plan: JobPlan) -> str:
+    machine.check_capacity(plan)
+    return f"{machine.cores()} cores and {len(machine.gpus())} GPUs are enough"
+
+
+def _check_program(plan: JobPlan) -> str:
+    return f"program {machine.program(plan.command[0], dict(plan.env).get('PATH', ''))}"
+
+
+def _check_etcd(plan: JobPlan, folder: Path) -> str:
+    etcd.etcd_spec(plan, folder)
+    return "etcd is on PATH"
 
 
 class _Following:

@@ -9,7 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from kfjob.events import Event, JobChanged, KubernetesEvent, LogLine, PodChanged, WorkloadStatus
+from kfjob.events import (
+    Event,
+    JobChanged,
+    KubernetesEvent,
+    LinesSkipped,
+    LogLine,
+    OpenLine,
+    PodChanged,
+    WorkloadStatus,
+)
 from kfjob.observe.diagnose.occurrences import (
     MAX_QUOTE,
     MAX_SYMPTOMS,
@@ -51,18 +60,15 @@ class SymptomCollector:
         self._order += 1
         if isinstance(event, LogLine):
             self._add_line(event, view)
+        elif isinstance(event, OpenLine):
+            self._follow_view(self.history.pod(event.pod), event, view)
+        elif isinstance(event, LinesSkipped):
+            self._count_lines(event, event.count)
         elif isinstance(event, PodChanged | JobChanged | KubernetesEvent | WorkloadStatus):
             self._states.feed(event, self._order)
 
     def _add_line(self, event: LogLine, view: JobView) -> None:
-        pod = self.history.pod(event.pod)
-        if event.open:
-            self._follow_view(pod, event, view)
-            return
-        self.lines += 1 + event.skipped
-        if event.container_id != pod.container and (event.container_id or not pod.lines):
-            self._start_container(pod, event.container_id)
-        pod.lines += 1 + event.skipped
+        pod = self._count_lines(event, 1)
         pod.recent.append(event.time, event.text)
         self._follow_view(pod, event, view)
         if pod.undated:
@@ -87,6 +93,15 @@ class SymptomCollector:
         if match:
             self._add_occurrence(event.pod, match, text=text, rank=rank, raised=raised)
 
+    def _count_lines(self, event: LogLine | LinesSkipped, count: int) -> PodHistory:
+        """Count lines of the event's container, and return the history of its pod."""
+        pod = self.history.pod(event.pod)
+        self.lines += count
+        if event.container_id != pod.container and (event.container_id or not pod.lines):
+            self._start_container(pod, event.container_id)
+        pod.lines += count
+        return pod
+
     def _start_container(self, pod: PodHistory, container: str) -> None:
         if pod.lines:
             pod.add_start(self._order)
@@ -96,7 +111,7 @@ class SymptomCollector:
         pod.recent, pod.tracebacks = RecentLines(), Tracebacks()
         pod.undated.clear()
 
-    def _follow_view(self, pod: PodHistory, event: LogLine, view: JobView) -> None:
+    def _follow_view(self, pod: PodHistory, event: LogLine | OpenLine, view: JobView) -> None:
         """Record what the view found in the line: a round, progress, a launch or an end."""
         if event.pod not in view.pods:
             return

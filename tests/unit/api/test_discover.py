@@ -16,7 +16,7 @@ from kfjob.api.master import cache, discover
 from kfjob.api.view import AT_ONCE, TAIL_LINES
 from kfjob.backends.base import JobRef, LogRange
 from kfjob.backends.fake import FakeBackend
-from kfjob.events import Event, JobPhase, LogGap, LogLine, PodPhase
+from kfjob.events import Event, JobPhase, LogGap, LogLine, PodChanged, PodPhase
 from kfjob.observe.config import ObserveConfig
 from kfjob.observe.master import Confidence, Master
 from tests.unit.api import script
@@ -31,16 +31,25 @@ class Counted(FakeBackend):
     def __init__(self) -> None:
         super().__init__()
         self.asked: list[tuple[str, LogRange]] = []
+        self.pod_states: list[PodChanged | None] = []
         self.most_open = 0
         self._open = 0
         self._lock = threading.Lock()
 
-    def logs(self, ref: JobRef, pod: str, wanted: LogRange) -> Iterator[LogLine | LogGap]:
-        self.asked.append((pod, wanted))
-        lines = super().logs(ref, pod, replace(wanted, tail=None))
+    def logs(
+        self,
+        ref: JobRef,
+        pod: str,
+        log_range: LogRange,
+        *,
+        pod_state: PodChanged | None = None,
+    ) -> Iterator[LogLine | LogGap]:
+        self.asked.append((pod, log_range))
+        self.pod_states.append(pod_state)
+        lines = super().logs(ref, pod, replace(log_range, tail=None))
         texts = [line for line in lines if isinstance(line, LogLine)]
-        if wanted.limit_bytes is not None:
-            left, kept = wanted.limit_bytes, []
+        if log_range.limit_bytes is not None:
+            left, kept = log_range.limit_bytes, []
             for line in texts:
                 left -= len(line.text) + 1
                 if left < 0:
@@ -49,7 +58,7 @@ class Counted(FakeBackend):
             texts = kept
         self._count(1)
         time.sleep(0.001)  # the others' turn
-        yield from texts[-wanted.tail :] if wanted.tail else texts
+        yield from texts[-log_range.tail :] if log_range.tail else texts
         self._count(-1)
 
     def _count(self, more: int) -> None:
@@ -134,7 +143,7 @@ def test_where_that_is_not_enough_all_tails_are_read(how: dict[str, Any], pod: s
 def test_a_line_that_was_cut_is_not_read():
     backend = job(filler=1000)
     find(backend)
-    assert all(wanted.state is not None for _, wanted in backend.asked)  # nobody has to ask for the pod again
+    assert all(backend.pod_states)  # nobody has to ask for the pod again
 
 
 @pytest.fixture

@@ -272,16 +272,23 @@ class Live(FakeBackend):
             if isinstance(self.states[at], JobChanged) and self.states[at].phase.ended:
                 return
 
-    def logs(self, ref: JobRef, pod: str, wanted: LogRange) -> Iterator[LogLine | LogGap]:  # noqa: ARG002 - the protocol's
-        self.asked.append((pod, wanted))
+    def logs(
+        self,
+        ref: JobRef,  # noqa: ARG002 - the protocol's
+        pod: str,
+        log_range: LogRange,
+        *,
+        pod_state: PodChanged | None = None,  # noqa: ARG002 - the protocol's
+    ) -> Iterator[LogLine | LogGap]:
+        self.asked.append((pod, log_range))
         uid = next(one.uid for one in reversed(self.states) if isinstance(one, PodChanged) and one.pod == pod)
         shown = 0
         while True:
             ended = (pod, uid) in self.gone
             texts = self.texts.get((pod, uid), [])
-            yield from (line for line in texts[shown:] if wanted.since is None or (line.time or 0) >= wanted.since)
+            yield from (line for line in texts[shown:] if log_range.since is None or (line.time or 0) >= log_range.since)
             shown = len(texts)
-            if ended or not wanted.follow:
+            if ended or not log_range.follow:
                 return
             time.sleep(0.01)
 

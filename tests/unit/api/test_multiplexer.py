@@ -135,7 +135,14 @@ class LongLines(FakeBackend):
         self.printed = 0
         self._lock = threading.Lock()
 
-    def logs(self, ref: JobRef, pod: str, wanted: LogRange) -> Iterator[LogLine | LogGap]:  # noqa: ARG002 - the protocol's
+    def logs(
+        self,
+        ref: JobRef,  # noqa: ARG002 - the protocol's
+        pod: str,
+        log_range: LogRange,  # noqa: ARG002 - the protocol's
+        *,
+        pod_state: PodChanged | None = None,  # noqa: ARG002 - the protocol's
+    ) -> Iterator[LogLine | LogGap]:
         while True:
             with self._lock:
                 self.printed += 1

@@ -26,7 +26,7 @@ def cluster(here: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectServer:
 def serve(answer: Callable[[Request], Stream], monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every backend send its requests to `answer`."""
     client = Client(FakeTransport(answer), host="test", backoff=Backoff(first=0.0, most=0.0))
-    monkeypatch.setattr(context, "open_backend", lambda *_: KubernetesBackend(client))
+    monkeypatch.setattr(context, "open_cluster", lambda _settings: KubernetesBackend(client))
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from kfjob.api.doctor import cluster
 from kfjob.api.doctor.findings import Finding, run
 from kfjob.backends.kubernetes.client import Backoff, Client
 from kfjob.backends.kubernetes.fake import FakeStream, FakeTransport, refused, reply
-from kfjob.backends.kubernetes.inventory import Inventory
+from kfjob.backends.kubernetes.inventory import KubernetesInventory
 from kfjob.backends.kubernetes.requests import Request
 
 Answer = Callable[[Request], FakeStream]
@@ -18,7 +18,7 @@ Answer = Callable[[Request], FakeStream]
 
 def look(name: str, answer: Answer) -> list[Finding]:
     client = Client(FakeTransport(answer), host="test", backoff=Backoff(first=0.0, most=0.0))
-    return list(run(cluster.CHECKS, Inventory(client, "ml"), only=frozenset({name})))
+    return list(run(cluster.CHECKS, KubernetesInventory(client, "ml"), only=frozenset({name})))
 
 
 def verdict(name: str, answer: Answer) -> tuple[str, str]:
@@ -134,7 +134,7 @@ def test_an_error_of_a_check_is_a_finding_and_the_others_go_on():
         return refused(500, "InternalError", "etcd is gone") if request.resource == "nodes" else reply({"items": []})
 
     client = Client(FakeTransport(answer), host="test", backoff=Backoff(first=0.0, most=0.0))
-    found = list(run(cluster.CHECKS, Inventory(client, "ml")))
+    found = list(run(cluster.CHECKS, KubernetesInventory(client, "ml")))
     (failed,) = [one for one in found if one.name == "nodes"]
     assert (failed.verdict, "etcd is gone" in failed.said) == ("fail", True)
     assert found[-1].name == "queues"

@@ -9,7 +9,7 @@ import pytest
 from kfjob.backends.base import JobRef
 from kfjob.backends.kubernetes.backend import KubernetesBackend
 from kfjob.backends.kubernetes.client import Backoff, Client
-from kfjob.backends.kubernetes.errors import Broken
+from kfjob.backends.kubernetes.errors import ConnectionLost
 from kfjob.backends.kubernetes.fake import FakeStream, FakeTransport, refused, reply
 from kfjob.compile.pytorchjob import compile_pytorchjob
 from kfjob.errors import NotFound, Refused, Unreachable
@@ -21,8 +21,8 @@ PLAN = resolve(
     Context(backend="kubernetes", launch="7", namespace="ml"),
 )
 REF = JobRef(backend="kubernetes", namespace="ml", name="llama", uid="u-1", launch="7")
-LOST = Broken("connection reset", sent=True)
-NOT_SENT = Broken("connection refused", sent=False)
+LOST = ConnectionLost("connection reset", sent=True)
+NOT_SENT = ConnectionLost("connection refused", sent=False)
 NO_JOB = refused(404, "NotFound", "no", kind="pytorchjobs", name="llama")
 
 
@@ -32,7 +32,7 @@ def job(launch: str = "7") -> dict[str, Any]:
     return made
 
 
-def backend(*answers: FakeStream | Broken) -> tuple[KubernetesBackend, FakeTransport]:
+def backend(*answers: FakeStream | ConnectionLost) -> tuple[KubernetesBackend, FakeTransport]:
     left = list(answers)
     transport = FakeTransport(lambda _: left.pop(0))
     return KubernetesBackend(Client(transport, host="https://cluster", backoff=Backoff(first=0.001))), transport

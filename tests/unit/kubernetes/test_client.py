@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from kfjob.backends.kubernetes import requests
-from kfjob.backends.kubernetes.client import Backoff, Client, repeat_after
-from kfjob.backends.kubernetes.errors import Broken
+from kfjob.backends.kubernetes.client import Backoff, Client, retry_delay
+from kfjob.backends.kubernetes.errors import ConnectionLost
 from kfjob.backends.kubernetes.fake import FakeStream, FakeTransport, refused, reply
 from kfjob.errors import BackendError, KfjobError, NotFound, Unreachable
 
@@ -17,12 +17,12 @@ CREATE = requests.create(
     {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "llama", "namespace": "ml"}}
 )
 DELETE = requests.delete_job("ml", "llama", "u")
-REFUSED = Broken("connection refused", sent=False)
-RESET = Broken("connection reset", sent=True)
+REFUSED = ConnectionLost("connection refused", sent=False)
+RESET = ConnectionLost("connection reset", sent=True)
 FAST = Backoff(first=0.001)
 
 
-def make(*answers: FakeStream | Broken) -> tuple[Client, FakeTransport]:
+def make(*answers: FakeStream | ConnectionLost) -> tuple[Client, FakeTransport]:
     left = list(answers)
     transport = FakeTransport(lambda _: left.pop(0))
     return Client(transport, host="https://cluster", backoff=FAST), transport
@@ -37,8 +37,8 @@ def make(*answers: FakeStream | Broken) -> tuple[Client, FakeTransport]:
         (GET, lambda: refused(429, "TooManyRequests", "slow down"), 2),
         (GET, lambda: refused(503, "ServiceUnavailable", "starting"), 2),
         (GET, lambda: refused(404, "NotFound", "no"), 1),
-        (GET, lambda: Broken("no answer in time", sent=True, waited=True), 1),
-        (GET, lambda: Broken("TLS: CERTIFICATE", sent=False, final=True), 1),
+        (GET, lambda: ConnectionLost("no answer in time", sent=True, timed_out=True), 1),
+        (GET, lambda: ConnectionLost("TLS: CERTIFICATE", sent=False, permanent=True), 1),
         (DELETE, lambda: RESET, 2),
         (CREATE, lambda: REFUSED, 2),
         (CREATE, lambda: RESET, 1),
@@ -46,7 +46,7 @@ def make(*answers: FakeStream | Broken) -> tuple[Client, FakeTransport]:
         (CREATE, lambda: refused(500, "InternalError", "failed calling webhook"), 1),
     ],
 )
-def test_what_is_sent_again(request_: requests.Request, first: Callable[[], FakeStream | Broken], times: int):
+def test_what_is_sent_again(request_: requests.Request, first: Callable[[], FakeStream | ConnectionLost], times: int):
     client, transport = make(first(), reply({"kind": "Pod"}))
     if times == 2:
         assert client.call(request_) == {"kind": "Pod"}
@@ -72,7 +72,7 @@ def test_a_server_that_stays_busy_is_named():
 def test_retry_after_is_followed_within_reason():
     def after(seconds: str) -> float | None:
         answer = refused(429, "TooManyRequests", "slow down")
-        return repeat_after(GET, _whole(answer, {"retry-after": seconds}), 1, FAST)
+        return retry_delay(GET, _whole(answer, {"retry-after": seconds}), 1, FAST)
 
     assert after("1") == 1.0
     assert after("3600") == 5.0
@@ -80,9 +80,9 @@ def test_retry_after_is_followed_within_reason():
 
 
 def _whole(stream: FakeStream, headers: dict[str, str]):
-    from kfjob.backends.kubernetes.client import Reply
+    from kfjob.backends.kubernetes.client import Response
 
-    return Reply(stream.status, headers, b"".join(stream.chunks()))
+    return Response(stream.status, headers, b"".join(stream.chunks()))
 
 
 def test_something_else_than_an_api_server_is_said():

@@ -46,7 +46,7 @@ def event(kind: str, name: str, *, uid: str = "", at: str | None = LATER, **more
     ({"metadata": {}}, False),
 ])  # fmt: skip
 def test_whose_event_it_is(one: dict[str, Any], *, ours: bool):
-    assert EventSelector.of(JOB).has(one) is ours
+    assert EventSelector.for_job(JOB).matches(one) is ours
 
 
 def test_an_event_with_time_stamps():

@@ -91,7 +91,7 @@ def test_a_pod_without_a_service_account(monkeypatch: pytest.MonkeyPatch):
 def ask(path: Path) -> Unreachable:
     started = time.monotonic()
     with pytest.raises(Unreachable) as caught:
-        connect(kubeconfig=path).client.call(requests.every_job("ml").listing())
+        connect(kubeconfig=path).client.call(requests.select_jobs("ml").list_request())
     assert time.monotonic() - started < 10
     return caught.value
 
@@ -194,7 +194,7 @@ def test_a_list_may_come_compressed(tmp_path: Path, compressing: tuple[str, bool
     monkeypatch.setattr(client, "pause", lambda _: False)
     if damaged:
         with pytest.raises(Unreachable, match=r"incorrect|invalid|decode"):
-            client.call(requests.every_job("ml").listing())
+            client.call(requests.select_jobs("ml").list_request())
     else:
-        assert len(client.call(requests.every_job("ml").listing())["items"]) == 9000
+        assert len(client.call(requests.select_jobs("ml").list_request())["items"]) == 9000
     client.close()

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kfjob.backends.kubernetes.container_runs import ContainerRun, LogPosition, NextRun, NoRun, next_run, runs, select_run
+from kfjob.backends.kubernetes.container_runs import ContainerRun, LogPosition, NextRun, NoRun, list_runs, next_run, select_run
 
 
 def pod(state: dict[str, Any] | None = None, last: str = "", restarts: int = 0, phase: str = "Running") -> dict[str, Any]:
@@ -94,5 +94,5 @@ def test_what_is_shown_once(there: dict[str, Any], newest: str | None, before: s
 def test_an_init_container_has_runs_too():
     there = pod(running())
     there["status"]["initContainerStatuses"] = [{"name": "wait-for-etcd", "state": terminated("i")}]
-    assert [run.id for run in runs(there, "wait-for-etcd")] == ["i"]
-    assert runs(there, "nobody") == []
+    assert [run.id for run in list_runs(there, "wait-for-etcd")] == ["i"]
+    assert list_runs(there, "nobody") == []

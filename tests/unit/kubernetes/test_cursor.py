@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfjob.backends.kubernetes.cursor import DISORDER, SECOND, LogCursor
+from kfjob.backends.kubernetes.cursor import DISORDER, LogCursor
+from kfjob.units import SECOND
 
 MILLISECOND = 1_000_000
 START = 1_795_253_000 * SECOND
@@ -45,7 +46,7 @@ def test_no_line_is_lost_and_none_is_doubled(log: Log, cuts: list[int]):
         cursor.resume()
         for time in log.since(cursor.since)[:cut]:
             if cursor.is_new(time):
-                assert not cursor.gap
+                assert not cursor.take_gap()
                 shown.append(time)
     assert shown == log.times
 
@@ -59,7 +60,7 @@ def test_a_gap_is_told_if_the_last_line_shown_is_gone(log: Log, cut: int, rotate
     cursor.resume()
     for time in Log(log.times[rotated:]).since(cursor.since):
         if cursor.is_new(time):
-            gap = gap or cursor.gap
+            gap = gap or cursor.take_gap()
             shown.append(time)
     newest, left = max(log.times[:cut], default=0), log.times[rotated:]
     if newest in log.times[rotated:cut]:
@@ -94,10 +95,10 @@ def test_reading_that_began_with_the_last_lines_does_not_go_back_behind_them():
 
 
 def test_memory_is_bounded(monkeypatch):
-    monkeypatch.setattr("kfjob.backends.kubernetes.cursor.MOST_REMEMBERED", 100)
+    monkeypatch.setattr("kfjob.backends.kubernetes.cursor.MAX_TIMES", 100)
     cursor = LogCursor()
     assert all(cursor.is_new(START + at) for at in range(1000))
     cursor.resume()
     assert not any(cursor.is_new(START + at) for at in range(1000))
     assert cursor.is_new(START + 1000)
-    assert not cursor.gap
+    assert not cursor.take_gap()

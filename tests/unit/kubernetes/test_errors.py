@@ -13,7 +13,15 @@ import urllib3.connection
 import urllib3.exceptions
 
 from kfjob.backends.kubernetes import requests
-from kfjob.backends.kubernetes.errors import Broken, Conflict, Expired, broken, is_passing, refusal, unreachable
+from kfjob.backends.kubernetes.errors import (
+    Conflict,
+    ConnectionLost,
+    Expired,
+    is_transient,
+    make_error,
+    make_unreachable,
+    map_exception,
+)
 from kfjob.errors import AlreadyExists, BackendError, Forbidden, KfjobError, NotFound, Refused
 
 JOB = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "llama", "namespace": "ml"}}
@@ -44,7 +52,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_recorded_refusals(case: str):
     request, kind, said = CASES[case]
-    err = refusal(request, RECORDED[case]["status"], RECORDED[case]["body"].encode())
+    err = make_error(request, RECORDED[case]["status"], RECORDED[case]["body"].encode())
     assert type(err) is kind
     assert said in str(err)
 
@@ -57,11 +65,11 @@ def test_every_recorded_refusal_is_tested():
 @pytest.mark.parametrize("status", [status.value for status in HTTPStatus if status >= 300])
 @pytest.mark.parametrize("request_", [CREATE, GET, LOG], ids=["create", "get", "log"])
 def test_every_status_has_an_error(request_: requests.Request, status: int, body: bytes):
-    err = refusal(request_, status, body)
+    err = make_error(request_, status, body)
     assert isinstance(err, KfjobError)
     assert err.title
     assert "\n" not in err.title
-    assert is_passing(status) == isinstance(err, BackendError)
+    assert is_transient(status) == isinstance(err, BackendError)
     assert isinstance(err, Expired) == (status == 410)
     if status in {401, 403} and not body.startswith(b'{"kind'):
         assert isinstance(err, Forbidden)
@@ -77,7 +85,7 @@ def test_every_status_has_an_error(request_: requests.Request, status: int, body
 )
 def test_what_is_forbidden_by_something_else_than_rights_is_refused(message: str):
     body = json.dumps({"kind": "Status", "code": 403, "reason": "Forbidden", "message": message}).encode()
-    err = refusal(CREATE, 403, body)
+    err = make_error(CREATE, 403, body)
     assert isinstance(err, Refused)
     assert err.cause == message
 
@@ -124,33 +132,33 @@ def exceptions() -> list[Exception]:
 
 @pytest.mark.parametrize("err", exceptions(), ids=lambda err: type(err).__name__)
 def test_every_exception_of_the_transport_is_a_broken_connection(err: Exception):
-    lost = broken(err)
-    told = unreachable(lost, "https://host:6443")
+    lost = map_exception(err)
+    told = make_unreachable(lost, "https://host:6443")
     assert told.exit_code == 5
     assert "0x" not in str(told)
 
 
 def test_what_was_never_sent_is_known():
     u = urllib3.exceptions
-    by_type = {type(err): broken(err) for err in exceptions()}
+    by_type = {type(err): map_exception(err) for err in exceptions()}
     assert not any(
         by_type[kind].sent for kind in (u.NewConnectionError, u.NameResolutionError, u.ConnectTimeoutError, u.ProxyError)
     )
     assert all(by_type[kind].sent for kind in (u.ReadTimeoutError, u.ProtocolError, u.IncompleteRead, ConnectionResetError))
     refused = by_type[u.NewConnectionError]
-    assert refused.why == "[Errno 111] no"
+    assert refused.cause == "[Errno 111] no"
 
 
 def test_a_wrong_certificate_is_not_tried_again():
-    lost = broken(urllib3.exceptions.SSLError("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed"))
-    assert lost.final
-    assert "certificate authority" in str(unreachable(lost, "https://host"))
+    lost = map_exception(urllib3.exceptions.SSLError("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed"))
+    assert lost.permanent
+    assert "certificate authority" in str(make_unreachable(lost, "https://host"))
 
 
 def test_a_fault_of_ours_is_not_hidden():
     with pytest.raises(KeyError):
-        broken(KeyError("x"))
+        map_exception(KeyError("x"))
 
 
 def test_broken_is_no_error_for_users():
-    assert not issubclass(Broken, KfjobError)
+    assert not issubclass(ConnectionLost, KfjobError)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfjob.backends.kubernetes.lines import LineSplitter, lines
+from kfjob.backends.kubernetes.lines import LineSplitter, split_lines
 
 
 @given(data=st.binary(max_size=200), cuts=st.lists(st.integers(min_value=0, max_value=200)))
@@ -11,7 +11,7 @@ def test_pieces_of_any_size_give_the_lines(data: bytes, cuts: list[int]):
     ends = sorted({min(cut, len(data)) for cut in cuts} | {len(data)})
     pieces = [data[start:end] for start, end in zip([0, *ends], ends, strict=False)]
     expected = data.split(b"\n")
-    assert list(lines(pieces, limit=1000)) == (expected if expected[-1] else expected[:-1])
+    assert list(split_lines(pieces, limit=1000)) == (expected if expected[-1] else expected[:-1])
 
 
 def test_an_overlong_line_keeps_its_beginning_and_says_how_much_was_left_out():
@@ -19,8 +19,8 @@ def test_an_overlong_line_keeps_its_beginning_and_says_how_much_was_left_out():
     assert list(splitter.take(b"abc")) == []
     assert list(splitter.take(b"defg")) == []
     assert list(splitter.take(b"hi\nok\nx")) == [(b"abcd", 5), (b"ok", 0)]
-    assert splitter.rest() == (b"x", 0)
-    assert splitter.rest() is None
+    assert splitter.take_rest() == (b"x", 0)
+    assert splitter.take_rest() is None
 
 
 def test_of_a_bar_that_is_drawn_over_and_over_the_newest_whole_state_is_known():
@@ -38,9 +38,9 @@ def test_an_overlong_bar_keeps_its_beginning_and_its_newest_state(states: list[b
     line = b"at \r" + b"\r".join(states)
     splitter = LineSplitter(limit=12)
     for at in range(0, len(line), size):
-        assert not splitter.block(line[at : at + size])
+        assert not splitter.take_block(line[at : at + size])
         assert splitter.drawn in {b"", *states}
-    kept = splitter.block(b"\n")
+    kept = splitter.take_block(b"\n")
     assert kept.startswith(b"at \r")
     assert kept.endswith(b"\r" + states[-1] + b"\n")
     assert len(kept) < 30

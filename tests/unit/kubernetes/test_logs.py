@@ -14,14 +14,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kfjob.backends.base import JobRef, LogRange
+from kfjob.backends.base import JobRef, LogEvent, LogRange
 from kfjob.backends.kubernetes.client import Client
-from kfjob.backends.kubernetes.errors import Broken
+from kfjob.backends.kubernetes.errors import ConnectionLost
 from kfjob.backends.kubernetes.fake import FakeStream, FakeTransport, refused, reply
-from kfjob.backends.kubernetes.logs import PodLog
+from kfjob.backends.kubernetes.logs import read_pod_log
 from kfjob.backends.kubernetes.requests import Request
 from kfjob.errors import Forbidden, NotFound, Unreachable
-from kfjob.events import LogGap, LogLine
+from kfjob.events import LinesSkipped, LogGap, LogLine, OpenLine
 
 SECOND = 1_000_000_000
 START = 1_795_253_000 * SECOND
@@ -49,7 +49,7 @@ class Kubelet:
     jobs: list[dict[str, Any]] = field(default_factory=lambda: [JOB])
     asked: list[Request] = field(default_factory=list)
 
-    def answer(self, request: Request) -> FakeStream | Broken:
+    def answer(self, request: Request) -> FakeStream | ConnectionLost:
         self.asked.append(request)
         if request.resource == "pytorchjobs":
             return reply({"metadata": {"resourceVersion": "1"}, "items": self.jobs}) if request.verb == "list" else FakeStream()
@@ -84,7 +84,7 @@ class Kubelet:
             "status": {"phase": "Succeeded" if self.ended else "Running", "containerStatuses": [status]},
         }
 
-    def _log(self, query: dict[str, str]) -> FakeStream | Broken:
+    def _log(self, query: dict[str, str]) -> FakeStream | ConnectionLost:
         previous = query.get("previous") == "true"
         lines = self.logs[self.run - 1 if previous else self.run]
         since = query.get("sinceTime")
@@ -99,7 +99,7 @@ class Kubelet:
         if cut is None or cut >= len(data):
             self._go_on()
             return FakeStream(pieces=self._pieces(data))
-        broken = [] if next(self.clean, True) else [Broken("connection reset", sent=True)]
+        broken = [] if next(self.clean, True) else [ConnectionLost("connection reset", sent=True)]
         if cut == 0 and broken:
             return broken[0]
         return FakeStream(pieces=[*self._pieces(data[:cut]), *broken])
@@ -119,11 +119,14 @@ class Kubelet:
         client.pause = lambda seconds: True  # type: ignore[method-assign]  # noqa: ARG005 - no test waits
         return client
 
-    def follow(self, **wanted: Any) -> list[LogLine | LogGap]:
-        return list(PodLog(self.client(), REF, POD, LogRange(follow=True, **wanted)).follow())
+    def follow(self, **log_range: Any) -> list[LogLine | LogGap]:
+        return list(read_pod_log(self.client(), REF, POD, LogRange(follow=True, **log_range)))
 
-    def read(self, **wanted: Any) -> list[LogLine | LogGap]:
-        return list(PodLog(self.client(), REF, POD, LogRange(**wanted)).read())
+    def follow_losses(self) -> list[LogEvent]:
+        return list(read_pod_log(self.client(), REF, POD, LogRange(follow=True), line_filter=lambda: select_losses))
+
+    def read(self, **log_range: Any) -> list[LogLine | LogGap]:
+        return list(read_pod_log(self.client(), REF, POD, LogRange(**log_range)))
 
 
 def kubelet(
@@ -163,7 +166,7 @@ def test_following_shows_every_line_once_wherever_it_is_cut(
     assert not [line for line in seen if isinstance(line, LogGap)]
 
 
-def wants_losses(block: bytes) -> list[tuple[int, int]]:
+def select_losses(block: bytes) -> list[tuple[int, int]]:
     ends = [at for at, byte in enumerate(block) if byte == 10]
     lines = zip([0, *(end + 1 for end in ends)], ends, strict=False)
     return [(start, end) for start, end in lines if b"Loss" in block[start:end]]
@@ -179,49 +182,53 @@ def wants_losses(block: bytes) -> list[tuple[int, int]]:
 @example(
     logs=[[(START + 1, ""), (START + 1, ""), (START + 2, ""), (START + 2, "")]], cuts=[0, 96, 0], clean=[False, False], chunk=1
 )
-def test_with_a_sieve_every_line_that_is_wanted_comes_once_wherever_it_is_cut(
+def test_each_selected_line_comes_once_wherever_the_stream_is_cut(
     logs: list[list[tuple[int, str]]], cuts: list[int], clean: list[bool], chunk: int
 ):
     kubelet = Kubelet(logs=logs, cuts=iter(cuts), clean=iter(clean), chunk=chunk)
-    told = kubelet.follow(sieve=lambda: wants_losses)
-    seen = [line for line in told if isinstance(line, LogGap) or not line.open]
-    assert {line.text for line in told if line not in seen and isinstance(line, LogLine)} <= {" 10%|#  |"}
-    assert not [line for line in seen if isinstance(line, LogGap)]
-    shown = [(line.container_id, line.time, line.text) for line in seen if isinstance(line, LogLine)]
+    events = kubelet.follow_losses()
+    assert {event.text for event in events if isinstance(event, OpenLine)} <= {" 10%|#  |"}
+    assert not [event for event in events if isinstance(event, LogGap)]
+    shown = [(line.container_id, line.time, line.text) for line in events if isinstance(line, LogLine)]
     every = [(f"run-{number}", time, text) for number, run in enumerate(logs) for time, text in run]
     assert [one for one in shown if "Loss" in one[2]] == [one for one in every if "Loss" in one[2]]
     assert not Counter(shown) - Counter(every)
     assert {run: time for run, time, _ in shown} == {run: time for run, time, _ in every}  # the last of each container too
 
 
-def test_with_a_sieve_lines_that_are_left_out_are_counted_and_one_a_second_is_not():
+def test_skipped_lines_are_counted_and_one_line_per_second_comes():
     lines = [(START + at * SECOND // 10, "Loss: 1" if at == 34 else f"line {at}") for at in range(100)]
-    seen = [line for line in kubelet(lines, chunk=60).follow(sieve=lambda: wants_losses) if isinstance(line, LogLine)]
-    assert "Loss: 1" in texts(list(seen))
-    assert 10 <= len(seen) <= 13
-    assert sum(line.skipped + 1 for line in seen) == 100
-    number = itertools.accumulate(line.skipped + 1 for line in seen)
-    assert all(lines[at - 1] == (line.time, line.text) for at, line in zip(number, seen, strict=True))
+    events = kubelet(lines, chunk=60).follow_losses()
+    selected = [event for event in events if isinstance(event, LogLine)]
+    assert "Loss: 1" in texts(list(selected))
+    assert 10 <= len(selected) <= 13
+    number = 0
+    for event in events:
+        if isinstance(event, LinesSkipped):
+            number += event.count
+        elif isinstance(event, LogLine):
+            assert lines[number] == (event.time, event.text)
+            number += 1
+    assert number == 100
 
 
-def test_with_a_sieve_a_bar_is_seen_while_its_line_is_open(monkeypatch):
+def test_a_progress_bar_is_reported_while_its_line_is_open(monkeypatch):
     clock = itertools.count(step=0.3)
     monkeypatch.setattr("kfjob.backends.kubernetes.logs.time.monotonic", lambda: next(clock))
     bar = "".join(f"\r {at}%|" for at in range(100))
     logs = [(START, "Loss: 1"), (START + SECOND, bar), (START + 2 * SECOND, "Loss: 2")]
-    seen = [line for line in kubelet(logs, chunk=9).follow(sieve=lambda: wants_losses) if isinstance(line, LogLine)]
-    assert [(line.time, line.text) for line in seen if not line.open] == logs
-    drawn = [line for line in seen if line.open]
+    events = kubelet(logs, chunk=9).follow_losses()
+    assert [(event.time, event.text) for event in events if isinstance(event, LogLine)] == logs
+    drawn = [event for event in events if isinstance(event, OpenLine)]
     assert 10 < len(drawn) < 60  # one a second, by this clock
     at = [int(line.text.removeprefix(" ").removesuffix("%|")) for line in drawn]
     assert at == sorted(set(at))
     assert at[-1] > 90
-    assert all(line.container_id == "run-0" and line.time and line.time > START + 3 * SECOND for line in drawn)
-    assert not [line for line in kubelet(logs, chunk=9).follow() if isinstance(line, LogLine) and line.open]
+    assert all(line.container_id == "run-0" and line.time > START + 3 * SECOND for line in drawn)
+    assert all(isinstance(event, LogLine) for event in kubelet(logs, chunk=9).follow())
 
 
-def test_with_a_sieve_the_word_of_a_kubelet_that_cannot_read_is_heard():
-    told = LogRange(sieve=lambda: wants_losses)
+def test_a_filter_does_not_hide_an_error_of_the_kubelet():
     client = Client(
         FakeTransport(lambda request: kubelet(HUNDRED).answer(request) if request.subresource != "log" else said()), host="h"
     )
@@ -231,7 +238,7 @@ def test_with_a_sieve_the_word_of_a_kubelet_that_cannot_read_is_heard():
 
     client.pause = lambda seconds: False  # type: ignore[method-assign]  # noqa: ARG005 - no test waits
     with pytest.raises(NotFound, match="no log"):
-        list(PodLog(client, REF, POD, told).read())
+        list(read_pod_log(client, REF, POD, LogRange(), line_filter=lambda: select_losses))
 
 
 HUNDRED = [(START + at * SECOND // 10, f"line {at}") for at in range(100)]
@@ -272,7 +279,7 @@ def test_rotated_lines_leave_a_gap():
     pod = kubelet(HUNDRED, cuts=[200])
     log = pod._log
 
-    def rotating(query: dict[str, str]) -> FakeStream | Broken:
+    def rotating(query: dict[str, str]) -> FakeStream | ConnectionLost:
         answer = log(query)
         pod.logs = [HUNDRED[50:]]
         return answer
@@ -293,7 +300,7 @@ def test_a_run_that_came_and_went_between_two_looks_leaves_a_gap():
     pod = kubelet([(START, "first")], [], [], [(START + 9, "fourth")], cuts=[0])
     log = pod._log
 
-    def fast(query: dict[str, str]) -> FakeStream | Broken:
+    def fast(query: dict[str, str]) -> FakeStream | ConnectionLost:
         answer = log(query)
         pod.run = 3
         return answer
@@ -327,7 +334,7 @@ def test_a_pod_of_another_job_is_not_read():
     pod = kubelet([(START, "x")])
     other = JobRef(backend="kubernetes", namespace="ml", name="llama", uid="job-2")
     with pytest.raises(NotFound, match="belongs to something else"):
-        list(PodLog(pod.client(), other, POD, LogRange()).read())
+        list(read_pod_log(pod.client(), other, POD, LogRange()))
 
 
 def test_a_pod_that_is_not_made_yet_is_waited_for():
@@ -368,14 +375,14 @@ def test_an_abandoned_reading_closes_its_stream():
     pod = kubelet(HUNDRED)
     log = pod._log
 
-    def kept(query: dict[str, str]) -> FakeStream | Broken:
+    def kept(query: dict[str, str]) -> FakeStream | ConnectionLost:
         stream = log(query)
         assert isinstance(stream, FakeStream)
         streams.append(stream)
         return stream
 
     pod._log = kept  # type: ignore[method-assign]
-    reading = PodLog(pod.client(), REF, POD, LogRange(follow=True)).follow()
+    reading = read_pod_log(pod.client(), REF, POD, LogRange(follow=True))
     next(reading)
     assert not streams[0].closed
     reading.close()  # type: ignore[attr-defined]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kfjob.backends.kubernetes.objects import newest_condition, parse_time, pod_changed, snapshot, will_have
+from kfjob.backends.kubernetes.objects import newest_condition, parse_time, pod_changed, snapshot, will_have_pod
 from kfjob.events import JobPhase, PodPhase
 
 SECOND = 1_000_000_000
@@ -154,7 +154,7 @@ def test_times(text: str | None, time: int | None):
     assert parse_time(text) == time
 
 
-def test_which_pods_a_job_will_have():
+def test_which_pods_a_job_will_have_pod():
     job = recorded("job-running")
-    assert [will_have(job, f"running-worker-{index}") for index in range(3)] == [True, True, False]
-    assert not will_have(recorded("job-failed"), "failed-worker-0")
+    assert [will_have_pod(job, f"running-worker-{index}") for index in range(3)] == [True, True, False]
+    assert not will_have_pod(recorded("job-failed"), "failed-worker-0")

@@ -18,9 +18,9 @@ from kubernetes import config
 from kfjob.backends.base import LogRange
 from kfjob.backends.kubernetes import requests
 from kfjob.backends.kubernetes.connect import connect
-from kfjob.backends.kubernetes.errors import Broken
+from kfjob.backends.kubernetes.errors import ConnectionLost
 from kfjob.backends.kubernetes.fake import FakeStream, refused
-from kfjob.backends.kubernetes.logs import PodLog
+from kfjob.backends.kubernetes.logs import read_pod_log
 from kfjob.backends.kubernetes.requests import Request
 from kfjob.errors import Forbidden
 from kfjob.events import LogLine
@@ -41,7 +41,7 @@ class FakeFront:
     tokens: list[str] = field(default_factory=list)  # of every request
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def answer(self, path: str, token: str) -> FakeStream | Broken:
+    def answer(self, path: str, token: str) -> FakeStream | ConnectionLost:
         with self.lock:
             self.tokens.append(token)
             if token.partition(" ")[2] != self.token:  # the scheme is written in either case
@@ -65,7 +65,7 @@ def serve(front: FakeFront) -> ThreadingHTTPServer:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             answered = front.answer(self.path, self.headers.get("Authorization", ""))
-            assert not isinstance(answered, Broken)
+            assert not isinstance(answered, ConnectionLost)
             self.send_response(answered.status)
             self.end_headers()
             for piece in answered.chunks():
@@ -95,7 +95,7 @@ def url(front: FakeFront) -> Iterator[str]:
 def followed(**where: Any) -> list[str]:
     client = connect(**where).client
     try:
-        lines = list(PodLog(client, REF, POD, LogRange(follow=True)).follow())
+        lines = list(read_pod_log(client, REF, POD, LogRange(follow=True)))
     finally:
         client.close()
     return [line.text if isinstance(line, LogLine) else line.reason for line in lines]
@@ -129,7 +129,7 @@ def test_a_token_of_a_credential_plugin(front: FakeFront, url: str, tmp_path: Pa
     front.rotate = numbered(front, token.write_text)
     user = {"exec": {"apiVersion": said["apiVersion"], "command": str(plugin), "interactiveMode": "Never"}}
     assert followed(kubeconfig=kubeconfig(tmp_path, url, user)) == [text for _, text in LINES]
-    assert front.refusals == runs.read_text().count("ran") - 1  # once for each refusal, and at the start
+    assert front.refusals == runs.read_text().count("ran") - 1  # once for each make_error, and at the start
 
 
 def test_a_service_accounts_token(front: FakeFront, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

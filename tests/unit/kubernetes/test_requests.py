@@ -51,13 +51,13 @@ def test_a_log_says_all_that_is_wanted():
 
 
 def test_a_watch_goes_on_where_the_list_ended():
-    selection = requests.of_job("pods", "ml", "llama")
-    assert dict(selection.listing().query) == {"labelSelector": "training.kubeflow.org/job-name=llama"}
-    watching = dict(selection.watching("41").query)
+    selection = requests.select_job_objects("pods", "ml", "llama")
+    assert dict(selection.list_request().query) == {"labelSelector": "training.kubeflow.org/job-name=llama"}
+    watching = dict(selection.watch_request("41").query)
     assert watching["resourceVersion"] == "41"
     assert watching["allowWatchBookmarks"] == "true"
     assert watching["labelSelector"] == "training.kubeflow.org/job-name=llama"
-    assert dict(requests.one("pods", "ml", "p").listing().query) == {"fieldSelector": "metadata.name=p"}
+    assert dict(requests.select_object("pods", "ml", "p").list_request().query) == {"fieldSelector": "metadata.name=p"}
 
 
 def test_a_name_cannot_leave_its_place_in_the_path():

@@ -12,14 +12,14 @@ from kfjob.backends.base import JobRef
 from kfjob.backends.kubernetes import requests
 from kfjob.backends.kubernetes.backend import KubernetesBackend
 from kfjob.backends.kubernetes.client import Client
-from kfjob.backends.kubernetes.errors import Broken
+from kfjob.backends.kubernetes.errors import ConnectionLost
 from kfjob.backends.kubernetes.fake import FakeStream, FakeTransport, refused, reply
 from kfjob.backends.kubernetes.requests import Request
-from kfjob.backends.kubernetes.watch import Changed, Feed, JobState, Listed
+from kfjob.backends.kubernetes.watch import ItemChange, JobState, ObjectWatch, Snapshot
 from kfjob.errors import Forbidden
 from kfjob.events import JobChanged, JobPhase, PodChanged, PodPhase
 
-RESET = Broken("connection reset", sent=True)
+RESET = ConnectionLost("connection reset", sent=True)
 
 
 def job(condition: str = "Created", uid: str = "job-1", version: str = "1") -> dict[str, Any]:
@@ -48,16 +48,16 @@ def told(events: list[JobChanged | PodChanged]) -> list[tuple[str, str]]:
     ]
 
 
-def jobs(*things: dict[str, Any]) -> Listed:
-    return Listed("pytorchjobs", [*things])
+def jobs(*things: dict[str, Any]) -> Snapshot:
+    return Snapshot("pytorchjobs", [*things])
 
 
-def pods(*things: dict[str, Any]) -> Listed:
-    return Listed("pods", [*things])
+def pods(*things: dict[str, Any]) -> Snapshot:
+    return Snapshot("pods", [*things])
 
 
-def changed(thing: dict[str, Any], *, deleted: bool = False) -> Changed:
-    return Changed("pods" if "worker" in thing["metadata"]["name"] else "pytorchjobs", thing, deleted)
+def changed(thing: dict[str, Any], *, deleted: bool = False) -> ItemChange:
+    return ItemChange("pods" if "worker" in thing["metadata"]["name"] else "pytorchjobs", thing, deleted)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def changed(thing: dict[str, Any], *, deleted: bool = False) -> Changed:
         ([changed(pod(0), deleted=True)], []),
     ],
 )
-def test_what_is_told(changes: list[Listed | Changed], events: list[tuple[str, str]]):
+def test_what_is_told(changes: list[Snapshot | ItemChange], events: list[tuple[str, str]]):
     state = JobState("job-1")
     assert told([event for now, change in enumerate(changes) for event in state.take(change, now=now)]) == events
 
@@ -91,12 +91,12 @@ def gone() -> dict[str, Any]:
     return {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
 
 
-def feed(*answers: FakeStream | Broken) -> tuple[Feed, FakeTransport]:
+def feed(*answers: FakeStream | ConnectionLost) -> tuple[ObjectWatch, FakeTransport]:
     """A feed that is closed when the answers are used up."""
     left = list(answers)
-    made: list[Feed] = []
+    made: list[ObjectWatch] = []
 
-    def answer(_: Request) -> FakeStream | Broken:
+    def answer(_: Request) -> FakeStream | ConnectionLost:
         if len(left) == 1:
             made[0].close()
         return left.pop(0)
@@ -104,7 +104,7 @@ def feed(*answers: FakeStream | Broken) -> tuple[Feed, FakeTransport]:
     transport = FakeTransport(answer)
     client = Client(transport, host="https://cluster")
     client.pause = lambda seconds: True  # type: ignore[method-assign]  # noqa: ARG005 - no test waits
-    made.append(Feed(client, requests.of_job("pods", "ml", "llama")))
+    made.append(ObjectWatch(client, requests.select_job_objects("pods", "ml", "llama")))
     return made[0], transport
 
 
@@ -129,7 +129,7 @@ def test_a_watch_goes_on_after_every_kind_of_end():
         end,
     )
     seen = list(feeding.changes())
-    kinds = ["list" if isinstance(one, Listed) else "gone" if one.deleted else "there" for one in seen]
+    kinds = ["list" if isinstance(one, Snapshot) else "gone" if one.deleted else "there" for one in seen]
     assert kinds == ["list", "there", "list", "list", "gone"]
     versions = [dict(request.query).get("resourceVersion") for request in transport.requests]
     assert versions == [None, "10", "11", "11", "20", "20", "20", None, "30", None, "40", "41"]

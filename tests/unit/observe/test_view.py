@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from kfjob.events import JobChanged, JobPhase, LogGap, LogLine, PodChanged, PodPhase, Tick
+from kfjob.events import JobChanged, JobPhase, LogGap, LogLine, OpenLine, PodChanged, PodPhase, Tick
 from kfjob.observe.config import ObserveConfig
 from kfjob.observe.lines import clean_line
 from kfjob.observe.timestamps import parse_glog, parse_rfc3339, resolve_year
@@ -178,9 +178,13 @@ def bar(step: int) -> str:
     return f"Epoch 0:  {step}%|█   | {step}/100 [00:01<00:09,  4.50it/s, train_loss=2.5]"
 
 
+def open_line(text: str, second: int) -> OpenLine:
+    return OpenLine(pod="w-0", text=text, time=START + second * SECOND)
+
+
 def test_a_bar_in_an_open_line_is_progress_and_no_line():
     running = JobChanged(phase=JobPhase.RUNNING, started=START)
-    view = reduce_all(JobView(config=ObserveConfig(stall_after=60)), [running, say("x"), replace(say(bar(7), 100), open=True)])
+    view = reduce_all(JobView(config=ObserveConfig(stall_after=60)), [running, say("x"), open_line(bar(7), 100)])
     assert (view.lines, view.pods["w-0"].log.lines, view.training.step, view.training.loss) == (1, 1, 7, 2.5)
     assert view.pods["w-0"].log.reading_line.time == START + 100 * SECOND  # type: ignore[union-attr]
     assert not reduce_all(view, [Tick(time=START + 150 * SECOND)]).stalled
@@ -189,7 +193,7 @@ def test_a_bar_in_an_open_line_is_progress_and_no_line():
 def test_a_bar_that_was_drawn_for_long_is_as_old_as_it_was_when_it_was_seen_last():
     running = JobChanged(phase=JobPhase.RUNNING, started=START)
     whole = say("\r".join(bar(step) for step in range(100) for _ in range(5)), 1)  # the time is that of its first part
-    view = reduce_all(JobView(config=ObserveConfig(stall_after=60)), [running, replace(say(bar(98), 100), open=True), whole])
+    view = reduce_all(JobView(config=ObserveConfig(stall_after=60)), [running, open_line(bar(98), 100), whole])
     assert (view.lines, view.training.step, view.training.last_time) == (1, 99, START + 100 * SECOND)
     assert not reduce_all(view, [Tick(time=START + 150 * SECOND)]).stalled
 

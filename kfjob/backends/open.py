@@ -1,0 +1,27 @@
+"""Open a backend. Each import happens where it is used: importing the `kubernetes` package takes 0.3 s."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kfjob.backends.base import ClusterBackend, MachineBackend
+
+
+def open_cluster(*, context: str | None = None) -> ClusterBackend:
+    """Return the cluster of a kubeconfig context (default: the current one), or in a pod its own cluster; nothing is sent yet.
+
+    Raises:
+        Unreachable: no cluster is configured, or the kubeconfig cannot be read.
+        UsageError: the kubeconfig has no such context.
+        Forbidden: the kubeconfig's credential plugin gave no credentials.
+    """
+    from kfjob.backends.kubernetes.backend import KubernetesBackend
+
+    return KubernetesBackend.from_kubeconfig(context=context)
+
+
+def open_machine(*, state: Path) -> MachineBackend:
+    """Return this machine, with its jobs under the folder `state`."""
+    from kfjob.backends.local.backend import LocalBackend
+
+    return LocalBackend(state=state)

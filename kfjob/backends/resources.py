@@ -1,0 +1,24 @@
+"""API versions and resources that kfjob reads or creates beside the PyTorchJob."""
+
+from __future__ import annotations
+
+from kfjob.spec import api_objects
+
+CORE = "v1"
+APPS = "apps/v1"
+CUSTOM_RESOURCE_DEFINITIONS = "apiextensions.k8s.io/v1"
+
+CREATABLE_KINDS = {
+    api_objects.PYTORCHJOB: api_objects.PYTORCHJOBS,
+    "ConfigMap": "configmaps",
+    "Deployment": "deployments",
+    "HorizontalPodAutoscaler": "horizontalpodautoscalers",
+    "PersistentVolumeClaim": "persistentvolumeclaims",
+    "Pod": "pods",
+    "PodDisruptionBudget": "poddisruptionbudgets",
+    "Secret": "secrets",
+    "Service": "services",
+    "ServiceAccount": "serviceaccounts",
+    "StatefulSet": "statefulsets",
+}
+"""Kinds that a template may hold, with their resources. All of them have a namespace."""
