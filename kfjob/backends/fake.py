@@ -74,7 +74,8 @@ class FakeBackend:
     def apply(self, plan: JobPlan) -> JobRef:
         """Refuse the change."""
         self.get(plan.name, namespace=plan.namespace)
-        raise Refused(f"job `{plan.name}` cannot be changed in place", hint=f"`kfjob relaunch {plan.name}`")
+        hint = f"`kfjob stop {plan.name}`, then `kfjob submit` with the new spec"
+        raise Refused(f"job `{plan.name}` cannot be changed in place", hint=hint)
 
     def get(self, name: str, *, namespace: str) -> JobSnapshot:
         """Return the newest states of the script."""

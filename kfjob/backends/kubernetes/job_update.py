@@ -38,8 +38,8 @@ def manifest_to_apply(plan: JobPlan, live: JsonObject) -> JsonObject:
     paths = [change.path for change in job_changes(live, manifest) if not change.in_place]
     if paths:
         more = f"\nand {len(paths) - _SHOWN_PATHS} more" if len(paths) > _SHOWN_PATHS else ""
-        hint = f"`kfjob relaunch {plan.name}` stops the job and starts it with the new spec"
-        title = f"job `{plan.name}` cannot be changed so while it exists: it needs a relaunch"
+        hint = f"`kfjob stop {plan.name}`, then `kfjob submit` with the new spec; `kfjob relaunch` submits the recorded one"
+        title = f"these fields of job `{plan.name}` cannot change while it exists"
         raise Refused(title, cause="\n".join(paths[:_SHOWN_PATHS]) + more, hint=hint)
     # with the uid in it, an apply cannot create a new job if this one is deleted in the meantime
     return {**manifest, "metadata": {**manifest["metadata"], "uid": live["metadata"]["uid"]}}

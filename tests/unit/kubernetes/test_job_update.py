@@ -58,7 +58,7 @@ def test_what_needs_a_relaunch_is_named(change: dict[str, Any], path: str):
     with pytest.raises(Refused) as caught:
         manifest_to_apply(plan(**change), live())
     assert path in (caught.value.cause or "").splitlines()
-    assert "kfjob relaunch llama" in str(caught.value)
+    assert "kfjob stop llama" in str(caught.value)
 
 
 def test_many_changes_are_not_all_listed():
