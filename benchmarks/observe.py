@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Sequence
 
 from kfjob.events import Event, LogLine
-from kfjob.observe.config import ObserveConfig
 from kfjob.observe.prefilter import Prefilter
 from kfjob.observe.view import JobView, reduce_all
+from kfjob.spec.observe_config import ObserveConfig
 
 COUNT = 100_000
 BLOCK = 1 << 14

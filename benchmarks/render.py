@@ -18,7 +18,8 @@ from pathlib import Path
 
 import yaml
 
-from kfjob.api.specs.render import as_text, resolve_at
+from kfjob.api.planning import resolve_spec
+from kfjob.api.specs.render import format_manifests
 from kfjob.compile.pytorchjob import compile_manifests
 from kfjob.plan import Context
 from kfjob.spec.job import JobSpec
@@ -31,11 +32,11 @@ LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 def compile_spec(text: str) -> list[dict[str, object]]:
     loaded = load_spec(text, file="t.yaml")
-    return compile_manifests(resolve_at(loaded.spec, loaded.positions, CONTEXT))
+    return compile_manifests(resolve_spec(loaded.spec, loaded.positions, CONTEXT))
 
 
 def render_spec(text: str) -> str:
-    return as_text(compile_spec(text), "yaml")
+    return format_manifests(compile_spec(text), "yaml")
 
 
 def validate_spec(text: str) -> JobSpec:

@@ -1,4 +1,4 @@
-"""What is wrong with a job: every line of every pod is read once, and the log of the container before the last restart."""
+"""Find the first cause of a failure from every line of every pod, also of the containers before the last restart."""
 
 from __future__ import annotations
 
@@ -7,77 +7,75 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kfjob.api.logs import read as logs
+from kfjob.api.logs.merge import merge_logs
+from kfjob.api.reader import JobReader
 from kfjob.backends.base import LogRange
 from kfjob.errors import KfjobError
 from kfjob.events import Event, LogGap, LogLine, PodChanged, Tick
 from kfjob.observe.diagnose.diagnosis import Diagnosis
-from kfjob.observe.diagnose.ranking import diagnose as answer
+from kfjob.observe.diagnose.ranking import diagnose
 from kfjob.observe.diagnose.symptoms import SymptomCollector
 from kfjob.observe.diagnose.warnings import DistinctWarning
 from kfjob.observe.prefilter import Prefilter
 from kfjob.observe.view import JobView, reduce
 
-if TYPE_CHECKING:
-    from kfjob.api.run import Run
-
 
 @dataclass(frozen=True)
-class Examined:
-    """A job that was looked at closely."""
+class Examination:
+    """What all logs of a job show."""
 
     view: JobView
     diagnosis: Diagnosis
     warnings: tuple[DistinctWarning, ...]
-    uncounted: int  # lines of warnings beyond those that are told apart
+    uncounted: int
+    """Lines of warnings beyond the distinct warnings that are kept."""
 
 
-def examine(run: Run, *, also: Callable[[Event], None] | None = None) -> Examined:
-    """Read all that there is of a job now, and say what is wrong with it; `also` is given every event.
+def examine(reader: JobReader, *, on_event: Callable[[Event], None] | None = None) -> Examination:
+    """Read everything that exists of a job now and diagnose it; `on_event` receives every event.
 
     Raises:
         NotFound: the job is gone.
     """
-    symptoms, view = SymptomCollector(), JobView(config=run.config)
-    prefilters: dict[tuple[str, str], Prefilter] = defaultdict(lambda: Prefilter(run.config))
-    for event in _everything(run):
-        # the view needs few of the lines, and takes three times as long as the symptoms for each
+    symptoms, view = SymptomCollector(), JobView(config=reader.config)
+    prefilters: dict[tuple[str, str], Prefilter] = defaultdict(lambda: Prefilter(reader.config))
+    for event in _read_everything(reader):
+        # the view needs few lines, and takes three times as long per line as the symptoms
         if not isinstance(event, LogLine) or prefilters[event.pod, event.container_id].select(event.text.encode()):
             view = reduce(view, event)
         symptoms.feed(event, view)
-        if also:
-            also(event)
-    return Examined(
+        if on_event:
+            on_event(event)
+    return Examination(
         view=view,
-        diagnosis=answer(symptoms, view, job=run.name),
+        diagnosis=diagnose(symptoms, view, job=reader.ref.name),
         warnings=tuple(symptoms.warnings.ranked()),
         uncounted=symptoms.warnings.uncounted,
     )
 
 
-def _everything(run: Run) -> Iterator[Event]:
-    snapshot = run.snapshot()
-    with suppress(KfjobError):  # the job went while we looked, or they may not be read
-        yield from run.events()
+def _read_everything(reader: JobReader) -> Iterator[Event]:
+    snapshot = reader.snapshot()
+    with suppress(KfjobError):  # the job was removed meanwhile, or its events may not be read
+        yield from reader.events()
     for pod in snapshot.pods:
-        yield from _previous(run, pod)
+        yield from _read_previous(reader, pod)
     yield snapshot.job
     yield from snapshot.pods
-    yield from logs.merged(run, [(pod.pod, LogRange()) for pod in snapshot.pods])
+    yield from merge_logs(reader, [(pod.pod, LogRange()) for pod in snapshot.pods])
     if not snapshot.job.phase.ended:
         yield Tick(time=time.time_ns())
 
 
-def _previous(run: Run, pod: PodChanged) -> Iterator[LogLine | LogGap]:
-    """The log of the container before, which holds the cause of a restart; its id is not that of the present one."""
-    if not pod.restarts and not run.kept:
+def _read_previous(reader: JobReader, pod: PodChanged) -> Iterator[LogLine | LogGap]:
+    """Read the log of the previous container, which holds the cause of a restart."""
+    if not pod.restarts and not reader.archived:
         return
-    with suppress(KfjobError):  # it is gone already, or the pod has been replaced
-        for line in run.logs(pod.pod, LogRange(previous=True)):
+    with suppress(KfjobError):  # the log no longer exists, or the pod was replaced
+        for line in reader.logs(pod.pod, LogRange(previous=True)):
             if isinstance(line, LogGap) or line.container_id not in {"", pod.container_id}:
                 yield line
             else:

@@ -1,33 +1,111 @@
-"""Run the lint rules where a spec is read, and say or refuse what they find."""
+"""The one way from a spec to a plan: submit, render, diff, explain, dry runs and preflight all call `plan_job`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+import time
+from dataclasses import dataclass, replace
+from secrets import choice
 
 from kfjob.api.settings import Settings
-from kfjob.common_types import Notify
-from kfjob.errors import SpecError
+from kfjob.api.target import Target
+from kfjob.common_types import JsonMapping, JsonObject, Notify
+from kfjob.compile.pytorchjob import check_overrides, compile_manifests
+from kfjob.errors import Problem, SpecError
 from kfjob.lint.check import lint
-from kfjob.plan import JobPlan
-from kfjob.spec.source import LoadedSpec
+from kfjob.plan import DEFAULT_ETCD_IMAGE, Context, JobPlan, resolve
+from kfjob.spec.job import JobSpec
+from kfjob.spec.source import LoadedSpec, Positions
 
 
-def linted(
-    loaded: LoadedSpec, plan: JobPlan, *, settings: Settings, notify: Notify, written: Mapping[str, Any] | None = None
-) -> JobPlan:
-    """The plan, after `notice` was told every warning. `written`: as `lint` has it.
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """A job as it would be submitted."""
+
+    spec: JobSpec
+    plan: JobPlan
+    target: Target
+    """The target, with the namespace of the plan."""
+    manifests: tuple[JsonObject, ...]
+    """The objects for the API server, the PyTorchJob first; none for the local backend."""
+    findings: tuple[Problem, ...]
+    """What the lint rules found, errors first, with positions in the text."""
+    warnings: tuple[Problem, ...]
+    """Fields of the text that are accepted but have no effect."""
+
+    def check_findings(self, notify: Notify) -> None:
+        """Send every warning to `notify`.
+
+        Raises:
+            SpecError: a lint rule found an error; with the setting `strict`, any finding is an error.
+        """
+        if any(finding.severity == "error" for finding in self.findings):
+            raise SpecError(self.findings)
+        for problem in (*self.warnings, *self.findings):
+            notify("\n".join(problem.lines()))
+
+
+def plan_job(loaded: LoadedSpec, target: Target, *, launch: str | None = None) -> Planned:
+    """Decide every value of the job for the target, compile its manifests and lint it.
+
+    `launch` is the id of a live launch; without it, the plan gets a new one.
 
     Raises:
-        SpecError: a rule found an error, or anything at all and the settings are strict.
+        SpecError: every problem of the spec, with its position in the text.
     """
-    found = loaded.positions.locate_all(lint(loaded.spec, plan, user_manifest=written))
-    problems = sorted(found, key=lambda p: (p.severity != "error", p.line or 0, p.column or 0))
+    plan = resolve_spec(loaded.spec, loaded.positions, make_context(target, launch=launch))
+    return Planned(
+        spec=loaded.spec,
+        plan=plan,
+        target=replace(target, namespace=plan.namespace),
+        manifests=tuple(compile_manifests(plan)) if target.name == "kubernetes" else (),
+        findings=_lint(loaded, plan, target.settings),
+        warnings=loaded.warnings,
+    )
+
+
+def plan_manifest(loaded: LoadedSpec, target: Target, manifest: JsonMapping) -> Planned:
+    """Plan the spec that a user's PyTorchJob manifest was imported to; the lint rules also see the manifest.
+
+    Raises:
+        SpecError: every problem of the spec.
+    """
+    plan = resolve_spec(loaded.spec, loaded.positions, make_context(target))
+    findings = _lint(loaded, plan, target.settings, manifest)
+    return Planned(spec=loaded.spec, plan=plan, target=target, manifests=(), findings=findings, warnings=loaded.warnings)
+
+
+def resolve_spec(spec: JobSpec, positions: Positions, context: Context) -> JobPlan:
+    """Resolve a spec and check its overrides.
+
+    Raises:
+        SpecError: every problem, with its position in the text.
+    """
+    try:
+        plan = resolve(spec, context)
+        check_overrides(plan)
+    except SpecError as err:
+        raise SpecError(positions.locate_all(err.problems)) from None
+    return plan
+
+
+def make_context(target: Target, *, launch: str | None = None) -> Context:
+    """Return what a plan needs from outside of the spec."""
+    return Context(
+        backend=target.name,
+        launch=launch or make_launch_id(),
+        namespace=target.namespace,
+        etcd_image=target.settings.etcd_image or DEFAULT_ETCD_IMAGE,
+    )
+
+
+def make_launch_id() -> str:
+    """Return an id that is unique, sorts by time and fits in a label: `20261121-083000-k3v9`."""
+    suffix = "".join(choice("bcdfghjkmnpqrstvwxz23456789") for _ in range(4))
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{suffix}"
+
+
+def _lint(loaded: LoadedSpec, plan: JobPlan, settings: Settings, manifest: JsonMapping | None = None) -> tuple[Problem, ...]:
+    problems = loaded.positions.locate_all(lint(loaded.spec, plan, user_manifest=manifest))
     if settings.strict:
         problems = [replace(problem, severity="error") for problem in problems]
-    if any(problem.severity == "error" for problem in problems):
-        raise SpecError(problems)
-    for problem in (*loaded.warnings, *problems):
-        notify("\n".join(problem.lines()))
-    return plan
+    return tuple(sorted(problems, key=lambda p: (p.severity != "error", p.line or 0, p.column or 0)))

@@ -1,221 +1,190 @@
-"""One job in one's hands: a Run, of `submit` or `attach`, which answers questions about the job and ends it."""
+"""The Python API: `submit`, `attach` and `list_jobs`, and `Run`, the handle to one launch of a job.
+
+Nothing in `api` imports this module; each method calls the function that the CLI calls.
+"""
 
 from __future__ import annotations
 
-import time
+import sys
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kfjob.api import observe_config
-from kfjob.api import view as views
-from kfjob.api.lifecycle import archive, limits
-from kfjob.api.lifecycle import stop as stopping
-from kfjob.api.lifecycle import wait as waiting
-from kfjob.api.logs import event_poller
-from kfjob.api.logs import event_stream as following
-from kfjob.api.master import cache, discover
-from kfjob.api.settings import Settings, settings_here
-from kfjob.api.target import Target, find_target
-from kfjob.backends import folder
-from kfjob.backends.base import JobRef, LogRange
-from kfjob.common_types import Notify, ignore_notice
-from kfjob.errors import KfjobError, NotFound
+from kfjob.api.logs.merge import read_logs
+from kfjob.api.logs.selection import PodSelection
+from kfjob.api.master.cache import find_master
+from kfjob.api.master.discover import watch_masters
+from kfjob.api.reader import ArchiveReader, JobReader, LiveReader, open_job
+from kfjob.api.settings import Settings, load_current_settings
+from kfjob.api.target import find_job_target, find_target, make_target
+from kfjob.api.view import read_view
+from kfjob.backends.base import LogRange
+from kfjob.common_types import JsonObject, Notify, ignore_notice
+from kfjob.errors import AlreadyExists, JobFailed, JobStopped, KfjobError, NotFound
 from kfjob.events import Event, JobPhase, JobSnapshot, KubernetesEvent, LogGap, LogLine, WorkloadStatus
-from kfjob.observe.config import ObserveConfig
 from kfjob.observe.master import Master
 from kfjob.observe.training import Training
-from kfjob.observe.view import JobView, reduce, reduce_all
+from kfjob.observe.view import JobView
 
-if TYPE_CHECKING:  # specs and plans are pydantic's, which takes longer to import than a question takes to be answered
+if TYPE_CHECKING:
     from kfjob.api.images.code_layer import CodeLayer
     from kfjob.observe.diagnose.diagnosis import Diagnosis
-    from kfjob.plan import JobPlan
     from kfjob.spec.job import JobSpec
     from kfjob.spec.source import LoadedSpec
 
-STILL_FRESH = 0.5
-"""Seconds for which the look that `attach` took answers the next question."""
+STOP_TIMEOUT = 300.0
 
 
-@dataclass(frozen=True)
 class Run:
-    """One launch of one job. Every question is answered by a fresh look; the first one may use that of `attach`."""
+    """One launch of a job, as `submit`, `attach` or `Run.relaunch` return it.
 
-    target: Target
-    ref: JobRef
-    config: ObserveConfig
-    kept: archive.Archived | None = None  # the job is gone, this is what is left of it
-    _attached: list[tuple[float, JobSnapshot]] = field(default_factory=list, repr=False, compare=False)
+    Every method reads the job again. The methods raise errors of `kfjob.errors`; `Unreachable` and `Forbidden` are possible
+    everywhere, `NotFound` means that the job is gone.
+    """
+
+    def __init__(self, reader: LiveReader | ArchiveReader) -> None:
+        """Take the job that `reader` reads. Users get a Run from `submit` or `attach`."""
+        self._reader = reader
+
+    def __repr__(self) -> str:
+        """Return one line: name, backend, namespace and launch."""
+        ref = self._reader.ref
+        state = "archived" if self._reader.archived else f"{ref.backend}/{ref.namespace}"
+        return f"<Run {ref.name} ({state}, launch {ref.launch or 'unknown'})>"
+
+    def _repr_html_(self) -> str:
+        """Return the state of the job for a notebook."""
+        try:
+            state = self.status().headline
+        except KfjobError as err:
+            state = err.title
+        return f"<b>{escape(self.name)}</b> {escape(state)}<br><small>{escape(repr(self))}</small>"
 
     @property
     def name(self) -> str:
-        """Of the job."""
-        return self.ref.name
+        """The job's name."""
+        return self._reader.ref.name
+
+    @property
+    def namespace(self) -> str:
+        """The job's namespace."""
+        return self._reader.ref.namespace
+
+    @property
+    def backend(self) -> str:
+        """`kubernetes` or `local`."""
+        return self._reader.ref.backend
 
     @property
     def launch(self) -> str:
-        """The id of this launch."""
-        return self.ref.launch
+        """The id of this launch; "" for a job that kfjob did not submit."""
+        return self._reader.ref.launch
 
-    @property
-    def logs_folder(self) -> Path | None:
-        """Where the logs are files on this machine; None on a cluster."""
-        if self.kept:
-            return self.kept.place
-        if self.target.name != "local":
-            return None
-        return folder.launch_folder(self.target.settings.state / "local", self.ref.namespace, self.name, self.launch)
-
-    def describe(self) -> dict[str, Any]:
-        """Where the job is, for machines."""
-        return {
-            "job": self.ref.name,
-            "namespace": self.ref.namespace,
-            "backend": self.ref.backend,
-            "launch": self.ref.launch,
-            "uid": self.ref.uid,
-        }
+    def status(self) -> JobView:
+        """Return what the job's state, its logs and the cluster's events show now: phase, pods, training, problems."""
+        return read_view(self._reader, with_events=True)
 
     def snapshot(self) -> JobSnapshot:
-        """The job and its pods as they are now.
+        """Return the present state of the job and its pods, without reading logs."""
+        return self._reader.snapshot()
+
+    def master(self, *, timeout: float = 0.0, fresh: bool = False) -> Master:
+        """Return the pod that prints progress, and the evidence. With a `timeout` (seconds), wait for evidence.
+
+        A confirmed answer is cached while pods and containers are the same, unless the answer must be `fresh`.
 
         Raises:
-            NotFound: it is gone.
+            NoEvidence: nothing shows which pod prints progress.
+            WaitTimeout: after `timeout` seconds there is still no evidence.
         """
-        if self.kept:
-            return self.kept.snapshot()
-        if self._attached:
-            looked, found = self._attached.pop()
-            if time.monotonic() - looked < STILL_FRESH:
-                return found
-        return self.target.look(self.name)
+        return find_master(self._reader, timeout=timeout, fresh=fresh)
 
-    def view(self, *, recorded: bool = False) -> JobView:
-        """All that can be known now from the job's state and its logs; with `recorded` from the cluster's events too."""
-        view = views.look(self._reader, self.ref, self.snapshot(), self.config, previous=self.kept is not None)
-        with suppress(KfjobError):  # they only explain
-            view = reduce_all(view, self.events() if recorded else ())
-        return view
+    def masters(self, *, interval: float = 2.0) -> Iterator[Master]:
+        """Yield the pod that prints progress, again whenever another pod takes over, until the job has ended.
 
-    def master(self, *, wait: float = 0.0, fresh: bool = False) -> Master:
-        """The pod that prints progress, and how we know; wait up to so many seconds for evidence.
-
-        What was confirmed a moment ago is told again while pods and containers are the same, unless it must be `fresh`.
-
-        Raises:
-            NoEvidence: there is no evidence.
-            WaitTimeout: there is none after `wait` seconds.
+        `interval` is the number of seconds between two searches.
         """
-        if self.kept:
-            return views.find_master(self.view, self.name, timeout=wait)
-        known = None if fresh else cache.recall(self.target, self.name)
-        if known and known.uid == self.ref.uid:
-            return known.master
-        seen: list[JobSnapshot] = []
-        answer = views.find_master(lambda: self._likely(seen), self.name, timeout=wait)
-        cache.remember(self.target, seen[-1], answer, self.config)
-        return answer
-
-    def masters(self, *, every: float = 2.0) -> Iterator[Master]:
-        """Who prints progress, told anew whenever it is another pod or is better known, until the job has ended.
-
-        It is asked every so many seconds.
-        """
-        told = None
-        while True:
-            seen: list[JobSnapshot] = []
-            try:
-                answer = self.view().master if self.kept else self._likely(seen).master
-            except NotFound:
-                return
-            if isinstance(answer, Master) and (answer.pod, answer.confidence) != told:
-                told = (answer.pod, answer.confidence)
-                yield answer
-            if self.kept or seen[-1].job.phase.ended:
-                return
-            time.sleep(every)
-
-    def _likely(self, seen: list[JobSnapshot]) -> JobView:
-        """As much of the view as tells who prints; the snapshot it began with is put into `seen`."""
-        seen.append(self.snapshot())
-        return discover.find(self._reader, self.ref, seen[-1], self.config)
+        return watch_masters(self._reader, interval=interval)
 
     def progress(self) -> Training:
-        """How far training is: step, loss, speed and the curve so far."""
-        return self.view().training
+        """Return the progress of training: step, loss, speed and the curve so far."""
+        return read_view(self._reader).training
 
     def diagnose(self) -> Diagnosis:
-        """What went wrong first, what followed from it, and what to do; reads all logs."""
-        from kfjob.api.diagnose import examine  # many patterns are compiled there
+        """Return what failed first, what followed from it, and what to do; reads all logs."""
+        from kfjob.api.diagnose import examine  # compiles many patterns
 
-        return examine(self).diagnosis
+        return examine(self._reader).diagnosis
 
     def report(self) -> str:
-        """The job as one HTML page that needs nothing else: curves, timeline, diagnosis, pods, spec; reads all logs."""
-        from kfjob.api.report import report
+        """Return the job as one HTML page: curves, timeline, diagnosis, pods, spec; reads all logs."""
+        from kfjob.api.report import make_report
 
-        return report(self)
+        return make_report(self._reader)
 
-    def logs(self, pod: str, wanted: LogRange | None = None) -> Iterator[LogLine | LogGap]:
-        """Lines of one pod's log; all that is there now, if nothing else is wanted."""
-        return self._reader.logs(self.ref, pod, wanted or LogRange())
+    def logs(self, pod: str | None = None, *, tail: int | None = None, previous: bool = False) -> Iterator[LogLine | LogGap]:
+        """Return the lines that exist now, of one pod or of all pods merged by time.
+
+        `tail` limits the lines of each pod; `previous` reads the container before the last restart.
+
+        Raises:
+            NotFound: the job has no such pod, or no pod has a log.
+        """
+        selection = PodSelection(pods=(pod,)) if pod else PodSelection()
+        return read_logs(self._reader, selection, LogRange(tail=tail, previous=previous))
 
     def events(self) -> list[KubernetesEvent | WorkloadStatus]:
-        """What the cluster's controllers wrote down of the job, oldest first; the cluster forgets it after an hour.
-
-        Raises:
-            NotFound: the job is gone.
-        """
-        return self._reader.events(self.ref)
+        """Return what the cluster's controllers recorded about the job, oldest first. A cluster keeps it for an hour."""
+        return self._reader.events()
 
     def follow(self) -> Iterator[tuple[JobView, Event]]:
-        """Every event with the view after it, until the job has ended. Leaving the loop lets the job go on.
-
-        Of the lines of the logs those come that the view or a diagnosis can use, one a second of the others, and the last.
+        """Yield every event with the view after it, until the job has ended. Leaving the loop does not stop the job.
 
         Raises:
-            JobStopped: the job went over a limit of its `watchdog`, and was stopped.
+            JobStopped: the job exceeded a limit of its `watchdog` and was stopped.
         """
-        from kfjob.observe.prefilter import prefilter_factory  # with what diagnosis looks for, which most commands do not need
+        from kfjob.api.lifecycle.wait import follow_job
 
-        view = JobView(config=self.config)
-        backend, line_filter = self.target.backend, prefilter_factory(self.config, diagnosis=True)
-        with event_poller.joined(following.events(backend, self.ref, line_filter=line_filter), backend, self.ref) as events:
-            for event in events:
-                view = reduce(view, event)
-                yield view, event
-                limits.enforce(self.target, self.name, view)
+        return follow_job(_require_live(self._reader))
 
-    def wait(self, *, timeout: float | None = None) -> JobPhase:
-        """Wait for the end; how it ended.
+    def wait(self, *, timeout: float | None = None, check: bool = False) -> JobPhase:
+        """Wait until the job has ended and return its final phase. A terminal or a notebook shows a progress line on stderr.
+
+        Args:
+            timeout: seconds; None waits without a limit.
+            check: raise an error unless the job has succeeded.
 
         Raises:
-            WaitTimeout: it goes on after `timeout` seconds.
-            JobStopped: it went over a limit of its `watchdog`, and was stopped.
+            WaitTimeout: the job continues after `timeout` seconds.
+            JobStopped: the job exceeded a limit of its `watchdog` and was stopped.
+            JobFailed: with `check`, the job has failed; the error holds the diagnosis.
         """
-        if self.kept:
-            return self.kept.snapshot().job.phase
-        return waiting.wait(self.target, self.ref, self.config, timeout=timeout)
+        reader = self._reader
+        phase = _wait(reader, timeout) if isinstance(reader, LiveReader) else reader.snapshot().job.phase
+        if check and phase is not JobPhase.SUCCEEDED:
+            raise self._failure(phase)
+        return phase
 
-    def stop(self, *, timeout: float = stopping.STOP_TIMEOUT) -> Path | None:
-        """End the job and free its name; the folder of its archive."""
-        return stopping.stop(self.target, self.name, timeout=timeout)
+    def stop(self, *, timeout: float = STOP_TIMEOUT) -> Path | None:
+        """Stop the job, remove it and return the folder of its archive."""
+        from kfjob.api.lifecycle.stop import stop
 
-    def relaunch(self, *, timeout: float = stopping.STOP_TIMEOUT, code: str | Path | None = None) -> Run:
-        """Stop the job and submit what is recorded of it again, with the folder `code` put onto its image if one is named."""
-        from kfjob.api.images.code_layer import CodeLayer
-        from kfjob.api.lifecycle import relaunch as relaunching
+        return stop(_require_live(self._reader).target, self.name, timeout=timeout)
 
-        put = CodeLayer(folder=Path(code)) if code else None
-        ref, config = relaunching.relaunch(self.target, self.name, timeout=timeout, code=put)
-        return Run(self.target, ref, config)
+    def relaunch(self, *, timeout: float = STOP_TIMEOUT, code: str | Path | None = None) -> Run:
+        """Stop the job, submit its recorded spec again and return the new launch; `code` is a folder to add to the image."""
+        from kfjob.api.lifecycle.relaunch import relaunch
 
-    @property
-    def _reader(self) -> archive.Reader:
-        return self.kept or self.target.backend
+        return Run(relaunch(self._reader.target, self.name, timeout=timeout, code=_code_layer(code)))
+
+    def _failure(self, phase: JobPhase) -> KfjobError:
+        if phase is JobPhase.STOPPED:
+            return JobStopped(f"job `{self.name}` was stopped before it ended", hint=f"`kfjob relaunch {self.name}`")
+        diagnosis = self.diagnose()
+        cause = diagnosis.first_cause
+        hint = cause.remedy if cause and cause.remedy else f"`kfjob logs {self.name}` shows the logs"
+        return JobFailed(f"job `{self.name}` has failed", cause=cause.title if cause else diagnosis.headline, hint=hint)
 
 
 def submit(
@@ -227,84 +196,168 @@ def submit(
     settings: Settings | None = None,
     strict: bool = False,
     code: str | Path | None = None,
+    replace: bool = False,
     notify: Notify = ignore_notice,
 ) -> Run:
-    """Start a job; `spec` is a JobSpec or the file of one. `notify` is told what lint warns of; with `strict` it is an error.
+    """Start a job and return its launch.
 
-    `code` is a folder that is put onto the spec's image; the job runs the image that comes of it.
+    Args:
+        spec: the job, or the path of a spec file.
+        backend: `kubernetes` or `local`; default: as the settings and the kubeconfig say.
+        context: the kubeconfig context.
+        namespace: the namespace; default: that of the kubeconfig context.
+        settings: all settings at once, instead of the three arguments above.
+        strict: treat lint warnings as errors.
+        code: a folder to add to the spec's image.
+        replace: stop a job with this name first.
+        notify: receives lint warnings and notices.
 
     Raises:
         SpecError: every problem of the spec.
-        AlreadyExists: a job of this name is there; nothing was changed.
+        AlreadyExists: a job with this name exists; nothing was changed.
     """
-    from kfjob.api.images.code_layer import CodeLayer
-    from kfjob.spec.job import JobSpec
-    from kfjob.spec.source import LoadedSpec, Positions
+    from dataclasses import replace as replace_fields
 
-    where = settings or settings_here(backend=backend, context=context, namespace=namespace)
-    loaded = LoadedSpec(spec, Positions()) if isinstance(spec, JobSpec) else _read(Path(spec))
-    put = CodeLayer(folder=Path(code)) if code else None
-    return submit_loaded(loaded, settings=replace(where, strict=where.strict or strict), code=put, notify=notify)
+    from kfjob.api.lifecycle.stop import stop
+    from kfjob.api.lifecycle.submit import submit_loaded
 
-
-def submit_loaded(
-    loaded: LoadedSpec, *, settings: Settings, code: CodeLayer | None = None, notify: Notify = ignore_notice
-) -> Run:
-    """`submit` for a spec that was read from a text, so that problems can be put to their place in it."""
-    target, plan = _plan(loaded, settings, notify)
-    if code:
-        from kfjob.api.images.code_layer import add_code_layer
-        from kfjob.spec.source import LoadedSpec
-
-        spec = add_code_layer(loaded.spec, plan, code, target, notify=notify)
-        target, plan = _plan(LoadedSpec(spec, loaded.positions), settings, ignore_notice)
-    from kfjob.api.images import own_pull_secret
-    from kfjob.api.images.check import check_image
-
-    check_image(target, plan, notify=notify)
-    own_pull_secret.apply_pull_secret(target, plan)
-    return Run(target, target.backend.submit(plan), observe_config.of_plan(plan))
+    current = settings or load_current_settings(backend=backend, context=context, namespace=namespace)
+    target = find_target(replace_fields(current, strict=current.strict or strict), notify=notify)
+    loaded = _load(spec)
+    try:
+        return Run(submit_loaded(loaded, target, code=_code_layer(code), notify=notify))
+    except AlreadyExists:
+        if not replace:
+            raise
+    stop(target, loaded.spec.name)
+    return Run(submit_loaded(loaded, target, code=_code_layer(code), notify=ignore_notice))
 
 
-def apply_loaded(loaded: LoadedSpec, *, settings: Settings, notify: Notify = ignore_notice) -> Run:
-    """Change the live job to what the spec says, where that is possible in place. The launch stays the same.
+def apply(spec: JobSpec | str | Path, *, settings: Settings | None = None, notify: Notify = ignore_notice) -> Run:
+    """Change a live job to the spec, where that is possible in place, and return its launch, which stays the same.
 
     Raises:
-        NotFound: there is no such job.
+        SpecError: every problem of the spec.
+        NotFound: the job does not exist.
         Refused: the change needs a relaunch.
     """
-    target, plan = _plan(loaded, settings, notify)
-    live = target.get(plan.name)
-    plan = _resolved(target, loaded, launch=live.launch)
-    return Run(target, target.backend.apply(plan), observe_config.of_plan(plan))
+    from kfjob.api.lifecycle.submit import apply_loaded
+
+    target = find_target(settings or load_current_settings(), notify=notify)
+    return Run(apply_loaded(_load(spec), target, notify=notify))
 
 
-def from_folder(path: Path, *, settings: Settings) -> Run:
-    """A Run over a folder of saved logs: what it can answer, it answers; there is nothing to stop or to wait for."""
-    kept, target = archive.Archived(path), Target(settings, "local", "default")
-    snapshot = kept.snapshot()
-    return Run(target, stopping.ref_of(target, snapshot), observe_config.of_snapshot(snapshot), kept)
+def render(
+    spec: JobSpec | str | Path,
+    *,
+    context: str | None = None,
+    namespace: str | None = None,
+    settings: Settings | None = None,
+    notify: Notify = ignore_notice,
+) -> list[JsonObject]:
+    """Return the manifests that `submit` would create on a cluster, the PyTorchJob first; nothing is sent.
+
+    Raises:
+        SpecError: every problem of the spec.
+    """
+    from kfjob.api.planning import plan_job
+
+    current = settings or load_current_settings(context=context, namespace=namespace)
+    planned = plan_job(_load(spec), make_target(current, "kubernetes"))
+    planned.check_findings(notify)
+    return list(planned.manifests)
 
 
-def _read(file: Path) -> LoadedSpec:
-    from kfjob.spec.source import load_spec
+def attach(
+    job: str,
+    *,
+    backend: str | None = None,
+    context: str | None = None,
+    namespace: str | None = None,
+    settings: Settings | None = None,
+    notify: Notify = ignore_notice,
+) -> Run:
+    """Return the live launch of a job; of a job that was stopped, its last launch from the archive.
 
+    Raises:
+        NotFound: neither the backend nor the archive has the job.
+    """
+    current = settings or load_current_settings(backend=backend, context=context, namespace=namespace)
+    return Run(open_job(job, current, notify=notify))
+
+
+def list_jobs(
+    *,
+    backend: str | None = None,
+    context: str | None = None,
+    namespace: str | None = None,
+    settings: Settings | None = None,
+    notify: Notify = ignore_notice,
+) -> list[JobSnapshot]:
+    """Return the jobs of a namespace, oldest first, without their pods."""
+    current = settings or load_current_settings(backend=backend, context=context, namespace=namespace)
+    target = find_target(current, notify=notify)
+    return target.backend.list(namespace=target.namespace)
+
+
+def stop(
+    job: str,
+    *,
+    backend: str | None = None,
+    context: str | None = None,
+    namespace: str | None = None,
+    settings: Settings | None = None,
+    timeout: float = STOP_TIMEOUT,
+    notify: Notify = ignore_notice,
+) -> Path | None:
+    """Stop a job, remove it and return the folder of its archive.
+
+    Raises:
+        NotFound: the job does not exist.
+        WaitTimeout: its pods still exist after `timeout` seconds.
+    """
+    from kfjob.api.lifecycle.stop import stop as stop_job
+
+    current = settings or load_current_settings(backend=backend, context=context, namespace=namespace)
+    return stop_job(find_job_target(job, current, notify=notify), job, timeout=timeout)
+
+
+def _wait(reader: LiveReader, timeout: float | None) -> JobPhase:
+    from kfjob.api.lifecycle.wait import wait_for_end
+
+    interactive = sys.stderr.isatty() or "ipykernel" in sys.modules
+    phase, width = JobPhase.PENDING, 0
+    for view in wait_for_end(reader, timeout=timeout, with_progress=interactive):
+        phase = view.phase or phase
+        if interactive:
+            line = f"{reader.ref.name}: {view.headline}"[:120]
+            sys.stderr.write(f"\r{line:<{width}}")
+            width = len(line)
+    if interactive:
+        sys.stderr.write("\n")
+    return phase
+
+
+def _require_live(reader: JobReader) -> LiveReader:
+    if isinstance(reader, LiveReader):
+        return reader
+    name = reader.ref.name
+    raise NotFound(f"job `{name}` is gone, only its archive is left", hint=f"`kfjob relaunch {name}` starts it again")
+
+
+def _code_layer(code: str | Path | None) -> CodeLayer | None:
+    from kfjob.api.images.code_layer import CodeLayer
+
+    return CodeLayer(folder=Path(code)) if code else None
+
+
+def _load(spec: JobSpec | str | Path) -> LoadedSpec:
+    from kfjob.spec.job import JobSpec
+    from kfjob.spec.source import LoadedSpec, Positions, load_spec
+
+    if isinstance(spec, JobSpec):
+        return LoadedSpec(spec, Positions())
     try:
-        return load_spec(file.read_text(encoding="utf-8"), file=str(file))
+        return load_spec(Path(spec).read_text(encoding="utf-8"), file=str(spec))
     except OSError as err:
-        raise NotFound(f"spec `{file}` cannot be read", cause=str(err)) from err
-
-
-def _plan(loaded: LoadedSpec, settings: Settings, notify: Notify) -> tuple[Target, JobPlan]:
-    from kfjob.api.planning import linted
-
-    target = find_target(settings, notify=notify)
-    plan = _resolved(target, loaded)
-    return replace(target, namespace=plan.namespace), linted(loaded, plan, settings=settings, notify=notify)
-
-
-def _resolved(target: Target, loaded: LoadedSpec, *, launch: str | None = None) -> JobPlan:
-    from kfjob.api.context import plan_context
-    from kfjob.api.specs.render import resolve_at
-
-    return resolve_at(loaded.spec, loaded.positions, plan_context(target.settings, target.name, launch=launch))
+        raise NotFound(f"spec `{spec}` cannot be read", cause=str(err)) from err

@@ -26,6 +26,11 @@ class Settings:
     strict: bool = False  # what lint warns of is an error
     image_check: bool = True  # before a job is created: is its image there, and for the nodes' processor?
 
+    @property
+    def archive(self) -> Path:
+        """The folder of this machine with the jobs that were stopped."""
+        return self.state / "archive"
+
 
 def load_settings(*, environ: Mapping[str, str], folder: Path, **flags: str | None) -> Settings:
     """Merge all sources; the first that says something wins.
@@ -104,6 +109,6 @@ def _state_home(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "kfjob"
 
 
-def settings_here(**flags: str | None) -> Settings:
+def load_current_settings(**flags: str | None) -> Settings:
     """Settings for this process: its environment and its folder."""
     return load_settings(environ=os.environ, folder=Path.cwd(), **flags)

@@ -1,16 +1,17 @@
-"""Where a command acts: settings, the backend they lead to, and the namespace."""
+"""Where a command acts: the settings, the backend that they select, and the namespace."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from kfjob.api import context
+from kfjob.api import kubeconfig
 from kfjob.api.settings import Settings
 from kfjob.backends import folder
-from kfjob.backends.base import Backend, ClusterBackend
+from kfjob.backends.base import Backend, ClusterBackend, MachineBackend
+from kfjob.backends.open import open_cluster, open_machine
 from kfjob.common_types import Notify
 from kfjob.errors import Forbidden, NotFound, Unreachable, UsageError
 from kfjob.events import JobSnapshot
@@ -27,82 +28,118 @@ class Target:
     name: BackendName
     namespace: str
 
-    @cached_property
-    def backend(self) -> Backend:
-        """Opened when it is first needed."""
-        return context.open_backend(self.settings, self.name)
-
     @property
-    def kubeconfig(self) -> str:
-        """The name of the kubeconfig's context that is in force; "" where there is none."""
-        found = context.find_kubeconfig_here(self.settings.context)
-        return found.context if found else ""
-
-    def get(self, job: str) -> JobSnapshot:
-        """The job as it is now.
+    def backend(self) -> Backend:
+        """The backend, opened when it is first used.
 
         Raises:
-            NotFound: there is none, with the words for what to do next.
+            Unreachable: no cluster is configured.
+        """
+        return self.cluster if self.name == "kubernetes" else self.machine
+
+    @cached_property
+    def cluster(self) -> ClusterBackend:
+        """The backend, for what only a cluster can do.
+
+        Raises:
+            UsageError: the target is this machine.
+            Unreachable: no cluster is configured.
+        """
+        if self.name != "kubernetes":
+            raise UsageError("this needs a cluster, and jobs run on this machine", hint="use `--backend kubernetes`")
+        return self._open_cluster()
+
+    @cached_property
+    def machine(self) -> MachineBackend:
+        """The local backend, whatever the target is."""
+        return open_machine(state=self.settings.state)
+
+    @property
+    def kube_context(self) -> str:
+        """The name of the kubeconfig context in use; "" without a kubeconfig."""
+        current = kubeconfig.find_current_context(self.settings.context)
+        return current.name if current else ""
+
+    def get_job(self, job: str) -> JobSnapshot:
+        """Return the job as it is now.
+
+        Raises:
+            NotFound: the job does not exist.
         """
         return self.backend.get(job, namespace=self.namespace)
 
-    def look(self, job: str) -> JobSnapshot:
-        """The same, only to be read: to who may see pods and no jobs, as the pods tell it.
+    def read_job(self, job: str) -> JobSnapshot:
+        """Return the job as it is now, for reading only; without the right to read jobs, as its pods show it.
 
         Raises:
-            NotFound, Forbidden: as `get`.
+            NotFound: the job does not exist.
+            Forbidden: neither the job nor its pods may be read.
         """
         try:
-            return self.get(job)
+            return self.get_job(job)
         except Forbidden:
-            if self.name != "kubernetes" or (told := self._told_by_pods(job)) is None:
-                raise
-            return told
+            if self.name == "kubernetes":
+                with suppress(Forbidden):  # report the right to read jobs as missing
+                    if snapshot := self.cluster.get_by_pods(job, namespace=self.namespace):
+                        return snapshot
+            raise
 
-    def _told_by_pods(self, job: str) -> JobSnapshot | None:
-        with suppress(Forbidden):  # to see jobs is the right to ask for
-            return cluster_of(self).get_by_pods(job, namespace=self.namespace)
-        return None
+    def _open_cluster(self) -> ClusterBackend:
+        name = self.settings.context
+        if not kubeconfig.find_current_context(name):
+            raise Unreachable(
+                f"no context `{name}` in kubeconfig" if name else "no kubeconfig",
+                cause="neither KUBECONFIG nor ~/.kube/config names a cluster, and this is not a pod",
+                hint="`aws eks update-kubeconfig --name CLUSTER` writes one; `--backend local` runs on this machine",
+            )
+        return open_cluster(context=name)
 
 
 def find_target(settings: Settings, *, notify: Notify) -> Target:
-    """The place that the settings lead to."""
-    name = context.choose_backend(settings, notify=notify)
-    return Target(settings, name, context.namespace(settings, name))
+    """Return the target that the settings select."""
+    name = choose_backend(settings, notify=notify)
+    return make_target(settings, name)
 
 
-def cluster_of(target: Target) -> ClusterBackend:
-    """The cluster, for what only a cluster can do.
+def make_target(settings: Settings, name: BackendName) -> Target:
+    """Return the target on this backend, in the namespace of the settings, else of the kubeconfig, else `default`."""
+    if settings.namespace:
+        return Target(settings, name, settings.namespace)
+    current = kubeconfig.find_current_context(settings.context) if name == "kubernetes" else None
+    return Target(settings, name, current.namespace if current else "default")
 
-    Raises:
-        UsageError: jobs run on this machine.
-    """
-    if target.name != "kubernetes":
-        raise UsageError("this needs a cluster, and jobs run on this machine", hint="use `--backend kubernetes`")
-    return cast("ClusterBackend", target.backend)  # by its name
+
+def choose_backend(settings: Settings, *, notify: Notify) -> BackendName:
+    """Return the backend of the settings, else kubernetes where a kubeconfig context exists, else local with a notice."""
+    if settings.backend == "local":
+        return "local"
+    if settings.backend == "kubernetes" or settings.context or kubeconfig.find_current_context():
+        return "kubernetes"
+    notify("no kubeconfig was found: running on this machine (`--backend local` says so without this line)")
+    return "local"
 
 
 def find_job_target(job: str, settings: Settings, *, notify: Notify) -> Target:
-    """Where an existing job is: where the settings lead to, and if nobody named a backend also this machine.
+    """Return the target of an existing job: that of the settings; if they name no backend, this machine is searched too.
 
-    So a job that was started with `--backend local` is found again without saying it twice.
+    So a job that was started with `--backend local` is found without repeating the option.
     """
     if settings.backend or settings.context:
         return find_target(settings, notify=notify)
-    here = find_target(replace(settings, backend="local"), notify=notify)
-    if not context.find_kubeconfig_here():
-        return here
-    there = find_target(replace(settings, backend="kubernetes"), notify=notify)
-    if not folder.entries(here.settings.state / "local" / here.namespace / job):
-        return there  # without loading the local backend
+    local = find_target(replace(settings, backend="local"), notify=notify)
+    if not kubeconfig.find_current_context():
+        return local
+    cluster = find_target(replace(settings, backend="kubernetes"), notify=notify)
+    if not folder.entries(local.settings.state / "local" / local.namespace / job):
+        return cluster  # without opening the local backend
     try:
-        here.get(job)
+        local.get_job(job)
     except NotFound:
-        return there
+        return cluster
     try:
-        there.get(job)
+        cluster.get_job(job)
     except (NotFound, Unreachable):
         notify(f"`{job}` runs on this machine, not on the cluster")
-        return here
-    notify(f"a job `{job}` is on this machine too; this is the one on the cluster (`--backend local` for the other)")
-    return there
+        return local
+    notify(f"a job `{job}` runs on this machine too; this is the one on the cluster (`--backend local` selects the other)")
+    return cluster

@@ -53,12 +53,12 @@ def import_accelerate(*, file: str, program: tuple[str, ...], name: str | None, 
 
     Options of kfjob come before FILE; everything after it belongs to the program.
     """
-    from kfjob.api.specs.imports import checked
+    from kfjob.api.specs.imports import check_conversion
     from kfjob.convert.accelerate import from_accelerate
     from kfjob.spec.source import parse_yaml
 
     config, _ = parse_yaml(read_text(file, "config"), file=file)
-    _print(checked(from_accelerate(config, program=program, name=name), image=image), output)
+    _print(check_conversion(from_accelerate(config, program=program, name=name), image=image), output)
 
 
 @import_spec.command("torchrun", short_help="Convert a torchrun command line.", context_settings=_OPTIONS_FIRST)
@@ -72,10 +72,10 @@ def import_torchrun(*, words: tuple[str, ...], name: str | None, image: str | No
     COMMAND may be quoted as one word, and may begin with variables (`NCCL_DEBUG=INFO torchrun …`). Options of kfjob come
     before it.
     """
-    from kfjob.api.specs.imports import checked
+    from kfjob.api.specs.imports import check_conversion
     from kfjob.convert.torchrun import from_torchrun
 
-    _print(checked(from_torchrun(words[0] if len(words) == 1 else words, name=name), image=image), output)
+    _print(check_conversion(from_torchrun(words[0] if len(words) == 1 else words, name=name), image=image), output)
 
 
 @click.group("export")
@@ -88,9 +88,9 @@ def export_spec() -> None:
 @output_option("yaml", "json")
 def export_accelerate(*, source: Source, output: str) -> None:
     """Convert SPEC to a config for `accelerate launch --config_file`."""
-    from kfjob.api.specs.exports import accelerate
+    from kfjob.api.specs.exports import export_accelerate as export
 
-    sys.stdout.write(_format(accelerate(read_spec(source)), output))
+    sys.stdout.write(_format(export(read_spec(source)), output))
 
 
 def _print(conversion: Conversion, output: str) -> None:

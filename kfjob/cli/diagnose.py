@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import to_builtins
 
-from kfjob.cli.open_run import open_run
+from kfjob.cli.open_reader import open_reader
 from kfjob.cli.options import Settings, from_option, output_option, target_options
 from kfjob.errors import NoEvidence
 from kfjob.text import join_names, plural
 from kfjob.units import SECOND
 
 if TYPE_CHECKING:
-    from kfjob.api.diagnose import Examined
+    from kfjob.api.diagnose import Examination
     from kfjob.observe.diagnose.diagnosis import Diagnosis, Issue
     from kfjob.observe.diagnose.warnings import DistinctWarning
 
@@ -37,21 +37,24 @@ def diagnose(*, job: str | None, warnings: bool, folder: str | None, output: str
     and from harmless messages. The exit code is 1 if the job has failed and the cause is unknown.
     """
     from kfjob.api.diagnose import examine
+    from kfjob.api.reader import describe_ref
 
-    run = open_run(job, folder, settings)
-    examined = examine(run)
+    reader = open_reader(job, folder, settings)
+    examined = examine(reader)
     if output == "json":
-        value: Any = warnings_json(examined.warnings) if warnings else run.describe() | diagnosis_json(examined.diagnosis)
+        value: Any = (
+            warnings_json(examined.warnings) if warnings else describe_ref(reader.ref) | diagnosis_json(examined.diagnosis)
+        )
         click.echo(json.dumps(value, indent=2))
     elif warnings:
         click.echo(warnings_text(examined))
     else:
-        click.echo("\n".join(diagnosis_text(run.name, examined.diagnosis)))
+        click.echo("\n".join(diagnosis_text(reader.ref.name, examined.diagnosis)))
     if examined.view.phase == "Failed" and examined.diagnosis.first_cause is None:
         raise NoEvidence(
-            f"the cause of `{run.name}`'s failure is unknown",
+            f"the cause of `{reader.ref.name}`'s failure is unknown",
             cause=examined.diagnosis.headline,
-            hint=f"`kfjob logs {run.name} --tail 50` shows the end of every log",
+            hint=f"`kfjob logs {reader.ref.name} --tail 50` shows the end of every log",
         )
 
 
@@ -119,7 +122,7 @@ def diagnosis_json(diagnosis: Diagnosis) -> dict[str, Any]:
     return {**to_builtins(diagnosis), "healthy": diagnosis.healthy}
 
 
-def warnings_text(examined: Examined) -> str:
+def warnings_text(examined: Examination) -> str:
     """Return a table of the warnings, the important ones first."""
     from kfjob.cli.formatting import format_table
     from kfjob.observe.master import format_ranks

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from kfjob.api.reader import describe_ref
+from kfjob.backends import folder
 from kfjob.backends.base import LogRange
 from kfjob.cli.diagnose import diagnosis_json, first_cause
 from kfjob.cli.formatting import format_age, local_clock, sparkline
@@ -27,7 +30,7 @@ from kfjob.text import plural
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kfjob.api.run import Run
+    from kfjob.api.reader import LiveReader
     from kfjob.events import Event
 
 PROGRESS_EVERY = 5.0
@@ -41,8 +44,8 @@ LOG_TAIL = 15
 class Display:
     """Receives every event of a job, with the view after it; subclasses print."""
 
-    def __init__(self, run: Run) -> None:
-        self.run = run
+    def __init__(self, reader: LiveReader) -> None:
+        self.reader = reader
         self._symptoms = SymptomCollector()
         self._last_news: News | None = None
         self._last_progress = 0.0
@@ -60,7 +63,7 @@ class Display:
         self._symptoms.feed(event, view)  # at once: the operator may delete the pods and their logs
         if view.phase and view.headline != self._headline:
             self._headline = view.headline
-            self.show_message(view.now, self.run.name, view.headline)
+            self.show_message(view.now, self.reader.ref.name, view.headline)
         for news in self._take_news(view):
             self.show_message(news.time, news.pod, news_text(news))
         if view.training.step != self._step:
@@ -80,12 +83,12 @@ class Display:
 
     def summary(self, view: JobView) -> None:
         """Print the summary of a job that has ended."""
-        lines = summary(self.run, view, self.diagnosis(view))
+        lines = summary(self.reader, view, self.diagnosis(view))
         print("\n" + "\n".join(lines), file=sys.stderr, flush=True)  # noqa: T201 - this is the output
 
     def diagnosis(self, view: JobView) -> Diagnosis:
         """Return the diagnosis from the events so far."""
-        return diagnose(self._symptoms, view, job=self.run.name)
+        return diagnose(self._symptoms, view, job=self.reader.ref.name)
 
     def _take_news(self, view: JobView) -> list[News]:
         unseen: list[News] = []
@@ -116,14 +119,14 @@ class JsonDisplay(Display):
     def summary(self, view: JobView) -> None:
         """Print the object of kind `end`."""
         diagnosis = {"diagnosis": diagnosis_json(self.diagnosis(view))}
-        print_json({"kind": "end"} | self.run.describe() | view_json(view) | diagnosis)
+        print_json({"kind": "end"} | describe_ref(self.reader.ref) | view_json(view) | diagnosis)
 
 
 class LiveDisplay(Display):
     """A panel at the bottom of the terminal; messages scroll above it."""
 
-    def __init__(self, run: Run) -> None:
-        super().__init__(run)
+    def __init__(self, reader: LiveReader) -> None:
+        super().__init__(reader)
         from rich.console import Console
         from rich.live import Live
 
@@ -153,35 +156,35 @@ class LiveDisplay(Display):
         super().update(view, event, now)
         if now - self._last_refresh >= REFRESH_EVERY:
             self._last_refresh = now
-            self._live.update(panel(self.run.name, view, width=self._console.width), refresh=True)
+            self._live.update(panel(self.reader.ref.name, view, width=self._console.width), refresh=True)
 
     def summary(self, view: JobView) -> None:
         """Print the summary with a coloured first line."""
         from rich.text import Text
 
         colour = "green" if view.phase is JobPhase.SUCCEEDED else "red"
-        first, *rest = summary(self.run, view, self.diagnosis(view))
+        first, *rest = summary(self.reader, view, self.diagnosis(view))
         self._console.print()
         self._console.print(Text(first, style=f"bold {colour}"))
         for line in rest:
             self._console.print(Text(line), soft_wrap=True)
 
 
-def summary(run: Run, view: JobView, diagnosis: Diagnosis) -> list[str]:
+def summary(reader: LiveReader, view: JobView, diagnosis: Diagnosis) -> list[str]:
     """Return the summary of a job that has ended: state, master, loss, files, next commands, first cause."""
     duration = ""
     if view.job and view.job.created:
         duration = f" after {format_age(view.job.created, view.job.ended or view.now or view.job.created)}"
-    lines = [f"{run.name}: {view.headline}{duration}"]
-    lines += [f"  {label:<10} {value}" for label, value in _summary_rows(run, view)]
+    lines = [f"{reader.ref.name}: {view.headline}{duration}"]
+    lines += [f"  {label:<10} {value}" for label, value in _summary_rows(reader, view)]
     if diagnosis.first_cause:
         lines += ["", *first_cause(diagnosis)]
     if view.phase is JobPhase.FAILED:
-        lines += _failed_log(run, view, diagnosis)
+        lines += _failed_log(reader, view, diagnosis)
     return lines
 
 
-def _summary_rows(run: Run, view: JobView) -> Iterator[tuple[str, str]]:
+def _summary_rows(reader: LiveReader, view: JobView) -> Iterator[tuple[str, str]]:
     if isinstance(view.master, Master) and (view.training.lines or view.master.confidence is not Confidence.PREDICTED):
         ranks = f", global ranks {', '.join(map(str, view.master.global_ranks))}" if view.master.global_ranks else ""
         yield "master", f"{view.master.pod} ({view.master.confidence}{ranks})"
@@ -194,13 +197,13 @@ def _summary_rows(run: Run, view: JobView) -> Iterator[tuple[str, str]]:
         yield "outcome", outcome_text(view)
     if view.checkpoint:
         yield "checkpoint", view.checkpoint.path
-    yield "logs", str(run.logs_folder or f"kfjob logs {run.name}")
+    yield "logs", str(_logs_folder(reader) or f"kfjob logs {reader.ref.name}")
     is_stopped = view.phase is JobPhase.STOPPED
     commands = ["relaunch {}"] if is_stopped else ["status {}", "logs {} --master", "relaunch {}", "stop {}"]
-    yield "next", " · ".join(f"kfjob {command.format(run.name)}" for command in commands)
+    yield "next", " · ".join(f"kfjob {command.format(reader.ref.name)}" for command in commands)
 
 
-def _failed_log(run: Run, view: JobView, diagnosis: Diagnosis) -> list[str]:
+def _failed_log(reader: LiveReader, view: JobView, diagnosis: Diagnosis) -> list[str]:
     """Return the end of the log of the pod that failed first."""
     if not view.pod_problems:
         return []
@@ -208,5 +211,13 @@ def _failed_log(run: Run, view: JobView, diagnosis: Diagnosis) -> list[str]:
     problem = next((problem for problem in view.pod_problems if problem.pod == first_pod), view.pod_problems[0])
     lines: list[str] = []
     with suppress(KfjobError):
-        lines = [line.text for line in run.logs(problem.pod, LogRange(tail=LOG_TAIL)) if isinstance(line, LogLine)]
+        lines = [line.text for line in reader.logs(problem.pod, LogRange(tail=LOG_TAIL)) if isinstance(line, LogLine)]
     return ["", f"last lines of `{problem.pod}` ({problem.reason}):", *(f"  {line}" for line in lines)]
+
+
+def _logs_folder(reader: LiveReader) -> Path | None:
+    """Return the folder of the log files, if they are on this machine."""
+    if reader.ref.backend != "local":
+        return None
+    root, ref = reader.target.settings.state / "local", reader.ref
+    return folder.launch_folder(root, ref.namespace, ref.name, ref.launch)

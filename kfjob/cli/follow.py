@@ -13,7 +13,8 @@ from kfjob.cli.exit_codes import INTERRUPTED, job_exit_code
 from kfjob.cli.options import Settings, notify, output_option, target_options
 
 if TYPE_CHECKING:
-    from kfjob.api.run import Run
+    from kfjob.api.reader import ArchiveReader, LiveReader
+    from kfjob.events import JobPhase
 
 
 @click.command()
@@ -25,9 +26,9 @@ def watch(*, job: str, output: str, settings: Settings) -> int:
 
     `-o auto` shows a live panel in a terminal and plain lines elsewhere. Ctrl-C detaches; the job goes on.
     """
-    from kfjob.api.attach import attach
+    from kfjob.api.reader import open_job
 
-    return follow(attach(job, settings=settings, notify=notify), output)
+    return follow(open_job(job, settings, notify=notify), output)
 
 
 @click.command()
@@ -39,42 +40,59 @@ def wait(*, job: str, timeout: float | None, settings: Settings) -> int:
 
     Exit codes: 0 succeeded, 100 failed, 103 stopped, 124 timed out. The cause of a failure is printed to stderr.
     """
-    from kfjob.api.attach import attach
+    from kfjob.api.reader import open_job
 
-    run = attach(job, settings=settings, notify=notify)
-    phase = run.wait(timeout=timeout)
+    reader = open_job(job, settings, notify=notify)
+    phase = _wait_for_phase(reader, timeout)
     click.echo(phase)
     if phase == "Failed":
-        _print_cause(run)
+        _print_cause(reader)
     return job_exit_code(phase)
 
 
-def _print_cause(run: Run) -> None:
+def _wait_for_phase(reader: LiveReader | ArchiveReader, timeout: float | None) -> JobPhase:
+    from kfjob.api.lifecycle.wait import wait_for_end
+    from kfjob.api.reader import LiveReader
+    from kfjob.events import JobPhase
+
+    if not isinstance(reader, LiveReader):
+        return reader.snapshot().job.phase
+    phase = JobPhase.PENDING
+    for view in wait_for_end(reader, timeout=timeout):
+        phase = view.phase or phase
+    return phase
+
+
+def _print_cause(reader: LiveReader | ArchiveReader) -> None:
     from kfjob.api.diagnose import examine
     from kfjob.cli.diagnose import first_cause
     from kfjob.errors import KfjobError
 
     with suppress(KfjobError):  # the exit code is the answer; the cause is extra
-        click.echo("\n".join(first_cause(examine(run).diagnosis)), err=True)
+        click.echo("\n".join(first_cause(examine(reader).diagnosis)), err=True)
 
 
-def follow(run: Run, output: str) -> int:
+def follow(reader: LiveReader | ArchiveReader, output: str) -> int:
     """Show a job's events until it ends, and return the exit code. Ctrl-C detaches."""
-    if run.kept:
-        click.echo(f"`{run.name}` has ended; `kfjob status {run.name}` shows its state", err=True)
-        return job_exit_code(run.snapshot().job.phase)
+    from kfjob.api.lifecycle.wait import follow_job
+    from kfjob.api.reader import LiveReader
+
+    name = reader.ref.name
+    if not isinstance(reader, LiveReader):
+        click.echo(f"`{name}` has ended; `kfjob status {name}` shows its state", err=True)
+        return job_exit_code(reader.snapshot().job.phase)
     from kfjob.cli.display import JsonDisplay, LiveDisplay, PlainDisplay
 
     kinds = {"json": JsonDisplay, "plain": PlainDisplay}
-    display = kinds.get(output, LiveDisplay if sys.stderr.isatty() else PlainDisplay)(run)
+    display = kinds.get(output, LiveDisplay if sys.stderr.isatty() else PlainDisplay)(reader)
     view = None
     try:
         with display:
-            for view, event in run.follow():
+            for view, event in follow_job(reader):
                 display.update(view, event, time.monotonic())
     except KeyboardInterrupt:
-        next_commands = f"`kfjob watch {run.name}` follows it again, `kfjob stop {run.name}` stops it"
-        click.echo(f"\ndetached from `{run.name}`, which goes on; {next_commands}", err=True)
+        next_commands = f"`kfjob watch {name}` follows it again, `kfjob stop {name}` stops it"
+        click.echo(f"\ndetached from `{name}`, which goes on; {next_commands}", err=True)
         return INTERRUPTED
     if view is None:
         return job_exit_code(None)

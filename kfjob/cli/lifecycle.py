@@ -46,12 +46,11 @@ def relaunch(*, job: str, should_follow: bool, timeout: float, code: CodeLayer |
     `kfjob submit`.
     """
     from kfjob.api.lifecycle.relaunch import relaunch as relaunch_job
-    from kfjob.api.run import Run
     from kfjob.api.target import find_job_target
     from kfjob.cli.follow import follow
 
     target = find_job_target(job, settings, notify=notify)
-    run = Run(target, *relaunch_job(target, job, timeout=timeout, code=code, notify=notify))
-    click.echo(run.name)
-    click.echo(f"relaunched `{run.name}` (launch {run.launch})", err=True)
-    return follow(run, "auto") if should_follow else 0
+    reader = relaunch_job(target, job, timeout=timeout, code=code, notify=notify)
+    click.echo(reader.ref.name)
+    click.echo(f"relaunched `{reader.ref.name}` (launch {reader.ref.launch})", err=True)
+    return follow(reader, "auto") if should_follow else 0

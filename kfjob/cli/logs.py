@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 import click
 
 from kfjob.cli.log_writer import LineFormat, LogWriter
-from kfjob.cli.open_run import open_run
+from kfjob.cli.open_reader import open_reader
 from kfjob.cli.options import Settings, collect_options, from_option, notify, output_option, target_options
 from kfjob.cli.parameter_types import PATTERN, SINCE
 from kfjob.errors import NoEvidence, UsageError
 from kfjob.events import TRAINING_CONTAINER
 
 if TYPE_CHECKING:
-    from kfjob.api.logs.read import Line
+    from kfjob.api.excerpts import Line
     from kfjob.api.logs.selection import PodSelection
-    from kfjob.api.run import Run
+    from kfjob.api.reader import JobReader
     from kfjob.backends.base import LogRange
 
 Patterns = tuple[re.Pattern[str], ...]
@@ -46,10 +46,10 @@ class LogOptions:
 
     def selection(self) -> PodSelection:
         """Return the selected pods."""
-        from kfjob.api.logs.selection import PodSelection, ranks
+        from kfjob.api.logs.selection import PodSelection, parse_ranks
 
-        spans = ranks(self.ranks) if self.ranks else ()
-        return PodSelection(pods=self.pods, nodes=self.nodes, ranks=spans, failed=self.failed)
+        ranks = parse_ranks(self.ranks) if self.ranks else ()
+        return PodSelection(pods=self.pods, nodes=self.nodes, ranks=ranks, failed=self.failed)
 
     def log_range(self) -> LogRange:
         """Return the selected part of each log."""
@@ -168,42 +168,46 @@ def logs(
     """
     selection = options.selection()
     options.check()
-    run = open_run(job, folder, settings)
+    reader = open_reader(job, folder, settings)
     log_range = options.log_range()
-    pods, lines = _read_lines(run, options, selection, log_range)
-    needs_times = run.kept is not None and (format_options.timestamps or options.since is not None)
+    pods, lines = _read_lines(reader, options, selection, log_range)
+    needs_times = reader.archived and (format_options.timestamps or options.since is not None)
     line_format = format_options.line_format(output, needs_times=needs_times)
     LogWriter(line_format, pods, sys.stdout, notify).write(lines, live=options.follow)
 
 
 def _read_lines(
-    run: Run, options: LogOptions, selection: PodSelection, log_range: LogRange
+    reader: JobReader, options: LogOptions, selection: PodSelection, log_range: LogRange
 ) -> tuple[Sequence[str], Iterable[Line]]:
     """Return the pods that may print, and the lines."""
-    from kfjob.api.logs import read
+    from kfjob.api.logs.follow import follow_logs, follow_master
+    from kfjob.api.logs.merge import read_logs, select_pods
     from kfjob.api.logs.selection import PodSelection
+    from kfjob.api.master.cache import find_master
 
     if options.first_error:
-        return (), _lines_around_first_error(run, log_range)
-    has_selection = options.all_pods or selection.named or selection.failed
+        return (), _lines_around_first_error(reader, log_range)
+    has_selection = options.all_pods or selection.names_pods or selection.failed
     if options.follow and not has_selection:
-        return (), read.follow_master(run, log_range, notify)
+        return (), follow_master(reader, log_range, notify)
     if options.master:
-        selection = PodSelection(pods=(run.master().pod,))
-    pods = [pod.pod for pod in read.chosen(run, selection)]
+        selection = PodSelection(pods=(find_master(reader).pod,))
+    pods = [pod.pod for pod in select_pods(reader, selection)]
     if options.follow:
         may_grow = not (selection.pods or selection.ranks)
-        return [*pods, *run.config.workers] if may_grow else pods, read.follow(run, selection, log_range)
-    return pods, read.read(run, selection, log_range)
+        return [*pods, *reader.config.workers] if may_grow else pods, follow_logs(reader, selection, log_range)
+    return pods, read_logs(reader, selection, log_range)
 
 
-def _lines_around_first_error(run: Run, log_range: LogRange) -> Iterable[Line]:
+def _lines_around_first_error(reader: JobReader, log_range: LogRange) -> Iterable[Line]:
     from kfjob.api.diagnose import examine
-    from kfjob.api.logs.read import around
+    from kfjob.api.logs.merge import read_around
 
-    issue = examine(run).diagnosis.first_cause
+    issue = examine(reader).diagnosis.first_cause
     if issue is None:
-        raise NoEvidence(f"no error found in the logs of `{run.name}`", hint=f"`kfjob diagnose {run.name}` shows the diagnosis")
+        raise NoEvidence(
+            f"no error found in the logs of `{reader.ref.name}`", hint=f"`kfjob diagnose {reader.ref.name}` shows the diagnosis"
+        )
     location = f"line {issue.line} of `{issue.pod}`" if issue.line else f"pod `{issue.pod}`"
     notify(f"{location}{' before its restart' if issue.previous else ''}: {issue.title}")
-    return around(run, issue, log_range)
+    return read_around(reader, issue, log_range)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kfjob.cli.open_run import open_run
+from kfjob.cli.open_reader import open_reader
 from kfjob.cli.options import Settings, from_option, output_option, print_json, target_options
 from kfjob.cli.parameter_types import DURATION
 from kfjob.errors import UsageError
 
 if TYPE_CHECKING:
-    from kfjob.api.run import Run
+    from kfjob.api.reader import JobReader
     from kfjob.observe.master import Master
 
 
@@ -49,13 +49,15 @@ def master(
     if cached:
         _print(cached, output)
         return
-    run = open_run(job, folder, settings)
+    from kfjob.api.master.cache import find_master
+
+    reader = open_reader(job, folder, settings)
     if watch:
-        _watch(run, output)
+        _watch(reader, output)
     elif all_pods:
-        _print_rounds(run, output)
+        _print_rounds(reader, output)
     else:
-        _print(run.master(wait=wait, fresh=True), output)
+        _print(find_master(reader, timeout=wait, fresh=True), output)
 
 
 def _cached_answer(job: str | None, settings: Settings) -> Master | None:
@@ -66,7 +68,7 @@ def _cached_answer(job: str | None, settings: Settings) -> Master | None:
 
     if job is None:
         return None
-    entry = cache.recall(find_target(settings, notify=ignore_notice), job)
+    entry = cache.load_master(find_target(settings, notify=ignore_notice), job)
     return entry.master if entry else None
 
 
@@ -81,12 +83,13 @@ def _print(answer: Master, output: str) -> None:
         click.echo("\n".join(answer.explain()))
 
 
-def _watch(run: Run, output: str) -> None:
+def _watch(reader: JobReader, output: str) -> None:
     """Print every new answer on a line."""
+    from kfjob.api.master.discover import watch_masters
     from kfjob.cli.formatting import utc_clock
     from kfjob.cli.view_text import master_json
 
-    for answer in run.masters():
+    for answer in watch_masters(reader):
         if output == "name":
             click.echo(answer.pod)
         elif output == "json":
@@ -95,16 +98,17 @@ def _watch(run: Run, output: str) -> None:
             click.echo(f"{utc_clock(answer.evidence.time)}  {answer.explain()[0]}")
 
 
-def _print_rounds(run: Run, output: str) -> None:
+def _print_rounds(reader: JobReader, output: str) -> None:
     """Print which pod had which ranks in which round.
 
     Raises:
         NoEvidence: no pod prints progress.
     """
+    from kfjob.api.view import read_view
     from kfjob.cli.view_text import rounds_json, rounds_text
     from kfjob.observe.master import Master
 
-    view = run.view()
+    view = read_view(reader)
     if output == "json":
         click.echo(json.dumps(rounds_json(view), indent=2))
     elif output == "name":
@@ -112,5 +116,5 @@ def _print_rounds(run: Run, output: str) -> None:
     else:
         click.echo(rounds_text(view))
         if not isinstance(view.master, Master):
-            raise view.master.to_error(run.name)
+            raise view.master.to_error(reader.ref.name)
         click.echo("\n" + "\n".join(view.master.explain()))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kfjob.api.settings import Settings, settings_here
+from kfjob.api.settings import Settings, load_current_settings
 from kfjob.errors import UsageError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def target_options(command: Command[Result]) -> Command[Result]:
 
     @functools.wraps(command)
     def with_settings(*, backend: str | None, context: str | None, namespace: str | None, **parameters: object) -> Result:
-        return command(settings=settings_here(backend=backend, context=context, namespace=namespace), **parameters)
+        return command(settings=load_current_settings(backend=backend, context=context, namespace=namespace), **parameters)
 
     decorated = combine(*_TARGET_OPTIONS)(with_settings)
     parameters: list[click.Parameter] = vars(decorated)["__click_params__"]  # click shows them in reverse order

@@ -14,7 +14,7 @@ from kfjob.units import MIB
 
 if TYPE_CHECKING:
     from kfjob.api.preflight.result import Preflight
-    from kfjob.api.preflight.run import Outcome
+    from kfjob.api.preflight.run import TrialResult
     from kfjob.api.preflight.trial_results import PodSaid
     from kfjob.errors import Problem
 
@@ -51,7 +51,7 @@ def preflight(
     result = examine(loaded, settings=settings, notify=notify)
     if output == "text":
         click.echo("\n".join(_result_text(result)))
-    trial_result: Outcome | None = None
+    trial_result: TrialResult | None = None
     if should_run and result.passed:
         trial = Trial(timeout=timeout, sizes=sizes, seconds=seconds)
         trial_result = run_trial(loaded, trial, settings=settings, notify=notify)
@@ -73,7 +73,7 @@ def _result_text(result: Preflight) -> list[str]:
     return [*lines, f"{result.job} in {target}: {plural(errors, 'error') if errors else 'no errors'}"]
 
 
-def _trial_text(result: Outcome) -> list[str]:
+def _trial_text(result: TrialResult) -> list[str]:
     from kfjob.cli.formatting import format_table
 
     lines = _problem_lines(result.problems)

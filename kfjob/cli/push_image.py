@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kfjob.api.settings import settings_here
+from kfjob.api.settings import load_current_settings
 from kfjob.cli.image_options import ImageOptions, image_options
 from kfjob.cli.options import debug_option, notify, output_option, print_json
 from kfjob.cli.push_code import push_code, push_code_options
@@ -47,7 +47,7 @@ def push_image(
     """
     if pin:
         read_text(pin, "spec")  # a missing spec is an error before the build, not after it
-    image = replace(image, profile=image.profile or settings_here().aws_profile)
+    image = replace(image, profile=image.profile or load_current_settings().aws_profile)
     result: PushResult | CodePushResult
     if code or onto or workdir:
         result = push_code(image, code=code, onto=onto, workdir=workdir)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from kfjob.cli.open_run import open_run
+from kfjob.cli.open_reader import open_reader
 from kfjob.cli.options import Settings, from_option, target_options
 from kfjob.errors import UsageError
 
@@ -22,12 +22,14 @@ def report(*, job: str | None, file: str | None, folder: str | None, settings: S
     The report shows the curves of loss, speed and learning rate, a timeline of pods, restarts and rendezvous rounds, the
     diagnosis, the warnings, the events of the cluster, and the spec. It reads all logs of the job.
     """
-    run = open_run(job, folder, settings)
-    html: bytes = run.report().encode("utf-8", "replace")
+    from kfjob.api.report import make_report
+
+    reader = open_reader(job, folder, settings)
+    html: bytes = make_report(reader).encode("utf-8", "replace")
     if file == "-":
         click.echo(html, nl=False)
         return
-    path = Path(file or f"{run.name}-report.html")
+    path = Path(file or f"{reader.ref.name}-report.html")
     try:
         path.write_bytes(html)
     except OSError as err:

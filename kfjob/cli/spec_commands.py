@@ -38,7 +38,9 @@ def explain(*, source: Source, operator_env: bool, node_rank: int, output: str, 
     elif output == "json":
         click.echo(json.dumps([asdict(value) for value in explanation.values], indent=2))
     else:
-        rows = [(value.path, _shorten(value.value), value.origin, value.reason or value.place) for value in explanation.values]
+        rows = [
+            (value.path, _shorten(value.value), value.origin, value.reason or value.location) for value in explanation.values
+        ]
         click.echo(format_table(("FIELD", "VALUE", "ORIGIN", "REASON OR POSITION"), rows))
 
 

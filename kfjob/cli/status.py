@@ -7,7 +7,7 @@ import time
 
 import click
 
-from kfjob.cli.open_run import open_run
+from kfjob.cli.open_reader import open_reader
 from kfjob.cli.options import Settings, from_option, notify, output_option, target_options
 
 
@@ -43,11 +43,13 @@ def list_jobs(*, output: str, settings: Settings) -> None:
 @target_options
 def status(*, job: str | None, folder: str | None, output: str, settings: Settings) -> None:
     """Show the state of a job: its pods, its training progress, and the pod that prints it."""
+    from kfjob.api.reader import describe_ref
+    from kfjob.api.view import read_view
     from kfjob.cli.view_text import status_text, view_json
 
-    run = open_run(job, folder, settings)
-    view = run.view(recorded=True)
+    reader = open_reader(job, folder, settings)
+    view = read_view(reader, with_events=True)
     if output == "json":
-        click.echo(json.dumps(run.describe() | view_json(view), indent=2))
+        click.echo(json.dumps(describe_ref(reader.ref) | view_json(view), indent=2))
     else:
-        click.echo(status_text(view, name=run.name, now=time.time_ns()))
+        click.echo(status_text(view, name=reader.ref.name, now=time.time_ns()))

@@ -16,7 +16,7 @@ from kfjob.text import plural
 
 if TYPE_CHECKING:
     from kfjob.api.images.code_layer import CodeLayer
-    from kfjob.api.run import Run
+    from kfjob.api.reader import LiveReader
     from kfjob.api.specs.dry_run import DryRun
     from kfjob.common_types import JsonObject
     from kfjob.compile.images import ImageChange
@@ -48,6 +48,7 @@ def submit(
 
     SPEC is a job spec: a file, or `-` for standard input. With --template, a manifest template takes its place.
     """
+    from kfjob.api.reader import describe_ref
     from kfjob.cli.follow import follow
 
     if dry_run:
@@ -56,29 +57,31 @@ def submit(
             print_json(checked.describe())
         else:
             click.echo(checked.name)
-        click.echo(f"`{checked.name}` {checked.said}; nothing was created", err=True)
+        click.echo(f"`{checked.name}` {checked.result}; nothing was created", err=True)
         return 0
-    run = _submit(source, settings, code, build)
+    reader = _submit(source, settings, code, build)
     if output == "json":
-        print_json(run.describe())
+        print_json(describe_ref(reader.ref))
     else:
-        click.echo(run.name)
+        click.echo(reader.ref.name)
     if not should_follow:
-        launch = f" (launch {run.launch})" if run.launch else ""
-        click.echo(f"submitted `{run.name}`{launch}; `kfjob watch {run.name}` follows it", err=True)
+        launch = f" (launch {reader.ref.launch})" if reader.ref.launch else ""
+        click.echo(f"submitted `{reader.ref.name}`{launch}; `kfjob watch {reader.ref.name}` follows it", err=True)
         return 0
-    return follow(run, "json" if output == "json" else "auto")
+    return follow(reader, "json" if output == "json" else "auto")
 
 
-def _submit(source: Source, settings: Settings, code: CodeLayer | None, build: ImageOptions | None) -> Run:
+def _submit(source: Source, settings: Settings, code: CodeLayer | None, build: ImageOptions | None) -> LiveReader:
     if source.template:
         from kfjob.api.specs.template import submit_objects
 
         objects = _render_template(source, settings, image_change(build, code, settings, dry_run=False))
         return submit_objects(objects, settings=settings, notify=notify)
-    from kfjob.api.run import submit_loaded
+    from kfjob.api.lifecycle.submit import submit_loaded
+    from kfjob.api.target import find_target
 
-    return submit_loaded(_read_spec(source, build, code, settings), settings=settings, code=code, notify=notify)
+    loaded = _read_spec(source, build, code, settings)
+    return submit_loaded(loaded, find_target(settings, notify=notify), code=code, notify=notify)
 
 
 def _dry_run(source: Source, mode: Any, settings: Settings, code: CodeLayer | None, build: ImageOptions | None) -> DryRun:
@@ -86,9 +89,9 @@ def _dry_run(source: Source, mode: Any, settings: Settings, code: CodeLayer | No
 
     if source.template:
         objects = _render_template(source, settings, image_change(build, code, settings, dry_run=True))
-        return dry_run.of_objects(objects, mode, settings=settings, notify=notify)
+        return dry_run.dry_run_objects(objects, mode, settings=settings, notify=notify)
     loaded = _read_spec(source, build, code, settings, dry_run=True)
-    return dry_run.of_loaded(loaded, mode, settings=settings, notify=notify, code=code)
+    return dry_run.dry_run_spec(loaded, mode, settings=settings, notify=notify, code=code)
 
 
 def _read_spec(
@@ -125,11 +128,12 @@ def apply(*, source: Source, settings: Settings) -> None:
 
     `kfjob diff` shows which changes are.
     """
-    from kfjob.api.run import apply_loaded
+    from kfjob.api.lifecycle.submit import apply_loaded
+    from kfjob.api.target import find_target
 
-    run = apply_loaded(read_spec(source), settings=settings, notify=notify)
-    click.echo(run.name)
-    click.echo(f"applied `{source.name}` to `{run.name}`", err=True)
+    reader = apply_loaded(read_spec(source), find_target(settings, notify=notify), notify=notify)
+    click.echo(reader.ref.name)
+    click.echo(f"applied `{source.name}` to `{reader.ref.name}`", err=True)
 
 
 @click.command()
@@ -143,9 +147,9 @@ def render(*, source: Source, output: str, settings: Settings) -> None:
     They are the same byte for byte, except for the launch id.
     """
     if source.template:
-        from kfjob.api.specs.render import as_text
+        from kfjob.api.specs.render import format_manifests
 
-        sys.stdout.write(as_text(_render_template(source, settings), output))
+        sys.stdout.write(format_manifests(_render_template(source, settings), output))
         return
     from kfjob.api.specs.render import render as render_spec
 
@@ -158,9 +162,12 @@ def render(*, source: Source, output: str, settings: Settings) -> None:
 @strict_option
 def validate(*, source: Source, settings: Settings) -> None:
     """Check SPEC, and report every problem with its file, line and column."""
-    from kfjob.api.specs.render import plan_of
+    from kfjob.api.planning import plan_job
+    from kfjob.api.target import find_target
 
-    plan = plan_of(read_spec(source), settings=settings, notify=notify)
+    planned = plan_job(read_spec(source), find_target(settings, notify=notify))
+    planned.check_findings(notify)
+    plan = planned.plan
     count = plan.processes_per_node
     processes = plural(int(count), "process", "processes") if count.isdecimal() else f"`{count}` processes"
     summary = f"{plural(plan.nodes, 'node')}, {processes} per node, rendezvous {plan.rendezvous.backend}"

@@ -13,6 +13,7 @@ from kfjob.errors import Problem, SpecError
 from kfjob.plan import JobPlan
 from kfjob.spec import api_objects, pytorchjob_schema
 from kfjob.spec.job import SPEC_VERSION
+from kfjob.spec.observe_config import encode
 
 
 def compile_manifests(plan: JobPlan, *, owner_uid: str | None = None) -> list[JsonObject]:
@@ -78,7 +79,11 @@ def _annotations(plan: JobPlan) -> dict[str, str]:
     if hyperpod := plan.scheduling.hyperpod:
         annotations[api_objects.ANNOTATION_HYPERPOD_AUTO_RESUME] = str(hyperpod.auto_resume).lower()
         annotations[api_objects.ANNOTATION_HYPERPOD_RETRIES] = str(hyperpod.max_retries)
-    return annotations | {api_objects.ANNOTATION_SPEC_VERSION: str(SPEC_VERSION), api_objects.ANNOTATION_SPEC: plan.spec_json}
+    return annotations | {
+        api_objects.ANNOTATION_SPEC_VERSION: str(SPEC_VERSION),
+        api_objects.ANNOTATION_SPEC: plan.spec_json,
+        api_objects.ANNOTATION_OBSERVE_CONFIG: encode(plan.observe_config),
+    }
 
 
 def _run_policy(plan: JobPlan) -> JsonObject:

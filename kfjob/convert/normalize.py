@@ -42,6 +42,7 @@ _ADDED_KEYS = frozenset(
         api_objects.LABEL_LAUNCH,
         api_objects.LABEL_SPEC_HASH,
         api_objects.ANNOTATION_SPEC,
+        api_objects.ANNOTATION_OBSERVE_CONFIG,
         api_objects.ANNOTATION_SPEC_VERSION,
         "kubectl.kubernetes.io/last-applied-configuration",
     }

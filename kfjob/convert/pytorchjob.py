@@ -88,6 +88,7 @@ _OURS = frozenset(
         api_objects.LABEL_LAUNCH,
         api_objects.LABEL_SPEC_HASH,
         api_objects.ANNOTATION_SPEC,
+        api_objects.ANNOTATION_OBSERVE_CONFIG,
         api_objects.ANNOTATION_SPEC_VERSION,
     }
 )

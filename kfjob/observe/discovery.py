@@ -18,9 +18,9 @@ from msgspec import Struct
 
 from kfjob.observe.addresses import find_address_owner
 from kfjob.observe.agent_records import RendezvousResult
-from kfjob.observe.config import ObserveConfig
 from kfjob.observe.master import Confidence, Evidence, EvidenceKind, Master, NoMaster, Store
 from kfjob.observe.pods import ContainerLog, EvidenceLine, PodView
+from kfjob.spec.observe_config import ObserveConfig
 from kfjob.units import SECOND
 
 SIMULTANEOUS = 30 * SECOND

@@ -7,8 +7,8 @@ another event, `backoffLimit` counts running pods only). It has no limit for a s
 from __future__ import annotations
 
 from kfjob.events import JobPhase, PodPhase
-from kfjob.observe.config import Limits
 from kfjob.observe.view import JobView
+from kfjob.spec.observe_config import Limits
 from kfjob.units import SECOND
 
 

@@ -13,9 +13,9 @@ from ahocorasick_rs import BytesAhoCorasick, MatchKind
 
 from kfjob.observe import milestones
 from kfjob.observe.agent_log import HEADINGS
-from kfjob.observe.config import ObserveConfig
 from kfjob.observe.diagnose import tracebacks
 from kfjob.observe.progress import KFJOB_TRAINER, progress_reader
+from kfjob.spec.observe_config import ObserveConfig
 
 _LINES_AFTER_HEADING = 40
 """Lines after a heading that are always kept: the fields of a block may have no prefix to search for."""

@@ -27,7 +27,6 @@ from kfjob.events import (
 from kfjob.observe import milestones
 from kfjob.observe.agent_log import AgentLog
 from kfjob.observe.agent_records import AgentEvent, AgentEventKind, AgentRecord, RendezvousResult
-from kfjob.observe.config import ObserveConfig
 from kfjob.observe.discovery import find_master
 from kfjob.observe.master import Master, NoMaster
 from kfjob.observe.milestones import (
@@ -54,6 +53,7 @@ from kfjob.observe.pods import Pods, PodView
 from kfjob.observe.progress import Reading, progress_reader
 from kfjob.observe.rounds import Member, Round, add_member
 from kfjob.observe.training import Training
+from kfjob.spec.observe_config import ObserveConfig
 from kfjob.units import SECOND
 
 MAX_NEWS = 50

@@ -18,6 +18,7 @@ from kfjob.plan.values import GRACE_SECONDS, Context, Decisions, JobPlan
 from kfjob.spec import instances, names
 from kfjob.spec.instances import HYPERPOD_PREFIX, Instance
 from kfjob.spec.job import SPEC_VERSION, JobSpec
+from kfjob.spec.observe_config import Limits, ObserveConfig
 from kfjob.spec.pod import Resources
 from kfjob.spec.scheduling import Restarts, Scheduling, Toleration
 from kfjob.units import MIB, parse_quantity
@@ -81,6 +82,7 @@ def resolve(spec: JobSpec, context: Context) -> JobPlan:
         labels=tuple(sorted(spec.labels.items())),
         annotations=tuple(sorted(spec.annotations.items())),
         overrides=spec.overrides,
+        observe_config=_observe_config(spec, processes),
         spec_json=_compact(fields),
         spec_hash=_hash(fields),
         decisions=tuple(decisions.entries),
@@ -236,3 +238,17 @@ def _grace(spec: JobSpec, decisions: Decisions) -> int:
     value = None if spec.pod.grace is None else str(spec.pod.grace)
     reason = "torchrun gives its processes 30 s after SIGTERM, and Kubernetes' default of 30 s is too short for that"
     return int(decisions.decide("pod.grace", value, str(GRACE_SECONDS), reason))
+
+
+def _observe_config(spec: JobSpec, processes: str) -> ObserveConfig:
+    loglevel = spec.env.get("LOGLEVEL", "INFO")
+    return ObserveConfig(
+        workers=names.pod_names(spec.name, spec.nodes, master=spec.has_master),
+        rendezvous=spec.rendezvous.backend,
+        processes_per_node=int(processes) if processes.isdecimal() else None,
+        expected_steps=spec.train.max_steps if spec.train else None,
+        progress_pattern=spec.progress,
+        trainer="kfjob" if spec.train else "",
+        loglevel=loglevel if isinstance(loglevel, str) else "INFO",
+        limits=Limits(**spec.watchdog.model_dump()),
+    )

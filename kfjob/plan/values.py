@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 from kfjob.common_types import JsonMapping
 from kfjob.spec import names
 from kfjob.spec.instances import Instance
+from kfjob.spec.observe_config import ObserveConfig
 from kfjob.spec.pod import EnvFrom, Pod, Resources
 from kfjob.spec.rendezvous import Launcher
 from kfjob.spec.scheduling import Restarts, RunPolicy, Scheduling
@@ -106,6 +107,7 @@ class JobPlan:
     labels: tuple[tuple[str, str], ...]
     annotations: tuple[tuple[str, str], ...]
     overrides: JsonMapping  # merged into the PyTorchJob last
+    observe_config: ObserveConfig  # recorded with the job, for everyone who reads its logs
     spec_json: str  # recorded in an annotation of the job
     spec_hash: str
     decisions: tuple[Decision, ...] = field(default=(), compare=False)

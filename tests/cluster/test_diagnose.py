@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.api.attach import attach
-from kfjob.api.run import Run
+from kfjob.api.run import Run, attach
 from kfjob.api.settings import Settings
 from kfjob.events import JobPhase
 from kfjob.observe.diagnose.diagnosis import Diagnosis, Issue
@@ -73,7 +72,7 @@ def test_operator_cannot_create_the_pods(bounded: tuple[Space, dict[str, str]], 
         if rule == "quota-exceeded":
             assert issue.title == "the namespace's quota `small` is used up"
         else:
-            assert run.view(recorded=True).headline.startswith("Pending, no pods: FailedCreatePod: Error creating: ")
+            assert run.status().headline.startswith("Pending, no pods: FailedCreatePod: Error creating: ")
 
 
 SLOW_RULE_LAST = sorted(OPEN, key=lambda rule: rule == "operator-absent")  # it takes half a minute
@@ -109,5 +108,5 @@ def test_stop_archives_the_cluster_events(jobs: dict[str, str], space: Space, ru
     assert folder
     assert (folder / "events.json").exists()
     archived = run_of(jobs["webhook-down"], space)
-    assert archived.kept
+    assert "archived" in repr(archived)
     assert wait_for_issue(archived, "webhook-down").evidence == issue.evidence

@@ -18,10 +18,10 @@ from kfjob.backends.kubernetes.transport import Stream, Transport
 from kfjob.compile.pytorchjob import compile_pytorchjob
 from kfjob.errors import AlreadyExists, Forbidden, KfjobError, NotFound, Refused, WaitTimeout
 from kfjob.events import JobChanged, JobPhase, LogGap, LogLine, OpenLine, PodPhase
-from kfjob.observe.config import ObserveConfig
 from kfjob.observe.prefilter import prefilter_factory
 from kfjob.observe.view import JobView, reduce_all
 from kfjob.spec.job import Volume
+from kfjob.spec.observe_config import ObserveConfig
 from tests.cluster.facts import PATIENCE, Space, until
 
 EXITS_ON_SIGTERM = [

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from kfjob.api.attach import attach
-from kfjob.api.run import Run
+from kfjob.api.run import Run, attach
 from kfjob.api.settings import Settings
 from kfjob.backends.kubernetes.backend import KubernetesBackend
 from kfjob.events import JobPhase, WorkloadStatus
@@ -109,7 +108,7 @@ def test_job_is_admitted_when_another_job_stops(submit: Callable[..., Run]):
     until(lambda: first.snapshot().job.phase is JobPhase.RUNNING)
     second = submit("open", ["python3", "-c", "print(1)"], number=1)
     until(lambda: (issue := first_issue(second)) is not None and issue.rule == "queue-waits")
-    waits = second.view(recorded=True)
+    waits = second.status()
     assert second.snapshot().job.phase is JobPhase.SUSPENDED
     assert "insufficient unused quota" in waits.headline
     first.stop()

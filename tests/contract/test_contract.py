@@ -12,9 +12,9 @@ import pytest
 from kfjob.backends.base import JobRef, LogRange
 from kfjob.errors import AlreadyExists, NotFound
 from kfjob.events import JobChanged, JobPhase, JobSnapshot, KubernetesEvent, LogLine, PodChanged, PodPhase
-from kfjob.observe.config import ObserveConfig
 from kfjob.observe.master import EvidenceKind, Master
 from kfjob.observe.view import JobView, reduce_all
+from kfjob.spec.observe_config import ObserveConfig
 from tests.contract.side import Side
 
 COUNT = ["python3", "-c", "import time\nfor i in range(6):\n    print('line', i, flush=True)\n    time.sleep(0.4)"]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.api.specs.render import resolve_at
+from kfjob.api.planning import resolve_spec
 from kfjob.errors import SpecError
 from kfjob.plan import Context
 from kfjob.spec.source import load_spec
@@ -14,7 +14,7 @@ SPECS = sorted((Path(__file__).parent / "errors").glob("*.yaml"))
 
 def plan(spec: Path) -> None:
     loaded = load_spec(spec.read_text(encoding="utf-8"), file=spec.name)
-    resolve_at(loaded.spec, loaded.positions, Context(backend="kubernetes", launch="l"))
+    resolve_spec(loaded.spec, loaded.positions, Context(backend="kubernetes", launch="l"))
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda p: p.stem)

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.api import context
-from kfjob.api.logs import event_stream
+from kfjob.api.target import Target
 from kfjob.backends.fake import FakeBackend
 from kfjob.backends.kubernetes.backend import KubernetesBackend
 from kfjob.backends.kubernetes.client import Backoff, Client
@@ -115,7 +114,8 @@ def play(fake: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
     monkeypatch.setattr("kfjob.cli.display.PROGRESS_EVERY", 0.0)
 
     def play(name: str) -> None:
-        monkeypatch.setattr(event_stream, "events", lambda _backend, _ref, **_: iter(JOBS_OF_THE_NAMESPACE[name]))
+        events = JOBS_OF_THE_NAMESPACE[name]
+        monkeypatch.setattr("kfjob.api.lifecycle.wait.stream_events", lambda _backend, _ref, **_: iter(events))
 
     return play
 
@@ -136,7 +136,7 @@ def serve(monkeypatch: pytest.MonkeyPatch, **by_resource: object) -> None:
         return refused(404, "NotFound", "not found", kind=request.resource)
 
     client = Client(FakeTransport(answer), host="test", backoff=Backoff(first=0.0, most=0.0))
-    monkeypatch.setattr(context, "open_cluster", lambda _settings: KubernetesBackend(client))
+    monkeypatch.setattr(Target, "_open_cluster", lambda _target: KubernetesBackend(client))
 
 
 def test_list(jobs, check):

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from kfjob.api import observe_config
-from kfjob.api.diagnose import Examined, examine
-from kfjob.api.run import Run
+from kfjob.api.diagnose import Examination, examine
+from kfjob.api.observe_config import read_observe_config
+from kfjob.api.reader import LiveReader
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target
 from kfjob.backends.base import JobRef
@@ -124,12 +124,12 @@ dist.all_reduce(total) if dist.get_rank() == 0 else dist.broadcast(total, 0)
 """
 
 
-def look_at(here: Here, ref: JobRef) -> Examined:
-    at = Target(Settings(state=here.state, backend="local"), "local", NAMESPACE)
-    return examine(Run(at, ref, observe_config.of_snapshot(here.get(ref))))
+def look_at(here: Here, ref: JobRef) -> Examination:
+    target = Target(Settings(state=here.state, backend="local"), "local", NAMESPACE)
+    return examine(LiveReader(target, ref, read_observe_config(here.get(ref))))
 
 
-def ended(here: Here, code: str | None = None, **spec: Any) -> Examined:
+def ended(here: Here, code: str | None = None, **spec: Any) -> Examination:
     ref = here.submit(code, **spec)
     here.end(ref)
     return look_at(here, ref)

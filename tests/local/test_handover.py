@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.api.attach import attach
+from kfjob.api.run import attach
 from kfjob.api.settings import Settings
 from kfjob.observe.master import Confidence, Master
 from tests.local.conftest import Here
@@ -44,7 +44,7 @@ def test_who_prints_is_told_again_after_its_pod_was_killed(here: Here, tmp_path:
         elastic={"min": 1, "max": 2, "max_restarts": 5},
         restarts={"policy": "OnFailure"},
     )
-    told = attach(ref.name, settings=Settings(backend="local", state=here.state)).masters(every=0.5)
+    told = attach(ref.name, settings=Settings(backend="local", state=here.state)).masters(interval=0.5)
     first = confirmed(told, "")
     (pod,) = (pod for pod in here.get(ref).pods if pod.pod == first.pod)
     late.touch()  # the other agent is the first to come to the next round

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.api import context
+from kfjob.api.kubeconfig import KubeContext, find_kube_context
+from kfjob.api.planning import make_launch_id
 from kfjob.api.settings import load_settings
+from kfjob.api.target import choose_backend, make_target
 from kfjob.errors import SpecError, Unreachable
 
 KUBECONFIG = """
@@ -63,32 +65,32 @@ def test_kubeconfig_context_and_namespace(tmp_path):
     file = tmp_path / "kubeconfig"
     file.write_text(KUBECONFIG)
     environ = {"KUBECONFIG": f"{tmp_path}/missing:{file}"}
-    assert context.find_kubeconfig(environ) == context.Kubeconfig("b", "default")
-    assert context.find_kubeconfig(environ, "a") == context.Kubeconfig("a", "team-a")
-    assert context.find_kubeconfig(environ, "zzz") is None
-    assert context.find_kubeconfig({"KUBECONFIG": f"{tmp_path}/missing"}) is None
+    assert find_kube_context(environ) == KubeContext("b", "default")
+    assert find_kube_context(environ, "a") == KubeContext("a", "team-a")
+    assert find_kube_context(environ, "zzz") is None
+    assert find_kube_context({"KUBECONFIG": f"{tmp_path}/missing"}) is None
 
 
 def test_backend_is_kubernetes_if_a_kubeconfig_exists(tmp_path, home, monkeypatch):
     notices: list[str] = []
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     settings = load_settings(environ=home, folder=tmp_path)
-    assert context.choose_backend(settings, notify=notices.append) == "local"
+    assert choose_backend(settings, notify=notices.append) == "local"
     assert "running on this machine" in notices[0]
     (tmp_path / "none").write_text(KUBECONFIG)
-    assert context.choose_backend(settings, notify=notices.append) == "kubernetes"
+    assert choose_backend(settings, notify=notices.append) == "kubernetes"
     assert len(notices) == 1
 
 
 def test_missing_kubeconfig_is_an_error_with_a_hint(tmp_path, home, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     with pytest.raises(Unreachable, match="no kubeconfig") as caught:
-        context.open_backend(load_settings(environ=home, folder=tmp_path), "kubernetes")
+        _ = make_target(load_settings(environ=home, folder=tmp_path), "kubernetes").cluster
     assert caught.value.exit_code == 5
     assert "--backend local" in str(caught.value.hint)
 
 
 def test_launch_ids_are_distinct_and_fit_in_a_label():
-    launches = {context.new_launch_id() for _ in range(200)}
+    launches = {make_launch_id() for _ in range(200)}
     assert len(launches) == 200
     assert all(re.fullmatch(r"\d{8}-\d{6}-[a-z0-9]{4}", launch) for launch in launches)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from kfjob.api import context
+from kfjob.api import kubeconfig
 from kfjob.api.doctor import aws, cluster, machine
 from kfjob.api.doctor.findings import Finding, of_error, run
 from kfjob.api.settings import Settings
+from kfjob.api.target import make_target
 from kfjob.backends.base import Inventory
 from kfjob.errors import KfjobError, UsageError
 
@@ -34,7 +35,7 @@ def _of_the_cluster(settings: Settings, only: frozenset[str]) -> Iterator[Findin
     if only.isdisjoint(("api server", *cluster.CHECKS)) if only else False:
         return
     try:
-        if not context.find_kubeconfig_here(settings.context):
+        if not kubeconfig.find_current_context(settings.context):
             return  # the machine's own check has said so
         there = inventory(settings)
         reached = list(cluster.reachable(there))
@@ -52,4 +53,5 @@ def inventory(settings: Settings) -> Inventory:
     Raises:
         Unreachable, UsageError, Forbidden: none is configured, or as it is configured it cannot be asked.
     """
-    return context.open_cluster(settings).inventory(context.namespace(settings, "kubernetes"))
+    target = make_target(settings, "kubernetes")
+    return target.cluster.inventory(target.namespace)

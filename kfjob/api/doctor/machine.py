@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from kfjob.api import context
 from kfjob.api.doctor.findings import Checks, Finding, fail, ok, warn
-from kfjob.api.lifecycle import archive
+from kfjob.api.kubeconfig import find_kube_context
 from kfjob.api.settings import Settings
 
 OLDEST_PYTHON = (3, 11)
@@ -110,7 +109,7 @@ def disk(here: Machine) -> Iterator[Finding]:
 
 def archived(here: Machine) -> Iterator[Finding]:
     """Where the logs of jobs go that were stopped."""
-    root = archive.archive_root(here.settings)
+    root = here.settings.archive
     if not root.exists():
         yield ok("archive", f"{root} (nothing archived yet)")
         return
@@ -123,10 +122,10 @@ def archived(here: Machine) -> Iterator[Finding]:
 
 def kubeconfig(here: Machine) -> Iterator[Finding]:
     """Which cluster, before anything is sent to it."""
-    found = context.find_kubeconfig(here.environ, here.settings.context)
-    if found:
-        namespace = here.settings.namespace or found.namespace
-        yield ok("kubeconfig", f"context `{found.context}`, namespace `{namespace}`")
+    current = find_kube_context(here.environ, here.settings.context)
+    if current:
+        namespace = here.settings.namespace or current.namespace
+        yield ok("kubeconfig", f"context `{current.name}`, namespace `{namespace}`")
         return
     wanted = f"no context `{here.settings.context}`" if here.settings.context else "none"
     hint = "aws eks update-kubeconfig --name CLUSTER"

@@ -7,14 +7,14 @@ are none, or they do not let in, as whoever the user is. What cannot be known fr
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kfjob.api.images.required_images import RequiredImage, find_required_images
-from kfjob.api.target import Target, cluster_of
+from kfjob.api.target import Target
 from kfjob.common_types import Notify
 from kfjob.errors import Forbidden, KfjobError, NotFound, Refused, UsageError
 from kfjob.image.references import ImageRef, parse_reference
@@ -172,7 +172,7 @@ def check_images(
             notify(f"image `{answer.image.image}` was not checked, the cluster will say: {err.title}{cause}")
         for secret in answer.inspection.rejected_secrets if answer.inspection else ():
             notify(format_rejected_secret(secret, answer.image))
-    _check_architectures(answers, lambda: cluster_of(target).node_architectures())
+    _check_architectures(answers, target)
 
 
 def format_rejected_secret(secret: str, needed: RequiredImage) -> str:
@@ -187,7 +187,7 @@ def read_named_secrets(target: Target, wanted: Iterable[RequiredImage], namespac
         return {}
     from kfjob.api.images.pull_secrets import read_pull_secrets
 
-    return read_pull_secrets(cluster_of(target).inventory(namespace), said)
+    return read_pull_secrets(target.cluster.inventory(namespace), said)
 
 
 def _named(err: KfjobError, needed: RequiredImage) -> KfjobError:
@@ -197,11 +197,11 @@ def _named(err: KfjobError, needed: RequiredImage) -> KfjobError:
     return err
 
 
-def _check_architectures(answers: Sequence[ImageCheck], cluster: Callable[[], Iterable[str]]) -> None:
+def _check_architectures(answers: Sequence[ImageCheck], target: Target) -> None:
     there: list[str] | None = None
     for answer in answers:
         if answer.inspection and not answer.image.architecture and there is None:
-            there = sorted(cluster())
+            there = sorted(target.cluster.node_architectures())
         if cause := answer.explain_mismatch(there or ()):
             nodes = answer.image.architecture or (there or ("",))[0]
             raise _named(

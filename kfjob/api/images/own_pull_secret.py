@@ -11,7 +11,7 @@ import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from kfjob.api.target import Target, cluster_of
+from kfjob.api.target import Target
 from kfjob.errors import Forbidden, UsageError
 from kfjob.image.references import DOCKER_HUB, ImageRef, parse_reference
 from kfjob.plan import JobPlan
@@ -38,7 +38,7 @@ def apply_pull_secret(target: Target, plan: JobPlan) -> None:
     if login is None:
         hint = "`docker login` first, name a secret in `image_pull_secrets`, or leave `make_pull_secret` out for a public image"
         raise Forbidden(f"nobody is logged in to `{ref.registry}`, so there is no pull secret to make", hint=hint)
-    cluster_of(target).apply_object(make_pull_secret(plan, ref, login, datetime.now(UTC)))
+    target.cluster.apply_object(make_pull_secret(plan, ref, login, datetime.now(UTC)))
 
 
 def make_pull_secret(plan: JobPlan, ref: ImageRef, login: Login, now: datetime) -> dict[str, Any]:

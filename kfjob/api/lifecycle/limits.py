@@ -1,4 +1,4 @@
-"""End a job that has gone over its limits."""
+"""Stop a job that exceeds a limit of its `watchdog`."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from kfjob.observe.limits import find_exceeded_limit
 from kfjob.observe.view import JobView
 
 
-def enforce(target: Target, job: str, view: JobView) -> None:
-    """Stop the job if it is over one of its limits.
+def enforce_limits(target: Target, job: str, view: JobView) -> None:
+    """Stop the job if it exceeds one of its limits.
 
     Raises:
-        JobStopped: it was.
-        WaitTimeout, Unreachable, Forbidden: it should have been.
+        JobStopped: the job was stopped.
+        WaitTimeout, Unreachable, Forbidden: the job could not be stopped.
     """
-    why = find_exceeded_limit(view)
-    if why is None:
+    reason = find_exceeded_limit(view)
+    if reason is None:
         return
-    kept = stop(target, job)
-    hint = f"its logs are in {kept}; `kfjob diagnose {job}` looks for the cause, `kfjob relaunch {job}` starts it again"
-    raise JobStopped(f"job `{job}` was stopped: {why}", cause=view.headline, hint=hint)
+    folder = stop(target, job)
+    hint = f"its logs are in {folder}; `kfjob diagnose {job}` looks for the cause, `kfjob relaunch {job}` starts it again"
+    raise JobStopped(f"job `{job}` was stopped: {reason}", cause=view.headline, hint=hint)

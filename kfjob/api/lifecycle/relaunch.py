@@ -1,28 +1,27 @@
-"""Stop a job and submit what is recorded of it again, with a new launch id and the same checkpoint folder."""
+"""Stop a job and submit its recorded spec again, with a new launch id and the same checkpoint folder."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from kfjob.api import observe_config
-from kfjob.api.context import new_launch_id, plan_context
 from kfjob.api.images import own_pull_secret
 from kfjob.api.images.check import check_image, check_images
 from kfjob.api.images.code_layer import CodeLayer, add_code_layer, push_code_layer
-from kfjob.api.lifecycle import archive
 from kfjob.api.lifecycle.stop import STOP_TIMEOUT, stop
-from kfjob.api.target import Target, cluster_of
-from kfjob.backends.base import JobRef
-from kfjob.common_types import Notify
+from kfjob.api.lifecycle.submit import start
+from kfjob.api.planning import make_launch_id, plan_job
+from kfjob.api.reader import LiveReader
+from kfjob.api.target import Target
+from kfjob.backends.archived_job import ArchivedJob, find_newest_launch
+from kfjob.common_types import JsonObject, Notify, ignore_notice
 from kfjob.compile.launch_record import restore_objects
 from kfjob.errors import NotFound, UsageError
 from kfjob.events import JobSnapshot
-from kfjob.observe.config import ObserveConfig
-from kfjob.plan import resolve
 from kfjob.spec import api_objects
 from kfjob.spec.job import JobSpec
-
-Launched = tuple[JobRef, ObserveConfig]
+from kfjob.spec.source import LoadedSpec, Positions
 
 
 def relaunch(
@@ -31,55 +30,61 @@ def relaunch(
     *,
     timeout: float = STOP_TIMEOUT,
     code: CodeLayer | None = None,
-    notify: Notify = lambda _text: None,
-) -> Launched:
-    """The reference of the new launch, and what observation needs of it.
+    notify: Notify = ignore_notice,
+) -> LiveReader:
+    """Start a new launch of a job from what was recorded when it was submitted, and return it.
 
-    What was submitted is recorded with the job; of a job that was stopped, in the archive. It is read and planned, its image
-    looked for, and `code` put onto that before anything is stopped.
+    A live job carries the record; the record of a stopped job is in the archive. It is planned, its image checked and `code`
+    added to the image before anything is stopped.
 
     Raises:
-        NotFound: neither the backend nor the archive knows the job.
-        UsageError: the job was not submitted by kfjob, so nothing is recorded; or its template makes a secret.
-        AlreadyExists: somebody took the name in the moment between.
+        NotFound: neither the backend nor the archive has the job.
+        UsageError: kfjob did not submit the job, so nothing is recorded; or its template creates a Secret.
+        AlreadyExists: another job took the name after the old launch was removed.
     """
-    live = _live(target, job)
-    last = live or archive.Archived(archive.newest(archive.archive_root(target.settings), target.namespace, job)).snapshot()
-    if last.spec is not None:
-        submit = _of_spec(target, last.spec, code, notify)
-    elif last.manifest is not None:
-        submit = _of_manifest(target, last, last.manifest, code, notify)
+    live = _find_live(target, job)
+    record = live or ArchivedJob(find_newest_launch(target.settings.archive, target.namespace, job)).snapshot()
+    if record.spec is not None:
+        submit = _prepare_spec(target, record.spec, code, notify)
+    elif record.manifest is not None:
+        submit = _prepare_manifest(target, record, record.manifest, code, notify)
     else:
         hint = "write a spec and submit it"
-        raise UsageError(f"nothing is recorded of job `{last.name}`: kfjob did not submit it", hint=hint)
+        raise UsageError(f"job `{record.name}` has no record of its spec, because kfjob did not submit it", hint=hint)
     if live:
         stop(target, job, timeout=timeout)
     return submit()
 
 
-def _of_spec(target: Target, said: str, code: CodeLayer | None, notify: Notify) -> Callable[[], Launched]:
-    """What is left to do once the old launch is gone."""
-    spec = JobSpec.model_validate_json(said)
-    plan = resolve(spec, plan_context(target.settings, target.name))
+def _prepare_spec(target: Target, record: str, code: CodeLayer | None, notify: Notify) -> Callable[[], LiveReader]:
+    """Do everything that can fail before the old launch is stopped; return what submits the new one."""
+    spec = JobSpec.model_validate_json(record)
+    planned = plan_job(LoadedSpec(spec, Positions()), target)
     if code:
-        plan = resolve(add_code_layer(spec, plan, code, target, notify=notify), plan_context(target.settings, target.name))
-    check_image(target, plan, notify=notify)
-    own_pull_secret.apply_pull_secret(target, plan)
-    return lambda: (target.backend.submit(plan), observe_config.of_plan(plan))
+        spec = add_code_layer(spec, planned.plan, code, target, notify=notify)
+        planned = plan_job(LoadedSpec(spec, Positions()), target)
+    check_image(target, planned.plan, notify=notify)
+    own_pull_secret.apply_pull_secret(target, planned.plan)
+    return partial(start, planned)
 
 
-def _of_manifest(
-    target: Target, last: JobSnapshot, manifest: str, code: CodeLayer | None, notify: Notify
-) -> Callable[[], Launched]:
+def _prepare_manifest(
+    target: Target, record: JobSnapshot, manifest: str, code: CodeLayer | None, notify: Notify
+) -> Callable[[], LiveReader]:
     change = (lambda image: push_code_layer(image, code, target, notify=notify)) if code else None
-    objects = restore_objects(manifest, previous_launch=last.launch, launch=new_launch_id(), image=change)
+    objects = restore_objects(manifest, previous_launch=record.launch, launch=make_launch_id(), image=change)
     check_images(target, objects, notify=notify)
-    (pytorchjob,) = (one for one in objects if one["kind"] == api_objects.PYTORCHJOB)
-    return lambda: (cluster_of(target).create(objects)[0], observe_config.of_job(pytorchjob))
+    return partial(_create, target, objects)
 
 
-def _live(target: Target, job: str) -> JobSnapshot | None:
+def _create(target: Target, objects: tuple[JsonObject, ...]) -> LiveReader:
+    (pytorchjob,) = (item for item in objects if item["kind"] == api_objects.PYTORCHJOB)
+    ref, _ = target.cluster.create(objects)
+    return LiveReader(target, ref, observe_config.from_pytorchjob(pytorchjob))
+
+
+def _find_live(target: Target, job: str) -> JobSnapshot | None:
     try:
-        return target.get(job)
+        return target.get_job(job)
     except NotFound:
         return None

@@ -1,38 +1,56 @@
-"""Wait until a job has ended, and end it if it goes over its limits meanwhile."""
+"""Wait until a job has ended, and stop it if it exceeds its limits."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
-from kfjob.api.lifecycle import limits
-from kfjob.api.logs import event_stream
-from kfjob.api.target import Target
-from kfjob.backends.base import JobRef
+from kfjob.api.lifecycle.limits import enforce_limits
+from kfjob.api.logs.event_poller import add_cluster_events
+from kfjob.api.logs.event_stream import stream_events
+from kfjob.api.reader import LiveReader
 from kfjob.errors import WaitTimeout
-from kfjob.events import JobPhase
-from kfjob.observe.config import ObserveConfig
+from kfjob.events import Event, JobPhase
+from kfjob.observe.prefilter import prefilter_factory
 from kfjob.observe.view import JobView, reduce
 
 
-def wait(target: Target, ref: JobRef, config: ObserveConfig, *, timeout: float | None = None) -> JobPhase:
-    """Return how the job ended. Logs are read only where a stall is to be seen in them.
+def follow_job(reader: LiveReader) -> Iterator[tuple[JobView, Event]]:
+    """Yield every event with the view after it, until the job has ended. Leaving the loop does not stop the job.
+
+    Only log lines that the view or a diagnosis can use are read, one line a second of the others, and the last line.
 
     Raises:
-        WaitTimeout: it had not ended after `timeout` seconds; it goes on.
-        JobStopped: it went over a limit of its `watchdog`, and was stopped.
+        JobStopped: the job exceeded a limit of its `watchdog` and was stopped.
     """
-    from kfjob.observe.prefilter import prefilter_factory  # `run` imports this module, and few commands wait
+    view = JobView(config=reader.config)
+    stream = stream_events(reader.target.backend, reader.ref, line_filter=prefilter_factory(reader.config, diagnosis=True))
+    with add_cluster_events(stream, reader.target.backend, reader.ref) as events:
+        for event in events:
+            view = reduce(view, event)
+            yield view, event
+            enforce_limits(reader.target, reader.ref.name, view)
 
+
+def wait_for_end(reader: LiveReader, *, timeout: float | None = None, with_progress: bool = False) -> Iterator[JobView]:
+    """Yield the view after each event until the job has ended; the last view has its final phase.
+
+    Logs are read only `with_progress`, or where a limit needs the progress of training.
+
+    Raises:
+        WaitTimeout: the job had not ended after `timeout` seconds; it continues.
+        JobStopped: the job exceeded a limit of its `watchdog` and was stopped.
+    """
     deadline = None if timeout is None else time.monotonic() + timeout
-    view = JobView(config=config)
-    for event in event_stream.events(
-        target.backend, ref, logs=config.limits.stall is not None, line_filter=prefilter_factory(config)
-    ):
+    view = JobView(config=reader.config)
+    reads_logs = with_progress or reader.config.limits.stall is not None
+    events = stream_events(reader.target.backend, reader.ref, logs=reads_logs, line_filter=prefilter_factory(reader.config))
+    for event in events:
         view = reduce(view, event)
+        yield view
         if view.phase and view.phase.ended:
-            return view.phase
-        limits.enforce(target, ref.name, view)
+            return
+        enforce_limits(reader.target, reader.ref.name, view)
         if deadline is not None and time.monotonic() > deadline:
-            title = f"job `{ref.name}` has not ended after {timeout:g} s"
-            raise WaitTimeout(title, cause=f"it is {view.phase or JobPhase.PENDING}", hint="it goes on")
-    return view.phase or JobPhase.PENDING
+            title = f"job `{reader.ref.name}` has not ended after {timeout:g} s"
+            raise WaitTimeout(title, cause=f"it is {view.phase or JobPhase.PENDING}", hint="the job continues")

@@ -1,4 +1,4 @@
-"""What the cluster writes down of a followed job, asked for now and then, put among all that happens to it."""
+"""Read what the cluster's controllers record about a followed job from time to time, and add it to the job's events."""
 
 from __future__ import annotations
 
@@ -11,64 +11,68 @@ from kfjob.backends.base import Backend, JobRef
 from kfjob.errors import KfjobError
 from kfjob.events import Event, JobChanged, KubernetesEvent, LinesSkipped, LogLine, OpenLine, Tick, WorkloadStatus
 
-EVERY_SECONDS = 10.0
+INTERVAL_SECONDS = 10.0
+
+Record = KubernetesEvent | WorkloadStatus
 
 
 @contextmanager
-def joined(events: Iterable[Event], backend: Backend, ref: JobRef) -> Iterator[Iterator[Event]]:
-    """Yields `events` with what the cluster has written down among them; the present states come first, the older words then.
+def add_cluster_events(events: Iterable[Event], backend: Backend, ref: JobRef) -> Iterator[Iterator[Event]]:
+    """Yield the events together with the records of the cluster's controllers.
 
-    What cannot be read is not missed: it only explains.
+    Old records come after the present states. Records that cannot be read are left out, because they only explain.
     """
-    recorder = _Recorder(backend, ref)
-    thread = threading.Thread(target=recorder.run, name="kfjob-recorded", daemon=True)
+    poller = _Poller(backend, ref)
+    thread = threading.Thread(target=poller.run, name="kfjob-event-poller", daemon=True)
     try:
-        yield _merge(events, recorder, thread)
+        yield _merge(events, poller, thread)
     finally:
-        recorder.closed.set()
+        poller.closed.set()
 
 
-def _merge(events: Iterable[Event], recorder: _Recorder, thread: threading.Thread) -> Iterator[Event]:
-    settled = ended = False
+def _merge(events: Iterable[Event], poller: _Poller, thread: threading.Thread) -> Iterator[Event]:
+    polling = ended = False
     for event in events:
-        if not settled and isinstance(event, LogLine | LinesSkipped | OpenLine | Tick):  # the states that there were are told
-            settled = True
+        if not polling and isinstance(
+            event, LogLine | LinesSkipped | OpenLine | Tick
+        ):  # the present states come before the first line
+            polling = True
             thread.start()
         ended = ended or (isinstance(event, JobChanged) and event.phase.ended)
-        if settled:
-            yield from recorder.fresh()
+        if polling:
+            yield from poller.new_records()
         yield event
-    if ended:  # what ended it was written down a moment ago
-        recorder.ask()
-    yield from recorder.fresh()
+    if ended:  # the reason for the end was recorded a moment ago
+        poller.poll()
+    yield from poller.new_records()
 
 
-class _Recorder:
+class _Poller:
     def __init__(self, backend: Backend, ref: JobRef) -> None:
         self.closed = threading.Event()
         self._backend = backend
         self._ref = ref
-        self._known: dict[str, KubernetesEvent | WorkloadStatus] = {}
-        self._inbox: queue.SimpleQueue[KubernetesEvent | WorkloadStatus] = queue.SimpleQueue()
-        self._asking = threading.Lock()
+        self._records: dict[str, Record] = {}
+        self._new: queue.SimpleQueue[Record] = queue.SimpleQueue()
+        self._lock = threading.Lock()
 
     def run(self) -> None:
-        """Ask again and again until it is closed."""
-        self.ask()
-        while not self.closed.wait(EVERY_SECONDS):
-            self.ask()
+        """Poll until the poller is closed."""
+        self.poll()
+        while not self.closed.wait(INTERVAL_SECONDS):
+            self.poll()
 
-    def ask(self) -> None:
-        """Take up what is new, and what is told anew."""
-        with self._asking, suppress(KfjobError):
-            for one in self._backend.events(self._ref):
-                key = one.uid or repr(one) if isinstance(one, KubernetesEvent) else one.name
-                if self._known.get(key) != one:
-                    self._known[key] = one
-                    self._inbox.put(one)
+    def poll(self) -> None:
+        """Read the records, and queue those that are new or have changed."""
+        with self._lock, suppress(KfjobError):
+            for record in self._backend.events(self._ref):
+                key = record.uid or repr(record) if isinstance(record, KubernetesEvent) else record.name
+                if self._records.get(key) != record:
+                    self._records[key] = record
+                    self._new.put(record)
 
-    def fresh(self) -> Iterator[KubernetesEvent | WorkloadStatus]:
-        """What was taken up since the last call."""
+    def new_records(self) -> Iterator[Record]:
+        """Yield the records that were queued since the last call."""
         with suppress(queue.Empty):
             while True:
-                yield self._inbox.get_nowait()
+                yield self._new.get_nowait()

@@ -1,4 +1,4 @@
-"""Many streams read by threads, met in one bounded queue: a slow reader holds the threads back, the memory stays bounded."""
+"""Many streams, each read by a thread, in one bounded queue: a slow reader holds the threads back, and memory stays bounded."""
 
 from __future__ import annotations
 
@@ -14,80 +14,80 @@ from kfjob.errors import KfjobError, NotFound
 
 T = TypeVar("T")
 
-LENGTH = 4096
-BYTES = 16 * 1024 * 1024
-"""Of items that wait. As many again may be in the reader's hands, and one item in those of each thread."""
+MAX_ITEMS = 4096
+MAX_BYTES = 16 * 1024 * 1024
+"""Bytes of queued items. The reader may hold as many again, and each thread holds one item."""
 GATHER_SECONDS = 0.02
-"""A reader that has waited for an item lets more of them come, or it would be woken for each."""
+"""After it has waited for an item, the reader waits for more, so that it does not wake up for each."""
 
 
 class _Closed(Exception):
-    """The reader is gone."""
+    """Nobody reads the multiplexer any more."""
 
 
-class Funnel(Generic[T]):
-    """Items of all sources in the order in which they come. Sources may be added while it is read, by a source too."""
+class Multiplexer(Generic[T]):
+    """Items of all sources in the order of their arrival. Sources may be added while it is read, also by a source."""
 
-    def __init__(self, length: int = LENGTH, size: Callable[[T], int] = lambda _: 0) -> None:
-        """At most `length` items wait; `size` tells how many bytes one holds."""
-        self._length = length
-        self._size_of = size
-        self._waiting: deque[T | KfjobError | None] = deque()
-        self._bytes = 0  # of those that wait
+    def __init__(self, max_items: int = MAX_ITEMS, size_of: Callable[[T], int] = lambda _: 0) -> None:
+        """Queue at most `max_items` items; `size_of` returns the size of an item in bytes."""
+        self._max_items = max_items
+        self._size_of = size_of
+        self._queue: deque[T | KfjobError | None] = deque()
+        self._queued_bytes = 0
         self._closed = False
-        self._open = 0
+        self._open_sources = 0
         self._lock = threading.Lock()
-        self._there_is: queue.SimpleQueue[None] = queue.SimpleQueue()  # one, exactly while items wait
-        self._there_is_room = threading.Condition(self._lock)
+        self._filled: queue.SimpleQueue[None] = queue.SimpleQueue()  # holds one element exactly while items are queued
+        self._has_room = threading.Condition(self._lock)
 
     def add(self, source: Iterable[T], name: str) -> None:
-        """Read `source` in a thread of its own. What is not found (a pod without a log) ends quietly."""
+        """Read `source` in its own thread. A source that raises NotFound (a pod without a log) ends quietly."""
         with self._lock:
-            self._open += 1
+            self._open_sources += 1
         threading.Thread(target=self._read, args=(source,), name=f"kfjob-{name}", daemon=True).start()
 
     def items(self, *, idle: float | None = None) -> Iterator[T | None]:
-        """Every item until all sources have ended; None when there was none for `idle` seconds.
+        """Yield every item until all sources have ended; None when no item came for `idle` seconds.
 
         Raises:
-            KfjobError: whatever a source raised.
+            KfjobError: a source raised it.
         """
-        while self._open:
-            taken = self._take(idle)
-            if not taken:
+        while self._open_sources:
+            batch = self._take(idle)
+            if not batch:
                 yield None
-            for item in taken:
+            for item in batch:
                 if item is None:
                     with self._lock:
-                        self._open -= 1
+                        self._open_sources -= 1
                 elif isinstance(item, KfjobError):
                     raise item
                 else:
                     yield item
 
     def close(self) -> None:
-        """Let the threads end at their next item."""
+        """End each thread at its next item."""
         with self._lock:
             self._closed = True
-            self._there_is_room.notify_all()
+            self._has_room.notify_all()
 
     def _take(self, idle: float | None) -> deque[T | KfjobError | None]:
-        """All that waits; what comes first is waited for, `idle` seconds at most.
+        """Return all queued items; wait for the first, at most `idle` seconds.
 
-        Ctrl-C may come at any moment of it. A `Condition` that is waited for can then release its lock twice, and ends in a
-        RuntimeError in the place of the KeyboardInterrupt.
+        Ctrl-C can come at any moment of the wait. `Condition.wait` can then release its lock twice and raise a RuntimeError
+        instead of KeyboardInterrupt, so this waits on a SimpleQueue.
         """
-        came_at_once = not self._there_is.empty()
+        had_items = not self._filled.empty()
         try:
-            self._there_is.get(timeout=idle)
+            self._filled.get(timeout=idle)
         except queue.Empty:
             return deque()
-        if not came_at_once:
+        if not had_items:
             time.sleep(GATHER_SECONDS)
         with self._lock:
-            taken, self._waiting, self._bytes = self._waiting, deque(), 0
-            self._there_is_room.notify_all()
-        return taken
+            batch, self._queue, self._queued_bytes = self._queue, deque(), 0
+            self._has_room.notify_all()
+        return batch
 
     def _read(self, source: Iterable[T]) -> None:
         with suppress(_Closed):
@@ -98,16 +98,18 @@ class Funnel(Generic[T]):
                 pass
             except KfjobError as err:
                 self._put(err)
-            except Exception as err:  # noqa: BLE001 - a thread's fault must reach the reader, whatever it is
+            except Exception as err:  # noqa: BLE001 - an unexpected exception of a thread must reach the reader
                 self._put(KfjobError("reading a stream failed", cause=f"{type(err).__name__}: {err}"))
             self._put(None)
 
     def _put(self, item: T | KfjobError | None, size: int = 0) -> None:
         with self._lock:
-            self._there_is_room.wait_for(lambda: self._closed or (len(self._waiting) < self._length and self._bytes < BYTES))
+            self._has_room.wait_for(
+                lambda: self._closed or (len(self._queue) < self._max_items and self._queued_bytes < MAX_BYTES)
+            )
             if self._closed:
                 raise _Closed
-            self._waiting.append(item)
-            self._bytes += size
-            if len(self._waiting) == 1:
-                self._there_is.put(None)
+            self._queue.append(item)
+            self._queued_bytes += size
+            if len(self._queue) == 1:
+                self._filled.put(None)

@@ -1,9 +1,9 @@
-"""Who prints progress, as it was found out a moment ago: told again for one question, as long as the pods are the same.
+"""The last confirmed master, cached on this machine: it is valid as long as the pods and their containers are the same.
 
     <state>/cache/master/<digest of context, namespace and job>.json
 
-The answer holds while every pod has the uid and the container that it had then. Agents can hand over without that when a
-process is restarted within its container, so an answer is not remembered for long.
+When a process is restarted within its container, the agents can hand over while pods and containers stay the same, so an entry
+expires after a short time.
 """
 
 from __future__ import annotations
@@ -18,74 +18,96 @@ from pathlib import Path
 from msgspec import MsgspecError, Struct, convert, to_builtins
 from msgspec.structs import replace
 
-from kfjob.api.target import Target, cluster_of
+from kfjob.api.master.discover import discover_master
+from kfjob.api.reader import JobReader, LiveReader
+from kfjob.api.target import Target
 from kfjob.backends import folder
 from kfjob.errors import KfjobError
 from kfjob.events import JobSnapshot, PodChanged
-from kfjob.observe.config import ObserveConfig
 from kfjob.observe.master import Confidence, Master
+from kfjob.spec.observe_config import ObserveConfig
+from kfjob.units import SECOND
 
-SECOND = 1_000_000_000
-LASTS = 300 * SECOND
-LASTS_WITH_ETCD = 30 * SECOND
-"""With the legacy etcd rendezvous any restart of a process can move rank 0; it may be that where nobody told the rendezvous."""
-FORGOTTEN = 24 * 3600 * SECOND
+LIFETIME = 300 * SECOND
+LIFETIME_WITH_ETCD = 30 * SECOND
+"""With the legacy etcd rendezvous, any restart of a process can move rank 0. An unknown rendezvous may be that one."""
+UNUSED = 24 * 3600 * SECOND
+"""The age at which an entry is deleted."""
 
 
-class Known(Struct, frozen=True):
-    """An answer that still holds, and the job's uid."""
+class CachedMaster(Struct, frozen=True):
+    """A valid entry: the uid of its job, and the answer."""
 
     uid: str
     master: Master
 
 
-def recall(target: Target, job: str) -> Known | None:
-    """The answer that was remembered, if it still holds; one question to the cluster, and none if nothing was remembered."""
+def find_master(reader: JobReader, *, timeout: float = 0.0, fresh: bool = False) -> Master:
+    """Return the pod that prints progress: from the cache, or with `fresh` always from the logs.
+
+    With a `timeout` (seconds), search again until the answer is more than a prediction.
+
+    Raises:
+        NoEvidence: nothing shows which pod prints progress.
+        WaitTimeout: after `timeout` seconds there is still no evidence, or the job ended without any.
+    """
+    if not isinstance(reader, LiveReader):
+        return discover_master(reader, timeout=timeout).master
+    if not fresh and (entry := load_master(reader.target, reader.ref.name)) and entry.uid == reader.ref.uid:
+        return entry.master
+    discovery = discover_master(reader, timeout=timeout)
+    store_master(reader.target, discovery.snapshot, discovery.master, reader.config)
+    return discovery.master
+
+
+def load_master(target: Target, job: str) -> CachedMaster | None:
+    """Return the cached answer if it is valid; this takes one request, or none where nothing is cached."""
     if target.name != "kubernetes":
         return None
     try:
-        kept = json.loads(_file(target, job).read_text(encoding="utf-8"))
-        age = time.time_ns() - kept["learned"]
-        if not 0 <= age < kept["lasts"]:
+        entry = json.loads(_file(target, job).read_text(encoding="utf-8"))
+        age = time.time_ns() - entry["learned"]
+        if not 0 <= age < entry["lifetime"]:
             return None
-        owner, pods = cluster_of(target).pods(job, namespace=target.namespace)
-        if owner != kept["uid"] or _print(pods) != kept["pods"]:
+        uid, pods = target.cluster.pods(job, namespace=target.namespace)
+        if uid != entry["uid"] or _fingerprint(pods) != entry["pods"]:
             return None
-        answer = convert(kept["answer"], Master)
+        master = convert(entry["master"], Master)
     except (OSError, ValueError, KeyError, TypeError, MsgspecError, KfjobError):
-        return None  # whatever it is, a fresh look will tell
-    return Known(owner, replace(answer, notes=(*answer.notes, f"found out {age // SECOND} s ago; the pods are the same since")))
+        return None  # the caller then reads the logs
+    note = f"found {age // SECOND} s ago; the pods are the same since"
+    return CachedMaster(uid, replace(master, notes=(*master.notes, note)))
 
 
-def remember(target: Target, snapshot: JobSnapshot, answer: Master, config: ObserveConfig) -> None:
-    """Keep an answer that was confirmed, of a job that runs."""
-    if target.name != "kubernetes" or answer.confidence is not Confidence.CONFIRMED or snapshot.job.phase.ended:
+def store_master(target: Target, snapshot: JobSnapshot, master: Master, config: ObserveConfig) -> None:
+    """Cache the confirmed answer for a running job; other answers are not cached."""
+    if target.name != "kubernetes" or master.confidence is not Confidence.CONFIRMED or snapshot.job.phase.ended:
         return
-    kept = {
+    entry = {
         "uid": snapshot.uid,
         "learned": time.time_ns(),
-        "lasts": LASTS_WITH_ETCD if config.rendezvous in {"etcd", ""} else LASTS,
-        "pods": _print(snapshot.pods),
-        "answer": to_builtins(answer),
+        "lifetime": LIFETIME_WITH_ETCD if config.rendezvous in {"etcd", ""} else LIFETIME,
+        "pods": _fingerprint(snapshot.pods),
+        "master": to_builtins(master),
     }
     file = _file(target, snapshot.name)
-    with suppress(OSError):  # it only saves time
+    with suppress(OSError):  # the cache only saves time
         folder.make_private(file.parent)
-        _tidy(file.parent)
-        folder.replace_file(file, json.dumps(kept))
+        _delete_unused(file.parent)
+        folder.replace_file(file, json.dumps(entry))
 
 
 def _file(target: Target, job: str) -> Path:
-    key = "\n".join((target.settings.context or target.kubeconfig, target.namespace, job))
+    key = "\n".join((target.settings.context or target.kube_context, target.namespace, job))
     return target.settings.state / "cache" / "master" / f"{sha256(key.encode()).hexdigest()[:32]}.json"
 
 
-def _print(pods: Iterable[PodChanged]) -> dict[str, list[str]]:
+def _fingerprint(pods: Iterable[PodChanged]) -> dict[str, list[str]]:
     return {pod.pod: [pod.uid, pod.container_id, "ended" if pod.phase.ended else ""] for pod in pods}
 
 
-def _tidy(cache: Path) -> None:
-    oldest = (time.time_ns() - FORGOTTEN) / SECOND
+def _delete_unused(cache: Path) -> None:
+    oldest = (time.time_ns() - UNUSED) / SECOND
     for file in cache.glob("*.json"):
         with suppress(OSError):
             if file.stat().st_mtime < oldest:

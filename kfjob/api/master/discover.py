@@ -1,116 +1,189 @@
-"""Who prints progress, with as few questions as will do: the likely pods first, and no further once the evidence is enough.
+"""Find the pod that prints progress with few requests: likely pods first, and no more once the evidence is sufficient.
 
-Enough is a recent progress line of a living pod whose own newest rendezvous result says that it has rank 0. Whatever is less
-(no progress yet, another rank prints, an old line) is only told after the tails of all pods were read.
+Sufficient evidence is a recent progress line of a running pod whose own newest rendezvous result has rank 0. Weaker evidence
+(no progress yet, another rank prints, an old line) is an answer only after the tails of all pods were read.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeVar
 
 from msgspec import Struct, field
 
-from kfjob.api.lifecycle.archive import Reader
-from kfjob.api.view import AT_ONCE, TAIL_LINES, read_pod, read_tail, up_to_now, with_head
-from kfjob.backends.base import JobRef
-from kfjob.errors import NotFound
-from kfjob.events import JobSnapshot, LogGap, LogLine, PodChanged, PodPhase
+from kfjob.api.excerpts import TAIL_LINES, Line, add_head, read_excerpt, read_tail
+from kfjob.api.reader import JobReader
+from kfjob.api.view import THREADS, advance_to_now, read_view
+from kfjob.concurrency import map_parallel
+from kfjob.errors import NotFound, WaitTimeout
+from kfjob.events import JobSnapshot, PodChanged, PodPhase
 from kfjob.observe.addresses import find_address_owner
-from kfjob.observe.config import ObserveConfig
-from kfjob.observe.master import Confidence, Master
+from kfjob.observe.master import Confidence, Master, NoMaster
 from kfjob.observe.view import JobView, reduce_all
+from kfjob.units import SECOND
 
-RECENT = 60 * 1_000_000_000
+T = TypeVar("T")
+
+RECENT = 60 * SECOND
 """A progress line that is younger than this is the job's newest: a pod that takes over needs that long to print."""
-TRIED = 4
-"""Pods that are asked one after the other before all are."""
-TOGETHER = 30_000
-"""Lines of all pods that are read at once, so that memory stays bounded whatever their number is."""
-LEAST = 30
+LIKELY_PODS = 4
+"""Pods that are read one after the other before all pods are read."""
+TOTAL_LINES = 30_000
+"""Lines of all pods that are read together, so that memory stays bounded for any number of pods."""
+MIN_LINES = 30
+POLL_SECONDS = 1.0
 
 
-def find(reader: Reader, ref: JobRef, snapshot: JobSnapshot, config: ObserveConfig) -> JobView:
-    """A view whose `master` is the answer. It need not know the other pods' logs."""
-    return _Search(reader, ref, snapshot, reduce_all(JobView(config=config), (snapshot.job, *snapshot.pods))).run()
+@dataclass(frozen=True)
+class Search:
+    """One search: the view at its end, and the snapshot at its beginning. Other pods' logs may be unread."""
 
-
-class _Search(Struct):
-    reader: Reader
-    ref: JobRef
     snapshot: JobSnapshot
     view: JobView
-    asked: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """The pod that prints progress, and the snapshot that the search began with."""
+
+    snapshot: JobSnapshot
+    master: Master
+
+
+def search(reader: JobReader) -> Search:
+    """Look once for the pod that prints progress.
+
+    Raises:
+        NotFound: the job is gone.
+    """
+    snapshot = reader.snapshot()
+    if reader.archived:
+        return Search(snapshot, read_view(reader))
+    view = reduce_all(JobView(config=reader.config), (snapshot.job, *snapshot.pods))
+    return Search(snapshot, _LogSearch(reader, snapshot, view).run())
+
+
+def discover_master(reader: JobReader, *, timeout: float = 0.0) -> Discovery:
+    """Find the pod that prints progress. With a `timeout` (seconds), search again until the answer is more than a prediction.
+
+    Raises:
+        NoEvidence: nothing shows which pod prints progress.
+        WaitTimeout: after `timeout` seconds there is still no evidence, or the job ended without any.
+    """
+    job, deadline = reader.ref.name, time.monotonic() + timeout
+    while True:
+        result = search(reader)
+        view, master = result.view, result.view.master
+        final = timeout == 0 or not view.running
+        if isinstance(master, Master) and (final or master.confidence is not Confidence.PREDICTED):
+            return Discovery(result.snapshot, master)
+        if isinstance(master, NoMaster) and final:
+            raise master.to_error(job)
+        if time.monotonic() >= deadline:
+            raise WaitTimeout(
+                f"no master of `{job}` after {timeout:g} s", cause=view.headline, hint=f"`kfjob status {job}` shows its pods"
+            )
+        time.sleep(POLL_SECONDS)
+
+
+def watch_masters(reader: JobReader, *, interval: float = 2.0) -> Iterator[Master]:
+    """Yield the pod that prints progress, again whenever another pod takes over or the evidence improves, until the job ends.
+
+    `interval` is in seconds.
+    """
+    last = None
+    while True:
+        try:
+            result = search(reader)
+        except NotFound:
+            return
+        master = result.view.master
+        if isinstance(master, Master) and (master.pod, master.confidence) != last:
+            last = (master.pod, master.confidence)
+            yield master
+        if reader.archived or result.snapshot.job.phase.ended:
+            return
+        time.sleep(interval)
+
+
+class _LogSearch(Struct):
+    reader: JobReader
+    snapshot: JobSnapshot
+    view: JobView
+    read_pods: set[str] = field(default_factory=set)
 
     def run(self) -> JobView:
-        for pod in self._likely():
-            self.asked.add(pod.pod)
-            self._learn(read_pod(self.reader, self.ref, pod))
-            if self._is_enough():
-                return up_to_now(self.view)
-        self._ask_everybody()
-        return up_to_now(self.view)
+        for pod in self._likely_pods():
+            self.read_pods.add(pod.pod)
+            self._add(read_excerpt(self.reader, pod))
+            if self._has_sufficient_evidence():
+                return advance_to_now(self.view)
+        self._read_remaining_pods()
+        return advance_to_now(self.view)
 
-    def _likely(self) -> Iterator[PodChanged]:
-        """One pod after the other: the one that what is known points at."""
+    def _likely_pods(self) -> Iterator[PodChanged]:
+        """Yield one pod after the other: the one that the evidence so far points at."""
         pods = {pod.pod: pod for pod in self.snapshot.pods if _has_run(pod)}
-        for _ in range(TRIED):
-            named = next((name for name in self._pointed_at() if name in pods and name not in self.asked), None)
-            if named is None:
+        for _ in range(LIKELY_PODS):
+            name = next((name for name in self._candidates() if name in pods and name not in self.read_pods), None)
+            if name is None:
                 return
-            yield pods[named]
+            yield pods[name]
 
-    def _pointed_at(self) -> Iterator[str]:
+    def _candidates(self) -> Iterator[str]:
         for pod in self.view.pods.values():
             result = pod.log.result
             if result and result.master_addr:
                 yield find_address_owner(result.master_addr, self.view.pods, self.view.config.workers, own=pod.name) or ""
-        answer = self.view.master
-        if isinstance(answer, Master):
-            yield answer.pod
+        if isinstance(self.view.master, Master):
+            yield self.view.master.pod
         yield from self.view.config.workers[:1]
         yield from (pod.pod for pod in self.snapshot.pods[:1])
 
-    def _is_enough(self) -> bool:
-        answer = self.view.master
-        if not isinstance(answer, Master) or answer.confidence is not Confidence.CONFIRMED or answer.group_rank != 0:
+    def _has_sufficient_evidence(self) -> bool:
+        master = self.view.master
+        if not isinstance(master, Master) or master.confidence is not Confidence.CONFIRMED or master.group_rank != 0:
             return False
-        end = self.snapshot.job.ended if self.snapshot.job.phase.ended else time.time_ns()
-        printed = answer.evidence.time
-        return printed is not None and end is not None and end - printed < RECENT
+        now = self.snapshot.job.ended if self.snapshot.job.phase.ended else time.time_ns()
+        return master.evidence.time is not None and now is not None and now - master.evidence.time < RECENT
 
-    def _ask_everybody(self) -> None:
-        """The tails of all, and the heads of those whose tail does not tell what is still needed."""
-        rest = [pod for pod in self.snapshot.pods if pod.pod not in self.asked and _has_run(pod)]
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            tails = dict(zip((pod.pod for pod in rest), pool.map(self._tail, rest), strict=True))
-            printing = self._printers(tails)
-            cut = [pod for pod in rest if not tails[pod.pod][1] and (pod.pod in printing or not printing)]
-            whole = pool.map(lambda pod: self._with_head(pod, tails[pod.pod][0]), cut)
-            lines = {pod: tail for pod, (tail, _) in tails.items()} | dict(zip((pod.pod for pod in cut), whole, strict=True))
-        for pod in rest:
-            self._learn(lines[pod.pod])
+    def _read_remaining_pods(self) -> None:
+        """Read the tails of all other pods, and the heads of those whose tail does not hold what is still needed."""
+        pods = [pod for pod in self.snapshot.pods if pod.pod not in self.read_pods and _has_run(pod)]
+        tails = dict(zip((pod.pod for pod in pods), _read_parallel(self._read_tail, pods), strict=True))
+        printing = self._printing_pods(line for tail, _ in tails.values() for line in tail)
+        incomplete = [pod for pod in pods if not tails[pod.pod][1] and (pod.pod in printing or not printing)]
+        longer = _read_parallel(lambda pod: self._add_head(pod, tails[pod.pod][0]), incomplete)
+        lines = {name: tail for name, (tail, _) in tails.items()}
+        lines |= dict(zip((pod.pod for pod in incomplete), longer, strict=True))
+        for pod in pods:
+            self._add(lines[pod.pod])
 
-    def _printers(self, tails: dict[str, tuple[list[LogLine | LogGap], bool]]) -> set[str]:
-        """Those whose tails hold progress that is a trainer's own."""
-        view = reduce_all(self.view, (line for tail, _ in tails.values() for line in tail))
+    def _printing_pods(self, lines: Iterable[Line]) -> set[str]:
+        """Return the pods whose lines hold the progress of a known trainer."""
+        view = reduce_all(self.view, lines)
         return {pod.name for pod in view.pods.values() if pod.log.reading and pod.log.reading.conclusive}
 
-    def _tail(self, pod: PodChanged) -> tuple[list[LogLine | LogGap], bool]:
+    def _read_tail(self, pod: PodChanged) -> tuple[list[Line], bool]:
         with suppress(NotFound):
-            lines = max(min(TAIL_LINES, TOGETHER // len(self.snapshot.pods)), LEAST)
-            return read_tail(self.reader, self.ref, pod, lines=lines)
+            lines = max(min(TAIL_LINES, TOTAL_LINES // len(self.snapshot.pods)), MIN_LINES)
+            return read_tail(self.reader, pod, lines=lines)
         return [], True
 
-    def _with_head(self, pod: PodChanged, tail: list[LogLine | LogGap]) -> list[LogLine | LogGap]:
+    def _add_head(self, pod: PodChanged, tail: list[Line]) -> list[Line]:
         with suppress(NotFound):
-            return with_head(self.reader, self.ref, pod, tail)
+            return add_head(self.reader, pod, tail)
         return tail
 
-    def _learn(self, lines: Iterable[LogLine | LogGap]) -> None:
+    def _add(self, lines: Iterable[Line]) -> None:
         self.view = reduce_all(self.view, lines)
+
+
+def _read_parallel(call: Callable[[PodChanged], T], pods: list[PodChanged]) -> list[T]:
+    return map_parallel(call, pods, threads=THREADS, name="logs")
 
 
 def _has_run(pod: PodChanged) -> bool:

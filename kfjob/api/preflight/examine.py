@@ -2,47 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from kfjob.api.context import plan_context
 from kfjob.api.images.check import ImageInspector
+from kfjob.api.planning import plan_job
 from kfjob.api.preflight import cluster, images, machine
 from kfjob.api.preflight.result import Checked, Preflight, ordered
 from kfjob.api.settings import Settings
-from kfjob.api.specs.render import resolve_at
-from kfjob.api.target import cluster_of, find_target
+from kfjob.api.target import find_target
 from kfjob.common_types import Notify
 from kfjob.compile.pod_templates import read_pod_templates
-from kfjob.compile.pytorchjob import compile_manifests
-from kfjob.lint.check import lint
 from kfjob.spec.source import LoadedSpec
 
 
 def examine(loaded: LoadedSpec, *, settings: Settings, notify: Notify, inspector: ImageInspector | None = None) -> Preflight:
-    """Everything at once: what lint finds, and what the cluster (or this machine) says.
+    """Return what lint finds, and whether the cluster (or this machine) has everything that the job needs.
 
     Raises:
-        SpecError: the spec itself is not valid.
+        SpecError: the spec is not valid.
         Unreachable: the cluster does not answer.
     """
-    target = find_target(settings, notify=notify)
-    plan = resolve_at(loaded.spec, loaded.positions, plan_context(settings, target.name))
-    linted = lint(loaded.spec, plan)
-    found = Checked(problems=[replace(one, severity="error") for one in linted] if settings.strict else linted)
+    planned = plan_job(loaded, find_target(settings, notify=notify))
+    plan, target = planned.plan, planned.target
+    result = Checked(problems=list(planned.findings))
     if target.name == "local":
-        machine.check(plan, target, found)
+        machine.check(plan, target, result)
     else:
-        objects = compile_manifests(plan)
-        inventory = cluster_of(target).inventory(plan.namespace)
+        objects = list(planned.manifests)
+        inventory = target.cluster.inventory(plan.namespace)
         pods = read_pod_templates(objects)
         wanted = cluster.Wanted(spec=loaded.spec, plan=plan, objects=objects, pods=pods, cluster=inventory)
-        cluster.check(wanted, found)
-        images.check(wanted, target, found, inspector=inspector)
+        cluster.check(wanted, result)
+        images.check(wanted, target, result, inspector=inspector)
     return Preflight(
         job=plan.name,
         namespace=plan.namespace,
         backend=target.name,
-        problems=ordered(loaded.positions.locate_all(found.problems)),
-        good=tuple(found.good),
-        unchecked=tuple(found.unchecked),
+        problems=ordered(loaded.positions.locate_all(result.problems)),
+        good=tuple(result.good),
+        unchecked=tuple(result.unchecked),
     )

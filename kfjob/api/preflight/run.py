@@ -1,38 +1,39 @@
-"""Submit a trial, listen to it, and remove it, whatever it came to."""
+"""Submit a trial job, read its results, and remove it in every case."""
 
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kfjob.api import observe_config
-from kfjob.api.context import plan_context
-from kfjob.api.lifecycle import stop
+from kfjob.api.diagnose import examine
+from kfjob.api.lifecycle.stop import stop
+from kfjob.api.lifecycle.wait import wait_for_end
+from kfjob.api.planning import make_context
 from kfjob.api.preflight.result import ordered
 from kfjob.api.preflight.trial import Trial, trial_plan
 from kfjob.api.preflight.trial_results import Heard, PodSaid
-from kfjob.api.run import Run
+from kfjob.api.reader import LiveReader
 from kfjob.api.settings import Settings
 from kfjob.api.target import find_target
 from kfjob.backends.base import LogRange
 from kfjob.common_types import Notify
+from kfjob.concurrency import map_parallel
 from kfjob.errors import KfjobError, NotFound, Problem, WaitTimeout
 from kfjob.events import JobPhase, LogLine, PodChanged
 from kfjob.plan import JobPlan
 from kfjob.spec.source import LoadedSpec
 
-AT_ONCE = 16
-LAST_WORDS_SECONDS = 15.0
-"""How long the log of a pod may lag behind its end."""
+THREADS = 16
+LOG_LAG_SECONDS = 15.0
+"""How long a pod's log may lag behind the end of the pod."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """What a trial came to."""
+class TrialResult:
+    """The result of a trial."""
 
     job: str
     phase: JobPhase
@@ -74,7 +75,7 @@ class Outcome:
         }
 
 
-def run_trial(loaded: LoadedSpec, trial: Trial, *, settings: Settings, notify: Notify) -> Outcome:
+def run_trial(loaded: LoadedSpec, trial: Trial, *, settings: Settings, notify: Notify) -> TrialResult:
     """Run the collectives where the job would train.
 
     Raises:
@@ -82,40 +83,43 @@ def run_trial(loaded: LoadedSpec, trial: Trial, *, settings: Settings, notify: N
         SpecError, Refused, Forbidden, Unreachable: as for a submit.
     """
     target = find_target(settings, notify=notify)
-    plan = trial_plan(loaded.spec, plan_context(settings, target.name), trial)
+    plan = trial_plan(loaded.spec, make_context(target), trial)
     backend = target.backend
     ref = backend.submit(plan)
     logs = None
     try:
         notify(f"`{plan.name}` runs the collectives on {plan.nodes} nodes; it is removed afterwards")
-        run = Run(target, ref, observe_config.of_plan(plan))
-        phase, late = _waited(run, trial.timeout)
-        heard = _listened(run, plan)
-        problems = _problems(run, plan, heard, phase, late)
+        reader = LiveReader(target, ref, plan.observe_config)
+        phase, timeout_problem = _wait(reader, trial.timeout)
+        heard = _read_results(reader, plan)
+        problems = _find_problems(reader, plan, heard, phase, timeout_problem)
     finally:
         with suppress(NotFound):
-            logs = stop.stop(replace(target, namespace=ref.namespace), plan.name)
+            logs = stop(replace(target, namespace=ref.namespace), plan.name)
     pods = tuple(heard.pods[name] for name in plan.pods if name in heard.pods)
-    return Outcome(job=plan.name, phase=phase, pods=pods, heard=heard, problems=ordered(problems), logs=logs)
+    return TrialResult(job=plan.name, phase=phase, pods=pods, heard=heard, problems=ordered(problems), logs=logs)
 
 
-def _waited(run: Run, timeout: float) -> tuple[JobPhase, Problem | None]:
+def _wait(reader: LiveReader, timeout: float) -> tuple[JobPhase, Problem | None]:
+    phase = JobPhase.PENDING
     try:
-        return run.wait(timeout=timeout), None
+        for view in wait_for_end(reader, timeout=timeout):
+            phase = view.phase or phase
     except WaitTimeout as err:
-        return JobPhase.PENDING, Problem(title=err.title, detail=err.cause, hint="`--timeout` gives it longer")
+        return JobPhase.PENDING, Problem(title=err.title, detail=err.cause, hint="`--timeout` waits longer")
+    return phase, None
 
 
-def _listened(run: Run, plan: JobPlan) -> Heard:
-    """Everything that the pods said; the end of a log may come a moment after the end of the job."""
-    deadline = time.monotonic() + LAST_WORDS_SECONDS
+def _read_results(reader: LiveReader, plan: JobPlan) -> Heard:
+    """Read what the pods printed; the end of a log may appear a moment after the end of the job."""
+    deadline = time.monotonic() + LOG_LAG_SECONDS
     while True:
-        snapshot = run.snapshot()
+        snapshot = reader.snapshot()
         heard = Heard()
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            for pod, lines in zip(plan.pods, pool.map(lambda pod: _lines(run, pod), plan.pods), strict=True):
-                for line in lines:
-                    heard.take(pod, line)
+        logs = map_parallel(lambda pod: _read_lines(reader, pod), plan.pods, threads=THREADS, name="logs")
+        for pod, lines in zip(plan.pods, logs, strict=True):
+            for line in lines:
+                heard.take(pod, line)
         for state in snapshot.pods:
             if state.pod in heard.pods:
                 heard.pods[state.pod].node = state.node
@@ -125,26 +129,27 @@ def _listened(run: Run, plan: JobPlan) -> Heard:
         time.sleep(0.5)
 
 
-def _lines(run: Run, pod: str) -> list[str]:
-    with suppress(NotFound):  # it never started
-        return [line.text for line in run.logs(pod, LogRange()) if isinstance(line, LogLine)]
+def _read_lines(reader: LiveReader, pod: str) -> list[str]:
+    with suppress(NotFound):  # the pod never started
+        return [line.text for line in reader.logs(pod, LogRange()) if isinstance(line, LogLine)]
     return []
 
 
-def _problems(run: Run, plan: JobPlan, heard: Heard, phase: JobPhase, late: Problem | None) -> list[Problem]:
-    found = [*([late] if late else []), *heard.problems(plan)]
-    ignore_notice = heard.ignore_notice(plan.pods)
-    if ignore_notice:
-        found += [_not_started(state) for state in run.snapshot().pods if state.pod in ignore_notice and state.pod in plan.pods]
-    if phase is not JobPhase.SUCCEEDED and not any(one.severity == "error" for one in found if one is not late):
+def _find_problems(
+    reader: LiveReader, plan: JobPlan, heard: Heard, phase: JobPhase, timeout_problem: Problem | None
+) -> list[Problem]:
+    problems = [*([timeout_problem] if timeout_problem else []), *heard.problems(plan)]
+    if silent_pods := set(heard.silent_pods(plan.pods)):
+        problems += [_not_started(state) for state in reader.snapshot().pods if state.pod in silent_pods]
+    errors = [problem for problem in problems if problem.severity == "error" and problem is not timeout_problem]
+    if phase is not JobPhase.SUCCEEDED and not errors:
         with suppress(KfjobError):
-            if first := run.diagnose().first_cause:
-                found.append(
-                    Problem(title=first.title, detail="\n".join([*first.evidence, first.cause]), hint=first.remedy or None)
-                )
-    if not heard.done and not found:
-        found.append(Problem(title=f"`{plan.name}` ended ({phase}) and said nothing of the collectives"))
-    return found
+            if cause := examine(reader).diagnosis.first_cause:
+                detail = "\n".join([*cause.evidence, cause.cause])
+                problems.append(Problem(title=cause.title, detail=detail, hint=cause.remedy or None))
+    if not heard.done and not problems:
+        problems.append(Problem(title=f"`{plan.name}` ended ({phase}) without results of the collectives"))
+    return problems
 
 
 def _not_started(state: PodChanged) -> Problem:

@@ -101,7 +101,7 @@ class Heard:
             found.append(_error("a collective is not the two that it is made of", detail="\n".join(_broken(self.table))))
         return found
 
-    def ignore_notice(self, pods: Iterable[str]) -> list[str]:
+    def silent_pods(self, pods: Iterable[str]) -> list[str]:
         """Pods whose program never started."""
         return [pod for pod in pods if pod not in self.pods]
 

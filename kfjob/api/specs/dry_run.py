@@ -1,4 +1,4 @@
-"""What a submit would do, without doing it: checked here, or gone through by the API server."""
+"""What a submit would do, without doing it: checked by kfjob, or by the API server too."""
 
 from __future__ import annotations
 
@@ -6,18 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from kfjob.api.context import plan_context
-from kfjob.api.images.code_layer import CodeLayer, add_code_layer
-from kfjob.api.planning import linted
+from kfjob.api.images.code_layer import CodeLayer
+from kfjob.api.lifecycle.submit import plan_with_code
 from kfjob.api.settings import Settings
-from kfjob.api.specs.render import resolve_at
-from kfjob.api.target import Target, cluster_of, find_target
+from kfjob.api.target import Target, find_target
 from kfjob.common_types import JsonObject, Notify
-from kfjob.compile.pytorchjob import compile_manifests
 from kfjob.spec import api_objects
 from kfjob.spec.source import LoadedSpec
 
-How = Literal["client", "server"]
+Mode = Literal["client", "server"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,44 +23,46 @@ class DryRun:
 
     name: str
     namespace: str
-    how: How
-    objects: tuple[JsonObject, ...]  # none on this machine
+    mode: Mode
+    objects: tuple[JsonObject, ...]  # empty for the local backend
 
     @property
-    def said(self) -> str:
-        """The outcome, after the job's name."""
-        return "would be taken by the API server" if self.how == "server" else "is valid"
+    def result(self) -> str:
+        """The result, as a phrase after the job's name."""
+        return "would be accepted by the API server" if self.mode == "server" else "is valid"
 
     def describe(self) -> dict[str, Any]:
-        """The outcome for machines."""
-        return {"job": self.name, "namespace": self.namespace, "dry_run": self.how, "objects": list(self.objects)}
+        """Return the result for JSON output."""
+        return {"job": self.name, "namespace": self.namespace, "dry_run": self.mode, "objects": list(self.objects)}
 
 
-def of_loaded(loaded: LoadedSpec, how: How, *, settings: Settings, notify: Notify, code: CodeLayer | None = None) -> DryRun:
-    """Of a spec; with `code`, of the image that would be made with it, of which nothing is pushed.
+def dry_run_spec(
+    loaded: LoadedSpec, mode: Mode, *, settings: Settings, notify: Notify, code: CodeLayer | None = None
+) -> DryRun:
+    """Check the job of a spec; with `code`, with the image that would be made. Nothing is pushed.
 
     Raises:
-        SpecError: every problem of the spec, and every finding of lint that is an error.
-        AlreadyExists, Refused, Forbidden: the API server would not take it (server).
+        SpecError: every problem of the spec, and every lint error.
+        AlreadyExists, Refused, Forbidden: the API server would not accept the job (mode `server`).
     """
     target = find_target(settings, notify=notify)
-    plan = resolve_at(loaded.spec, loaded.positions, plan_context(settings, target.name))
-    linted(loaded, plan, settings=settings, notify=notify)
-    if code:
-        spec = add_code_layer(loaded.spec, plan, code, target, notify=notify, dry_run=True)
-        plan = resolve_at(spec, loaded.positions, plan_context(settings, target.name))
-    objects = tuple(compile_manifests(plan)) if target.name == "kubernetes" else ()
-    return _gone_through(target, DryRun(name=plan.name, namespace=plan.namespace, how=how, objects=objects))
+    planned = plan_with_code(loaded, target, code=code, notify=notify, dry_run=True)
+    plan = planned.plan
+    return _check(target, DryRun(name=plan.name, namespace=plan.namespace, mode=mode, objects=planned.manifests))
 
 
-def of_objects(objects: Sequence[JsonObject], how: How, *, settings: Settings, notify: Notify) -> DryRun:
-    """Of a rendered template."""
-    (job,) = (one["metadata"] for one in objects if one["kind"] == api_objects.PYTORCHJOB)
-    wanted = DryRun(name=job["name"], namespace=job["namespace"], how=how, objects=tuple(objects))
-    return _gone_through(find_target(settings, notify=notify), wanted)
+def dry_run_objects(objects: Sequence[JsonObject], mode: Mode, *, settings: Settings, notify: Notify) -> DryRun:
+    """Check the objects of a rendered template.
+
+    Raises:
+        AlreadyExists, Refused, Forbidden: the API server would not accept the job (mode `server`).
+    """
+    (job,) = (item["metadata"] for item in objects if item["kind"] == api_objects.PYTORCHJOB)
+    run = DryRun(name=job["name"], namespace=job["namespace"], mode=mode, objects=tuple(objects))
+    return _check(find_target(settings, notify=notify), run)
 
 
-def _gone_through(target: Target, wanted: DryRun) -> DryRun:
-    if wanted.how == "server":
-        cluster_of(target).dry_run(wanted.objects)
-    return wanted
+def _check(target: Target, run: DryRun) -> DryRun:
+    if run.mode == "server":
+        target.cluster.dry_run(run.objects)
+    return run

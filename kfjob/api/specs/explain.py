@@ -1,4 +1,4 @@
-"""Every value of a job, where it came from, and why."""
+"""Every value of a job, its origin, and the reason for it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kfjob.api import context
+from kfjob.api.planning import plan_job
 from kfjob.api.settings import Settings
-from kfjob.api.specs.render import resolve_at
+from kfjob.api.target import find_target
 from kfjob.common_types import Notify
 from kfjob.compile.torchrun import operator_environment
 from kfjob.errors import NotFound, Problem
@@ -27,18 +27,18 @@ class Value:
     value: str
     origin: str  # spec | instance | default | cluster
     reason: str = ""
-    place: str = ""  # in the file, where it stands there
+    location: str = ""  # in the file; "" for a value that is not in the file
 
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """A plan, with what it was made of."""
+    """A plan and the origin of each of its values."""
 
     plan: JobPlan
     values: tuple[Value, ...]  # in the order of the spec's fields
 
     def operator_environment(self, node_rank: int) -> dict[str, str]:
-        """What the operator will add to the environment of one pod.
+        """Return what the operator will add to the environment of one pod.
 
         Raises:
             NotFound: the job has no such pod.
@@ -49,49 +49,49 @@ class Explanation:
 
 
 def explain(loaded: LoadedSpec, *, settings: Settings, notify: Notify) -> Explanation:
-    """What would be submitted, value by value.
+    """Return what would be submitted, value by value.
 
     Raises:
         SpecError: every problem of the spec.
     """
-    backend = context.choose_backend(settings, notify=notify)
-    plan = resolve_at(loaded.spec, loaded.positions, context.plan_context(settings, backend))
-    found = {value.path: value for value in _written(loaded.spec, loaded.positions)}
-    for one in plan.decisions:
-        place = found[one.path].place if one.path in found and one.origin == "spec" else ""
-        found[one.path] = Value(path=one.path, value=one.value, origin=one.origin, reason=one.reason, place=place)
+    plan = plan_job(loaded, find_target(settings, notify=notify)).plan
+    values = {value.path: value for value in _list_spec_values(loaded.spec, loaded.positions)}
+    for decision in plan.decisions:
+        path, from_spec = decision.path, decision.origin == "spec"
+        location = values[path].location if path in values and from_spec else ""
+        values[path] = Value(path=path, value=decision.value, origin=decision.origin, reason=decision.reason, location=location)
     order = {name: index for index, name in enumerate(JobSpec.model_fields)}
-    values = sorted(found.values(), key=lambda value: order.get(value.path.partition(".")[0], len(order)))
-    return Explanation(plan=plan, values=tuple(map(_without_secret, values)))
+    ordered = sorted(values.values(), key=lambda value: order.get(value.path.partition(".")[0], len(order)))
+    return Explanation(plan=plan, values=tuple(map(_hide_secret, ordered)))
 
 
-def _without_secret(value: Value) -> Value:
-    """What looks like a secret is not shown: terminals are shared, and their output is kept."""
+def _hide_secret(value: Value) -> Value:
+    """Replace a value that looks like a secret, because terminals are shared and their output is kept."""
     _, _, name = value.path.rpartition("env.")
-    what = find_secret(value.value, name)
-    return replace(value, value=f"(not shown: this looks like {what})") if what else value
+    kind = find_secret(value.value, name)
+    return replace(value, value=f"(not shown: this looks like {kind})") if kind else value
 
 
-def _written(spec: JobSpec, positions: Positions) -> Iterator[Value]:
-    """The values of the spec itself: what it says, and the defaults of its fields."""
-    said = dict(_leaves(spec.model_dump(mode="json", exclude_unset=True)))
-    for path, value in _leaves(spec.model_dump(mode="json")):
-        place = ""
-        if path in said:
-            located = positions.locate_all([Problem(title="", path=path)])[0]
-            place = (located.location() or "").partition(" (")[0] if located.file else ""
-        yield Value(path=path, value=value, origin="spec" if path in said else "default", place=place)
+def _list_spec_values(spec: JobSpec, positions: Positions) -> Iterator[Value]:
+    """Yield the values that the spec sets, and the defaults of its other fields."""
+    set_paths = dict(_list_leaves(spec.model_dump(mode="json", exclude_unset=True)))
+    for path, value in _list_leaves(spec.model_dump(mode="json")):
+        location = ""
+        if path in set_paths:
+            problem = positions.locate_all([Problem(title="", path=path)])[0]
+            location = (problem.location() or "").partition(" (")[0] if problem.file else ""
+        yield Value(path=path, value=value, origin="spec" if path in set_paths else "default", location=location)
 
 
-def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Every scalar with its path; a list of words is one value, and what is empty is none."""
+def _list_leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every scalar with its path. A list of words is one value, and an empty value is left out."""
     if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from _leaves(inner, f"{path}.{key}" if path else key)
+        for key, item in value.items():
+            yield from _list_leaves(item, f"{path}.{key}" if path else key)
     elif isinstance(value, list) and value and all(isinstance(item, str) for item in value):
         yield path, shlex.join(value)
     elif isinstance(value, list):
-        for index, inner in enumerate(value):
-            yield from _leaves(inner, f"{path}.{index}")
+        for index, item in enumerate(value):
+            yield from _list_leaves(item, f"{path}.{index}")
     elif value is not None:
         yield path, str(value).lower() if isinstance(value, bool) else str(value)

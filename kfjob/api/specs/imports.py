@@ -60,7 +60,7 @@ def import_objects(manifest: Sequence[Object], *, file: str | None = None) -> Co
     return _told(found if recorded else replace(found, spec=_without_defaults(found.spec)), normalize_job(job), notes)
 
 
-def checked(found: Conversion, *, image: str | None = None) -> Conversion:
+def check_conversion(found: Conversion, *, image: str | None = None) -> Conversion:
     """The same with the image that was named, once its spec was checked.
 
     Raises:

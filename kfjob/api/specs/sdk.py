@@ -8,17 +8,17 @@ from copy import deepcopy
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from kfjob.api import context
-from kfjob.api.settings import settings_here
+from kfjob.api.planning import plan_job
+from kfjob.api.settings import load_current_settings
 from kfjob.api.specs.imports import import_objects
-from kfjob.api.specs.render import resolve_at
+from kfjob.api.target import make_target
 from kfjob.common_types import JsonMapping, JsonObject, Notify, ignore_notice
 from kfjob.compile.pytorchjob import compile_pytorchjob
 from kfjob.compile.template import find_object_problem
 from kfjob.errors import Problem, SpecError, UsageError
 from kfjob.spec.api_objects import PYTORCHJOB
 from kfjob.spec.job import JobSpec
-from kfjob.spec.source import Positions
+from kfjob.spec.source import LoadedSpec, Positions
 
 if TYPE_CHECKING:
     from kubeflow.training.models import KubeflowOrgV1PyTorchJob
@@ -35,7 +35,8 @@ def to_pytorchjob(spec: JobSpec, *, namespace: str | None = None, launch: str | 
         SpecError: the spec has problems on Kubernetes.
         UsageError: the job brings its own etcd, which is not part of a PyTorchJob; or the extra `sdk` is not installed.
     """
-    plan = resolve_at(spec, Positions(), context.plan_context(settings_here(namespace=namespace), "kubernetes", launch=launch))
+    target = make_target(load_current_settings(namespace=namespace), "kubernetes")
+    plan = plan_job(LoadedSpec(spec, Positions()), target, launch=launch).plan
     if plan.own_etcd_image:
         hint = "set `rendezvous.endpoint` or use `rendezvous: c10d`; `kfjob submit` creates the etcd too"
         raise UsageError(f"job `{plan.name}` needs its own etcd, which is not part of a PyTorchJob", hint=hint)

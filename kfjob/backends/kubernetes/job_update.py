@@ -24,7 +24,13 @@ IN_PLACE = ("metadata", "spec.pytorchReplicaSpecs.Worker.replicas", "spec.runPol
 """Paths that change in place. Limits of an elastic job do not: running agents keep those they started with (PET_NNODES)."""
 _SHOWN_PATHS = 10
 _CHANGES_WITH_EACH_SUBMIT = frozenset(
-    {api_objects.LABEL_LAUNCH, api_objects.LABEL_SPEC_HASH, api_objects.ANNOTATION_SPEC, api_objects.ANNOTATION_SPEC_VERSION}
+    {
+        api_objects.LABEL_LAUNCH,
+        api_objects.LABEL_SPEC_HASH,
+        api_objects.ANNOTATION_SPEC,
+        api_objects.ANNOTATION_SPEC_VERSION,
+        api_objects.ANNOTATION_OBSERVE_CONFIG,
+    }
 )
 
 

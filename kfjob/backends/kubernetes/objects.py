@@ -89,6 +89,7 @@ def snapshot(job: JsonObject, pods: list[JsonObject] | None = None, *, now: int)
         image=_image(job),
         spec=annotations.get(api_objects.ANNOTATION_SPEC),
         manifest=annotations.get(api_objects.ANNOTATION_MANIFEST),
+        observe_config=annotations.get(api_objects.ANNOTATION_OBSERVE_CONFIG),
         labels=dict(labels),
     )
 

@@ -17,6 +17,7 @@ from kfjob.backends.local.supervisor import READY
 from kfjob.errors import BackendError
 from kfjob.events import LOCAL_HOST_IP, JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
 from kfjob.plan import JobPlan
+from kfjob.spec.observe_config import encode
 
 LOCK = "supervisor.lock"
 LOG = "supervisor.log"
@@ -106,5 +107,6 @@ def _snapshot(plan: JobPlan, uid: str, addresses: tuple[str, ...]) -> JobSnapsho
         uid=uid,
         launch=plan.launch,
         spec=plan.spec_json,
+        observe_config=encode(plan.observe_config),
         labels=dict(plan.labels),
     )

@@ -4,19 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.api import context
+from kfjob.api.target import Target
 from kfjob.backends.fake import FakeBackend
 from kfjob.cli.main import run
 
 
 @pytest.fixture
 def fake(here: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBackend:
-    """A scripted cluster in the place of the real one, and settings of nobody."""
+    """A scripted backend instead of the cluster, and empty settings."""
     backend = FakeBackend()
-    real = context.open_backend
-    monkeypatch.setattr(
-        context, "open_backend", lambda settings, name: backend if name == "kubernetes" else real(settings, name)
-    )
+    monkeypatch.setattr(Target, "_open_cluster", lambda _target: backend)
     return backend
 
 

@@ -128,7 +128,7 @@ def test_a_master_without_evidence_is_marked_as_predicted(fake, kfjob):
 
 
 def test_waiting_for_a_master_gives_up_with_124(fake, kfjob, monkeypatch):
-    monkeypatch.setattr("kfjob.api.view.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("kfjob.api.master.discover.POLL_SECONDS", 0.01)
     fake.play("train", *script.STARTING, spec=script.SPEC)
     assert kfjob("master", "train", "--wait", "0.05") == 124
 
@@ -262,9 +262,7 @@ def test_an_interrupt_detaches_and_says_how_to_go_on(fake, kfjob, monkeypatch):
         yield script.job(JobPhase.RUNNING)
         raise KeyboardInterrupt
 
-    from kfjob.api.logs import event_stream
-
-    monkeypatch.setattr(event_stream, "events", lambda _backend, _ref, **_: interrupted())
+    monkeypatch.setattr("kfjob.api.lifecycle.wait.stream_events", lambda _backend, _ref, **_: interrupted())
     assert kfjob("watch", "train") == 130
     assert "`kfjob stop train` stops it" in kfjob.err
     assert fake.calls == []

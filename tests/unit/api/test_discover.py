@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from kfjob.api.excerpts import TAIL_LINES
 from kfjob.api.master import cache, discover
-from kfjob.api.view import AT_ONCE, TAIL_LINES
+from kfjob.api.reader import LiveReader
+from kfjob.api.settings import Settings
+from kfjob.api.target import Target
+from kfjob.api.view import THREADS
 from kfjob.backends.base import JobRef, LogRange
 from kfjob.backends.fake import FakeBackend
 from kfjob.events import Event, JobPhase, LogGap, LogLine, PodChanged, PodPhase
-from kfjob.observe.config import ObserveConfig
 from kfjob.observe.master import Confidence, Master
+from kfjob.spec.observe_config import ObserveConfig
+from kfjob.units import SECOND
 from tests.unit.api import script
 
-SECOND = 1_000_000_000
 PODS = 64
 
 
@@ -30,34 +37,22 @@ class Counted(FakeBackend):
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked: list[tuple[str, LogRange]] = []
-        self.pod_states: list[PodChanged | None] = []
+        self.requests: list[tuple[str, LogRange, PodChanged | None]] = []
         self.most_open = 0
         self._open = 0
         self._lock = threading.Lock()
 
     def logs(
-        self,
-        ref: JobRef,
-        pod: str,
-        log_range: LogRange,
-        *,
-        pod_state: PodChanged | None = None,
+        self, ref: JobRef, pod: str, log_range: LogRange, *, pod_state: PodChanged | None = None
     ) -> Iterator[LogLine | LogGap]:
-        self.asked.append((pod, log_range))
-        self.pod_states.append(pod_state)
-        lines = super().logs(ref, pod, replace(log_range, tail=None))
+        self.requests.append((pod, log_range, pod_state))
+        lines = super().logs(ref, pod, replace(log_range, tail=None), pod_state=pod_state)
         texts = [line for line in lines if isinstance(line, LogLine)]
         if log_range.limit_bytes is not None:
-            left, kept = log_range.limit_bytes, []
-            for line in texts:
-                left -= len(line.text) + 1
-                if left < 0:
-                    break
-                kept.append(line)
-            texts = kept
+            ends = itertools.accumulate(len(line.text) + 1 for line in texts)
+            texts = [line for line, end in zip(texts, ends, strict=True) if end <= log_range.limit_bytes]
         self._count(1)
-        time.sleep(0.001)  # the others' turn
+        time.sleep(0.001)  # lets other threads run
         yield from texts[-log_range.tail :] if log_range.tail else texts
         self._count(-1)
 
@@ -68,7 +63,7 @@ class Counted(FakeBackend):
 
     @property
     def pods_read(self) -> list[str]:
-        return list(dict.fromkeys(pod for pod, _ in self.asked))
+        return list(dict.fromkeys(pod for pod, _, _ in self.requests))
 
 
 def now(line: LogLine, ago: float = 5.0) -> LogLine:
@@ -98,9 +93,9 @@ def find(backend: Counted, rendezvous: str = "etcd") -> Master:
     snapshot = backend.get("train", namespace="default")
     ref = JobRef(backend="kubernetes", namespace="default", name="train", uid=snapshot.uid, launch="l1")
     config = ObserveConfig(workers=tuple(pod.pod for pod in snapshot.pods), rendezvous=rendezvous)
-    answer = discover.find(backend, ref, snapshot, config).master
-    assert isinstance(answer, Master)
-    return answer
+    target = Target(Settings(state=Path(os.devnull)), "kubernetes", "default")
+    target.__dict__["cluster"] = backend
+    return discover.discover_master(LiveReader(target, ref, config)).master
 
 
 def test_two_logs_tell_who_prints_among_many():
@@ -114,8 +109,8 @@ def test_long_logs_are_read_from_both_ends():
     backend = job(filler=1000)
     answer = find(backend)
     assert (answer.pod, answer.group_rank) == ("train-worker-37", 0)
-    assert [pod for pod, wanted in backend.asked if wanted.limit_bytes] == ["train-worker-0", "train-worker-37"]
-    assert all((wanted.tail or 0) <= TAIL_LINES for _, wanted in backend.asked)
+    assert [pod for pod, log_range, _ in backend.requests if log_range.limit_bytes] == ["train-worker-0", "train-worker-37"]
+    assert all((log_range.tail or 0) <= TAIL_LINES for _, log_range, _ in backend.requests)
 
 
 def test_a_predicted_printer_is_asked_first():
@@ -137,13 +132,13 @@ def test_where_that_is_not_enough_all_tails_are_read(how: dict[str, Any], pod: s
     answer = find(backend)
     assert (answer.pod, answer.confidence) == (pod, confidence)
     assert len(backend.pods_read) == PODS
-    assert 1 < backend.most_open <= AT_ONCE  # each is a connection
+    assert 1 < backend.most_open <= THREADS  # each is a connection
 
 
 def test_a_line_that_was_cut_is_not_read():
     backend = job(filler=1000)
     find(backend)
-    assert all(backend.pod_states)  # nobody has to ask for the pod again
+    assert all(state is not None for _, _, state in backend.requests)  # nobody has to ask for the pod again
 
 
 @pytest.fixture
@@ -166,7 +161,7 @@ def running(fake, monkeypatch):
 def test_the_job_is_looked_at_once_and_later_anew(fake, kfjob, running, monkeypatch):
     assert kfjob("master", "train", "-o", "name") == 0
     assert running.count("get") == 1
-    monkeypatch.setattr("kfjob.api.run.STILL_FRESH", 0.0)
+    monkeypatch.setattr("kfjob.api.reader.FRESH_SECONDS", 0.0)
     running.clear()
     assert kfjob("master", "train", "--fresh", "-o", "name") == 0
     assert running.count("get") == 2
@@ -200,7 +195,7 @@ def test_what_was_remembered_of_other_pods_or_containers_does_not_hold(fake, kfj
 
 def test_what_was_remembered_is_forgotten(fake, kfjob, running, monkeypatch):
     kfjob("master", "train")
-    later = time.time_ns() + cache.LASTS
+    later = time.time_ns() + cache.LIFETIME
     with monkeypatch.context() as patched:
         patched.setattr("kfjob.api.master.cache.time", SimpleNamespace(time_ns=lambda: later))
         running.clear()
@@ -224,7 +219,7 @@ def test_a_remembered_file_that_is_broken_does_no_harm(fake, kfjob, running, tmp
     kfjob("master", "train")
     (file,) = (tmp_path / "state" / "cache" / "master").glob("*.json")
     kept = json.loads(file.read_text())
-    for text in ("", "{", "[]", json.dumps(kept | {"answer": {}})):
+    for text in ("", "{", "[]", json.dumps(kept | {"master": {}})):
         file.write_text(text)
         assert kfjob("master", "train", "-o", "name") == 0
         assert kfjob.out == "train-worker-1\n"
@@ -257,7 +252,10 @@ def test_hand_overs_are_told_as_they_happen(fake, kfjob, monkeypatch):
             lambda: fake.play("train", *script.TRAINING, *later, *script.SUCCEEDED[-3:], spec=script.SPEC),
         ]
     )
-    monkeypatch.setattr("kfjob.api.run.time", SimpleNamespace(sleep=lambda _: next(steps)(), monotonic=time.monotonic))
+    monkeypatch.setattr(
+        "kfjob.api.master.discover.time",
+        SimpleNamespace(sleep=lambda _: next(steps)(), monotonic=time.monotonic, time_ns=time.time_ns),
+    )
     assert kfjob("master", "train", "--watch", "-o", "name") == 0
     assert kfjob.out.split() == ["train-worker-1", "train-worker-0"]
     steps = iter([lambda: fake.play("train", *script.SUCCEEDED, spec=script.SPEC)])

@@ -19,12 +19,12 @@ def test_they_are_told_after_the_present_states_and_once():
     backend = FakeBackend()
     ref = backend.play("train", *script.FAILED, MOUNT)
     states = [event for event in script.FAILED if not isinstance(event, LogLine)]
-    with event_poller.joined(iter(states), backend, ref) as events:
+    with event_poller.add_cluster_events(iter(states), backend, ref) as events:
         assert list(events) == [*states, MOUNT]
 
 
 def test_what_is_written_down_later_comes_as_it_is_told(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(event_poller, "EVERY_SECONDS", 0.01)
+    monkeypatch.setattr(event_poller, "INTERVAL_SECONDS", 0.01)
     backend = FakeBackend()
     ref = backend.play("train", script.job(JobPhase.RUNNING))
     more = threading.Event()
@@ -34,7 +34,7 @@ def test_what_is_written_down_later_comes_as_it_is_told(monkeypatch: pytest.Monk
         while not more.is_set():
             yield Tick(time=1)
 
-    with event_poller.joined(happening(), backend, ref) as events:
+    with event_poller.add_cluster_events(happening(), backend, ref) as events:
         assert isinstance(next(events), JobChanged)
         backend.play("train", MOUNT)
         assert next(event for event in events if isinstance(event, KubernetesEvent)) == MOUNT
@@ -50,5 +50,5 @@ def test_a_cluster_that_does_not_tell_is_no_obstacle(monkeypatch: pytest.MonkeyP
         raise Unreachable("no")
 
     monkeypatch.setattr(backend, "events", refuse)
-    with event_poller.joined(iter(script.FAILED), backend, ref) as events:
+    with event_poller.add_cluster_events(iter(script.FAILED), backend, ref) as events:
         assert list(events) == list(script.FAILED)

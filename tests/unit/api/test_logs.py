@@ -16,17 +16,17 @@ from typing import NoReturn
 import pytest
 from msgspec.structs import replace
 
-from kfjob.api.logs import read as logs
-from kfjob.api.logs.multiplexer import Funnel
-from kfjob.api.logs.selection import LAST, PodSelection, ranks
-from kfjob.api.run import Run
+from kfjob.api.logs import follow, merge
+from kfjob.api.logs.multiplexer import Multiplexer
+from kfjob.api.logs.selection import LAST, PodSelection, parse_ranks
+from kfjob.api.reader import LiveReader
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target
 from kfjob.backends.base import JobRef, LogRange
 from kfjob.backends.fake import FakeBackend
 from kfjob.errors import NotFound, UsageError
 from kfjob.events import Event, JobChanged, JobPhase, LogGap, LogLine, PodChanged, PodPhase
-from kfjob.observe.config import ObserveConfig
+from kfjob.spec.observe_config import ObserveConfig
 from tests.unit.api import script
 
 
@@ -113,7 +113,7 @@ def test_what_cannot_be_meant_is_said(fake, kfjob, argv, code, words):
 def test_a_log_that_no_pod_has_is_said(fake, kfjob, monkeypatch):
     eight(fake)
 
-    def none(ref: object, pod: str, wanted: object) -> NoReturn:
+    def none(ref: object, pod: str, log_range: object, **_: object) -> NoReturn:
         raise NotFound(f"pod `{pod}` has no container `sidecar`")
 
     monkeypatch.setattr(fake, "logs", none)
@@ -170,14 +170,14 @@ def test_ranks_are_those_of_the_newest_round(fake, kfjob):
 def test_ranks_that_nobody_has_told_are_not_guessed(fake, kfjob):
     fake.play("train", *script.STARTING, script.line(0, "hello", 3))
     assert kfjob("logs", "train", "--rank", "0") == 3
-    assert "which pod has which rank is not known yet" in kfjob.err
+    assert "the ranks of the pods are not known yet" in kfjob.err
 
 
 def test_ranks_as_they_are_written():
-    assert ranks("0,8-15,last") == ((0, 0), (8, 15), (LAST, LAST))
+    assert parse_ranks("0,8-15,last") == ((0, 0), (8, 15), (LAST, LAST))
     for text in ("", "3-1", "-1", "a", "1,,2"):
         with pytest.raises(UsageError):
-            ranks(text)
+            parse_ranks(text)
 
 
 def test_lines_are_chosen_marked_and_written_as_json(fake, kfjob):
@@ -222,9 +222,9 @@ def test_the_first_error_with_what_stands_around_it(fake, kfjob):
 
 def test_more_pods_than_are_read_at_once_are_merged_the_same_way(fake, monkeypatch):
     ref = fake.play("train", *script.STARTING)
-    reading = threading.Semaphore(logs.AT_ONCE)
+    reading = threading.Semaphore(merge.THREADS)
 
-    def many(ref: JobRef, pod: str, wanted: LogRange) -> Iterator[LogLine]:
+    def many(ref: JobRef, pod: str, log_range: LogRange, **_: object) -> Iterator[LogLine]:
         assert reading.acquire(blocking=False), "too many logs are open"
         number = int(pod.rpartition("-")[2])
         for at in range(250):
@@ -232,17 +232,17 @@ def test_more_pods_than_are_read_at_once_are_merged_the_same_way(fake, monkeypat
         reading.release()
 
     monkeypatch.setattr(fake, "logs", many)
-    run = logs_run(fake, ref)
-    merged = list(logs.merged(run, [(f"w-{number}", LogRange()) for number in range(40)]))
+    reader = logs_run(fake, ref)
+    merged = list(merge.merge_logs(reader, [(f"w-{number}", LogRange()) for number in range(40)]))
     assert [(line.text, line.pod) for line in merged if isinstance(line, LogLine)] == [
         (f"{at}", f"w-{number}") for at in range(250) for number in range(40)
     ]
 
 
-def logs_run(fake: FakeBackend, ref: JobRef) -> Run:
-    place = Target(Settings(state=Path(os.devnull)), "kubernetes", "default")
-    place.__dict__["backend"] = fake
-    return Run(place, ref, ObserveConfig(workers=("train-worker-0", "train-worker-1"), rendezvous="etcd"))
+def logs_run(fake: FakeBackend, ref: JobRef) -> LiveReader:
+    target = Target(Settings(state=Path(os.devnull)), "kubernetes", "default")
+    target.__dict__["cluster"] = fake
+    return LiveReader(target, ref, ObserveConfig(workers=("train-worker-0", "train-worker-1"), rendezvous="etcd"))
 
 
 class Live(FakeBackend):
@@ -274,11 +274,11 @@ class Live(FakeBackend):
 
     def logs(
         self,
-        ref: JobRef,  # noqa: ARG002 - the protocol's
+        ref: JobRef,  # noqa: ARG002 - part of the protocol
         pod: str,
         log_range: LogRange,
         *,
-        pod_state: PodChanged | None = None,  # noqa: ARG002 - the protocol's
+        pod_state: PodChanged | None = None,  # noqa: ARG002
     ) -> Iterator[LogLine | LogGap]:
         self.asked.append((pod, log_range))
         uid = next(one.uid for one in reversed(self.states) if isinstance(one, PodChanged) and one.pod == pod)
@@ -316,7 +316,7 @@ def collected(lines: Iterator[LogLine | LogGap]) -> tuple[list[LogLine], threadi
 
 def follow_all(live: Live, **choice):
     ref = JobRef(backend="kubernetes", namespace="default", name="train", uid="uid-l1", launch="l1")
-    return logs.follow(logs_run(live, ref), PodSelection(**choice), LogRange(follow=True))
+    return follow.follow_logs(logs_run(live, ref), PodSelection(**choice), LogRange(follow=True))
 
 
 def test_following_takes_up_pods_that_are_made_later_and_anew(live):
@@ -357,11 +357,11 @@ def test_following_named_pods_ends_when_they_have_succeeded(live):
 
 
 def test_following_who_prints_goes_over_to_the_next_printer(live, monkeypatch):
-    monkeypatch.setattr(logs, "SILENT_SECONDS", 0.2)
+    monkeypatch.setattr(follow, "SILENT_SECONDS", 0.2)
     live.say(script.job(JobPhase.RUNNING), script.pod(0, PodPhase.RUNNING), script.pod(1, PodPhase.RUNNING))
     ref = JobRef(backend="kubernetes", namespace="default", name="train", uid="uid-l1", launch="l1")
     notices: list[str] = []
-    seen, thread = collected(logs.follow_master(logs_run(live, ref), LogRange(follow=True), notices.append))
+    seen, thread = collected(follow.follow_master(logs_run(live, ref), LogRange(follow=True), notices.append))
     until(lambda: any("waiting for the pod that prints progress" in notify for notify in notices))  # etcd tells nothing yet
     live.texts["train-worker-0", "pod-0"] = [*script.block(0, 1, 5)]
     live.texts["train-worker-1", "pod-1"] = [*script.block(1, 0, 5), script.progress(1, 1, 8.0)]
@@ -388,10 +388,10 @@ def test_a_slow_reader_holds_the_sources_back():
         while True:
             yield next(made)
 
-    funnel: Funnel[int] = Funnel(16)
+    multiplexer: Multiplexer[int] = Multiplexer(16)
     for number in range(4):
-        funnel.add(endless(), f"test-{number}")
-    items = funnel.items(idle=5)
+        multiplexer.add(endless(), f"test-{number}")
+    items = multiplexer.items(idle=5)
     for _ in range(100):
         assert next(items) is not None
     threading.Event().wait(0.2)  # the room that there is now is filled
@@ -399,4 +399,4 @@ def test_a_slow_reader_holds_the_sources_back():
     threading.Event().wait(0.2)  # time in which sources that are not held back would make many thousands
     assert next(made) - before <= 1 + 4  # what each source holds in its hand
     assert before <= 100 + 2 * 16 + 4 + 1  # those that wait, and those that the reader has taken with the last one
-    funnel.close()
+    multiplexer.close()

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from kfjob.api.logs.event_stream import Following
-from kfjob.api.logs.multiplexer import BYTES, LENGTH, Funnel
+from kfjob.api.logs.event_stream import EventStream
+from kfjob.api.logs.multiplexer import MAX_BYTES, MAX_ITEMS, Multiplexer
 from kfjob.backends.base import JobRef, LogRange
 from kfjob.backends.fake import FakeBackend
 from kfjob.errors import KfjobError, NotFound
@@ -36,25 +36,25 @@ def settled(count: Callable[[], int], seconds: float = 20.0) -> int:
 
 
 def test_every_item_of_every_source_comes_in_the_order_of_its_source():
-    funnel: Funnel[tuple[int, int]] = Funnel()
+    multiplexer: Multiplexer[tuple[int, int]] = Multiplexer()
     for source in range(20):
-        funnel.add([(source, number) for number in range(LENGTH // 10)], f"{source}")
-    seen = [item for item in funnel.items() if item is not None]
-    assert len(seen) == 20 * (LENGTH // 10)
+        multiplexer.add([(source, number) for number in range(MAX_ITEMS // 10)], f"{source}")
+    seen = [item for item in multiplexer.items() if item is not None]
+    assert len(seen) == 20 * (MAX_ITEMS // 10)
     for source in range(20):
-        assert [number for which, number in seen if which == source] == list(range(LENGTH // 10))
+        assert [number for which, number in seen if which == source] == list(range(MAX_ITEMS // 10))
 
 
 def test_a_reader_is_told_that_nothing_comes():
-    funnel: Funnel[int] = Funnel()
+    multiplexer: Multiplexer[int] = Multiplexer()
     go_on = threading.Event()
 
     def source() -> Iterator[int]:
         go_on.wait(20)
         yield 7
 
-    funnel.add(source(), "slow")
-    items = funnel.items(idle=0.05)
+    multiplexer.add(source(), "slow")
+    items = multiplexer.items(idle=0.05)
     assert next(items) is None
     go_on.set()
     assert [item for item in items if item is not None] == [7]
@@ -69,12 +69,12 @@ def test_faults_of_a_source_reach_the_reader_and_what_is_not_found_does_not():
         yield 2
         raise ZeroDivisionError
 
-    funnel: Funnel[int] = Funnel()
-    funnel.add(missing(), "missing")
-    assert list(funnel.items()) == [1]
-    funnel.add(broken(), "broken")
+    multiplexer: Multiplexer[int] = Multiplexer()
+    multiplexer.add(missing(), "missing")
+    assert list(multiplexer.items()) == [1]
+    multiplexer.add(broken(), "broken")
     with pytest.raises(KfjobError, match="reading a stream failed"):
-        list(funnel.items())
+        list(multiplexer.items())
 
 
 def test_ctrl_c_is_a_keyboard_interrupt_wherever_it_comes_while_the_reader_waits():
@@ -93,18 +93,18 @@ def test_ctrl_c_is_a_keyboard_interrupt_wherever_it_comes_while_the_reader_waits
             go_on.wait(20)
             yield 7
 
-        funnel: Funnel[int] = Funnel()
-        funnel.add(source(), "slow")
+        multiplexer: Multiplexer[int] = Multiplexer()
+        multiplexer.add(source(), "slow")
         threading.Timer(0.005, go_on.set).start()
         before = sys.gettrace()
         sys.settrace(trace)
         try:
-            next(item for item in funnel.items() if item is not None)
+            next(item for item in multiplexer.items() if item is not None)
         except KeyboardInterrupt:
             return True
         finally:
             sys.settrace(before)
-            funnel.close()  # nobody holds its lock
+            multiplexer.close()  # nobody holds its lock
         return False
 
     reached = sum(1 for _ in takewhile(interrupted_at, count(1)))
@@ -116,14 +116,14 @@ def test_closing_ends_threads_that_wait_for_room():
 
     def source() -> Iterator[int]:
         try:
-            yield from range(10 * LENGTH)
+            yield from range(10 * MAX_ITEMS)
         finally:
             ended.set()
 
-    funnel: Funnel[int] = Funnel()
-    funnel.add(source(), "endless")
-    next(funnel.items())
-    funnel.close()
+    multiplexer: Multiplexer[int] = Multiplexer()
+    multiplexer.add(source(), "endless")
+    next(multiplexer.items())
+    multiplexer.close()
     assert ended.wait(20)
 
 
@@ -137,11 +137,11 @@ class LongLines(FakeBackend):
 
     def logs(
         self,
-        ref: JobRef,  # noqa: ARG002 - the protocol's
+        ref: JobRef,  # noqa: ARG002 - part of the protocol
         pod: str,
-        log_range: LogRange,  # noqa: ARG002 - the protocol's
+        log_range: LogRange,  # noqa: ARG002
         *,
-        pod_state: PodChanged | None = None,  # noqa: ARG002 - the protocol's
+        pod_state: PodChanged | None = None,  # noqa: ARG002
     ) -> Iterator[LogLine | LogGap]:
         while True:
             with self._lock:
@@ -153,10 +153,10 @@ def test_memory_is_bounded_while_a_terminal_is_slow():
     backend, pods = LongLines(), 8
     states = [PodChanged(pod=f"a-worker-{number}", phase=PodPhase.RUNNING, uid=f"{number}") for number in range(pods)]
     ref = backend.play("a", JobChanged(phase=JobPhase.RUNNING), *states)
-    events = Following(backend, ref, lambda _: LogRange(follow=True)).events()
+    events = EventStream(backend, ref, lambda _: LogRange(follow=True)).events()
     lines = (event for event in events if isinstance(event, LogLine))
     read = list(islice(lines, 3))  # a terminal that takes so many and then no more
     held = settled(lambda: backend.printed) - len(read)
     lines.close()
-    assert held * MEGABYTE <= 2 * BYTES + (pods + 1) * MEGABYTE
-    assert held >= BYTES // MEGABYTE - pods  # it did read ahead
+    assert held * MEGABYTE <= 2 * MAX_BYTES + (pods + 1) * MEGABYTE
+    assert held >= MAX_BYTES // MEGABYTE - pods  # it did read ahead

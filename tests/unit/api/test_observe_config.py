@@ -1,4 +1,4 @@
-"""The recorded spec, read without the models, says the same as the models do."""
+"""What observation needs of a spec is recorded at submit and read from the record."""
 
 from __future__ import annotations
 
@@ -6,49 +6,74 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.api import observe_config
-from kfjob.api.specs.render import resolve_at
-from kfjob.observe.config import ObserveConfig
-from kfjob.plan import Context
-from kfjob.spec import names
-from kfjob.spec.job import JobSpec
+from kfjob.api.observe_config import from_pytorchjob, read_observe_config
+from kfjob.compile.pytorchjob import compile_pytorchjob
+from kfjob.events import JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
+from kfjob.plan import Context, resolve
+from kfjob.spec.api_objects import ANNOTATION_OBSERVE_CONFIG
+from kfjob.spec.observe_config import Limits, ObserveConfig, decode, encode
 from kfjob.spec.source import load_spec
 
 GOLDEN = sorted((Path(__file__).parents[2] / "golden" / "specs").glob("*.yaml"))
-MORE = (
-    "nodes: 3\nrendezvous: static\n",
-    "nodes: 2\nlauncher: accelerate\n",
-    "nodes: 2\nmaster: true\nrendezvous: etcd\nenv: {LOGLEVEL: WARNING}\n",
-    "processes_per_node: 4\nprogress: 'done (?P<step>[0-9]+)'\n",
-    "processes_per_node: auto\nenv: {LOGLEVEL: {secret: a, key: b}}\n",
-)
+CONTEXT = Context(backend="kubernetes", launch="l")
+JOB = "name: a\nimage: b\ncommand: torchrun c.py\n"
 
 
-def by_the_models(spec: JobSpec) -> ObserveConfig:
-    processes, loglevel = spec.processes_per_node, spec.env.get("LOGLEVEL", "INFO")
-    return ObserveConfig(
-        workers=names.pod_names(spec.name, spec.nodes, master=spec.has_master),
-        rendezvous=spec.rendezvous.backend,
-        processes_per_node=processes if isinstance(processes, int) else None,
-        expected_steps=spec.train.max_steps if spec.train else None,
-        progress_pattern=spec.progress,
-        trainer="kfjob" if spec.train else "",
-        loglevel=loglevel if isinstance(loglevel, str) else "INFO",
-    )
+def snapshot(name="a", **fields) -> JobSnapshot:
+    return JobSnapshot(name=name, namespace="default", job=JobChanged(phase=JobPhase.RUNNING), **fields)
+
+
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
+def test_recorded_annotation_is_read_back(path):
+    plan = resolve(load_spec(path.read_text()).spec, CONTEXT)
+    annotation = compile_pytorchjob(plan)["metadata"]["annotations"][ANNOTATION_OBSERVE_CONFIG]
+    assert read_observe_config(snapshot(plan.name, observe_config=annotation)) == plan.observe_config
+    assert plan.observe_config.workers == plan.pods
 
 
 @pytest.mark.parametrize(
-    "text", [*(path.read_text() for path in GOLDEN), *(f"name: a\nimage: b\ncommand: torchrun c.py\n{more}" for more in MORE)]
+    ("text", "expected"),
+    [
+        ("nodes: 2\n", {"workers": ("a-worker-0", "a-worker-1"), "rendezvous": "c10d", "loglevel": "INFO"}),
+        ("nodes: 2\nrendezvous: static\n", {"workers": ("a-master-0", "a-worker-0"), "rendezvous": "static"}),
+        ("nodes: 2\nmaster: true\nrendezvous: etcd\n", {"workers": ("a-master-0", "a-worker-0"), "rendezvous": "etcd"}),
+        ("processes_per_node: 4\n", {"processes_per_node": 4}),
+        ("processes_per_node: auto\n", {"processes_per_node": None}),
+        ("progress: 'done (?P<step>[0-9]+)'\n", {"progress_pattern": "done (?P<step>[0-9]+)", "trainer": ""}),
+        ("env: {LOGLEVEL: WARNING}\n", {"loglevel": "WARNING"}),
+        ("watchdog: {stall: 60, crashes: 3}\n", {"limits": Limits(stall=60, crashes=3)}),
+    ],
 )
-def test_both_say_the_same(text: str):
-    loaded = load_spec(text)
-    plan = resolve_at(loaded.spec, loaded.positions, Context(backend="kubernetes", launch="l"))
-    assert observe_config.of_plan(plan) == by_the_models(loaded.spec)
-    everything = loaded.spec.model_dump_json()  # what another program may have recorded: the defaults too
-    assert observe_config.of_spec(everything) == by_the_models(loaded.spec)
+def test_plan_holds_what_observation_needs(text, expected):
+    config = resolve(load_spec(JOB + text).spec, CONTEXT).observe_config
+    assert {name: getattr(config, name) for name in expected} == expected
 
 
-def test_a_spec_of_another_version_goes_through_the_models(monkeypatch):
-    monkeypatch.setattr(observe_config, "VERSION", 0)
-    text = JobSpec(name="a", image="b", nodes=3, command=("c",)).model_dump_json()
-    assert observe_config.of_spec(text).workers == ("a-worker-0", "a-worker-1", "a-worker-2")
+def test_job_without_the_annotation_is_read_from_its_spec():
+    spec = load_spec(JOB + "nodes: 3\nprocesses_per_node: 2\n").spec
+    config = read_observe_config(snapshot(spec=spec.model_dump_json(exclude_defaults=True)))
+    assert config == resolve(spec, CONTEXT).observe_config
+    local = spec.model_copy(update={"image": None})  # a job of the local backend needs no image
+    assert read_observe_config(snapshot(spec=local.model_dump_json())).workers == config.workers
+
+
+def test_damaged_annotation_is_ignored():
+    spec = load_spec(JOB).spec.model_dump_json()
+    assert read_observe_config(snapshot(observe_config="{", spec=spec)).workers == ("a-worker-0",)
+    assert decode("[]", job="a") is None
+
+
+def test_annotation_of_a_newer_version_is_read():
+    config = decode('{"nodes": 2, "master": true, "invented_later": 1}', job="a")
+    assert config == ObserveConfig(workers=("a-master-0", "a-worker-0"))
+    assert decode(encode(ObserveConfig(rendezvous="etcd")), job="a") == ObserveConfig(rendezvous="etcd")
+
+
+def test_job_of_another_tool_shows_its_pods():
+    pods = tuple(
+        PodChanged(pod=f"a-{kind.lower()}-{index}", phase=PodPhase.RUNNING, replica_type=kind, replica_index=index)
+        for kind, index in (("Worker", 1), ("Worker", 0), ("Master", 0))
+    )
+    assert read_observe_config(snapshot(pods=pods)).workers == ("a-master-0", "a-worker-0", "a-worker-1")
+    job = {"metadata": {"name": "a"}, "spec": {"pytorchReplicaSpecs": {"Master": {}, "Worker": {"replicas": 2}}}}
+    assert from_pytorchjob(job).workers == ("a-master-0", "a-worker-0", "a-worker-1")

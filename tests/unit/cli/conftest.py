@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kfjob.api import context
+from kfjob.api.target import Target
 from kfjob.backends.kubernetes.backend import KubernetesBackend
 from kfjob.backends.kubernetes.client import Backoff, Client
 from kfjob.backends.kubernetes.fake import FakeTransport
@@ -26,7 +26,7 @@ def cluster(here: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectServer:
 def serve(answer: Callable[[Request], Stream], monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every backend send its requests to `answer`."""
     client = Client(FakeTransport(answer), host="test", backoff=Backoff(first=0.0, most=0.0))
-    monkeypatch.setattr(context, "open_cluster", lambda _settings: KubernetesBackend(client))
+    monkeypatch.setattr(Target, "_open_cluster", lambda _target: KubernetesBackend(client))
 
 
 @pytest.fixture

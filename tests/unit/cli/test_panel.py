@@ -11,17 +11,19 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
-from kfjob.api.run import Run
+from kfjob.api.reader import LiveReader
+from kfjob.backends.base import JobRef
 from kfjob.cli import formatting, view_text
 from kfjob.cli.display import Display, JsonDisplay, PlainDisplay
 from kfjob.cli.panel import panel
 from kfjob.events import Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
-from kfjob.observe.config import ObserveConfig
 from kfjob.observe.view import JobView, reduce, reduce_all
+from kfjob.spec.observe_config import ObserveConfig
 from kfjob.trainer import metrics
 
 SECOND = 1_000_000_000
 START = 1_795_262_400 * SECOND
+REF = JobRef(backend="kubernetes", namespace="default", name="llama", uid="u")
 PODS = ("llama-worker-0", "llama-worker-1")
 METRICS = metrics.StepMetrics(
     loss=2.5, lr=1e-4, grad_norm=0.5, samples_per_second=4.0, tokens_per_second=512, tokens_per_second_per_device=256,
@@ -103,7 +105,7 @@ def feed(display: Display, events: Iterable[Event]) -> None:
 
 
 def create_display(kind: type[Display]) -> Display:
-    return kind(cast("Run", SimpleNamespace(name="llama")))
+    return kind(cast("LiveReader", SimpleNamespace(ref=REF)))
 
 
 def test_plain_display_prints_lines_to_stderr(capsys: pytest.CaptureFixture[str]):

@@ -40,8 +40,8 @@ def explain(kfjob, *argv: str) -> dict[str, dict[str, Any]]:
 
 def test_explain_shows_the_origin_of_every_value(kfjob, spec):
     values = explain(kfjob, spec, "--set", "env.NCCL_DEBUG=WARN", "-n", "team")
-    assert values["nodes"] == {"path": "nodes", "value": "2", "origin": "spec", "reason": "", "place": "job.yaml:3:8"}
-    assert values["env.NCCL_DEBUG"]["place"] == "--set env.NCCL_DEBUG=WARN"
+    assert values["nodes"] == {"path": "nodes", "value": "2", "origin": "spec", "reason": "", "location": "job.yaml:3:8"}
+    assert values["env.NCCL_DEBUG"]["location"] == "--set env.NCCL_DEBUG=WARN"
     assert (values["resources.gpus"]["value"], values["resources.gpus"]["origin"]) == ("8", "instance")
     assert (values["namespace"]["value"], values["namespace"]["origin"]) == ("team", "cluster")
     assert values["env.LOGLEVEL"]["origin"] == "default"

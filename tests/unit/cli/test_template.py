@@ -82,7 +82,7 @@ def test_existing_objects_are_not_changed(cluster, kfjob, template):
     cluster.objects["default", "services", "etcd"] = {"metadata": {"name": "etcd"}}
     assert kfjob("submit", *template, "-o", "json") == 0
     assert json.loads(kfjob.out)["job"] == "fsdp"
-    assert "Service `etcd` is there already and is left as it is" in kfjob.err
+    assert "Service `etcd` exists already; it was not changed" in kfjob.err
     assert "ownerReferences" not in cluster.objects["default", "services", "etcd"]["metadata"]
 
 
@@ -99,7 +99,7 @@ def test_server_dry_run_creates_nothing(cluster, kfjob, template, here, source):
     (here / "job.yaml").write_text(SPEC)
     assert kfjob("submit", *source, "--dry-run", "server") == 0
     assert kfjob.out in ("fsdp\n", "train\n")
-    assert "would be taken by the API server; nothing was created" in kfjob.err
+    assert "would be accepted by the API server; nothing was created" in kfjob.err
     assert cluster.objects == {}
     assert all(dry for *_, dry in cluster.requests)
     cluster.refusal = "denied"
@@ -134,12 +134,12 @@ def test_contradicting_options_are_usage_errors(kfjob, template, argv, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", "this has 0: Pod"),
+        ("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", "this has 0 PyTorchJobs: Pod"),
         (
             TEMPLATE + "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n",
-            "Namespace `x` is of a kind that kfjob does not",
+            "kfjob cannot create Namespace `x`",
         ),
-        (TEMPLATE.replace("{name: etcd}", "{name: etcd, namespace: other}"), "`default` was asked for"),
+        (TEMPLATE.replace("{name: etcd}", "{name: etcd, namespace: other}"), "the selected namespace is `default`"),
     ],
 )
 def test_templates_must_make_exactly_one_job(kfjob, template, here, text, message):

@@ -8,7 +8,7 @@ from importlib import import_module
 import pytest
 import yaml
 
-from kfjob.api.specs.exports import accelerate
+from kfjob.api.specs.exports import export_accelerate
 from kfjob.compile.pytorchjob import compile_pytorchjob
 from kfjob.convert.accelerate import from_accelerate
 from kfjob.errors import SpecError, UsageError
@@ -65,7 +65,7 @@ CPU += "use_cpu: true, rdzv_backend: static, mixed_precision: '1', gpu_ids: ''}"
 
 
 def exported(spec: JobSpec):
-    return accelerate(LoadedSpec(spec, Positions()))
+    return export_accelerate(LoadedSpec(spec, Positions()))
 
 
 @pytest.mark.parametrize("text", [FSDP, DEEPSPEED, CPU], ids=["fsdp", "deepspeed", "cpu"])

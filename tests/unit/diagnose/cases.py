@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kfjob.events import Event, LogLine
-from kfjob.observe.config import ObserveConfig
 from kfjob.observe.diagnose.diagnosis import Diagnosis
 from kfjob.observe.diagnose.ranking import diagnose
 from kfjob.observe.diagnose.symptoms import SymptomCollector
 from kfjob.observe.view import JobView, reduce
+from kfjob.spec.observe_config import ObserveConfig
 
 RECORDED = Path(__file__).parents[2] / "data" / "agent-logs"
 SECOND = 1_000_000_000

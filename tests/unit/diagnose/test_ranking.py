@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kfjob.events import Event, JobChanged, JobPhase, LogGap, PodChanged, PodPhase, Tick
-from kfjob.observe.config import ObserveConfig
 from kfjob.observe.diagnose.occurrences import MAX_OCCURRENCES, MAX_SYMPTOMS
 from kfjob.observe.diagnose.rule import Severity
+from kfjob.spec.observe_config import ObserveConfig
 from tests.unit.diagnose.cases import SECOND, START, block, examine, line, lines, progress
 
 A, B = "a-worker-0", "a-worker-1"

@@ -4,9 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from kfjob.events import Event, JobPhase, PodPhase, Tick
-from kfjob.observe.config import Limits, ObserveConfig
 from kfjob.observe.limits import find_exceeded_limit
 from kfjob.observe.view import JobView, reduce_all
+from kfjob.spec.observe_config import Limits, ObserveConfig
 from tests.unit.api import script
 
 AFTER = script.START + 100 * script.SECOND

@@ -6,10 +6,10 @@ from msgspec.structs import replace
 from kfjob.errors import NoEvidence
 from kfjob.events import Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
 from kfjob.observe.addresses import find_address_owner
-from kfjob.observe.config import ObserveConfig
 from kfjob.observe.master import Master, NoMaster, format_ranks
 from kfjob.observe.pods import PodView
 from kfjob.observe.view import JobView, reduce_all
+from kfjob.spec.observe_config import ObserveConfig
 from kfjob.units import SECOND
 
 START = 1795242000 * SECOND

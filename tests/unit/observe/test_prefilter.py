@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from kfjob.observe import milestones
 from kfjob.observe.agent_log import AgentLog
-from kfjob.observe.config import ObserveConfig
 from kfjob.observe.diagnose.occurrences import match_rules
 from kfjob.observe.diagnose.rule import Subject
 from kfjob.observe.lines import clean_line
 from kfjob.observe.prefilter import Prefilter, is_suspicious
 from kfjob.observe.progress import FORMATS, KFJOB_TRAINER, progress_reader
+from kfjob.spec.observe_config import ObserveConfig
 from tests.unit.diagnose.texts import LINES
 
 DATA = Path(__file__).parents[2] / "data"

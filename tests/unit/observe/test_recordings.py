@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from kfjob.events import LinesSkipped, LogLine
 from kfjob.observe.agent_log import AgentLog
 from kfjob.observe.agent_records import RendezvousResult
-from kfjob.observe.config import ObserveConfig
 from kfjob.observe.master import Confidence, EvidenceKind, Master, NoMaster
 from kfjob.observe.prefilter import Prefilter
 from kfjob.observe.view import JobView, reduce_all
+from kfjob.spec.observe_config import ObserveConfig
 
 ROOT = Path(__file__).parents[2] / "data" / "agent-logs"
 EXPECTED = {case["case"]: case for case in json.loads((ROOT / "expected.json").read_text())}

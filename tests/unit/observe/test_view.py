@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kfjob.events import JobChanged, JobPhase, LogGap, LogLine, OpenLine, PodChanged, PodPhase, Tick
-from kfjob.observe.config import ObserveConfig
 from kfjob.observe.lines import clean_line
 from kfjob.observe.timestamps import parse_glog, parse_rfc3339, resolve_year
 from kfjob.observe.training import MAX_POINTS
 from kfjob.observe.view import MAX_NEWS, JobView, reduce_all
+from kfjob.spec.observe_config import ObserveConfig
 from kfjob.units import SECOND
 
 START = 1795242000 * SECOND

@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterable, Iterator
 
 from kfjob.events import Event, JobChanged, JobPhase, KubernetesEvent, LogLine, PodChanged, PodPhase
-from kfjob.observe.config import ObserveConfig
 from kfjob.observe.diagnose.ranking import diagnose
 from kfjob.observe.diagnose.symptoms import SymptomCollector
 from kfjob.observe.log_spans import LogSpans
 from kfjob.observe.view import JobView, reduce
 from kfjob.report.page import Report
+from kfjob.spec.observe_config import ObserveConfig
 from kfjob.units import SECOND
 
 START = 1_795_262_400 * SECOND

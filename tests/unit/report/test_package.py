@@ -15,7 +15,7 @@ RENDER = """
 import sys
 import kfjob
 from kfjob.observe.diagnose.diagnosis import Diagnosis
-from kfjob.observe.config import ObserveConfig
+from kfjob.spec.observe_config import ObserveConfig
 from kfjob.observe.view import JobView
 from kfjob.report.page import Report, render_page
 assert kfjob.__file__.startswith(sys.argv[1]), kfjob.__file__

@@ -11,7 +11,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kfjob.api.specs.render import resolve_at
+from kfjob.api.planning import resolve_spec
 from kfjob.compile.pytorchjob import compile_manifests
 from kfjob.errors import Problem, SpecError
 from kfjob.lint.check import lint
@@ -98,7 +98,7 @@ def find_problems(text: str) -> tuple[Problem, ...]:
     """Return the problems of a text. A SpecError is the only exception that may occur, and a manifest must fit the CRD."""
     try:
         loaded = load_spec(text, file="t.yaml")
-        plan = resolve_at(loaded.spec, loaded.positions, CONTEXT)
+        plan = resolve_spec(loaded.spec, loaded.positions, CONTEXT)
     except SpecError as err:
         return err.problems
     job, *_ = compile_manifests(plan)

@@ -9,22 +9,20 @@ from kfjob.cli.options import Settings, notify
 from kfjob.errors import UsageError
 
 if TYPE_CHECKING:
-    from kfjob.api.run import Run
+    from kfjob.api.reader import JobReader
 
 
-def open_run(job: str | None, folder: str | None, settings: Settings) -> Run:
+def open_reader(job: str | None, folder: str | None, settings: Settings) -> JobReader:
     """Return the job with this name, or the saved job in `folder`.
 
     Raises:
         UsageError: neither was named.
         NotFound: the job or the folder does not exist.
     """
-    if folder is not None:
-        from kfjob.api.run import from_folder
+    from kfjob.api.reader import open_folder, open_job
 
-        return from_folder(Path(folder), settings=settings)
+    if folder is not None:
+        return open_folder(Path(folder), settings)
     if job is None:
         raise UsageError("JOB or `--from` is missing", hint="`kfjob list` shows the jobs; `--from DIR` reads saved logs")
-    from kfjob.api.attach import attach
-
-    return attach(job, settings=settings, notify=notify)
+    return open_job(job, settings, notify=notify)

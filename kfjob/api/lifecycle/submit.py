@@ -1,0 +1,68 @@
+"""Start a job from a spec, or change a live job in place."""
+
+from __future__ import annotations
+
+from kfjob.api.images import own_pull_secret
+from kfjob.api.images.check import check_image
+from kfjob.api.images.code_layer import CodeLayer, add_code_layer
+from kfjob.api.planning import Planned, plan_job
+from kfjob.api.reader import LiveReader
+from kfjob.api.target import Target
+from kfjob.common_types import Notify, ignore_notice
+from kfjob.spec.source import LoadedSpec
+
+
+def submit_loaded(
+    loaded: LoadedSpec, target: Target, *, code: CodeLayer | None = None, notify: Notify = ignore_notice
+) -> LiveReader:
+    """Start the job of a spec; with `code`, on an image with that code added.
+
+    Raises:
+        SpecError: every problem of the spec.
+        AlreadyExists: a job with this name exists; nothing was changed.
+        NotFound, Refused: the image does not exist, or not for the nodes' architecture.
+    """
+    planned = plan_with_code(loaded, target, code=code, notify=notify)
+    check_image(planned.target, planned.plan, notify=notify)
+    own_pull_secret.apply_pull_secret(planned.target, planned.plan)
+    return start(planned)
+
+
+def plan_with_code(
+    loaded: LoadedSpec, target: Target, *, code: CodeLayer | None, notify: Notify, dry_run: bool = False
+) -> Planned:
+    """Plan the job and check its findings; with `code`, plan it again with the image that has the code.
+
+    Raises:
+        SpecError: every problem of the spec.
+        KfjobError: the code could not be pushed.
+    """
+    planned = plan_job(loaded, target)
+    planned.check_findings(notify)
+    if not code:
+        return planned
+    spec = add_code_layer(loaded.spec, planned.plan, code, planned.target, notify=notify, dry_run=dry_run)
+    return plan_job(LoadedSpec(spec, loaded.positions), target)
+
+
+def start(planned: Planned) -> LiveReader:
+    """Submit the plan to its backend.
+
+    Raises:
+        AlreadyExists: a job with this name exists; nothing was changed.
+    """
+    return LiveReader(planned.target, planned.target.backend.submit(planned.plan), planned.plan.observe_config)
+
+
+def apply_loaded(loaded: LoadedSpec, target: Target, *, notify: Notify = ignore_notice) -> LiveReader:
+    """Change the live job to the spec, where that is possible in place. The launch stays the same.
+
+    Raises:
+        NotFound: the job does not exist.
+        Refused: the change needs a relaunch.
+    """
+    planned = plan_job(loaded, target)
+    planned.check_findings(notify)
+    live = planned.target.get_job(planned.plan.name)
+    planned = plan_job(loaded, target, launch=live.launch)
+    return LiveReader(planned.target, planned.target.backend.apply(planned.plan), planned.plan.observe_config)

@@ -1,0 +1,168 @@
+"""JobReader: what read-only commands need of a job, whether it exists in the backend or only in the archive."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+from kfjob.api import observe_config
+from kfjob.api.settings import Settings
+from kfjob.api.target import Target, find_job_target
+from kfjob.backends.archived_job import ArchivedJob, find_newest_launch
+from kfjob.backends.base import JobRef, LogRange
+from kfjob.common_types import Notify
+from kfjob.errors import NotFound
+from kfjob.events import JobSnapshot, KubernetesEvent, LogGap, LogLine, PodChanged, WorkloadStatus
+from kfjob.spec.observe_config import ObserveConfig
+
+FRESH_SECONDS = 0.5
+"""How long the snapshot that found a job answers the first question about it."""
+
+
+class JobReader(Protocol):
+    """One launch of a job, to be read."""
+
+    @property
+    def target(self) -> Target:
+        """Where the job runs, or where `relaunch` would start it."""
+
+    @property
+    def ref(self) -> JobRef:
+        """The launch that this reads."""
+
+    @property
+    def config(self) -> ObserveConfig:
+        """What observation needs of the job's spec."""
+
+    @property
+    def archived(self) -> bool:
+        """Whether the job is gone, so that nothing will change any more."""
+
+    def snapshot(self) -> JobSnapshot:
+        """Return the present state of the job and its pods.
+
+        Raises:
+            NotFound: the job is gone.
+        """
+
+    def events(self) -> list[KubernetesEvent | WorkloadStatus]:
+        """Return what the cluster's controllers recorded about the job, oldest first. A cluster keeps it for an hour.
+
+        Raises:
+            NotFound: the job is gone.
+        """
+
+    def logs(self, pod: str, log_range: LogRange, *, pod_state: PodChanged | None = None) -> Iterator[LogLine | LogGap]:
+        """Return lines of one container's log, oldest first. A `pod_state` that was just read saves a request for it.
+
+        Raises:
+            NotFound: the pod does not exist, or it has no log.
+        """
+
+
+class LiveReader:
+    """A job that exists in a backend."""
+
+    archived = False
+
+    def __init__(self, target: Target, ref: JobRef, config: ObserveConfig, *, snapshot: JobSnapshot | None = None) -> None:
+        """Read this launch; a `snapshot` that was taken just now answers the first question."""
+        self.target = target
+        self.ref = ref
+        self.config = config
+        self._first_snapshot = snapshot
+        self._opened = time.monotonic()
+
+    def snapshot(self) -> JobSnapshot:
+        """Return the present state of the job and its pods; see `JobReader`."""
+        snapshot, self._first_snapshot = self._first_snapshot, None
+        if snapshot and time.monotonic() - self._opened < FRESH_SECONDS:
+            return snapshot
+        return self.target.read_job(self.ref.name)
+
+    def events(self) -> list[KubernetesEvent | WorkloadStatus]:
+        """Return the recorded events; see `JobReader`."""
+        return self.target.backend.events(self.ref)
+
+    def logs(self, pod: str, log_range: LogRange, *, pod_state: PodChanged | None = None) -> Iterator[LogLine | LogGap]:
+        """Return lines of one container's log; see `JobReader`."""
+        return self.target.backend.logs(self.ref, pod, log_range, pod_state=pod_state)
+
+
+class ArchiveReader:
+    """A job of which only a folder is left: a launch in the archive, or saved logs."""
+
+    archived = True
+
+    def __init__(self, folder: Path, target: Target) -> None:
+        """Open the folder; `target` is where the job ran, or where `relaunch` would start it.
+
+        Raises:
+            NotFound: the folder holds neither a job nor logs.
+        """
+        self.folder = folder
+        self._job = ArchivedJob(folder)
+        self._snapshot = self._job.snapshot()
+        self.ref = make_ref(target, self._snapshot)
+        self.config = observe_config.read_observe_config(self._snapshot)
+        self.target = target
+
+    def snapshot(self) -> JobSnapshot:
+        """Return the last state that the folder holds; see `JobReader`."""
+        return self._snapshot
+
+    def events(self) -> list[KubernetesEvent | WorkloadStatus]:
+        """Return the recorded events; see `JobReader`."""
+        return self._job.events()
+
+    def logs(
+        self,
+        pod: str,
+        log_range: LogRange,
+        *,
+        pod_state: PodChanged | None = None,  # noqa: ARG002 - a folder needs no request
+    ) -> Iterator[LogLine | LogGap]:
+        """Return lines of one container's log; see `JobReader`."""
+        return self._job.logs(pod, log_range)
+
+
+def open_job(job: str, settings: Settings, *, notify: Notify) -> LiveReader | ArchiveReader:
+    """Open a job that exists; one that was stopped, from the archive.
+
+    Raises:
+        NotFound: neither the backend nor the archive has the job.
+    """
+    target = find_job_target(job, settings, notify=notify)
+    try:
+        snapshot = target.read_job(job)
+    except NotFound as err:
+        try:
+            folder = find_newest_launch(settings.archive, target.namespace, job)
+        except NotFound:
+            raise err from None
+        notify(f"`{job}` is gone, this is the archive of its last launch: {folder}")
+        return ArchiveReader(folder, target)
+    return LiveReader(target, make_ref(target, snapshot), observe_config.read_observe_config(snapshot), snapshot=snapshot)
+
+
+def open_folder(folder: Path, settings: Settings) -> ArchiveReader:
+    """Open a folder of saved logs, or of one launch in the archive.
+
+    Raises:
+        NotFound: the folder holds neither a job nor logs.
+    """
+    return ArchiveReader(folder, Target(settings, "local", "default"))
+
+
+def describe_ref(ref: JobRef) -> dict[str, str]:
+    """Return which launch this is, for JSON output."""
+    return {"job": ref.name, "namespace": ref.namespace, "backend": ref.backend, "launch": ref.launch, "uid": ref.uid}
+
+
+def make_ref(target: Target, snapshot: JobSnapshot) -> JobRef:
+    """Return the reference to exactly this job, so that a later job with the same name is never touched."""
+    return JobRef(
+        backend=target.name, namespace=snapshot.namespace, name=snapshot.name, uid=snapshot.uid, launch=snapshot.launch
+    )

@@ -1,0 +1,93 @@
+"""A job as a folder holds it: a launch of the archive, or saved logs (`<pod>.log`, `<pod>/<container>.log`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from kfjob.backends import folder, log_file
+from kfjob.backends.base import LogRange
+from kfjob.errors import NotFound
+from kfjob.events import (
+    TRAINING_CONTAINER,
+    JobChanged,
+    JobPhase,
+    JobSnapshot,
+    KubernetesEvent,
+    LogGap,
+    LogLine,
+    PodChanged,
+    PodPhase,
+    WorkloadStatus,
+)
+
+
+def find_newest_launch(archive: Path, namespace: str, job: str) -> Path:
+    """Return the folder of the job's last archived launch.
+
+    Raises:
+        NotFound: the archive has no launch of the job.
+    """
+    launches = folder.launches(archive, namespace, job)
+    if not launches:
+        raise NotFound(
+            f"no job `{job}` in namespace `{namespace}`, and none in the archive", hint="`kfjob list` shows the jobs"
+        )
+    return launches[-1]
+
+
+class ArchivedJob:
+    """A job that is read from files."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the folder.
+
+        Raises:
+            NotFound: the folder holds neither a job nor logs.
+        """
+        if not path.is_dir():
+            raise NotFound(f"folder `{path}` does not exist")
+        self._path = path
+        self._logs = folder.saved_logs(path)
+        if not self._logs and not (path / folder.STATUS).exists():
+            raise NotFound(f"folder `{path}` holds no logs", hint="expected are `<pod>.log` or `<pod>/<container>.log`")
+        self._snapshot = self._read_snapshot()
+        self._containers = {pod.pod: pod.container_id for pod in self._snapshot.pods}
+
+    def snapshot(self) -> JobSnapshot:
+        """Return the last state of the job. A folder of logs alone gives its name and the pods that have logs."""
+        return self._snapshot
+
+    def events(self) -> list[KubernetesEvent | WorkloadStatus]:
+        """Return the events that were archived with the job, oldest first; a folder of saved logs has none."""
+        return folder.read_events(self._path)
+
+    def logs(self, pod: str, log_range: LogRange) -> Iterator[LogLine | LogGap]:
+        """Return lines of one container's log. `follow` makes no difference, because nothing is added.
+
+        Raises:
+            NotFound: the folder has no such log.
+        """
+        if (path := self._logs.get(pod)) is None:
+            raise NotFound(f"no log of pod `{pod}` in `{self._path}`")
+        if log_range.container != TRAINING_CONTAINER:
+            path = folder.log_path(self._path, pod, log_range.container, previous=log_range.previous)
+        elif log_range.previous:
+            path = folder.previous_log(path)
+        container_id = "" if log_range.previous else self._containers.get(pod, "")
+        try:
+            for time, text in log_file.read(path, log_range):
+                yield LogLine(pod=pod, text=text, time=time, container=log_range.container, container_id=container_id)
+        except FileNotFoundError as err:
+            raise NotFound(f"no log of container `{log_range.container}` of pod `{pod}` in `{self._path}`") from err
+
+    def _read_snapshot(self) -> JobSnapshot:
+        try:
+            snapshot = folder.read_snapshot(self._path)
+        except NotFound:
+            pods = tuple(PodChanged(pod=pod, phase=PodPhase.UNKNOWN) for pod in self._logs)
+            return JobSnapshot(name=self._path.name, namespace="", job=JobChanged(phase=JobPhase.STOPPED), pods=pods)
+        ended = snapshot.job.phase.ended
+        return snapshot if ended else replace(snapshot, job=replace(snapshot.job, phase=JobPhase.STOPPED))

@@ -1,0 +1,72 @@
+"""What observation needs to know of a job's spec: decided in the plan, recorded with the job as an annotation."""
+
+from __future__ import annotations
+
+from msgspec import MsgspecError, Struct, json, to_builtins
+from msgspec.structs import replace
+
+from kfjob.spec import names
+
+
+class Limits(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Limits that stop a job: seconds, and restarts of one pod's container. None: no limit."""
+
+    deadline: int | None = None
+    pending: int | None = None
+    stall: int | None = None
+    crashes: int | None = None
+
+
+class ObserveConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What logs and pods are expected to show. Every field may be unknown: a folder of logs has no spec."""
+
+    workers: tuple[str, ...] = ()
+    """Names of the expected pods, in the order of their node rank."""
+
+    rendezvous: str = ""
+    """`c10d`, `etcd-v2`, `etcd` or `static`; "" is unknown (the agents' launch line then shows it)."""
+
+    processes_per_node: int | None = None
+
+    expected_steps: int | None = None
+    """Optimiser steps of the whole run, where the spec has them and the progress lines do not."""
+
+    progress_pattern: str | None = None
+    """The user's own progress line: a regular expression with named groups (see `progress.custom`)."""
+
+    trainer: str = ""
+    """`kfjob` for kfjob's trainer, or the one progress format to look for (`progress.FORMATS`). "" looks for all formats, which
+    takes more time per line."""
+
+    loglevel: str | None = None
+    """`LOGLEVEL` of the agents as the spec sets it; None is unknown."""
+
+    limits: Limits = Limits()
+    """Limits that `wait`, `watch` and `submit --follow` enforce."""
+
+    stall_after: int = 600
+    """Seconds without a progress line after which a running job counts as stalled."""
+
+
+def encode(config: ObserveConfig) -> str:
+    """Return the configuration as compact JSON, with the number of the workers instead of their names."""
+    fields: dict[str, object] = to_builtins(config)
+    workers = fields.pop("workers", ())
+    has_master = bool(config.workers) and config.workers[0].endswith("-master-0")
+    fields = {"nodes": len(config.workers)} | ({"master": True} if has_master else {}) | fields if workers else fields
+    return json.encode(fields).decode()
+
+
+def decode(text: str, *, job: str) -> ObserveConfig | None:
+    """Return what `encode` wrote for the job, also in another version of kfjob; None if the text is something else."""
+    try:
+        record = json.decode(text, type=_Record)
+        config = json.decode(text, type=ObserveConfig)
+    except MsgspecError:
+        return None
+    return replace(config, workers=names.pod_names(job, record.nodes, master=record.master) if record.nodes else ())
+
+
+class _Record(Struct):
+    nodes: int = 0
+    master: bool = False
