@@ -1,12 +1,12 @@
-"""Our own template: the same object as the spec that says the same."""
+"""The project's own template gives the same object as an equal spec."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from kfjob.common_types import JsonObject
 from kfjob.compile.pytorchjob import compile_pytorchjob
 from kfjob.compile.template import render
 from kfjob.errors import SpecError
@@ -21,9 +21,9 @@ TEMPLATE = (MANIFESTS / "fsdp.yaml-template").read_text()
 ENV = parse_env_file((MANIFESTS / "fsdp.env").read_text())
 
 
-def both(**more: str) -> list[dict[str, Any]]:
-    """The object of the template, and that of the spec, less what records the spec."""
-    values = ENV | more
+def compile_both(**variables: str) -> list[JsonObject]:
+    """Return the object of the template, and the object of the spec without the recorded spec."""
+    values = ENV | variables
     (templated,) = render(TEMPLATE, values={"KFJOB_LAUNCH": "l1"} | values).objects
     spec = load_spec((HERE / "fsdp.yaml").read_text(), variables=values).spec
     compiled = compile_pytorchjob(resolve(spec, Context(backend="kubernetes", launch="l1")))
@@ -33,15 +33,17 @@ def both(**more: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    "more", [{}, {"JOB_NAME": "llama2", "NUM_NODES": "2", "CLAIM": "lustre"}, {"INSTANCE_TYPE": "p4de.24xlarge"}], ids=range(3)
+    "variables",
+    [{}, {"JOB_NAME": "llama2", "NUM_NODES": "2", "CLAIM": "lustre"}, {"INSTANCE_TYPE": "p4de.24xlarge"}],
+    ids=range(3),
 )
-def test_template_and_spec_compile_to_the_same_object(more):
-    templated, compiled = both(**more)
+def test_template_and_spec_compile_to_the_same_object(variables):
+    templated, compiled = compile_both(**variables)
     assert templated == compiled
 
 
-def test_every_variable_of_the_flow_is_asked_for():
-    with pytest.raises(SpecError) as raised:
+def test_variables_without_a_value_are_an_error():
+    with pytest.raises(SpecError) as error:
         render(TEMPLATE, values={"FI_PROVIDER": ""})
-    missing = {problem.title.partition("`${")[2].partition("}")[0] for problem in raised.value.problems}
+    missing = {problem.title.partition("`${")[2].partition("}")[0] for problem in error.value.problems}
     assert missing == {"IMAGE_URI", "INSTANCE_TYPE", "NUM_NODES", "GPU_PER_NODE", "EFA_PER_NODE", "FI_PROVIDER"}

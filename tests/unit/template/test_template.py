@@ -1,4 +1,4 @@
-"""Manifest templates: what is replaced, what survives, and that no value gets out of its place."""
+"""Manifest templates: which names are replaced, and that no value changes the structure."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ HEAD = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n"
 
 
 def data(template: str, keep: tuple[str, ...] = (), **values: str):
-    """The one object's `data`, for a template that is written as its body."""
-    (found,) = render(HEAD + template, values=values, keep=keep).objects
-    return found["data"]
+    """Return the `data` of an object whose template follows HEAD."""
+    (config_map,) = render(HEAD + template, values=values, keep=keep).objects
+    return config_map["data"]
 
 
-def problems(template: str, **values: str):
-    with pytest.raises(SpecError) as raised:
+def render_error(template: str, **values: str) -> SpecError:
+    with pytest.raises(SpecError) as error:
         render(template, values=values, file="t.yaml")
-    return raised.value
+    return error.value
 
 
 @pytest.mark.parametrize(
-    ("written", "value"),
+    ("template", "value"),
     [
         ("${N}", 8),
         ("'${N}'", "8"),
@@ -51,11 +51,11 @@ def problems(template: str, **values: str):
         ("${FLOAT}", 0.5),
     ],
 )
-def test_names_with_a_value_are_replaced(written, value):
+def test_names_with_a_value_are_replaced(template, value):
     values = {"N": "8", "TEXT": "a b", "EMPTY": "", "REGISTRY": "1.dkr.ecr.eu-west-1.amazonaws.com/", "YES": "yes"}
     values |= {"TRUE": "true", "NULL": "null", "ACCOUNT": "012345678901", "FLOAT": "0.5"}
-    (found,) = render(HEAD + f"data: {written}\n", values=values).objects
-    assert found["data"] == value
+    (config_map,) = render(HEAD + f"data: {template}\n", values=values).objects
+    assert config_map["data"] == value
 
 
 @pytest.mark.parametrize(
@@ -70,18 +70,18 @@ def test_names_with_a_value_are_replaced(written, value):
         "$MY_OWN ${KEPT} $KEPT",
     ],
 )
-def test_what_is_the_pods_survives(line):
+def test_names_for_the_pod_stay(line):
     assert data(f"data: |-\n  {line}\n", keep=("KEPT",), N="8", KEPT="no") == line
 
 
-def test_names_that_are_left_and_mean_nothing_by_themselves_are_told():
+def test_names_without_a_value_or_a_meaning_are_unresolved():
     template = HEAD + "data: $NUM_NODE $RANK $KEPT $N # $COMMENT\n"
     assert render(template, values={"N": "1"}, keep=["KEPT"]).unresolved == ("NUM_NODE",)
 
 
-def test_names_without_a_value_are_one_error_with_every_place():
+def test_error_lists_every_name_without_a_value():
     template = HEAD + "data:\n  a: ${ONE} ${TWO}\n  # b: ${COMMENTED}\n  c: ${EMPTY}\n  d: x${ONE}\n  ${KEY}: 1\n"
-    assert problems(template, EMPTY="").lines() == [
+    assert render_error(template, EMPTY="").lines() == [
         "error: `${ONE}` has no value",
         "  --> t.yaml:5:6",
         "  also at 8:7",
@@ -102,7 +102,7 @@ def test_names_without_a_value_are_one_error_with_every_place():
 
 
 @pytest.mark.parametrize(
-    ("template", "where", "why"),
+    ("template", "position", "message"),
     [
         (HEAD + "data: ${A:-${B}}\n", "t.yaml:4:7", "a default that contains another reference"),
         (HEAD + "data: [1\n", "t.yaml:5", "invalid YAML"),
@@ -113,21 +113,21 @@ def test_names_without_a_value_are_one_error_with_every_place():
         (HEAD + "data: " + "[" * 3000, "t.yaml", "invalid YAML"),
     ],
 )
-def test_faults_of_a_template_have_a_place(template, where, why):
-    said = str(problems(template, A="a"))
-    assert f"--> {where}" in said
-    assert why in said
+def test_errors_have_a_position(template, position, message):
+    error = str(render_error(template, A="a"))
+    assert f"--> {position}" in error
+    assert message in error
 
 
 def test_aliases_cannot_fill_the_memory():
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
-    assert "too many values" in str(problems("\n".join(lines)))
+    assert "too many values" in str(render_error("\n".join(lines)))
 
 
-def test_yaml_is_read_as_kubectl_reads_it():
-    written = "data: {a: 2026-01-01, b: 12:30:45, c: on, d: ~, e: 1e3, f: &x {k: v}, g: *x, 1: y}\n"
-    assert data(written) == {
+def test_yaml_has_the_types_of_kubectl():
+    template = "data: {a: 2026-01-01, b: 12:30:45, c: on, d: ~, e: 1e3, f: &x {k: v}, g: *x, 1: y}\n"
+    assert data(template) == {
         "a": "2026-01-01",
         "b": "12:30:45",
         "c": True,
@@ -147,27 +147,27 @@ EVERYWHERE = (
 
 def shape(value):
     if isinstance(value, dict):
-        return [shape(one) for one in value.values()]
-    return [shape(one) for one in value] if isinstance(value, list) else None
+        return [shape(item) for item in value.values()]
+    return [shape(item) for item in value] if isinstance(value, list) else None
 
 
 @given(
     st.text(min_size=1)
     | st.sampled_from(["a: b", "x # y", "'", '"', "]", "}", "\n- z", "&a", "*a", "!!python/x", "---\n", "${V}"])
 )
-def test_no_value_changes_the_structure_around_it(value):
-    plain = data(EVERYWHERE, V="word")
-    made = data(EVERYWHERE, V=value)
-    assert shape(made) == shape(plain)
-    assert made["double"] == f"a {value} b"
-    assert made["plain"] == f"a{value}b"
-    assert made["block"] == f"a {value}\nb {value}\n"
-    assert made["default"] == f"x{value}"
-    assert made["whole"] == value or isinstance(made["whole"], int | float | bool)
-    assert list(made)[-1] == f"{value}key"
+def test_values_do_not_change_the_structure(value):
+    expected = data(EVERYWHERE, V="word")
+    result = data(EVERYWHERE, V=value)
+    assert shape(result) == shape(expected)
+    assert result["double"] == f"a {value} b"
+    assert result["plain"] == f"a{value}b"
+    assert result["block"] == f"a {value}\nb {value}\n"
+    assert result["default"] == f"x{value}"
+    assert result["whole"] == value or isinstance(result["whole"], int | float | bool)
+    assert list(result)[-1] == f"{value}key"
 
 
 @given(st.text(alphabet="$ab{}:-\\()N\n '\"[]#"), st.text(min_size=1))
-def test_any_text_is_rendered_or_refused_in_our_words(text, value):
+def test_any_template_is_rendered_or_is_a_spec_error(text, value):
     with suppress(SpecError):
         render(HEAD + "data: " + text, values={"N": value, "a": value})
