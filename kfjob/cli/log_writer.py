@@ -17,7 +17,7 @@ from kfjob.events import LogGap
 from kfjob.units import SECOND
 
 if TYPE_CHECKING:
-    from kfjob.api.logs.read import Line
+    from kfjob.api.excerpts import Line
     from kfjob.events import LogLine
 
 _COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_cyan", "bright_green", "bright_magenta", "bright_yellow")
