@@ -1,4 +1,4 @@
-"""A rank of kfjob/trainer/collectives.py in which one thing is wrong: the first word says what, the second on which rank."""
+"""A rank of kfjob/trainer/collectives.py with a fault: the first argument names the fault, the second the rank."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import torch.distributed as dist
 
 FILE = Path(__file__).resolve().parents[3] / "kfjob" / "trainer" / "collectives.py"
-what, rank = sys.argv[1], sys.argv[2]
+fault, rank = sys.argv[1], sys.argv[2]
 spec = importlib.util.spec_from_file_location("collectives", FILE)
 assert spec
 assert spec.loader
@@ -19,35 +19,35 @@ collectives = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(collectives)
 
 
-def result_is_off(buffer, *arguments: object, **named):
-    """A card that computes wrongly."""
-    work = real(buffer, *arguments, **named)
+def corrupt_result(buffer, *arguments: object, **options):
+    """Return a wrong result, as a faulty GPU does."""
+    work = real(buffer, *arguments, **options)
     buffer[-1] += 1
     return work
 
 
-def contribution_is_off(buffer, *arguments: object, **named):
-    """A rank that sends something else."""
+def corrupt_contribution(buffer, *arguments: object, **options):
+    """Send a wrong contribution."""
     buffer[0] += 1
-    return real(buffer, *arguments, **named)
+    return real(buffer, *arguments, **options)
 
 
-def never_joins(*_arguments: object, **_named):
+def hang(*_arguments: object, **_options):
     threading.Event().wait()
 
 
-def unsupported(*_arguments: object, **_named):
+def raise_unsupported(*_arguments: object, **_options):
     raise RuntimeError("ProcessGroupGloo does not support reduce_scatter")
 
 
 DOUBLES = {
-    "result": ("all_reduce", result_is_off),
-    "contribution": ("all_reduce", contribution_is_off),
-    "broadcast": ("broadcast", result_is_off),
-    "hang": ("reduce", never_joins),
-    "old-torch": ("reduce_scatter_tensor", unsupported),
+    "result": ("all_reduce", corrupt_result),
+    "contribution": ("all_reduce", corrupt_contribution),
+    "broadcast": ("broadcast", corrupt_result),
+    "hang": ("reduce", hang),
+    "old-torch": ("reduce_scatter_tensor", raise_unsupported),
 }
-name, double = DOUBLES[what]
+name, double = DOUBLES[fault]
 real = getattr(dist, name)
 if rank in ("all", os.environ["RANK"]):
     setattr(dist, name, double)
