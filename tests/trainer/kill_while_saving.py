@@ -40,59 +40,59 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def at(owner: Any, name: str, *, before: bool) -> Callable[[], None]:
-    """Die just before or just after the call of `name`."""
+def kill_at_call(owner: Any, name: str, *, before: bool) -> Callable[[], None]:
+    """Return a function that makes the call of `name` kill this process, before or after the call."""
 
     def patch() -> None:
         original = getattr(owner, name)
 
-        def fatal(*args: Any, **kwargs: Any) -> Any:
+        def call_and_die(*args: Any, **kwargs: Any) -> Any:
             if not before:
                 original(*args, **kwargs)
             die()
 
-        setattr(owner, name, fatal)
+        setattr(owner, name, call_and_die)
 
     return patch
 
 
 def second_save(arm: Callable[[], None]) -> Callable[[], None]:
-    """`arm`, and step 2 once more."""
+    """Return a function that calls `arm` and requests a second save of step 2."""
 
     def patch() -> None:
         arm()
-        AGAIN.append(2)
+        SECOND_SAVES.append(2)
 
     return patch
 
 
-AGAIN: list[int] = []
-"""Steps that are to be saved a second time, once `arm` was called."""
+SECOND_SAVES: list[int] = []
+"""Steps to save a second time after `arm`."""
 POINTS = {
-    "before the shards": at(state_dict_saver, "save", before=True),
-    "after the shards": at(state_dict_saver, "save", before=False),
-    "before the manifest": at(Manifest, "write", before=True),
-    "after the manifest": at(Manifest, "write", before=False),
-    "after the rename, before retention": at(checkpoint, "list_checkpoints", before=True),
-    "half-way through deleting": at(shutil, "rmtree", before=True),
-    "second save of a step: with its shards": second_save(at(state_dict_saver, "save", before=False)),
-    "second save of a step: between the two renames": second_save(at(Path, "rename", before=False)),
-    "second save of a step: deleting the first": second_save(at(shutil, "rmtree", before=True)),
+    "before the shards": kill_at_call(state_dict_saver, "save", before=True),
+    "after the shards": kill_at_call(state_dict_saver, "save", before=False),
+    "before the manifest": kill_at_call(Manifest, "write", before=True),
+    "after the manifest": kill_at_call(Manifest, "write", before=False),
+    "after the rename, before retention": kill_at_call(checkpoint, "list_checkpoints", before=True),
+    "half-way through deleting": kill_at_call(shutil, "rmtree", before=True),
+    "second save of a step: with its shards": second_save(kill_at_call(state_dict_saver, "save", before=False)),
+    "second save of a step: between the two renames": second_save(kill_at_call(Path, "rename", before=False)),
+    "second save of a step: deleting the first": second_save(kill_at_call(shutil, "rmtree", before=True)),
 }
 
 
-def before_operation(number: int, told: int) -> Callable[[], None]:
-    """Die before that operation on the file system, counted from the first on; the pipe `told` hears which it was."""
+def before_operation(number: int, report: int) -> Callable[[], None]:
+    """Return a function that kills this process before file operation `number`; the pipe `report` receives its name."""
 
     def patch() -> None:
-        counted = [0]
+        count = [0]
 
         def hook(event: str, args: tuple[Any, ...]) -> None:
             if event in OPERATIONS and isinstance(args[0], str | Path) and "step-" in str(args[0]):
-                counted[0] += 1
-                if counted[0] == number:
+                count[0] += 1
+                if count[0] == number:
                     paths = args[:2] if event == "os.rename" else args[:1]
-                    os.write(told, " ".join([event, *(VARYING.sub("", str(path)) for path in paths)]).encode())
+                    os.write(report, " ".join([event, *(VARYING.sub("", str(path)) for path in paths)]).encode())
                     die()
 
         sys.addaudithook(hook)
@@ -102,12 +102,12 @@ def before_operation(number: int, told: int) -> Callable[[], None]:
 
 OPERATIONS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.scandir", "shutil.rmtree")
 VARYING = re.compile(r".*/(?=\.?[a-z]*-?step-)|-\d{6}(-[0-9a-f]{8})?")
-"""What differs from kill to kill in the path of a file: its place, the step and the save's token."""
+"""The variable parts of a file's path: its folder, the step and the token of the save."""
 VISIBLE = re.compile(r"(?:\.replaced-)?(step-\d{6})")
 
 
-def save_for_ever(folder: Path, arm: Callable[[], None] | None, *, by_chance: bool = False) -> None:
-    """Two checkpoints in peace, then `arm`, then more and more of them; `by_chance` in the background, each of them twice."""
+def save_forever(folder: Path, arm: Callable[[], None] | None, *, asynchronous: bool = False) -> None:
+    """Save two checkpoints, call `arm`, then save endlessly; `asynchronous` saves in the background, each step twice."""
     torch.set_num_threads(1)
     ranks = Ranks.join()
     strategy = make_strategy(SPEC, ranks)
@@ -115,20 +115,20 @@ def save_for_ever(folder: Path, arm: Callable[[], None] | None, *, by_chance: bo
     optimizer = strategy.make_optimizer(model)
     storage = open_storage(str(folder))
     prepare_storage(storage, ranks)
-    checkpoints = CheckpointWriter(storage, ModelState(model, optimizer), ranks, keep_last=2, asynchronous=by_chance)
-    steps = [one.manifest.step for one in checkpoint.list_checkpoints(storage)]
+    writer = CheckpointWriter(storage, ModelState(model, optimizer), ranks, keep_last=2, asynchronous=asynchronous)
+    steps = [entry.manifest.step for entry in checkpoint.list_checkpoints(storage)]
     for step in range(max(steps, default=0) + 1, 10**6):
-        if arm and (step == 3 or by_chance):
+        if arm and (step == 3 or asynchronous):
             arm()
             arm = None
-        for again in AGAIN:
-            checkpoints.save(about(again, model))
-        checkpoints.save(about(step, model))
-        if by_chance:
-            checkpoints.save(about(step, model))
+        for repeated_step in SECOND_SAVES:
+            writer.save(make_manifest(repeated_step, model))
+        writer.save(make_manifest(step, model))
+        if asynchronous:
+            writer.save(make_manifest(step, model))
 
 
-def about(step: int, model: torch.nn.Module) -> Manifest:
+def make_manifest(step: int, model: torch.nn.Module) -> Manifest:
     return Manifest(
         step=step,
         loss=0.0,
@@ -142,7 +142,7 @@ def about(step: int, model: torch.nn.Module) -> Manifest:
     )
 
 
-def in_child(body: Callable[[], None]) -> int:
+def fork_child(body: Callable[[], None]) -> int:
     child = os.fork()
     if child == 0:
         try:
@@ -155,52 +155,54 @@ def in_child(body: Callable[[], None]) -> int:
     return child
 
 
-def newest(folder: Path) -> dict[str, Any]:
-    """What a run finds: the step, every visible checkpoint's state, and what is left of the killed one after a start."""
-    out, into = os.pipe()
+def inspect_storage(folder: Path) -> dict[str, Any]:
+    """Start a run, and return the step it finds, the damaged checkpoints and the visible ones."""
+    reader, writer = os.pipe()
 
-    def look() -> None:
+    def inspect() -> None:
         ranks = Ranks.join()
         storage = open_storage(str(folder))
         prepare_storage(storage, ranks)
-        found = find_checkpoint("auto", storage, ranks)
-        damaged = [one.name for one in checkpoint.list_checkpoints(storage) if storage.find_damage(one.name, one.manifest)]
+        start = find_checkpoint("auto", storage, ranks)
+        damaged = [
+            entry.name for entry in checkpoint.list_checkpoints(storage) if storage.find_damage(entry.name, entry.manifest)
+        ]
         visible = sorted(path.name for path in folder.iterdir() if path.name.startswith("step-"))
-        answer = {"step": found and found.manifest.step, "damaged": damaged, "visible": visible}
-        os.write(into, json.dumps(answer).encode())
+        result = {"step": start and start.manifest.step, "damaged": damaged, "visible": visible}
+        os.write(writer, json.dumps(result).encode())
 
-    os.waitpid(in_child(look), 0)
-    os.close(into)
-    with os.fdopen(out) as answer:
-        result: dict[str, Any] = json.loads(answer.read())
+    os.waitpid(fork_child(inspect), 0)
+    os.close(writer)
+    with os.fdopen(reader) as stream:
+        result: dict[str, Any] = json.loads(stream.read())
         return result
 
 
-def say(result: dict[str, Any]) -> None:
+def print_result(result: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(result) + "\n")
     sys.stdout.flush()
 
 
 def main(folder: Path, random_kills: int) -> None:
-    build_meta_model(SPEC)  # imports what the children would each import for themselves
+    build_meta_model(SPEC)  # so that the children need not import transformers again
     for point, arm in POINTS.items():
-        place = folder / point.replace(" ", "-")
-        _, status = os.waitpid(in_child(lambda place=place, arm=arm: save_for_ever(place, arm)), 0)  # type: ignore[misc]
-        say({"point": point, "killed": os.WTERMSIG(status) == signal.SIGKILL} | newest(place))
-    place, draw = folder / "random", random.Random(1)  # noqa: S311 -- moments of kills
+        folder_path = folder / point.replace(" ", "-")
+        _, status = os.waitpid(fork_child(lambda folder_path=folder_path, arm=arm: save_forever(folder_path, arm)), 0)  # type: ignore[misc]
+        print_result({"point": point, "killed": os.WTERMSIG(status) == signal.SIGKILL} | inspect_storage(folder_path))
+    folder_path, draw = folder / "random", random.Random(1)  # noqa: S311 -- moments of kills
     for number in range(random_kills):
-        before = newest(place)["step"] if place.exists() else None
+        before = inspect_storage(folder_path)["step"] if folder_path.exists() else None
         kill = kill_at_an_operation if number % 2 else kill_at_a_moment
-        said = {"point": f"random {number}", "killed": True, "before": before} | kill(place, draw, before or 0)
-        seen = max(match[1] for path in place.iterdir() if (match := VISIBLE.match(path.name)))
-        say(said | {"seen": seen} | newest(place))
+        result = {"point": f"random {number}", "killed": True, "before": before} | kill(folder_path, draw, before or 0)
+        seen = max(match[1] for path in folder_path.iterdir() if (match := VISIBLE.match(path.name)))
+        print_result(result | {"seen": seen} | inspect_storage(folder_path))
 
 
-def kill_at_a_moment(place: Path, draw: random.Random, before: int) -> dict[str, Any]:
-    """Some time after the first checkpoint of this life has appeared."""
-    child = in_child(lambda: save_for_ever(place, None, by_chance=True))
-    while not any((place / f"step-{step:06d}").exists() for step in (before + 1, before + 2)):
-        os.kill(child, 0)  # fails if it has ended, and then nothing would ever come
+def kill_at_a_moment(folder_path: Path, draw: random.Random, before: int) -> dict[str, Any]:
+    """Kill at a random time after the first checkpoint of this start."""
+    child = fork_child(lambda: save_forever(folder_path, None, asynchronous=True))
+    while not any((folder_path / f"step-{step:06d}").exists() for step in (before + 1, before + 2)):
+        os.kill(child, 0)  # fails if the child has exited, instead of waiting forever
         time.sleep(0.001)
     time.sleep(draw.random() * 0.05)
     os.kill(child, signal.SIGKILL)
@@ -208,15 +210,15 @@ def kill_at_a_moment(place: Path, draw: random.Random, before: int) -> dict[str,
     return {"at": "a moment", "at least": before + 1}
 
 
-def kill_at_an_operation(place: Path, draw: random.Random, before: int) -> dict[str, Any]:
-    """Before one of those that two saves of each of the first steps of this life are made of."""
-    heard, told = os.pipe()
-    arm = before_operation(draw.randint(1, 200), told)
-    _, status = os.waitpid(in_child(lambda: save_for_ever(place, arm, by_chance=True)), 0)
+def kill_at_an_operation(folder_path: Path, draw: random.Random, before: int) -> dict[str, Any]:
+    """Kill before a random file operation of the first saves of this start."""
+    reader, report = os.pipe()
+    arm = before_operation(draw.randint(1, 200), report)
+    _, status = os.waitpid(fork_child(lambda: save_forever(folder_path, arm, asynchronous=True)), 0)
     assert os.WTERMSIG(status) == signal.SIGKILL
-    os.close(told)
-    with os.fdopen(heard) as words:
-        return {"at": words.read(), "at least": before}
+    os.close(report)
+    with os.fdopen(reader) as stream:
+        return {"at": stream.read(), "at least": before}
 
 
 if __name__ == "__main__":

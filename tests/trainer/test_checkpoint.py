@@ -14,7 +14,7 @@ from kfjob.trainer.storage import open_storage
 
 @pytest.fixture(scope="module")
 def two_checkpoints(workers, tiny, tmp_path_factory):
-    """step-000003 and step-000006 of a run on two ranks."""
+    """A folder with step-000003 and step-000006 of a run on two ranks."""
     folder = tmp_path_factory.mktemp("checkpoints") / "run"
     spec = tiny | {"strategy": "fsdp", "checkpoint_dir": str(folder), "checkpoint_every": 3}
     workers.run("run_training", {"spec": spec}, world_size=2)
@@ -26,75 +26,75 @@ def copy(two_checkpoints, tmp_path):
     return shutil.copytree(two_checkpoints, tmp_path / "run")
 
 
-def found(workers, folder, *, resume="auto", world_size=2):
+def find_newest(workers, folder, *, resume="auto", world_size=2):
     names = workers.run("find_newest_checkpoint", {"folder": str(folder), "resume": resume}, world_size=world_size)
     assert len(set(names)) == 1
     return names[0]
 
 
-def flip(path, at):
+def flip_bit(path, offset):
     content = bytearray(path.read_bytes())
-    content[at] ^= 1
+    content[offset] ^= 1
     path.write_bytes(content)
 
 
-def manifest_without_checksum(folder):
+def edit_manifest(folder):
     body = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").write_text(json.dumps(body | {"step": 7}))
 
 
 DAMAGE = {
-    "a byte of the first rank's shard": lambda folder: flip(folder / "__0_0.distcp", 5000),
-    "a byte of the second rank's shard": lambda folder: flip(folder / "__1_0.distcp", -1),
-    "a byte of the metadata": lambda folder: flip(folder / ".metadata", 100),
+    "a byte of the first rank's shard": lambda folder: flip_bit(folder / "__0_0.distcp", 5000),
+    "a byte of the second rank's shard": lambda folder: flip_bit(folder / "__1_0.distcp", -1),
+    "a byte of the metadata": lambda folder: flip_bit(folder / ".metadata", 100),
     "a truncated shard": lambda folder: os.truncate(folder / "__1_0.distcp", 100),
     "an empty shard": lambda folder: os.truncate(folder / "__0_0.distcp", 0),
     "a missing shard": lambda folder: (folder / "__1_0.distcp").unlink(),
     "missing metadata": lambda folder: (folder / ".metadata").unlink(),
     "no manifest": lambda folder: (folder / "manifest.json").unlink(),
     "half a manifest": lambda folder: os.truncate(folder / "manifest.json", 200),
-    "an edited manifest": manifest_without_checksum,
-    "a byte of the manifest": lambda folder: flip(folder / "manifest.json", 10),
+    "an edited manifest": edit_manifest,
+    "a byte of the manifest": lambda folder: flip_bit(folder / "manifest.json", 10),
 }
 
 
 @pytest.mark.parametrize("world_size", [1, 2])
-def test_the_newest_is_found(workers, two_checkpoints, world_size):
-    assert found(workers, two_checkpoints, world_size=world_size) == "step-000006"
+def test_newest_checkpoint_is_found(workers, two_checkpoints, world_size):
+    assert find_newest(workers, two_checkpoints, world_size=world_size) == "step-000006"
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_damage_is_seen_and_the_one_before_taken(workers, copy, damage):
+def test_damaged_checkpoint_is_skipped(workers, copy, damage):
     DAMAGE[damage](copy / "step-000006")
-    assert found(workers, copy) == "step-000003"
-    assert found(workers, copy) == "step-000003"
+    assert find_newest(workers, copy) == "step-000003"
+    assert find_newest(workers, copy) == "step-000003"
 
 
-def test_nothing_good_is_a_fresh_start(workers, copy, tmp_path):
+def test_only_damaged_checkpoints_mean_a_fresh_start(workers, copy, tmp_path):
     for folder in copy.iterdir():
-        flip(folder / "__0_0.distcp", 5000)
-    assert found(workers, copy) is None
-    assert found(workers, tmp_path / "not-there") is None
+        flip_bit(folder / "__0_0.distcp", 5000)
+    assert find_newest(workers, copy) is None
+    assert find_newest(workers, tmp_path / "not-there") is None
 
 
-def test_what_looks_like_a_checkpoint_and_is_none(workers, copy):
+def test_similar_names_are_not_checkpoints(workers, copy):
     shutil.copytree(copy / "step-000006", copy / ".staging-step-000009-abcd")
     shutil.copytree(copy / "step-000006", copy / ".discarded-step-000009-abcd")
     shutil.copytree(copy / "step-000006", copy / "step-000009.old")
     (copy / "step-000010").mkdir()
     (copy / "step-000011").write_text("a file")
-    assert found(workers, copy) == "step-000006"
+    assert find_newest(workers, copy) == "step-000006"
 
 
 @pytest.mark.parametrize("damage", ["a byte of the second rank's shard", "half a manifest"])
-def test_a_damaged_one_is_replaced_when_the_run_comes_by_again(workers, tiny, copy, damage):
-    """The second save of step 6 must not mix with what is left of the first."""
+def test_damaged_checkpoint_is_saved_again(workers, tiny, copy, damage):
+    """The second save of step 6 must not mix with files of the first."""
     DAMAGE[damage](copy / "step-000006")
     (copy / "step-000006" / "__7_0.distcp").write_bytes(b"left over")
     spec = tiny | {"strategy": "fsdp", "checkpoint_dir": str(copy), "checkpoint_every": 3}
     results = workers.run("run_training", {"spec": spec}, world_size=2)
     assert list(results[0]["losses"]) == ["4", "5", "6"]
-    assert found(workers, copy) == "step-000006"
+    assert find_newest(workers, copy) == "step-000006"
     assert sorted(path.name for path in (copy / "step-000006").iterdir()) == [
         ".metadata",
         "__0_0.distcp",
@@ -103,63 +103,65 @@ def test_a_damaged_one_is_replaced_when_the_run_comes_by_again(workers, tiny, co
     ]
 
 
-def test_retention_does_not_keep_a_damaged_one_for_a_good_one(workers, tiny, copy):
-    flip(copy / "step-000006" / "__1_0.distcp", 5000)
+def test_retention_does_not_count_damaged_checkpoints(workers, tiny, copy):
+    flip_bit(copy / "step-000006" / "__1_0.distcp", 5000)
     spec = tiny | {"strategy": "none", "micro_batch_size": 8, "checkpoint_dir": str(copy), "keep_last": 1}
     workers.run("run_training", {"spec": spec, "stop_after": 2})
     names = sorted(path.name for path in copy.iterdir())
     assert names[0].startswith("damaged-step-000006-")
     assert names[1:] == ["step-000005"]
-    assert found(workers, copy) == "step-000005"
+    assert find_newest(workers, copy) == "step-000005"
 
 
-def test_a_start_removes_what_killed_runs_have_left(workers, tiny, copy):
+def test_start_removes_temporary_files_of_killed_runs(workers, tiny, copy):
     (copy / ".staging-step-000009-abcd").mkdir()
     (copy / ".discarded-step-000001-abcd").mkdir()
     workers.run("run_training", {"spec": tiny | {"strategy": "none", "checkpoint_dir": str(copy), "max_steps": 7}})
     assert sorted(path.name for path in copy.iterdir()) == ["step-000003", "step-000006", "step-000007"]
 
 
-def test_a_checkpoint_can_be_asked_for_by_its_folder(workers, tiny, two_checkpoints, tmp_path):
+def test_resume_from_a_checkpoint_folder(workers, tiny, two_checkpoints, tmp_path):
     spec = tiny | {"strategy": "none", "micro_batch_size": 8, "checkpoint_dir": str(tmp_path / "new")}
     (result,) = workers.run("run_training", {"spec": spec | {"resume": str(two_checkpoints / "step-000003")}})
     assert list(result["losses"]) == ["4", "5", "6"]
     assert result["outcome"]["checkpoint"] == str(tmp_path / "new" / "step-000006")
 
 
-def test_a_folder_that_is_asked_for_gives_its_newest_good_one(workers, tiny, copy, tmp_path):
-    """It is another run's: what is damaged stays where it is."""
-    flip(copy / "step-000006" / "__1_0.distcp", 5000)
+def test_resume_from_a_folder_uses_its_newest_valid_checkpoint(workers, tiny, copy, tmp_path):
+    """The folder belongs to another run, so a damaged checkpoint in it is not moved."""
+    flip_bit(copy / "step-000006" / "__1_0.distcp", 5000)
     spec = tiny | {"strategy": "none", "micro_batch_size": 8, "checkpoint_dir": str(tmp_path / "new"), "resume": str(copy)}
     (result,) = workers.run("run_training", {"spec": spec})
     assert list(result["losses"]) == ["4", "5", "6"]
     assert sorted(path.name for path in copy.iterdir() if path.is_dir()) == ["step-000003", "step-000006"]
-    assert found(workers, copy, resume=f"{copy}/", world_size=1) == "step-000003"  # its own folder: as `auto`, and set aside
+    assert (
+        find_newest(workers, copy, resume=f"{copy}/", world_size=1) == "step-000003"
+    )  # its own folder: like `auto`, which moves a damaged one
     assert not (copy / "step-000006").exists()
-    flip(copy / "step-000003" / "__0_0.distcp", 5000)
-    (said,) = workers.run("error_of_training", {"spec": spec | {"checkpoint_dir": None}})
-    assert f"error: checkpoint `{copy}` is damaged" in said
+    flip_bit(copy / "step-000003" / "__0_0.distcp", 5000)
+    (message,) = workers.run("error_of_training", {"spec": spec | {"checkpoint_dir": None}})
+    assert f"error: checkpoint `{copy}` is damaged" in message
 
 
-def test_a_damaged_one_that_is_asked_for_is_an_error(workers, tiny, copy):
-    flip(copy / "step-000006" / "__1_0.distcp", 5000)
-    said = workers.run("error_of_training", {"spec": tiny | {"resume": str(copy / "step-000006")}}, world_size=2)
-    assert "step-000006` is damaged\n  --> resume\n  cause: __1_0.distcp does not match its checksum" in said[0]
+def test_resume_from_a_damaged_checkpoint_is_an_error(workers, tiny, copy):
+    flip_bit(copy / "step-000006" / "__1_0.distcp", 5000)
+    messages = workers.run("error_of_training", {"spec": tiny | {"resume": str(copy / "step-000006")}}, world_size=2)
+    assert "step-000006` is damaged\n  --> resume\n  cause: __1_0.distcp does not match its checksum" in messages[0]
 
 
 @pytest.mark.parametrize("resume", ["none", "step-000003"])
-def test_starting_anew_beside_later_checkpoints_is_refused(workers, tiny, copy, resume):
-    """`auto` would go on from them the next time."""
-    asked = resume if resume == "none" else str(copy / resume)
-    (said,) = workers.run("error_of_training", {"spec": tiny | {"checkpoint_dir": str(copy), "resume": asked}})
-    assert f"error: `{copy}` holds step-000006 of an earlier run" in said
+def test_fresh_start_beside_later_checkpoints_is_an_error(workers, tiny, copy, resume):
+    """`auto` would resume from them the next time."""
+    location = resume if resume == "none" else str(copy / resume)
+    (message,) = workers.run("error_of_training", {"spec": tiny | {"checkpoint_dir": str(copy), "resume": location}})
+    assert f"error: `{copy}` holds step-000006 of an earlier run" in message
 
 
-def test_a_restart_of_the_same_launch_goes_on_though_it_began_anew(workers, copy):
+def test_restart_of_the_same_launch_ignores_resume_none(workers, copy):
     for name in ("step-000003", "step-000006"):
-        about = Manifest.read(copy / name)
+        manifest = Manifest.read(copy / name)
         (copy / name / "manifest.json").unlink()
-        Manifest(**{**vars(about), "run_id": "launch-1"}).write(copy / name)
+        Manifest(**{**vars(manifest), "run_id": "launch-1"}).write(copy / name)
     assert workers.run("find_newest_checkpoint", {"folder": str(copy), "resume": "none", "run_id": "launch-1"}) == [
         "step-000006"
     ]
@@ -167,15 +169,15 @@ def test_a_restart_of_the_same_launch_goes_on_though_it_began_anew(workers, copy
         workers.run("find_newest_checkpoint", {"folder": str(copy), "resume": "none", "run_id": "launch-2"})
 
 
-def test_a_checkpoint_of_another_version_is_refused(copy):
+def test_checkpoint_of_another_version_is_an_error(copy):
     body = vars(Manifest.read(copy / "step-000006"))
     Manifest(**body | {"version": 99}).write(copy / "step-000006")
     with pytest.raises(KfjobError, match="has version 99, this trainer reads 1"):
         Manifest.read(copy / "step-000006")
-    assert [one.name for one in checkpoint.list_checkpoints(open_storage(str(copy)))] == ["step-000003"]
+    assert [entry.name for entry in checkpoint.list_checkpoints(open_storage(str(copy)))] == ["step-000003"]
 
 
-def test_a_folder_that_cannot_be_written_is_an_error(workers, tiny, tmp_path):
+def test_unwritable_folder_is_an_error(workers, tiny, tmp_path):
     (tmp_path / "file").write_text("")
-    (said,) = workers.run("error_of_training", {"spec": tiny | {"checkpoint_dir": str(tmp_path / "file" / "below")}})
-    assert "error: cannot write to" in said
+    (message,) = workers.run("error_of_training", {"spec": tiny | {"checkpoint_dir": str(tmp_path / "file" / "below")}})
+    assert "error: cannot write to" in message

@@ -1,4 +1,4 @@
-"""ZeRO-3 with parameters and optimiser in files."""
+"""ZeRO-3 with parameters and optimiser state on disk."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-# DeepSpeed leaves in memory what has less than a MiB on a rank: two ranks' halves of the matrices have more.
+# DeepSpeed keeps tensors below 1 MiB per rank in memory; the matrices' halves on two ranks are larger.
 SHAPE = {
     "architecture": "llama",
     "vocab_size": 320,
@@ -20,7 +20,7 @@ SHAPE = {
     "max_position_embeddings": 64,
 }
 CASES = [(1, "fp32", 10), (2, "fp32", 6), (1, "bf16", 6)]
-"""Ranks, precision, and how many matrices of a rank are so large."""
+"""Ranks, precision, and the number of matrices above 1 MiB on a rank."""
 
 
 def losses(result):
@@ -30,10 +30,10 @@ def losses(result):
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_the_same_is_computed_and_resumed(workers, tiny, tmp_path, case):
-    """To the bit, without clipping: DeepSpeed sums the norm in another order when it offloads.
+def test_disk_offload_is_bit_exact_and_resumes(workers, tiny, tmp_path, case):
+    """Clipping is off, because DeepSpeed sums the norm in another order when it offloads.
 
-    The first time DeepSpeed compiles its input and output, for minutes.
+    At the first run DeepSpeed compiles its I/O code, which takes minutes.
     """
     ranks, precision, matrices = case
     spec = tiny | {"model": SHAPE, "vocab_size": None, "strategy": "deepspeed", "grad_clip": 0}
@@ -45,14 +45,14 @@ def test_the_same_is_computed_and_resumed(workers, tiny, tmp_path, case):
     for rank in range(ranks):
         assert len([file for file in files if f"params/rank{rank}/" in file]) == matrices, files
         assert any(f"optimizer/rank{rank}/exp_avg_sq" in file for file in files)
-    then = workers.run("run_training", {"spec": disk}, world_size=ranks)[0]
-    assert losses(first) + losses(then) == in_memory
+    second = workers.run("run_training", {"spec": disk}, world_size=ranks)[0]
+    assert losses(first) + losses(second) == in_memory
     assert len(losses(first)) == 2
 
 
-WITHOUT_LOCKS = "from kfjob.trainer.strategies import zero; zero.LOCK_TRIAL_BYTES = 0; "
-WITHOUT_RIGHTS = "import resource; resource.setrlimit(resource.RLIMIT_MEMLOCK, (2**20, 2**20)); "
-REFUSED = """
+WITHOUT_LOCK_TRIAL = "from kfjob.trainer.strategies import zero; zero.LOCK_TRIAL_BYTES = 0; "
+WITH_LOW_LOCK_LIMIT = "import resource; resource.setrlimit(resource.RLIMIT_MEMLOCK, (2**20, 2**20)); "
+PROGRAM = """
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer.distributed import Ranks
@@ -67,21 +67,21 @@ except KfjobError as error:
 """
 
 
-def refused(before="", *, prefix=(), **environment):
-    command = [*prefix, sys.executable, "-c", before + REFUSED]
+def error_of_strategy(setup="", *, prefix=(), **environment):
+    command = [*prefix, sys.executable, "-c", setup + PROGRAM]
     environment = {**os.environ, "DS_ACCELERATOR": "cpu", **environment}
     environment.pop("MASTER_ADDR", None)
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True).stdout
 
 
-def test_without_libaio_it_is_said():
-    """A compiler that always fails finds no library."""
-    assert "`disk_offload` needs libaio" in refused(WITHOUT_LOCKS, CC="/bin/false")
+def test_missing_libaio_is_an_error():
+    """A compiler that always fails cannot find the library."""
+    assert "`disk_offload` needs libaio" in error_of_strategy(WITHOUT_LOCK_TRIAL, CC="/bin/false")
 
 
-def test_memory_that_cannot_be_locked_is_said():
-    """DeepSpeed would end the process."""
-    may_always = ["setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"] if os.geteuid() == 0 else []
-    said = refused(WITHOUT_RIGHTS, prefix=may_always)
-    assert "`disk_offload` needs locked memory" in said
-    assert "IPC_LOCK" in said
+def test_low_lock_limit_is_an_error():
+    """DeepSpeed itself would end the process."""
+    drop_ipc_lock = ["setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"] if os.geteuid() == 0 else []
+    message = error_of_strategy(WITH_LOW_LOCK_LIMIT, prefix=drop_ipc_lock)
+    assert "`disk_offload` needs locked memory" in message
+    assert "IPC_LOCK" in message

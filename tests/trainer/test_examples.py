@@ -1,4 +1,4 @@
-"""The examples, each started in the ways that it names."""
+"""The examples, each started with every launcher that it supports."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from kfjob.spec.models import PRESETS, count_parameters
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
-STARTED = re.compile(r"(RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|PET_.*|KFJOB_.*)")
+LAUNCHER_VARIABLE = re.compile(r"(RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|PET_.*|KFJOB_.*)")
 
 
-def ways(ranks: int) -> dict[str, list[str]]:
+def launchers(ranks: int) -> dict[str, list[str]]:
     count = ["--nproc-per-node", str(ranks)]
     return {
         "spawn": [sys.executable, "{program}", "--processes", str(ranks)],
@@ -26,69 +26,71 @@ def ways(ranks: int) -> dict[str, list[str]]:
     }
 
 
-def run(words: list[str], program: str, **more: str) -> list[str]:
-    env = {key: value for key, value in os.environ.items() if not STARTED.fullmatch(key)}
-    env |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", **more}
-    command = [word.format(program=ROOT / "examples" / program) for word in words]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=180, check=False, cwd=ROOT)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.splitlines()
+def run(arguments: list[str], program: str, **variables: str) -> list[str]:
+    env = {key: value for key, value in os.environ.items() if not LAUNCHER_VARIABLE.fullmatch(key)}
+    env |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", **variables}
+    command = [word.format(program=ROOT / "examples" / program) for word in arguments]
+    process = subprocess.run(command, env=env, capture_output=True, text=True, timeout=180, check=False, cwd=ROOT)
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout.splitlines()
 
 
-@pytest.mark.parametrize(("way", "ranks"), [("spawn", 2), ("torchrun", 3), ("launch", 2)])
-def test_the_lesson_of_the_collectives(way: str, ranks: int):
-    lines = run(ways(ranks)[way], "collectives.py")
+@pytest.mark.parametrize(("launcher", "ranks"), [("spawn", 2), ("torchrun", 3), ("launch", 2)])
+def test_collectives_example(launcher: str, ranks: int):
+    lines = run(launchers(ranks)[launcher], "collectives.py")
     shown = {line.partition(":")[0].partition(" = ")[0] for line in lines if line and not line.startswith(" ")}
     nine = {"send and recv", "broadcast", "reduce", "scatter", "gather", "all_reduce", "all_gather", "reduce_scatter"}
     assert nine <= shown
     assert sum(line.startswith("  rank ") for line in lines) == 8 * ranks
     assert f"all nine collectives are correct, on {ranks} ranks with gloo" in lines
-    summed = lines[lines.index("all_reduce = reduce + broadcast: all ranks get the sum") + 1 :][:ranks]
+    sums = lines[lines.index("all_reduce = reduce + broadcast: all ranks get the sum") + 1 :][:ranks]
     total = [ranks * (element + 1) + 10 * sum(range(ranks)) for element in range(ranks)]
-    assert all(line.endswith("-> " + " ".join(map(str, total))) for line in summed), summed
+    assert all(line.endswith("-> " + " ".join(map(str, total))) for line in sums), sums
 
 
 def check_ddp(lines: list[str], ranks: int) -> None:
-    found = [re.fullmatch(r"GPU:(\d+) \| Epoch: (\d+) \| Batchsize: (\d+) \| Steps: (\d+)", line) for line in lines]
-    said = sorted(tuple(map(int, one.groups())) for one in found if one)
+    matches = [re.fullmatch(r"GPU:(\d+) \| Epoch: (\d+) \| Batchsize: (\d+) \| Steps: (\d+)", line) for line in lines]
+    rows = sorted(tuple(map(int, match.groups())) for match in matches if match)
     assert lines.count(f"GPU_Count: {ranks}") == 1
-    assert said == sorted((rank, epoch, 32, 4096 // 32 // ranks) for rank in range(ranks) for epoch in range(2))
+    assert rows == sorted((rank, epoch, 32, 4096 // 32 // ranks) for rank in range(ranks) for epoch in range(2))
     for epoch in range(2):
-        assert sum(batch * steps for _, at, batch, steps in said if at == epoch) == 4096  # batch x steps x ranks = samples
+        assert (
+            sum(batch * steps for _, row_epoch, batch, steps in rows if row_epoch == epoch) == 4096
+        )  # batch x steps x ranks = samples
 
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
-def test_ddp_says_the_same_however_it_is_started(ranks: int):
-    said = {}
-    for way, words in ways(ranks).items():
-        lines = run(words, "ddp.py")
+def test_ddp_example_prints_the_same_with_every_launcher(ranks: int):
+    outputs = {}
+    for launcher, command in launchers(ranks).items():
+        lines = run(command, "ddp.py")
         check_ddp(lines, ranks)
-        said[way] = sorted(line for line in lines if line.startswith(("GPU", "Samples")))
-    assert said["spawn"] == said["torchrun"] == said["launch"]
-    assert said["spawn"][-1].startswith("Samples: 4096 | Loss: 0.0000")
+        outputs[launcher] = sorted(line for line in lines if line.startswith(("GPU", "Samples")))
+    assert outputs["spawn"] == outputs["torchrun"] == outputs["launch"]
+    assert outputs["spawn"][-1].startswith("Samples: 4096 | Loss: 0.0000")
 
 
 @pytest.mark.local
-def test_ddp_as_a_job_that_spawns_its_own_processes(tmp_path: Path):
+def test_ddp_example_as_a_job_that_spawns_processes(tmp_path: Path):
     job = ["examples/ddp.yaml", "--set", "launcher=python", "--set", "processes_per_node=1"]
     words = [str(BIN / "kfjob"), "submit", *job, "--set", "command=[examples/ddp.py, --processes, '2']", "--follow"]
-    here = {"KFJOB_BACKEND": "local", "KFJOB_STATE": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
-    run(words, "ddp.py", **here)
-    check_ddp(run([str(BIN / "kfjob"), "logs", "ddp"], "ddp.py", **here), 2)
-    run([str(BIN / "kfjob"), "stop", "ddp"], "ddp.py", **here)
+    environment = {"KFJOB_BACKEND": "local", "KFJOB_STATE": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    run(words, "ddp.py", **environment)
+    check_ddp(run([str(BIN / "kfjob"), "logs", "ddp"], "ddp.py", **environment), 2)
+    run([str(BIN / "kfjob"), "stop", "ddp"], "ddp.py", **environment)
 
 
 @pytest.mark.local
 @pytest.mark.parametrize("stage", [1, *(pytest.param(stage, marks=pytest.mark.long) for stage in (0, 2, 3))])
-def test_zero_as_a_job(tmp_path: Path, stage: int):
+def test_zero_example_as_a_job(tmp_path: Path, stage: int):
     words = [str(BIN / "kfjob"), "submit", "examples/zero.yaml", "--set", f"train.zero_stage={stage}", "--follow"]
-    here = {"KFJOB_BACKEND": "local", "KFJOB_STATE": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
-    run(words, "zero.yaml", **here)
-    lines = run([str(BIN / "kfjob"), "logs", "zero"], "zero.yaml", **here)
-    run([str(BIN / "kfjob"), "stop", "zero"], "zero.yaml", **here)
+    environment = {"KFJOB_BACKEND": "local", "KFJOB_STATE": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    run(words, "zero.yaml", **environment)
+    lines = run([str(BIN / "kfjob"), "logs", "zero"], "zero.yaml", **environment)
+    run([str(BIN / "kfjob"), "stop", "zero"], "zero.yaml", **environment)
     elements = count_parameters(PRESETS["tiny-llama"]) // (2 if stage else 1)
-    about = f"ZeRO Stage: {stage} | Optimizer: lr=5e-05 | betas=(0.9, 0.999) | eps=1e-08 | parameter count={elements}"
-    said = [found[0] for line in lines if (found := re.search(r"Device \d \| .*", line))]
-    assert said == [f"Device {rank} | {about}" for rank in range(2)]
+    description = f"ZeRO Stage: {stage} | Optimizer: lr=5e-05 | betas=(0.9, 0.999) | eps=1e-08 | parameter count={elements}"
+    device_lines = [match[0] for line in lines if (match := re.search(r"Device \d \| .*", line))]
+    assert device_lines == [f"Device {rank} | {description}" for rank in range(2)]
     assert sum("Comm. Op" in line for line in lines) == 1
     assert any(re.search(r"all_?reduce", line) for line in lines)

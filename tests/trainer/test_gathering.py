@@ -1,5 +1,6 @@
-"""What ranks exchange. Three layers on three devices, as FSDP is drawn: each device has a third of each layer, and layers are
-gathered in turn. Gradients of a step are summed once, where the strategy can wait.
+"""The collectives of FSDP2 with three layers on three ranks, and the gradient reductions of every strategy.
+
+Each rank holds a third of each layer, and layers are gathered one after the other.
 """
 
 from __future__ import annotations
@@ -15,38 +16,40 @@ LAYER = count_layer_parameters(ModelShape(**SHAPE))
 TYPES = {"fp32": ("torch.float32", 4), "bf16": ("torch.bfloat16", 2), "fp16": ("torch.float16", 2)}
 
 
-def layers_of(gathers):
-    """Which layers these are, by the numbers in them; embedding, head and last norm are 0."""
+def gathered_layers(gathers):
+    """Return the gathered layers by their weights; those of embedding, head and last norm are 0."""
     return [values for name, _, _, values in gathers if name == "allgather" and values != [0.0]]
 
 
-@pytest.mark.parametrize(("sharding", "again"), [("full", [[3], [2], [1]]), ("shard_grad_op", [])])
-def test_a_b_c_and_back(workers, sharding, again):
-    """With shard_grad_op a layer stays whole until its backward pass."""
+@pytest.mark.parametrize(("sharding", "backward"), [("full", [[3], [2], [1]]), ("shard_grad_op", [])])
+def test_layers_are_gathered_in_order(workers, sharding, backward):
+    """With shard_grad_op a layer stays gathered until its backward pass."""
     for result in workers.run("record_collectives", {"spec": SPEC | {"sharding": sharding}}, world_size=3):
-        assert layers_of(result["forward"]) == [[1], [2], [3]]
-        assert layers_of(result["backward"]) == again
+        assert gathered_layers(result["forward"]) == [[1], [2], [3]]
+        assert gathered_layers(result["backward"]) == backward
         assert result["local_elements"] == [LAYER / 3] * 3
 
 
 @pytest.mark.parametrize("prefetch", [1, 2])
-def test_ends_are_gathered_when_they_are_needed(workers, prefetch):
-    """The backward pass begins with the head, where the forward pass has ended: it is not gathered again."""
+def test_embedding_and_head_are_gathered_on_demand(workers, prefetch):
+    """The forward pass ends with the head and the backward pass begins with it, so it is not gathered again."""
     third = SHAPE["vocab_size"] * SHAPE["hidden_size"] * 4 // 3
     for result in workers.run("record_collectives", {"spec": SPEC | {"precision": "fp32", "prefetch": prefetch}}, world_size=3):
-        assert layers_of(result["forward"]) == [[1], [2], [3]]
-        assert layers_of(result["backward"]) == [[3], [2], [1]]
-        sizes = [[size for name, _, size, _ in result[way] if name == "allgather"] for way in ("forward", "backward")]
-        assert [some.count(third) for some in sizes] == [2, 1]  # embedding and head, then the embedding
+        assert gathered_layers(result["forward"]) == [[1], [2], [3]]
+        assert gathered_layers(result["backward"]) == [[3], [2], [1]]
+        sizes = [
+            [size for name, _, size, _ in result[direction] if name == "allgather"] for direction in ("forward", "backward")
+        ]
+        assert [group.count(third) for group in sizes] == [2, 1]  # embedding and head, then the embedding
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16", "bf16-true"])
-def test_layers_travel_in_their_precision_and_gradients_in_fp32(workers, precision):
-    """What torch does where no type is given for the sums has changed between its versions."""
-    arithmetic, width = TYPES[precision.removesuffix("-true")]
+def test_gathers_use_the_precision_and_reductions_fp32(workers, precision):
+    """torch's default dtype of reductions differs between versions."""
+    dtype, width = TYPES[precision.removesuffix("-true")]
     for result in workers.run("record_collectives", {"spec": SPEC | {"precision": precision}}, world_size=3):
-        there = [(kind, size) for name, kind, size, values in result["forward"] if name == "allgather" and values != [0.0]]
-        assert there == [(arithmetic, LAYER * width // 3)] * 3
+        gathers = [(kind, size) for name, kind, size, values in result["forward"] if name == "allgather" and values != [0.0]]
+        assert gathers == [(dtype, LAYER * width // 3)] * 3
         sums = [(kind, size) for name, kind, size, _ in result["backward"] if name == "reduce_scatter"]
         assert {kind for kind, _ in sums} == {"torch.float32"}
         assert [size for _, size in sums].count(LAYER * 4) == 3
@@ -60,12 +63,12 @@ def test_layers_travel_in_their_precision_and_gradients_in_fp32(workers, precisi
         ({"strategy": "fsdp", "accumulate": "sharded"}, 4),
         ({"strategy": "deepspeed", "zero_stage": 0}, 1),
         ({"strategy": "deepspeed", "zero_stage": 1}, 1),
-        ({"strategy": "deepspeed", "zero_stage": 2}, 4),  # it has no place for whole gradients
+        ({"strategy": "deepspeed", "zero_stage": 2}, 4),  # it does not store full gradients
         ({"strategy": "deepspeed", "zero_stage": 3}, 4),
     ],
     ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else None,
 )
-def test_four_micro_batches_exchange_gradients_once(workers, change, times):
+def test_number_of_gradient_reductions_with_accumulation(workers, change, times):
     bytes_of = {}
     for number in (1, 4):
         spec = SPEC | {"precision": "fp32", "gradient_accumulation_steps": number} | change

@@ -1,4 +1,4 @@
-"""kill -9 at any moment: the newest complete checkpoint is found, and the losses go on as if nothing had been."""
+"""kill -9 at any moment: a restart finds the newest complete checkpoint, and its losses equal those of an uninterrupted run."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ HERE = Path(__file__).parent
 def run(program: str, *arguments: object, seconds: float = 500) -> list[dict[str, Any]]:
     command = [sys.executable, str(HERE / program), *map(str, arguments)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=seconds)
-    assert done.returncode == 0, done.stderr[-3000:]
-    if kept := os.environ.get("KFJOB_TEST_LOGS"):
-        Path(kept).mkdir(parents=True, exist_ok=True)
-        with (Path(kept) / f"{Path(program).stem}.jsonl").open("a") as file:
-            file.write(done.stdout)
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    process = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=seconds)
+    assert process.returncode == 0, process.stderr[-3000:]
+    if log_folder := os.environ.get("KFJOB_TEST_LOGS"):
+        Path(log_folder).mkdir(parents=True, exist_ok=True)
+        with (Path(log_folder) / f"{Path(program).stem}.jsonl").open("a") as file:
+            file.write(process.stdout)
+    return [json.loads(line) for line in process.stdout.splitlines()]
 
 
-def saves_are_complete_or_invisible(folder, random_kills, seconds=500):
+def check_kills_while_saving(folder, random_kills, seconds=500):
     results = run("kill_while_saving.py", folder, random_kills, seconds=seconds)
-    by_chance = [result for result in results if result["point"].startswith("random ")]
-    assert len(by_chance) == random_kills
-    assert {result["point"]: result["step"] for result in results if result not in by_chance} == {
+    random_results = [result for result in results if result["point"].startswith("random ")]
+    assert len(random_results) == random_kills
+    assert {result["point"]: result["step"] for result in results if result not in random_results} == {
         "before the shards": 2,
         "after the shards": 2,
         "before the manifest": 2,
@@ -45,43 +45,43 @@ def saves_are_complete_or_invisible(folder, random_kills, seconds=500):
         assert result["killed"]
         assert result["damaged"] == []
         assert result["visible"][-1] == f"step-{result['step']:06d}"
-    for result in by_chance:
+    for result in random_results:
         assert result["step"] >= result["at least"]
         assert f"step-{result['step']:06d}" >= result["seen"]
-    return {result["at"] for result in by_chance}
+    return {result["at"] for result in random_results}
 
 
-def the_curve_is_the_uninterrupted_one(folder, spec, world_size, kills, seconds=500):
-    whole, *lives = run("kill_while_training.py", json.dumps(spec), folder, world_size, kills, 1, seconds=seconds)
-    assert len(lives) == kills
-    assert list(whole["uninterrupted"]) == [str(step) for step in range(1, spec["max_steps"] + 1)]
-    for life in lives:
-        assert not life["failed"]
-        assert life["resumed"] in (life["due"], None)  # it may not have lived long enough to say so
-        first = 1 if life["due"] == "None" else int(life["due"].removeprefix("step-")) + 1
-        assert list(life["losses"]) == [str(step) for step in range(first, first + len(life["losses"]))]
-        assert life["losses"].items() <= whole["uninterrupted"].items()
-        if life["ended"]:
-            assert life["weights"] == whole["weights"]
-    assert any(life["resumed"] not in ("None", None) for life in lives)
+def check_kills_while_training(folder, spec, world_size, kills, seconds=500):
+    uninterrupted, *starts = run("kill_while_training.py", json.dumps(spec), folder, world_size, kills, 1, seconds=seconds)
+    assert len(starts) == kills
+    assert list(uninterrupted["uninterrupted"]) == [str(step) for step in range(1, spec["max_steps"] + 1)]
+    for start in starts:
+        assert not start["failed"]
+        assert start["resumed"] in (start["due"], None)  # None if it was killed before it resumed
+        first = 1 if start["due"] == "None" else int(start["due"].removeprefix("step-")) + 1
+        assert list(start["losses"]) == [str(step) for step in range(first, first + len(start["losses"]))]
+        assert start["losses"].items() <= uninterrupted["uninterrupted"].items()
+        if start["ended"]:
+            assert start["weights"] == uninterrupted["weights"]
+    assert any(start["resumed"] not in ("None", None) for start in starts)
 
 
 def test_kills_while_saving(tmp_path):
-    saves_are_complete_or_invisible(tmp_path, 10)
+    check_kills_while_saving(tmp_path, 10)
 
 
 def test_kills_while_training(tiny, tmp_path):
-    the_curve_is_the_uninterrupted_one(tmp_path, tiny | {"max_steps": 30, "strategy": "none"}, 1, 12)
+    check_kills_while_training(tmp_path, tiny | {"max_steps": 30, "strategy": "none"}, 1, 12)
 
 
 def test_kills_while_two_ranks_train(tiny, tmp_path):
-    the_curve_is_the_uninterrupted_one(tmp_path, tiny | {"max_steps": 40, "strategy": "fsdp"}, 2, 3)
+    check_kills_while_training(tmp_path, tiny | {"max_steps": 40, "strategy": "fsdp"}, 2, 3)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(4000)
 def test_two_hundred_kills_while_saving(tmp_path):
-    places = saves_are_complete_or_invisible(tmp_path, 200, seconds=3000)
+    operations = check_kills_while_saving(tmp_path, 200, seconds=3000)
     for phase in (
         "open .staging-step/__0_0.distcp",
         "open .staging-step/manifest.json",
@@ -89,16 +89,16 @@ def test_two_hundred_kills_while_saving(tmp_path):
         ".replaced-step",  # a second save of the same step
         ".discarded-step",  # retention
     ):
-        assert any(phase in place for place in places), phase
+        assert any(phase in operation for operation in operations), phase
 
 
 @pytest.mark.long
 @pytest.mark.timeout(4000)
 def test_two_hundred_and_forty_kills_while_training(tiny, tmp_path):
-    the_curve_is_the_uninterrupted_one(tmp_path, tiny | {"max_steps": 40, "strategy": "none"}, 1, 240, seconds=3000)
+    check_kills_while_training(tmp_path, tiny | {"max_steps": 40, "strategy": "none"}, 1, 240, seconds=3000)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(4000)
 def test_sixty_kills_while_two_ranks_train(tiny, tmp_path):
-    the_curve_is_the_uninterrupted_one(tmp_path, tiny | {"max_steps": 20, "strategy": "fsdp"}, 2, 60, seconds=3000)
+    check_kills_while_training(tmp_path, tiny | {"max_steps": 20, "strategy": "fsdp"}, 2, 60, seconds=3000)

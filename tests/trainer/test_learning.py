@@ -1,6 +1,7 @@
-"""The loss goes where it should: on real text, where transformers' own Trainer brings it with the same budget.
+"""On real text the loss falls as far as with transformers' Trainer in the same number of steps.
 
-Both begin with the same weights and read the same samples: on so short a way another seed alone is worth some per cent.
+Both start with the same weights and read the same samples, because in so few steps another seed changes the loss by some per
+cent.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ SMALL = {
 TINY = {"model": "tiny-llama", "sequence_length": 128, "micro_batch_size": 16, "lr": 3e-3, "max_steps": 200}
 
 
-def language_reference(folder):
-    """What `help()` reads, with a tokenizer of 512 tokens: seconds to make."""
+def write_language_reference(folder):
+    """Write the text that `help()` shows, with a tokenizer of 512 tokens; it takes seconds."""
     texts = list(topics.topics.values())
     (folder / "tokenizer").mkdir(parents=True)
     for split, part in (("train", texts[4:]), ("validation", texts[:4])):
@@ -51,10 +52,10 @@ def language_reference(folder):
 
 @pytest.mark.parametrize(
     ("make_text", "size", "below"),
-    [(language_reference, SMALL, 5.0), pytest.param(tiny_text.build_dataset, TINY, 5.5, marks=pytest.mark.long)],
+    [(write_language_reference, SMALL, 5.0), pytest.param(tiny_text.build_dataset, TINY, 5.5, marks=pytest.mark.long)],
     ids=["short", "long"],
 )
-def test_a_model_learns_as_much_as_with_transformers_trainer(workers, tmp_path, make_text, size, below):
+def test_loss_is_close_to_that_of_transformers_trainer(workers, tmp_path, make_text, size, below):
     plan, tokens, _ = tokenize.parse_arguments([str(make_text(tmp_path / "text")), str(tmp_path / "tokens")])
     tokenize.tokenize(plan, tokens, workers=1)
     spec = {
@@ -68,25 +69,25 @@ def test_a_model_learns_as_much_as_with_transformers_trainer(workers, tmp_path, 
         **size,
     }
     (result,) = workers.run("run_training", {"spec": spec})
-    ((_, tokens_seen, ours),) = result["evaluations"]
-    theirs, their_tokens = with_transformers(TrainSpec(**spec), tmp_path / "theirs")
+    ((_, eval_tokens, ours),) = result["evaluations"]
+    theirs, their_tokens = train_with_transformers(TrainSpec(**spec), tmp_path / "theirs")
     log.info("held-out loss: ours %.4f, transformers' Trainer %.4f", ours, theirs)
-    assert tokens_seen == their_tokens
+    assert eval_tokens == their_tokens
     assert ours < below < result["losses"]["1"] - 1
     assert ours == pytest.approx(theirs, rel=0.02)
 
 
-def with_transformers(spec, folder):
-    """(held-out loss, tokens it is of) by transformers' Trainer, with our first weights, samples and settings."""
+def train_with_transformers(spec, folder):
+    """Return (validation loss, number of targets) of transformers' Trainer with our initial weights, samples and settings."""
     from transformers import Trainer, TrainingArguments
 
-    alone = Ranks(rank=0, world_size=1, local_rank=0, local_world_size=1, device=torch.device("cpu"), run_id="")
-    whole_logits = spec.model_copy(update={"loss_chunk": 0})
+    ranks = Ranks(rank=0, world_size=1, local_rank=0, local_world_size=1, device=torch.device("cpu"), run_id="")
+    unchunked = spec.model_copy(update={"loss_chunk": 0})
     data = open_data(spec, rank=0, world_size=1)
     trainer = Trainer(
-        model=build_model(whole_logits, make_strategy(whole_logits, alone), alone.device),
-        train_dataset=[labelled(sample) for sample in data.train.read_batch(spec.max_steps * spec.micro_batch_size)],
-        eval_dataset=[labelled(sample) for sample in data.validation],
+        model=build_model(unchunked, make_strategy(unchunked, ranks), ranks.device),
+        train_dataset=[add_labels(sample) for sample in data.train.read_batch(spec.max_steps * spec.micro_batch_size)],
+        eval_dataset=[add_labels(sample) for sample in data.validation],
         args=TrainingArguments(
             output_dir=str(folder),
             max_steps=spec.max_steps,
@@ -110,7 +111,7 @@ def with_transformers(spec, folder):
     return trainer.evaluate()["eval_loss"], len(data.validation) * spec.sequence_length
 
 
-def labelled(sample):
-    """Inputs and the last target: transformers' models shift labels themselves."""
+def add_labels(sample):
+    """Return the inputs and the last target; transformers' models shift labels themselves."""
     row = torch.from_numpy(np.append(sample[0], sample[1, -1]))
     return {"input_ids": row, "labels": row}

@@ -1,4 +1,4 @@
-"""The loss: transformers' own, whatever is padded, packed, accumulated or done in chunks."""
+"""The loss equals that of transformers with padding, packing, accumulation and chunks."""
 
 from __future__ import annotations
 
@@ -24,38 +24,38 @@ FAMILIES = {
 CPU = torch.device("cpu")
 
 
-ALONE = Ranks(rank=0, world_size=1, local_rank=0, local_world_size=1, device=CPU, run_id="")
+SINGLE_RANK = Ranks(rank=0, world_size=1, local_rank=0, local_world_size=1, device=CPU, run_id="")
 
 
-def built(**changes):
-    given = {"model": SMALL | FAMILIES["llama"], "data": "-", "max_steps": 10, "sequence_length": 8, "precision": "fp32"}
-    spec = TrainSpec(**given | changes)
+def build(**changes):
+    base = {"model": SMALL | FAMILIES["llama"], "data": "-", "max_steps": 10, "sequence_length": 8, "precision": "fp32"}
+    spec = TrainSpec(**base | changes)
     torch.manual_seed(0)
-    return build_model(spec, SingleProcess(spec, ALONE), CPU)
+    return build_model(spec, SingleProcess(spec, SINGLE_RANK), CPU)
 
 
-def drawn(samples, length):
+def random_tokens(samples, length):
     return torch.randint(0, 64, (samples, length), generator=torch.Generator().manual_seed(1))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("chunk", [0, 5, 1024])
-def test_loss_is_that_of_transformers(family, chunk):
-    model = built(model=SMALL | FAMILIES[family], loss_chunk=chunk)
-    samples = drawn(3, 33)
+def test_loss_equals_transformers(family, chunk):
+    model = build(model=SMALL | FAMILIES[family], loss_chunk=chunk)
+    samples = random_tokens(3, 33)
     labels = samples.clone()
     labels[1, 4:19] = labels[2, :7] = IGNORE
-    theirs = built(model=SMALL | FAMILIES[family], loss_chunk=0)(input_ids=samples, labels=labels).loss
+    theirs = build(model=SMALL | FAMILIES[family], loss_chunk=0)(input_ids=samples, labels=labels).loss
     targets = labels[:, 1:]
     ours = token_loss(model, samples[:, :-1], targets) / (targets != IGNORE).sum()
     assert ours.item() == pytest.approx(theirs.item(), abs=1e-5)
-    assert model(input_ids=samples).logits.shape == (3, 33, 64)  # who calls the model gets logits, chunks or not
+    assert model(input_ids=samples).logits.shape == (3, 33, 64)  # a call of the model returns logits, even with chunks
 
 
-def test_tokens_count_alike_in_whatever_micro_batches():
-    """The mean of the micro-batches' means would differ: one has 8 tokens that count, the other 2."""
-    model = built()
-    samples = drawn(2, 9)
+def test_loss_does_not_depend_on_micro_batches():
+    """The mean of the micro-batches' means would differ: one has 8 targets, the other 2."""
+    model = build()
+    samples = random_tokens(2, 9)
     inputs, targets = samples[:, :-1], samples[:, 1:].clone()
     targets[1, 2:] = IGNORE
     whole = token_loss(model, inputs, targets) / (targets != IGNORE).sum()
@@ -67,26 +67,26 @@ def test_tokens_count_alike_in_whatever_micro_batches():
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_chunks_change_neither_loss_nor_gradients(family, precision):
-    samples = drawn(2, 41)
+def test_chunks_do_not_change_loss_or_gradients(family, precision):
+    samples = random_tokens(2, 41)
     inputs, targets = samples[:, :-1], samples[:, 1:].clone()
     targets[0, 3:20] = IGNORE
-    found = []
+    results = []
     for chunk in (0, 7):
-        model = built(model=SMALL | FAMILIES[family], loss_chunk=chunk)
+        model = build(model=SMALL | FAMILIES[family], loss_chunk=chunk)
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bf16"):
             loss = token_loss(model, inputs, targets) / (targets != IGNORE).sum()
         loss.backward()
-        found.append((loss.item(), {name: parameter.grad for name, parameter in model.named_parameters()}))
-    (whole, gradients), (chunked, others) = found
-    near = 1e-6 if precision == "fp32" else 2e-3
-    assert chunked == pytest.approx(whole, abs=near)
+        results.append((loss.item(), {name: parameter.grad for name, parameter in model.named_parameters()}))
+    (expected, gradients), (chunked, chunked_gradients) = results
+    tolerance = 1e-6 if precision == "fp32" else 2e-3
+    assert chunked == pytest.approx(expected, abs=tolerance)
     for name, gradient in gradients.items():
-        assert torch.allclose(others[name], gradient, atol=near * 5, rtol=0), name
+        assert torch.allclose(chunked_gradients[name], gradient, atol=tolerance * 5, rtol=0), name
 
 
-def test_gradients_of_chunks_are_derivatives():
-    """Of hidden states, weight and bias; some targets count for nothing, and the last chunk is shorter than the others."""
+def test_chunked_gradients_equal_autograd():
+    """Gradients of hidden states, weight and bias; some targets are ignored, and the last chunk is shorter."""
     hidden = torch.randn(11, 5, requires_grad=True, generator=torch.Generator().manual_seed(2))
     weight = torch.randn(9, 5, requires_grad=True, generator=torch.Generator().manual_seed(3))
     bias = torch.randn(9, requires_grad=True, generator=torch.Generator().manual_seed(4))
@@ -101,8 +101,8 @@ def test_gradients_of_chunks_are_derivatives():
         assert torch.allclose(ours, theirs, atol=1e-5)
 
 
-def test_logits_never_stand_whole():
-    """The largest tensor that is made: a chunk's logits, not those of all tokens."""
+def test_full_logits_are_never_allocated():
+    """The largest tensor is one chunk's logits, not those of all tokens."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Largest(TorchDispatchMode):
@@ -114,36 +114,36 @@ def test_logits_never_stand_whole():
                 self.elements = max(self.elements, result.numel())
             return result
 
-    samples = drawn(4, 65)
+    samples = random_tokens(4, 65)
     largest = {}
     for chunk in (0, 32):
-        model = built(model=SMALL | FAMILIES["llama"] | {"vocab_size": 4096}, loss_chunk=chunk, sequence_length=64)
-        with Largest() as watched:
+        model = build(model=SMALL | FAMILIES["llama"] | {"vocab_size": 4096}, loss_chunk=chunk, sequence_length=64)
+        with Largest() as mode:
             token_loss(model, samples[:, :-1], samples[:, 1:]).backward()
-        largest[chunk] = watched.elements
+        largest[chunk] = mode.elements
     assert largest == {0: 4 * 64 * 4096, 32: 32 * 4096}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_documents_in_one_sample_do_not_see_each_other(family):
-    """The loss of documents packed together is the sum of their losses alone, and so are the gradients."""
+def test_packed_documents_do_not_attend_to_each_other(family):
+    """Loss and gradients of packed documents are the sums of those of each document."""
     draw = np.random.default_rng(3)
     sizes = [9, 17, 2, 30, 5, 12, 24, 3]
     documents = [Document(draw.integers(0, 64, size + 1)) for size in sizes]
     bins = best_fit(sizes, 40)
     assert any(len(numbers) > 2 for numbers in bins)
     samples = np.stack([pack_documents((documents[n] for n in numbers), 40, padding=0, positions=True) for numbers in bins])
-    packed = built(model=SMALL | FAMILIES[family])
-    together = token_loss(packed, *to_batch(samples, CPU))
-    together.backward()
-    alone = built(model=SMALL | FAMILIES[family])
+    packed_model = build(model=SMALL | FAMILIES[family])
+    packed_loss = token_loss(packed_model, *to_batch(samples, CPU))
+    packed_loss.backward()
+    single_model = build(model=SMALL | FAMILIES[family])
     losses = [
-        token_loss(alone, *to_batch(pack_documents([document], size, padding=0, positions=False)[None], CPU))
+        token_loss(single_model, *to_batch(pack_documents([document], size, padding=0, positions=False)[None], CPU))
         for document, size in zip(documents, sizes, strict=True)
     ]
     torch.stack(losses).sum().backward()
-    assert together.item() == pytest.approx(sum(loss.item() for loss in losses), rel=1e-6)
-    for ours, theirs in zip(packed.parameters(), alone.parameters(), strict=True):
+    assert packed_loss.item() == pytest.approx(sum(loss.item() for loss in losses), rel=1e-6)
+    for ours, theirs in zip(packed_model.parameters(), single_model.parameters(), strict=True):
         assert torch.allclose(ours.grad, theirs.grad, atol=2e-5)
-    crossing = token_loss(packed, *to_batch(samples, CPU)._replace(positions=None))
-    assert abs(crossing.item() - together.item()) > 1e-2
+    unmasked_loss = token_loss(packed_model, *to_batch(samples, CPU)._replace(positions=None))
+    assert abs(unmasked_loss.item() - packed_loss.item()) > 1e-2

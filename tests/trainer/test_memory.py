@@ -1,4 +1,4 @@
-"""The memory formula against the bytes that processes really hold, and against what a forward pass really keeps."""
+"""The memory formula compared with the measured memory of processes and of a forward pass."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kfjob.spec.memory import FP32, HOST_PROCESS, count_layer_parameters, estima
 from kfjob.spec.models import count_embedding_parameters
 from kfjob.spec.train import TrainSpec
 
-# Widths that no count of weights is a multiple of 2 x 77 tokens, and that every part shows in the sum.
+# With these widths no weight count is a multiple of 2 x 77 tokens, and every part is visible in the sum.
 SHAPE = {
     "vocab_size": 512,
     "hidden_size": 64,
@@ -85,7 +85,7 @@ PEAKS = [
 ]
 
 
-def name(value):
+def case_id(value):
     return (
         "-".join(str(v.get("architecture", "tied")) if isinstance(v, dict) else str(v) for v in value.values())
         if isinstance(value, dict)
@@ -93,10 +93,10 @@ def name(value):
     )
 
 
-@pytest.mark.parametrize(("change", "ranks", "local"), CASES, ids=name)
-def test_what_ranks_hold_is_what_the_formula_says(workers, change, ranks, local):
-    same = {"model": SHAPE, "precision": "fp32", "micro_batch_size": 2, "sequence_length": 77}
-    spec = same | {"data": "-", "max_steps": 1, "loss_chunk": 0} | change
+@pytest.mark.parametrize(("change", "ranks", "local"), CASES, ids=case_id)
+def test_measured_memory_matches_the_formula(workers, change, ranks, local):
+    base = {"model": SHAPE, "precision": "fp32", "micro_batch_size": 2, "sequence_length": 77}
+    spec = base | {"data": "-", "max_steps": 1, "loss_chunk": 0} | change
     setup = make_setup(TrainSpec(**spec), world_size=ranks, local_world_size=local)
     assert setup is not None
     predicted = estimate_memory(setup)
@@ -107,20 +107,20 @@ def test_what_ranks_hold_is_what_the_formula_says(workers, change, ranks, local)
         assert measured["activations"] - logits == pytest.approx(predicted.activations, rel=0.05)
 
 
-@pytest.mark.parametrize(("change", "ranks"), PEAKS, ids=name)
-def test_most_at_once_is_what_the_formula_says(workers, change, ranks):
+@pytest.mark.parametrize(("change", "ranks"), PEAKS, ids=case_id)
+def test_peak_memory_matches_the_formula(workers, change, ranks):
     shape = SHAPE | {"hidden_size": 128, "intermediate_size": 352, "num_hidden_layers": 6, "vocab_size": 1024}
     spec = {"precision": "fp32", "micro_batch_size": 2, "sequence_length": 256, "loss_chunk": 0} | change
     spec |= {"data": "-", "max_steps": 1, "model": shape | change.get("model", {})}
     setup = make_setup(TrainSpec(**spec), world_size=ranks, local_world_size=ranks)
     assert setup is not None
-    found = estimate_memory(setup)
-    waiting = (
-        found.host - HOST_PROCESS - FP32 * max(count_layer_parameters(setup.shape), count_embedding_parameters(setup.shape))
+    estimate = estimate_memory(setup)
+    offloaded = (
+        estimate.host - HOST_PROCESS - FP32 * max(count_layer_parameters(setup.shape), count_embedding_parameters(setup.shape))
     )
-    predicted = found.peak + (waiting if setup.activation_offload else 0)  # here device and host are one
-    # With more ranks it is a matter of chance which buffers are there at once: gloo exchanges them in threads of its own.
-    # What is predicted is the worst of it, and must not be far above what is held for certain.
+    predicted = estimate.peak + (offloaded if setup.activation_offload else 0)  # without a GPU they share the memory
+    # With more ranks the number of live buffers is random, because gloo communicates in its own threads. The formula predicts
+    # the worst case, which must not be far above the measured memory.
     least, most = (0.95, 1.05) if ranks == 1 else (0.8, 1.15)
     for measured in workers.run("measure_training_peak", {"spec": spec}, world_size=ranks):
         assert least * predicted < measured < most * predicted

@@ -22,38 +22,38 @@ SMALL = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidd
 FAMILIES = ["llama", "mistral", "qwen2", "gpt_neox"]
 
 
-def a_spec(**changes):
+def make_spec(**changes):
     return TrainSpec(
         **{"model": "micro-llama", "data": "-", "max_steps": 10, "sequence_length": 8, "precision": "fp32", **changes}
     )
 
 
-ALONE = Ranks(rank=0, world_size=1, local_rank=0, local_world_size=1, device=torch.device("cpu"), run_id="")
+SINGLE_RANK = Ranks(rank=0, world_size=1, local_rank=0, local_world_size=1, device=torch.device("cpu"), run_id="")
 
 
-def built(spec):
-    return build_model(spec, SingleProcess(spec, ALONE), torch.device("cpu"))
+def build(spec):
+    return build_model(spec, SingleProcess(spec, SINGLE_RANK), torch.device("cpu"))
 
 
 @pytest.mark.parametrize("architecture", FAMILIES)
 @pytest.mark.parametrize("tie", [False, True])
-def test_everything_is_initialised_and_ties_are_kept(architecture, tie):
-    model = built(a_spec(model=ModelShape(**SMALL, architecture=architecture, tie_word_embeddings=tie)))
+def test_all_tensors_are_initialised_and_tied_embeddings_stay_tied(architecture, tie):
+    model = build(make_spec(model=ModelShape(**SMALL, architecture=architecture, tie_word_embeddings=tie)))
     assert has_tied_embeddings(model) is tie
     for name, value in [*model.named_parameters(), *model.named_buffers()]:
         tensor = value.detach()
         assert not tensor.is_meta, name
         assert torch.isfinite(tensor).all(), name
-        spread = float(tensor.std()) if tensor.ndim >= 2 else None
-        assert spread is None or 0.015 < spread < 0.025, name
+        deviation = float(tensor.std()) if tensor.ndim >= 2 else None
+        assert deviation is None or 0.015 < deviation < 0.025, name
     assert float(model.get_input_embeddings().weight.detach().abs().max()) < 0.2
 
 
 @pytest.mark.parametrize("name", ["micro-llama", "gpt-neox-small", "llama-3.2-1b"])
-def test_rotary_frequencies_are_those_of_a_model_that_was_never_on_the_meta_device(name):
-    few = {"num_hidden_layers": 1, "vocab_size": 64}
-    shape = PRESETS[name].model_copy(update=few)
-    model = built(a_spec(model=shape))
+def test_rotary_frequencies_equal_those_of_a_plain_model(name):
+    small = {"num_hidden_layers": 1, "vocab_size": 64}
+    shape = PRESETS[name].model_copy(update=small)
+    model = build(make_spec(model=shape))
     plain = type(model)(type(model.config)(**make_config_arguments(shape)))
     ours = {name: buffer for name, buffer in model.named_buffers() if "inv_freq" in name}
     theirs = {name: buffer for name, buffer in plain.named_buffers() if "inv_freq" in name}
@@ -61,8 +61,8 @@ def test_rotary_frequencies_are_those_of_a_model_that_was_never_on_the_meta_devi
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-def test_weights_depend_on_the_seed_and_nothing_else():
-    first, again, other = (dict(built(a_spec(seed=seed)).named_parameters()) for seed in (1, 1, 2))
+def test_weights_depend_only_on_the_seed():
+    first, again, other = (dict(build(make_spec(seed=seed)).named_parameters()) for seed in (1, 1, 2))
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not any(torch.equal(first[name], other[name]) for name in first if "norm" not in name)
     layers = [first[f"model.layers.{layer}.self_attn.q_proj.weight"] for layer in (0, 1)]
@@ -70,37 +70,37 @@ def test_weights_depend_on_the_seed_and_nothing_else():
 
 
 @pytest.mark.parametrize("architecture", FAMILIES)
-def test_units_are_the_layers_and_untied_ends(architecture):
+def test_units_are_the_layers_and_untied_embeddings(architecture):
     for tie in (False, True):
-        model = build_meta_model(a_spec(model=ModelShape(**SMALL, architecture=architecture, tie_word_embeddings=tie)))
+        model = build_meta_model(make_spec(model=ModelShape(**SMALL, architecture=architecture, tie_word_embeddings=tie)))
         names = [name for name, _ in find_wrap_units(model)]
         assert [name.rsplit(".", 2)[-2:] for name in names[:3]] == [["layers", "0"], ["layers", "1"], ["layers", "2"]]
         assert len(names) == (3 if tie else 5)
 
 
-def test_layer_classes_may_be_a_list_or_a_set():
-    model = build_meta_model(a_spec())
+def test_layer_classes_can_be_a_list_or_a_set():
+    model = build_meta_model(make_spec())
     for kind in (list, set, tuple):
         model._no_split_modules = kind(["LlamaDecoderLayer"])
         assert len(find_decoder_layers(model)) == 2
 
 
 @pytest.mark.parametrize(("classes", "count"), [(None, 0), (["LlamaMLP", "LlamaDecoderLayer"], 4)])
-def test_a_wrong_number_of_layers_is_an_error(classes, count):
-    model = build_meta_model(a_spec())
+def test_wrong_number_of_layers_is_an_error(classes, count):
+    model = build_meta_model(make_spec())
     model._no_split_modules = classes
     with pytest.raises(KfjobError, match=f"LlamaForCausalLM has {count} decoder layers, its configuration says 2"):
         find_wrap_units(model)
 
 
 @pytest.mark.parametrize("tie", [False, True])
-def test_pretrained_weights_give_the_logits_of_transformers(tmp_path, tie):
+def test_pretrained_weights_give_the_same_logits_as_transformers(tmp_path, tie):
     from transformers import AutoModelForCausalLM
 
-    source = built(a_spec(model=ModelShape(**SMALL, tie_word_embeddings=tie), seed=3))
+    source = build(make_spec(model=ModelShape(**SMALL, tie_word_embeddings=tie), seed=3))
     source.save_pretrained(tmp_path / "model", max_shard_size="20KB")
     assert len(list((tmp_path / "model").glob("*.safetensors"))) > 1
-    ours = built(a_spec(model=str(tmp_path / "model"), seed=4)).eval()
+    ours = build(make_spec(model=str(tmp_path / "model"), seed=4)).eval()
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "model").eval()
     tokens = torch.arange(8).reshape(1, 8)
     with torch.no_grad():
@@ -108,15 +108,15 @@ def test_pretrained_weights_give_the_logits_of_transformers(tmp_path, tie):
     assert has_tied_embeddings(ours) is tie
 
 
-def test_a_folder_without_weights_gives_fresh_ones(tmp_path):
-    source = built(a_spec(seed=3))
+def test_folder_without_weights_initialises_new_ones(tmp_path):
+    source = build(make_spec(seed=3))
     source.config.save_pretrained(tmp_path / "model")
-    fresh = built(a_spec(model=str(tmp_path / "model"), seed=3))
+    fresh = build(make_spec(model=str(tmp_path / "model"), seed=3))
     assert all(torch.equal(a, b) for a, b in zip(fresh.parameters(), source.parameters(), strict=True))
 
 
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("damage", "message"),
     [
         (lambda folder: (folder / "config.json").unlink(), "no model at"),
         (lambda folder: (folder / "config.json").write_text("{"), "cannot read the model configuration"),
@@ -125,29 +125,29 @@ def test_a_folder_without_weights_gives_fresh_ones(tmp_path):
         (lambda folder: (folder / "model.safetensors").write_bytes(b"nothing"), "cannot read the weights"),
     ],
 )
-def test_a_folder_that_is_no_model_is_refused(tmp_path, spoil, message):
-    built(a_spec()).save_pretrained(tmp_path / "model")
-    spoil(tmp_path / "model")
+def test_invalid_model_folder_is_an_error(tmp_path, damage, message):
+    build(make_spec()).save_pretrained(tmp_path / "model")
+    damage(tmp_path / "model")
     with pytest.raises(KfjobError, match=message):
-        built(a_spec(model=str(tmp_path / "model")))
+        build(make_spec(model=str(tmp_path / "model")))
 
 
-def test_pretrained_weights_of_another_shape_are_refused(tmp_path):
-    built(a_spec(model=ModelShape(**SMALL))).save_pretrained(tmp_path / "a")
-    built(a_spec(model=ModelShape(**SMALL | {"intermediate_size": 96}))).config.save_pretrained(tmp_path / "a")
+def test_pretrained_weights_of_another_shape_are_an_error(tmp_path):
+    build(make_spec(model=ModelShape(**SMALL))).save_pretrained(tmp_path / "a")
+    build(make_spec(model=ModelShape(**SMALL | {"intermediate_size": 96}))).config.save_pretrained(tmp_path / "a")
     with pytest.raises(KfjobError, match=r"the pretrained `.*mlp.* has shape \(64, 32\), the model's is \(96, 32\)"):
-        built(a_spec(model=str(tmp_path / "a")))
+        build(make_spec(model=str(tmp_path / "a")))
 
 
-def test_norms_and_biases_do_not_decay():
-    model = built(a_spec(model=ModelShape(**SMALL, architecture="gpt_neox")))
-    decaying, others = make_optimizer(model, a_spec(weight_decay=0.3)).param_groups
-    assert decaying["weight_decay"] == 0.3
-    assert others["weight_decay"] == 0
+def test_norms_and_biases_have_no_weight_decay():
+    model = build(make_spec(model=ModelShape(**SMALL, architecture="gpt_neox")))
+    with_decay, without_decay = make_optimizer(model, make_spec(weight_decay=0.3)).param_groups
+    assert with_decay["weight_decay"] == 0.3
+    assert without_decay["weight_decay"] == 0
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    assert all("norm" in names[id(p)] or "bias" in names[id(p)] for p in others["params"])
-    assert not any("norm" in names[id(p)] or "bias" in names[id(p)] for p in decaying["params"])
-    assert len(decaying["params"]) + len(others["params"]) == len(names)
+    assert all("norm" in names[id(p)] or "bias" in names[id(p)] for p in without_decay["params"])
+    assert not any("norm" in names[id(p)] or "bias" in names[id(p)] for p in with_decay["params"])
+    assert len(with_decay["params"]) + len(without_decay["params"]) == len(names)
 
 
 @pytest.mark.parametrize(
@@ -158,12 +158,12 @@ def test_norms_and_biases_do_not_decay():
         ("constant", [0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]),
     ],
 )
-def test_schedules(schedule, rates):
-    spec = a_spec(lr=1.0, schedule=schedule, warmup_steps=2)
+def test_learning_rate_schedules(schedule, rates):
+    spec = make_spec(lr=1.0, schedule=schedule, warmup_steps=2)
     assert [round(compute_learning_rate(step, 7, spec), 4) for step in range(7)] == rates
 
 
-def test_schedules_of_hardly_any_steps():
+def test_learning_rates_of_very_short_runs():
     for steps, warmup in ((1, 0), (1, 1), (2, 5), (3, 3)):
-        spec = a_spec(lr=1.0, warmup_steps=warmup)
+        spec = make_spec(lr=1.0, warmup_steps=warmup)
         assert all(0 < compute_learning_rate(step, steps, spec) <= 1 for step in range(steps))

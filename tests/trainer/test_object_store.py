@@ -1,4 +1,4 @@
-"""Checkpoints on S3, for which moto's server stands in: no rename, so the manifest is what makes a checkpoint visible."""
+"""Checkpoints on S3, mocked by moto's server. S3 has no rename, so the manifest makes a checkpoint visible."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ URL = "s3://bucket/jobs/one"
 
 @pytest.fixture(scope="module")
 def store():
-    """The environment of those who use it."""
+    """The environment variables of moto's server."""
     from moto.moto_server.threaded_moto_server import ThreadedMotoServer
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
@@ -38,7 +38,7 @@ def store():
 
 @pytest.fixture
 def bucket(store, monkeypatch, request):
-    """A file system with an empty bucket of the test's own."""
+    """A file system with an empty bucket."""
     from s3fs import S3FileSystem  # type: ignore[import-untyped]
 
     for name, value in store.items():
@@ -59,34 +59,34 @@ def losses(result):
     return [result["losses"][step] for step in sorted(result["losses"], key=int)]
 
 
-def test_written_by_two_ranks_and_gone_on_with_by_one(workers, tiny, store, bucket):
+def test_two_ranks_save_and_one_rank_resumes(workers, tiny, store, bucket):
     spec = tiny | {"strategy": "fsdp", "checkpoint_dir": URL, "checkpoint_every": 1, "keep_last": 2}
     (plain, _) = workers.run("run_training", {"spec": spec | {"checkpoint_dir": None}}, world_size=2)
     first = workers.run("run_training", {"spec": spec, "environment": store, "stop_after": 3}, world_size=2)[0]
     assert first["outcome"]["checkpoint"] == f"{URL}/step-000003"
     assert entries(bucket) == ["step-000002", "step-000003"]
-    attempt, manifest = entries(bucket, "step-000003")
+    save_folder, manifest = entries(bucket, "step-000003")
     assert manifest == MANIFEST_FILE
-    assert entries(bucket, "step-000003", attempt) == [".metadata", "__0_0.distcp", "__1_0.distcp"]
+    assert entries(bucket, "step-000003", save_folder) == [".metadata", "__0_0.distcp", "__1_0.distcp"]
     second = workers.run("run_training", {"spec": spec, "environment": store}, world_size=2)[0]
     assert losses(first) + losses(second) == losses(plain)
     bucket.rm("bucket/jobs/one/step-000006", recursive=True)
-    (alone,) = workers.run("run_training", {"spec": spec | {"strategy": "none", "micro_batch_size": 8}, "environment": store})
-    assert losses(alone) == pytest.approx(losses(plain)[5:], abs=2e-6)
+    (single,) = workers.run("run_training", {"spec": spec | {"strategy": "none", "micro_batch_size": 8}, "environment": store})
+    assert losses(single) == pytest.approx(losses(plain)[5:], abs=2e-6)
 
 
-def test_a_checkpoint_is_exported_from_there(workers, tiny, store, bucket, tmp_path):
+def test_checkpoint_is_exported_from_s3(workers, tiny, store, bucket, tmp_path):
     spec = tiny | {"strategy": "none", "checkpoint_dir": URL, "max_steps": 1, "full_state_dict": True}
     workers.run("run_training", {"spec": spec, "environment": store})
     assert export(URL, tmp_path / "model.pt", file_format="torch").endswith(f"tensors of step-000001 in {tmp_path}/model.pt")
-    (whole,) = bucket.glob("bucket/jobs/one/step-000001/*/model.pt")
-    kept = torch.load(io.BytesIO(bucket.cat_file(whole)), weights_only=True)
+    (path,) = bucket.glob("bucket/jobs/one/step-000001/*/model.pt")
+    stored = torch.load(io.BytesIO(bucket.cat_file(path)), weights_only=True)
     exported = torch.load(tmp_path / "model.pt", weights_only=True)
-    assert exported.keys() == kept.keys()
-    assert all(torch.equal(exported[name], kept[name]) for name in kept)
+    assert exported.keys() == stored.keys()
+    assert all(torch.equal(exported[name], stored[name]) for name in stored)
 
 
-def test_damage_is_seen_and_the_one_before_taken(workers, tiny, store, bucket):
+def test_damaged_checkpoint_is_skipped(workers, tiny, store, bucket):
     spec = tiny | {"strategy": "none", "checkpoint_dir": URL, "checkpoint_every": 3}
     workers.run("run_training", {"spec": spec, "environment": store})
     (path,) = bucket.glob("bucket/jobs/one/step-000006/*/__0_0.distcp")
@@ -95,19 +95,19 @@ def test_damage_is_seen_and_the_one_before_taken(workers, tiny, store, bucket):
     bucket.pipe_file(path, bytes(content))
     assert workers.run("find_newest_checkpoint", {"folder": URL}) == ["step-000003"]
     assert [name[:19] for name in entries(bucket)] == ["damaged-step-000006", "step-000003"]
-    bucket.rm_file("bucket/jobs/one/step-000003/manifest.json")  # as a kill before the commit leaves it
+    bucket.rm_file("bucket/jobs/one/step-000003/manifest.json")  # as after a kill before the commit
     assert workers.run("find_newest_checkpoint", {"folder": URL}) == [None]
     open_storage(URL).prepare()
     assert [name[:7] for name in entries(bucket)] == ["damaged"]
 
 
-def about(step, **changes):
+def make_manifest(step, **changes):
     body = {"step": step, "loss": 0.0, "run_id": "", "global_batch": 1, "parameters": {}, "data_identity": {}}
     return Manifest(**body | {"data_position": {}, "spec": {}, "torch_version": "0"} | changes)
 
 
-def put(step, token, content):
-    """A save of one rank with one file."""
+def upload_save(step, token, content):
+    """Upload a save of one rank with one file, and return its storage, staging folder and manifest."""
     from kfjob.trainer.manifest import describe_file
 
     storage = open_storage(URL)
@@ -116,35 +116,35 @@ def put(step, token, content):
     files = {"part": describe_file(staging / "part")}
     storage.upload(staging, f"step-{step:06d}", token, ["part"])
     assert not staging.exists()
-    return storage, staging, about(step, files=files)
+    return storage, staging, make_manifest(step, files=files)
 
 
-def test_a_second_save_of_a_step_is_invisible_until_its_manifest_is_there(bucket):
-    storage, staging, manifest = put(1, "first", b"one")
+def test_second_save_is_invisible_until_its_manifest_is_written(bucket):
+    storage, staging, manifest = upload_save(1, "first", b"one")
     assert storage.list_names() == []
     storage.commit(staging, "step-000001", "first", manifest)
-    storage, staging, manifest = put(1, "second", b"two")
+    storage, staging, manifest = upload_save(1, "second", b"two")
     assert storage.read_manifest("step-000001").shards == "first"
     assert storage.find_damage("step-000001", storage.read_manifest("step-000001")) is None
     storage.commit(staging, "step-000001", "second", manifest)
     assert storage.read_manifest("step-000001").shards == "second"
     assert entries(bucket, "step-000001") == [MANIFEST_FILE, "second"]
-    put(1, "third", b"killed")
+    upload_save(1, "third", b"killed")
     storage.prepare()
     assert entries(bucket, "step-000001") == [MANIFEST_FILE, "second"]
     storage.delete("step-000001")
     assert storage.list_names() == []
 
 
-def test_what_was_not_put_there_is_not_committed(bucket):
-    storage, staging, manifest = put(1, "first", b"one")
+def test_incomplete_upload_is_not_committed(bucket):
+    storage, staging, manifest = upload_save(1, "first", b"one")
     bucket.pipe_file("bucket/jobs/one/step-000001/first/part", b"on")
     with pytest.raises(KfjobError, match="lacks an uploaded file: part"):
         storage.commit(staging, "step-000001", "first", manifest)
     assert storage.list_names() == []
 
 
-def test_how_a_run_ended_stands_beside(bucket):
+def test_outcome_is_stored_next_to_the_checkpoints(bucket):
     storage = open_storage(URL)
     assert storage.write_file("outcome.json", json.dumps({"outcome": "failed"}), overwrite=False)
     assert not storage.write_file("outcome.json", "{}", overwrite=False)
@@ -155,7 +155,7 @@ def test_how_a_run_ended_stands_beside(bucket):
     assert not bucket.exists("bucket/jobs/one/outcome.json")
 
 
-def test_a_store_that_does_not_answer_and_one_that_nobody_knows(bucket):
+def test_missing_bucket_and_unknown_protocol_are_errors(bucket):
     with pytest.raises(KfjobError, match="cannot use `s3://no-such-bucket/x`"):
         open_storage("s3://no-such-bucket/x").write_file("outcome.json", "{}", overwrite=True)
     with pytest.raises(KfjobError, match="cannot use `nothing://x`"):

@@ -1,4 +1,4 @@
-"""Pretrained weights under every strategy: what transformers computes with them, and no rank ever holds all of them."""
+"""Pretrained weights under every strategy: the losses equal those of transformers, and no rank holds the full model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.trainer.fake_hub import FakeHub
 SHAPE = {"vocab_size": 320, "hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 10, "num_attention_heads": 4}
 SMALL = {"vocab_size": 320, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 WIDE = SMALL | {"intermediate_size": 64, "num_key_value_heads": 2, "head_dim": 8, "pad_token_id": 0}
-OTHERS = {
+FAMILIES = {
     "GPT2": SMALL,
     "Phi3": WIDE,
     "Qwen3": WIDE,
@@ -28,11 +28,11 @@ OTHERS = {
     "Olmo2": WIDE,
     "Mixtral": WIDE | {"num_local_experts": 4},
 }
-"""Families that have no preset, the last a mixture of experts."""
+"""Families without a preset; the last one is a mixture of experts."""
 
 
-def saved(model, folder):
-    """Names as the model has them, which for mixtures of experts are not those of the original files."""
+def save_model(model, folder):
+    """Save with the model's own names; those of the original files differ for mixtures of experts."""
     model.save_pretrained(folder, max_shard_size="60KB", save_original_format=False)
     assert (folder / "model.safetensors.index.json").exists()
     return str(folder)
@@ -42,11 +42,11 @@ def saved(model, folder):
 def folder(tmp_path_factory):
     torch.manual_seed(3)
     config = transformers.LlamaConfig(**make_config_arguments(ModelShape(**SHAPE)))
-    return saved(transformers.LlamaForCausalLM(config), tmp_path_factory.mktemp("llama") / "model")
+    return save_model(transformers.LlamaForCausalLM(config), tmp_path_factory.mktemp("llama") / "model")
 
 
-def configured(family):
-    config = getattr(transformers, f"{family}Config")(**OTHERS[family])
+def make_config(family):
+    config = getattr(transformers, f"{family}Config")(**FAMILIES[family])
     for name in vars(config):
         if "drop" in name and isinstance(getattr(config, name), float):
             setattr(config, name, 0.0)
@@ -58,7 +58,7 @@ def losses(results):
 
 
 @pytest.fixture(scope="module")
-def alone(workers, tiny, folder):
+def reference(workers, tiny, folder):
     spec = tiny | {"model": folder, "vocab_size": None, "strategy": "none", "micro_batch_size": 8, "max_steps": 3}
     return losses(workers.run("run_training", {"spec": spec}))[0]
 
@@ -74,36 +74,36 @@ def alone(workers, tiny, folder):
     ],
     ids=lambda change: "-".join(map(str, change.values())),
 )
-def test_two_ranks_go_on_from_them(workers, tiny, folder, alone, change):
+def test_two_ranks_train_pretrained_weights(workers, tiny, folder, reference, change):
     spec = tiny | {"model": folder, "vocab_size": None, "max_steps": 3} | change
-    for found in losses(workers.run("run_training", {"spec": spec}, world_size=2)):
-        assert found == pytest.approx(alone, abs=2e-6, rel=0)
+    for rank_losses in losses(workers.run("run_training", {"spec": spec}, world_size=2)):
+        assert rank_losses == pytest.approx(reference, abs=2e-6, rel=0)
 
 
-def test_no_rank_ever_holds_more_than_its_part_and_a_unit(workers, tiny, folder):
-    """Half of the model, and twice a unit: whole, and its shard or what is just read."""
+def test_build_needs_at_most_a_shard_and_two_units(workers, tiny, folder):
+    """Half of the model and two units: a full unit, and its shard or the tensors just read."""
     spec = tiny | {"model": folder, "vocab_size": None, "strategy": "fsdp"}
     shape = ModelShape(**SHAPE)
-    whole, unit = (
+    model_bytes, unit_bytes = (
         4 * count_parameters(shape),
         4 * max(count_layer_parameters(shape), SHAPE["vocab_size"] * SHAPE["hidden_size"]),
     )
     for peak in workers.run("measure_build_peak", {"spec": spec}, world_size=2):
-        assert whole / 2 <= peak <= whole / 2 + 2 * unit < whole
+        assert model_bytes / 2 <= peak <= model_bytes / 2 + 2 * unit_bytes < model_bytes
 
 
-@pytest.mark.parametrize("family", OTHERS)
-def test_families_without_a_preset_train_as_transformers_has_them(workers, tiny, tmp_path, family):
-    """The first loss is that of transformers' own model on the same samples, and two ranks have the losses of one."""
+@pytest.mark.parametrize("family", FAMILIES)
+def test_families_without_a_preset_have_transformers_losses(workers, tiny, tmp_path, family):
+    """The first loss equals that of transformers' own model, and two ranks have the losses of one."""
     torch.manual_seed(3)
-    config = configured(family)
-    spec = tiny | {"model": saved(transformers.AutoModelForCausalLM.from_config(config), tmp_path / "model")}
+    config = make_config(family)
+    spec = tiny | {"model": save_model(transformers.AutoModelForCausalLM.from_config(config), tmp_path / "model")}
     spec |= {"vocab_size": None, "max_steps": 2}
-    (whole,) = losses(workers.run("run_training", {"spec": spec | {"strategy": "none", "micro_batch_size": 8}}))
-    for found in losses(workers.run("run_training", {"spec": spec | {"strategy": "fsdp"}}, world_size=2)):
-        assert found == pytest.approx(whole, abs=2e-6, rel=0)
-    (theirs,) = workers.run("compute_transformers_loss", {"spec": spec | {"micro_batch_size": 8}})
-    assert whole[0] == pytest.approx(theirs, abs=1e-5)
+    (single,) = losses(workers.run("run_training", {"spec": spec | {"strategy": "none", "micro_batch_size": 8}}))
+    for rank_losses in losses(workers.run("run_training", {"spec": spec | {"strategy": "fsdp"}}, world_size=2)):
+        assert rank_losses == pytest.approx(single, abs=2e-6, rel=0)
+    (expected,) = workers.run("compute_transformers_loss", {"spec": spec | {"micro_batch_size": 8}})
+    assert single[0] == pytest.approx(expected, abs=1e-5)
 
 
 FROM_THE_HUB = """
@@ -115,30 +115,30 @@ from kfjob.trainer.dry_run import print_dry_run
 from kfjob.trainer.model import build_model
 from kfjob.trainer.strategies import make_strategy
 
-def built(**model):
+def build(**model):
     spec = TrainSpec(data="-", max_steps=1, strategy="none", **model)
     return build_model(spec, make_strategy(spec, ranks), ranks.device)
 
 ranks = Ranks.join()
 print_dry_run(TrainSpec(model="someone/llama", data="-", max_steps=1))
-ours, theirs = built(model="someone/llama", model_revision="main").state_dict(), built(model=sys.argv[1]).state_dict()
+ours, theirs = build(model="someone/llama", model_revision="main").state_dict(), build(model=sys.argv[1]).state_dict()
 print(all((ours[name] == theirs[name]).all() for name in theirs), len(ours) == len(theirs))
 try:
-    built(model="someone/nothing")
+    build(model="someone/nothing")
 except KfjobError as error:
     print(error)
 """
 
 
-def test_a_model_of_the_hub(folder, tmp_path):
+def test_model_from_the_hub(folder, tmp_path):
     files = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
-    besides = {
+    unneeded = {
         "consolidated.safetensors": b"twice",
         "original/consolidated.safetensors": b"thrice",
         "pytorch_model.bin": b"old",
     }
-    with FakeHub({"models/someone/llama": files | besides}) as hub:
-        done = subprocess.run(
+    with FakeHub({"models/someone/llama": files | unneeded}) as hub:
+        process = subprocess.run(
             [sys.executable, "-c", FROM_THE_HUB, folder],
             env=os.environ | {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(tmp_path)},
             capture_output=True,
@@ -146,19 +146,19 @@ def test_a_model_of_the_hub(folder, tmp_path):
             timeout=300,
             check=False,
         )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("LlamaForCausalLM with ")
-    assert "\nTrue True\nerror: no model at `someone/nothing`\n  --> model\n" in done.stdout
-    brought = {path.name for path in tmp_path.rglob("snapshots/*/*")}
-    assert brought == {"config.json", *json.loads(files["model.safetensors.index.json"])["weight_map"].values()} | {
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.startswith("LlamaForCausalLM with ")
+    assert "\nTrue True\nerror: no model at `someone/nothing`\n  --> model\n" in process.stdout
+    downloaded = {path.name for path in tmp_path.rglob("snapshots/*/*")}
+    assert downloaded == {"config.json", *json.loads(files["model.safetensors.index.json"])["weight_map"].values()} | {
         "model.safetensors.index.json"
     }
 
 
-def test_files_with_other_names_are_pointed_out(workers, tiny, tmp_path):
-    config = configured("Mixtral")
+def test_hint_for_files_with_other_names(workers, tiny, tmp_path):
+    config = make_config("Mixtral")
     transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "model")
     spec = tiny | {"model": str(tmp_path / "model"), "vocab_size": None}
-    (said,) = workers.run("error_of_training", {"spec": spec})
-    assert "the pretrained weights have no `model.layers.0." in said
-    assert "save_original_format=False" in said
+    (message,) = workers.run("error_of_training", {"spec": spec})
+    assert "the pretrained weights have no `model.layers.0." in message
+    assert "save_original_format=False" in message

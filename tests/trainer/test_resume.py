@@ -1,5 +1,5 @@
-"""Stopped at any step and resumed is never stopped, to the bit; on other numbers of ranks and into other strategies the samples
-are the same ones, and the losses near.
+"""A run that stops at any step resumes bit-exactly; with another world size or strategy it reads the same samples, and its
+losses are close.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import sys
 import pytest
 
 from tests.trainer.test_equal import FSDP, ZERO
-from tests.trainer.test_run import global_batches, losses, same_state, stopped_and_resumed
+from tests.trainer.test_run import global_batches, have_same_state, losses, run_in_stages
 
-WAYS = {
+STRATEGIES = {
     "ddp": (2, {"strategy": "ddp"}),
     "fsdp": (2, FSDP),
     "hsdp": (4, FSDP | {"sharding": "hybrid", "shard_size": 2}),
     **{f"zero-{stage}": (2, change) for stage, change in enumerate(ZERO)},
 }
 LONG = [
-    pytest.param((way, precision, data), marks=pytest.mark.long)
-    for way in WAYS
+    pytest.param((name, precision, data), marks=pytest.mark.long)
+    for name in STRATEGIES
     for precision in ("fp32", "bf16")
     for data in ("shuffled", "packed")
 ]
@@ -32,9 +32,9 @@ SHORT = [
     ("zero-3", "fp32", "packed"),
     ("zero-3", "bf16", "shuffled"),
 ]
-NEAR = {"fp32": 1e-6, "bf16": 1e-3}
-"""Of a chain of world sizes. In fp32 two steps of a loss of 4 to 8, which is a multiple of 4.8e-7; bf16 has 2.6 digits, and a
-mean over many tokens one or two more."""
+TOLERANCES = {"fp32": 1e-6, "bf16": 1e-3}
+"""Tolerances of a chain of world sizes. fp32: two units in the last place of a loss of 4 to 8, 4.8e-7 each; bf16 has 2.6
+digits, and a mean over many tokens one or two more."""
 
 
 @pytest.fixture(scope="module")
@@ -44,17 +44,17 @@ def spec_of(tiny, chat_folder):
 
 
 @pytest.mark.parametrize("case", [*SHORT, *LONG], ids=" ".join)
-def test_a_stop_at_any_step_changes_no_bit(workers, spec_of, tmp_path, case):
-    way, precision, data = case
-    ranks, change = WAYS[way]
+def test_resume_from_any_step_is_bit_exact(workers, spec_of, tmp_path, case):
+    name, precision, data = case
+    ranks, change = STRATEGIES[name]
     spec = spec_of(data) | change | {"precision": precision, "micro_batch_size": 8 // ranks}
     stop = random.Random(" ".join(case)).randint(1, 5)  # noqa: S311 -- any step
-    whole, read, end = stopped_and_resumed(workers, spec, [(ranks, None)], folder=tmp_path / "whole")
-    parts, met, outcome = stopped_and_resumed(workers, spec, [(ranks, stop), (ranks, None)], folder=tmp_path / "parts")
+    expected, all_batches, end = run_in_stages(workers, spec, [(ranks, None)], folder=tmp_path / "whole")
+    resumed, batches, outcome = run_in_stages(workers, spec, [(ranks, stop), (ranks, None)], folder=tmp_path / "parts")
     assert (end["step"], outcome["step"]) == (6, 6)
-    assert parts == whole
-    assert met == read
-    assert same_state(end["checkpoint"], outcome["checkpoint"], tmp_path)
+    assert resumed == expected
+    assert batches == all_batches
+    assert have_same_state(end["checkpoint"], outcome["checkpoint"], tmp_path)
 
 
 CHAINS: dict[str, list[dict[str, object]]] = {
@@ -69,25 +69,26 @@ SHORT_CHAINS = [("none-zero-3-fsdp-zero-1", "fp32", "packed"), ("fsdp-zero-2-ddp
 LONG_CHAINS = [
     pytest.param((chain, precision, data), marks=pytest.mark.long)
     for chain in CHAINS
-    for precision in NEAR
+    for precision in TOLERANCES
     for data in ("shuffled", "packed")
 ]
 
 
 @pytest.mark.parametrize("case", [*SHORT_CHAINS, *LONG_CHAINS], ids=" ".join)
-def test_one_rank_then_two_then_four_then_one(workers, spec_of, tmp_path, case):
-    """The global batch of 8 is kept by accumulation; every sample is the one that a single rank would have read."""
+def test_chain_of_one_two_four_and_one_ranks(workers, spec_of, tmp_path, case):
+    """Accumulation keeps the global batch of 8; the samples are those of a run on one rank."""
     chain, precision, data = case
     spec = spec_of(data) | {"precision": precision, "max_steps": 8, "micro_batch_size": 2, "gradient_accumulation_steps": 4}
     (reference,) = workers.run("run_training", {"spec": spec | CHAINS[chain][0]})
-    found: dict[str, float] = {}
+    chain_losses: dict[str, float] = {}
     batches: list[list[str]] = []
     for change, ranks, steps in zip(CHAINS[chain], (1, 2, 4, 1), (2, 2, 2, None), strict=True):
-        part, read, outcome = stopped_and_resumed(workers, spec | change, [(ranks, steps)], folder=tmp_path)
-        found |= part
-        batches += read
+        part, part_batches, outcome = run_in_stages(workers, spec | change, [(ranks, steps)], folder=tmp_path)
+        chain_losses |= part
+        batches += part_batches
     assert outcome["step"] == 8
     assert batches == global_batches([reference])
-    most = max(abs(one - other) for one, other in zip(found.values(), losses(reference), strict=True))
-    sys.stdout.write(f"{chain} | {precision} | {data} | {most:.1e}\n")
-    assert most <= NEAR[precision]
+    pairs = zip(chain_losses.values(), losses(reference), strict=True)
+    difference = max(abs(loss - expected) for loss, expected in pairs)
+    sys.stdout.write(f"{chain} | {precision} | {data} | {difference:.1e}\n")
+    assert difference <= TOLERANCES[precision]

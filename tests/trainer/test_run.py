@@ -1,4 +1,4 @@
-"""Whole runs on one rank and two: every strategy computes the same; stopped and resumed is the same as never stopped."""
+"""Complete runs on one and two ranks: every strategy gives the same losses, and so does a stopped and resumed run."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
-SAME = 2e-6
-"""Of a loss near 6 in fp32 this is what the order of additions may change; measured: 1e-6."""
+TOLERANCE = 2e-6
+"""The change that the order of additions may cause in a loss near 6 in fp32; measured: 1e-6."""
 
 
 @pytest.fixture(scope="module")
 def reference(workers, tiny):
-    """One process, a global batch of 8 in one piece."""
+    """One process with a global batch of 8 and no accumulation."""
     (result,) = workers.run("run_training", {"spec": tiny | {"strategy": "none", "micro_batch_size": 8}})
     return result
 
@@ -24,13 +24,13 @@ def losses(result):
 
 
 def global_batches(results):
-    """The hashes of the samples of all ranks, in blocks of 8."""
-    rounds = zip(*(result["batches"] for result in results), strict=True)
-    samples = [sample for parts in rounds for part in parts for sample in part]
+    """Return the sample hashes of all ranks, in global batches of 8."""
+    batches = zip(*(result["batches"] for result in results), strict=True)
+    samples = [sample for parts in batches for part in parts for sample in part]
     return [sorted(samples[begin : begin + 8]) for begin in range(0, len(samples), 8)]
 
 
-def test_the_reference_learns(reference):
+def test_reference_loss_decreases(reference):
     assert losses(reference)[0] == pytest.approx(5.77, abs=0.15)  # ln 320
     assert losses(reference)[-1] < losses(reference)[0] - 0.5
 
@@ -51,29 +51,29 @@ def test_the_reference_learns(reference):
     ],
     ids=lambda value: " ".join(map(str, value.values())) if isinstance(value, dict) else str(value),
 )
-def test_every_strategy_computes_the_same(workers, tiny, reference, sizes, change):
+def test_every_strategy_gives_the_same_losses(workers, tiny, reference, sizes, change):
     world_size, local_world_size = sizes
     results = workers.run("run_training", {"spec": tiny | change}, world_size=world_size, local_world_size=local_world_size)
     assert global_batches(results) == global_batches([reference])
     for result in results:
-        assert losses(result) == pytest.approx(losses(reference), abs=SAME, rel=0)
+        assert losses(result) == pytest.approx(losses(reference), abs=TOLERANCE, rel=0)
 
 
-def test_sharding_over_one_rank_changes_no_bit(workers, tiny):
+def test_sharding_on_one_rank_is_bit_exact(workers, tiny):
     (sharded,) = workers.run("run_training", {"spec": tiny | {"strategy": "fsdp"}})
-    (copied,) = workers.run("run_training", {"spec": tiny | {"strategy": "ddp"}})
-    assert losses(sharded) == losses(copied)
+    (replicated,) = workers.run("run_training", {"spec": tiny | {"strategy": "ddp"}})
+    assert losses(sharded) == losses(replicated)
 
 
-def test_activation_checkpointing_changes_no_bit(workers, tiny):
-    kept, recomputed = (
+def test_activation_checkpointing_is_bit_exact(workers, tiny):
+    stored, recomputed = (
         workers.run("run_training", {"spec": tiny | {"strategy": "none", "activation_checkpointing": on}})[0]
         for on in (False, True)
     )
-    assert losses(kept) == losses(recomputed)
+    assert losses(stored) == losses(recomputed)
 
 
-def test_bf16_is_near(workers, tiny, reference):
+def test_bf16_losses_are_close(workers, tiny, reference):
     for strategy, world_size in (("fsdp", 2), ("ddp", 2)):
         spec = tiny | {"strategy": strategy, "precision": "bf16"}
         result = workers.run("run_training", {"spec": spec}, world_size=world_size)[0]
@@ -82,43 +82,43 @@ def test_bf16_is_near(workers, tiny, reference):
 
 
 @pytest.mark.parametrize("model", ["micro-neox", "micro-qwen-tied"])
-def test_other_families_train_alike_sharded_and_whole(workers, tiny, model):
+def test_other_families_give_the_same_losses_sharded(workers, tiny, model):
     shape = {"vocab_size": 320, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     family = {
         "micro-neox": {"architecture": "gpt_neox", "rotary_pct": 0.25},
         "micro-qwen-tied": {"architecture": "qwen2", "num_key_value_heads": 2, "tie_word_embeddings": True},
     }[model]
     spec = tiny | {"model": shape | family, "vocab_size": None}
-    (whole,) = workers.run("run_training", {"spec": spec | {"strategy": "none", "micro_batch_size": 8}})
+    (unsharded,) = workers.run("run_training", {"spec": spec | {"strategy": "none", "micro_batch_size": 8}})
     sharded = workers.run("run_training", {"spec": spec | {"strategy": "fsdp"}}, world_size=2)[0]
-    assert losses(sharded) == pytest.approx(losses(whole), abs=SAME, rel=0)
+    assert losses(sharded) == pytest.approx(losses(unsharded), abs=TOLERANCE, rel=0)
 
 
-def test_each_of_two_ranks_holds_half(workers, tiny):
+def test_two_ranks_hold_half_each(workers, tiny):
     spec = tiny | {"strategy": "fsdp"}
-    (alone,) = workers.run("count_local_elements", {"spec": spec})
+    (single,) = workers.run("count_local_elements", {"spec": spec})
     halves = workers.run("count_local_elements", {"spec": spec}, world_size=2)
-    assert alone["optimizer"] == 2 * alone["parameters"]
+    assert single["optimizer"] == 2 * single["parameters"]
     for half in halves:
-        assert half == {"parameters": alone["parameters"] // 2, "optimizer": alone["parameters"], "dtypes": ["torch.float32"]}
+        assert half == {"parameters": single["parameters"] // 2, "optimizer": single["parameters"], "dtypes": ["torch.float32"]}
 
 
-def test_bf16_keeps_parameters_and_optimiser_in_fp32(workers, tiny):
+def test_bf16_stores_parameters_and_optimiser_in_fp32(workers, tiny):
     for strategy in ("fsdp", "none"):
-        (held,) = workers.run("count_local_elements", {"spec": tiny | {"strategy": strategy, "precision": "bf16"}})
-        assert held["dtypes"] == ["torch.float32"]
+        (elements,) = workers.run("count_local_elements", {"spec": tiny | {"strategy": strategy, "precision": "bf16"}})
+        assert elements["dtypes"] == ["torch.float32"]
 
 
 def test_evaluation_does_not_depend_on_the_number_of_ranks(workers, tiny):
-    """21 samples on two ranks in batches of 4: the last round leaves one rank without any."""
+    """21 samples in batches of 1 on two ranks: one rank has no sample in the last round."""
     spec = tiny | {"eval_every": 1, "eval_batches": 21, "micro_batch_size": 1}
     ((loss, tokens),) = workers.run("run_evaluation", {"spec": spec | {"strategy": "none"}})
     assert tokens == 21 * 16
     for result in workers.run("run_evaluation", {"spec": spec | {"strategy": "fsdp"}}, world_size=2):
-        assert result == [pytest.approx(loss, abs=SAME), tokens]
+        assert result == [pytest.approx(loss, abs=TOLERANCE), tokens]
 
 
-def test_a_failure_of_one_rank_is_known_to_all(workers):
+def test_failure_of_one_rank_fails_all(workers):
     assert workers.run("fail_some_ranks", {"failing": [1]}, world_size=2) == [
         "rank 1 reports an error",
         "rank 1 has no data",
@@ -130,19 +130,19 @@ def test_a_failure_of_one_rank_is_known_to_all(workers):
     assert workers.run("fail_some_ranks", {"failing": []}, world_size=2) == ["no error", "no error"]
 
 
-def stopped_and_resumed(workers, spec, stages, *, folder):
-    """Run `spec` in stages of (world size, steps before the stop); losses by step, the global batches, the last outcome."""
-    found: dict[str, float] = {}
+def run_in_stages(workers, spec, stages, *, folder):
+    """Run stages of (world size, steps before the stop); return losses by step, global batches, and the last outcome."""
+    stage_losses: dict[str, float] = {}
     batches: list[list[str]] = []
     outcome = None
     for world_size, steps in stages:
         arguments = {"spec": spec | {"checkpoint_dir": str(folder)}, "stop_after": steps, "only_rank": world_size - 1}
         results = workers.run("run_training", arguments, world_size=world_size)
-        found |= results[0]["losses"]
-        read = global_batches(results)
-        batches += read[:steps] if steps is not None else read  # the batch that was drawn when the stop came is not used
+        stage_losses |= results[0]["losses"]
+        stage_batches = global_batches(results)
+        batches += stage_batches[:steps] if steps is not None else stage_batches  # the batch read before the stop is unused
         outcome = results[0]["outcome"]
-    return found, batches, outcome
+    return stage_losses, batches, outcome
 
 
 @pytest.mark.parametrize(
@@ -154,50 +154,50 @@ def stopped_and_resumed(workers, spec, stages, *, folder):
     ],
     ids=["fsdp", "fsdp-bf16-tokenised", "ddp-accumulated"],
 )
-def test_resuming_changes_no_bit(workers, tiny, tokenised_folder, tmp_path, change):
+def test_resume_is_bit_exact(workers, tiny, tokenised_folder, tmp_path, change):
     spec = tiny | change | ({"data": str(tokenised_folder)} if "data" in change else {})
-    whole, all_batches, end = stopped_and_resumed(workers, spec, [(2, None)], folder=tmp_path / "whole")
-    parts, met_batches, outcome = stopped_and_resumed(workers, spec, [(2, 2), (2, 3), (2, None)], folder=tmp_path / "parts")
-    assert parts == whole
-    assert met_batches == all_batches
+    expected, all_batches, end = run_in_stages(workers, spec, [(2, None)], folder=tmp_path / "whole")
+    resumed, batches, outcome = run_in_stages(workers, spec, [(2, 2), (2, 3), (2, None)], folder=tmp_path / "parts")
+    assert resumed == expected
+    assert batches == all_batches
     assert outcome["outcome"] == end["outcome"] == "finished"
-    assert same_state(end["checkpoint"], outcome["checkpoint"], tmp_path)
+    assert have_same_state(end["checkpoint"], outcome["checkpoint"], tmp_path)
 
 
-def same_state(one, other, folder):
-    """Whether two checkpoints have the same bits of weights and optimiser."""
+def have_same_state(first, second, folder):
+    """Return whether the weights and the optimiser state of two checkpoints are bit-exact."""
     from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
-    flat = []
-    for number, path in enumerate((one, other)):
+    states = []
+    for number, path in enumerate((first, second)):
         dcp_to_torch_save(path, folder / f"{number}.pt")
         state = torch.load(folder / f"{number}.pt", weights_only=True)
         tensors = {("model", name): tensor for name, tensor in state["model"].items()}
         tensors |= {(n, k): v for n, values in state["optimizer"]["state"].items() for k, v in values.items()}
-        flat.append(tensors)
-    assert len(flat[0]) > 60
-    assert flat[0].keys() == flat[1].keys()
-    return all(torch.equal(flat[0][key], flat[1][key]) for key in flat[0])
+        states.append(tensors)
+    assert len(states[0]) > 60
+    assert states[0].keys() == states[1].keys()
+    return all(torch.equal(states[0][key], states[1][key]) for key in states[0])
 
 
 @pytest.mark.parametrize("strategies", [("fsdp", "fsdp", "fsdp"), ("none", "ddp", "fsdp")])
-def test_the_number_of_ranks_may_change(workers, tiny, reference, tmp_path, strategies):
-    """1 -> 2 -> 1 ranks, from one strategy to another: the global batch stays, by accumulation, and so do the samples."""
+def test_resume_on_another_number_of_ranks(workers, tiny, reference, tmp_path, strategies):
+    """1 -> 2 -> 1 ranks, with changing strategies: accumulation keeps the global batch, and the samples are the same."""
     spec = tiny | {"micro_batch_size": 4, "gradient_accumulation_steps": 2}
-    found: dict[str, float] = {}
+    stage_losses: dict[str, float] = {}
     batches: list[list[str]] = []
     for strategy, world_size, steps in zip(strategies, (1, 2, 1), (2, 2, None), strict=True):
-        part, read, outcome = stopped_and_resumed(
+        part, part_batches, outcome = run_in_stages(
             workers, spec | {"strategy": strategy}, [(world_size, steps)], folder=tmp_path
         )
-        found |= part
-        batches += read
+        stage_losses |= part
+        batches += part_batches
     assert outcome["step"] == 6
     assert batches == global_batches([reference])
-    assert list(found.values()) == pytest.approx(losses(reference), abs=SAME, rel=0)
+    assert list(stage_losses.values()) == pytest.approx(losses(reference), abs=TOLERANCE, rel=0)
 
 
-def test_a_stop_is_kept_with_its_reason(workers, tiny, tmp_path):
+def test_stopped_run_has_an_outcome_with_a_reason(workers, tiny, tmp_path):
     spec = tiny | {"strategy": "fsdp", "checkpoint_dir": str(tmp_path)}
     results = workers.run("run_training", {"spec": spec, "stop_after": 3, "only_rank": 1}, world_size=2)
     for result in results:
@@ -210,31 +210,31 @@ def test_a_stop_is_kept_with_its_reason(workers, tiny, tmp_path):
         }
 
 
-def test_a_finished_run_is_not_run_again(workers, tiny, tmp_path):
+def test_finished_run_is_not_repeated(workers, tiny, tmp_path):
     spec = tiny | {"strategy": "none", "checkpoint_dir": str(tmp_path)}
     first, second = (workers.run("run_training", {"spec": spec})[0] for _ in range(2))
     assert second["losses"] == {}
     assert second["outcome"] == first["outcome"]
 
 
-def test_only_the_newest_checkpoints_are_kept(workers, tiny, tmp_path):
+def test_keep_last_deletes_older_checkpoints(workers, tiny, tmp_path):
     spec = tiny | {"strategy": "fsdp", "checkpoint_dir": str(tmp_path), "checkpoint_every": 1, "keep_last": 2}
     workers.run("run_training", {"spec": spec}, world_size=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000005", "step-000006"]
 
 
-def test_every_so_many_are_kept_for_ever(workers, tiny, tmp_path):
+def test_keep_every_keeps_multiples(workers, tiny, tmp_path):
     spec = tiny | {"strategy": "fsdp", "checkpoint_dir": str(tmp_path), "checkpoint_every": 1, "keep_last": 1, "keep_every": 2}
     workers.run("run_training", {"spec": spec | {"max_steps": 5}}, world_size=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000002", "step-000004", "step-000005"]
 
 
-def test_other_data_is_read_from_its_beginning(workers, tiny, tmp_path):
+def test_changed_data_is_read_from_its_beginning(workers, tiny, tmp_path):
     spec = tiny | {"strategy": "none", "checkpoint_dir": str(tmp_path)}
     workers.run("run_training", {"spec": spec, "stop_after": 2})
-    (moved,) = workers.run("run_training", {"spec": spec | {"seed": 5}})
+    (changed,) = workers.run("run_training", {"spec": spec | {"seed": 5}})
     (fresh,) = workers.run("run_training", {"spec": spec | {"seed": 5, "checkpoint_dir": None}})
-    assert moved["batches"][:4] == fresh["batches"][:4]
+    assert changed["batches"][:4] == fresh["batches"][:4]
 
 
 @pytest.mark.parametrize(
@@ -252,27 +252,27 @@ def test_other_data_is_read_from_its_beginning(workers, tiny, tmp_path):
         (1, {"resume": "/nowhere/step-000001"}, "`/nowhere/step-000001` has no readable manifest.json"),
     ],
 )
-def test_runs_that_cannot_be_are_refused(workers, tiny, world_size, change, message):
-    said = workers.run("error_of_training", {"spec": tiny | change}, world_size=world_size)
-    assert message in said[0]
+def test_invalid_run_is_an_error(workers, tiny, world_size, change, message):
+    messages = workers.run("error_of_training", {"spec": tiny | change}, world_size=world_size)
+    assert message in messages[0]
 
 
-def test_a_checkpoint_of_another_shape_is_refused_with_what_differs(workers, tiny, tmp_path):
+def test_checkpoint_with_other_shapes_is_an_error(workers, tiny, tmp_path):
     spec = tiny | {"checkpoint_dir": str(tmp_path)}
     workers.run("run_training", {"spec": spec, "stop_after": 1})
-    (said,) = workers.run("error_of_training", {"spec": spec | {"vocab_size": 384}})
-    assert "error: step-000001 is of a model of another shape" in said
-    assert "model.embed_tokens.weight: [320, 32] in the checkpoint, [384, 32] in the model" in said
+    (message,) = workers.run("error_of_training", {"spec": spec | {"vocab_size": 384}})
+    assert "error: step-000001 is of a model of another shape" in message
+    assert "model.embed_tokens.weight: [320, 32] in the checkpoint, [384, 32] in the model" in message
 
 
-def test_a_global_batch_that_cannot_be_kept_is_refused(workers, tiny, tmp_path):
+def test_indivisible_global_batch_is_an_error(workers, tiny, tmp_path):
     spec = tiny | {"checkpoint_dir": str(tmp_path), "micro_batch_size": 4}
     workers.run("run_training", {"spec": spec | {"strategy": "none"}, "stop_after": 1})
-    said = workers.run("error_of_training", {"spec": spec}, world_size=2)
-    assert "a global batch of 4 samples cannot be kept with 2 ranks" in said[0]
+    messages = workers.run("error_of_training", {"spec": spec}, world_size=2)
+    assert "a global batch of 4 samples cannot be kept with 2 ranks" in messages[0]
 
 
-def test_epochs_end_with_the_data(workers, tiny, tokenised_folder):
+def test_run_ends_after_its_epochs(workers, tiny, tokenised_folder):
     tokens = json.loads((Path(tokenised_folder) / "tokens.json").read_text())["tokens"]["train"]
     spec = tiny | {"strategy": "none", "data": str(tokenised_folder), "sequence_length": 64, "max_steps": None, "epochs": 2}
     (result,) = workers.run("run_training", {"spec": spec})

@@ -10,7 +10,7 @@ import pytest
 
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer.evaluate import is_evaluation_due
-from tests.trainer.test_run import losses, stopped_and_resumed
+from tests.trainer.test_run import losses, run_in_stages
 
 TOLERANCE = 2e-6
 """The change that the order of additions may cause in a loss near 6 in fp32."""
@@ -49,10 +49,10 @@ def test_resume_with_packed_samples_is_bit_exact(request, workers, chat, tmp_pat
     if "data" in change:
         change["data"] = str(request.getfixturevalue(change["data"]))
     spec = chat | change | {"strategy": "fsdp"}
-    whole, all_batches, _ = stopped_and_resumed(workers, spec, [(2, None)], folder=tmp_path / "whole")
-    parts, batches, outcome = stopped_and_resumed(workers, spec, [(2, 2), (2, 3), (2, None)], folder=tmp_path / "parts")
+    expected, all_batches, _ = run_in_stages(workers, spec, [(2, None)], folder=tmp_path / "whole")
+    resumed, batches, outcome = run_in_stages(workers, spec, [(2, 2), (2, 3), (2, None)], folder=tmp_path / "parts")
     assert outcome["step"] == 6
-    assert parts == whole
+    assert resumed == expected
     assert batches == all_batches
 
 

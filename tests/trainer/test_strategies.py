@@ -1,14 +1,14 @@
-"""Every strategy computes what one process computes, goes on to the bit after a stop, and into any other strategy."""
+"""Every strategy gives the losses of one process, and can resume from a checkpoint of any other strategy."""
 
 from __future__ import annotations
 
 import pytest
 
-SAME = 2e-6
-"""Of a loss near 6 in fp32 this is what the order of additions may change."""
+TOLERANCE = 2e-6
+"""The change that the order of additions may cause in a loss near 6 in fp32."""
 ZERO = [{"strategy": "deepspeed", "zero_stage": stage} for stage in range(4)]
 FSDP = {"strategy": "fsdp"}
-ALIKE = [
+VARIANTS = [
     (1, {"strategy": "dp", "micro_batch_size": 8}),
     (2, FSDP | {"sharding": "no_shard"}),
     (2, FSDP | {"sharding": "hybrid_shard_grad_op"}),
@@ -29,7 +29,7 @@ ALIKE = [
 ]
 
 
-def said(value):
+def case_id(value):
     return " ".join(map(str, value.values())) if isinstance(value, dict) else str(value)
 
 
@@ -39,14 +39,14 @@ def losses(result):
 
 @pytest.fixture(scope="module")
 def reference(workers, tiny):
-    """One process, a global batch of 8 in one piece."""
+    """The losses of one process with a global batch of 8 and no accumulation."""
     return losses(workers.run("run_training", {"spec": tiny | {"strategy": "none", "micro_batch_size": 8}})[0])
 
 
-@pytest.mark.parametrize(("ranks", "change"), ALIKE, ids=said)
-def test_all_compute_the_same(workers, tiny, reference, ranks, change):
+@pytest.mark.parametrize(("ranks", "change"), VARIANTS, ids=case_id)
+def test_every_variant_gives_the_same_losses(workers, tiny, reference, ranks, change):
     for result in workers.run("run_training", {"spec": tiny | change}, world_size=ranks):
-        assert losses(result) == pytest.approx(reference, abs=SAME, rel=0)
+        assert losses(result) == pytest.approx(reference, abs=TOLERANCE, rel=0)
 
 
 @pytest.mark.parametrize(
@@ -55,9 +55,9 @@ def test_all_compute_the_same(workers, tiny, reference, ranks, change):
         {"strategy": "none", "micro_batch_size": 8, "precision": "fp16"},
         {"strategy": "none", "micro_batch_size": 8, "precision": "bf16-true"},
     ],
-    ids=said,
+    ids=case_id,
 )
-def test_half_precision_alone_is_near(workers, tiny, reference, change):
+def test_half_precision_losses_on_one_rank_are_close(workers, tiny, reference, change):
     (result,) = workers.run("run_training", {"spec": tiny | change})
     assert losses(result) == pytest.approx(reference, abs=0.06, rel=0)
     assert losses(result) != reference
@@ -65,16 +65,16 @@ def test_half_precision_alone_is_near(workers, tiny, reference, change):
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16-true"])
 @pytest.mark.parametrize("strategy", ["fsdp", "ddp"])
-def test_half_precision_of_two_ranks_is_near(workers, tiny, reference, strategy, precision):
+def test_half_precision_losses_on_two_ranks_are_close(workers, tiny, reference, strategy, precision):
     spec = tiny | {"strategy": strategy, "precision": precision}
     for result in workers.run("run_training", {"spec": spec}, world_size=2):
         assert losses(result) == pytest.approx(reference, abs=0.06, rel=0)
         assert losses(result) != reference
 
 
-def test_a_chain_through_strategies_and_numbers_of_ranks(workers, tiny, reference, tmp_path):
+def test_resume_through_strategies_and_world_sizes(workers, tiny, reference, tmp_path):
     spec = tiny | {"micro_batch_size": 4, "gradient_accumulation_steps": 2, "checkpoint_dir": str(tmp_path)}
-    found: dict[str, float] = {}
+    chain_losses: dict[str, float] = {}
     chain = [
         (ZERO[3], 2, 1),
         ({"strategy": "none"}, 1, 1),
@@ -85,10 +85,12 @@ def test_a_chain_through_strategies_and_numbers_of_ranks(workers, tiny, referenc
     ]
     for number, (change, ranks, steps) in enumerate(chain):
         more = {"gradient_accumulation_steps": 1} if number == 0 else {}
-        found |= workers.run("run_training", {"spec": spec | change | more, "stop_after": steps}, world_size=ranks)[0]["losses"]
+        chain_losses |= workers.run("run_training", {"spec": spec | change | more, "stop_after": steps}, world_size=ranks)[0][
+            "losses"
+        ]
         if number == 0:
             spec |= {"gradient_accumulation_steps": 2}
-    assert list(found.values()) == pytest.approx(reference, abs=SAME, rel=0)
+    assert list(chain_losses.values()) == pytest.approx(reference, abs=TOLERANCE, rel=0)
 
 
 @pytest.mark.parametrize(
@@ -100,31 +102,31 @@ def test_a_chain_through_strategies_and_numbers_of_ranks(workers, tiny, referenc
         (1, ZERO[0] | {"precision": "fp16"}, "DeepSpeed's stage 0 is not supported in fp16"),
         (1, ZERO[1] | {"precision": "bf16-true"}, "DeepSpeed keeps fp32 copies of bf16 parameters"),
     ],
-    ids=said,
+    ids=case_id,
 )
-def test_what_cannot_be_is_refused(workers, tiny, ranks, change, message):
+def test_unsupported_strategy_settings_are_errors(workers, tiny, ranks, change, message):
     assert message in workers.run("error_of_training", {"spec": tiny | change}, world_size=ranks)[0]
 
 
-@pytest.mark.parametrize("change", [{}, {"activation_offload": True}, {"activation_checkpointing": True}], ids=said)
-def test_layers_are_compiled_once_for_all(workers, tiny, change):
-    """Ten layers are one piece of code: a graph for training, one for evaluation. The losses are the same."""
+@pytest.mark.parametrize("change", [{}, {"activation_offload": True}, {"activation_checkpointing": True}], ids=case_id)
+def test_equal_layers_are_compiled_once(workers, tiny, change):
+    """Ten layers share their graphs, one for training and one for evaluation. The losses are the same."""
     shape = {"vocab_size": 320, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 10, "num_attention_heads": 4}
     spec = tiny | FSDP | {"model": shape, "vocab_size": None, "max_steps": 3, "eval_every": 2} | change
     plain = workers.run("run_training", {"spec": spec}, world_size=2)
     for result, expected in zip(workers.run("run_compiled", {"spec": spec}, world_size=2), plain, strict=True):
         assert 1 <= result["graphs"] <= 4
-        assert losses(result) == pytest.approx(losses(expected), abs=SAME, rel=0)
+        assert losses(result) == pytest.approx(losses(expected), abs=TOLERANCE, rel=0)
 
 
-def test_units_inside_units(workers, tiny):
-    """Fresh weights are drawn unit by unit, so one process with the same units is the reference."""
+def test_nested_wrap_units(workers, tiny):
+    """New weights depend on the units, so the reference is one process with the same units."""
     spec = tiny | {"wrap": ["LlamaMLP", "LlamaDecoderLayer"]}
-    (whole,) = workers.run("run_training", {"spec": spec | {"strategy": "none", "micro_batch_size": 8}})
+    (reference,) = workers.run("run_training", {"spec": spec | {"strategy": "none", "micro_batch_size": 8}})
     for result in workers.run("run_training", {"spec": spec | FSDP}, world_size=2):
-        assert losses(result) == pytest.approx(losses(whole), abs=SAME, rel=0)
+        assert losses(result) == pytest.approx(losses(reference), abs=TOLERANCE, rel=0)
 
 
-def test_a_wrong_layer_class_is_told_what_there_is(workers, tiny):
-    said_there = workers.run("error_of_training", {"spec": tiny | FSDP | {"wrap": ["BertLayer"]}})[0]
-    assert "2 LlamaDecoderLayer" in said_there
+def test_unknown_layer_class_error_lists_the_classes(workers, tiny):
+    (message,) = workers.run("error_of_training", {"spec": tiny | FSDP | {"wrap": ["BertLayer"]}})
+    assert "2 LlamaDecoderLayer" in message

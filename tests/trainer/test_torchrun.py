@@ -1,4 +1,4 @@
-"""The program as users start it: torchrun, two agents on loopback addresses, signals and all."""
+"""The trainer under torchrun, as users start it: two agents on loopback addresses, with signals."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ PROGRESS = re.compile(
     r"Batch (\d+) Loss: (\d+\.\d{5}), Speed: \d+\.\d\d samples/sec, lr: \d+\.\d{6}$",
     re.MULTILINE,
 )
-AGENTS = re.compile(r"^[IEW]\d{4} ")
+AGENT_LINE = re.compile(r"^[IEW]\d{4} ")
 
 
 class Job:
-    """Two agents of one process each, as two pods would be."""
+    """Two agents with one process each, like two pods."""
 
     def __init__(self, spec, folder) -> None:
         with socket.socket() as probe:
@@ -55,19 +55,19 @@ class Job:
     def wait_for(self, text, seconds=120):
         deadline = time.monotonic() + seconds
         while not any(text in log.read_text() for log in self.logs):
-            assert time.monotonic() < deadline, self.said()
-            assert all(agent.poll() is None for agent in self.agents), self.said()
+            assert time.monotonic() < deadline, self.tail()
+            assert all(agent.poll() is None for agent in self.agents), self.tail()
             time.sleep(0.05)
 
-    def said(self):
+    def tail(self):
         return "\n=====\n".join(log.read_text()[-5000:] for log in self.logs)
 
-    def end(self, seconds=120):
+    def wait(self, seconds=120):
         return [agent.wait(seconds) for agent in self.agents]
 
-    def own_lines(self, agent):
-        """What the agent's log holds beside the agent's own lines."""
-        return [line for line in self.logs[agent].read_text().splitlines() if not AGENTS.match(line)]
+    def trainer_lines(self, agent):
+        """Return the lines of a log that the agent itself did not write."""
+        return [line for line in self.logs[agent].read_text().splitlines() if not AGENT_LINE.match(line)]
 
 
 @pytest.fixture
@@ -80,15 +80,15 @@ def job():
         return jobs[-1]
 
     yield start
-    for one in jobs:
-        for agent in one.agents:
+    for started in jobs:
+        for agent in started.agents:
             if agent.poll() is None:
                 agent.kill()
                 agent.wait()
 
 
-def test_stopped_by_a_signal_and_resumed(job, tiny, tmp_path):
-    """What a user sees: a stop with a checkpoint inside the grace period, then the same command goes on to the end."""
+def test_signal_stops_the_run_and_the_same_command_resumes(job, tiny, tmp_path):
+    """The stop writes a checkpoint within the grace period, and the same command continues to the end."""
     folder = tmp_path / "checkpoints"
     spec = tiny | {
         "strategy": "fsdp",
@@ -99,24 +99,24 @@ def test_stopped_by_a_signal_and_resumed(job, tiny, tmp_path):
     }
     first = job(spec, tmp_path / "first")
     first.wait_for("] Batch 5 Loss")
-    first.agents[1].send_signal(signal.SIGTERM)  # one pod is taken away; the other must not count as having finished
-    asked = time.monotonic()
-    assert all(first.end()), first.said()
-    assert time.monotonic() - asked < 25
+    first.agents[1].send_signal(signal.SIGTERM)  # one pod is evicted; the other must not count as completed
+    signalled = time.monotonic()
+    assert all(first.wait()), first.tail()
+    assert time.monotonic() - signalled < 25
     outcome = json.loads((folder / "outcome.json").read_text())
     assert outcome["outcome"] == "stopped"
     assert outcome["reason"] == "signal"
     step = outcome["step"]
     assert outcome["checkpoint"] == str(folder / f"step-{step:06d}")
 
-    (folder / "outcome.json").write_text("what the run before has left")
+    (folder / "outcome.json").write_text("the outcome of an earlier run")
     second = job(spec | {"max_steps": step + 20, "eval_every": 10}, tmp_path / "second")
-    assert second.end() == [0, 0], second.said()
+    assert second.wait() == [0, 0], second.tail()
     assert json.loads((folder / "outcome.json").read_text())["outcome"] == "finished"
 
     leader = next(agent for agent in range(2) if "group_rank=0" in second.logs[agent].read_text())
-    lines = second.own_lines(leader)
-    assert second.own_lines(1 - leader) == []
+    lines = second.trainer_lines(leader)
+    assert second.trainer_lines(1 - leader) == []
     assert all(
         re.match(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d I \[(train|run|checkpoint)\.py:\d+\] [A-Z][a-z]+ ", line) for line in lines
     ), lines
@@ -139,15 +139,15 @@ def source_line(number):
     return inspect.getsource(train).splitlines()[number - 1]
 
 
-def test_a_users_error_is_one_message(job, tiny, tmp_path):
-    one = job(tiny | {"data": "/nowhere/text", "checkpoint_dir": str(tmp_path / "c")}, tmp_path / "logs")
-    assert one.end() == [1, 1]
-    said = one.said()
-    assert said.count("error: no data at `/nowhere/text`\n  --> data\nhint: ") == 1
-    assert said.count("  traceback : error: no data at `/nowhere/text`\n    --> data\n  hint: ") == 1  # torchrun's root cause
-    assert "kfjob/trainer/run.py" not in said
-    assert "SIGABRT" not in said
-    assert said.count("Outcome failed") == 1
+def test_user_error_is_one_message(job, tiny, tmp_path):
+    job_run = job(tiny | {"data": "/nowhere/text", "checkpoint_dir": str(tmp_path / "c")}, tmp_path / "logs")
+    assert job_run.wait() == [1, 1]
+    output = job_run.tail()
+    assert output.count("error: no data at `/nowhere/text`\n  --> data\nhint: ") == 1
+    assert output.count("  traceback : error: no data at `/nowhere/text`\n    --> data\n  hint: ") == 1  # torchrun's root cause
+    assert "kfjob/trainer/run.py" not in output
+    assert "SIGABRT" not in output
+    assert output.count("Outcome failed") == 1
     assert json.loads((tmp_path / "c" / "outcome.json").read_text()) == {
         "outcome": "failed",
         "step": None,
@@ -158,29 +158,29 @@ def test_a_users_error_is_one_message(job, tiny, tmp_path):
 
 
 @pytest.mark.usefixtures("in_process")
-def test_alone_without_torchrun(tiny, tmp_path, capsys):
+def test_run_without_torchrun(tiny, tmp_path, capsys):
     spec = TrainSpec(**tiny | {"strategy": "none", "checkpoint_dir": str(tmp_path), "max_steps": 2})
     assert main(to_argv(spec)) == 0
-    said = capsys.readouterr()
-    assert [int(number) for _, number, _ in PROGRESS.findall(said.out)] == [1, 2]
-    assert said.err == ""
-    assert "] Resume none\n" in said.out
+    output = capsys.readouterr()
+    assert [int(number) for _, number, _ in PROGRESS.findall(output.out)] == [1, 2]
+    assert output.err == ""
+    assert "] Resume none\n" in output.out
 
 
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("debug", [False, True])
-def test_a_traceback_only_when_asked_for(tiny, tmp_path, capsys, debug):
+def test_traceback_only_with_debug(tiny, tmp_path, capsys, debug):
     assert main(to_argv(TrainSpec(**tiny | {"data": str(tmp_path / "no"), "debug": debug}))) == 1
-    said = capsys.readouterr()
-    assert said.err.endswith(
+    output = capsys.readouterr()
+    assert output.err.endswith(
         f"error: no data at `{tmp_path}/no`\n  --> data\nhint: the path is read inside the container that trains\n"
     )
-    assert ("Traceback" in said.err) is debug
-    assert re.search(r"E \[run\.py:\d+\] Outcome failed step none loss none checkpoint none reason ", said.out)
+    assert ("Traceback" in output.err) is debug
+    assert re.search(r"E \[run\.py:\d+\] Outcome failed step none loss none checkpoint none reason ", output.out)
 
 
 @pytest.mark.usefixtures("in_process")
-def test_out_of_time(tiny, tmp_path, capsys):
+def test_max_minutes_stops_the_run(tiny, tmp_path, capsys):
     spec = tiny | {
         "strategy": "none",
         "checkpoint_dir": str(tmp_path),
@@ -198,23 +198,28 @@ def test_out_of_time(tiny, tmp_path, capsys):
 
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_is_answered_with_a_checkpoint(tiny, tmp_path, capsys, number):
-    told, done = tmp_path / "told", threading.Event()
-    spec = tiny | {"strategy": "none", "checkpoint_dir": str(tmp_path / "c"), "max_steps": 10**7, "metrics_file": str(told)}
+def test_signal_stops_with_a_checkpoint(tiny, tmp_path, capsys, number):
+    metrics_file, finished = tmp_path / "metrics", threading.Event()
+    spec = tiny | {
+        "strategy": "none",
+        "checkpoint_dir": str(tmp_path / "c"),
+        "max_steps": 10**7,
+        "metrics_file": str(metrics_file),
+    }
 
-    def ask():
-        while not done.wait(0.01):
-            if told.exists() and told.read_text().count("\n") >= 3:
+    def send_signal():
+        while not finished.wait(0.01):
+            if metrics_file.exists() and metrics_file.read_text().count("\n") >= 3:
                 os.kill(os.getpid(), number)
                 return
 
-    asking = threading.Thread(target=ask)
-    asking.start()
+    sender = threading.Thread(target=send_signal)
+    sender.start()
     try:
         assert main(to_argv(TrainSpec(**spec))) == 128 + number
     finally:
-        done.set()
-        asking.join()
+        finished.set()
+        sender.join()
     outcome = json.loads((tmp_path / "c" / "outcome.json").read_text())
     assert (outcome["outcome"], outcome["reason"]) == ("stopped", "signal")
     assert outcome["step"] >= 3
@@ -222,10 +227,10 @@ def test_a_signal_is_answered_with_a_checkpoint(tiny, tmp_path, capsys, number):
     assert "Outcome stopped step" in capsys.readouterr().out
 
 
-def test_wrong_arguments_are_said_by_one_rank_only(capsys, monkeypatch):
+def test_argument_error_is_printed_by_rank_zero_only(capsys, monkeypatch):
     for rank, expected in (("0", 1), ("1", 0)):
         monkeypatch.setenv("RANK", rank)
         assert main(["--modl=x"]) == 2
-        said = capsys.readouterr()
-        assert said.err.count("did you mean `--model`?") == expected
-        assert said.out.count("Outcome failed") == expected
+        output = capsys.readouterr()
+        assert output.err.count("did you mean `--model`?") == expected
+        assert output.out.count("Outcome failed") == expected

@@ -11,35 +11,35 @@ from kfjob.spec.train import TrainSpec
 from kfjob.trainer import flops
 from kfjob.trainer.trackers import open_trackers
 
-# tokens/s of a GPU, what is counted, and the MFU that was published with it, in per cent
+# tokens/s of a GPU, what is model, and the MFU that was published with it, in per cent
 TITAN_8B = {"parameters": 8_030_261_248, "embedding": 128_256 * 4096, "layers": 32, "heads": 32, "head_dim": 128}
 FOUNDRY = {"embedding": 0, "layers": 24, "heads": 16, "head_dim": 128, "parameters": 1_315_950_592}
 FOUNDRY_7B = {"embedding": 0, "layers": 32, "heads": 32, "head_dim": 128, "parameters": 6_658_859_008}
 
 
 @pytest.mark.parametrize(
-    ("tokens_per_second", "counted", "sequence_length", "published"),
+    ("tokens_per_second", "model", "sequence_length", "published"),
     [
         (5762, TITAN_8B, 8192, 33.7),  # torchtitan, 8 H100, eager
         (6667, TITAN_8B, 8192, 39.0),  # compiled
         (45455, FOUNDRY, 2048, 41.8),  # llm-foundry, 8 H100, 1.3B
-        (38535, FOUNDRY | {"parameters": 1_315_950_592 + 2048 * 2048}, 4096, 40.3),  # its positions are learnt: more of them
+        (38535, FOUNDRY | {"parameters": 1_315_950_592 + 2048 * 2048}, 4096, 40.3),  # its position embeddings are trained
         (10643, FOUNDRY_7B, 2048, 46.4),
     ],
 )
-def test_published_utilisations_are_reproduced(tokens_per_second, counted, sequence_length, published):
+def test_published_mfu_is_reproduced(tokens_per_second, model, sequence_length, published):
     peak = flops.peak_flops("NVIDIA H100 80GB HBM3", "bf16")
-    per_token = flops.flops_per_token(**counted, sequence_length=sequence_length)
+    per_token = flops.flops_per_token(**model, sequence_length=sequence_length)
     assert 100 * tokens_per_second * per_token / peak == pytest.approx(published, abs=0.1)
 
 
-def test_peaks_are_of_the_card_and_the_precision():
+def test_peak_flops_of_devices_and_precisions():
     assert flops.peak_flops("NVIDIA H200", "bf16") == 989e12
     assert flops.peak_flops("NVIDIA H100 PCIe", "bf16") == 756e12
     assert flops.peak_flops("NVIDIA A100-SXM4-40GB", "bf16-true") == 312e12
     assert flops.peak_flops("NVIDIA A10G", "bf16") != flops.peak_flops("NVIDIA A10", "bf16")
     assert flops.peak_flops("NVIDIA H200", "fp32") is None
-    assert flops.peak_flops("Some other card", "bf16") is None
+    assert flops.peak_flops("Some other GPU", "bf16") is None
 
 
 def test_tied_embedding_counts_as_flops():

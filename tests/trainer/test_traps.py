@@ -1,4 +1,4 @@
-"""What goes wrong silently or on other machines only, and has no better place."""
+"""Regression tests for faults that are silent or appear only on other machines."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from kfjob.trainer.storage import open_storage
 TRAINER = Path(distributed.__file__).parent
 
 
-def test_on_gpus_tensors_of_the_host_have_a_backend_too(monkeypatch):
-    """Or clipping parameters that are offloaded fails: their norm is summed over the ranks on the host."""
-    asked = {}
+def test_process_group_on_gpus_supports_cpu_tensors(monkeypatch):
+    """Clipping offloaded parameters needs it: their norm is reduced on the host."""
+    arguments = {}
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
-    monkeypatch.setattr(dist, "init_process_group", lambda **options: asked.update(options))
+    monkeypatch.setattr(dist, "init_process_group", lambda **options: arguments.update(options))
     monkeypatch.setattr(Ranks, "_divide_cores", lambda _: None)
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     Ranks.join()
-    assert asked["backend"] == "cpu:gloo,cuda:nccl"
+    assert arguments["backend"] == "cpu:gloo,cuda:nccl"
 
 
 @pytest.mark.usefixtures("in_process")
-def test_checkpoints_have_a_group_of_their_own(tmp_path, monkeypatch):
-    """Collectives of two threads in one group would meet each other's, and hang."""
+def test_checkpoint_writer_has_its_own_group(tmp_path, monkeypatch):
+    """Collectives of two threads in one group would mix and hang."""
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     ranks = Ranks.join()
     spec = TrainSpec(model="micro-llama", data="-", max_steps=1, sequence_length=8)
     model = torch.nn.Linear(2, 2)
     state = ModelState(model, torch.optim.AdamW(model.parameters()))
-    with open_checkpoint_writer(spec, open_storage(str(tmp_path)), state, ranks, lambda _: None) as checkpoints:
-        own = checkpoints._ranks.group
-        assert own not in (None, ranks.group, dist.group.WORLD)
-        assert dist.get_backend(own) == "gloo"
+    with open_checkpoint_writer(spec, open_storage(str(tmp_path)), state, ranks, lambda _: None) as writer:
+        group = writer._ranks.group
+        assert group not in (None, ranks.group, dist.group.WORLD)
+        assert dist.get_backend(group) == "gloo"
 
 
-def test_deepspeed_is_imported_on_use_only():
-    """It prints when it is imported, compiles, and is an extra."""
+def test_deepspeed_is_imported_only_on_use():
+    """DeepSpeed prints and compiles at import, and is an extra."""
     for path in TRAINER.rglob("*.py"):
         for statement in ast.parse(path.read_text()).body:
             names = [alias.name for alias in statement.names] if isinstance(statement, ast.Import) else []
