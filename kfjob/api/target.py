@@ -130,7 +130,7 @@ def find_job_target(job: str, settings: Settings, *, notify: Notify) -> Target:
     if not kubeconfig.find_current_context():
         return local
     cluster = find_target(replace(settings, backend="kubernetes"), notify=notify)
-    if not folder.entries(local.settings.state / "local" / local.namespace / job):
+    if not folder.list_folders(local.settings.state / "local" / local.namespace / job):
         return cluster  # without opening the local backend
     try:
         local.get_job(job)

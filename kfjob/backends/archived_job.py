@@ -30,7 +30,7 @@ def find_newest_launch(archive: Path, namespace: str, job: str) -> Path:
     Raises:
         NotFound: the archive has no launch of the job.
     """
-    launches = folder.launches(archive, namespace, job)
+    launches = folder.list_launches(archive, namespace, job)
     if not launches:
         raise NotFound(
             f"no job `{job}` in namespace `{namespace}`, and none in the archive", hint="`kfjob list` shows the jobs"
@@ -50,7 +50,7 @@ class ArchivedJob:
         if not path.is_dir():
             raise NotFound(f"folder `{path}` does not exist")
         self._path = path
-        self._logs = folder.saved_logs(path)
+        self._logs = folder.find_logs(path)
         if not self._logs and not (path / folder.STATUS).exists():
             raise NotFound(f"folder `{path}` holds no logs", hint="expected are `<pod>.log` or `<pod>/<container>.log`")
         self._snapshot = self._read_snapshot()
@@ -75,10 +75,10 @@ class ArchivedJob:
         if log_range.container != TRAINING_CONTAINER:
             path = folder.log_path(self._path, pod, log_range.container, previous=log_range.previous)
         elif log_range.previous:
-            path = folder.previous_log(path)
+            path = folder.previous_log_path(path)
         container_id = "" if log_range.previous else self._containers.get(pod, "")
         try:
-            for time, text in log_file.read(path, log_range):
+            for time, text in log_file.read_lines(path, log_range):
                 yield LogLine(pod=pod, text=text, time=time, container=log_range.container, container_id=container_id)
         except FileNotFoundError as err:
             raise NotFound(f"no log of container `{log_range.container}` of pod `{pod}` in `{self._path}`") from err

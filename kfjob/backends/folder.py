@@ -1,15 +1,15 @@
-"""The folder of one launch of one job: what the local backend writes as a job runs, and what an archive of any backend holds.
+"""The folder of one launch of a job. The local backend writes it while a job runs; an archive holds one per launch.
 
     <root>/<namespace>/<job>/<launch>/
         spec.json                       the submitted spec, if kfjob submitted one
-        manifest.json                   the submitted objects, if it was a template
+        manifest.json                   the submitted objects of a template
         status.json                     the JobSnapshot, replaced as a whole by rename
-        events.json                     what the cluster's controllers wrote down of it, oldest first
+        events.json                     the cluster's events about the job, oldest first
         <pod>/<container>.log           lines as `kubectl logs --timestamps` prints them
-        <pod>/<container>.previous.log  of the container before the last restart
-        .run/                           what only a job that runs on this machine needs
+        <pod>/<container>.previous.log  the log of the container before the last restart
+        .run/                           files of a job that runs on this machine
 
-The folders hold what a job printed and was told, so they are the owner's alone.
+Specs and logs can hold secrets, so only the owner may read the folders.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ EVENTS = "events.json"
 
 
 def launch_folder(root: Path, namespace: str, job: str, launch: str) -> Path:
-    """Where this launch of this job is kept."""
+    """Return the path of a launch's folder."""
     return root / namespace / job / launch
 
 
-def launches(root: Path, namespace: str, job: str) -> list[Path]:
-    """The folders of every launch of a job that is kept under `root`, oldest first."""
-    return sorted(entries(root / namespace / job), key=lambda folder: (_created(folder), folder.name))
+def list_launches(root: Path, namespace: str, job: str) -> list[Path]:
+    """Return the folders of all launches of a job under `root`, oldest first."""
+    return sorted(list_folders(root / namespace / job), key=lambda folder: (_created(folder), folder.name))
 
 
-def entries(folder: Path) -> list[Path]:
-    """The visible folders in `folder`, by name; none if it is not there."""
+def list_folders(folder: Path) -> list[Path]:
+    """Return the visible folders in `folder`, by name; none if it does not exist."""
     try:
         return sorted(entry for entry in folder.iterdir() if not entry.name.startswith(".") and entry.is_dir())
     except (FileNotFoundError, NotADirectoryError):
@@ -50,31 +50,30 @@ def entries(folder: Path) -> list[Path]:
 
 
 def make_private(folder: Path) -> Path:
-    """Make `folder` and what is missing above it, for the owner alone."""
-    missing = [folder, *folder.parents]
-    for path in reversed([path for path in missing if not path.exists()]):
+    """Create `folder` and its missing parents, readable for the owner only."""
+    for path in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
         path.mkdir(mode=0o700, exist_ok=True)
     return folder
 
 
 def write_snapshot(folder: Path, snapshot: JobSnapshot) -> None:
-    """Replace what the folder says of the job; a reader sees the old or the new."""
-    for file, said in ((folder / SPEC, snapshot.spec), (folder / MANIFEST, snapshot.manifest)):
-        if said is not None and not file.exists():
-            replace_file(file, said)
-    replace_file(folder / STATUS, _json(replace(snapshot, spec=None, manifest=None)))
+    """Replace the job's snapshot in the folder; a reader sees the old or the new one."""
+    for file, text in ((folder / SPEC, snapshot.spec), (folder / MANIFEST, snapshot.manifest)):
+        if text is not None and not file.exists():
+            replace_file(file, text)
+    replace_file(folder / STATUS, _to_json(replace(snapshot, spec=None, manifest=None)))
 
 
 def read_snapshot(folder: Path) -> JobSnapshot:
-    """What the folder says of the job. Fields of a newer kfjob are left out.
+    """Return the job's snapshot in the folder, without fields of a newer kfjob.
 
     Raises:
-        NotFound: the folder says nothing.
-        BackendError: what it says cannot be understood.
+        NotFound: the folder holds no snapshot.
+        BackendError: the file cannot be read or parsed.
     """
     try:
         snapshot = json.decode((folder / STATUS).read_bytes(), type=JobSnapshot)
-        return replace(snapshot, spec=_text(folder / SPEC), manifest=_text(folder / MANIFEST))
+        return replace(snapshot, spec=_read_text(folder / SPEC), manifest=_read_text(folder / MANIFEST))
     except (FileNotFoundError, NotADirectoryError) as err:
         raise NotFound(f"`{folder}` holds no {STATUS}") from err
     except (OSError, ValueError, MsgspecError) as err:
@@ -82,56 +81,56 @@ def read_snapshot(folder: Path) -> JobSnapshot:
 
 
 def write_events(folder: Path, events: Sequence[KubernetesEvent | WorkloadStatus]) -> None:
-    """Replace what the folder has of the cluster's events."""
-    replace_file(folder / EVENTS, _json(events))
+    """Replace the cluster's events in the folder."""
+    replace_file(folder / EVENTS, _to_json(events))
 
 
 def read_events(folder: Path) -> list[KubernetesEvent | WorkloadStatus]:
-    """The cluster's events, none if none were kept.
+    """Return the cluster's events in the folder; none if the file does not exist.
 
     Raises:
-        BackendError: what the folder says cannot be understood.
+        BackendError: the file cannot be read or parsed.
     """
     try:
-        return json.decode(_text(folder / EVENTS) or "[]", type=list[KubernetesEvent | WorkloadStatus])
+        return json.decode(_read_text(folder / EVENTS) or "[]", type=list[KubernetesEvent | WorkloadStatus])
     except (OSError, ValueError, MsgspecError) as err:
         raise BackendError(f"`{folder / EVENTS}` cannot be read", cause=f"{type(err).__name__}: {err}") from err
 
 
 def log_path(folder: Path, pod: str, container: str = TRAINING_CONTAINER, *, previous: bool = False) -> Path:
-    """The log of a pod's container."""
+    """Return the path of a container's log."""
     return folder / pod / f"{container}{'.previous' if previous else ''}.log"
 
 
-def saved_logs(folder: Path) -> dict[str, Path]:
-    """The logs of a folder by pod: `<pod>/<container>.log`, or `<pod>.log` as a loop over `kubectl logs` leaves them.
+def find_logs(folder: Path) -> dict[str, Path]:
+    """Return the logs of a folder by pod: `<pod>/<container>.log`, or `<pod>.log` as a loop over `kubectl logs` writes them.
 
-    Of a log that is there only as `.previous.log` it is the path that the present one would have. Of several containers it is
-    the one that trains.
+    If only `.previous.log` exists, the path is the one that the present log would have. If a pod has several containers, the
+    path is that of the training container.
     """
-    logs = _logs(folder)
-    for pod in entries(folder):
-        known = _logs(pod)
-        if log := known.get(TRAINING_CONTAINER) or (next(iter(known.values())) if len(known) == 1 else None):
+    logs = _find_container_logs(folder)
+    for pod in list_folders(folder):
+        containers = _find_container_logs(pod)
+        if log := containers.get(TRAINING_CONTAINER) or (next(iter(containers.values())) if len(containers) == 1 else None):
             logs[pod.name] = log
     return logs
 
 
-def _logs(folder: Path) -> dict[str, Path]:
+def _find_container_logs(folder: Path) -> dict[str, Path]:
     names = {file.name.removesuffix(".log").removesuffix(".previous") for file in folder.glob("*.log") if file.is_file()}
     return {name: folder / f"{name}.log" for name in sorted(names)}
 
 
-def previous_log(log: Path) -> Path:
-    """Where the log of the container before lies, beside the present one's."""
+def previous_log_path(log: Path) -> Path:
+    """Return the path of the previous container's log, beside the present one."""
     return log.with_name(f"{log.name.removesuffix('.log')}.previous.log")
 
 
-def _json(value: object) -> str:
+def _to_json(value: object) -> str:
     return json.format(json.encode(value), indent=1).decode()
 
 
-def _text(file: Path) -> str | None:
+def _read_text(file: Path) -> str | None:
     try:
         return file.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -139,7 +138,7 @@ def _text(file: Path) -> str | None:
 
 
 def replace_file(file: Path, text: str) -> None:
-    """Write a file anew; a reader sees the old or the new."""
+    """Replace the content of a file; a reader sees the old or the new one."""
     staged = file.with_name(f".{file.name}.{os.getpid()}")
     staged.write_text(text, encoding="utf-8")
     staged.replace(file)

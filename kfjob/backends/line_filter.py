@@ -41,7 +41,7 @@ class FilteredLines:
             return
         self._skipped += block.count(b"\n", position)
         self._last = block[block.rfind(b"\n", 0, -1) + 1 : -1]
-        time, _ = log_file.parse(self._last)
+        time, _ = log_file.parse_line(self._last)
         if time is None or time - self._sampled >= SECOND:
             self._sampled = time or 0
             yield from self.take_last()

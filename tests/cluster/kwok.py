@@ -21,7 +21,7 @@ import yaml
 from kfjob.backends.base import JobRef
 from kfjob.backends.kubernetes.client import Client
 from kfjob.backends.kubernetes.requests import Request
-from kfjob.backends.log_file import stamp
+from kfjob.backends.log_file import format_timestamp
 from kfjob.errors import KfjobError
 from kfjob.events import JobSnapshot, PodPhase
 from kfjob.spec import api_objects
@@ -189,7 +189,7 @@ def kwok(space: Space, folder: Path, jobs: Sequence[tuple[str, int]]) -> Iterato
 def append(file: Path, lines: Iterable[Line]) -> None:
     """Append lines to a log in the format of a container runtime."""
     with file.open("ab") as out:
-        out.write(b"".join(stamp(time_ns) + b"stdout F " + text.encode() + b"\n" for time_ns, text in lines))
+        out.write(b"".join(format_timestamp(time_ns) + b"stdout F " + text.encode() + b"\n" for time_ns, text in lines))
 
 
 def _job(name: str, namespace: str) -> dict[str, Any]:

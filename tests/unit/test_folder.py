@@ -32,11 +32,11 @@ NOON = 1_795_262_400 * SECOND  # 2026-11-21T12:00:00Z
 
 
 def texts(path: Path, wanted: LogRange | None = None) -> list[str]:
-    return [text for _, text in log_file.read(path, wanted or LogRange())]
+    return [text for _, text in log_file.read_lines(path, wanted or LogRange())]
 
 
 def log_of(path: Path, count: int, *, per_second: int = 1) -> Path:
-    lines = (log_file.stamp(NOON + i * SECOND // per_second) + f"line {i}\n".encode() for i in range(count))
+    lines = (log_file.format_timestamp(NOON + i * SECOND // per_second) + f"line {i}\n".encode() for i in range(count))
     path.write_bytes(b"".join(lines))
     return path
 
@@ -82,19 +82,19 @@ def test_launches_come_in_the_order_of_their_time(tmp_path: Path):
             place, JobSnapshot(name="job", namespace="team", job=JobChanged(phase=JobPhase.STOPPED, created=created))
         )
     (tmp_path / "team" / "job" / ".staging").mkdir()
-    assert [launch.name for launch in folder.launches(tmp_path, "team", "job")] == ["b", "a"]
-    assert folder.launches(tmp_path, "team", "nobody") == []
+    assert [launch.name for launch in folder.list_launches(tmp_path, "team", "job")] == ["b", "a"]
+    assert folder.list_launches(tmp_path, "team", "nobody") == []
 
 
 def test_a_flat_folder_of_logs(tmp_path: Path):
     for name in ("p-1.log", "p-0.log", "p-0.previous.log", "notes.txt"):
         (tmp_path / name).touch()
-    assert folder.saved_logs(tmp_path) == {"p-0": tmp_path / "p-0.log", "p-1": tmp_path / "p-1.log"}
+    assert folder.find_logs(tmp_path) == {"p-0": tmp_path / "p-0.log", "p-1": tmp_path / "p-1.log"}
 
 
 @given(st.integers(min_value=0, max_value=4_000_000_000 * SECOND))
 def test_a_stamp_is_read_as_it_was_written(moment: int):
-    assert log_file.parse(log_file.stamp(moment) + b"x") == (moment, "x")
+    assert log_file.parse_line(log_file.format_timestamp(moment) + b"x") == (moment, "x")
 
 
 @pytest.mark.parametrize(
@@ -117,13 +117,13 @@ def test_a_stamp_is_read_as_it_was_written(moment: int):
     ],
 )
 def test_one_line(raw: bytes, time_ns: int | None, text: str):
-    assert log_file.parse(raw) == (time_ns, text)
+    assert log_file.parse_line(raw) == (time_ns, text)
 
 
 def test_a_file_without_times_and_without_a_last_line_end(tmp_path: Path):
     path = tmp_path / "p.log"
     path.write_bytes(b"one\r\n\ntwo\x0bstill two\nthree")
-    assert list(log_file.read(path, LogRange(since=NOON))) == [
+    assert list(log_file.read_lines(path, LogRange(since=NOON))) == [
         (None, "one\r"),
         (None, ""),
         (None, "two\x0bstill two"),
@@ -146,14 +146,14 @@ def test_a_range_is_what_reading_all_and_choosing_gives(
         moment += pause
         taken.append((moment, text.decode("utf-8", errors="replace"), text))
     path = tmp_path_factory.getbasetemp() / "range.log"
-    path.write_bytes(b"".join(log_file.stamp(time_ns) + text + b"\n" for time_ns, _, text in taken))
+    path.write_bytes(b"".join(log_file.format_timestamp(time_ns) + text + b"\n" for time_ns, _, text in taken))
     expected = [(time_ns, text) for time_ns, text, _ in taken if since is None or time_ns >= NOON + since]
     if tail is not None:
         expected = expected[-tail:] if tail else []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(log_file, "BLOCK", block)
         wanted = LogRange(since=None if since is None else NOON + since, tail=tail)
-        assert list(log_file.read(path, wanted)) == expected
+        assert list(log_file.read_lines(path, wanted)) == expected
 
 
 def test_the_end_of_a_file_of_64_gigabytes(tmp_path: Path):
@@ -168,13 +168,13 @@ def test_the_end_of_a_file_of_64_gigabytes(tmp_path: Path):
 def test_a_time_is_found_by_bisection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = log_of(tmp_path / "p.log", 100_000)
     looks = []
-    look = log_file._timed_line
+    look = log_file._next_timed_line
 
     def counted(*where: Any):
         looks.append(where)
         return look(*where)
 
-    monkeypatch.setattr(log_file, "_timed_line", counted)
+    monkeypatch.setattr(log_file, "_next_timed_line", counted)
     assert texts(path, LogRange(since=NOON + 99_998 * SECOND)) == ["line 99998", "line 99999"]
     assert 0 < len(looks) <= path.stat().st_size.bit_length()
 
@@ -193,7 +193,7 @@ def test_following_shows_lines_once_they_are_whole_and_the_next_file_after_the_f
     over = threading.Event()
 
     def follow() -> None:
-        lines = log_file.follow(path, LogRange(tail=1), ended=over.is_set, restarted=lambda: restarts.append(len(seen)))
+        lines = log_file.follow_lines(path, LogRange(tail=1), ended=over.is_set, restarted=lambda: restarts.append(len(seen)))
         for _, text in lines:
             seen.append(text)
 
@@ -225,7 +225,7 @@ def test_following_shows_lines_once_they_are_whole_and_the_next_file_after_the_f
 
 
 def test_following_what_never_comes(tmp_path: Path):
-    assert list(log_file.follow(tmp_path / "p.log", LogRange(), ended=lambda: True, restarted=lambda: None)) == []
+    assert list(log_file.follow_lines(tmp_path / "p.log", LogRange(), ended=lambda: True, restarted=lambda: None)) == []
 
 
 def test_the_clusters_events_are_read_as_they_were_written(tmp_path: Path):
@@ -246,10 +246,10 @@ def test_saved_logs_of_containers_that_are_gone_or_have_other_names_are_found(tm
     for file in (*files, "w-4/a.log", "w-4/b.log"):  # which of w-4's trains nobody says
         (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).write_text("a line\n")
-    known = folder.saved_logs(tmp_path)
+    known = folder.find_logs(tmp_path)
     assert {pod: path.name for pod, path in known.items()} == {
         "w-0": "w-0.log", "w-1": "trainer.log", "w-2": "pytorch.log", "w-3": "pytorch.log",
     }  # fmt: skip
-    assert folder.previous_log(known["w-0"]).exists()
-    assert folder.previous_log(known["w-2"]).exists()
-    assert folder.previous_log(known["w-1"]) == tmp_path / "w-1" / "trainer.previous.log"
+    assert folder.previous_log_path(known["w-0"]).exists()
+    assert folder.previous_log_path(known["w-2"]).exists()
+    assert folder.previous_log_path(known["w-1"]) == tmp_path / "w-1" / "trainer.previous.log"

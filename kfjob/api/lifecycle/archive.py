@@ -66,6 +66,8 @@ def _write_log(
         with file.open("wb" if after is None else "ab") as out:
             for line in chain([first], lines):
                 if isinstance(line, LogLine):
-                    out.write((log_file.stamp(line.time) if line.time is not None else b"") + line.text.encode() + b"\n")
+                    out.write(
+                        (log_file.format_timestamp(line.time) if line.time is not None else b"") + line.text.encode() + b"\n"
+                    )
                     last = line.time
     return last

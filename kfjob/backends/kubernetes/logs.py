@@ -261,7 +261,7 @@ class PodLog:
         block = splitter.take_block(piece)
         while block:
             line, _, rest = block.partition(b"\n")
-            timestamp, _ = log_file.parse(line)
+            timestamp, _ = log_file.parse_line(line)
             if not self._cursor.may_repeat(timestamp):
                 break
             block = rest
@@ -285,7 +285,7 @@ class PodLog:
 
     def _report(self, run: ContainerRun, raw: RawLine) -> Iterator[LogEvent]:
         """Yield the line if it is new and in the range, after what happened before it."""
-        timestamp, text = log_file.parse(raw.line)
+        timestamp, text = log_file.parse_line(raw.line)
         if timestamp is None and text.startswith(_KUBELET_ERRORS):
             raise Refused(text)
         container = self._range.container

@@ -122,7 +122,7 @@ class LocalBackend:
 
     def list(self, *, namespace: str) -> list[JobSnapshot]:
         """All jobs of a namespace, oldest first, without their pods."""
-        launches = [launch for job in folder.entries(self._jobs / namespace) for launch in folder.entries(job)]
+        launches = [launch for job in folder.list_folders(self._jobs / namespace) for launch in folder.list_folders(job)]
         found = [replace(snapshot, pods=()) for launch in launches if (snapshot := _read(launch))]
         return sorted(found, key=lambda snapshot: (snapshot.job.created or 0, snapshot.name))
 
@@ -169,7 +169,7 @@ class LocalBackend:
         launch = self._launch_of(ref)
         if launch is None:
             raise _unknown(ref.name, ref.namespace)
-        if pod not in {entry.name for entry in folder.entries(launch)}:
+        if pod not in {entry.name for entry in folder.list_folders(launch)}:
             raise NotFound(f"job `{ref.name}` has no pod `{pod}`")
         path = folder.log_path(launch, pod, log_range.container, previous=log_range.previous)
         if log_range.follow and not log_range.previous:
@@ -178,7 +178,9 @@ class LocalBackend:
             which = "container before its last restart" if log_range.previous else f"log of a container `{log_range.container}`"
             raise NotFound(f"pod `{pod}` has no {which}")
         state = None if log_range.previous else _pod(launch, pod)
-        return (_line(pod, log_range, line, state.container_id if state else "") for line in log_file.read(path, log_range))
+        return (
+            _line(pod, log_range, line, state.container_id if state else "") for line in log_file.read_lines(path, log_range)
+        )
 
     def stop(self, ref: JobRef, *, timeout: float) -> None:
         """End the job if it runs, and move its folder to the archive. `timeout` in seconds should be above its grace time."""
@@ -203,7 +205,7 @@ class LocalBackend:
     def _launch(self, name: str, namespace: str) -> Path | None:
         if not names.DNS_1123.fullmatch(name) or not names.DNS_1123.fullmatch(namespace):
             return None
-        return next(iter(folder.entries(self._jobs / namespace / name)), None)
+        return next(iter(folder.list_folders(self._jobs / namespace / name)), None)
 
     def _launch_of(self, ref: JobRef) -> Path | None:
         """The folder of this very job."""
@@ -245,7 +247,7 @@ class _Following:
 
     def lines(self) -> Iterator[LogLine | LogGap]:
         path = folder.log_path(self._launch, self._pod, self._wanted.container)
-        for line in log_file.follow(path, self._wanted, ended=self._has_ended, restarted=self._restarted):
+        for line in log_file.follow_lines(path, self._wanted, ended=self._has_ended, restarted=self._restarted):
             if self._is_new:
                 yield from self._next_container()
             yield _line(self._pod, self._wanted, line, self._state.container_id if self._state else "")

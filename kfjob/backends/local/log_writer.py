@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from kfjob.backends.log_file import stamp
+from kfjob.backends.log_file import format_timestamp
 
 CHUNK = 1 << 16
 LONGEST_LINE = 1 << 16
@@ -61,7 +61,7 @@ class LogWriter:
         if not lines:
             return
         self._written = time.monotonic()
-        mark = stamp(time.time_ns())
+        mark = format_timestamp(time.time_ns())
         lines = lines.removesuffix(b"\n")
         data = mark + lines.replace(b"\n", b"\n" + mark) + b"\n"
         if self._lost:
