@@ -89,7 +89,7 @@ def test_crash_loop_of_a_running_job(jobs: dict[str, str], space: Space, run_of:
     diagnosis = until(run, lambda diagnosis: "crash-loop" in {issue.rule for issue in diagnosis.consequences})
     assert run.snapshot().job.phase in {JobPhase.RUNNING, JobPhase.RESTARTING}
     assert diagnosis.first_cause
-    assert diagnosis.first_cause.title == "module `flash_attn` is not in the image"
+    assert diagnosis.first_cause.title == "module `flash_attn` is not installed"
 
 
 def test_restarted_container_was_killed_for_memory(jobs: dict[str, str], space: Space, run_of: Callable[[str, Space], Run]):

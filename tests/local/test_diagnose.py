@@ -311,7 +311,7 @@ def test_a_crash_loop_is_told_by_what_the_container_before_has_printed(here: Her
     examined = look_at(here, ref)
     assert examined.view.phase is not JobPhase.FAILED
     assert examined.diagnosis.first_cause
-    assert examined.diagnosis.first_cause.title == "module `flash_attn` is not in the image"
+    assert examined.diagnosis.first_cause.title == "module `flash_attn` is not installed"
     assert [finding.rule for finding in examined.diagnosis.consequences if finding.rule == "crash-loop"]
     here.backend.stop(ref, timeout=PATIENCE)
 

@@ -16,11 +16,11 @@ def test_the_first_cause_its_place_and_the_remedy(fake, kfjob):
     assert kfjob.out == (
         "train: Failed: 1 Worker replica(s) failed (read 1 line of 2 pods)\n"
         "\n"
-        "error: module `flash_attn` is not in the image [module-not-found]\n"
+        "error: module `flash_attn` is not installed [module-not-found]\n"
         "  --> pod `train-worker-0`, line 1, 2026-11-18 11:06:46Z\n"
         "    | ModuleNotFoundError: No module named 'flash_attn'\n"
         "  cause: Python cannot import `flash_attn`\n"
-        "hint: add it to the image (`pip install` in the Dockerfile, then `kfjob push-image`); if it is your own code, "
+        "hint: add it to the image (`pip install` in the Dockerfile, then `kfjob push-image`); for your own code, "
         "set `PYTHONPATH` or the working directory\n"
         "\n"
         "consequences:\n"
@@ -58,7 +58,10 @@ def test_a_failure_that_nothing_explains_is_exit_code_1(fake, kfjob):
 
 def test_a_folder_of_logs(fake, kfjob):
     assert kfjob("diagnose", "--from", str(RECORDED / "2.15.0-c10d-store-host-dies")) == 0
-    assert "error: pod `fsdp-master-0`, which holds the rendezvous, fell silent [store-host-lost]" in kfjob.out
+    assert (
+        "error: the log of pod `fsdp-master-0`, which holds the rendezvous store, stops without an error [store-host-lost]"
+        in kfjob.out
+    )
     assert kfjob("diagnose", "--from", str(RECORDED / "2.15.0-c10d-tee-logdir"), "--warnings") == 0
     head, row = kfjob.out.splitlines()
     assert head.split() == ["COUNT", "PODS", "RANKS", "RULE", "WARNING"]
@@ -84,7 +87,7 @@ def test_warnings_as_json(fake, kfjob):
 def test_a_followed_job_that_fails_is_diagnosed_by_itself(fake, kfjob):
     fake.play("train", *script.FAILED, spec=script.SPEC)
     assert kfjob("watch", "train") == 100
-    assert "\nerror: module `flash_attn` is not in the image [module-not-found]\n" in kfjob.err
+    assert "\nerror: module `flash_attn` is not installed [module-not-found]\n" in kfjob.err
     assert "consequences:" in kfjob.err
     assert kfjob("watch", "train", "-o", "json") == 100
     assert json.loads(kfjob.out.splitlines()[-1])["diagnosis"]["first_cause"]["rule"] == "module-not-found"
@@ -100,7 +103,7 @@ def test_a_job_that_was_waited_for_is_diagnosed_too(fake, kfjob):
     fake.play("train", *script.FAILED, spec=script.SPEC)
     assert kfjob("wait", "train") == 100
     assert kfjob.out == "Failed\n"
-    assert kfjob.err.startswith("error: module `flash_attn` is not in the image [module-not-found]\n")
+    assert kfjob.err.startswith("error: module `flash_attn` is not installed [module-not-found]\n")
 
 
 def test_what_the_cluster_wrote_down_is_read_and_kept(fake, kfjob, tmp_path):
@@ -112,7 +115,7 @@ def test_what_the_cluster_wrote_down_is_read_and_kept(fake, kfjob, tmp_path):
     assert kfjob("diagnose", "train") == 0
     assert f"train: Pending, no pods: FailedCreatePod: {quota}" in kfjob.out
     assert "error: the namespace's quota `small` is used up [quota-exceeded]" in kfjob.out
-    assert "it asked for pods=1, pods=2 of pods=2 are used" in kfjob.out
+    assert "it requests pods=1, and pods=2 of pods=2 are used" in kfjob.out
     before = kfjob.out.partition("error:")[2]
     assert kfjob("stop", "train") == 0
     assert kfjob("diagnose", "train") == 0

@@ -213,7 +213,7 @@ def test_the_container_before_a_restart_holds_the_cause():
     diagnosis, _ = examine([*events, line("starts", 15, A, "c2")])
     assert diagnosis.first_cause
     assert (diagnosis.first_cause.rule, diagnosis.first_cause.previous) == ("module-not-found", True)
-    assert diagnosis.first_cause.title == "module `flash_attn` is not in the image"
+    assert diagnosis.first_cause.title == "module `flash_attn` is not installed"
     assert [one.rule for one in diagnosis.consequences] == ["crash-loop"]
 
 

@@ -1,37 +1,118 @@
-"""Remedies name fields of the spec: each of them is one."""
+"""The texts of the rules: fields, commands and options in them exist, and a local job gets a local remedy."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from typing import get_args
 
+import click
 import pytest
 from pydantic import BaseModel
 
+from kfjob.cli.main import kfjob
+from kfjob.events import LOCAL_HOST_IP, LogLine, PodChanged, PodPhase
+from kfjob.observe.diagnose.rule import Rule, Severity, Subject
 from kfjob.observe.diagnose.rules import RULES
 from kfjob.spec.job import JobSpec
+from tests.unit.diagnose.cases import examine
+from tests.unit.diagnose.texts import LINES
 
-FIELD = re.compile(r"`([a-z_]+(?:\.[a-z_]+)+)(?::[^`]*)?`")
+DOTTED_FIELD = re.compile(r"`([a-z_]+(?:\.[a-z_]+)+)(?::[^`]*)?`")
+FIELD = re.compile(r"`([a-z]+(?:_[a-z]+)*)(?:: [^`]*)?`")
+OTHER_NAMES = {
+    "auto",  # a value of `processes_per_node`
+    "dmesg", "etcd", "torchrun",  # programs
+    "init_process_group",  # of torch.distributed
+    "join_timeout", "read_timeout",  # keys of `rendezvous.conf`
+    "standalone",  # of the operator's elasticPolicy
+    "transformer_layer",  # of kfjob's trainer
+}  # fmt: skip
+CLUSTER_WORDS = re.compile(
+    r"\bkubectl\b|\bdocker\b|\bimage\b|\bDockerfile\b|\bnode's\b|\bcordon\b|inside the (?:pod|container)|in a pod"
+)
+LOCAL_POD_RULES = {
+    "pod-killed",
+    "pod-terminated",
+    "pod-crashed",
+    "pod-failed",
+    "pod-not-executable",
+    "container-start",
+    "crash-loop",
+}
+CLUSTER_ONLY = {"efa-missing", "operator-absent", "no-pods"}
+by_id = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 
 
-def fields(model: type[BaseModel], before: str = "") -> Iterator[str]:
+def field_names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
     for name, field in model.model_fields.items():
-        yield before + name
-        inside = [field.annotation]
-        while inside:
-            one = inside.pop()
-            if isinstance(one, type) and issubclass(one, BaseModel):
-                yield from fields(one, f"{before}{name}.")
-            inside += get_args(one)
+        yield prefix + name
+        annotations = [field.annotation]
+        while annotations:
+            annotation = annotations.pop()
+            if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+                yield from field_names(annotation, f"{prefix}{name}.")
+            annotations += get_args(annotation)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
-def test_fields_of_the_spec_exist(rule):
-    known = set(fields(JobSpec))
-    said = {name for name in FIELD.findall(f"{rule.cause} {rule.remedy}") if not name.startswith("torch.")}
-    assert said <= known
+def texts(rule: Rule) -> tuple[str, ...]:
+    return (rule.title, rule.cause, rule.remedy, rule.local_remedy)
+
+
+@by_id
+def test_fields_of_the_spec_exist(rule: Rule):
+    fields = set(field_names(JobSpec))
+    leaves = {name.rpartition(".")[2] for name in fields}
+    text = " ".join(texts(rule))
+    assert {name for name in DOTTED_FIELD.findall(text) if not name.startswith("torch.")} <= fields
+    assert set(FIELD.findall(text)) <= leaves | OTHER_NAMES
 
 
 def test_some_remedies_name_fields():
-    assert sum(bool(FIELD.search(rule.remedy)) for rule in RULES) >= 5
+    assert sum(bool(DOTTED_FIELD.search(rule.remedy)) for rule in RULES) >= 5
+
+
+@by_id
+def test_backticks_are_closed(rule: Rule):
+    for text in texts(rule):
+        assert text.count("`") % 2 == 0
+
+
+@by_id
+def test_commands_and_options_of_kfjob_exist(rule: Rule):
+    for call in re.findall(r"`kfjob ([^`]*)`", " ".join(texts(rule))):
+        name, *arguments = shlex.split(call.format(job="train", pod="train-worker-0"))
+        command = kfjob.get_command(click.Context(kfjob), name)
+        assert command is not None, call
+        command.make_parser(click.Context(command)).parse_args(arguments)
+
+
+def can_be_local(rule: Rule) -> bool:
+    is_log = rule.subject in {Subject.LOG, Subject.EXCEPTION, Subject.VIEW}
+    return (is_log or rule.id in LOCAL_POD_RULES) and rule.id not in CLUSTER_ONLY
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if can_be_local(rule)], ids=lambda rule: rule.id)
+def test_remedies_for_local_jobs_name_nothing_of_a_cluster(rule: Rule):
+    assert not CLUSTER_WORDS.search(rule.local_remedy or rule.remedy)
+
+
+@pytest.mark.parametrize("line", [line for line in LINES if line.rule == "script-not-found"], ids=lambda line: line.rule)
+def test_local_job_gets_the_local_remedy(line):
+    cluster_pod = PodChanged(pod="a-worker-0", phase=PodPhase.FAILED, exit_code=1, host_ip="10.0.0.1")
+    local_pod = PodChanged(pod="a-worker-0", phase=PodPhase.FAILED, exit_code=1, host_ip=LOCAL_HOST_IP)
+    remedies = []
+    for pod in (cluster_pod, local_pod):
+        diagnosis, _ = examine([LogLine(pod="a-worker-0", text=line.text), pod])
+        assert diagnosis.first_cause
+        remedies.append(diagnosis.first_cause.remedy)
+    assert "docker run IMAGE ls" in remedies[0]
+    assert remedies[1] == "use an absolute path, or set the working directory"
+
+
+@by_id
+def test_local_remedy_replaces_a_remedy(rule: Rule):
+    assert rule.remedy or not rule.local_remedy
+    assert rule.local_remedy != rule.remedy or not rule.remedy
+    assert not rule.local_remedy or rule.severity is not Severity.HARMLESS

@@ -1,103 +1,33 @@
-"""Why a pod does not start: images, scheduling, volumes, secrets; and what the operator says.
+"""Rules about pods and jobs on a cluster: configuration, volumes, scheduling, evictions, limits and the operator.
 
-The texts are the kubelet's and the scheduler's (Kubernetes v1.34), containerd's and the training operator's (v1.9.3).
+The texts are those of the kubelet and the scheduler (Kubernetes v1.34), containerd, and the training operator (v1.9.3).
 """
 
 from kfjob.observe.diagnose.rule import Role, Rule, Severity, Subject
 
-_PULL = ("ImagePull", "ErrImage", "pull")
-
 RULES = (
     Rule(
-        id="pull-secret-expired",
-        title="the registry token of the pull secret has expired, or may not pull",
-        cause="a token of ECR lives 12 hours; a pull secret that was made from one is dead after that, and ECR answers 403 (to "
-        "no token at all it answers 401)",
-        remedy="make the secret anew (`aws ecr get-login-password`), or better: let the node's role pull "
-        "(AmazonEC2ContainerRegistryReadOnly) and drop the secret",
-        subject=Subject.POD,
-        markers=("expired", "403 Forbidden"),
-        pattern=r"[Tt]oken has expired|ExpiredToken|token.*expired|\.dkr\.ecr\.\S+?\.amazonaws\.com\S*.*403 Forbidden",
-    ),
-    Rule(
-        id="image-wrong-architecture",
-        title="the image is not built for the node's processor",
-        cause="the image has no variant for this architecture (an arm64 laptop's image on amd64 nodes, or the reverse)",
-        remedy="build for the nodes: `--platform linux/amd64` (or arm64 for Graviton and GH200)",
-        subject=Subject.POD,
-        markers=("no match for platform", "exec format error", "no matching manifest"),
-        pattern=r"no match for platform|exec format error|no matching manifest",
-    ),
-    Rule(
-        id="image-not-found",
-        title="the image does not exist",
-        cause="the registry has no such repository or tag",
-        remedy="check `image`: `kfjob push-image` pushes it and prints its digest",
-        subject=Subject.POD,
-        markers=("not found", "manifest unknown", "does not exist", "NotFound", "ErrImageNeverPull"),
-        pattern=r"(?:ErrImagePull|ImagePullBackOff).*(?:not found|NotFound|manifest unknown|name unknown)|ErrImageNeverPull",
-    ),
-    Rule(
-        id="pull-denied",
-        title="the registry refuses the image",
-        cause="it wants credentials that the node does not have, or the repository does not exist and it will not say so",
-        remedy="name a pull secret (`image_pull_secrets`), or let the node's role pull; check the account and region in "
-        "`image`",
-        subject=Subject.POD,
-        markers=_PULL,
-        pattern=r"(?:ErrImagePull|ImagePullBackOff|pull).*(?:denied|nauthorized|authorization failed|no basic auth|401"
-        r"|403 Forbidden)",
-    ),
-    Rule(
-        id="image-name-invalid",
-        title="the image's name is not valid",
-        cause="`image` cannot be parsed: capital letters, spaces or an empty part",
-        remedy="write it as `registry/repository:tag`",
-        subject=Subject.POD,
-        markers=("InvalidImageName",),
-        pattern=r"InvalidImageName",
-    ),
-    Rule(
-        id="registry-unreachable",
-        title="the node cannot reach the registry",
-        cause="its name does not resolve, or nothing answers there",
-        remedy="check the registry in `image`, and the nodes' way to it (NAT, VPC endpoints for ECR and S3)",
-        subject=Subject.POD,
-        markers=_PULL,
-        pattern=r"(?:ErrImagePull|ImagePullBackOff).*(?:no such host|i/o timeout|connection refused|TLS|x509|dial tcp"
-        r"|server misbehaving)",
-    ),
-    Rule(
-        id="image-pull",
-        title="the image cannot be pulled",
-        cause="the kubelet says why in the message",
-        remedy="`kubectl describe pod {pod}` shows the whole message",
-        subject=Subject.POD,
-        markers=_PULL,
-        pattern=r"ErrImagePull|ImagePullBackOff|RegistryUnavailable",
-    ),
-    Rule(
         id="secret-missing",
-        title="secret `{name}` is missing, or has no such key",
-        cause="the pod takes a value from it, and the kubelet cannot find it in the job's namespace",
-        remedy="make it: `kubectl create secret generic {name} --from-literal=KEY=…` in the job's namespace",
+        title="secret `{name}` is missing, or lacks the key",
+        cause="the pod reads a value from it, and the kubelet cannot find it in the job's namespace",
+        remedy="create it in the job's namespace: `kubectl create secret generic {name} --from-literal=KEY=…`",
         subject=Subject.POD,
         markers=("ecret",),
         pattern=r"secrets? \"(?P<name>[^\"]+)\" not found|couldn't find key \S+ in Secret [^/\s]+/(?P<name2>\S+)",
     ),
     Rule(
         id="config-map-missing",
-        title="config map `{name}` is missing, or has no such key",
-        cause="the pod takes a value or files from it, and the kubelet cannot find it in the job's namespace",
-        remedy="make it in the job's namespace: `kubectl create configmap {name} --from-file=…`",
+        title="ConfigMap `{name}` is missing, or lacks the key",
+        cause="the pod reads a value or files from it, and the kubelet cannot find it in the job's namespace",
+        remedy="create it in the job's namespace: `kubectl create configmap {name} --from-file=…`",
         subject=Subject.POD,
         markers=("onfig",),
         pattern=r"configmaps? \"(?P<name>[^\"]+)\" not found|couldn't find key \S+ in ConfigMap [^/\s]+/(?P<name2>\S+)",
     ),
     Rule(
         id="container-config",
-        title="the container cannot be set up",
-        cause="the kubelet says why in the message",
+        title="the container cannot be created",
+        cause="the kubelet's message gives the reason",
         remedy="`kubectl describe pod {pod}` shows the whole message",
         subject=Subject.POD,
         markers=("CreateContainer",),
@@ -107,7 +37,7 @@ RULES = (
         id="claim-missing",
         title="volume claim `{name}` does not exist",
         cause="the job mounts a PersistentVolumeClaim that is not in its namespace",
-        remedy="make the claim, or correct `volumes`",
+        remedy="create the claim, or correct `volumes`",
         subject=Subject.POD,
         markers=("persistentvolumeclaim",),
         pattern=r"persistentvolumeclaim \"(?P<name>[^\"]+)\" not found",
@@ -115,23 +45,28 @@ RULES = (
     Rule(
         id="claim-pending",
         title="a volume claim of the job is not bound",
-        cause="no volume fits the claim: no storage class, no capacity, or the driver is missing",
-        remedy="`kubectl describe pvc` in the job's namespace says why; many pods need access mode ReadWriteMany",
+        cause="no volume fits the claim: there is no storage class, no capacity, or no driver",
+        remedy=(
+            "`kubectl describe pvc` in the job's namespace shows the reason; a volume for many pods needs access mode "
+            "ReadWriteMany"
+        ),
         subject=Subject.POD,
         markers=("PersistentVolumeClaim", "persistent volumes to bind", "volume node affinity"),
         pattern=r"unbound immediate PersistentVolumeClaims|didn't find available persistent volumes to bind"
         r"|volume node affinity conflict",
-        role=Role.SUSPECT,  # an event of the claim says why
+        role=Role.SUSPECT,  # an event of the claim gives the reason
     ),
     Rule(
         id="no-gpu-free",
         title="no node has {what} free",
-        cause="the scheduler found no node with enough of it: all are taken, none has so many, or the device plugin does "
-        "not run",
-        remedy="`kubectl describe nodes` shows what is allocatable; use fewer nodes or processes per node, wait, or scale up",
+        cause=(
+            "the scheduler found no node with enough of it: all are in use, no node has that many, or the device plugin "
+            "does not run"
+        ),
+        remedy=("`kubectl describe nodes` shows what is allocatable; use fewer nodes or processes per node, wait, or scale up"),
         subject=Subject.POD,
         markers=("Insufficient ",),
-        pattern=r"Insufficient (?P<what>(?:nvidia|amd|aws\.amazon|vpc\.amazonaws|habana)\.\w*[\w./-]+)",
+        pattern=r"Insufficient (?P<what>(?:nvidia|amd|aws\.amazon|vpc\.amazonaws|habana)\.[\w./-]*\w)",
     ),
     Rule(
         id="no-capacity",
@@ -144,9 +79,12 @@ RULES = (
     ),
     Rule(
         id="taint",
-        title="nodes are tainted, and the job does not tolerate it",
-        cause="the scheduler may not use them: GPU nodes are often tainted with nvidia.com/gpu",
-        remedy="add `scheduling.tolerations`; `kubectl get nodes -o custom-columns=N:.metadata.name,T:.spec.taints` shows them",
+        title="nodes have a taint that the job does not tolerate",
+        cause="the scheduler may not use them; GPU nodes often have the taint nvidia.com/gpu",
+        remedy=(
+            "add `scheduling.tolerations`; `kubectl get nodes -o custom-columns=N:.metadata.name,T:.spec.taints` shows the "
+            "taints"
+        ),
         subject=Subject.POD,
         markers=("untolerated taint",),
         pattern=r"untolerated taint",
@@ -154,7 +92,7 @@ RULES = (
     Rule(
         id="no-node-matches",
         title="no node matches the job's node selector or affinity",
-        cause="there is no node with these labels (an instance type that is not in the cluster, another zone)",
+        cause="no node has these labels (an instance type that the cluster lacks, or another zone)",
         remedy="check `instance` and `scheduling.node_selector` against `kubectl get nodes --show-labels`",
         subject=Subject.POD,
         markers=("didn't match",),
@@ -163,7 +101,7 @@ RULES = (
     Rule(
         id="unschedulable",
         title="no node can take the pod",
-        cause="the scheduler says why in the message",
+        cause="the scheduler's message gives the reason",
         remedy="`kubectl describe pod {pod}` shows the whole message",
         subject=Subject.POD,
         markers=("Unschedulable", "SchedulingGated", "nodes are available"),
@@ -172,10 +110,8 @@ RULES = (
     Rule(
         id="out-of-memory",
         title="the container was killed: it used more memory than its limit",
-        cause="the kernel ended it (OOMKilled)",
-        remedy="raise `resources.memory`; less is used with fewer loader workers, with the model loaded on the meta device, "
-        "and "
-        "without CPU offload",
+        cause="the kernel killed it (OOMKilled)",
+        remedy="raise `resources.memory`; fewer loader workers, a model on the meta device, and no CPU offload need less",
         subject=Subject.POD,
         markers=("OOMKilled",),
         pattern=r"OOMKilled",
@@ -183,8 +119,10 @@ RULES = (
     Rule(
         id="ephemeral-storage-full",
         title="the pod was evicted: it filled the node's local disk",
-        cause="what it wrote outside of its volumes (caches, checkpoints in the container, core dumps) went over its limit, or "
-        "left the node too little",
+        cause=(
+            "data outside of its volumes (caches, checkpoints in the container, core dumps) exceeded its limit, or left "
+            "the node too little"
+        ),
         remedy="write checkpoints and caches (`HF_HOME`) to a volume, or request `ephemeral-storage`",
         subject=Subject.POD,
         markers=("ephemeral",),
@@ -193,8 +131,10 @@ RULES = (
     Rule(
         id="evicted",
         title="the pod was evicted from its node",
-        cause="the node ran low on memory, disk or processes, was drained, or the pod was preempted by one of higher priority",
-        remedy="request what the pod really uses (`resources`), raise the priority, then `kfjob relaunch`",
+        cause=(
+            "the node ran low on memory, disk or process ids, was drained, or the pod was preempted by one with higher priority"
+        ),
+        remedy="request what the pod really uses (`resources`), raise the priority, then run `kfjob relaunch {job}`",
         subject=Subject.POD,
         markers=("Evicted", "Preempt", "was low on resource", "DisruptionTarget", "Shutdown", "Terminated"),
         pattern=r"\bEvicted\b|Preempt(?:ed|ing|ion)|was low on resource|NodeShutdown|\bShutdown\b|DisruptionTarget",
@@ -202,8 +142,11 @@ RULES = (
     Rule(
         id="node-lost",
         title="the pod's node is lost",
-        cause="the node does not answer; its pod stays Terminating, and the operator waits for it without end",
-        remedy="`kubectl get nodes`; remove the node, or `kubectl delete pod {pod} --force`, then `kfjob relaunch`",
+        cause="the node does not answer; its pod stays Terminating, and the operator waits for it indefinitely",
+        remedy=(
+            "check `kubectl get nodes`; remove the node, or run `kubectl delete pod {pod} --force`, then run `kfjob "
+            "relaunch {job}`"
+        ),
         subject=Subject.POD,
         markers=("NodeLost", "NodeNotReady", "Unknown "),
         pattern=r"NodeLost|NodeNotReady|^Unknown \S",
@@ -211,8 +154,9 @@ RULES = (
     Rule(
         id="container-start",
         title="the container's command cannot be started",
-        cause="the image has no such executable, or it may not be run: {what}",
+        cause="the executable does not exist, or may not be run: {what}",
         remedy="check `command` and the image: `docker run --entrypoint which IMAGE torchrun`",
+        local_remedy="check `command`: the executable must be on the PATH",
         subject=Subject.POD,
         markers=(
             "executable file not found",
@@ -226,9 +170,13 @@ RULES = (
     ),
     Rule(
         id="deadline",
-        title="the job was ended by its deadline",
-        cause="it was active longer than `run.deadline` allows; the operator deletes its pods and their logs",
-        remedy="raise the deadline, or resume from the last checkpoint with `kfjob relaunch`",
+        title="the job exceeded its deadline",
+        cause="it was active for longer than `run.deadline` allows",
+        remedy=(
+            "raise the deadline, or resume from the last checkpoint with `kfjob relaunch {job}`; the operator has deleted "
+            "the pods and their logs"
+        ),
+        local_remedy="raise the deadline, or resume from the last checkpoint with `kfjob relaunch {job}`",
         subject=Subject.JOB,
         markers=("deadline", "Deadline"),
         pattern=r"longer than specified deadline|DeadlineExceeded",
@@ -237,8 +185,11 @@ RULES = (
     Rule(
         id="backoff-limit",
         title="the job failed too often",
-        cause="its pods were restarted as often as `run.backoff_limit` allows; the operator deletes them and their logs",
-        remedy="what ended the pods is the cause: `kfjob submit --follow` keeps their logs",
+        cause="its pods were restarted as often as `run.backoff_limit` allows",
+        remedy=(
+            "find out why the pods ended; the operator deletes them and their logs, and `kfjob submit --follow` keeps the logs"
+        ),
+        local_remedy="`kfjob logs {job}` shows why the processes ended",
         subject=Subject.JOB,
         markers=("backoff limit", "BackoffLimit"),
         pattern=r"reached the specified backoff limit|BackoffLimitExceeded",
@@ -248,7 +199,7 @@ RULES = (
         id="suspended",
         title="the job is suspended",
         cause="it waits in a queue (Kueue) or was suspended by hand; it has no pods until it is resumed",
-        remedy="`kubectl get workloads` in its namespace shows its place in the queue",
+        remedy="`kubectl get workloads` in the job's namespace shows its position in the queue",
         subject=Subject.JOB,
         markers=("Suspended",),
         pattern=r"^Suspended",
@@ -256,26 +207,37 @@ RULES = (
     ),
     Rule(
         id="operator-absent",
-        title="the training operator does not act on the job",
-        cause="the job is {seconds} s old and nobody has written a status: the operator is not installed, does not run, or "
-        "watches "
-        "other namespaces",
-        remedy="`kubectl get deployments -A | grep training-operator`; `kubectl apply --server-side -k manifests/` installs it",
+        title="the training operator does not process the job",
+        cause=(
+            "the job is {seconds} s old and has no status: the operator is not installed, does not run, or watches other "
+            "namespaces"
+        ),
+        remedy=(
+            "check `kubectl get deployments -A | grep training-operator`; `kubectl apply --server-side -k manifests/` "
+            "installs the operator"
+        ),
         subject=Subject.VIEW,
     ),
     Rule(
         id="no-pods",
-        title="the operator has made no pods for the job",
-        cause="the job is {seconds} s old; making pods is refused: a resource quota, an admission webhook, or a missing "
-        "service account",
-        remedy="`kubectl get events` in the job's namespace shows the refusal; `kubectl describe quota` what is left",
+        title="the operator has created no pods for the job",
+        cause=(
+            "the job is {seconds} s old, and something blocks new pods: a resource quota, an admission webhook, or a "
+            "missing service account"
+        ),
+        remedy=(
+            "`kubectl get events` in the job's namespace shows the refusal; `kubectl describe quota` shows the remaining quota"
+        ),
         subject=Subject.VIEW,
     ),
     Rule(
         id="crash-loop",
-        title="the container ends again and again (the operator says `Running` all the same)",
-        cause="the kubelet restarts it with growing pauses; what it prints before it ends is the cause",
-        remedy="`kfjob logs {job} --pod {pod} --previous` shows the last words of the container before",
+        title="the container ends again and again",
+        cause=(
+            "it restarts after growing pauses, and the job may still report `Running`; its last lines before it ends show "
+            "the reason"
+        ),
+        remedy="`kfjob logs {job} --pod {pod} --previous` shows the last lines of the previous container",
         subject=Subject.POD,
         markers=("CrashLoopBackOff",),
         pattern=r"CrashLoopBackOff",

@@ -1,4 +1,4 @@
-"""What the cluster's controllers wrote down: why there are no pods, why they do not start, who took them away; and the queue.
+"""Rules about Kubernetes events and queues: missing pods, pods that do not start, evictions, and waiting in a queue.
 
 The texts are those of Kubernetes v1.34 (pkg/kubelet/events, quota and webhook admission, persistentvolume), the training
 operator v1.9.3 (control/pod_control.go: "Error creating: …") and Kueue v0.14 (pkg/controller/core, pkg/scheduler).
@@ -6,23 +6,23 @@ operator v1.9.3 (control/pod_control.go: "Error creating: …") and Kueue v0.14 
 
 from kfjob.observe.diagnose.rule import Role, Rule, Severity, Subject
 
-_EVENTS = "`kubectl get events` in the job's namespace"
-
 RULES = (
     Rule(
         id="quota-exceeded",
         title="the namespace's quota `{name}` is used up",
-        cause="the operator may not make all pods of the job: it asked for {requested}, {used} of {limited} are used",
-        remedy="`kubectl describe quota` in the job's namespace; stop other jobs, ask for less, or have it raised; the "
-        "operator tries again by itself",
+        cause=("the operator may not create all pods of the job: it requests {requested}, and {used} of {limited} are used"),
+        remedy=(
+            "check `kubectl describe quota` in the job's namespace; stop other jobs, request less, or have the quota "
+            "raised; the operator retries by itself"
+        ),
         subject=Subject.EVENT,
         markers=("exceeded quota",),
         pattern=r"exceeded quota: (?P<name>[^,]+), requested: (?P<requested>.+), used: (?P<used>.+), limited: (?P<limited>.+)",
     ),
     Rule(
         id="quota-wants-requests",
-        title="the namespace's quota `{name}` wants {what} to be said",
-        cause="a quota counts it, so a pod that does not say how much it needs is refused",
+        title="the namespace's quota `{name}` requires {what}",
+        cause="a pod that does not specify a resource of the quota is refused",
         remedy="set it in `resources`, or give the namespace a LimitRange with defaults",
         subject=Subject.EVENT,
         markers=("failed quota",),
@@ -30,9 +30,9 @@ RULES = (
     ),
     Rule(
         id="limit-range",
-        title="the pods ask for more than the namespace allows for one pod or container",
+        title="the pods request more than the namespace allows per pod or container",
         cause="a LimitRange refuses them: {what}",
-        remedy="`kubectl describe limitrange` in the job's namespace shows the bounds; change `resources`",
+        remedy="`kubectl describe limitrange` in the job's namespace shows the limits; change `resources`",
         subject=Subject.EVENT,
         markers=(" per Container is ", " per Pod is "),
         pattern=r"forbidden: (?P<what>\[?(?:maximum|minimum) [\w.-]+ usage per (?:Container|Pod) is .*)",
@@ -41,8 +41,10 @@ RULES = (
         id="pod-security",
         title="the namespace's pod security level forbids the pods",
         cause="{what}",
-        remedy="take out what it forbids (host network, host paths, privileges), or use a namespace with another "
-        "`pod-security.kubernetes.io/enforce` label",
+        remedy=(
+            "remove what it forbids (host network, host paths, privileges), or use a namespace with another "
+            "`pod-security.kubernetes.io/enforce` label"
+        ),
         subject=Subject.EVENT,
         markers=("violates PodSecurity",),
         pattern=r"violates PodSecurity (?P<what>.*)",
@@ -50,9 +52,11 @@ RULES = (
     Rule(
         id="webhook-down",
         title="an admission webhook of the cluster does not answer",
-        cause="the API server must ask `{name}` before it takes an object, and cannot: {what}",
-        remedy="`kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations`, then the pods behind its service; "
-        "the operator tries again by itself",
+        cause="the API server must call `{name}` before it accepts an object, and cannot: {what}",
+        remedy=(
+            "check `kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations`, then the pods behind the "
+            "webhook's service; the operator retries by itself"
+        ),
         subject=Subject.EVENT,
         markers=("failed calling webhook",),
         pattern=r"failed calling webhook \"(?P<name>[^\"]+)\": (?P<what>.*)",
@@ -60,8 +64,8 @@ RULES = (
     Rule(
         id="webhook-denied",
         title="a webhook or policy of the cluster refuses the pods",
-        cause="`{name}` says: {what}",
-        remedy="change what it complains of, or ask who runs it",
+        cause="`{name}` reports: {what}",
+        remedy="change what it reports, or ask the owner of the policy",
         subject=Subject.EVENT,
         markers=("admission webhook", "ValidatingAdmissionPolicy"),
         pattern=r"admission webhook \"(?P<name>[^\"]+)\" denied the request: (?P<what>.*)"
@@ -70,26 +74,26 @@ RULES = (
     Rule(
         id="service-account-missing",
         title="service account `{name}` does not exist",
-        cause="the job's pods run as it, and it is not in the job's namespace",
-        remedy="make it, or correct `service_account`",
+        cause="the job's pods run as this account, and it is not in the job's namespace",
+        remedy="create it, or correct `service_account`",
         subject=Subject.EVENT,
         markers=("service account", "serviceaccount"),
         pattern=r"service ?account [\w./-]+: serviceaccount \"(?P<name>[^\"]+)\" not found",
     ),
     Rule(
         id="pods-refused",
-        title="the operator cannot make the job's pods or services",
+        title="the operator cannot create the job's pods or services",
         cause="the API server refuses them: {what}",
-        remedy=_EVENTS + " shows every refusal",
+        remedy="`kubectl get events` in the job's namespace shows every refusal",
         subject=Subject.EVENT,
         markers=("FailedCreate",),
         pattern=r"FailedCreate(?:Pod|Service)?: (?:Error creating: )?(?P<what>.*)",
     ),
     Rule(
         id="operator-refuses-spec",
-        title="the training operator finds the job invalid",
+        title="the training operator rejects the job",
         cause="{what}",
-        remedy="`kfjob validate` and `kfjob submit --dry-run=server` find most of these problems before the job starts",
+        remedy="`kfjob validate` and `kfjob submit --dry-run=server` find most such problems before a submit",
         subject=Subject.EVENT,
         markers=("FailedValidation",),
         pattern=r"PyTorchJob \w*FailedValidation: (?P<what>.*)",
@@ -97,8 +101,10 @@ RULES = (
     Rule(
         id="storage-class-missing",
         title="storage class `{name}` does not exist",
-        cause="a volume claim of the job wants it, so nothing can provide the volume",
-        remedy="`kubectl get storageclass` lists them; make the claim anew with one of those, or install its driver",
+        cause="a volume claim of the job names it, so nothing can provide the volume",
+        remedy=(
+            "`kubectl get storageclass` lists the existing ones; create the claim again with one of them, or install the driver"
+        ),
         subject=Subject.EVENT,
         markers=("storageclass",),
         pattern=r"storageclass(?:\.storage\.k8s\.io)? \"(?P<name>[^\"]+)\" not found",
@@ -107,7 +113,7 @@ RULES = (
         id="claim-not-provided",
         title="a volume claim of the job gets no volume",
         cause="{what}",
-        remedy="`kubectl describe pvc` in the job's namespace; the storage driver's log says more",
+        remedy="check `kubectl describe pvc` in the job's namespace, and the log of the storage driver",
         subject=Subject.EVENT,
         markers=("ProvisioningFailed", "FailedBinding", "ProvisioningCleanupFailed"),
         pattern=r"PersistentVolumeClaim (?:ProvisioningFailed|FailedBinding): (?P<what>.*)",
@@ -116,16 +122,16 @@ RULES = (
         id="mount-secret-missing",
         title="secret `{name}` is missing",
         cause="the pod mounts it, and it is not in the job's namespace",
-        remedy="make it: `kubectl create secret generic {name} --from-file=…` in the job's namespace",
+        remedy="create it in the job's namespace: `kubectl create secret generic {name} --from-file=…`",
         subject=Subject.EVENT,
         markers=("FailedMount",),
         pattern=r"FailedMount: .*secret \"(?P<name>[^\"]+)\" not found",
     ),
     Rule(
         id="mount-config-map-missing",
-        title="config map `{name}` is missing",
+        title="ConfigMap `{name}` is missing",
         cause="the pod mounts it, and it is not in the job's namespace",
-        remedy="make it in the job's namespace: `kubectl create configmap {name} --from-file=…`",
+        remedy="create it in the job's namespace: `kubectl create configmap {name} --from-file=…`",
         subject=Subject.EVENT,
         markers=("FailedMount",),
         pattern=r"FailedMount: .*configmap \"(?P<name>[^\"]+)\" not found",
@@ -133,8 +139,8 @@ RULES = (
     Rule(
         id="volume-attached-elsewhere",
         title="a volume of the job is attached to another node",
-        cause="a ReadWriteOnce volume can be on one node only, and another pod has it",
-        remedy="use a ReadWriteMany volume (FSx for Lustre, EFS, NFS) for what all workers share, or end the other pod",
+        cause="a ReadWriteOnce volume can be attached to one node only, and another pod uses it",
+        remedy=("use a ReadWriteMany volume (FSx for Lustre, EFS, NFS) for data that all workers share, or stop the other pod"),
         subject=Subject.EVENT,
         markers=("Multi-Attach",),
         pattern=r"Multi-Attach error",
@@ -143,17 +149,19 @@ RULES = (
         id="mount-failed",
         title="a volume of the pod cannot be mounted",
         cause="{what}",
-        remedy="check that the volume exists, that the node reaches its server (security groups for FSx and EFS), and that the "
-        "storage driver runs on that node",
+        remedy=(
+            "check that the volume exists, that the node can reach its server (security groups for FSx and EFS), and that "
+            "the storage driver runs on that node"
+        ),
         subject=Subject.EVENT,
         markers=("FailedMount", "FailedAttachVolume", "FailedMapVolume"),
         pattern=r"(?:FailedMount|FailedAttachVolume|FailedMapVolume): (?P<what>.*)",
     ),
     Rule(
         id="no-pod-address",
-        title="the node has no address left for the pod",
-        cause="the network plugin could not give it one: the node's or the subnet's addresses are used up",
-        remedy="use larger subnets, prefix delegation, or fewer pods on the node; `host_network` needs no address",
+        title="the node has no IP address left for the pod",
+        cause="the network plugin could not assign one: the addresses of the node or its subnet are used up",
+        remedy="use larger subnets, prefix delegation, or fewer pods per node; `host_network` needs no address",
         subject=Subject.EVENT,
         markers=("FailedCreatePodSandBox",),
         pattern=r"FailedCreatePodSandBox: .*(?:failed to assign an IP address|no IP addresses available|ENI)",
@@ -162,25 +170,25 @@ RULES = (
         id="sandbox-failed",
         title="the node cannot set up the pod's network or sandbox",
         cause="{what}",
-        remedy="the network plugin of that node is at fault: look at its pods in kube-system, or drain the node",
+        remedy="check the network plugin's pods on that node in kube-system, or drain the node",
         subject=Subject.EVENT,
         markers=("FailedCreatePodSandBox", "NetworkNotReady"),
         pattern=r"(?:FailedCreatePodSandBox|NetworkNotReady): (?P<what>.*)",
     ),
     Rule(
         id="pod-preempted",
-        title="the pod had to make room for one of higher priority",
-        cause="the scheduler took it from its node: {what}",
-        remedy="give the job a higher priority class, or relaunch it when there is room: `kfjob relaunch {job}`",
+        title="the pod was preempted by one with higher priority",
+        cause="the scheduler removed it from its node: {what}",
+        remedy="give the job a higher priority class, or run `kfjob relaunch {job}` when there is capacity",
         subject=Subject.EVENT,
         markers=(" Preempted: ",),
         pattern=r" Preempted: (?P<what>.*)",
     ),
     Rule(
         id="pod-driven-out",
-        title="the pod was driven off its node",
-        cause="the node got a taint that the pod does not tolerate: it is not ready, is drained, or goes away (spot)",
-        remedy="`kubectl get nodes`; then `kfjob relaunch {job}`, which resumes from the last checkpoint",
+        title="the pod was evicted because of a taint on its node",
+        cause=("the node got a taint that the pod does not tolerate: it is not ready, is drained, or is interrupted (spot)"),
+        remedy="check `kubectl get nodes`, then run `kfjob relaunch {job}`, which resumes from the last checkpoint",
         subject=Subject.EVENT,
         markers=("TaintManagerEviction",),
         pattern=r"TaintManagerEviction: Marking for deletion",
@@ -188,9 +196,11 @@ RULES = (
     Rule(
         id="node-not-ready",
         title="the node of pod `{pod}` does not answer",
-        cause="the node's kubelet has stopped to report: the machine is down, cut off, or out of memory",
-        remedy="`kubectl get nodes`; the operator waits for such a pod without end: remove the node or "
-        "`kubectl delete pod {pod} --force`, then `kfjob relaunch {job}`",
+        cause="the node's kubelet has stopped reporting: the machine is down, disconnected, or out of memory",
+        remedy=(
+            "check `kubectl get nodes`; the operator waits for such a pod indefinitely: remove the node or run `kubectl "
+            "delete pod {pod} --force`, then run `kfjob relaunch {job}`"
+        ),
         subject=Subject.EVENT,
         markers=("NodeNotReady",),
         pattern=r"NodeNotReady: ",
@@ -198,8 +208,8 @@ RULES = (
     Rule(
         id="queue-missing",
         title="queue `{name}` does not exist",
-        cause="the job waits in a queue of Kueue that nobody serves: {what}",
-        remedy="`kubectl get localqueues` in the job's namespace lists them; correct `scheduling.queue`",
+        cause="the job waits in a Kueue queue that does not exist or is being deleted: {what}",
+        remedy="`kubectl get localqueues` in the job's namespace lists the queues; correct `scheduling.queue`",
         subject=Subject.QUEUE,
         markers=("doesn't exist", "terminating or missing"),
         pattern=r"(?P<what>(?:LocalQueue|ClusterQueue) (?P<name>\S+) (?:doesn't exist|is terminating or missing))",
@@ -207,8 +217,8 @@ RULES = (
     Rule(
         id="queue-inactive",
         title="queue `{name}` is stopped",
-        cause="its administrator has stopped it, or something that it needs (a flavor, an admission check) is missing",
-        remedy="`kubectl describe clusterqueue` says which",
+        cause="an administrator has stopped it, or a flavor or an admission check that it needs is missing",
+        remedy="`kubectl describe clusterqueue` shows the reason",
         subject=Subject.QUEUE,
         markers=("is inactive", "is stopped", "QueueStopped"),
         pattern=r"(?:LocalQueue|ClusterQueue) (?P<name>\S+) is (?:inactive|stopped)|QueueStopped",
@@ -216,7 +226,7 @@ RULES = (
     Rule(
         id="queue-too-small",
         title="the queue can never hold the job",
-        cause="it asks for more than the queue has in all: {what}",
+        cause="the job requests more than the queue's whole quota: {what}",
         remedy="use fewer nodes or processes, or another queue; `kubectl describe clusterqueue` shows its quota",
         subject=Subject.QUEUE,
         markers=("maximum capacity", "unavailable in ClusterQueue"),
@@ -226,7 +236,7 @@ RULES = (
         id="queue-waits",
         title="the job waits in its queue",
         cause="other jobs use the quota: {what}",
-        remedy="it starts by itself; `kubectl get workloads` in its namespace shows its place",
+        remedy="the job starts by itself; `kubectl get workloads` in the job's namespace shows its position",
         subject=Subject.QUEUE,
         markers=("insufficient unused quota", "Pending", "WaitForStart", "AdmissionCheck"),
         pattern=r"(?P<what>insufficient unused quota .*)|^(?:Pending|WaitForStart|AdmissionCheck)\b",
@@ -234,9 +244,9 @@ RULES = (
     ),
     Rule(
         id="queue-preempted",
-        title="the job was put out of its queue again",
+        title="the queue has evicted the job",
         cause="{what}",
-        remedy="it comes back by itself when there is quota, and resumes from the last checkpoint if it reads one",
+        remedy=("the job starts again when there is quota, and resumes from its last checkpoint if its program supports that"),
         subject=Subject.QUEUE,
         markers=("Preempted", "NodeFailures", "PodsReadyTimeout", "Deactivated", "RequeuingLimitExceeded", "Inactive"),
         pattern=r"^(?P<what>(?:Preempted|NodeFailures|PodsReadyTimeout|Deactivated|RequeuingLimitExceeded|Inactive)\b.*)",

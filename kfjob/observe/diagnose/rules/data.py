@@ -1,4 +1,4 @@
-"""Data sets, the hub, tokenizers and checkpoints."""
+"""Rules about data sets, the hub, tokenizers and checkpoints."""
 
 from kfjob.observe.diagnose.rule import Rule
 
@@ -6,29 +6,35 @@ RULES = (
     Rule(
         id="hub-auth",
         title="the hub refuses access",
-        cause="the repository is gated or private, and the token is missing, wrong, or of somebody who has not accepted its "
-        "terms",
-        remedy="accept the terms on the repository's page, and hand the token over as a secret (`HF_TOKEN` by secret "
-        "reference)",
+        cause=("the repository is gated or private, and the token is missing, invalid, or belongs to a user without access"),
+        remedy="accept the terms on the repository's page, and pass the token as a secret (`HF_TOKEN` from a secret)",
+        local_remedy="accept the terms on the repository's page, and set `HF_TOKEN`",
         markers=("gated repo", "gated dataset", "GatedRepoError", "401 Client Error", "Invalid user token", "403 Client Error"),
-        # of a repository that does not exist the hub says 401 to whoever shows no token
+        # without a token, the hub also answers 401 for a repository that does not exist
         pattern=r"access(?:ing)? (?:a )?gated repo|is a gated dataset on the Hub|GatedRepoError"
         r"|(?<!RepositoryNotFoundError: )40[13] Client Error|Invalid user token",
     ),
     Rule(
         id="dataset-not-found",
         title="data set `{name}` cannot be found",
-        cause="the hub has no such data set, or does not show it to this token",
-        remedy="check the name and the configuration; a private one needs `HF_TOKEN`; a folder must exist inside the container",
+        cause="the hub has no such data set, or this token has no access to it",
+        remedy=(
+            "check the name and the configuration; a private data set needs `HF_TOKEN`; a folder must exist inside the "
+            "container"
+        ),
+        local_remedy=(
+            "check the name and the configuration; a private data set needs `HF_TOKEN`; a folder must exist on this machine"
+        ),
         markers=("DatasetNotFoundError", "doesn't exist on the Hub", "Couldn't find a dataset", "Couldn't find any data file"),
         pattern=r"Dataset '(?P<name>[^']*)' doesn't exist on the Hub|DatasetNotFoundError(?!.*Dataset ')"
         r"|Couldn't find (?:a dataset script|any data file) at (?P<name2>\S+?)\.?(?:\s|$)",
     ),
     Rule(
         id="model-not-found",
-        title="`{name}` is neither a folder of the container nor a model of the hub",
-        cause="the name is misspelt, the repository is private, or the folder is not mounted",
+        title="`{name}` is neither a folder nor a model on the hub",
+        cause="the name is misspelt, the repository is private, or the folder does not exist",
         remedy="check the name; a path must exist inside the container; a private repository needs `HF_TOKEN`",
+        local_remedy="check the name; a path must exist on this machine; a private repository needs `HF_TOKEN`",
         markers=("is not a local folder", "Repository Not Found", "RepositoryNotFoundError", "Repo id must be"),
         pattern=r"(?P<name>\S+) is not a local folder and is not a valid model identifier"
         r"|Repository Not Found for url: https?://[^/\s]+/(?:api/(?:model|dataset)s/|datasets/)?"
@@ -38,10 +44,13 @@ RULES = (
     ),
     Rule(
         id="hub-unreachable",
-        title="the hub cannot be reached from the pod",
-        cause="the pod has no way to the internet, or no DNS for it",
-        remedy="give the pods a way out (NAT, proxy `HTTPS_PROXY`), or put model and data on a volume and set "
-        "`HF_HUB_OFFLINE=1`",
+        title="the hub cannot be reached",
+        cause="there is no route to the internet, or no DNS for it",
+        remedy=(
+            "give the pods internet access (NAT, or a proxy in `HTTPS_PROXY`), or put model and data on a volume and set "
+            "`HF_HUB_OFFLINE=1`"
+        ),
+        local_remedy="check the network and `HTTPS_PROXY`, or download model and data first and set `HF_HUB_OFFLINE=1`",
         markers=("couldn't connect to", "huggingface.co", "hf.co", "LocalEntryNotFoundError", "OfflineModeIsEnabled"),
         pattern=r"[Ww]e couldn't connect to 'http|LocalEntryNotFoundError|OfflineModeIsEnabled"
         r"|(?:Max retries exceeded|Failed to resolve|Connection ?Error|Connection refused|name resolution"
@@ -50,8 +59,8 @@ RULES = (
     ),
     Rule(
         id="hub-rate-limit",
-        title="the hub turns requests away: too many at once",
-        cause="every rank asks the hub for the same files",
+        title="the hub rejects requests: too many at once",
+        cause="every rank requests the same files from the hub",
         remedy="download once to a shared volume (`HF_HOME` on it), set `HF_TOKEN`, or let rank 0 download first",
         markers=("429 Client Error", "Too Many Requests", "HTTP Error 429"),
         pattern=r"429 Client Error|Too Many Requests|HTTP Error 429 thrown",
@@ -59,8 +68,9 @@ RULES = (
     Rule(
         id="data-missing",
         title="there is no data at `{path}`",
-        cause="the path does not exist inside the container: the volume is not mounted, or mounted elsewhere",
-        remedy="compare `volumes` with the path; `kfjob render` shows where they are mounted",
+        cause="the path does not exist: the volume is not mounted, or is mounted elsewhere",
+        remedy="compare `volumes` with the path; `kfjob render` shows the mount paths",
+        local_remedy="check the path, and `host_path` in `volumes`",
         markers=("no data at", "no validation data at", "no train.jsonl", "EmptyDatasetError"),
         pattern=r"no (?:validation )?data at `(?P<path>[^`]*)`|no \w+\.jsonl and no \w+\.txt in `(?P<path2>[^`]*)`"
         r"|EmptyDatasetError.*directory at (?P<path3>\S+)",
@@ -69,16 +79,18 @@ RULES = (
         id="tokenizer-missing",
         title="there is no tokenizer for `{name}`",
         cause="the folder or repository has no tokenizer files",
-        remedy="name the tokenizer itself (`train.tokenizer`), or copy tokenizer.json to the folder",
+        remedy="set the tokenizer itself (`train.tokenizer`), or copy tokenizer.json to the folder",
         markers=("load tokenizer for", "no tokenizer at", "text needs a tokenizer", "read the tokenizer"),
         pattern=r"Can't load tokenizer for '(?P<name>[^']*)'|no tokenizer at `(?P<name2>[^`]*)`|text needs a tokenizer"
         r"|cannot read the tokenizer `(?P<name3>[^`]*)`",
     ),
     Rule(
         id="tokenizer-mismatch",
-        title="a token id is not below the model's vocabulary",
-        cause="the data was tokenised with another tokenizer than the model's, or tokens were added without resizing the "
-        "embedding",
+        title="a token id is not below the model's vocabulary size",
+        cause=(
+            "the data was tokenised with another tokenizer than the model's, or tokens were added without resizing the "
+            "embedding"
+        ),
         remedy="use the model's own tokenizer, or set `vocab_size` (resize the embedding) to the tokenizer's size",
         markers=("index out of range in self", "vocab_size", "vocabulary", "has no end-of-text token"),
         pattern=r"IndexError: index out of range in self|the tokenizer `[^`]*` has no end-of-text token"
@@ -86,9 +98,9 @@ RULES = (
     ),
     Rule(
         id="checkpoint-shape",
-        title="the checkpoint is of another model",
+        title="the checkpoint belongs to another model",
         cause="its tensors have other shapes or names than the model's ({what})",
-        remedy="use the model settings it was written with, or another checkpoint folder; a new run needs a new folder",
+        remedy=("use the model settings that it was written with, or another checkpoint folder; a new run needs a new folder"),
         markers=(
             "size mismatch for",
             "Size mismatch between saved",
@@ -105,9 +117,10 @@ RULES = (
     Rule(
         id="checkpoint-damaged",
         title="the checkpoint is incomplete or damaged",
-        cause="it was not written to its end (the pod was stopped or the disk was full), or files of it are gone",
-        remedy="resume from the checkpoint before it: remove the damaged folder; kfjob's trainer only takes complete ones "
-        "by itself",
+        cause="it was not written completely (the pod was stopped, or the disk was full), or some of its files are gone",
+        remedy=(
+            "remove the damaged folder to resume from the checkpoint before it; kfjob's trainer loads only complete checkpoints"
+        ),
         markers=(
             "reading zip archive",
             "is damaged",
@@ -122,9 +135,10 @@ RULES = (
     ),
     Rule(
         id="file-not-found",
-        title="`{path}` does not exist in the container",
-        cause="the program opens a file or folder that is not there: a volume is not mounted, or mounted elsewhere",
-        remedy="compare `volumes` with the path; `kfjob render` shows where they are mounted",
+        title="`{path}` does not exist",
+        cause="the program opens a file or folder that does not exist: a volume is not mounted, or is mounted elsewhere",
+        remedy="compare `volumes` with the path; `kfjob render` shows the mount paths",
+        local_remedy="check the path, and `host_path` in `volumes`",
         markers=("FileNotFoundError: [Errno 2]",),
         pattern=r"FileNotFoundError: \[Errno 2\] No such file or directory: '(?P<path>[^']*)'",
     ),

@@ -1,23 +1,28 @@
-"""Exit codes and signals, of containers and of the processes that an agent started (128 + n is signal n)."""
+"""Rules about exit codes and signals of containers and of agents' processes (128 + n is signal n)."""
 
 from kfjob.observe.diagnose.rule import Role, Rule, Severity, Subject
 
 RULES = (
     Rule(
         id="bus-error",
-        title="a process was ended by SIGBUS: shared memory ran out",
-        cause="shared memory (/dev/shm) was full when a process wrote to memory it shares with others; a container has 64 "
-        "MiB of it by default",
+        title="a process was killed by SIGBUS: shared memory ran out",
+        cause="shared memory (/dev/shm) was full when a process wrote to it; a container has 64 MiB of it by default",
         remedy="set `shared_memory`, or lower the number of loader workers",
+        local_remedy="enlarge /dev/shm (`mount -o remount,size=16G /dev/shm`), or lower the number of loader workers",
         markers=("exitcode: -7)", "ignal 7 "),
         pattern=r"failed \(exitcode: -7\)|ignal 7 \(SIGBUS\)",
     ),
     Rule(
         id="worker-killed",
         title="a training process was killed (SIGKILL)",
-        cause="nobody catches that signal: mostly the kernel, because the container's memory limit was reached; also an "
-        "administrator or a health check",
-        remedy="compare the pod's memory with its limit (`kubectl top pod`, `kubectl describe pod`), raise `resources.memory`",
+        cause=(
+            "usually the kernel killed it because the memory limit was reached; an administrator or a health check can do "
+            "so too"
+        ),
+        remedy=(
+            "compare the pod's memory with its limit (`kubectl top pod`, `kubectl describe pod`), and raise `resources.memory`"
+        ),
+        local_remedy="check the kernel log (`dmesg`) for an out-of-memory kill; use fewer processes or loader workers",
         markers=("exitcode: -9)", "ignal 9 "),
         pattern=r"failed \(exitcode: -9\)|ignal 9 \(SIGKILL\)",
         role=Role.SUSPECT,
@@ -25,9 +30,8 @@ RULES = (
     Rule(
         id="worker-crashed",
         title="a training process crashed ({signal})",
-        cause="native code went wrong: mostly libraries of the image that do not fit together, a driver fault, or broken "
-        "memory",
-        remedy="`PYTHONFAULTHANDLER=1` shows where; compare the versions in the image with those that torch was built for",
+        cause="native code failed: usually libraries that do not fit together, a driver fault, or broken memory",
+        remedy="`PYTHONFAULTHANDLER=1` shows where; compare the installed versions with those that torch was built for",
         markers=("exitcode: -11)", "exitcode: -4)", "exitcode: -8)", "Segmentation fault", "Illegal instruction"),
         pattern=r"failed \(exitcode: (?P<signal>-(?:11|4|8))\)|(?P<signal2>Segmentation fault|Illegal instruction)",
         role=Role.SUSPECT,
@@ -35,16 +39,16 @@ RULES = (
     Rule(
         id="worker-aborted",
         title="a training process aborted itself (SIGABRT)",
-        cause="a library gave up; NCCL's watchdog does so after a timeout, to avoid inconsistent data",
-        remedy="the lines before it say why",
+        cause="a library gave up; NCCL's watchdog aborts after a timeout, to prevent inconsistent data",
+        remedy="the lines before it show the reason",
         markers=("exitcode: -6)",),
         pattern=r"failed \(exitcode: -6\)",
         role=Role.SYMPTOM,
     ),
     Rule(
         id="worker-terminated",
-        title="a training process was asked to end (SIGTERM)",
-        cause="its agent ended it because another one failed, or the pod is being stopped",
+        title="a training process was stopped (SIGTERM)",
+        cause="its agent stopped it because another process failed, or the pod is being stopped",
         remedy="",
         markers=("exitcode: -15)", "closing signal SIGTERM", "SignalException", "death signal", "Got termination signal"),
         pattern=r"failed \(exitcode: -15\)|closing signal SIGTERM|SignalException: .*got signal: 15"
@@ -56,7 +60,7 @@ RULES = (
         id="worker-failed",
         title="an agent reports that its worker failed",
         cause="a training process ended with exit code {code}",
-        remedy="what the process printed before it ended is the cause",
+        remedy="the last lines of that process show the reason",
         markers=("failed (exitcode: ",),
         pattern=r"failed \(exitcode: (?P<code>\d+)\)",
         role=Role.SYMPTOM,
@@ -65,7 +69,7 @@ RULES = (
         id="child-failed",
         title="torchrun gave up",
         cause="a worker failed, and no restart was left",
-        remedy="what the worker printed before it ended is the cause",
+        remedy="the last lines of that worker show the reason",
         markers=("ChildFailedError",),
         pattern=r"ChildFailedError",
         role=Role.SYMPTOM,
@@ -73,9 +77,9 @@ RULES = (
     Rule(
         id="pod-killed",
         title="the container was killed (SIGKILL)",
-        cause="nobody catches that signal: the kernel for lack of memory on the node, the kubelet after the grace time, or "
-        "somebody",
-        remedy="see what became of the pod and its node: `kubectl describe pod {pod}`, `kubectl get events`",
+        cause=("the kernel killed it for lack of memory, the kubelet killed it after the grace period, or somebody killed it"),
+        remedy="`kubectl describe pod {pod}` and `kubectl get events` show what happened to the pod and its node",
+        local_remedy="check the kernel log (`dmesg`) for an out-of-memory kill",
         subject=Subject.POD,
         markers=("exit=137",),
         pattern=r"exit=137",
@@ -84,7 +88,7 @@ RULES = (
     Rule(
         id="pod-terminated",
         title="the container was stopped (SIGTERM)",
-        cause="the pod was deleted, evicted, or its agent was told to end",
+        cause="the pod was deleted or evicted, or its agent was stopped",
         remedy="",
         subject=Subject.POD,
         markers=("exit=143",),
@@ -94,8 +98,9 @@ RULES = (
     Rule(
         id="pod-not-executable",
         title="the container's command cannot be run (exit code {code})",
-        cause="126: it is not executable; 127: it is not in the image",
+        cause="126: the file is not executable; 127: it does not exist",
         remedy="check `command` and the image: `docker run --entrypoint which IMAGE torchrun`",
+        local_remedy="check `command`: the executable must be on the PATH",
         subject=Subject.POD,
         markers=("exit=126", "exit=127"),
         pattern=r"exit=(?P<code>12[67])\b",
@@ -104,10 +109,12 @@ RULES = (
     Rule(
         id="pod-crashed",
         title="the container crashed (exit code {code})",
-        cause="native code went wrong: 139 is a segmentation fault, 134 an abort, 135 a bus error (shared memory), 132 an "
-        "illegal "
-        "instruction",
+        cause=(
+            "native code failed: 139 is a segmentation fault, 134 an abort, 135 a bus error (shared memory), 132 an "
+            "illegal instruction"
+        ),
         remedy="`PYTHONFAULTHANDLER=1` shows where; for 135 set `shared_memory`",
+        local_remedy="`PYTHONFAULTHANDLER=1` shows where; for 135 enlarge /dev/shm",
         subject=Subject.POD,
         markers=("exit=13",),
         pattern=r"exit=(?P<code>13[24569])\b",
@@ -116,8 +123,8 @@ RULES = (
     Rule(
         id="pod-failed",
         title="the container ended with exit code {code}",
-        cause="torchrun ends with 1 whatever its workers ended with, so the code says little; the log says more",
-        remedy="`kfjob logs {job} --pod {pod}`",
+        cause="torchrun exits with 1 for any exit code of its workers, so only the log shows the reason",
+        remedy="`kfjob logs {job} --pod {pod}` shows the log",
         subject=Subject.POD,
         markers=("exit=",),
         pattern=r"exit=(?P<code>[1-9]\d*)\b",

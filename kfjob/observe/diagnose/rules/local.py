@@ -1,4 +1,4 @@
-"""Problems of the local backend."""
+"""Rules about the local backend."""
 
 from kfjob.observe.diagnose.rule import Role, Rule, Subject
 
@@ -17,7 +17,9 @@ RULES = (
         id="local-etcd-failed",
         title="the job's own etcd has ended",
         cause="{what}",
-        remedy="see the etcd log that the message names; `apt-get install etcd-server` installs a version that torch supports",
+        remedy=(
+            "see the etcd log that the message names; `apt-get install etcd-server` installs a version that torch supports"
+        ),
         subject=Subject.JOB,
         markers=("EtcdFailed",),
         pattern=r"EtcdFailed: (?P<what>.*)",

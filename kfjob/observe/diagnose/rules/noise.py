@@ -1,4 +1,4 @@
-"""Lines that frighten and mean nothing."""
+"""Rules about messages that look like errors but are harmless."""
 
 from kfjob.observe.diagnose.rule import Role, Rule, Severity
 
@@ -6,7 +6,7 @@ RULES = (
     Rule(
         id="omp-banner",
         title="torchrun set OMP_NUM_THREADS=1",
-        cause="with several processes on a node torchrun gives each one thread, unless the variable is set",
+        cause="with several processes per node, torchrun gives each one thread unless the variable is set",
         remedy="set `env.OMP_NUM_THREADS` to cores / processes if data loading on the CPU is slow",
         markers=("OMP_NUM_THREADS",),
         pattern=r"Setting OMP_NUM_THREADS environment variable for each process",
@@ -14,8 +14,8 @@ RULES = (
     ),
     Rule(
         id="client-hostname",
-        title="the name of a peer's address is not known",
-        cause="the store looks up the name of who connects, for its own messages only; pods have no reverse DNS entry",
+        title="a peer's address has no host name",
+        cause="the store looks up the client's name for its own messages; pods have no reverse DNS entry",
         remedy="",
         markers=("hostname of the client socket",),
         pattern=r"hostname of the client socket cannot be retrieved",
@@ -24,7 +24,7 @@ RULES = (
     Rule(
         id="shard-checkpoint-import",
         title="`torch.distributed._shard.checkpoint` was imported under its old name",
-        cause="a library imports it by the old name, once in every process; see `import-shortfall` for the count",
+        cause="a library imports it under the old name, once per process; rule `import-shortfall` checks the count",
         remedy="",
         markers=("_shard.checkpoint", "_shard/checkpoint"),
         pattern=r"torch[./]distributed[./]_shard[./]checkpoint",
@@ -32,8 +32,8 @@ RULES = (
     ),
     Rule(
         id="shutdown-of-a-closed-store",
-        title="an agent found the store closed when it said goodbye",
-        cause="the host of the store had ended first; by then everything was done",
+        title="an agent found the store closed when it shut down",
+        cause="the store's host exited first, after all work was done",
         remedy="",
         markers=("has failed to shutdown the rendezvous",),
         pattern=r"has failed to shutdown the rendezvous '.*' due to an error of type RendezvousConnectionError",
@@ -43,7 +43,7 @@ RULES = (
     Rule(
         id="process-group-not-destroyed",
         title="the program ended without `destroy_process_group()`",
-        cause="torch asks for it so that no collective is cut off at exit",
+        cause="torch recommends the call, so that no collective is cut off at exit",
         remedy="call `torch.distributed.destroy_process_group()` at the end of the program",
         markers=("destroy_process_group",),
         pattern=r"destroy_process_group\(\) was not called before program exit",
@@ -51,8 +51,8 @@ RULES = (
     ),
     Rule(
         id="no-error-file",
-        title="an agent has no file to copy its worker's error to",
-        cause="only a parent that is itself run by torchrun gives it one",
+        title="an agent has no file for its worker's error",
+        cause="only a parent that torchrun started provides such a file",
         remedy="",
         markers=("no error file defined for parent",),
         pattern=r"no error file defined for parent, to copy child error file",
@@ -61,8 +61,8 @@ RULES = (
     ),
     Rule(
         id="keep-alive-missed",
-        title="an agent could not tell the rendezvous that it lives",
-        cause="the store was busy or gone; what matters is whether it answers again",
+        title="an agent could not send its keep-alive to the rendezvous",
+        cause="the store was busy or gone; later messages show whether it answers again",
         remedy="",
         markers=("keep-alive heartbeat",),
         pattern=r"has failed to send a keep-alive heartbeat to the rendezvous",

@@ -1,4 +1,4 @@
-"""What the failure of another process looks like from here: never the cause while there is another one."""
+"""Rules about the effects of another process's failure; they are never the first cause if there is a better one."""
 
 from kfjob.observe.diagnose.rule import Role, Rule
 
@@ -6,11 +6,14 @@ RULES = (
     Rule(
         id="nccl-timeout",
         title="a collective timed out",
-        cause="a rank did not come to it within the time: it failed, hangs, or called another one. Alone, without a fault "
-        "anywhere "
-        "else, it means a network that drops packets, or ranks that took different paths",
-        remedy="look for the rank that is missing from those that timed out; `TORCH_NCCL_TRACE_BUFFER_SIZE=2000` and "
-        "`TORCH_DISTRIBUTED_DEBUG=DETAIL` record where each one was",
+        cause=(
+            "a rank did not join it in time: it failed, hangs, or called another collective; without any other error, the "
+            "network drops packets or ranks took different paths"
+        ),
+        remedy=(
+            "find the rank that is missing from those that timed out; `TORCH_NCCL_TRACE_BUFFER_SIZE=2000` and "
+            "`TORCH_DISTRIBUTED_DEBUG=DETAIL` record where each rank was"
+        ),
         markers=("collective operation timeout", "NCCL operation timed out", "Timed out waiting", "imed out"),
         pattern=r"[Ww]atchdog caught collective operation timeout|NCCL operation timed out"
         r"|Timed out waiting \d+ms for (?:recv|send) operation|barrier timed out",
@@ -20,7 +23,7 @@ RULES = (
         id="peer-closed",
         title="the connection to a peer was lost",
         cause="the process at the other end has ended",
-        remedy="look for the process that ended first: its pod's log and state",
+        remedy="find the process that ended first: check the log and the state of its pod",
         markers=(
             "Connection closed by peer",
             "Connection reset by peer",
@@ -41,7 +44,7 @@ RULES = (
         id="store-lost",
         title="the connection to the store was lost",
         cause="the process that holds the store (an agent, or rank 0) has ended",
-        remedy="look at the pod that holds it: the rendezvous endpoint, or master_addr",
+        remedy="check the pod that holds the store: the rendezvous endpoint, or master_addr",
         markers=(
             "Connection was likely closed",
             "sendBytes failed",
@@ -58,9 +61,9 @@ RULES = (
     ),
     Rule(
         id="store-wait-timeout",
-        title="a process waited for a peer that never came",
-        cause="the process group needs every rank; one did not start, or was given another address or round",
-        remedy="look for the rank that is missing: a pod without this error, or without any line",
+        title="a process timed out while it waited for a peer",
+        cause="the process group needs every rank: one did not start, or has another address or round",
+        remedy="find the missing rank: a pod without this error, or without any line",
         markers=("wait timeout after", "Timed out after", "Socket Timeout", "store->get(", "waitForInput"),
         pattern=r"wait timeout after \d+ms, keys|Timed out after \d+ seconds waiting for (?:clients|workers)|Socket Timeout"
         r"|store->get\(|waitForInput: ",

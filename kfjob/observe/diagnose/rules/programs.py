@@ -1,23 +1,27 @@
-"""The program that is run, and the environment it finds."""
+"""Rules about the program and its environment."""
 
 from kfjob.observe.diagnose.rule import Role, Rule, Severity, Subject
 
 RULES = (
     Rule(
         id="module-not-found",
-        title="module `{name}` is not in the image",
+        title="module `{name}` is not installed",
         cause="Python cannot import `{name}`",
-        remedy="add it to the image (`pip install` in the Dockerfile, then `kfjob push-image`); if it is your own code, "
-        "set `PYTHONPATH` or the working directory",
+        remedy=(
+            "add it to the image (`pip install` in the Dockerfile, then `kfjob push-image`); for your own code, set "
+            "`PYTHONPATH` or the working directory"
+        ),
+        local_remedy="install it with `pip install`; for your own code, set `PYTHONPATH` or the working directory",
         markers=("No module named",),
         pattern=r"(?:ModuleNotFoundError|ImportError): No module named '?(?P<name>[\w.]+)"
         r"|: No module named (?P<name2>[\w.]+)$",
     ),
     Rule(
         id="import-error",
-        title="a library of the image cannot be loaded",
-        cause="two packages of the image do not fit together, or a shared library is missing: {what}",
-        remedy="pin versions that belong together; `python -c 'import torch, transformers'` in the image shows it",
+        title="a library cannot be loaded",
+        cause="two packages do not fit together, or a shared library is missing: {what}",
+        remedy="pin versions that fit together; `python -c 'import torch, transformers'` in the image shows the error",
+        local_remedy="install versions that fit together; `python -c 'import torch, transformers'` shows the error",
         markers=("ImportError:", "undefined symbol", "cannot open shared object file", "GLIBC_", "GLIBCXX_"),
         pattern=r"ImportError: (?P<what>cannot import name .*|.*undefined symbol.*|.*cannot open shared object file.*)"
         r"|version `(?P<what2>GLIBC(?:XX)?_[\d.]+)' not found",
@@ -25,8 +29,9 @@ RULES = (
     Rule(
         id="python-syntax",
         title="the program is not valid Python",
-        cause="the interpreter of the image cannot parse it: {what}",
-        remedy="run `python -m py_compile` with the image's Python; a newer syntax than its version is an error too",
+        cause="the Python interpreter cannot parse it: {what}",
+        remedy="run `python -m py_compile` with the Python of the image; syntax newer than its version is an error too",
+        local_remedy="run `python -m py_compile` with the same Python; syntax newer than its version is an error too",
         markers=("SyntaxError:", "IndentationError:", "TabError:"),
         pattern=r"(?:Syntax|Indentation|Tab)Error: (?P<what>.*)",
     ),
@@ -34,7 +39,7 @@ RULES = (
         id="argument-error",
         title="the program does not accept its arguments",
         cause="{what}",
-        remedy="compare `command` (or `train`) with the program's `--help`",
+        remedy="compare `command` or `train` with the program's `--help`",
         markers=(
             "error: unrecognized arguments",
             "error: the following arguments",
@@ -48,35 +53,41 @@ RULES = (
     ),
     Rule(
         id="script-not-found",
-        title="the program `{path}` is not in the image",
-        cause="Python cannot open the file: the path is wrong, or the image does not hold it",
-        remedy="use an absolute path, or set the working directory; `docker run IMAGE ls` shows what is there",
+        title="the program `{path}` does not exist",
+        cause="Python cannot open the file: the path is wrong, or the image does not contain it",
+        remedy="use an absolute path, or set the working directory; `docker run IMAGE ls` shows the files in the image",
+        local_remedy="use an absolute path, or set the working directory",
         markers=("can't open file",),
         pattern=r"can't open file '?(?P<path>[^':]+)'?: \[Errno 2\]",
     ),
     Rule(
         id="command-not-found",
-        title="the command `{name}` is not in the image",
-        cause="the container has no such executable on its PATH",
-        remedy="check `command` and the image; `docker run IMAGE which {name}`",
+        title="the command `{name}` does not exist",
+        cause="the PATH contains no such executable",
+        remedy="check `command` and the image: `docker run IMAGE which {name}`",
+        local_remedy="check `command`; install `{name}`, or add its folder to PATH",
         markers=("command not found", ": not found", "No such file or directory: 'torchrun'"),
         pattern=r"(?:^|: )(?:line )?(?:\d+: )?(?P<name>[\w./-]+): (?:command )?not found$"
         r"|No such file or directory: '(?P<name2>torchrun|accelerate|deepspeed)'",
     ),
     Rule(
         id="host-memory",
-        title="the machine would give no more memory",
+        title="the machine has no memory left",
         cause="an allocation failed in main memory, not on the GPU",
-        remedy="raise `resources.memory`, lower the number of loader workers, load the model on the meta device or on rank "
-        "0 only",
+        remedy=(
+            "raise `resources.memory`, lower the number of loader workers, or load the model on the meta device or on rank "
+            "0 only"
+        ),
+        local_remedy="use fewer processes or loader workers, or load the model on the meta device or on rank 0 only",
         markers=("MemoryError", "can't allocate memory", "Cannot allocate memory", "std::bad_alloc"),
         pattern=r"(?:^|\b)MemoryError\b|can't allocate memory|\[Errno 12\] Cannot allocate memory|std::bad_alloc",
     ),
     Rule(
         id="loader-worker-killed",
-        title="a process of the data loader was killed",
-        cause="mostly the container's memory limit: each loader process holds its own copy of what it reads",
+        title="a data loader process was killed",
+        cause="usually the memory limit: every loader process holds its own copy of the data that it reads",
         remedy="raise `resources.memory`, or lower the number of loader workers",
+        local_remedy="lower the number of loader workers, or free memory on this machine",
         markers=("DataLoader worker",),
         pattern=r"DataLoader worker \(pid(?:\(s\))? [^)]*\) (?:is killed by signal|exited unexpectedly"
         r"|exited with exit code)",
@@ -86,46 +97,50 @@ RULES = (
         title="a disk is full",
         cause="there is no space left where the program writes",
         remedy="write checkpoints to a volume that is large enough, keep fewer of them, or raise the ephemeral storage",
+        local_remedy="free disk space, write checkpoints to a larger disk, or keep fewer of them",
         markers=("No space left on device", "Disk quota exceeded"),
         pattern=r"No space left on device|Disk quota exceeded",
     ),
     Rule(
         id="permission-denied",
-        title="the program may not use `{path}`",
-        cause="the container's user has no right to it",
-        remedy="set the volume's group (`fsGroup` in `pod.security_context`), or the user the container runs as",
+        title="the program has no permission for `{path}`",
+        cause="the user of the process may not access the path",
+        remedy="set the volume's group (`fsGroup` in `pod.security_context`), or the user of the container",
+        local_remedy="change the owner or the mode of the path, or use another one",
         markers=("Permission denied", "Read-only file system"),
         pattern=r"\[Errno (?:13|30)\] (?:Permission denied|Read-only file system): '(?P<path>[^']*)'",
     ),
     Rule(
         id="precision-unsupported",
         title="the GPU cannot compute in bfloat16",
-        cause="cards older than Ampere (T4, V100) have no bf16",
-        remedy="set `train.precision: fp16` (with loss scaling), or use a newer card",
+        cause="GPUs older than Ampere (T4, V100) have no bf16",
+        remedy="set `train.precision: fp16` (with loss scaling), or use a newer GPU",
         markers=("bf16", "BFloat16", "bfloat16"),
         pattern=r"[Bb][Ff](?:loat)?16.*(?:not supported|requires|setup not supporting|only supported)",
     ),
     Rule(
         id="ddp-unused-parameters",
         title="some parameters got no gradient in DDP",
-        cause="the loss does not depend on them, so their reduction never came",
-        remedy="`find_unused_parameters=True`, or take them out of the model; `TORCH_DISTRIBUTED_DEBUG=DETAIL` names them",
+        cause="the loss does not depend on them, so their reduction never starts",
+        remedy=(
+            "set `find_unused_parameters=True`, or remove them from the model; `TORCH_DISTRIBUTED_DEBUG=DETAIL` names them"
+        ),
         markers=("Expected to have finished reduction",),
         pattern=r"Expected to have finished reduction in the prior iteration",
     ),
     Rule(
         id="fp16-unscale",
         title="the optimiser holds fp16 parameters",
-        cause="loss scaling needs fp32 parameters and casts them for the computation; these were fp16 themselves",
+        cause="loss scaling needs fp32 parameters and casts them for the computation, but these are fp16",
         remedy="load the model in fp32 and use mixed precision fp16, or train in bf16",
         markers=("Attempting to unscale FP16",),
         pattern=r"Attempting to unscale FP16 gradients",
     ),
     Rule(
         id="thread-died",
-        title="a thread died of {what}",
-        cause="the program goes on without it",
-        remedy="see the traceback: what the thread was for is no longer done",
+        title="a thread ended with {what}",
+        cause="the program goes on without the thread",
+        remedy="see the traceback: nothing does the thread's work any longer",
         subject=Subject.EXCEPTION,
         severity=Severity.WARNING,
         permanent=True,
@@ -133,8 +148,8 @@ RULES = (
     Rule(
         id="exception",
         title="the program ended with {what}",
-        cause="no rule knows this error; the innermost place in the program itself is {place}",
-        remedy="see the whole traceback: `kfjob logs {job} --pod {pod}`",
+        cause="no rule matches this error; the innermost frame of the program is {place}",
+        remedy="`kfjob logs {job} --pod {pod}` shows the whole traceback",
         subject=Subject.EXCEPTION,
         role=Role.SUSPECT,
     ),

@@ -1,4 +1,4 @@
-"""Training that runs and computes something wrong, or nothing."""
+"""Rules about training that runs, but computes wrong results or makes no progress."""
 
 from kfjob.observe.diagnose.rule import Role, Rule, Severity, Subject
 
@@ -6,12 +6,14 @@ RULES = (
     Rule(
         id="forward-order",
         title="the forward order differs from that of the first iteration on rank {rank}",
-        cause="FSDP's units are called in another order than they were wrapped in: the wrap policy names the wrong layer, "
-        "or ranks "
-        "take different paths; results may be wrong, the loss can vanish, the job can hang",
-        remedy="wrap the decoder layers and nothing inside them (`transformer_layer`: kfjob's trainer finds it), and keep "
-        "the root "
-        "unit for the embeddings; do not go on with this run",
+        cause=(
+            "FSDP units run in another order than they were wrapped in: the wrap policy names the wrong layer, or ranks "
+            "take different paths; results may be wrong, the loss can vanish, and the job can hang"
+        ),
+        remedy=(
+            "wrap the decoder layers and nothing inside them (`transformer_layer`; kfjob's trainer finds it), keep the "
+            "root unit for the embeddings, and stop this run"
+        ),
         markers=("Forward order differs",),
         pattern=r"Forward order differs (?:from that of the first iteration on rank (?P<rank>\d+)|across ranks)",
         permanent=True,
@@ -19,20 +21,22 @@ RULES = (
     Rule(
         id="loss-not-finite",
         title="the loss is {loss}",
-        cause="the computation has diverged or overflowed: the learning rate is too high, fp16 runs without loss scaling, "
-        "or the "
-        "data holds such values; every step after it is lost",
-        remedy="go back to the checkpoint before it, with a lower `lr`, `grad_clip: 1.0`, or bf16",
+        cause=(
+            "the computation has diverged or overflowed: the learning rate is too high, fp16 runs without loss scaling, or "
+            "the data contains such values; every later step is lost"
+        ),
+        remedy="resume from an earlier checkpoint with a lower `lr`, `grad_clip: 1.0` or bf16",
         subject=Subject.VIEW,
         permanent=True,
     ),
     Rule(
         id="loss-constant",
         title="the loss does not change: {loss} for {count} readings",
-        cause="nothing is learnt: the learning rate is 0, parameters are frozen or not in the optimiser, or every sample is "
-        "the "
-        "same; with FSDP also a wrong wrap policy",
-        remedy="check `lr` and its schedule, and which parameters need gradients",
+        cause=(
+            "the model does not learn: the learning rate is 0, parameters are frozen or not in the optimiser, every sample "
+            "is the same, or FSDP has a wrong wrap policy"
+        ),
+        remedy="check `lr` and its schedule, and which parameters require gradients",
         subject=Subject.VIEW,
         severity=Severity.WARNING,
         permanent=True,
@@ -40,54 +44,62 @@ RULES = (
     Rule(
         id="stalled",
         title="no progress for {seconds} s",
-        cause="the job runs and prints nothing: it hangs in a collective or in reading data, or it has not begun yet",
+        cause=("the job runs and prints no progress: it hangs in a collective or in data loading, or training has not started"),
         remedy="`kfjob logs {job} --tail 5` shows where each pod is; `py-spy dump` in a pod shows the stack",
+        local_remedy="`kfjob logs {job} --tail 5` shows where each process is; `py-spy dump --pid PID` shows its stack",
         subject=Subject.VIEW,
         severity=Severity.WARNING,
     ),
     Rule(
         id="import-shortfall",
         title="pod `{pod}` printed its import lines {count} times for {processes} processes",
-        cause="each process prints the line `torch.distributed._shard.checkpoint` once at its start; {missing} did not get "
-        "that far",
-        remedy="look at the pod's log for the rank that is missing: `kfjob logs {job} --pod {pod}`",
+        cause=(
+            "each process prints the line `torch.distributed._shard.checkpoint` once at its start; {missing} did not get "
+            "that far"
+        ),
+        remedy="look for the missing rank in the pod's log: `kfjob logs {job} --pod {pod}`",
         subject=Subject.VIEW,
         severity=Severity.WARNING,
     ),
     Rule(
         id="rank0-left-early",
-        title="rank 0 ended while others still worked",
-        cause="pod `{pod}` holds rank 0 and ended without a fault; the store of the process group went with it",
-        remedy="let every rank do the same number of steps, and end with `destroy_process_group()` on all of them",
+        title="rank 0 ended while other ranks were still working",
+        cause="pod `{pod}` held rank 0 and ended without an error; the process group's store ended with it",
+        remedy="let every rank run the same number of steps, and call `destroy_process_group()` at the end of each",
         subject=Subject.VIEW,
         role=Role.SUSPECT,
     ),
     Rule(
         id="peer-lost",
-        title="pod `{pod}` fell silent",
-        cause="its log ends without a fault while others still worked and lost their connection to it: it was killed, or "
-        "its node "
-        "was lost",
-        remedy="see what became of the pod and its node (`kubectl describe pod {pod}`, `kubectl get events`): memory limit, "
-        "eviction, spot interruption; then `kfjob relaunch {job}`",
+        title="the log of pod `{pod}` stops without an error",
+        cause="other pods lost their connection to it: it was killed, or its node was lost",
+        remedy=(
+            "`kubectl describe pod {pod}` and `kubectl get events` show what happened to the pod and its node (memory "
+            "limit, eviction, spot interruption); then run `kfjob relaunch {job}`"
+        ),
+        local_remedy="check the kernel log (`dmesg`) for an out-of-memory kill, then run `kfjob relaunch {job}`",
         subject=Subject.VIEW,
         role=Role.SUSPECT,
     ),
     Rule(
         id="store-host-lost",
-        title="pod `{pod}`, which holds the rendezvous, fell silent",
-        cause="its log ends without a fault while others still worked: it was killed, or its node was lost. All agents of a "
-        "c10d "
-        "rendezvous end with the pod that holds the store",
-        remedy="see what became of the pod and its node (`kubectl describe pod {pod}`), then `kfjob relaunch {job}`; "
-        "`rendezvous: etcd` keeps the store apart from the workers",
+        title="the log of pod `{pod}`, which holds the rendezvous store, stops without an error",
+        cause=("it was killed, or its node was lost; all agents of a c10d rendezvous end with the pod that holds the store"),
+        remedy=(
+            "`kubectl describe pod {pod}` shows what happened to the pod; then run `kfjob relaunch {job}`; `rendezvous: "
+            "etcd` keeps the store apart from the workers"
+        ),
+        local_remedy=(
+            "check the kernel log (`dmesg`) for an out-of-memory kill, then run `kfjob relaunch {job}`; `rendezvous: etcd` "
+            "keeps the store apart from the workers"
+        ),
         subject=Subject.VIEW,
         role=Role.SUSPECT,
     ),
     Rule(
         id="outcome-failed",
         title="the trainer gave up: {reason}",
-        cause="kfjob's trainer ended by itself and says why in its last line",
+        cause="kfjob's trainer ended by itself; its last line gives the reason",
         remedy="follow the message; `kfjob logs {job} --master` shows the lines before it",
         markers=("Outcome failed",),
         pattern=r"Outcome failed .*?(?:reason \"(?P<reason>.*)\")?$",
