@@ -23,7 +23,7 @@ from kfjob.events import JobPhase, LogLine
 from kfjob.observe.diagnose.diagnosis import Diagnosis
 from kfjob.observe.diagnose.ranking import diagnose
 from kfjob.observe.diagnose.symptoms import SymptomCollector
-from kfjob.observe.master import Confidence, Master
+from kfjob.observe.master import Confidence, Master, format_ranks
 from kfjob.observe.view import JobView, News
 from kfjob.text import plural
 
@@ -186,7 +186,7 @@ def summary(reader: LiveReader, view: JobView, diagnosis: Diagnosis) -> list[str
 
 def _summary_rows(reader: LiveReader, view: JobView) -> Iterator[tuple[str, str]]:
     if isinstance(view.master, Master) and (view.training.lines or view.master.confidence is not Confidence.PREDICTED):
-        ranks = f", global ranks {', '.join(map(str, view.master.global_ranks))}" if view.master.global_ranks else ""
+        ranks = f", global ranks {format_ranks(view.master.global_ranks)}" if view.master.global_ranks else ""
         yield "master", f"{view.master.pod} ({view.master.confidence}{ranks})"
     training = view.training
     if training.loss is not None:

@@ -11,7 +11,7 @@ __all__ = ["fake", "here", "kfjob"]
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--update-goldens", action="store_true", help="write what the code makes now; read the diff before you commit it"
+        "--update-goldens", action="store_true", help="write the current texts to the golden files; read the diff before you commit"
     )
 
 

@@ -1,4 +1,4 @@
-"""Every faulty spec in errors/ against the message that somebody read and found good."""
+"""The message for every invalid spec in errors/."""
 
 from pathlib import Path
 
@@ -12,15 +12,15 @@ from kfjob.spec.source import load_spec
 SPECS = sorted((Path(__file__).parent / "errors").glob("*.yaml"))
 
 
-def plan(spec: Path) -> None:
+def resolve_spec(spec: Path) -> None:
     loaded = load_spec(spec.read_text(encoding="utf-8"), file=spec.name)
     resolve_spec(loaded.spec, loaded.positions, Context(backend="kubernetes", launch="l"))
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda p: p.stem)
-def test_message_is_the_one_that_was_looked_at(spec, update_goldens):
+def test_message_matches_the_golden(spec, update_goldens):
     with pytest.raises(SpecError) as caught:
-        plan(spec)
+        resolve_spec(spec)
     message = str(caught.value) + "\n"
     golden = spec.with_suffix(".txt")
     if update_goldens:
@@ -30,5 +30,5 @@ def test_message_is_the_one_that_was_looked_at(spec, update_goldens):
     assert "Traceback" not in message
 
 
-def test_every_message_has_a_spec():
+def test_every_error_golden_has_a_spec():
     assert {p.stem for p in (Path(__file__).parent / "errors").glob("*.txt")} == {p.stem for p in SPECS}

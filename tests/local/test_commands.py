@@ -87,7 +87,7 @@ def test_a_report_of_a_job_that_ended_of_its_archive_and_of_saved_logs(kfjob):
     page = file.read_text(encoding="utf-8")
     curve = json.loads(html.unescape(re.findall(r'data-points="([^"]+)"', page)[0]))["loss"]
     assert [point[2] for point in curve] == [str(step) for step in range(1, 31)]
-    for words in ("Succeeded", "told-worker-0", "Nothing wrong was found.", "name: told", "timeline"):
+    for words in ("Succeeded", "told-worker-0", "No problem was found.", "name: told", "timeline"):
         assert words in page
     kfjob("stop", "told")
     archive = next((kfjob.folder / "state").rglob("archive/**/told/*"))
