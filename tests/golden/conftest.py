@@ -10,14 +10,7 @@ __all__ = ["fake", "here", "kfjob"]
 
 
 def pytest_addoption(parser):
-    parser.addoption(
-        "--update-goldens", action="store_true", help="write the current texts to the golden files; read the diff before you commit"
-    )
-
-
-@pytest.fixture
-def update_goldens(request) -> bool:
-    return bool(request.config.getoption("--update-goldens"))
+    parser.addoption("--update-goldens", action="store_true", help="write the golden files; read the diff before you commit")
 
 
 @pytest.fixture
@@ -25,7 +18,7 @@ def check_golden(request) -> Callable[[Path, str], None]:
     """Compare a text with its golden file, or write the file with `--update-goldens`."""
 
     def check(golden: Path, text: str) -> None:
-        if request.getfixturevalue("update_goldens"):
+        if request.config.getoption("--update-goldens"):
             golden.parent.mkdir(exist_ok=True)
             golden.write_text(text, encoding="utf-8")
         assert golden.exists(), f"{golden.name} is missing: `pytest tests/golden --update-goldens` writes it"

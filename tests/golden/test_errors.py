@@ -12,20 +12,17 @@ from kfjob.spec.source import load_spec
 SPECS = sorted((Path(__file__).parent / "errors").glob("*.yaml"))
 
 
-def resolve_spec(spec: Path) -> None:
+def load_and_resolve(spec: Path) -> None:
     loaded = load_spec(spec.read_text(encoding="utf-8"), file=spec.name)
     resolve_spec(loaded.spec, loaded.positions, Context(backend="kubernetes", launch="l"))
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda p: p.stem)
-def test_message_matches_the_golden(spec, update_goldens):
+def test_message_matches_the_golden(spec, check_golden):
     with pytest.raises(SpecError) as caught:
-        resolve_spec(spec)
+        load_and_resolve(spec)
     message = str(caught.value) + "\n"
-    golden = spec.with_suffix(".txt")
-    if update_goldens:
-        golden.write_text(message, encoding="utf-8")
-    assert message == golden.read_text(encoding="utf-8")
+    check_golden(spec.with_suffix(".txt"), message)
     assert caught.value.exit_code == 2
     assert "Traceback" not in message
 
