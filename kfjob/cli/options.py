@@ -122,7 +122,7 @@ def _code_layer(folder: str | None, to: str | None, workdir: str | None) -> Code
     from kfjob.api.images.code_layer import CodeLayer
     from kfjob.cli.upload_progress import show_uploads
 
-    return CodeLayer(folder=Path(folder), target=to, workdir=workdir, show_progress=show_uploads)
+    return CodeLayer(folder=Path(folder), new_image=to, workdir=workdir, show_progress=show_uploads)
 
 
 def output_option(*formats: str) -> Decorator:

@@ -43,7 +43,7 @@ def push_code(image: ImageOptions, *, code: str | None, onto: str | None, workdi
         result = push(
             Path(code),
             onto,
-            target=_target(image, onto),
+            new_image=_target(image, onto),
             workdir=workdir,
             profile=image.profile,
             notify=notify,

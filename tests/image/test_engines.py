@@ -102,7 +102,7 @@ def test_a_secret_of_a_build(engine: str, plain: RealRegistry, source: Path, nam
 @pytest.mark.parametrize("engine", ["docker, classic"], indirect=True)
 def test_what_dockers_classic_builder_cannot(engine: str, plain: RealRegistry, source: Path, name: str):
     (source.parent / "pip.conf").touch()
-    with pytest.raises(UsageError, match="no secrets for a build"):
+    with pytest.raises(UsageError, match="does not support build secrets"):
         build_and_push(spec(source, f"{plain.host}/{name}", builder=engine, secrets={"pip": str(source.parent / "pip.conf")}))
     (source / "Dockerfile").write_text("FROM scratch\nCOPY code /\nRUN --mount=type=secret,id=a,required=false true\n")
     with pytest.raises(Refused, match="docker's classic builder cannot build this Dockerfile") as caught:
@@ -113,9 +113,9 @@ def test_what_dockers_classic_builder_cannot(engine: str, plain: RealRegistry, s
 FAULTS = {
     "FROM scratch\nCOPY root/ /\nRUN echo these words, 403 Forbidden >&2; exit 3\n": (Refused, "the build failed", "words"),
     "FROM scratch\nFORM a\n": (Refused, "the Dockerfile has an error", "FORM"),
-    "FROM scratch\nCOPY nothing /\n": (Refused, "the build misses a file", "nothing"),
-    "FROM {host}/nothing:1\n": (NotFound, "the base image is not there", "nothing"),
-    "FROM 127.0.0.1:1/nothing:1\n": (Unreachable, "the registry of the base image", "refused"),
+    "FROM scratch\nCOPY nothing /\n": (Refused, "the build needs a file that does not exist", "nothing"),
+    "FROM {host}/nothing:1\n": (NotFound, "the base image does not exist", "nothing"),
+    "FROM 127.0.0.1:1/nothing:1\n": (Unreachable, "a server that the build downloads from", "refused"),
 }
 
 
@@ -150,7 +150,7 @@ def test_no_space_left_for_docker(
     with dockerd(tmp_path, small=True) as daemon:
         for key, value in daemon.environment.items():
             monkeypatch.setenv(key, value)
-        with pytest.raises(BackendError, match="no space left for the build") as caught:
+        with pytest.raises(BackendError, match="no space is left for the build") as caught:
             build_and_push(spec(source, f"{plain.host}/{name}", builder=str(daemon.client("client"))))
     assert "docker system prune" in str(caught.value.hint)
     assert is_absent(plain, f"{name}/tags/list")
@@ -169,7 +169,7 @@ def test_no_space_left_on_the_way(  # noqa: PLR0917 - fixtures
     done = in_little_space(tmp_path, size, "push-image", str(source), "--to", f"{plain.host}/{name}", "--builder", engine)
     assert done.returncode == 1
     text = done.stderr[done.stderr.index("error: ") :]
-    assert "there is no space left for the build" in text or "No space left on device" in text
+    assert "no space is left for the build" in text or "No space left on device" in text
     assert "Traceback" not in text
     assert is_absent(plain, f"{name}/tags/list")
 

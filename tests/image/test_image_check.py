@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kfjob.api.images.check import ImageInspector, check_image
+from kfjob.api.images.check import ImageInspector, check_plan_images
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target
 from kfjob.errors import Forbidden, NotFound, Refused, UsageError
@@ -106,11 +106,11 @@ def test_an_image_that_is_not_there_is_refused_with_the_tag_that_is_near(registr
     with registry.open() as opened:
         push_image(opened, "near", "v1.2", "oci")
     with pytest.raises(NotFound) as caught:
-        check_image(target(tmp_path), plan(f"{registry.host}/near:v1.3"), notify=pytest.fail)
+        check_plan_images(target(tmp_path), plan(f"{registry.host}/near:v1.3"), notify=pytest.fail)
     assert caught.value.title == f"image `{registry.host}/near:v1.3` does not exist"
     assert caught.value.hint == f"did you mean `{registry.host}/near:v1.2`?"
     with pytest.raises(NotFound):
-        check_image(target(tmp_path), plan(f"{registry.host}/nothing:v1@sha256:{'0' * 64}"), notify=pytest.fail)
+        check_plan_images(target(tmp_path), plan(f"{registry.host}/nothing:v1@sha256:{'0' * 64}"), notify=pytest.fail)
 
 
 @pytest.mark.parametrize(
@@ -129,26 +129,26 @@ def test_the_processor_of_the_nodes(registry: RealRegistry, tmp_path: Path, node
         push_image(opened, "one", "v1", "oci")
         push_image(opened, "both", "v1", "oci-index")
     at = target(tmp_path, *nodes)
-    check_image(at, plan(f"{registry.host}/both:v1", **spec), notify=pytest.fail)
+    check_plan_images(at, plan(f"{registry.host}/both:v1", **spec), notify=pytest.fail)
     if taken:
-        check_image(at, plan(f"{registry.host}/one:v1", **spec), notify=pytest.fail)
+        check_plan_images(at, plan(f"{registry.host}/one:v1", **spec), notify=pytest.fail)
         return
-    with pytest.raises(Refused, match="processor") as caught:
-        check_image(at, plan(f"{registry.host}/one:v1", **spec), notify=pytest.fail)
-    assert caught.value.cause == "it is there for linux/amd64, and the nodes are arm64"
+    with pytest.raises(Refused, match="architecture of the nodes") as caught:
+        check_plan_images(at, plan(f"{registry.host}/one:v1", **spec), notify=pytest.fail)
+    assert caught.value.cause == "it has variants for linux/amd64, and the nodes are arm64"
 
 
 def test_a_registry_that_cannot_be_reached_from_here_is_said_and_no_more(tmp_path: Path):
     said: list[str] = []
     image = f"127.0.0.1:{free_port()}/a:1"
-    check_image(target(tmp_path), plan(image), notify=said.append)
+    check_plan_images(target(tmp_path), plan(image), notify=said.append)
     assert len(said) == 1
-    assert said[0].startswith(f"image `{image}` was not checked, the cluster will say: ")
+    assert said[0].startswith(f"image `{image}` was not checked: ")
 
 
 def test_a_registry_that_wants_a_login_is_said_and_no_more(private: RealRegistry, tmp_path: Path):
     said: list[str] = []
-    check_image(target(tmp_path), plan(f"{private.host}/train:1"), notify=said.append)
+    check_plan_images(target(tmp_path), plan(f"{private.host}/train:1"), notify=said.append)
     assert "authentication required" in said[0]
 
 
@@ -156,9 +156,9 @@ def test_it_is_asked_with_the_pull_secrets_of_the_pod(private: RealRegistry, tmp
     image = f"{private.host}/train"
     at = target(tmp_path, secrets={"mine": pull_secret(private.host, PASSWORD), "other": pull_secret("a.example", "x")})
     names = ["other", "mine"]
-    check_image(at, plan(f"{image}:1", image_pull_secrets=names), notify=pytest.fail)
+    check_plan_images(at, plan(f"{image}:1", image_pull_secrets=names), notify=pytest.fail)
     with pytest.raises(NotFound) as caught:
-        check_image(at, plan(f"{image}:11", image_pull_secrets=names), notify=pytest.fail)
+        check_plan_images(at, plan(f"{image}:11", image_pull_secrets=names), notify=pytest.fail)
     assert caught.value.hint == f"did you mean `{image}:1`?"
 
 
@@ -169,7 +169,7 @@ def test_no_program_is_started_that_a_clusters_secret_names(tmp_path: Path, monk
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     image = f"127.0.0.1:{free_port()}/a:1"
     at = target(tmp_path, secrets={"mine": pull_secret("other.example", "x")})
-    check_image(at, plan(image, image_pull_secrets=["mine"]), notify=lambda _text: None)
+    check_plan_images(at, plan(image, image_pull_secrets=["mine"]), notify=lambda _text: None)
     assert not (tmp_path / "started").exists()
 
 
@@ -183,15 +183,15 @@ def test_a_pull_secret_of_no_use_leaves_it_to_the_users_own_login(private: RealR
     }
     at, said = target(tmp_path, secrets=secrets), list[str]()
     wanted = plan(f"{private.host}/train:1", image_pull_secrets=[secret])
-    check_image(at, wanted, notify=said.append)
+    check_plan_images(at, wanted, notify=said.append)
     assert len(said) == 1  # nobody is logged in here
     assert "authentication required" in said[0]
     (tmp_path / ".docker").mkdir()
     auth = b64encode(f"{USER}:{PASSWORD}".encode()).decode()
     (tmp_path / ".docker" / "config.json").write_text(json.dumps({"auths": {private.host: {"auth": auth}}}))
     said.clear()
-    check_image(at, wanted, notify=said.append)
-    told = [text.partition(" does not open")[0] for text in said]
+    check_plan_images(at, wanted, notify=said.append)
+    told = [text.partition(" does not give access")[0] for text in said]
     assert told == {"wrong": ["warning: pull secret `wrong`"]}.get(secret, [])
 
 
@@ -202,13 +202,13 @@ def test_init_containers_and_sidecars_count(registry: RealRegistry, tmp_path: Pa
     for field_, what in (("init_containers", "init container"), ("sidecars", "sidecar")):
         container = {"name": "beside", "image": absent}
         with pytest.raises(NotFound) as caught:
-            check_image(target(tmp_path), plan(there, pod={field_: [container]}), notify=pytest.fail)
+            check_plan_images(target(tmp_path), plan(there, pod={field_: [container]}), notify=pytest.fail)
         assert caught.value.location == f"{what} `beside`"
-        check_image(target(tmp_path), plan(there, pod={field_: [{**container, "image": there}]}), notify=pytest.fail)
+        check_plan_images(target(tmp_path), plan(there, pod={field_: [{**container, "image": there}]}), notify=pytest.fail)
         never = {**container, "imagePullPolicy": "Never"}
-        check_image(target(tmp_path), plan(there, pod={field_: [never]}), notify=pytest.fail)
+        check_plan_images(target(tmp_path), plan(there, pod={field_: [never]}), notify=pytest.fail)
     with pytest.raises(Refused) as refused:
-        check_image(
+        check_plan_images(
             target(tmp_path, "arm64"), plan(there, pod={"sidecars": [{"name": "beside", "image": there}]}), notify=pytest.fail
         )
     assert refused.value.location is None  # the training container's, and said once
@@ -218,13 +218,13 @@ def test_a_login_that_cannot_be_read_is_no_reason_to_refuse(private: RealRegistr
     (tmp_path / ".docker").mkdir()
     (tmp_path / ".docker" / "config.json").write_text("?")
     said: list[str] = []
-    check_image(target(tmp_path), plan(f"{private.host}/train:1"), notify=said.append)
+    check_plan_images(target(tmp_path), plan(f"{private.host}/train:1"), notify=said.append)
     assert "the stored logins cannot be read" in said[0]
 
 
 def test_a_name_that_no_runtime_can_read_is_refused(tmp_path: Path):
     with pytest.raises(UsageError) as caught:
-        check_image(
+        check_plan_images(
             target(tmp_path), plan("127.0.0.1:1/a:1", pod={"init_containers": [{"name": "i", "image": "A B"}]}), notify=print
         )
     assert caught.value.location == "init container `i`"
@@ -232,6 +232,6 @@ def test_a_name_that_no_runtime_can_read_is_refused(tmp_path: Path):
 
 def test_nobody_is_asked_where_nobody_is_to_be_asked(tmp_path: Path):
     absent = f"127.0.0.1:{free_port()}/a:1"
-    check_image(target(tmp_path, check=False), plan(absent), notify=pytest.fail)
-    check_image(target(tmp_path), plan(absent, image_pull_policy="Never"), notify=pytest.fail)
-    check_image(replace(target(tmp_path), name="local"), plan(absent), notify=pytest.fail)
+    check_plan_images(target(tmp_path, check=False), plan(absent), notify=pytest.fail)
+    check_plan_images(target(tmp_path), plan(absent, image_pull_policy="Never"), notify=pytest.fail)
+    check_plan_images(replace(target(tmp_path), name="local"), plan(absent), notify=pytest.fail)

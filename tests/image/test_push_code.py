@@ -120,10 +120,10 @@ def test_a_second_time_nothing_is_sent(plain: RealRegistry, person: Path, src: P
     with plain.open() as registry, proxy_before(plain.port) as proxy:
         push_image(registry, repository, "base", "oci")
         through = f"127.0.0.1:{proxy.port}/{repository}:base"
-        one = push_code(src, through, target=f"127.0.0.1:{proxy.port}/{repository}:new")
+        one = push_code(src, through, new_image=f"127.0.0.1:{proxy.port}/{repository}:new")
         assert one.is_new
         proxy.requests.clear()
-        two = push_code(src, through, target=f"127.0.0.1:{proxy.port}/{repository}:new")
+        two = push_code(src, through, new_image=f"127.0.0.1:{proxy.port}/{repository}:new")
         assert (two.is_new, two.ref, two.copy) == (False, one.ref, CopyResult())
         assert {seen.method for seen in proxy.requests} == {"GET", "HEAD"}
 
@@ -148,7 +148,7 @@ def test_new_code_takes_the_place_of_the_code_before(plain: RealRegistry, person
 def test_between_repositories_layers_are_mounted(plain: RealRegistry, person: Path, src: Path, repository: str):
     with plain.open() as registry:
         push_image(registry, repository, "base", "oci")
-    found = push_code(src, f"{plain.host}/{repository}:base", target=f"{plain.host}/{repository}-other:v1")
+    found = push_code(src, f"{plain.host}/{repository}:base", new_image=f"{plain.host}/{repository}-other:v1")
     assert found.ref.tag == "v1"
     assert found.copy.mounted > 0
     assert found.copy.copied == 0
@@ -162,10 +162,10 @@ def test_between_registries_layers_are_copied(
     with plain.open() as registry:
         push_image(registry, repository, "base", "docker-index")
     target = f"{private.host}/{repository}"
-    found = push_code(src, f"{plain.host}/{repository}:base", target=f"{target}:v1")
+    found = push_code(src, f"{plain.host}/{repository}:base", new_image=f"{target}:v1")
     assert found.copy.copied > 0
     pushed_images(private, found)
-    again = push_code(src, f"{plain.host}/{repository}:base", target=f"{target}:v2")
+    again = push_code(src, f"{plain.host}/{repository}:base", new_image=f"{target}:v2")
     assert again.copy.copied == again.copy.uploaded == again.copy.mounted == 0
     assert again.copy.reused > 0
 
@@ -208,7 +208,7 @@ def test_a_registry_that_goes_down_in_the_middle(plain: RealRegistry, person: Pa
 
         proxy.rule = breaks_forever
         with pytest.raises(Unreachable):
-            push_code(src, base, target=f"127.0.0.1:{proxy.port}/{repository}:new", retries=HURRIED)
+            push_code(src, base, new_image=f"127.0.0.1:{proxy.port}/{repository}:new", retries=HURRIED)
         assert is_absent(plain, f"{repository}/manifests/new")
 
         def breaks_once(seen: Any) -> Cut | None:
@@ -216,7 +216,7 @@ def test_a_registry_that_goes_down_in_the_middle(plain: RealRegistry, person: Pa
             return breaks_forever(seen) if len(broken) < 12 else None
 
         proxy.rule = breaks_once
-        found = push_code(src, base, target=f"127.0.0.1:{proxy.port}/{repository}:new", retries=HURRIED)
+        found = push_code(src, base, new_image=f"127.0.0.1:{proxy.port}/{repository}:new", retries=HURRIED)
     pushed_images(plain, found)
 
 
@@ -235,10 +235,10 @@ def test_what_cannot_be_done_is_said_and_leaves_no_tag(
     ]
     for kind, onto, to in cases:
         with pytest.raises(kind):
-            push_code(src, onto, target=to, retries=HURRIED)
+            push_code(src, onto, new_image=to, retries=HURRIED)
     log_in(person, private, "wrong-but-secret-too")
     with pytest.raises(Forbidden) as caught:
-        push_code(src, base, target=f"{private.host}/{repository}:new")
+        push_code(src, base, new_image=f"{private.host}/{repository}:new")
     assert "wrong-but-secret-too" not in str(caught.value)
     assert is_absent(private, f"{repository}/manifests/new")
     (src / "out").symlink_to("/etc")
@@ -253,7 +253,7 @@ def test_the_command(plain: RealRegistry, person: Path, src: Path, repository: s
     spec.write_text("name: a\nimage: old  # soon another\ncommand: c\n")
     assert run(["push-image", "--code", str(src), "--onto", base, "--to", f"{repository}-b", "--pin", str(spec)]) == 0
     out, err = capsys.readouterr()
-    found = push_code(src, base, target=f"{plain.host}/{repository}-b")
+    found = push_code(src, base, new_image=f"{plain.host}/{repository}-b")
     assert out == f"{found.ref}\n"
     assert "pushed 2 files" in err
     assert spec.read_text() == f"name: a\nimage: {found.ref}  # soon another\ncommand: c\n"

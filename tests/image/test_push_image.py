@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from kfjob import ImageSpec, push_image
-from kfjob.api.images.push_image import LABEL_CONTENT, Listener, build_and_push
+from kfjob.api.images.build import CONTENT_LABEL, compute_content_hash, make_build_request
+from kfjob.api.images.push_image import Listener, build_and_push
 from kfjob.cli.main import run
+from kfjob.common_types import ignore_notice
 from kfjob.errors import UsageError
 from kfjob.image.mutate import BASE_DIGEST, BASE_NAME
 from kfjob.image.registry.documents import OCI_MANIFEST
@@ -50,10 +52,10 @@ def test_the_second_run_pushes_nothing_and_says_so(building: Buildah, plain: Rea
     "change", [{"build_args": {"GREETING": "bye"}}, {"platform": "linux/arm64"}, {"target": "other"}, {"base_image": "x"}]
 )
 def test_a_tag_of_its_own_for_all_that_is_built(source: Path, change: dict[str, object]):
-    from kfjob.api.images.push_image import _content, _quiet, _wanted
-
     one, other = spec(source, "a"), spec(source, "a", **change)
-    assert _content(_wanted(one), _quiet) != _content(_wanted(other), _quiet)
+    assert compute_content_hash(make_build_request(one), ignore_notice) != compute_content_hash(
+        make_build_request(other), ignore_notice
+    )
 
 
 def test_a_fixed_tag_is_pushed_again_only_if_the_content_changed(
@@ -73,7 +75,7 @@ def test_labels_say_where_the_image_comes_from(building: Buildah, plain: RealReg
         subprocess.run(["git", "-C", str(source), *words], check=True)
     outcome = build_and_push(spec(source, f"{plain.host}/{name}"))
     labels = building.labels(f"{plain.host}/{name}:{outcome.ref.tag}")
-    assert labels[LABEL_CONTENT] == outcome.content
+    assert labels[CONTENT_LABEL] == outcome.content
     assert labels["org.opencontainers.image.source"] == "https://example.org/a.git"
     assert labels["org.opencontainers.image.created"].endswith("Z")
     onto = context(source.parent / "onto")
@@ -159,4 +161,4 @@ def test_the_command_with_a_profile_and_a_region(  # noqa: PLR0917 - fixtures
     out, err = capsys.readouterr()
     said = json.loads(out)
     assert (said["image"], said["pushed"], said["bytes_sent"]) == (image, False, 0)
-    assert "is there already, built of the same content: nothing was pushed" in err
+    assert "exists with the same content: nothing was pushed" in err

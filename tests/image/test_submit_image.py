@@ -70,7 +70,7 @@ def test_a_dry_run_names_the_image_that_a_submit_would_push(
 ):
     (job,) = said(kfjob, "job.yaml", "--code", "src", "--dry-run", how)["objects"]
     (image,) = containers(job)
-    assert f"note: code: would put 1 file onto `{base}`: `{image}`" in kfjob.err
+    assert f"note: code: would add 1 file to `{base}`: `{image}`" in kfjob.err
     assert not in_registry(plain, image)
     assert cluster.objects == {}
     assert kfjob("submit", "job.yaml", "--code", "src") == 0
@@ -100,7 +100,7 @@ def test_a_template_with_several_images_is_left_alone(cluster: ObjectServer, kfj
     policy = '  elasticPolicy: {rdzvBackend: c10d, rdzvId: "${KFJOB_LAUNCH}"}\n'
     (here / "t.yaml").write_text(TEMPLATE.replace("    Worker:", MASTER).replace(policy, ""))
     assert kfjob("submit", "--template", "t.yaml", "--var", f"IMAGE_URI={base}", "--code", "src") == 2
-    assert f"its training containers have `{base}`, `b`" in kfjob.err
+    assert f"images of the training containers: `{base}`, `b`" in kfjob.err
     assert cluster.objects == {}
 
 

@@ -1,21 +1,21 @@
-"""Are a job's images there, and for the nodes' processor? Asked before a job is created, and by `preflight`.
+"""Check that a job's images exist and run on the nodes: before a job is created, and in `kfjob preflight`.
 
-A registry is asked as the nodes will ask it, with the pull secrets that the pods name and that may be read here; where there
-are none, or they do not let in, as whoever the user is. What cannot be known from here is said: the cluster has the last word.
+A registry is asked as the nodes do, with the pull secrets of the pods, if they can be read here. Otherwise the user's own login
+is used. If the check cannot decide, it prints a notice, and the cluster decides.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kfjob.api.images.required_images import RequiredImage, find_required_images
 from kfjob.api.target import Target
-from kfjob.common_types import Notify
+from kfjob.common_types import JsonMapping, Notify
+from kfjob.concurrency import map_parallel
 from kfjob.errors import Forbidden, KfjobError, NotFound, Refused, UsageError
 from kfjob.image.references import ImageRef, parse_reference
 from kfjob.spec import names
@@ -28,57 +28,56 @@ if TYPE_CHECKING:
     from kfjob.image.registry.transport import RetryPolicy
     from kfjob.plan import JobPlan
 
-_AT_ONCE = 4
+_THREADS = 4
 
 
 class ImageInspector:
-    """Asks registries about images; briefly, because something else is waiting."""
+    """Reads the metadata of images, with few retries, because a submit waits for it."""
 
     def __init__(self, *, profile: str | None = None, retries: RetryPolicy | None = None) -> None:
-        """`profile` of AWS, for images in ECR."""
+        """`profile` is the AWS profile for images in ECR."""
         self._profile, self._retries = profile, retries
 
     def inspect(self, reference: str, secrets: Sequence[PullSecret] = ()) -> Inspection:
-        """What the registry says of an image.
+        """Return the metadata of an image.
 
         Raises:
-            UsageError: that is not the name of an image.
-            NotFound: there is none; the hint names the tag that is most like it.
-            Forbidden: the registry does not know the user here; the nodes may be somebody else.
-            Unreachable: the registry does not answer from here; it may, from the cluster.
-            Refused: it is no container image.
+            UsageError: the text is not an image reference.
+            NotFound: the image does not exist; the hint names the most similar tag.
+            Forbidden: the registry refuses the login here; the nodes may have another.
+            Unreachable: the registry does not answer here; it may answer the cluster.
+            Refused: it is not a container image.
         """
         from kfjob.image.auth import make_login_source
 
-        ref, useless = parse_reference(reference), list[str]()
-        absent: NotFound | None = None
+        ref, rejected = parse_reference(reference), list[str]()
+        not_found: NotFound | None = None
         for secret in secrets:
             if (login := secret.find_login(ref)) is None:
                 continue
             try:
-                return Inspection(metadata=self._facts(ref, login), rejected_secrets=tuple(useless))
-            except (Forbidden, NotFound) as err:  # some registries say so too of what may not be seen
-                useless.append(secret.name)
-                absent = err if isinstance(err, NotFound) else absent
+                return Inspection(metadata=self._read_metadata(ref, login), rejected_secrets=tuple(rejected))
+            except (Forbidden, NotFound) as err:  # some registries answer 404 for a missing right
+                rejected.append(secret.name)
+                not_found = err if isinstance(err, NotFound) else not_found
         try:
-            return Inspection(
-                metadata=self._facts(ref, make_login_source(ref, profile=self._profile)), rejected_secrets=tuple(useless)
-            )
+            metadata = self._read_metadata(ref, make_login_source(ref, profile=self._profile))
         except Forbidden as err:
-            raise absent or err from err
+            raise not_found or err from err
+        return Inspection(metadata=metadata, rejected_secrets=tuple(rejected))
 
-    def _facts(self, ref: ImageRef, login: LoginSource) -> ImageMetadata:
+    def _read_metadata(self, ref: ImageRef, login: LoginSource) -> ImageMetadata:
         from kfjob.image.metadata import read_metadata
 
-        with self._opened(ref, login) as registry:
+        with self._open_registry(ref, login) as registry:
             try:
                 return read_metadata(registry, ref)
             except NotFound as err:
-                hint = _nearest(registry, ref) or err.hint or "`kfjob push-image` pushes one and prints its name"
+                hint = _suggest_tag(registry, ref) or err.hint or "`kfjob push-image` pushes an image and prints its name"
                 raise NotFound(f"image `{ref}` does not exist", cause=err.cause, hint=hint) from err
 
     @contextmanager
-    def _opened(self, ref: ImageRef, login: LoginSource) -> Iterator[Registry]:
+    def _open_registry(self, ref: ImageRef, login: LoginSource) -> Iterator[Registry]:
         from kfjob.image.auth import open_registry
         from kfjob.image.registry.transport import BRIEF_RETRIES
 
@@ -88,136 +87,134 @@ class ImageInspector:
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
-    """An image that is there."""
+    """The metadata of an image that exists."""
 
     metadata: ImageMetadata
-    rejected_secrets: tuple[str, ...] = ()  # pull secrets that the registry did not take
+    rejected_secrets: tuple[str, ...] = ()  # pull secrets that the registry refused
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageCheck:
-    """What is known of one image that a job needs."""
+    """The result of a check: an inspection or an error."""
 
-    image: RequiredImage
+    required: RequiredImage
     inspection: Inspection | None = None
     error: KfjobError | None = None
-    is_certain: bool = False  # the error: no node could pull it
+    is_certain: bool = False  # whether the error holds for the nodes too
 
-    def explain_mismatch(self, nodes: Iterable[str]) -> str | None:
-        """Why it does not run on the nodes, whose processors these are; None: it does, or nobody knows."""
-        wanted = [self.image.architecture] if self.image.architecture else sorted(nodes)
-        if self.inspection is None or not wanted or any(self.inspection.metadata.runs_on(one) for one in wanted):
+    def explain_mismatch(self, architectures: Iterable[str]) -> str | None:
+        """Return why the image does not run on nodes of these architectures; None if it does, or if nothing is known."""
+        nodes = [self.required.architecture] if self.required.architecture else sorted(architectures)
+        if self.inspection is None or not nodes or any(self.inspection.metadata.runs_on(node) for node in nodes):
             return None
-        return f"it is there for {', '.join(self.inspection.metadata.platforms)}, and the nodes are {', '.join(wanted)}"
+        return f"it has variants for {', '.join(self.inspection.metadata.platforms)}, and the nodes are {', '.join(nodes)}"
 
 
 def inspect_images(
-    wanted: Sequence[RequiredImage], inspector: ImageInspector, secrets: Mapping[str, PullSecret]
+    images: Sequence[RequiredImage], inspector: ImageInspector, secrets: Mapping[str, PullSecret]
 ) -> list[ImageCheck]:
-    """About every image, some at a time; an error is an answer."""
+    """Return the check of each image; an error is a result."""
 
-    def one(needed: RequiredImage) -> ImageCheck:
-        known = [secrets[name] for name in needed.pull_secrets if name in secrets]
+    def inspect(required: RequiredImage) -> ImageCheck:
+        pull_secrets = [secrets[name] for name in required.pull_secrets if name in secrets]
         try:
-            parse_reference(needed.image)
+            parse_reference(required.image)
         except UsageError as err:
-            return ImageCheck(image=needed, error=err, is_certain=True)
+            return ImageCheck(required=required, error=err, is_certain=True)
         try:
-            return ImageCheck(image=needed, inspection=inspector.inspect(needed.image, known))
+            return ImageCheck(required=required, inspection=inspector.inspect(required.image, pull_secrets))
         except KfjobError as err:
-            return ImageCheck(image=needed, error=err, is_certain=isinstance(err, NotFound))
+            return ImageCheck(required=required, error=err, is_certain=isinstance(err, NotFound))
 
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return list(pool.map(one, wanted))
+    return map_parallel(inspect, images, threads=_THREADS, name="image-check")
 
 
-def check_image(target: Target, plan: JobPlan, *, notify: Notify, inspector: ImageInspector | None = None) -> None:
-    """`check_images` for what a plan compiles to."""
+def check_plan_images(target: Target, plan: JobPlan, *, notify: Notify, inspector: ImageInspector | None = None) -> None:
+    """Check the images of a plan's manifests, as `check_images` does."""
     if target.name == "kubernetes" and target.settings.image_check:
         from kfjob.compile.pytorchjob import compile_manifests
 
-        instance = plan.instance.architecture if plan.instance else ""
-        check_images(target, compile_manifests(plan), notify=notify, inspector=inspector, nodes=instance)
+        architecture = plan.instance.architecture if plan.instance else ""
+        check_images(target, compile_manifests(plan), notify=notify, inspector=inspector, architecture=architecture)
 
 
 def check_images(
     target: Target,
-    objects: Sequence[Mapping[str, Any]],
+    manifests: Sequence[JsonMapping],
     *,
     notify: Notify,
     inspector: ImageInspector | None = None,
-    nodes: str = "",
+    architecture: str = "",
 ) -> None:
-    """Refuse objects whose pods could not pull an image or not run it; say so where that cannot be known from here.
+    """Refuse manifests whose pods cannot pull or run an image; print a notice if this cannot be decided here.
 
-    `nodes` is the processor of the training pods' nodes, where it is known.
+    `architecture` is that of the training pods' nodes, if it is known.
 
     Raises:
-        UsageError: a name is not that of an image.
-        NotFound: the registry has no such image.
-        Refused: it is not for the processor of any node that the pods may run on.
+        UsageError: an image is not an image reference.
+        NotFound: an image does not exist.
+        Refused: an image has no variant for the nodes on which its pod may run.
     """
     if target.name != "kubernetes" or not target.settings.image_check:
         return
-    wanted = find_required_images(objects, architecture=nodes)
-    asked = inspector or ImageInspector(profile=target.settings.aws_profile)
-    namespace = str(objects[0]["metadata"].get("namespace") or target.namespace)
-    answers = inspect_images(wanted, asked, read_named_secrets(target, wanted, namespace))
-    for answer in answers:
-        if answer.error and answer.is_certain:
-            raise _named(answer.error, answer.image)
-    for answer in answers:
-        if err := answer.error:
+    images = find_required_images(manifests, architecture=architecture)
+    inspector = inspector or ImageInspector(profile=target.settings.aws_profile)
+    namespace = str(manifests[0]["metadata"].get("namespace") or target.namespace)
+    checks = inspect_images(images, inspector, read_named_secrets(target, images, namespace))
+    for check in checks:
+        if check.error and check.is_certain:
+            raise _add_location(check.error, check.required)
+    for check in checks:
+        if err := check.error:
             cause = f": {err.cause}" if err.cause else ""
-            notify(f"image `{answer.image.image}` was not checked, the cluster will say: {err.title}{cause}")
-        for secret in answer.inspection.rejected_secrets if answer.inspection else ():
-            notify(format_rejected_secret(secret, answer.image))
-    _check_architectures(answers, target)
+            notify(f"image `{check.required.image}` was not checked: {err.title}{cause}")
+        for secret in check.inspection.rejected_secrets if check.inspection else ():
+            notify(format_rejected_secret(secret, check.required))
+    _check_architectures(checks, target)
 
 
-def format_rejected_secret(secret: str, needed: RequiredImage) -> str:
-    """What is said of a pull secret that the registry did not take."""
-    return f"warning: pull secret `{secret}` does not open `{needed.image}`: it was looked at with your own login"
+def format_rejected_secret(secret: str, required: RequiredImage) -> str:
+    """Return the warning about a pull secret that the registry refused."""
+    return f"warning: pull secret `{secret}` does not give access to `{required.image}`; kfjob used your own login"
 
 
-def read_named_secrets(target: Target, wanted: Iterable[RequiredImage], namespace: str) -> Mapping[str, PullSecret]:
-    """Those that the pods name and that may be read; not the one that kfjob keeps, which is renewed after this."""
-    said = {secret for needed in wanted for secret in needed.pull_secrets if not secret.startswith(names.PULL_SECRET_PREFIX)}
-    if not said:
+def read_named_secrets(target: Target, images: Iterable[RequiredImage], namespace: str) -> Mapping[str, PullSecret]:
+    """Return the readable pull secrets of the pods, without kfjob's own, which is renewed after the check."""
+    secrets = {secret for image in images for secret in image.pull_secrets if not secret.startswith(names.PULL_SECRET_PREFIX)}
+    if not secrets:
         return {}
     from kfjob.api.images.pull_secrets import read_pull_secrets
 
-    return read_pull_secrets(target.cluster.inventory(namespace), said)
+    return read_pull_secrets(target.cluster.inventory(namespace), secrets)
 
 
-def _named(err: KfjobError, needed: RequiredImage) -> KfjobError:
-    """The error with the container whose image it is, if that is not the training container."""
-    if needed.container:
-        err.location = err.location or needed.container
+def _add_location(err: KfjobError, required: RequiredImage) -> KfjobError:
+    """Return the error with the container as its location, except for the training container."""
+    if required.container:
+        err.location = err.location or required.container
     return err
 
 
-def _check_architectures(answers: Sequence[ImageCheck], target: Target) -> None:
-    there: list[str] | None = None
-    for answer in answers:
-        if answer.inspection and not answer.image.architecture and there is None:
-            there = sorted(target.cluster.node_architectures())
-        if cause := answer.explain_mismatch(there or ()):
-            nodes = answer.image.architecture or (there or ("",))[0]
-            raise _named(
-                Refused(
-                    f"image `{answer.image.image}` is not for the processor of the nodes",
-                    cause=cause,
-                    hint=f"build it for them: `kfjob push-image --platform linux/{nodes}`",
-                ),
-                answer.image,
+def _check_architectures(checks: Sequence[ImageCheck], target: Target) -> None:
+    nodes: list[str] | None = None
+    for check in checks:
+        if check.inspection and not check.required.architecture and nodes is None:
+            nodes = sorted(target.cluster.node_architectures())
+        if cause := check.explain_mismatch(nodes or ()):
+            architecture = check.required.architecture or (nodes or ("",))[0]
+            error = Refused(
+                f"image `{check.required.image}` has no variant for the architecture of the nodes",
+                cause=cause,
+                hint=f"build one with `kfjob push-image --platform linux/{architecture}`",
             )
+            raise _add_location(error, check.required)
 
 
-def _nearest(registry: Registry, ref: ImageRef) -> str | None:
+def _suggest_tag(registry: Registry, ref: ImageRef) -> str | None:
     if ref.digest:
         return None
     with suppress(KfjobError):
-        if close := difflib.get_close_matches(ref.tag_or_digest, list(registry.list_tags(ref.repository)), n=1):
-            return f"did you mean `{ref.with_tag(close[0])}`?"
+        tags = list(registry.list_tags(ref.repository))
+        if matches := difflib.get_close_matches(ref.tag_or_digest, tags, n=1):
+            return f"did you mean `{ref.with_tag(matches[0])}`?"
     return None

@@ -1,4 +1,4 @@
-"""`submit --code` and `relaunch --code`: the folder goes onto the spec's image, and the job runs what comes of it."""
+"""`submit --code` and `relaunch --code`: add a folder to the spec's image, and run the new image."""
 
 from __future__ import annotations
 
@@ -20,50 +20,53 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def _silently() -> Iterator[ReportProgress]:
+def _hide_progress() -> Iterator[ReportProgress]:
     yield lambda _digest, _done, _size: None
 
 
 @dataclass(frozen=True, kw_only=True)
 class CodeLayer:
-    """Code that is to run instead of what the image holds at that place."""
+    """A folder of code to add to a job's image."""
 
     folder: Path
-    target: str | None = None  # the repository, and if wanted the tag, of the new image; None: that of the spec's image
+    new_image: str | None = None  # repository of the new image, with or without a tag; None: that of the spec's image
     workdir: str | None = None  # None: the image's own
-    show_progress: Callable[[], AbstractContextManager[ReportProgress]] = _silently
-    """Gives what is to be told of the upload, for as long as that lasts."""
+    show_progress: Callable[[], AbstractContextManager[ReportProgress]] = _hide_progress
+    """Returns the context in which the progress of the upload is shown."""
 
 
 def add_code_layer(
     spec: JobSpec, plan: JobPlan, layer: CodeLayer, target: Target, *, notify: Notify, dry_run: bool = False
 ) -> JobSpec:
-    """The spec with its image pinned to the one that has the code on it, which is in the registry then (`coded`)."""
+    """Push the plan's image with the code layer, and return the spec with the new image, pinned by its digest."""
     return spec.model_copy(update={"image": push_code_layer(plan.image, layer, target, notify=notify, dry_run=dry_run)})
 
 
 def push_code_layer(image: str, layer: CodeLayer, target: Target, *, notify: Notify, dry_run: bool = False) -> str:
-    """The image with the code on it, pinned; in the registry then, unless it is a dry run, which only says what it would be.
+    """Push an image with the code layer, and return its reference with the digest. A dry run pushes nothing.
 
     Raises:
-        UsageError: jobs run on this machine, where there is no image.
-        KfjobError: the code could not be pushed.
+        UsageError: the job runs on this machine, without an image.
+        KfjobError: the code cannot be pushed.
     """
     if target.name != "kubernetes":
-        raise UsageError("code goes onto an image, and jobs on this machine have none", hint="leave `--code` out")
+        raise UsageError("`--code` needs an image, and jobs on this machine have none", hint="remove `--code`")
     from kfjob.api.images.push_code import push_code
 
     with layer.show_progress() as progress:
-        pushed = push_code(
+        result = push_code(
             layer.folder,
             image,
-            target=layer.target,
+            new_image=layer.new_image,
             workdir=layer.workdir,
             profile=target.settings.aws_profile,
             notify=notify,
             progress=progress,
             dry_run=dry_run,
         )
-    what = f"{plural(pushed.files, 'file')} onto `{image}`" if pushed.is_new else "the registry has this code already"
-    notify(f"code: {'would put ' if dry_run and pushed.is_new else ''}{what}: `{pushed.ref}`")
-    return str(pushed.ref)
+    if result.is_new:
+        action = f"{'would add' if dry_run else 'added'} {plural(result.files, 'file')} to `{image}`"
+    else:
+        action = "the registry has this code already"
+    notify(f"code: {action}: `{result.ref}`")
+    return str(result.ref)

@@ -1,7 +1,7 @@
-"""The pull secret that kfjob keeps where a spec says `make_pull_secret`: made, or made anew, before a job is created.
+"""Create or renew kfjob's own pull secret for a spec with `make_pull_secret`, before its job is created.
 
-One for each registry in a namespace, so that every submit renews it for the jobs that are there already too. It belongs to no
-job and is not deleted with one; an ECR token in it is of no use after twelve hours. It is no part of what `render` shows.
+A namespace has one such secret for each registry, so every submit renews it for existing jobs too. It belongs to no job and is
+not deleted with one. An ECR token in it expires after twelve hours. `render` does not show it.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import base64
 import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kfjob.api.target import Target
+from kfjob.common_types import JsonObject
 from kfjob.errors import Forbidden, UsageError
 from kfjob.image.references import DOCKER_HUB, ImageRef, parse_reference
 from kfjob.plan import JobPlan
@@ -20,40 +21,39 @@ from kfjob.spec import api_objects
 if TYPE_CHECKING:
     from kfjob.image.registry.secrets import Login
 
-_HUB_KEY = "https://index.docker.io/v1/"
-
 
 def apply_pull_secret(target: Target, plan: JobPlan) -> None:
-    """Make or renew the secret, if the plan has one.
+    """Create or renew the secret, if the plan has one.
 
     Raises:
-        Forbidden: nobody is logged in to the registry, or secrets may not be made in the namespace.
+        Forbidden: the user is not logged in to the registry, or not allowed to create secrets in the namespace.
     """
     if not plan.own_pull_secret:
         return
-    from kfjob.image import auth  # with its HTTP client
+    from kfjob.image import auth  # imports an HTTP client
 
     ref = parse_reference(plan.image)
     login = auth.make_login_source(ref, profile=target.settings.aws_profile)()
     if login is None:
-        hint = "`docker login` first, name a secret in `image_pull_secrets`, or leave `make_pull_secret` out for a public image"
-        raise Forbidden(f"nobody is logged in to `{ref.registry}`, so there is no pull secret to make", hint=hint)
+        hint = "`docker login`, name a secret in `image_pull_secrets`, or remove `make_pull_secret` for a public image"
+        raise Forbidden(f"cannot make a pull secret: you are not logged in to `{ref.registry}`", hint=hint)
     target.cluster.apply_object(make_pull_secret(plan, ref, login, datetime.now(UTC)))
 
 
-def make_pull_secret(plan: JobPlan, ref: ImageRef, login: Login, now: datetime) -> dict[str, Any]:
-    """The object.
+def make_pull_secret(plan: JobPlan, ref: ImageRef, login: Login, now: datetime) -> JsonObject:
+    """Return the secret's manifest.
 
     Raises:
-        UsageError: the login is of a kind that no kubelet takes.
+        UsageError: the login is an identity token, which the kubelet does not accept.
     """
+    from kfjob.image.registry.docker_config import HUB_KEY
     from kfjob.image.registry.secrets import REFRESH_TOKEN
 
     if login.user == REFRESH_TOKEN:
-        hint = "make a secret with a user's name and a password or access token, and name it in `image_pull_secrets`"
-        raise UsageError(f"the login for `{ref.registry}` is an identity token, with which no kubelet can pull", hint=hint)
+        hint = "create a secret with a user name and a password or access token, and name it in `image_pull_secrets`"
+        raise UsageError(f"the login for `{ref.registry}` is an identity token, which the kubelet does not accept", hint=hint)
     text = f"{login.user}:{login.password.reveal()}"
-    host = _HUB_KEY if ref.registry == DOCKER_HUB else ref.registry
+    host = HUB_KEY if ref.registry == DOCKER_HUB else ref.registry
     config = json.dumps({"auths": {host: {"auth": base64.b64encode(text.encode()).decode()}}})
     return {
         "apiVersion": "v1",

@@ -1,60 +1,60 @@
-"""The logins in the pull secrets that pods name, for a look at their images as the nodes will have it."""
+"""Read the logins in the pull secrets of pods, to access images as the nodes do."""
 
 from __future__ import annotations
 
 import base64
 import json
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
 
 from kfjob.backends.base import Inventory
 from kfjob.backends.resources import CORE
+from kfjob.common_types import JsonMapping
+from kfjob.concurrency import map_parallel
 from kfjob.errors import Forbidden, KfjobError
 from kfjob.image.references import ImageRef
 from kfjob.image.registry.docker_config import find_login
 from kfjob.image.registry.secrets import LoginSource
 
 _THREADS = 8
-_KEYS = (".dockerconfigjson", ".dockercfg")
+_CONFIG_KEY, _OLD_CONFIG_KEY = ".dockerconfigjson", ".dockercfg"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PullSecret:
-    """One of them."""
+    """A pull secret and its logins."""
 
     name: str
-    logins: Mapping[str, Any] = field(repr=False)  # by registry, as Docker's `auths`
+    logins: JsonMapping = field(repr=False)  # by registry, as Docker's `auths`
 
     def find_login(self, ref: ImageRef) -> LoginSource | None:
-        """For an image; None: it has nothing about its registry, or nothing that can be read."""
-        try:  # `auths` alone: a helper that a cluster's secret names is not a program to start here
-            found = find_login({"auths": self.logins}, ref.registry, ref.repository, where=f"secret `{self.name}`")
+        """Return the source of the login for an image; None if the secret has no readable login for its registry."""
+        try:  # only `auths`: kfjob does not start a credential helper that a secret of the cluster names
+            login = find_login({"auths": self.logins}, ref.registry, ref.repository, location=f"secret `{self.name}`")
         except KfjobError:
             return None
-        return (lambda: found) if found else None
+        return (lambda: login) if login else None
 
 
 def read_pull_secrets(cluster: Inventory, names: Iterable[str]) -> dict[str, PullSecret]:
-    """Those of these secrets that are there and may be read."""
+    """Return those of the secrets that exist and can be read, by name."""
 
-    def one(name: str) -> PullSecret | None:
+    def read(name: str) -> PullSecret | None:
         try:
-            return _of(name, (cluster.get_object(CORE, "secrets", name) or {}).get("data") or {})
+            return _parse_secret(name, (cluster.get_object(CORE, "secrets", name) or {}).get("data") or {})
         except Forbidden:
             return None
 
-    with ThreadPoolExecutor(_THREADS) as pool:
-        return {found.name: found for found in pool.map(one, sorted(names)) if found}
+    secrets = map_parallel(read, sorted(names), threads=_THREADS, name="pull-secrets")
+    return {secret.name: secret for secret in secrets if secret}
 
 
-def _of(name: str, data: Mapping[str, str]) -> PullSecret | None:
-    for key in _KEYS:
+def _parse_secret(name: str, data: Mapping[str, str]) -> PullSecret | None:
+    for key in (_CONFIG_KEY, _OLD_CONFIG_KEY):
         try:
-            said = json.loads(base64.b64decode(data[key], validate=True))
+            config = json.loads(base64.b64decode(data[key], validate=True))
         except (KeyError, ValueError):
             continue
-        logins = said.get("auths") if isinstance(said, dict) and key == _KEYS[0] else said
+        logins = config.get("auths") if isinstance(config, dict) and key == _CONFIG_KEY else config
         return PullSecret(name=name, logins=logins) if isinstance(logins, dict) else None
     return None

@@ -45,7 +45,7 @@ class CodePushResult:
             "files": self.files,
             "layer_bytes": self.layer_size,
             "bytes_sent": self.copy.uploaded + self.copy.copied,
-            "bytes_there": self.copy.reused + self.copy.mounted,
+            "bytes_reused": self.copy.reused + self.copy.mounted,
             "platforms": list(self.platforms),
         }
 
@@ -54,7 +54,7 @@ def push_code(
     folder: Path,
     base: str,
     *,
-    target: str | None = None,
+    new_image: str | None = None,
     workdir: str | None = None,
     platforms: Sequence[str] = (),
     labels: Mapping[str, str] | None = None,
@@ -78,7 +78,7 @@ def push_code(
         Forbidden, Unreachable: the registry refuses or does not answer. The tag is written last: no tag names a partial image.
     """
     base_ref = parse_reference(base)
-    target_ref = _parse_target(target, base_ref) if target else base_ref.with_tag("")
+    target_ref = _parse_target(new_image, base_ref) if new_image else base_ref.with_tag("")
     files = read_folder(folder)
     if warning := format_secrets_warning(files):
         notify(warning)

@@ -1,4 +1,4 @@
-"""The images that a job's pods start, read off the objects themselves: init containers and sidecars count too. Pure."""
+"""The images that a job's pods need, read from the manifests; init containers and sidecars are included. Pure."""
 
 from __future__ import annotations
 
@@ -15,39 +15,40 @@ _ARCHITECTURE = "kubernetes.io/arch"
 
 @dataclass(frozen=True, kw_only=True)
 class RequiredImage:
-    """One image, and who starts it."""
+    """An image and the container that runs it."""
 
     image: str
-    container: str  # as messages call it; "" is the training container
-    pull_secrets: tuple[str, ...] = ()  # names of the pull secrets of its pod
-    architecture: str = ""  # of the nodes that its pod may go to, where the pod says so
+    container: str  # as in messages; "" is the training container
+    pull_secrets: tuple[str, ...] = ()  # names of the pod's pull secrets
+    architecture: str = ""  # of the pod's nodes, if the pod selects one
 
 
-def find_required_images(objects: Iterable[JsonMapping], *, architecture: str = "") -> list[RequiredImage]:
-    """Each once, the training container's first; not those that must be on the node already (`imagePullPolicy: Never`).
+def find_required_images(manifests: Iterable[JsonMapping], *, architecture: str = "") -> list[RequiredImage]:
+    """Return each image once, the training container's first, without those of `imagePullPolicy: Never`.
 
-    `architecture` is that of the training pods' nodes, where they do not say it themselves.
+    `architecture` is that of the training pods' nodes, for templates that do not select one.
     """
-    found: dict[tuple[str, str], RequiredImage] = {}
-    for pod in read_pod_templates(objects):
-        for needed in _of_pod(pod, architecture):
-            found.setdefault((needed.image, needed.architecture), needed)
-    return sorted(found.values(), key=lambda needed: bool(needed.container))
+    images: dict[tuple[str, str], RequiredImage] = {}
+    for template in read_pod_templates(manifests):
+        for required in _read_template(template, architecture):
+            images.setdefault((required.image, required.architecture), required)
+    return sorted(images.values(), key=lambda required: bool(required.container))
 
 
-def _of_pod(pod: PodTemplate, architecture: str) -> Iterator[RequiredImage]:
-    secrets = tuple(one["name"] for one in pod.spec.get("imagePullSecrets") or () if one.get("name"))
-    said = str((pod.spec.get("nodeSelector") or {}).get(_ARCHITECTURE) or "")
-    trains = bool(find_training_container(pod.spec))
-    for what, containers in (("", "containers"), ("init ", "initContainers")):
-        for one in pod.spec.get(containers) or ():
-            if not one.get("image") or one.get("imagePullPolicy") == "Never":
+def _read_template(template: PodTemplate, training_architecture: str) -> Iterator[RequiredImage]:
+    secrets = tuple(secret["name"] for secret in template.spec.get("imagePullSecrets") or () if secret.get("name"))
+    architecture = str((template.spec.get("nodeSelector") or {}).get(_ARCHITECTURE) or "")
+    if not architecture and find_training_container(template.spec):
+        architecture = training_architecture
+    for prefix, field in (("", "containers"), ("init ", "initContainers")):
+        for container in template.spec.get(field) or ():
+            if not container.get("image") or container.get("imagePullPolicy") == "Never":
                 continue
-            kind = "sidecar " if one.get("restartPolicy") == "Always" else f"{what}container "
-            is_trainer = not what and one.get("name") == TRAINING_CONTAINER
+            kind = "sidecar" if container.get("restartPolicy") == "Always" else f"{prefix}container"
+            is_training = not prefix and container.get("name") == TRAINING_CONTAINER
             yield RequiredImage(
-                image=one["image"],
-                container="" if is_trainer else f"{kind}`{one.get('name', '')}`",
+                image=container["image"],
+                container="" if is_training else f"{kind} `{container.get('name', '')}`",
                 pull_secrets=secrets,
-                architecture=said or (architecture if trains else ""),
+                architecture=architecture,
             )

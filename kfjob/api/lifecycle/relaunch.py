@@ -7,7 +7,7 @@ from functools import partial
 
 from kfjob.api import observe_config
 from kfjob.api.images import own_pull_secret
-from kfjob.api.images.check import check_image, check_images
+from kfjob.api.images.check import check_images, check_plan_images
 from kfjob.api.images.code_layer import CodeLayer, add_code_layer, push_code_layer
 from kfjob.api.lifecycle.stop import STOP_TIMEOUT, stop
 from kfjob.api.lifecycle.submit import start
@@ -63,7 +63,7 @@ def _prepare_spec(target: Target, record: str, code: CodeLayer | None, notify: N
     if code:
         spec = add_code_layer(spec, planned.plan, code, target, notify=notify)
         planned = plan_job(LoadedSpec(spec, Positions()), target)
-    check_image(target, planned.plan, notify=notify)
+    check_plan_images(target, planned.plan, notify=notify)
     own_pull_secret.apply_pull_secret(target, planned.plan)
     return partial(start, planned)
 

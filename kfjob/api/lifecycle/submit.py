@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kfjob.api.images import own_pull_secret
-from kfjob.api.images.check import check_image
+from kfjob.api.images.check import check_plan_images
 from kfjob.api.images.code_layer import CodeLayer, add_code_layer
 from kfjob.api.planning import Planned, plan_job
 from kfjob.api.reader import LiveReader
@@ -23,7 +23,7 @@ def submit_loaded(
         NotFound, Refused: the image does not exist, or not for the nodes' architecture.
     """
     planned = plan_with_code(loaded, target, code=code, notify=notify)
-    check_image(planned.target, planned.plan, notify=notify)
+    check_plan_images(planned.target, planned.plan, notify=notify)
     own_pull_secret.apply_pull_secret(planned.target, planned.plan)
     return start(planned)
 

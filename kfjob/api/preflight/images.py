@@ -24,17 +24,20 @@ def check(wanted: Wanted, target: Target, found: Checked, *, inspector: ImageIns
     asked = inspector or ImageInspector(profile=target.settings.aws_profile)
     places, nodes = dict(_places(wanted)), _processors(wanted, found)
     for answer in inspect_images(needed, asked, read_named_secrets(target, needed, wanted.plan.namespace)):
-        _tell(answer, places.get(answer.image.image, "overrides"), nodes, found)
+        _tell(answer, places.get(answer.required.image, "overrides"), nodes, found)
 
 
 def _tell(answer: ImageCheck, path: str, nodes: frozenset[str], found: Checked) -> None:
-    image = answer.image.image
-    whose = f" of {answer.image.container}" if answer.image.container else ""
+    image = answer.required.image
+    whose = f" of {answer.required.container}" if answer.required.container else ""
     if (err := answer.error) and not answer.is_certain:
         found.skip(f"image `{image}`{whose}", err.title)
     elif err:
         found.error(
-            f"{err.title}{f' ({answer.image.container})' if whose else ''}", path, detail=err.cause or "", hint=err.hint or ""
+            f"{err.title}{f' ({answer.required.container})' if whose else ''}",
+            path,
+            detail=err.cause or "",
+            hint=err.hint or "",
         )
     elif misfit := answer.explain_mismatch(nodes):
         hint = "build it with `--platform linux/…` for them, or choose other nodes"
@@ -42,7 +45,7 @@ def _tell(answer: ImageCheck, path: str, nodes: frozenset[str], found: Checked) 
     elif answer.inspection:
         found.good.append(f"image{whose} {answer.inspection.metadata.digest}")
     for secret in answer.inspection.rejected_secrets if answer.inspection else ():
-        found.warning(format_rejected_secret(secret, answer.image).removeprefix("warning: "), path)
+        found.warning(format_rejected_secret(secret, answer.required).removeprefix("warning: "), path)
 
 
 def _processors(wanted: Wanted, found: Checked) -> frozenset[str]:

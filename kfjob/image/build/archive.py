@@ -1,7 +1,7 @@
-"""What an engine has built, as files: an OCI layout (a folder or a tar) or what `docker save` writes.
+"""Read the image that an engine exported: an OCI layout (a folder or a tar), or the archive of `docker save`.
 
-Layers that are not compressed yet (docker keeps them so) are compressed here, without a time in the header: the same layer
-gives the same bytes, and so is in the registry already the next time.
+Layers that are not compressed yet, such as docker's, are compressed here, without a time in the gzip header. So the same layer
+gives the same bytes, and the registry has it already at the next push.
 """
 
 from __future__ import annotations
@@ -14,173 +14,176 @@ import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
+from kfjob.common_types import JsonObject
 from kfjob.errors import BackendError, Refused
 from kfjob.image.registry import documents
 from kfjob.image.registry.documents import Document
 from kfjob.image.registry.uploads import Blob, BytesBlob, FileBlob
+from kfjob.units import MIB
 
-_COMPRESSION = 6
-_PIECE = 1024 * 1024
-_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_COMPRESSION_LEVEL = 6
+_PIECE = MIB
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"  # first bytes
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuiltImage:
-    """An image that is ready to be pushed: its manifest, and the blobs that it names, the config last."""
+    """An image that is ready to be pushed."""
 
     manifest: Document
-    config: dict[str, Any]
-    blobs: tuple[Blob, ...]
+    config: JsonObject
+    blobs: tuple[Blob, ...]  # those that the manifest names; the config is the last
 
 
-def read_image(image: Path, folder: Path, *, platform: str) -> BuiltImage:
-    """The image in a layout or an archive; `folder` is an empty one for what has to be unpacked or compressed.
+def read_image(path: Path, folder: Path, *, platform: str) -> BuiltImage:
+    """Return the image in a layout or an archive; `folder` is an empty folder for temporary files.
 
     Raises:
-        Refused: it is neither, or not for this platform.
+        Refused: the path holds neither form, or no image for the platform.
         BackendError: the disk is full.
     """
     try:
-        root = image if image.is_dir() else _unpacked(image, folder / "unpacked")
-        packed = folder / "packed"
-        packed.mkdir()
+        root = path if path.is_dir() else _unpack(path, folder / "unpacked")
+        compressed = folder / "packed"
+        compressed.mkdir()
         if (root / "index.json").is_file():
-            return _layout(root, packed, platform)
-        return _saved(root, packed)
+            return _read_layout(root, compressed, platform)
+        return _read_docker_archive(root, compressed)
     except (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError) as err:
         raise Refused("the builder wrote an image that kfjob cannot read", cause=str(err)) from err
     except OSError as err:
-        raise BackendError("the built image cannot be read", cause=str(err), hint=f"is there space left in {folder}?") from err
+        hint = f"check the free space in `{folder}`"
+        raise BackendError("the built image cannot be read", cause=str(err), hint=hint) from err
     except (tarfile.TarError, EOFError, AttributeError, LookupError, ValueError, TypeError, RuntimeError) as err:
         raise Refused("the builder wrote an image that kfjob cannot read", cause=f"{type(err).__name__}: {err}") from err
 
 
-def add_annotations(built: BuiltImage, annotations: Mapping[str, str]) -> BuiltImage:
-    """The image with these annotations beside those that its builder made; Docker's form of a manifest has none."""
-    if built.manifest.media_type != documents.OCI_MANIFEST:
-        return built
-    value = built.manifest.value
-    said = {**annotations, **(value.get("annotations") or {})}
-    return replace(built, manifest=documents.make_document(documents.OCI_MANIFEST, {**value, "annotations": said}))
+def add_annotations(image: BuiltImage, annotations: Mapping[str, str]) -> BuiltImage:
+    """Return the image with more annotations. Those of its builder take precedence; Docker manifests have none."""
+    if image.manifest.media_type != documents.OCI_MANIFEST:
+        return image
+    value = image.manifest.value
+    merged = {**annotations, **(value.get("annotations") or {})}
+    return replace(image, manifest=documents.make_document(documents.OCI_MANIFEST, {**value, "annotations": merged}))
 
 
-def _unpacked(archive: Path, folder: Path) -> Path:
+def _unpack(archive: Path, folder: Path) -> Path:
     """Unpack an archive. `tarfile` refuses paths outside the folder only from Python 3.11.4 on; Debian 12 has 3.11.2."""
     folder.mkdir()
     with tarfile.open(archive, "r:") as tar:  # no builder compresses it
         for member in tar:
-            path = _inside(folder, member.name)
+            path = _resolve_path(folder, member.name)
             path.parent.mkdir(parents=True, exist_ok=True)
             if member.isdir():
                 path.mkdir(exist_ok=True)
             elif member.isfile():
-                _write(tar, member, path)
+                _write_member(tar, member, path)
             elif member.issym() or member.islnk():
                 origin = Path(member.name).parent if member.issym() else Path()
-                path.symlink_to(_inside(folder, str(origin / member.linkname)))
+                path.symlink_to(_resolve_path(folder, str(origin / member.linkname)))
             else:
-                raise ValueError(f"`{member.name}` is neither a file, nor a folder, nor a link")
+                raise ValueError(f"`{member.name}` is neither a file, a folder nor a link")
     return folder
 
 
-def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
+def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
     content = tar.extractfile(member)
     if content is None or member.issparse():
-        raise ValueError(f"`{member.name}` is no plain file")
+        raise ValueError(f"`{member.name}` is not a regular file")
     with content, path.open("wb") as file:
         shutil.copyfileobj(content, file, _PIECE)
 
 
-def _layout(root: Path, packed: Path, platform: str) -> BuiltImage:
-    manifest = _chosen(root, json.loads((root / "index.json").read_bytes()), platform)
+def _read_layout(root: Path, compressed: Path, platform: str) -> BuiltImage:
+    manifest = _select_manifest(root, json.loads((root / "index.json").read_bytes()), platform)
     value = manifest.value
-    config = _blob_file(root, value["config"]["digest"]).read_bytes()
-    files = [_blob_file(root, layer["digest"]) for layer in value["layers"]]
+    config = _find_blob(root, value["config"]["digest"]).read_bytes()
+    files = [_find_blob(root, layer["digest"]) for layer in value["layers"]]
     if all(_is_compressed(file) for file in files):
         pairs = zip(value["layers"], files, strict=True)
-        blobs = [FileBlob(digest=layer["digest"], size=layer["size"], file=file) for layer, file in pairs]
-        last = BytesBlob(digest=value["config"]["digest"], content=config)
-        return BuiltImage(manifest=manifest, config=json.loads(config), blobs=(*blobs, last))
-    return _assembled(config, files, packed)
+        layers = [FileBlob(digest=layer["digest"], size=layer["size"], file=file) for layer, file in pairs]
+        config_blob = BytesBlob(digest=value["config"]["digest"], content=config)
+        return BuiltImage(manifest=manifest, config=json.loads(config), blobs=(*layers, config_blob))
+    return _assemble(config, files, compressed)
 
 
-def _chosen(root: Path, index: dict[str, Any], platform: str) -> Document:
+def _select_manifest(root: Path, index: JsonObject, platform: str) -> Document:
     entries = [entry for entry in index["manifests"] if entry.get("platform", {}).get("os") != "unknown"]
     for entry in entries:
-        body = _blob_file(root, entry["digest"]).read_bytes()
-        found = Document(media_type=entry["mediaType"], body=body)
-        if found.is_index:
-            return _chosen(root, found.value, platform)
-        said = entry.get("platform")
-        if len(entries) == 1 or (said and str(documents.parse_platform(said)).startswith(platform)):
-            return found
+        body = _find_blob(root, entry["digest"]).read_bytes()
+        document = Document(media_type=entry["mediaType"], body=body)
+        if document.is_index:
+            return _select_manifest(root, document.value, platform)
+        entry_platform = entry.get("platform")
+        if len(entries) == 1 or (entry_platform and str(documents.parse_platform(entry_platform)).startswith(platform)):
+            return document
     raise ValueError(f"no image for {platform}")
 
 
-def _blob_file(root: Path, digest: str) -> Path:
+def _find_blob(root: Path, digest: str) -> Path:
     algorithm, _, name = digest.partition(":")
     if not (algorithm.isalnum() and name.isalnum()):
         raise ValueError(f"`{digest}` is not a digest")
-    return _inside(root, f"blobs/{algorithm}/{name}")
+    return _resolve_path(root, f"blobs/{algorithm}/{name}")
 
 
-def _saved(root: Path, packed: Path) -> BuiltImage:
+def _read_docker_archive(root: Path, compressed: Path) -> BuiltImage:
     (image,) = json.loads((root / "manifest.json").read_bytes())
-    config = _inside(root, image["Config"]).read_bytes()
-    return _assembled(config, [_inside(root, layer) for layer in image["Layers"]], packed)
+    config = _resolve_path(root, image["Config"]).read_bytes()
+    return _assemble(config, [_resolve_path(root, layer) for layer in image["Layers"]], compressed)
 
 
-def _inside(root: Path, name: str) -> Path:
-    found = (root / name).resolve()  # a layer that stands twice may be a link to the first
-    if not found.is_relative_to(root.resolve()):
+def _resolve_path(root: Path, name: str) -> Path:
+    path = (root / name).resolve()  # a repeated layer may be a link to the first
+    if not path.is_relative_to(root.resolve()):
         raise ValueError(f"`{name}` is outside of the archive")
-    return found
+    return path
 
 
-def _assembled(config: bytes, files: list[Path], packed: Path) -> BuiltImage:
-    layers = [_compressed(file, packed) for file in files]
-    config_digest = documents.compute_digest(config)
+def _assemble(config: bytes, files: list[Path], compressed: Path) -> BuiltImage:
+    """Return an image of compressed layers with a new manifest."""
+    layers = [_compress(file, compressed) for file in files]
+    config_blob = BytesBlob(digest=documents.compute_digest(config), content=config)
     manifest = documents.make_document(
         documents.OCI_MANIFEST,
         {
             "schemaVersion": 2,
             "mediaType": documents.OCI_MANIFEST,
-            "config": {"mediaType": documents.OCI_CONFIG, "digest": config_digest, "size": len(config)},
-            "layers": [{"mediaType": _kind(layer), "digest": layer.digest, "size": layer.size} for layer in layers],
+            "config": {"mediaType": documents.OCI_CONFIG, "digest": config_blob.digest, "size": len(config)},
+            "layers": [{"mediaType": _get_media_type(layer), "digest": layer.digest, "size": layer.size} for layer in layers],
         },
     )
-    return BuiltImage(
-        manifest=manifest, config=json.loads(config), blobs=(*layers, BytesBlob(digest=config_digest, content=config))
-    )
+    return BuiltImage(manifest=manifest, config=json.loads(config), blobs=(*layers, config_blob))
 
 
-def _compressed(file: Path, packed: Path) -> FileBlob:
-    target = file if _is_compressed(file) else packed / hashlib.sha256(str(file).encode()).hexdigest()
+def _compress(file: Path, folder: Path) -> FileBlob:
+    target = file if _is_compressed(file) else folder / hashlib.sha256(str(file).encode()).hexdigest()
     if target is not file and not target.exists():
-        with file.open("rb") as source, target.open("wb") as raw, _gzip(raw) as out:
+        with file.open("rb") as source, target.open("wb") as raw, _open_gzip(raw) as out:
             shutil.copyfileobj(source, out, _PIECE)
-    return FileBlob(digest=_digest(target), size=target.stat().st_size, file=target)
+    return FileBlob(digest=_compute_file_digest(target), size=target.stat().st_size, file=target)
 
 
-def _gzip(raw: IO[bytes]) -> gzip.GzipFile:
-    return gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=_COMPRESSION, mtime=0)
+def _open_gzip(raw: IO[bytes]) -> gzip.GzipFile:
+    return gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=_COMPRESSION_LEVEL, mtime=0)
 
 
 def _is_compressed(file: Path) -> bool:
-    return _start(file).startswith((_GZIP, _ZSTD))
+    return _read_start(file).startswith((_GZIP, _ZSTD))
 
 
-def _kind(layer: FileBlob) -> str:
-    return documents.OCI_LAYER.replace("+gzip", "+zstd") if _start(layer.file) == _ZSTD else documents.OCI_LAYER
+def _get_media_type(layer: FileBlob) -> str:
+    is_zstd = _read_start(layer.file) == _ZSTD
+    return documents.OCI_LAYER.replace("+gzip", "+zstd") if is_zstd else documents.OCI_LAYER
 
 
-def _start(file: Path) -> bytes:
+def _read_start(file: Path) -> bytes:
     with file.open("rb") as stream:
         return stream.read(4)
 
 
-def _digest(file: Path) -> str:
+def _compute_file_digest(file: Path) -> str:
     with file.open("rb") as stream:
         return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"

@@ -1,7 +1,7 @@
-"""The images that a Dockerfile begins with, and a login for those of them that are in ECR.
+"""Find the base images of a Dockerfile, and provide the engine with logins for those in ECR.
 
-An engine pulls them by itself. It is lent a login as a file that only this user can read, in memory where the machine has
-such a folder, and that is gone when the build ends. What the user's own configuration says stays in force beside it.
+Engines pull base images themselves. An engine receives a login in a file that only this user can read, in memory where the
+machine has such a folder, and that is deleted when the build ends. The user's own configuration stays in effect.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
+from kfjob.common_types import JsonObject
 from kfjob.errors import UsageError
 from kfjob.image.build.engines import Engine
 from kfjob.image.references import ImageRef, parse_reference
@@ -26,47 +26,55 @@ _ARG = re.compile(r"^\s*ARG\s+(\w+)(?:=(\S*))?\s*$", re.IGNORECASE)
 _FROM = re.compile(r"^\s*FROM\s+(?:--platform=\S+\s+)?(\S+)(?:\s+AS\s+(\S+))?", re.IGNORECASE)
 _COPY_FROM = re.compile(r"^\s*COPY\s+.*--from=(\S+)", re.IGNORECASE)
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::-([^}]*))?\})")
-_IN_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of a name of its own is made in it
+_IN_MEMORY = Path("/dev/shm")  # noqa: S108 - mkdtemp creates a folder in it
 
 
 def find_base_images(dockerfile: str, build_args: Mapping[str, str]) -> list[str]:
-    """The names after FROM and `COPY --from`, with build arguments filled in; not the stages, nor `scratch`."""
-    values, stages, found = dict[str, str](), {"scratch"}, list[str]()
+    """Return the images after FROM and `COPY --from`, with build arguments substituted, without stages and `scratch`."""
+    values, stages, images = dict[str, str](), {"scratch"}, list[str]()
     for line in dockerfile.splitlines():
-        if argument := _ARG.match(line):
-            values[argument[1]] = build_args.get(argument[1], (argument[2] or "").strip("\"'"))
-        named = _FROM.match(line) or _COPY_FROM.match(line)
-        if named:
-            name = _VARIABLE.sub(lambda m: values.get(m[1] or m[2]) or m[3] or "", named[1].strip("\"'"))
-            if name and name.lower() not in stages and not name.isdecimal() and name not in found:
-                found.append(name)
+        values |= _parse_arg(line, build_args)
+        if match := _FROM.match(line) or _COPY_FROM.match(line):
+            name = _substitute(match[1], values)
+            if name and name.lower() not in stages and not name.isdecimal() and name not in images:
+                images.append(name)
         if (stage := _FROM.match(line)) and stage[2]:
             stages.add(stage[2].lower())
-    return found
+    return images
 
 
 def find_final_base(dockerfile: str, build_args: Mapping[str, str], target: str | None = None) -> ImageRef | None:
-    """The image that the built one stands on: of the last stage, or of `target`; None: `scratch`, or nobody can tell."""
-    values, stages, last = dict[str, str](), dict[str, str](), ""
+    """Return the base image of the last stage, or of the stage `target`; None for `scratch` or an unknown base."""
+    values, bases, base = dict[str, str](), dict[str, str](), ""
     for line in dockerfile.splitlines():
-        if argument := _ARG.match(line):
-            values[argument[1]] = build_args.get(argument[1], (argument[2] or "").strip("\"'"))
+        values |= _parse_arg(line, build_args)
         if stage := _FROM.match(line):
-            name = _VARIABLE.sub(lambda m: values.get(m[1] or m[2]) or m[3] or "", stage[1].strip("\"'"))
-            last = stages.get(name.lower(), name)
-            stages[(stage[2] or "").lower()] = last
-    base = stages.get(target.lower(), "") if target else last
+            name = _substitute(stage[1], values)
+            base = bases.get(name.lower(), name)
+            bases[(stage[2] or "").lower()] = base
+    if target:
+        base = bases.get(target.lower(), "")
     try:
         return parse_reference(base) if base and base.lower() != "scratch" else None
     except UsageError:
         return None
 
 
+def _parse_arg(line: str, build_args: Mapping[str, str]) -> dict[str, str]:
+    """Return the value of an ARG instruction; empty for other lines."""
+    match = _ARG.match(line)
+    return {match[1]: build_args.get(match[1], (match[2] or "").strip("\"'"))} if match else {}
+
+
+def _substitute(text: str, values: Mapping[str, str]) -> str:
+    return _VARIABLE.sub(lambda match: values.get(match[1] or match[2]) or match[3] or "", text.strip("\"'"))
+
+
 def select_ecr_images(images: list[str]) -> list[ImageRef]:
-    """Those that ECR has, one for each registry; the public registry gives to everybody."""
+    """Return the images in private ECR registries, one for each registry; the public ECR needs no login."""
     refs: dict[str, ImageRef] = {}
     for image in images:
-        with contextlib.suppress(UsageError):  # the engine will say what is wrong with it
+        with contextlib.suppress(UsageError):  # the engine reports the invalid name
             ref = parse_reference(image)
             if ref.ecr and not ref.ecr.public:
                 refs.setdefault(ref.registry, ref)
@@ -77,43 +85,43 @@ def select_ecr_images(images: list[str]) -> list[ImageRef]:
 def lend_logins(
     logins: Mapping[str, Callable[[], Login | None]], engine: Engine
 ) -> Iterator[tuple[dict[str, str], Path | None]]:
-    """A login for each of these registries, for as long as the block lasts: variables for the engine, or a file for it."""
+    """Provide logins by registry until the block ends, as variables for the engine or as an authfile."""
     if not logins:
         yield {}, None
         return
     folder = Path(tempfile.mkdtemp(prefix="kfjob-", dir=_IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else None))
-    try:  # mkdtemp's folder is of mode 700
+    try:  # mkdtemp creates the folder with mode 700
         file = folder / "config.json"
         with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
-            json.dump(_with_logins(_own_config(folder, engine), logins), stream)
+            json.dump(_add_logins(_copy_user_config(folder, engine), logins), stream)
         yield ({}, file) if engine.takes_authfile else ({"DOCKER_CONFIG": str(folder)}, None)
     finally:
         shutil.rmtree(folder)
 
 
-def _with_logins(config: dict[str, Any], logins: Mapping[str, Callable[[], Login | None]]) -> dict[str, Any]:
+def _add_logins(config: JsonObject, logins: Mapping[str, Callable[[], Login | None]]) -> JsonObject:
     auths, helpers = dict(config.get("auths") or {}), dict(config.get("credHelpers") or {})
-    for registry, source in logins.items():
-        if login := source():
+    for registry, find_login in logins.items():
+        if login := find_login():
             text = f"{login.user}:{login.password.reveal()}"
             auths[registry] = {"auth": base64.b64encode(text.encode()).decode()}
             helpers.pop(registry, None)
     return config | {"auths": auths, "credHelpers": helpers}
 
 
-def _own_config(folder: Path, engine: Engine) -> dict[str, Any]:
-    """What the user has configured, with the rest of docker's folder (contexts, plugins) linked beside it."""
+def _copy_user_config(folder: Path, engine: Engine) -> JsonObject:
+    """Return the user's configuration, and link the rest of docker's folder (contexts, plugins) into `folder`."""
     home = Path(os.environ.get("DOCKER_CONFIG") or Path("~/.docker").expanduser())
     if engine.takes_authfile:
-        places = [os.environ.get("REGISTRY_AUTH_FILE"), f"{os.environ.get('XDG_RUNTIME_DIR', '')}/containers/auth.json"]
-        file = next((Path(place) for place in places if place and Path(place).is_file()), home / "config.json")
+        files = [os.environ.get("REGISTRY_AUTH_FILE"), f"{os.environ.get('XDG_RUNTIME_DIR', '')}/containers/auth.json"]
+        file = next((Path(name) for name in files if name and Path(name).is_file()), home / "config.json")
     else:
         file = home / "config.json"
-        for other in home.iterdir() if home.is_dir() else ():
-            if other.name != "config.json":
-                (folder / other.name).symlink_to(other)
+        for entry in home.iterdir() if home.is_dir() else ():
+            if entry.name != "config.json":
+                (folder / entry.name).symlink_to(entry)
     try:
-        found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        config = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return config if isinstance(config, dict) else {}

@@ -1,4 +1,4 @@
-"""An engine at work: its output passes through as it comes, and its last lines say why it failed."""
+"""Find and run a container engine: its output is forwarded line by line, and its last lines explain a failure."""
 
 from __future__ import annotations
 
@@ -15,62 +15,62 @@ from kfjob.image.build.engines import Engine
 from kfjob.spec.image import BUILDERS
 
 ShowLine = Callable[[str], None]
-"""Told each line of an engine's output."""
+"""Receives a line of an engine's output."""
 
-_KEPT_LINES = 200
-_SHOWN_LINES = 12
+_MAX_LINES = 200  # of output in memory
+_CAUSE_LINES = 12
 _PROBE_SECONDS = 30
 
 
-def find_engine(wanted: str | None) -> Engine:
-    """The engine that was asked for (a name, or a path that ends in one), else the first on PATH.
+def find_engine(name: str | None) -> Engine:
+    """Return the engine of this name or path, else the first engine on PATH.
 
-    Where there are others, docker without its daemon is not taken unasked.
+    If there are several, docker without a running daemon is skipped, unless it is named.
 
     Raises:
-        UsageError: there is none.
+        UsageError: no engine is on PATH.
     """
-    there = [program for name in ([wanted] if wanted else BUILDERS) if (program := shutil.which(name))]
-    if len(there) > 1 and Path(there[0]).name == "docker" and _answer([there[0], "version"]) is None:
-        del there[0]
-    if there:
-        return _engine(there[0])
-    hint = "a change of code needs none: `kfjob push-image --code DIR --onto IMAGE`"
-    if wanted:
-        raise UsageError(f"there is no `{wanted}` on PATH", hint=f"`--builder` names another; {hint}")
-    raise UsageError("there is nothing to build an image with", cause=f"none of {', '.join(BUILDERS)} is on PATH", hint=hint)
+    programs = [program for builder in ([name] if name else BUILDERS) if (program := shutil.which(builder))]
+    if len(programs) > 1 and Path(programs[0]).name == "docker" and _probe([programs[0], "version"]) is None:
+        del programs[0]
+    if programs:
+        return _make_engine(programs[0])
+    hint = "to change only code, use `kfjob push-image --code DIR --onto IMAGE`, which needs no engine"
+    if name:
+        raise UsageError(f"builder `{name}` is not on PATH", hint=f"name another with `--builder`; {hint}")
+    raise UsageError("no container engine is on PATH", cause=f"looked for {', '.join(BUILDERS)}", hint=hint)
 
 
-def _engine(program: str) -> Engine:
+def _make_engine(program: str) -> Engine:
     name = Path(program).name
     if name != "docker":
         return Engine(name=name, program=program)  # type: ignore[arg-type]  # the spec allows no other
-    if _answer([program, "buildx", "version"]) is not None:
+    if _probe([program, "buildx", "version"]) is not None:
         return Engine(name="docker", program=program, buildkit="buildx")
-    says = _answer([program, "build", "--help"], DOCKER_BUILDKIT="1") or ""  # from version 23 on it fails without buildx
-    return Engine(name="docker", program=program, buildkit="own" if "--secret" in says else "")
+    usage = _probe([program, "build", "--help"], DOCKER_BUILDKIT="1") or ""  # fails without buildx from version 23 on
+    return Engine(name="docker", program=program, buildkit="own" if "--secret" in usage else "")
 
 
-def _answer(argv: Sequence[str], **environment: str) -> str | None:
-    """What a program prints; None: it fails."""
+def _probe(argv: Sequence[str], **environment: str) -> str | None:
+    """Return what a program prints; None if it fails."""
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             argv, env=os.environ | environment, capture_output=True, text=True, check=False, timeout=_PROBE_SECONDS
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout if done.returncode == 0 else None
+    return process.stdout if process.returncode == 0 else None
 
 
 def run_engine(engine: Engine, argv: Sequence[str], *, show: ShowLine, environment: Mapping[str, str] | None = None) -> None:
-    """Run an engine to its end.
+    """Run an engine until it exits.
 
     Raises:
-        KfjobError: it failed; the cause is its own last words.
+        KfjobError: the engine failed; the cause is the end of its output.
     """
-    last: deque[str] = deque(maxlen=_KEPT_LINES)
+    lines: deque[str] = deque(maxlen=_MAX_LINES)
     try:
-        child = subprocess.Popen(
+        process = subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -81,39 +81,39 @@ def run_engine(engine: Engine, argv: Sequence[str], *, show: ShowLine, environme
         )
     except OSError as err:
         raise BackendError(f"`{engine.program}` cannot be started", cause=str(err)) from err
-    with child:
+    with process:
         try:
-            for line in child.stdout or ():
-                last.append(line.rstrip())
+            for line in process.stdout or ():
+                lines.append(line.rstrip())
                 show(line.rstrip())
         except BaseException:
-            child.terminate()
+            process.terminate()
             raise
-    if child.returncode:
-        raise explain_failure(engine.name, list(last), child.returncode)
+    if process.returncode:
+        raise explain_failure(engine.name, list(lines), process.returncode)
 
 
-_OF_A_COMMAND = re.compile(
+_FAILED_COMMAND = re.compile(
     r'while running runtime|non-zero code|did not complete successfully|executor failed running|building at STEP "RUN'
 )
-"""A RUN that failed. Its words may be about anything; only that a disk is full is the same for all."""
+"""A RUN instruction that failed. Its output may be about anything, so only a full disk is recognised in it."""
 _Symptom = tuple[str, type[KfjobError], str, str]
 _SYMPTOMS: tuple[
     _Symptom, ...
-] = (  # the first that is found in the last lines; texts of buildah 1.28, docker 20 to 28, BuildKit 0.8 to 0.18, nerdctl 2.1
+] = (  # the first match in the last lines; texts of buildah 1.28, docker 20 to 28, BuildKit 0.8 to 0.18, nerdctl 2.1
     (
         r"no space left on device|disk quota exceeded|storing layer \S+ to file: io: read/write on closed pipe",
         BackendError,
-        "there is no space left for the build",
+        "no space is left for the build",
         (
             "`df -h` shows which disk is full; `{engine} system prune` (or `{engine} rmi --prune`) removes old layers, "
-            "TMPDIR names another folder for what is on its way"
+            "TMPDIR sets another folder for temporary files"
         ),
     ),
     (
         r"permission denied while trying to connect to the Docker daemon",
         Forbidden,
-        "you may not use the Docker daemon",
+        "not allowed to use the Docker daemon",
         "join the group `docker`, or use `--builder buildah` or `--builder podman`",
     ),
     (
@@ -123,7 +123,7 @@ _SYMPTOMS: tuple[
         ),
         Unreachable,
         "the daemon of `{engine}` does not answer",
-        "start it, or name another engine with `--builder`",
+        "start the daemon, or use another `--builder`",
     ),
     (
         r"the --mount option requires BuildKit",
@@ -145,8 +145,8 @@ _SYMPTOMS: tuple[
     (
         r"unauthorized|authentication required|no basic auth credentials|pull access denied|403 Forbidden|access forbidden",
         Forbidden,
-        "the base image may not be pulled, or is not there",
-        "`{engine} login` for its registry; for one in ECR kfjob logs in by itself, with `--profile` as somebody who may",
+        "the base image does not exist, or you are not allowed to pull it",
+        "`{engine} login` to its registry; for ECR kfjob logs in itself, and `--profile` selects the AWS user",
     ),
     (
         (
@@ -155,31 +155,30 @@ _SYMPTOMS: tuple[
             r"|short-name .* did not resolve|image not known"
         ),
         NotFound,
-        "the base image is not there",
-        "`--base-image` names another",
+        "the base image does not exist",
+        "set another with `--base-image`",
     ),
     (
         r"no such host|dial tcp|connection refused|i/o timeout|TLS handshake|x509: ",
         Unreachable,
-        "the registry of the base image, or something that the build fetches, does not answer",
+        "a server that the build downloads from does not answer",
         "check the network, proxy and VPN",
     ),
     (
         r"COPY failed|failed to compute cache key|no such file or directory|no files? found|failed to calculate checksum",
         Refused,
-        "the build misses a file",
-        "is it in the context, and not kept out by `.dockerignore`?",
+        "the build needs a file that does not exist",
+        "check that the file is in the context, and that `.dockerignore` does not exclude it",
     ),
 )
 
 
 def explain_failure(engine: str, lines: Sequence[str], code: int) -> KfjobError:
-    """What an engine's last lines mean."""
-    said = [line for line in lines if line.strip()]
-    errors = "\n".join(said[-_SHOWN_LINES:])
-    cause = errors or f"`{engine}` ended with status {code}"
-    known = _SYMPTOMS[:1] if _OF_A_COMMAND.search(errors) else _SYMPTOMS
-    for pattern, kind, title, hint in known:
-        if re.search(pattern, errors, re.IGNORECASE):
-            return kind(title.format(engine=engine), cause=cause, hint=hint.format(engine=engine) or None)
-    return Refused(f"the build failed (`{engine}` ended with status {code})", cause=cause, hint="nothing was pushed")
+    """Return the error that the last lines of an engine's output mean."""
+    tail = "\n".join([line for line in lines if line.strip()][-_CAUSE_LINES:])
+    cause = tail or f"`{engine}` exited with code {code}"
+    symptoms = _SYMPTOMS[:1] if _FAILED_COMMAND.search(tail) else _SYMPTOMS
+    for pattern, error, title, hint in symptoms:
+        if re.search(pattern, tail, re.IGNORECASE):
+            return error(title.format(engine=engine), cause=cause, hint=hint.format(engine=engine) or None)
+    return Refused(f"the build failed (`{engine}` exited with code {code})", cause=cause, hint="nothing was pushed")

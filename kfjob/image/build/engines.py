@@ -1,7 +1,7 @@
-"""What the container engines are told to build an image and to hand it over as files: argument lists, pure.
+"""Command lines of the container engines: build an image, and export it as files. Pure.
 
-None of them pushes. What they hand over, kfjob's own registry client uploads, so that no engine is ever given a registry's
-password, a broken push is taken up again whatever built the image, and the digest is known before the first byte is sent.
+No engine pushes. kfjob's own registry client uploads the exported image. So no engine receives a registry's password, a push
+resumes after a broken connection whatever engine built the image, and the digest is known before the first byte is sent.
 """
 
 from __future__ import annotations
@@ -18,86 +18,91 @@ Argv = list[str]
 
 @dataclass(frozen=True, kw_only=True)
 class BuildRequest:
-    """One build."""
+    """The input of one build."""
 
     context: Path
     dockerfile: Path
-    local_name: str  # what the engine calls the image on this machine
+    local_name: str  # the image's name in the engine's storage
     platform: str
     build_args: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
-    secrets: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict)  # file by id
     target: str | None = None
     no_cache: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Engine:
-    """One of them, as it was found on this machine."""
+    """A container engine on this machine."""
 
     name: EngineName
     program: str
     buildkit: Literal["", "buildx", "own"] = ""
-    """docker's client of BuildKit: the plugin buildx, or (in versions 18.09 to 22) one of its own; "": its classic builder."""
+    """Docker's BuildKit client: the plugin buildx, or its own (versions 18.09 to 22); "" is the classic builder."""
 
     @property
     def has_secrets(self) -> bool:
-        """Whether `RUN --mount=type=secret` works: not with docker's classic builder."""
+        """Whether `RUN --mount=type=secret` works; it does not in docker's classic builder."""
         return self.name != "docker" or bool(self.buildkit)
 
     @property
     def environment(self) -> dict[str, str]:
-        """What it is told beside its arguments."""
-        chosen = self.name == "docker" and self.buildkit != "buildx"
-        return {"DOCKER_BUILDKIT": "1" if self.buildkit else "0"} if chosen else {}
+        """The variables that select docker's builder."""
+        selects_builder = self.name == "docker" and self.buildkit != "buildx"
+        return {"DOCKER_BUILDKIT": "1" if self.buildkit else "0"} if selects_builder else {}
 
     @property
     def takes_authfile(self) -> bool:
-        """Whether a login for base images is given as `--authfile`; else as a folder, in DOCKER_CONFIG."""
+        """Whether the engine reads logins from `--authfile`; other engines read the folder of DOCKER_CONFIG."""
         return self.name in ("buildah", "podman")
 
+    @property
+    def has_storage(self) -> bool:
+        """Whether a build leaves the image in the engine's storage; nerdctl and finch write it to a file."""
+        return self.name in ("docker", "buildah", "podman")
 
-_DOCKER = {
+
+_DOCKER_BUILD = {
     "": ["build"],
     "own": ["build", "--progress=plain"],
     "buildx": ["buildx", "build", "--load", "--provenance=false", "--progress=plain"],
 }
 
 
-def make_build_command(engine: Engine, wanted: BuildRequest, out: Path, *, authfile: Path | None = None) -> Argv:
-    """Build, and write the image's id (or with nerdctl and finch the image itself) to `out`."""
+def make_build_command(engine: Engine, request: BuildRequest, out: Path, *, authfile: Path | None = None) -> Argv:
+    """Return the command that builds the image and writes its id to `out`; nerdctl and finch write the image itself."""
     match engine.name:
         case "docker":
-            argv = [engine.program, *_DOCKER[engine.buildkit], "--iidfile", str(out)]
+            argv = [engine.program, *_DOCKER_BUILD[engine.buildkit], "--iidfile", str(out)]
         case "buildah" | "podman":
             login = ["--authfile", str(authfile)] if authfile else []
             argv = [engine.program, "build", "--layers", "--format=oci", "--iidfile", str(out), *login]
         case _:
             argv = [engine.program, "build", "--progress=plain", "--output", f"type=oci,dest={out}"]
-    return [*argv, *_common(wanted)]
+    return [*argv, *_make_build_options(request)]
 
 
-def make_export_command(engine: Engine, image: str, out: Path) -> Argv | None:
-    """Write the image of this id to `out`, a folder or an archive; None: building has done so."""
+def make_export_command(engine: Engine, image_id: str, out: Path) -> Argv | None:
+    """Return the command that writes an image to `out`, a folder or an archive; None if the build has done so."""
     match engine.name:
         case "docker":
-            return [engine.program, "save", "--output", str(out), image]
+            return [engine.program, "save", "--output", str(out), image_id]
         case "buildah" | "podman":
-            return [engine.program, "push", "--quiet", image.removeprefix("sha256:"), f"oci:{out}:image"]
+            return [engine.program, "push", "--quiet", image_id.removeprefix("sha256:"), f"oci:{out}:image"]
         case _:
             return None
 
 
-def _common(wanted: BuildRequest) -> Argv:
-    argv = ["--file", str(wanted.dockerfile), "--tag", wanted.local_name, "--platform", wanted.platform]
-    argv += _pairs("--build-arg", wanted.build_args)
-    argv += _pairs("--label", wanted.labels)
-    argv += [word for name, file in wanted.secrets.items() for word in ("--secret", f"id={name},src={file}")]
-    argv += ["--target", wanted.target] if wanted.target else []
-    argv += ["--no-cache"] if wanted.no_cache else []
-    return [*argv, str(wanted.context)]
+def _make_build_options(request: BuildRequest) -> Argv:
+    argv = ["--file", str(request.dockerfile), "--tag", request.local_name, "--platform", request.platform]
+    argv += _make_pairs("--build-arg", request.build_args)
+    argv += _make_pairs("--label", request.labels)
+    argv += [word for name, file in request.secrets.items() for word in ("--secret", f"id={name},src={file}")]
+    argv += ["--target", request.target] if request.target else []
+    argv += ["--no-cache"] if request.no_cache else []
+    return [*argv, str(request.context)]
 
 
-def _pairs(option: str, values: Mapping[str, str]) -> Iterator[str]:
+def _make_pairs(option: str, values: Mapping[str, str]) -> Iterator[str]:
     for name, value in values.items():
         yield from (option, f"{name}={value}")

@@ -1,4 +1,4 @@
-"""A built image into a registry: what is there already is not sent, what broke off is taken up again."""
+"""Push a built image: blobs that the registry has are not sent again."""
 
 from __future__ import annotations
 
@@ -14,33 +14,32 @@ from kfjob.image.registry.uploads import Blob, ReportProgress, ignore_progress, 
 
 @dataclass(frozen=True, kw_only=True)
 class UploadResult:
-    """What a push has done."""
+    """A pushed image, and the bytes of its blobs."""
 
     ref: ImageRef  # with its digest
-    sent_bytes: int  # bytes
-    reused_bytes: int  # bytes that the registry had
+    sent_bytes: int
+    reused_bytes: int  # in the registry before
 
 
 def push_built_image(
-    registry: Registry, ref: ImageRef, built: BuiltImage, *, progress: ReportProgress = ignore_progress
+    registry: Registry, ref: ImageRef, image: BuiltImage, *, progress: ReportProgress = ignore_progress
 ) -> UploadResult:
-    """Upload what is missing, some blobs at a time, then the manifest under the tag: until then nobody sees any of it.
+    """Upload missing blobs in parallel, then the manifest under the tag: no tag names a partial image.
 
     Raises:
-        AlreadyExists: the tag is taken and may not be changed.
-        KfjobError: the registry does not take it; the blobs that it took are used by the next attempt.
+        AlreadyExists: the tag exists and is immutable.
+        KfjobError: the registry refuses or does not answer; the next attempt reuses the blobs that it has accepted.
     """
 
-    def one(blob: Blob, told: ReportProgress) -> int:
+    def upload(blob: Blob, report: ReportProgress) -> int:
         if registry.has_blob(ref.repository, blob.digest):
-            told(blob.digest, blob.size, blob.size)
+            report(blob.digest, blob.size, blob.size)
             return 0
-        upload_blob(registry, ref.repository, blob, progress=told)
+        upload_blob(registry, ref.repository, blob, progress=report)
         return blob.size
 
-    blobs = list({blob.digest: blob for blob in built.blobs}.values())
-    sent = sum(run_transfers([partial(one, blob) for blob in blobs], progress=progress))
-    registry.put_manifest(ref.repository, ref.tag, built.manifest)
-    return UploadResult(
-        ref=ref.with_digest(built.manifest.digest), sent_bytes=sent, reused_bytes=sum(blob.size for blob in blobs) - sent
-    )
+    blobs = list({blob.digest: blob for blob in image.blobs}.values())
+    sent = sum(run_transfers([partial(upload, blob) for blob in blobs], progress=progress))
+    registry.put_manifest(ref.repository, ref.tag, image.manifest)
+    reused = sum(blob.size for blob in blobs) - sent
+    return UploadResult(ref=ref.with_digest(image.manifest.digest), sent_bytes=sent, reused_bytes=reused)

@@ -1,4 +1,4 @@
-"""One registry over the OCI distribution API (v1.1): manifests, blobs, tags. What is read is checked against its digest."""
+"""A client of the OCI distribution API (v1.1): manifests, blobs, tags. Content is verified against its digest."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ from urllib.parse import urljoin, urlsplit
 from kfjob.errors import KfjobError, Refused
 from kfjob.image.registry.authorization import Authorization, Scopes
 from kfjob.image.registry.documents import ACCEPTED_TYPES, INDEX_TYPES, MANIFEST_TYPES, Document
-from kfjob.image.registry.endpoints import Endpoint
+from kfjob.image.registry.endpoints import Endpoint, Use
 from kfjob.image.registry.errors import Operation, RetryableError, make_response_error
 from kfjob.image.registry.secrets import LoginSource, anonymous
 from kfjob.image.registry.transport import DEFAULT_RETRIES, Response, RetryPolicy, Transport
+from kfjob.units import KIB, MIB
 
 _PARTIAL, _REDIRECTS, _ERROR, _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND = 206, range(300, 400), 400, 401, 403, 404
-_ENDED = b"authorization token has expired"
-"""How ECR says that a login has come to its end: with 403, and no challenge."""
+_EXPIRED = b"authorization token has expired"
+"""ECR's message for an expired login, with status 403 and without a challenge."""
 ABSENT = (_NOT_FOUND,)
-_MOST_REDIRECTS = 5
-_LARGEST_DOCUMENT = 4 * 1024 * 1024  # the specification's limit for a manifest
-_LARGEST_CONFIG = 32 * 1024 * 1024
-_PIECE = 256 * 1024
+_MAX_REDIRECTS = 5
+_MAX_MANIFEST = 4 * MIB  # the limit of the specification
+_MAX_CONFIG = 32 * MIB
+_PIECE = 256 * KIB
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """One request."""
+    """A request to a registry."""
 
     operation: Operation
     method: str
@@ -40,11 +41,11 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = field(default=None, repr=False)
     stream: bool = False
-    accepted_statuses: frozenset[int] = frozenset()  # errors that are answers
+    accepted_statuses: frozenset[int] = frozenset()  # statuses of 400 and more that are no error
 
 
 class Registry:
-    """A registry, as whoever `login` says. Close it, or use it in a `with`. Several threads may ask at the same time."""
+    """A client of a registry. Close it, or use it in a `with` block. Several threads may use it."""
 
     def __init__(self, endpoint: Endpoint, *, login: LoginSource = anonymous, retries: RetryPolicy = DEFAULT_RETRIES) -> None:
         self.endpoint, self.retries = endpoint, retries
@@ -58,106 +59,92 @@ class Registry:
         self.close()
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self._transport.close()
 
     def get_manifest(self, repository: str, tag_or_digest: str) -> Document:
-        """The manifest or index of a tag or digest.
+        """Return a manifest or an index.
 
         Raises:
-            NotFound: there is none.
-            Refused: it is of a kind that is no image, or not what its digest says.
+            NotFound: the tag or digest does not exist.
+            Refused: its media type is not an image's, or the content does not match the digest.
         """
-        call = self.make_request(
-            "pull", repository, "GET", f"manifests/{tag_or_digest}", headers={"Accept": ACCEPTED_TYPES}, stream=True
-        )
-        with self.open_stream(call) as answer:
-            body = answer.read(_LARGEST_DOCUMENT + 1)
-            media_type = answer.headers.get("Content-Type", "").partition(";")[0].strip()
-            promised = tag_or_digest if ":" in tag_or_digest else answer.headers.get("Docker-Content-Digest", "")
-        if len(body) > _LARGEST_DOCUMENT:
-            raise Refused(f"the manifest of `{call.operation.name}` is larger than 4 MiB")
-        found = Document(media_type=media_type, body=body)
-        _check(body, promised, call.operation)
+        headers = {"Accept": ACCEPTED_TYPES}
+        request = self.make_request("pull", repository, "GET", f"manifests/{tag_or_digest}", headers=headers, stream=True)
+        with self.open_stream(request) as response:
+            body = response.read(_MAX_MANIFEST + 1)
+            media_type = response.headers.get("Content-Type", "").partition(";")[0].strip()
+            digest = tag_or_digest if ":" in tag_or_digest else response.headers.get("Docker-Content-Digest", "")
+        name = request.operation.name
+        if len(body) > _MAX_MANIFEST:
+            raise Refused(f"the manifest of `{name}` is larger than 4 MiB")
+        _verify_digest(body, digest, request.operation)
         if media_type not in (*INDEX_TYPES, *MANIFEST_TYPES):
-            cause = f"its manifest is a `{media_type}`"
-            hint = (
-                "images of Docker's first schema are to be pushed again by a builder of today" if "v1" in media_type else None
-            )
-            raise Refused(f"`{call.operation.name}` is not an image that can be read", cause=cause, hint=hint)
-        return found
+            hint = "it has Docker's first schema: push it again with a current builder" if "v1" in media_type else None
+            raise Refused(f"`{name}` is not an image that kfjob can read", cause=f"its media type is `{media_type}`", hint=hint)
+        return Document(media_type=media_type, body=body)
 
     def get_digest(self, repository: str, tag_or_digest: str) -> str | None:
-        """The digest that a tag (or digest) has in the registry; None: it is not there."""
-        call = self.make_request(
-            "pull",
-            repository,
-            "HEAD",
-            f"manifests/{tag_or_digest}",
-            headers={"Accept": ACCEPTED_TYPES},
-            accepted_statuses=ABSENT,
-        )
-        answer = self.send(call)
-        if answer.status == _NOT_FOUND:
+        """Return the digest of a tag (or digest); None if it does not exist."""
+        headers = {"Accept": ACCEPTED_TYPES}
+        path = f"manifests/{tag_or_digest}"
+        response = self.send(self.make_request("pull", repository, "HEAD", path, headers=headers, accepted_statuses=ABSENT))
+        if response.status == _NOT_FOUND:
             return None
-        return answer.headers.get("Docker-Content-Digest") or self.get_manifest(repository, tag_or_digest).digest
+        return response.headers.get("Docker-Content-Digest") or self.get_manifest(repository, tag_or_digest).digest
 
     def put_manifest(self, repository: str, tag_or_digest: str, manifest: Document) -> None:
-        """Store a manifest under a tag or its digest. Its blobs must be there."""
-        headers = {"Content-Type": manifest.media_type}
-        self.send(
-            self.make_request("push", repository, "PUT", f"manifests/{tag_or_digest}", headers=headers, body=manifest.body)
-        )
+        """Store a manifest under a tag or its digest. Its blobs must exist."""
+        headers, path = {"Content-Type": manifest.media_type}, f"manifests/{tag_or_digest}"
+        self.send(self.make_request("push", repository, "PUT", path, headers=headers, body=manifest.body))
 
     def has_blob(self, repository: str, digest: str) -> bool:
-        """Whether a blob is in the repository."""
-        return (
-            self.send(self.make_request("pull", repository, "HEAD", f"blobs/{digest}", accepted_statuses=ABSENT)).status
-            != _NOT_FOUND
-        )
+        """Return whether the repository has a blob."""
+        request = self.make_request("pull", repository, "HEAD", f"blobs/{digest}", accepted_statuses=ABSENT)
+        return self.send(request).status != _NOT_FOUND
 
     def get_blob(self, repository: str, digest: str) -> bytes:
-        """A small blob, a config say.
+        """Return a small blob, such as a config.
 
         Raises:
-            NotFound: there is none.
-            Refused: it is not what its digest says.
+            NotFound: the blob does not exist.
+            Refused: the content does not match the digest.
         """
-        call = self.make_request("pull", repository, "GET", f"blobs/{digest}", stream=True)
-        with self.open_stream(call) as answer:
-            body = answer.read(_LARGEST_CONFIG)
-        _check(body, digest, call.operation)
+        request = self.make_request("pull", repository, "GET", f"blobs/{digest}", stream=True)
+        with self.open_stream(request) as response:
+            body = response.read(_MAX_CONFIG)
+        _verify_digest(body, digest, request.operation)
         return body
 
     def stream_blob(self, repository: str, digest: str, offset: int = 0) -> Iterator[bytes]:
-        """A blob from a byte on, in pieces; not checked: who stores it does that."""
+        """Yield a blob from a byte on, in pieces. They are not verified: the registry that stores them does that."""
         headers = {"Range": f"bytes={offset}-"} if offset else {}
-        call = self.make_request("pull", repository, "GET", f"blobs/{digest}", headers=headers, stream=True)
-        with self.open_stream(call) as answer:
-            skip = 0 if answer.status == _PARTIAL else offset
-            for piece in answer.stream(_PIECE):
+        request = self.make_request("pull", repository, "GET", f"blobs/{digest}", headers=headers, stream=True)
+        with self.open_stream(request) as response:
+            skip = 0 if response.status == _PARTIAL else offset
+            for piece in response.stream(_PIECE):
                 yield piece[skip:]
                 skip = max(0, skip - len(piece))
 
     def list_tags(self, repository: str) -> Iterator[str]:
-        """Every tag of a repository, a page at a time."""
+        """Yield every tag of a repository, fetched page by page."""
         url: str | None = self.make_url(repository, "tags/list?n=1000")
         while url:
-            answer = self.send(self.make_request("pull", repository, "GET", "", url=url))
-            yield from json.loads(answer.data).get("tags") or ()
-            link = answer.headers.get("Link", "")
+            response = self.send(self.make_request("pull", repository, "GET", "", url=url))
+            yield from json.loads(response.data).get("tags") or ()
+            link = response.headers.get("Link", "")
             url = urljoin(url, link.partition("<")[2].partition(">")[0]) if 'rel="next"' in link else None
 
-    def make_url(self, repository: str, rest: str) -> str:
-        """Of something in a repository."""
-        return f"{self.endpoint.url}/v2/{repository}/{rest}"
+    def make_url(self, repository: str, path: str) -> str:
+        """Return the URL of a path in a repository."""
+        return f"{self.endpoint.url}/v2/{repository}/{path}"
 
     def make_request(
         self,
-        use: str,
+        use: Use,
         repository: str,
         method: str,
-        rest: str,
+        path: str,
         *,
         url: str = "",
         headers: Mapping[str, str] | None = None,
@@ -166,12 +153,12 @@ class Registry:
         accepted_statuses: Iterable[int] = (),
         more_scopes: Scopes = (),
     ) -> Request:
-        """A request about a repository. `use` is `pull` or `push`; `expected`: statuses that are an answer and no error."""
-        doing = "push to" if use == "push" else "read"
+        """Return a request about a repository; `url` replaces the URL of `path`."""
+        action = "push to" if use == "push" else "read"
         return Request(
-            operation=Operation(action=doing, host=self.endpoint.host, repository=repository),
+            operation=Operation(action=action, host=self.endpoint.host, repository=repository),
             method=method,
-            url=url or self.make_url(repository, rest),
+            url=url or self.make_url(repository, path),
             scopes=(f"repository:{repository}:{'pull,push' if use == 'push' else 'pull'}", *more_scopes),
             headers=headers or {},
             body=body,
@@ -179,94 +166,95 @@ class Registry:
             accepted_statuses=frozenset(accepted_statuses),
         )
 
-    def send(self, call: Request) -> Response:
-        """The answer, after as many tries as patience allows.
+    def send(self, request: Request) -> Response:
+        """Return the response, with the retries of the policy.
 
         Raises:
-            KfjobError: there was none, or it is an error.
+            KfjobError: there was no response, or it is an error.
         """
         for failures in range(1, self.retries.attempts):
             try:
-                return self.send_once(call)
-            except RetryableError as broken:
-                self.retries.wait(failures, retry_after=broken.retry_after)
+                return self.send_once(request)
+            except RetryableError as err:
+                self.retries.wait(failures, retry_after=err.retry_after)
         try:
-            return self.send_once(call)
-        except RetryableError as broken:
-            raise broken.error from broken
+            return self.send_once(request)
+        except RetryableError as err:
+            raise err.error from err
 
     @contextmanager
-    def open_stream(self, call: Request) -> Iterator[Response]:
-        """The answer to a call that streams; its connection is given back afterwards."""
-        answer = self.send(call)
+    def open_stream(self, request: Request) -> Iterator[Response]:
+        """Send a streaming request, and release its connection when the block ends."""
+        response = self.send(request)
         try:
-            yield answer
+            yield response
         finally:
-            answer.close()
-            answer.release_conn()
+            response.close()
+            response.release_conn()
 
-    def send_once(self, call: Request) -> Response:
-        """The answer to one try, logged in where the registry wants that, and from where it redirects to.
+    def send_once(self, request: Request) -> Response:
+        """Send a request once, log in if the registry requires it, and follow redirects.
 
         Raises:
-            Broken: the request may be repeated.
-            KfjobError: the answer is an error.
+            RetryableError: the request may be repeated.
+            KfjobError: the response is an error.
         """
-        ours = _same_place(call.url, self.endpoint.url)  # an address that the registry gave may be anywhere
-        said = self._authorization.get_headers(call.scopes) if ours else {}
-        answer = self._once(call, call.url, said)
-        if answer.status == _UNAUTHORIZED and ours:
-            refusal = make_response_error(call.operation, answer.status, _whole(answer))
-            if not self._authorization.answer_challenge(answer.headers, call.scopes, said):
-                raise refusal
-            said = self._authorization.get_headers(call.scopes)
-            answer = self._once(call, call.url, said)
+        is_own = _is_same_origin(request.url, self.endpoint.url)  # an upload's location may be on another host
+        sent = self._authorization.get_headers(request.scopes) if is_own else {}
+        response = self._send(request, request.url, sent)
+        if response.status == _UNAUTHORIZED and is_own:
+            error = make_response_error(request.operation, response.status, _read_error(response))
+            if not self._authorization.answer_challenge(response.headers, request.scopes, sent):
+                raise error
+            sent = self._authorization.get_headers(request.scopes)
+            response = self._send(request, request.url, sent)
         if (
-            answer.status == _FORBIDDEN
-            and ours
-            and _may_have_ended(call, answer)
-            and self._authorization.renew(call.scopes, said)
+            response.status == _FORBIDDEN
+            and is_own
+            and _may_be_expired(request, response)
+            and self._authorization.renew(request.scopes, sent)
         ):
-            answer = self._once(call, call.url, self._authorization.get_headers(call.scopes))
-        answer = self._redirected(call, answer)
-        if answer.status >= _ERROR and answer.status not in call.accepted_statuses:
-            raise make_response_error(call.operation, answer.status, _whole(answer))
-        return answer
+            response = self._send(request, request.url, self._authorization.get_headers(request.scopes))
+        response = self._follow_redirects(request, response)
+        if response.status >= _ERROR and response.status not in request.accepted_statuses:
+            raise make_response_error(request.operation, response.status, _read_error(response))
+        return response
 
-    def _redirected(self, call: Request, answer: Response) -> Response:
-        url = call.url
-        for _ in range(_MOST_REDIRECTS):
-            if answer.status not in _REDIRECTS or call.method not in ("GET", "HEAD") or not answer.headers.get("Location"):
-                return answer
-            answer.drain_conn()
-            url = urljoin(url, answer.headers["Location"])
-            ours = _same_place(url, self.endpoint.url)
-            answer = self._once(call, url, self._authorization.get_headers(call.scopes) if ours else {})
-        raise KfjobError(f"`{call.operation.host}` redirects in a circle")
+    def _follow_redirects(self, request: Request, response: Response) -> Response:
+        url = request.url
+        for _ in range(_MAX_REDIRECTS):
+            is_redirect = response.status in _REDIRECTS and request.method in ("GET", "HEAD")
+            if not is_redirect or not response.headers.get("Location"):
+                return response
+            response.drain_conn()
+            url = urljoin(url, response.headers["Location"])
+            is_own = _is_same_origin(url, self.endpoint.url)
+            response = self._send(request, url, self._authorization.get_headers(request.scopes) if is_own else {})
+        raise KfjobError(f"`{request.operation.host}` redirects more than {_MAX_REDIRECTS} times")
 
-    def _once(self, call: Request, url: str, authorization: Mapping[str, str]) -> Response:
-        headers = {"User-Agent": "kfjob", **call.headers, **authorization}
-        return self._transport.send(call.operation, call.method, url, headers, call.body, stream=call.stream)
-
-
-def _may_have_ended(call: Request, answer: Response) -> bool:
-    """Whether a refusal may mean that the login has come to its end; to HEAD it has no words."""
-    return call.method == "HEAD" or (not call.stream and _ENDED in answer.data)
+    def _send(self, request: Request, url: str, authorization: Mapping[str, str]) -> Response:
+        headers = {"User-Agent": "kfjob", **request.headers, **authorization}
+        return self._transport.send(request.operation, request.method, url, headers, request.body, stream=request.stream)
 
 
-def _whole(answer: Response) -> bytes:
-    """The body of an error; its connection is free again."""
-    body = answer.data
-    answer.release_conn()
+def _may_be_expired(request: Request, response: Response) -> bool:
+    """Return whether a refusal may mean an expired login; the response to HEAD has no message."""
+    return request.method == "HEAD" or (not request.stream and _EXPIRED in response.data)
+
+
+def _read_error(response: Response) -> bytes:
+    """Return the body of an error, and release the connection."""
+    body = response.data
+    response.release_conn()
     return body
 
 
-def _check(body: bytes, promised: str, asked: Operation) -> None:
-    algorithm, _, wanted = promised.partition(":")
-    if wanted and hashlib.new(algorithm, body).hexdigest() != wanted:
-        raise Refused(f"`{asked.name}` gives other bytes than their digest says", cause=f"wanted {promised}")
+def _verify_digest(body: bytes, digest: str, operation: Operation) -> None:
+    algorithm, _, expected = digest.partition(":")
+    if expected and hashlib.new(algorithm, body).hexdigest() != expected:
+        raise Refused(f"`{operation.name}` returned content that does not match its digest", cause=f"expected `{digest}`")
 
 
-def _same_place(url: str, endpoint: str) -> bool:
-    one, other = urlsplit(url), urlsplit(endpoint)
-    return (one.scheme, one.netloc) == (other.scheme, other.netloc)
+def _is_same_origin(first: str, second: str) -> bool:
+    parts, other = urlsplit(first), urlsplit(second)
+    return (parts.scheme, parts.netloc) == (other.scheme, other.netloc)

@@ -1,4 +1,4 @@
-"""A secret that no message, log or traceback can show by accident, and who says it to a registry."""
+"""A secret that no message, log or traceback shows by accident, and the logins of registries."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 REFRESH_TOKEN = "<token>"  # noqa: S105 - the user name by which a credential helper marks one
-"""What stands for the user's name when the password is an OAuth2 refresh token (docker-credential-helpers)."""
+"""The user name that marks the password as an OAuth2 refresh token (docker-credential-helpers)."""
 
 
 class Secret:
-    """Text that is told only to who calls `reveal`."""
+    """Text that only `reveal` returns."""
 
     __slots__ = ("_text",)
 
@@ -20,7 +20,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """The text itself: for a header that is about to be sent, and nothing else."""
+        """Return the text. Use it only in a header that is about to be sent."""
         return self._text
 
     def __repr__(self) -> str:
@@ -32,20 +32,20 @@ class Secret:
     __hash__ = None  # type: ignore[assignment]  # a key of a dictionary is easily printed
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a secret is neither copied nor written")
+        raise TypeError("a secret cannot be copied or pickled")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Login:
-    """A user's name and what proves it."""
+    """A user name and its password or token."""
 
     user: str
     password: Secret
 
 
 LoginSource = Callable[[], Login | None]
-"""Asked anew whenever a registry refuses what it was told, so that a login which ends in the middle of a push is renewed."""
+"""Returns the login. It is called again when a registry refuses the login, so a login that expires during a push is renewed."""
 
 
 def anonymous() -> None:
-    """Nobody in particular: public images are pulled so."""
+    """Return no login: the source for public images."""

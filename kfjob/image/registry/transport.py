@@ -1,4 +1,4 @@
-"""Requests to one registry: TLS, proxies, and retries with what may go better the next time."""
+"""Send requests to a registry, with TLS, proxies and retries."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from kfjob.image.registry.errors import (
     make_response_error,
 )
 
-_KEPT = 8  # connections to one host that wait for the next request
-_LONGEST_PAUSE = 20.0
-_LONGEST_ASKED = 60.0  # what a registry may ask for with Retry-After
-_MOST_OF_AN_ERROR = 64 * 1024
+_MAX_CONNECTIONS = 8  # per host, open for the next request
+_MAX_PAUSE = 20.0
+_MAX_RETRY_AFTER = 60.0
+_MAX_ERROR_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class RetryPolicy:
-    """How long and how often to try. Times in seconds."""
+    """How long and how often a request is tried. Times are in seconds."""
 
     attempts: int = 6
     first_pause: float = 0.5
@@ -40,60 +40,58 @@ class RetryPolicy:
     sleep: Callable[[float], None] = time.sleep
 
     def wait(self, failures: int, *, retry_after: float = 0.0) -> None:
-        """Wait before the next try: a random part of a span that doubles each time, and no less than the registry asked for."""
-        span = min(_LONGEST_PAUSE, self.first_pause * 2 ** (failures - 1))
-        self.sleep(max(min(retry_after, _LONGEST_ASKED), random.uniform(0, span)))  # noqa: S311 - only to spread the load
+        """Wait before the next try: a random part of a span that doubles each time, but at least `retry_after`."""
+        span = min(_MAX_PAUSE, self.first_pause * 2 ** (failures - 1))
+        self.sleep(max(min(retry_after, _MAX_RETRY_AFTER), random.uniform(0, span)))  # noqa: S311 - only to spread the load
 
 
 DEFAULT_RETRIES = RetryPolicy()
 BRIEF_RETRIES = RetryPolicy(attempts=2, connect_timeout=4.0, read_timeout=15.0)
-"""For a question that something else is waiting for."""
+"""For requests that delay another command, such as a submit."""
+
+Response = urllib3.BaseHTTPResponse
 
 
 class Transport:
-    """One pool of connections to an endpoint (and to where it redirects)."""
+    """A pool of connections to an endpoint, and to the addresses to which it redirects."""
 
     def __init__(self, endpoint: Endpoint, retries: RetryPolicy) -> None:
         self.endpoint, self.retries = endpoint, retries
         timeout = urllib3.Timeout(connect=retries.connect_timeout, read=retries.read_timeout)
-        pool = {"ssl_context": _trust(endpoint), "retries": False, "timeout": timeout, "maxsize": _KEPT}
+        pool = {"ssl_context": _make_ssl_context(endpoint), "retries": False, "timeout": timeout, "maxsize": _MAX_CONNECTIONS}
         host, scheme = urlsplit(endpoint.url).hostname or "", urlsplit(endpoint.url).scheme
         proxy = None if proxy_bypass(host) else getproxies().get(scheme)
         self._pool = urllib3.ProxyManager(proxy, **pool) if proxy else urllib3.PoolManager(**pool)  # type: ignore[arg-type]
 
     def send(
-        self, asked: Operation, method: str, url: str, headers: Mapping[str, str], body: bytes | None, *, stream: bool
+        self, operation: Operation, method: str, url: str, headers: Mapping[str, str], body: bytes | None, *, stream: bool
     ) -> Response:
-        """Send a request one time. Redirects are answers.
+        """Send a request once, and return the response. It does not follow redirects.
 
         Raises:
-            Broken: there was no answer, or one after which the request may be repeated.
-            Unreachable: the registry is not to be trusted.
+            RetryableError: there was no response, or one after which the request may be repeated.
+            Unreachable: the registry's certificate is not trusted.
         """
         try:
             response = self._pool.request(method, url, headers=headers, body=body, redirect=False, preload_content=not stream)
         except (urllib3.exceptions.HTTPError, OSError) as err:
-            fault = make_connection_error(asked, err)
+            error = make_connection_error(operation, err)
             if isinstance(err, OSError) or is_retryable(err):
-                raise RetryableError(fault) from err
-            raise fault from err
+                raise RetryableError(error) from err
+            raise error from err
         if response.status in RETRIED_STATUSES:
-            body = response.read(_MOST_OF_AN_ERROR) if stream else response.data
+            content = response.read(_MAX_ERROR_BYTES) if stream else response.data
             response.release_conn()
-            raise RetryableError(
-                make_response_error(asked, response.status, body), after=_seconds(response.headers.get("Retry-After"))
-            )
+            retry_after = _parse_seconds(response.headers.get("Retry-After"))
+            raise RetryableError(make_response_error(operation, response.status, content), retry_after=retry_after)
         return response
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self._pool.clear()
 
 
-Response = urllib3.BaseHTTPResponse
-
-
-def _trust(endpoint: Endpoint) -> ssl.SSLContext:
+def _make_ssl_context(endpoint: Endpoint) -> ssl.SSLContext:
     context = ssl.create_default_context()
     try:
         for authority in endpoint.authorities:
@@ -108,5 +106,5 @@ def _trust(endpoint: Endpoint) -> ssl.SSLContext:
     return context
 
 
-def _seconds(text: str | None) -> float:
-    return float(text) if text and text.isdecimal() else 0.0  # a date is not worth its parser
+def _parse_seconds(text: str | None) -> float:
+    return float(text) if text and text.isdecimal() else 0.0  # the date form is ignored

@@ -1,8 +1,8 @@
-"""Blobs into a registry: mounted from a neighbour, or sent in chunks and taken up again where a connection broke.
+"""Upload blobs: mount them from another repository, or send them in chunks and resume after a broken connection.
 
-After a break the registry is asked how far it came (distribution specification, "Pushing a blob in chunks"). ECR and registries
-behind a buffering proxy keep what was acknowledged; Debian's docker-registry 2.8 drops a session that broke within a chunk
-("upload resumed at wrong offset"), and then the blob is sent from its beginning, in a new session.
+After a break, the registry is asked for its offset (distribution specification, "Pushing a blob in chunks"). ECR and registries
+behind a buffering proxy keep the acknowledged bytes. Debian's docker-registry 2.8 drops a session that broke within a chunk
+("upload resumed at wrong offset"); the blob is then sent from its beginning, in a new session.
 """
 
 from __future__ import annotations
@@ -17,33 +17,35 @@ from kfjob.errors import Forbidden, KfjobError, NotFound, Refused, Unreachable
 from kfjob.image.registry.client import Registry
 from kfjob.image.registry.errors import RetryableError
 from kfjob.image.registry.transport import Response
+from kfjob.units import MIB
 
-CHUNK_SIZE = 8 * 1024 * 1024
-"""Bytes of a chunk: ECR takes parts of 5 MiB and more, and what a broken connection costs is no more than this."""
+CHUNK_SIZE = 8 * MIB
+"""ECR accepts parts of 5 MiB and more; a broken connection costs at most one chunk."""
 _CREATED, _NOT_FOUND, _WRONG_RANGE = 201, 404, 416
-_PIECE = 1024 * 1024
+_LOST_STATUSES = (_NOT_FOUND, _WRONG_RANGE)
+_PIECE = MIB
 
 ReportProgress = Callable[[str, int, int], None]
-"""Told the digest, the bytes that are there, and how many there will be."""
+"""Receives a digest, the bytes in the registry so far, and the size."""
 
 
 def ignore_progress(_digest: str, _done: int, _size: int) -> None:
-    """Progress is for terminals."""
+    """Drop the progress: the default of `progress` parameters."""
 
 
 class Blob(Protocol):
-    """Something to upload, which can be read again from any byte."""
+    """Content to upload, which can be read again from any byte."""
 
     @property
     def digest(self) -> str:
-        """Of all of it."""
+        """The digest of the content."""
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """The size in bytes."""
 
     def read_pieces(self, offset: int) -> Iterator[bytes]:
-        """From a byte on."""
+        """Yield the content from a byte on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,11 +57,11 @@ class BytesBlob:
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """The size in bytes."""
         return len(self.content)
 
     def read_pieces(self, offset: int) -> Iterator[bytes]:
-        """In one piece."""
+        """Yield the content in one piece."""
         yield self.content[offset:]
 
 
@@ -72,7 +74,7 @@ class FileBlob:
     file: Path
 
     def read_pieces(self, offset: int) -> Iterator[bytes]:
-        """As they are read."""
+        """Yield the content as it is read."""
         with self.file.open("rb") as stream:
             stream.seek(offset)
             while piece := stream.read(_PIECE):
@@ -81,7 +83,7 @@ class FileBlob:
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteBlob:
-    """A blob in another repository: copied without a file between."""
+    """A blob in another repository; it is copied without a temporary file."""
 
     digest: str
     size: int
@@ -89,78 +91,84 @@ class RemoteBlob:
     repository: str
 
     def read_pieces(self, offset: int) -> Iterator[bytes]:
-        """As they come."""
+        """Yield the content as it arrives."""
         return self.registry.stream_blob(self.repository, self.digest, offset)
 
 
-class _Lost(Exception):
-    """The registry has forgotten the session."""
+class _SessionLost(Exception):
+    """The registry no longer knows the upload session."""
 
 
 def mount_blob(registry: Registry, repository: str, digest: str, *, source: str) -> bool:
-    """Let a blob of another repository of the same registry be one of this; False: the registry would rather have it sent."""
+    """Mount a blob of another repository of the same registry; return False if the registry requires an upload."""
     query = urlencode({"mount": digest, "from": source})
     scopes = (f"repository:{source}:pull",)
+    request = registry.make_request("push", repository, "POST", f"blobs/uploads/?{query}", more_scopes=scopes)
     try:
-        answer = registry.send(registry.make_request("push", repository, "POST", f"blobs/uploads/?{query}", more_scopes=scopes))
+        response = registry.send(request)
     except (Refused, Forbidden, NotFound):
-        return False  # if nothing may be pushed at all, sending it will say so
-    if answer.status == _CREATED:
+        return False  # the upload reports a missing right
+    if response.status == _CREATED:
         return True
-    if location := answer.headers.get("Location"):  # a session was opened instead, which nobody will use
-        _cancel(registry, repository, urljoin(registry.make_url(repository, ""), location))
+    if location := response.headers.get("Location"):  # the registry opened an upload session instead
+        _cancel_session(registry, repository, urljoin(registry.make_url(repository, ""), location))
     return False
 
 
 def upload_blob(
-    registry: Registry, repository: str, blob: Blob, *, progress: ReportProgress = ignore_progress, chunk: int = CHUNK_SIZE
+    registry: Registry,
+    repository: str,
+    blob: Blob,
+    *,
+    progress: ReportProgress = ignore_progress,
+    chunk_size: int = CHUNK_SIZE,
 ) -> None:
-    """Send a blob.
+    """Upload a blob.
 
     Raises:
-        Unreachable: the connection breaks again and again, without coming further.
-        KfjobError: the registry does not take it.
+        Unreachable: the connection breaks again and again.
+        KfjobError: the registry refuses the blob.
     """
     for failures in range(1, registry.retries.attempts + 1):
-        session = _Session(registry, repository, blob, progress, chunk)
+        session = _Session(registry, repository, blob, progress, chunk_size)
         try:
             session.run()
-        except _Lost:
-            if registry.has_blob(repository, blob.digest):  # it was the answer that was lost
+        except _SessionLost:
+            if registry.has_blob(repository, blob.digest):  # only the response was lost
                 progress(blob.digest, blob.size, blob.size)
                 return
             registry.retries.wait(failures)
         else:
             return
     raise Unreachable(
-        f"`{registry.endpoint.host}/{repository}` did not take blob {blob.digest[:19]} of {blob.size} bytes",
-        cause=f"the upload broke off {registry.retries.attempts} times",
+        f"`{registry.endpoint.host}/{repository}` did not accept blob {blob.digest[:19]} of {blob.size} bytes",
+        cause=f"the upload was interrupted {registry.retries.attempts} times",
     )
 
 
 class _Session:
-    """One upload session: an address that changes with each answer, and how far it is."""
+    """An upload session: its URL, which changes with each response, and its offset."""
 
-    def __init__(self, registry: Registry, repository: str, blob: Blob, progress: ReportProgress, chunk: int) -> None:
+    def __init__(self, registry: Registry, repository: str, blob: Blob, progress: ReportProgress, chunk_size: int) -> None:
         self.registry, self.repository, self.blob, self.progress = registry, repository, blob, progress
-        answer = registry.send(registry.make_request("push", repository, "POST", "blobs/uploads/", body=b""))
+        response = registry.send(registry.make_request("push", repository, "POST", "blobs/uploads/", body=b""))
         self.offset, self.location = 0, registry.make_url(repository, "")
-        self._moved(answer)
-        self.chunk = max(chunk, int(answer.headers.get("OCI-Chunk-Min-Length") or 0))
+        self._update_location(response)
+        self.chunk_size = max(chunk_size, int(response.headers.get("OCI-Chunk-Min-Length") or 0))
 
     def run(self) -> None:
         self.progress(self.blob.digest, 0, self.blob.size)
-        if self.blob.size <= self.chunk:
-            self._close(b"".join(self.blob.read_pieces(0)))
+        if self.blob.size <= self.chunk_size:
+            self._finish(b"".join(self.blob.read_pieces(0)))
         else:
             while self.offset < self.blob.size:
                 self._send_from(self.offset)
-            self._close(b"")
+            self._finish(b"")
         self.progress(self.blob.digest, self.blob.size, self.blob.size)
 
     def _send_from(self, offset: int) -> None:
-        """Chunks until all are sent, or the registry's own count differs from ours after a break."""
-        for content in _chunks(self.blob.read_pieces(offset), self.chunk):
+        """Send chunks until all are sent, or until the registry's offset differs after a break."""
+        for content in _split_chunks(self.blob.read_pieces(offset), self.chunk_size):
             offset += len(content)
             self._send_chunk(content)
             if self.offset != offset:
@@ -171,71 +179,69 @@ class _Session:
         headers = {"Content-Type": "application/octet-stream", "Content-Range": f"{start}-{start + len(content) - 1}"}
         while self.offset == start:
             try:
-                answer = self._send("PATCH", self.location, headers, content)
-            except RetryableError as broken:
+                response = self._send("PATCH", self.location, headers, content)
+            except RetryableError as err:
                 failures += 1
                 if failures == self.registry.retries.attempts:
-                    raise broken.error from broken
-                self.registry.retries.wait(failures, retry_after=broken.retry_after)
-                self._ask_how_far()
+                    raise err.error from err
+                self.registry.retries.wait(failures, retry_after=err.retry_after)
+                self._update_offset()
             else:
                 self.offset += len(content)
-                self._moved(answer)
+                self._update_location(response)
         self.progress(self.blob.digest, self.offset, self.blob.size)
 
-    def _ask_how_far(self) -> None:
-        """After a break only the registry can know."""
-        call = self.registry.make_request(
+    def _update_offset(self) -> None:
+        """Ask the registry for its offset: after a break only the registry knows it."""
+        request = self.registry.make_request(
             "push", self.repository, "GET", "", url=self.location, accepted_statuses=(_NOT_FOUND,)
         )
         try:
-            answer = self.registry.send(call)
+            response = self.registry.send(request)
         except Refused as err:
-            raise _Lost from err
-        end = answer.headers.get("Range", "0-0").rpartition("-")[2]
-        there = int(end) + 1 if end.isdecimal() and end != "0" else 0
-        if answer.status == _NOT_FOUND or there < self.offset:
-            raise _Lost
-        self.offset = there
-        self._moved(answer)
+            raise _SessionLost from err
+        end = response.headers.get("Range", "0-0").rpartition("-")[2]
+        offset = int(end) + 1 if end.isdecimal() and end != "0" else 0
+        if response.status == _NOT_FOUND or offset < self.offset:
+            raise _SessionLost
+        self.offset = offset
+        self._update_location(response)
 
-    def _close(self, content: bytes) -> None:
+    def _finish(self, content: bytes) -> None:
         url = f"{self.location}{'&' if '?' in self.location else '?'}{urlencode({'digest': self.blob.digest})}"
         try:
             self._send("PUT", url, {"Content-Type": "application/octet-stream"}, content)
-        except RetryableError as broken:
-            raise _Lost from broken
+        except RetryableError as err:
+            raise _SessionLost from err
 
     def _send(self, method: str, url: str, headers: dict[str, str], content: bytes) -> Response:
-        lost = (_NOT_FOUND, _WRONG_RANGE)
-        call = self.registry.make_request(
-            "push", self.repository, method, "", url=url, headers=headers, body=content, accepted_statuses=lost
+        request = self.registry.make_request(
+            "push", self.repository, method, "", url=url, headers=headers, body=content, accepted_statuses=_LOST_STATUSES
         )
-        answer = self.registry.send_once(call)
-        if answer.status in lost:
-            raise _Lost
-        return answer
+        response = self.registry.send_once(request)
+        if response.status in _LOST_STATUSES:
+            raise _SessionLost
+        return response
 
-    def _moved(self, answer: Response) -> None:
-        if location := answer.headers.get("Location"):
+    def _update_location(self, response: Response) -> None:
+        if location := response.headers.get("Location"):
             self.location = urljoin(self.location, location)
 
 
-def _chunks(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:
-    waiting = bytearray()
+def _split_chunks(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:
+    buffer = bytearray()
     for piece in pieces:
-        waiting += piece
-        while len(waiting) >= size:
-            yield bytes(waiting[:size])
-            del waiting[:size]
-    if waiting:
-        yield bytes(waiting)
+        buffer += piece
+        while len(buffer) >= size:
+            yield bytes(buffer[:size])
+            del buffer[:size]
+    if buffer:
+        yield bytes(buffer)
 
 
-def _cancel(registry: Registry, repository: str, location: str) -> None:
+def _cancel_session(registry: Registry, repository: str, location: str) -> None:
+    request = registry.make_request("push", repository, "DELETE", "", url=location, accepted_statuses=(_NOT_FOUND,))
     try:
-        registry.send_once(
-            registry.make_request("push", repository, "DELETE", "", url=location, accepted_statuses=(_NOT_FOUND,))
-        )
+        registry.send_once(request)
     except (KfjobError, RetryableError):
-        return  # registries drop what nobody goes on with
+        return  # registries delete abandoned sessions

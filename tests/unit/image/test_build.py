@@ -311,23 +311,29 @@ WORDS = {
         Unreachable,
         "daemon",
     ),
-    "permission denied while trying to connect to the Docker daemon socket": (Forbidden, "you may not use the Docker daemon"),
+    "permission denied while trying to connect to the Docker daemon socket": (
+        Forbidden,
+        "not allowed to use",
+    ),
     "ERROR: failed to solve: dockerfile parse error on line 1: unknown instruction: FORM": (
         Refused,
         "the Dockerfile has an error",
     ),
-    "Error response from daemon: pull access denied for a, repository does not exist": (Forbidden, "the base image may not"),
-    "manifest for python:99 not found: manifest unknown": (NotFound, "the base image is not there"),
-    "Error: reading manifest 9 in docker.io/library/python: manifest unknown": (NotFound, "the base image is not there"),
+    "Error response from daemon: pull access denied for a, repository does not exist": (
+        Forbidden,
+        "the base image does not exist",
+    ),
+    "manifest for python:99 not found: manifest unknown": (NotFound, "the base image does not exist"),
+    "Error: reading manifest 9 in docker.io/library/python: manifest unknown": (NotFound, "the base image does not exist"),
     "Step 3/5 : RUN --mount=type=secret,id=a true\nthe --mount option requires BuildKit. Refer to …": (
         Refused,
         "classic builder cannot build this Dockerfile",
     ),
-    "write /var/lib/docker/tmp: no space left on device": (BackendError, "there is no space left"),
+    "write /var/lib/docker/tmp: no space left on device": (BackendError, "no space is left"),
     "dial tcp: lookup registry-1.docker.io: no such host": (Unreachable, "does not answer"),
     'Head "https://a.example/v2/b": x509: certificate is valid for localhost, not a.example': (Unreachable, "does not answer"),
     "The command '/bin/sh -c pip install' returned a non-zero code: 1\nno such host": (Refused, "the build failed"),
-    "The command '/bin/sh -c cp' returned a non-zero code: 1\nno space left on device": (BackendError, "no space left"),
+    "The command '/bin/sh -c cp' returned a non-zero code: 1\nno space left on device": (BackendError, "no space is left"),
     "": (Refused, "the build failed"),
 }
 

@@ -1,0 +1,157 @@
+"""Build an image from a folder with a container engine: the request, the content hash, the labels and the run."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from kfjob import __version__
+from kfjob.common_types import Notify
+from kfjob.errors import BackendError, NotFound, UsageError
+from kfjob.image import auth
+from kfjob.image.build import archive, base_images, engine_process
+from kfjob.image.build.engines import BuildRequest, Engine, make_build_command, make_export_command
+from kfjob.image.folder import IGNORE_FILE, format_secrets_warning, read_folder
+from kfjob.image.ignore import parse_ignore
+from kfjob.image.mutate import BASE_DIGEST, BASE_NAME
+from kfjob.spec.image import ImageSpec
+
+CONTENT_LABEL = "dev.kfjob.content"
+"""The label with the content hash of an image."""
+OCI_PREFIX = "org.opencontainers.image."
+_GIT_SECONDS = 10
+
+
+def make_build_request(spec: ImageSpec) -> BuildRequest:
+    """Return the build of a spec, without the image's name and labels.
+
+    Raises:
+        NotFound: the context, the Dockerfile or a secret's file does not exist.
+    """
+    folder = Path(spec.context).expanduser()
+    if not folder.is_dir():
+        raise NotFound(f"build context `{folder}` does not exist")
+    dockerfile = Path(spec.dockerfile).expanduser() if spec.dockerfile else folder / "Dockerfile"
+    if not dockerfile.is_file():
+        hint = "set another with `kfjob push-image --file`; `--code DIR --onto IMAGE` adds code without a build"
+        raise NotFound(f"Dockerfile `{dockerfile}` does not exist", hint=hint)
+    for name, file in spec.secrets.items():
+        if not Path(file).expanduser().is_file():
+            raise NotFound(f"the file of secret `{name}` does not exist", location=file)
+    return BuildRequest(
+        context=folder,
+        dockerfile=dockerfile,
+        local_name="",
+        platform=spec.platform,
+        build_args=_make_build_args(spec, dockerfile),
+        secrets={name: str(Path(file).expanduser()) for name, file in spec.secrets.items()},
+        target=spec.target,
+        no_cache=spec.no_cache,
+    )
+
+
+def _make_build_args(spec: ImageSpec, dockerfile: Path) -> dict[str, str]:
+    """Return the spec's build arguments, and kfjob's version if the Dockerfile declares `ARG KFJOB_VERSION`."""
+    text = dockerfile.read_text(encoding="utf-8", errors="replace")
+    takes_version = re.search(r"^\s*ARG\s+KFJOB_VERSION\b", text, re.MULTILINE)
+    return ({"KFJOB_VERSION": __version__} if takes_version else {}) | spec.all_build_args()
+
+
+def compute_content_hash(request: BuildRequest, notify: Notify) -> str:
+    """Return the hash of the context without ignored files, the Dockerfile and the arguments, but not of the base image."""
+    own_ignore = request.dockerfile.with_name(f"{request.dockerfile.name}{IGNORE_FILE}")  # BuildKit prefers it
+    ignore = parse_ignore(own_ignore.read_text(encoding="utf-8"), file=str(own_ignore)) if own_ignore.is_file() else None
+    folder = read_folder(request.context, ignore=ignore)
+    if warning := format_secrets_warning(folder):
+        notify(warning)
+    fields = [
+        request.dockerfile.read_text(encoding="utf-8", errors="surrogateescape"),
+        folder.compute_digest(),
+        request.platform,
+        request.target or "",
+        *map("=".join, sorted(request.build_args.items())),
+    ]
+    return hashlib.sha256("\0".join(fields).encode(errors="surrogateescape")).hexdigest()
+
+
+def make_labels(request: BuildRequest, content: str) -> dict[str, str]:
+    """Return the content label and OCI's predefined annotations that are known.
+
+    The base's digest is the one in the Dockerfile. Only the builder knows the digest of a tag (buildah records it).
+    """
+    folder, text = request.context, request.dockerfile.read_text(encoding="utf-8", errors="replace")
+    base = base_images.find_final_base(text, request.build_args, request.target)
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    created = datetime.fromtimestamp(int(epoch) if epoch.isdecimal() else time.time(), UTC)
+    labels = {
+        BASE_NAME: str(base.with_tag(base.tag)) if base else "",
+        f"{OCI_PREFIX}revision": _run_git(folder, "rev-parse", "HEAD"),
+        f"{OCI_PREFIX}source": _remove_login(_run_git(folder, "config", "--get", "remote.origin.url")),
+        f"{OCI_PREFIX}created": created.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        CONTENT_LABEL: content,
+    }
+    known = {name: value for name, value in labels.items() if value}
+    return known | ({BASE_DIGEST: base.digest} if base else {})  # an empty digest replaces the label of the base itself
+
+
+def _run_git(folder: Path, *arguments: str) -> str:
+    """Return the output of a git command; "" if it fails."""
+    try:
+        argv = ["git", "-C", str(folder), *arguments]
+        process = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_GIT_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return process.stdout.strip() if process.returncode == 0 else ""
+
+
+def _remove_login(url: str) -> str:
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if parts.scheme else url
+
+
+@contextmanager
+def build_image(
+    engine: Engine, request: BuildRequest, *, profile: str | None, notify: Notify, show: Callable[[str], None]
+) -> Iterator[archive.BuiltImage]:
+    """Build an image, and provide it as files until the block ends; `show` receives the engine's output by line."""
+    if request.secrets and not engine.has_secrets:
+        hint = "install docker's buildx plugin, or use another `--builder`"
+        raise UsageError("docker's classic builder does not support build secrets", hint=hint)
+    with ExitStack() as stack:
+        try:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kfjob-image-")))
+        except OSError as err:
+            hint = "set TMPDIR to another folder"
+            raise BackendError("the folder for the image cannot be created", cause=str(err), hint=hint) from err
+        notify(f"building with {engine.name}")
+        path = _run_build(engine, request, folder, profile=profile, show=show)
+        (folder / "work").mkdir()
+        yield archive.read_image(path, folder / "work", platform=request.platform)
+
+
+def _run_build(
+    engine: Engine, request: BuildRequest, folder: Path, *, profile: str | None, show: Callable[[str], None]
+) -> Path:
+    """Build, export and return the path of the image."""
+    text = request.dockerfile.read_text(encoding="utf-8", errors="replace")
+    refs = base_images.select_ecr_images(base_images.find_base_images(text, request.build_args))
+    logins = {ref.registry: auth.make_login_source(ref, profile=profile) for ref in refs}
+    out, image = folder / "built", folder / "image"
+    with base_images.lend_logins(logins, engine) as (variables, authfile):
+        argv = make_build_command(engine, request, out, authfile=authfile)
+        engine_process.run_engine(engine, argv, show=show, environment=variables)
+    image_id = out.read_text(encoding="utf-8").strip() if engine.has_storage else ""
+    export = make_export_command(engine, image_id, image)
+    if export is None:
+        return out
+    engine_process.run_engine(engine, export, show=show)
+    return image
