@@ -95,7 +95,7 @@ def export_accelerate(*, source: Source, output: str) -> None:
 
 def _print(conversion: Conversion, output: str) -> None:
     if output == "json":
-        notes = [{"what": note.what, "why": note.why} for note in conversion.notes]
+        notes = [{"what": note.item, "why": note.reason} for note in conversion.notes]
         click.echo(json.dumps({"spec": conversion.spec, "notes": notes}, indent=2))
         return
     sys.stdout.write(_SCHEMA_COMMENT + _format(conversion.spec, output))

@@ -1,34 +1,41 @@
-"""What an import comes to: the fields of a spec, and what could not be taken over as it was."""
+"""The result of a conversion: the fields of a spec, and notes about the parts that differ from the original."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+
+from kfjob.common_types import JsonObject
+
+NEW_ID_REASON = (
+    "left out: kfjob creates one for each launch, so that a relaunch never joins the rendezvous of an earlier launch"
+)
+"""The reason why a spec omits the rendezvous id of the original."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Note:
-    """Something of the original that the spec does not say, or says in another way."""
+    """A part of the original that the spec does not hold, or holds in another form."""
 
-    what: str  # as it stands in the original
-    why: str
+    item: str
+    """The part as the original writes it."""
+    reason: str
 
     def __str__(self) -> str:
-        """One line."""
-        return f"`{self.what}`: {self.why}"
+        """Return the note as one line."""
+        return f"`{self.item}`: {self.reason}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Conversion:
-    """A spec as plain data, not yet checked."""
+    """A spec as plain data without validation, and notes for the user."""
 
-    spec: dict[str, Any]
+    spec: JsonObject
     notes: tuple[Note, ...] = ()
 
 
-def job_name(text: str) -> str:
-    """A name for a job, made of what there is: a file, a module, a title."""
+def make_job_name(text: str) -> str:
+    """Return a job name for a file, a module or a title."""
     stem = re.sub(r"\.(py|sh|ya?ml)$", "", text.rstrip("/").rpartition("/")[2])
     words = re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")
     return re.sub(r"^[^a-z]+", "", words)[:40].rstrip("-") or "job"

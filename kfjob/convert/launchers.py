@@ -1,4 +1,4 @@
-"""The words that start a launcher on one node, as kfjob compiles them (kfjob.plan.launchers), told from the program. Pure."""
+"""Split a command into its launcher and its program, as kfjob compiles them (kfjob.plan.launchers). Pure."""
 
 from __future__ import annotations
 
@@ -27,12 +27,17 @@ _OPTIONS = {
 
 
 def split_launcher(words: Sequence[str]) -> tuple[str, list[str]] | None:
-    """The launcher and the program with its arguments; None if this is a command of another kind."""
+    """Return the launcher, and the program with its arguments; None if the command starts no known launcher."""
     for launcher, starts in _STARTS.items():
         for start in starts:
             if tuple(words[: len(start)]) == start:
-                rest = list(words[len(start) :])
-                while rest and rest[0].partition("=")[0].removeprefix("--") in _OPTIONS[launcher] and rest[0][:2] == "--":
-                    rest.pop(0)
-                return launcher, ["-m" if word == "--module" else word for word in rest[:1]] + rest[1:]
+                return launcher, _drop_options(words[len(start) :], _OPTIONS[launcher])
     return None
+
+
+def _drop_options(words: Sequence[str], options: Sequence[str]) -> list[str]:
+    """Return the program with its arguments, without the launcher's options before it."""
+    program = list(words)
+    while program and program[0][:2] == "--" and program[0].partition("=")[0].removeprefix("--") in options:
+        program.pop(0)
+    return ["-m" if word == "--module" else word for word in program[:1]] + program[1:]

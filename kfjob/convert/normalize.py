@@ -36,17 +36,7 @@ def _normalize_metadata(metadata: JsonObject, keys: tuple[str, ...]) -> JsonObje
     return normalized
 
 
-_ADDED_KEYS = frozenset(
-    {
-        api_objects.LABEL_MANAGED_BY,
-        api_objects.LABEL_LAUNCH,
-        api_objects.LABEL_SPEC_HASH,
-        api_objects.ANNOTATION_SPEC,
-        api_objects.ANNOTATION_OBSERVE_CONFIG,
-        api_objects.ANNOTATION_SPEC_VERSION,
-        "kubectl.kubernetes.io/last-applied-configuration",
-    }
-)
+_ADDED_KEYS = api_objects.KEYS_OF_KFJOB | {"kubectl.kubernetes.io/last-applied-configuration"}
 
 
 def _normalize_pod(spec: JsonObject) -> None:

@@ -1,117 +1,120 @@
-"""The template of a PyTorchJob's pods -> the fields of a spec. Pure. What no field is for is left to `overrides`."""
+"""Convert the pod template of a PyTorchJob to fields of a spec. Pure. The caller puts everything else into `overrides`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from kfjob.convert.conversion import job_name
+from kfjob.common_types import JsonMapping, JsonObject
+from kfjob.convert.conversion import make_job_name
 from kfjob.convert.torchrun import OWN_TRAINER
 from kfjob.errors import SpecError
-from kfjob.spec import api_objects
+from kfjob.spec import api_objects, names
 from kfjob.spec.api_objects import find_training_container
 from kfjob.spec.arguments import from_argv
 
-Object = dict[str, Any]
-
-SHARED_MEMORY_PATH = "/dev/shm"  # noqa: S108 - the path of it in every pod
-WAIT_FOR_ETCD = "wait-for-etcd"
-_AMOUNTS = {
+SHARED_MEMORY_PATH = "/dev/shm"  # noqa: S108 - the path of shared memory in every pod
+_RESOURCE_FIELDS = {
     "cpu": "cpu",
     "memory": "memory",
     "nvidia.com/gpu": "gpus",
     "vpc.amazonaws.com/efa": "efa",
     "aws.amazon.com/neuron": "neuron",
 }
-_WHOLE = ("gpus", "efa", "neuron")
+_WHOLE_NUMBERS = ("gpus", "efa", "neuron")
 
 
-def convert_pod_template(template: Mapping[str, Any], *, job: str, hyperpod: bool, exact: bool) -> Object:
-    """The fields that describe the pods. `exact`: what kfjob does by itself and the template does not is switched off."""
+def convert_pod_template(template: JsonMapping, *, job: str, hyperpod: bool, exact: bool) -> JsonObject:
+    """Return the fields that describe the pods.
+
+    `exact` disables the parts that kfjob adds by default and the template does not have.
+    """
     spec = template.get("spec") or {}
     container = find_training_container(spec)
-    made: Object = {}
-    _put(made, "service_account", spec.get("serviceAccountName"))
-    _put(made, "image_pull_secrets", [one["name"] for one in spec.get("imagePullSecrets") or ()])
-    _put(made, "image", container.get("image"))
-    _put(made, "image_pull_policy", container.get("imagePullPolicy"))
-    _put(made, "env", dict(_environment(container.get("env") or ())))
-    _put(made, "resources", _resources(container.get("resources") or {}))
-    if exact:
-        made["shared_memory"] = 0
-    made |= _storage(spec, container)
-    made |= _program(container, job)
-    _put(made, "pod", _pod(spec, container))
-    _put(made, "scheduling", _placement(template, hyperpod=hyperpod, exact=exact))
-    return made
-
-
-def _put(made: Object, field: str, value: Any) -> None:
-    if value not in (None, "", [], {}):
-        made[field] = value
-
-
-def _environment(env: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
-    for one in env:
-        source = one.get("valueFrom")
-        if source is None:
-            yield one["name"], str(one.get("value", ""))
-        elif reference := source.get("secretKeyRef") or source.get("configMapKeyRef"):
-            kind = "secret" if "secretKeyRef" in source else "config_map"
-            optional = {"optional": True} if reference.get("optional") else {}
-            yield one["name"], {kind: reference.get("name"), "key": reference.get("key"), **optional}
-        elif set(source) == {"fieldRef"}:
-            yield one["name"], {"field": source["fieldRef"]["fieldPath"]}
-
-
-def _resources(resources: Mapping[str, Any]) -> Object:
-    """Kubernetes takes a limit for the request where there is no request."""
-    limits = {key: str(value) for key, value in (resources.get("limits") or {}).items()}
-    requests = {key: str(value) for key, value in (resources.get("requests") or {}).items()}
-    made: Object = {}
-    for key, limit in limits.items():
-        field = _AMOUNTS.get(key)
-        if requests.get(key, limit) != limit or (field is None and not key.startswith("hugepages-")):
-            made.setdefault("limits", {})[key] = limit
-        elif field is None:
-            made.setdefault("huge_pages", {})[key.removeprefix("hugepages-")] = limit
-        else:
-            made[field] = int(limit) if field in _WHOLE else limit
-    taken = {key for key, field in _AMOUNTS.items() if field in made} | {
-        f"hugepages-{size}" for size in made.get("huge_pages", ())
+    container_fields = {
+        "service_account": spec.get("serviceAccountName"),
+        "image_pull_secrets": [secret["name"] for secret in spec.get("imagePullSecrets") or ()],
+        "image": container.get("image"),
+        "image_pull_policy": container.get("imagePullPolicy"),
+        "env": dict(_convert_env(container.get("env") or ())),
+        "resources": _convert_resources(container.get("resources") or {}),
     }
-    _put(made, "requests", {key: value for key, value in requests.items() if key not in taken})
-    return made
+    pod_fields = {
+        "pod": _convert_pod(spec, container),
+        "scheduling": _convert_placement(template, hyperpod=hyperpod, exact=exact),
+    }
+    return (
+        _drop_empty(container_fields)
+        | ({"shared_memory": 0} if exact else {})
+        | _convert_storage(spec, container)
+        | _convert_command(container, job)
+        | _drop_empty(pod_fields)
+    )
 
 
-def _storage(spec: Mapping[str, Any], container: Mapping[str, Any]) -> Object:
-    sources = {one["name"]: one for one in spec.get("volumes") or ()}
-    made: Object = {}
-    volumes = []
-    for mount in container.get("volumeMounts") or ():
-        source = sources.get(mount["name"], {})
-        if is_shared_memory(source, mount):
-            made["shared_memory"] = source["emptyDir"].get("sizeLimit")
-        elif kind := _kind(source):
-            volume = {"name": mount["name"], "mount_path": mount["mountPath"], **kind}
-            _put(volume, "sub_path", mount.get("subPath"))
-            _put(volume, "read_only", mount.get("readOnly"))
-            volumes.append(volume)
-        if mount["mountPath"] == SHARED_MEMORY_PATH and not is_shared_memory(source, mount):
-            made["shared_memory"] = 0
-    _put(made, "volumes", volumes)
-    return made
-
-
-def is_shared_memory(volume: Mapping[str, Any], mount: Mapping[str, Any]) -> bool:
-    """Whether this is a pod's shared memory, whatever it is called."""
+def is_shared_memory(volume: JsonMapping, mount: JsonMapping) -> bool:
+    """Return whether a volume is a pod's shared memory; its name does not matter."""
     in_memory = (volume.get("emptyDir") or {}).get("medium") == "Memory"
     return in_memory and mount["mountPath"] == SHARED_MEMORY_PATH
 
 
-def _kind(source: Mapping[str, Any]) -> Object | None:
-    """The kind of a volume in a spec's words; None if a spec has none for it."""
+def _drop_empty(fields: JsonMapping) -> JsonObject:
+    return {name: value for name, value in fields.items() if value not in (None, "", [], {})}
+
+
+def _convert_env(env: Sequence[JsonMapping]) -> Iterator[tuple[str, Any]]:
+    for variable in env:
+        source = variable.get("valueFrom")
+        if source is None:
+            yield variable["name"], str(variable.get("value", ""))
+        elif reference := source.get("secretKeyRef") or source.get("configMapKeyRef"):
+            kind = "secret" if "secretKeyRef" in source else "config_map"
+            optional = {"optional": True} if reference.get("optional") else {}
+            yield variable["name"], {kind: reference.get("name"), "key": reference.get("key"), **optional}
+        elif set(source) == {"fieldRef"}:
+            yield variable["name"], {"field": source["fieldRef"]["fieldPath"]}
+
+
+def _convert_resources(resources: JsonMapping) -> JsonObject:
+    """Return the field `resources`. Kubernetes uses a limit as the request if there is no request."""
+    limits = {key: str(value) for key, value in (resources.get("limits") or {}).items()}
+    requests = {key: str(value) for key, value in (resources.get("requests") or {}).items()}
+    fields: JsonObject = {}
+    converted = set()
+    for key, limit in limits.items():
+        field = _RESOURCE_FIELDS.get(key)
+        if requests.get(key, limit) != limit or (field is None and not key.startswith("hugepages-")):
+            fields.setdefault("limits", {})[key] = limit
+        elif field is None:
+            fields.setdefault("huge_pages", {})[key.removeprefix("hugepages-")] = limit
+            converted.add(key)
+        else:
+            fields[field] = int(limit) if field in _WHOLE_NUMBERS else limit
+            converted.add(key)
+    other_requests = {key: value for key, value in requests.items() if key not in converted}
+    return fields | ({"requests": other_requests} if other_requests else {})
+
+
+def _convert_storage(spec: JsonMapping, container: JsonMapping) -> JsonObject:
+    """Return the fields `volumes` and `shared_memory`."""
+    sources = {volume["name"]: volume for volume in spec.get("volumes") or ()}
+    fields: JsonObject = {}
+    volumes = []
+    for mount in container.get("volumeMounts") or ():
+        source = sources.get(mount["name"], {})
+        if is_shared_memory(source, mount):
+            fields["shared_memory"] = source["emptyDir"].get("sizeLimit")
+        elif kind := _convert_volume_source(source):
+            options = _drop_empty({"sub_path": mount.get("subPath"), "read_only": mount.get("readOnly")})
+            volumes.append({"name": mount["name"], "mount_path": mount["mountPath"], **kind, **options})
+        if mount["mountPath"] == SHARED_MEMORY_PATH and not is_shared_memory(source, mount):
+            fields["shared_memory"] = 0
+    return fields | ({"volumes": volumes} if volumes else {})
+
+
+def _convert_volume_source(source: JsonMapping) -> JsonObject | None:
+    """Return the fields for the kind of a volume; None if a spec has no such kind."""
     if claim := source.get("persistentVolumeClaim"):
         return {"pvc": claim["claimName"]}
     if path := source.get("hostPath"):
@@ -121,61 +124,64 @@ def _kind(source: Mapping[str, Any]) -> Object | None:
     if secret := source.get("secret"):
         return {"secret": secret.get("secretName")}
     if "emptyDir" in source:
-        empty = source["emptyDir"] or {}
-        made: Object = {"empty_dir": True}
-        _put(made, "size", empty.get("sizeLimit"))
-        return made | ({"in_memory": True} if empty.get("medium") == "Memory" else {})
+        empty_dir = source["emptyDir"] or {}
+        in_memory = empty_dir.get("medium") == "Memory" or None
+        return {"empty_dir": True, **_drop_empty({"size": empty_dir.get("sizeLimit"), "in_memory": in_memory})}
     return None
 
 
-def _program(container: Mapping[str, Any], job: str) -> Object:
-    """The command with its arguments. An image's own entry point cannot be named in a spec; `overrides` brings it back."""
+def _convert_command(container: JsonMapping, job: str) -> JsonObject:
+    """Return the field `command` or `train`. A spec cannot use the image's own entry point; `overrides` restores it."""
     words = [*(container.get("command") or ()), *(container.get("args") or ())]
     if words[:3] == ["torchrun", "-m", OWN_TRAINER]:
         with suppress(SpecError):
             return {"train": from_argv(words[3:]).model_dump(mode="json", exclude_defaults=True)}
-    return {"command": words or [job_name(job)]}
+    return {"command": words or [make_job_name(job)]}
 
 
-def _pod(spec: Mapping[str, Any], container: Mapping[str, Any]) -> Object:
-    before = [dict(one) for one in spec.get("initContainers") or () if one.get("name") != WAIT_FOR_ETCD]
-    made: Object = {}
-    _put(made, "grace", spec.get("terminationGracePeriodSeconds"))
+def _convert_pod(spec: JsonMapping, container: JsonMapping) -> JsonObject:
+    init_containers = [dict(c) for c in spec.get("initContainers") or () if c.get("name") != names.ETCD_WAIT]
+    sidecars = [c for c in init_containers if c.get("restartPolicy") == "Always"]
     ports = [
-        {"port": one["containerPort"], **({"name": one["name"]} if "name" in one else {})}
-        for one in container.get("ports") or ()
+        {"port": port["containerPort"], **({"name": port["name"]} if "name" in port else {})}
+        for port in container.get("ports") or ()
     ]
-    _put(made, "working_dir", container.get("workingDir"))
-    _put(made, "ports", ports)
-    _put(made, "security_context", spec.get("securityContext"))
-    _put(made, "container_security_context", container.get("securityContext"))
-    _put(made, "host_network", spec.get("hostNetwork"))
-    _put(made, "host_ipc", spec.get("hostIPC"))
-    _put(made, "init_containers", [one for one in before if one.get("restartPolicy") != "Always"])
-    sidecars = [one for one in before if one.get("restartPolicy") == "Always"]
-    _put(made, "sidecars", [{key: value for key, value in one.items() if key != "restartPolicy"} for one in sidecars])
-    return made
+    return _drop_empty(
+        {
+            "grace": spec.get("terminationGracePeriodSeconds"),
+            "working_dir": container.get("workingDir"),
+            "ports": ports,
+            "security_context": spec.get("securityContext"),
+            "container_security_context": container.get("securityContext"),
+            "host_network": spec.get("hostNetwork"),
+            "host_ipc": spec.get("hostIPC"),
+            "init_containers": [c for c in init_containers if c.get("restartPolicy") != "Always"],
+            "sidecars": [{key: value for key, value in c.items() if key != "restartPolicy"} for c in sidecars],
+        }
+    )
 
 
-def _placement(template: Mapping[str, Any], *, hyperpod: bool, exact: bool) -> Object:
+def _convert_placement(template: JsonMapping, *, hyperpod: bool, exact: bool) -> JsonObject:
     spec = template.get("spec") or {}
     selector = dict(spec.get("nodeSelector") or {})
     if hyperpod:
         selector.pop(api_objects.LABEL_HYPERPOD_HEALTH, None)
-    made: Object = {}
-    _put(made, "scheduler", spec.get("schedulerName"))
-    _put(made, "priority_class", spec.get("priorityClassName"))
-    _put(made, "node_selector", selector)
-    _put(made, "affinity", spec.get("affinity"))
-    _put(made, "tolerations", [_toleration(one) for one in spec.get("tolerations") or ()])
-    _put(made, "spread", spec.get("topologySpreadConstraints"))
     labels = (template.get("metadata") or {}).get("labels") or {}
-    if labels.get(api_objects.LABEL_ISTIO_INJECT, "true" if exact else "false") == "true":
-        made["istio_sidecar"] = True
-    return made
+    has_istio = labels.get(api_objects.LABEL_ISTIO_INJECT, "true" if exact else "false") == "true"
+    return _drop_empty(
+        {
+            "scheduler": spec.get("schedulerName"),
+            "priority_class": spec.get("priorityClassName"),
+            "node_selector": selector,
+            "affinity": spec.get("affinity"),
+            "tolerations": [_convert_toleration(toleration) for toleration in spec.get("tolerations") or ()],
+            "spread": spec.get("topologySpreadConstraints"),
+            "istio_sidecar": True if has_istio else None,
+        }
+    )
 
 
-def _toleration(one: Mapping[str, Any]) -> Object:
-    made = {key: one[key] for key in ("key", "value", "effect") if one.get(key) is not None}
-    made["operator"] = one.get("operator", "Equal")
-    return made | ({"seconds": one["tolerationSeconds"]} if "tolerationSeconds" in one else {})
+def _convert_toleration(toleration: JsonMapping) -> JsonObject:
+    fields = {key: toleration[key] for key in ("key", "value", "effect") if toleration.get(key) is not None}
+    fields["operator"] = toleration.get("operator", "Equal")
+    return fields | ({"seconds": toleration["tolerationSeconds"]} if "tolerationSeconds" in toleration else {})

@@ -1,160 +1,162 @@
-"""A PyTorchJob -> a spec. Pure.
+"""Convert a PyTorchJob to a spec. Pure.
 
-What a spec has no field for is not looked at here: `api.convert` compiles what came out, compares it with the original, and
-puts the rest into `overrides`.
+This module skips everything that a spec has no field for. `kfjob.api.specs.imports` compiles the spec, compares the result with
+the original, and puts the differences into `overrides`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from kfjob.convert import launchers
-from kfjob.convert.conversion import Conversion, Note
+from kfjob.common_types import JsonMapping, JsonObject
+from kfjob.convert.conversion import NEW_ID_REASON, Conversion, Note
+from kfjob.convert.launchers import split_launcher
 from kfjob.convert.pod import convert_pod_template
 from kfjob.spec import api_objects, names
 
-Object = dict[str, Any]
-
-OPERATORS_RESTART_POLICY = "OnFailure"
-OPERATORS_PROCESSES = "auto"
-"""What the operator takes where nothing is said (v1.9.3, pytorch_defaults.go)."""
+_DEFAULT_RESTART_POLICY = "OnFailure"
+_DEFAULT_PROCESSES = "auto"
+"""The operator's defaults (v1.9.3, pytorch_defaults.go)."""
 
 
-def from_pytorchjob(job: Mapping[str, Any], *, own_etcd: bool = False, exact: bool = False) -> Conversion:
-    """The spec of a PyTorchJob, as far as a spec has fields for it.
+def from_pytorchjob(job: JsonMapping, *, own_etcd: bool = False, exact: bool = False) -> Conversion:
+    """Return the spec of a PyTorchJob, as far as a spec has fields for it.
 
-    `own_etcd`: the etcd that it meets in belongs to it. `exact`: kfjob rendered it, and what it left out was meant.
+    `own_etcd` means that the job's etcd belongs to the job. `exact` means that kfjob rendered the job, so the spec must not add
+    any defaults.
     """
     metadata, spec = job["metadata"], job["spec"]
-    replicas = {kind: dict(one or {}) for kind, one in spec["pytorchReplicaSpecs"].items()}
-    first = replicas.get("Worker") or replicas["Master"]
-    has_master, elastic = "Master" in replicas, spec.get("elasticPolicy")
-    nodes = sum(one.get("replicas", 1) for one in replicas.values())
-    notes: list[Note] = []
-    template = first.get("template") or {}
-    made: Object = {"name": metadata["name"], "nodes": nodes}
-    made["processes_per_node"] = _number(spec.get("nprocPerNode", OPERATORS_PROCESSES))
+    replicas = {kind: dict(replica or {}) for kind, replica in spec["pytorchReplicaSpecs"].items()}
+    first_replica = replicas.get("Worker") or replicas["Master"]
+    run_policy, elastic_policy = spec.get("runPolicy") or {}, spec.get("elasticPolicy")
+    template = first_replica.get("template") or {}
+    has_master = "Master" in replicas
+
+    fields: JsonObject = {
+        "name": metadata["name"],
+        "nodes": sum(replica.get("replicas", 1) for replica in replicas.values()),
+        "processes_per_node": _convert_number(spec.get("nprocPerNode", _DEFAULT_PROCESSES)),
+    }
     if metadata.get("namespace"):
-        made["namespace"] = metadata["namespace"]
-    made |= _metadata(metadata, template.get("metadata") or {})
-    made["restarts"] = {"policy": first.get("restartPolicy", OPERATORS_RESTART_POLICY)}
-    made |= _run(spec.get("runPolicy") or {})
-    if elastic is not None:
-        made |= _elastic(elastic, made, notes, has_master=has_master, own_etcd=own_etcd)
+        fields["namespace"] = metadata["namespace"]
+    fields |= _convert_metadata(metadata, template.get("metadata") or {})
+    fields["restarts"] = {"policy": first_replica.get("restartPolicy", _DEFAULT_RESTART_POLICY)}
+    fields |= _convert_run_policy(run_policy)
+    if elastic_policy is not None:
+        fields |= _convert_elastic_policy(elastic_policy, fields, has_master=has_master, own_etcd=own_etcd)
     elif has_master:
-        made["rendezvous"] = {"backend": "static"}
-    else:
-        why = "without it and without a Master the operator tells no pod where to meet; the spec meets at worker 0 (c10d)"
-        notes.append(Note(what="spec.elasticPolicy is missing", why=why))
-    scheduling = _scheduling(metadata, spec.get("runPolicy") or {}, notes)
+        fields["rendezvous"] = {"backend": "static"}
+    scheduling = _convert_scheduling(metadata, run_policy)
     pod = convert_pod_template(template, job=metadata["name"], hyperpod="hyperpod" in scheduling, exact=exact)
     scheduling |= pod.pop("scheduling", {})
-    made |= pod
+    fields |= pod
     if has_master:
-        _take_port(made)
-    if elastic is None and has_master and (found := launchers.split_launcher(made.get("command", ()))):
-        made["launcher"], made["command"] = found
-        made["rendezvous"].pop("backend")
-    return Conversion(spec=made | ({"scheduling": scheduling} if scheduling else {}), notes=tuple(notes))
+        fields = _move_master_port(fields)
+    if elastic_policy is None and has_master and (launch := split_launcher(fields.get("command", ()))):
+        fields["launcher"], fields["command"] = launch
+        fields["rendezvous"].pop("backend")
+    if scheduling:
+        fields["scheduling"] = scheduling
+    return Conversion(spec=fields, notes=_list_notes(elastic_policy, scheduling, has_master=has_master))
 
 
-def _take_port(made: Object) -> None:
-    """The Master's port stands at its container, under a name that the operator looks for."""
-    ports = made.get("pod", {}).get("ports", [])
-    for port in [port for port in ports if port.get("name") == names.RENDEZVOUS_PORT_NAME]:
-        ports.remove(port)
-        made["rendezvous"] = made["rendezvous"] | {"port": port["port"]}
+def _list_notes(elastic_policy: JsonMapping | None, scheduling: JsonMapping, *, has_master: bool) -> tuple[Note, ...]:
+    notes = []
+    if elastic_policy is None and not has_master:
+        reason = "without it and without a Master the operator sets no rendezvous; the spec uses c10d on worker 0"
+        notes.append(Note(item="spec.elasticPolicy is missing", reason=reason))
+    if elastic_policy and elastic_policy.get("rdzvId"):
+        notes.append(Note(item=f"spec.elasticPolicy.rdzvId: {elastic_policy['rdzvId']}", reason=NEW_ID_REASON))
+    if "gang" in scheduling:
+        reason = f"read as {scheduling['gang']['scheduler']}; the operator's own options decide which scheduler it is"
+        notes.append(Note(item="spec.runPolicy.schedulingPolicy", reason=reason))
+    return tuple(notes)
 
 
-def _number(text: Any) -> Any:
+def _move_master_port(fields: JsonObject) -> JsonObject:
+    """Return the fields with the Master's port, a container port with a fixed name, in the field `rendezvous`."""
+    ports = fields.get("pod", {}).get("ports", [])
+    master_ports = [port for port in ports if port.get("name") == names.RENDEZVOUS_PORT_NAME]
+    if not master_ports:
+        return fields
+    other_ports = [port for port in ports if port not in master_ports]
+    rendezvous = fields["rendezvous"] | {"port": master_ports[-1]["port"]}
+    return fields | {"pod": fields["pod"] | {"ports": other_ports}, "rendezvous": rendezvous}
+
+
+def _convert_number(text: Any) -> Any:
     return int(text) if str(text).isdecimal() else text
 
 
-def _metadata(job: Mapping[str, Any], pod: Mapping[str, Any]) -> Object:
-    """Labels and annotations that the job and its pods have alike."""
-    made = {}
+def _convert_metadata(job: JsonMapping, pod: JsonMapping) -> JsonObject:
+    """Return the labels and annotations that the job and its pods share."""
+    fields = {}
     for part in ("labels", "annotations"):
-        on_job, on_pod = job.get(part) or {}, pod.get(part) or {}
-        alike = {key: value for key, value in on_job.items() if on_pod.get(key) == value and key not in _OURS}
-        if alike:
-            made[part] = alike
-    return made
+        job_values, pod_values = job.get(part) or {}, pod.get(part) or {}
+        shared = {
+            key: value
+            for key, value in job_values.items()
+            if pod_values.get(key) == value and key not in api_objects.KEYS_OF_KFJOB
+        }
+        if shared:
+            fields[part] = shared
+    return fields
 
 
-_OURS = frozenset(
-    {
-        api_objects.LABEL_MANAGED_BY,
-        api_objects.LABEL_LAUNCH,
-        api_objects.LABEL_SPEC_HASH,
-        api_objects.ANNOTATION_SPEC,
-        api_objects.ANNOTATION_OBSERVE_CONFIG,
-        api_objects.ANNOTATION_SPEC_VERSION,
-    }
-)
-
-
-def _run(policy: Mapping[str, Any]) -> Object:
-    said = {
+def _convert_run_policy(policy: JsonMapping) -> JsonObject:
+    values = {
         "clean_pods": policy.get("cleanPodPolicy"),
         "deadline": policy.get("activeDeadlineSeconds"),
         "backoff_limit": policy.get("backoffLimit"),
         "ttl": policy.get("ttlSecondsAfterFinished"),
         "suspend": policy.get("suspend"),
     }
-    found = {key: value for key, value in said.items() if value is not None}
-    return {"run": found} if found else {}
+    fields = {key: value for key, value in values.items() if value is not None}
+    return {"run": fields} if fields else {}
 
 
-def _elastic(
-    policy: Mapping[str, Any], made: Mapping[str, Any], notes: list[Note], *, has_master: bool, own_etcd: bool
-) -> Object:
-    nodes = made["nodes"]
-    least, most = policy.get("minReplicas", nodes), policy.get("maxReplicas", nodes)
-    found: Object = {"restarts": made["restarts"] | {"max": policy.get("maxRestarts", 0)}}
-    if (least, most) != (nodes, nodes) or policy.get("metrics"):
-        found["elastic"] = {"min": least, "max": most}
+def _convert_elastic_policy(policy: JsonMapping, job: JsonMapping, *, has_master: bool, own_etcd: bool) -> JsonObject:
+    nodes = job["nodes"]
+    min_nodes, max_nodes = policy.get("minReplicas", nodes), policy.get("maxReplicas", nodes)
+    fields: JsonObject = {"restarts": job["restarts"] | {"max": policy.get("maxRestarts", 0)}}
+    if (min_nodes, max_nodes) != (nodes, nodes) or policy.get("metrics"):
+        fields["elastic"] = {"min": min_nodes, "max": max_nodes}
         if policy.get("metrics"):
-            found["elastic"]["metrics"] = policy["metrics"]
+            fields["elastic"]["metrics"] = policy["metrics"]
     if has_master:
-        found["master"] = True
+        fields["master"] = True
     backend = policy.get("rdzvBackend") or "c10d"
-    meeting: Object = {"backend": backend}
+    rendezvous: JsonObject = {"backend": backend}
     port = policy.get("rdzvPort", names.RENDEZVOUS_PORT)
     if backend in ("etcd", "etcd-v2"):
         if not own_etcd and policy.get("rdzvHost"):
-            meeting["endpoint"] = f"{policy['rdzvHost']}:{port}"
+            rendezvous["endpoint"] = f"{policy['rdzvHost']}:{port}"
     elif port != names.RENDEZVOUS_PORT:
-        meeting["port"] = port
+        rendezvous["port"] = port
     if conf := {pair["key"]: pair["value"] for pair in policy.get("rdzvConf") or ()}:
-        meeting["conf"] = conf
-    if policy.get("rdzvId"):
-        why = "left out: kfjob makes one for each launch, so that a relaunch never meets the state of the launch before"
-        notes.append(Note(what=f"spec.elasticPolicy.rdzvId: {policy['rdzvId']}", why=why))
-    return found | {"rendezvous": meeting}
+        rendezvous["conf"] = conf
+    return fields | {"rendezvous": rendezvous}
 
 
-def _scheduling(metadata: Mapping[str, Any], policy: Mapping[str, Any], notes: list[Note]) -> Object:
-    """What stands at the job itself: Kueue, HyperPod, the gang."""
+def _convert_scheduling(metadata: JsonMapping, policy: JsonMapping) -> JsonObject:
+    """Return the scheduling fields of the job itself: Kueue, HyperPod, the gang."""
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    found: Object = {}
+    fields: JsonObject = {}
     if api_objects.LABEL_KUEUE_QUEUE in labels:
-        found["queue"] = labels[api_objects.LABEL_KUEUE_QUEUE]
+        fields["queue"] = labels[api_objects.LABEL_KUEUE_QUEUE]
         if api_objects.LABEL_KUEUE_PRIORITY in labels:
-            found["queue_priority"] = labels[api_objects.LABEL_KUEUE_PRIORITY]
+            fields["queue_priority"] = labels[api_objects.LABEL_KUEUE_PRIORITY]
     if api_objects.ANNOTATION_HYPERPOD_AUTO_RESUME in annotations:
-        found["hyperpod"] = {"auto_resume": annotations[api_objects.ANNOTATION_HYPERPOD_AUTO_RESUME] == "true"}
+        fields["hyperpod"] = {"auto_resume": annotations[api_objects.ANNOTATION_HYPERPOD_AUTO_RESUME] == "true"}
         if api_objects.ANNOTATION_HYPERPOD_RETRIES in annotations:
-            found["hyperpod"]["max_retries"] = _number(annotations[api_objects.ANNOTATION_HYPERPOD_RETRIES])
+            fields["hyperpod"]["max_retries"] = _convert_number(annotations[api_objects.ANNOTATION_HYPERPOD_RETRIES])
     if gang := policy.get("schedulingPolicy"):
-        said = {
+        values = {
             "scheduler": "volcano" if gang.get("queue") else "scheduler-plugins",
             "min_available": gang.get("minAvailable"),
             "queue": gang.get("queue"),
             "priority_class": gang.get("priorityClass"),
             "timeout": gang.get("scheduleTimeoutSeconds"),
         }
-        found["gang"] = {key: value for key, value in said.items() if value is not None}
-        why = f"taken for {said['scheduler']}; which it is the operator was told when it was started"
-        notes.append(Note(what="spec.runPolicy.schedulingPolicy", why=why))
-    return found
+        fields["gang"] = {key: value for key, value in values.items() if value is not None}
+    return fields

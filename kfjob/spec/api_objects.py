@@ -35,6 +35,17 @@ ANNOTATION_ACCELERATE = "kfjob.dev/accelerate"
 """The keys of an Accelerate config that no field of a spec holds, as JSON."""
 ANNOTATION_SECRET_TIME = "kfjob.dev/made"  # noqa: S105 - a key
 """When kfjob wrote the login into a pull secret."""
+KEYS_OF_KFJOB = frozenset(
+    {
+        LABEL_MANAGED_BY,
+        LABEL_LAUNCH,
+        LABEL_SPEC_HASH,
+        ANNOTATION_SPEC,
+        ANNOTATION_OBSERVE_CONFIG,
+        ANNOTATION_SPEC_VERSION,
+    }
+)
+"""The labels and annotations that kfjob adds to every job."""
 
 KUEUE_API_VERSION = "kueue.x-k8s.io/v1beta1"
 KUEUE_WORKLOADS = "workloads"

@@ -55,7 +55,7 @@ def import_objects(manifest: Sequence[Object], *, file: str | None = None) -> Co
     recorded = _recorded(job)
     found = recorded or from_pytorchjob(job, own_etcd=bool(etcd), exact=ours)
     why = "not a part of the spec: it has to be there before the job starts"
-    notes += [Note(what=f"{one['kind']} {one['metadata']['name']}", why=why) for one in others if one not in etcd]
+    notes += [Note(item=f"{one['kind']} {one['metadata']['name']}", reason=why) for one in others if one not in etcd]
     found = _completed(found, normalize_job(job), exact=ours)
     return _told(found if recorded else replace(found, spec=_without_defaults(found.spec)), normalize_job(job), notes)
 
@@ -86,7 +86,7 @@ def _well_formed(job: Object, file: str | None) -> tuple[Object, list[Note]]:
     problems, notes = [], []
     for path, why in list(pytorchjob_schema.find_problems(job.get("spec", {}))):
         if why.startswith(pytorchjob_schema.UNKNOWN_FIELD):
-            notes.append(Note(what=".".join(["spec", *map(str, path)]), why=f"{why}; left out"))
+            notes.append(Note(item=".".join(["spec", *map(str, path)]), reason=f"{why}; left out"))
             _drop(job["spec"], path)
         else:
             problems.append(Problem(title=f"`{'.'.join(['spec', *map(str, path)])}` {why}", file=file))
@@ -160,8 +160,8 @@ def _differences(original: Object, spec: Mapping[str, Any]) -> list[Difference]:
 def _note(difference: Difference) -> Note:
     path = format_path(difference.path)
     if difference.new is MISSING:
-        return Note(what=path, why=f"added by kfjob: {json.dumps(difference.old)}")
-    return Note(what=f"{path}: {json.dumps(difference.new)}", why="cannot be said in a spec, and is left out")
+        return Note(item=path, reason=f"added by kfjob: {json.dumps(difference.old)}")
+    return Note(item=f"{path}: {json.dumps(difference.new)}", reason="cannot be said in a spec, and is left out")
 
 
 def _validated(spec: Mapping[str, Any]) -> JobSpec:

@@ -1,4 +1,4 @@
-"""Accelerate configs to specs and back, with every key."""
+"""Conversion of Accelerate configs to specs and back, with every key."""
 
 from __future__ import annotations
 
@@ -64,20 +64,20 @@ CPU = "{compute_environment: LOCAL_MACHINE, distributed_type: MULTI_CPU, num_mac
 CPU += "use_cpu: true, rdzv_backend: static, mixed_precision: '1', gpu_ids: ''}"
 
 
-def exported(spec: JobSpec):
+def export_spec(spec: JobSpec):
     return export_accelerate(LoadedSpec(spec, Positions()))
 
 
 @pytest.mark.parametrize("text", [FSDP, DEEPSPEED, CPU], ids=["fsdp", "deepspeed", "cpu"])
-def test_every_key_comes_back(text):
+def test_round_trip_keeps_every_key(text):
     config = yaml.safe_load(text)
     spec = JobSpec.model_validate(from_accelerate(config).spec)
-    assert exported(spec) == config
+    assert export_spec(spec) == config
 
 
-def test_the_job_is_started_with_what_the_config_says():
-    found = from_accelerate(yaml.safe_load(FSDP), program=["run/bert.py", "--lr", "1e-5"])
-    spec = JobSpec.model_validate({**found.spec, "image": "a:1"})
+def test_command_has_the_options_of_the_config():
+    conversion = from_accelerate(yaml.safe_load(FSDP), program=["run/bert.py", "--lr", "1e-5"])
+    spec = JobSpec.model_validate({**conversion.spec, "image": "a:1"})
     assert (spec.name, spec.nodes, spec.processes_per_node, spec.resources.gpus) == ("bert", 2, 4, 4)
     job = compile_pytorchjob(resolve(spec, Context(backend="kubernetes", launch="l")))
     assert set(job["spec"]["pytorchReplicaSpecs"]) == {"Master", "Worker"}
@@ -86,16 +86,16 @@ def test_the_job_is_started_with_what_the_config_says():
     assert {"--use_fsdp", "--num_machines=2", "--num_processes=8", "--fsdp_transformer_layer_cls_to_wrap=BertLayer"} <= set(
         words
     )
-    assert "--multi_gpu" not in words  # `accelerate launch` takes one of the two
+    assert "--multi_gpu" not in words  # `accelerate launch` accepts only one of the two
     assert words[-3:] == ["run/bert.py", "--lr", "1e-5"]
-    said = {note.what for note in found.notes}
-    assert said == {"num_processes: 8", 'rdzv_backend: "c10d"'}
+    items = {note.item for note in conversion.notes}
+    assert items == {"num_processes: 8", 'rdzv_backend: "c10d"'}
 
 
-def test_what_the_launcher_is_not_told_is_said():
-    found = from_accelerate(yaml.safe_load(DEEPSPEED))
-    said = {note.what.partition(":")[0]: note.why for note in found.notes}
-    assert set(said) == {
+def test_keys_without_an_option_have_a_note():
+    conversion = from_accelerate(yaml.safe_load(DEEPSPEED))
+    reasons = {note.item.partition(":")[0]: note.reason for note in conversion.notes}
+    assert set(reasons) == {
         "machine_rank",
         "main_process_ip",
         "main_process_port",
@@ -104,16 +104,16 @@ def test_what_the_launcher_is_not_told_is_said():
         "train.py",
         "num_processes",
     }
-    assert said["machine_rank"] == "each pod has its own; kept for export"
-    assert "is not told" in said["new_key_of_a_later_version"]
+    assert reasons["machine_rank"] == "each pod has its own; kept for export"
+    assert "does not get it" in reasons["new_key_of_a_later_version"]
 
 
 @pytest.mark.trainer
 @pytest.mark.parametrize("text", [FSDP, DEEPSPEED, CPU], ids=["fsdp", "deepspeed", "cpu"])
-def test_accelerate_reads_the_options_as_it_reads_the_file(text, tmp_path):
+def test_accelerate_parses_the_options_like_the_file(text, tmp_path):
     launch = import_module("accelerate.commands.launch")
-    found = from_accelerate(yaml.safe_load(text)).spec["command"]
-    args = launch.launch_command_parser().parse_args(found[2:])
+    command = from_accelerate(yaml.safe_load(text)).spec["command"]
+    args = launch.launch_command_parser().parse_args(command[2:])
     assert args.training_script == "train.py"
     for section in ("fsdp_config", "deepspeed_config"):
         for key, value in yaml.safe_load(text).get(section, {}).items():
@@ -122,7 +122,7 @@ def test_accelerate_reads_the_options_as_it_reads_the_file(text, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs"),
+    ("sharding", "strategy"),
     [
         ("full", "FULL_SHARD"),
         ("shard_grad_op", "SHARD_GRAD_OP"),
@@ -131,50 +131,52 @@ def test_accelerate_reads_the_options_as_it_reads_the_file(text, tmp_path):
         ("no_shard", "NO_SHARD"),
     ],
 )
-def test_no_sharding_is_lost(ours, theirs):
-    """accelerate's own step from FSDP's first version to its second loses the last three."""
-    train = {"model": "llama-3-8b", "data": "/d", "max_steps": 1, "sharding": ours}
-    assert exported(JobSpec.model_validate({"name": "a", "train": train}))["fsdp_config"]["fsdp_sharding_strategy"] == theirs
+def test_every_sharding_has_a_strategy(sharding, strategy):
+    """accelerate's own migration from FSDP version 1 to version 2 loses the last three."""
+    train = {"model": "llama-3-8b", "data": "/d", "max_steps": 1, "sharding": sharding}
+    assert (
+        export_spec(JobSpec.model_validate({"name": "a", "train": train}))["fsdp_config"]["fsdp_sharding_strategy"] == strategy
+    )
 
 
-def test_the_trainers_strategy_has_a_name_there():
+def test_config_has_the_strategy_of_the_trainer():
     train = {"model": "llama-3-8b", "data": "/d", "max_steps": 1, "sharding": "shard_grad_op", "activation_checkpointing": True}
-    made = exported(JobSpec.model_validate({"name": "a", "nodes": 2, "processes_per_node": 4, "train": train}))
-    assert (made["distributed_type"], made["mixed_precision"], made["num_processes"]) == ("FSDP", "bf16", 8)
-    assert made["fsdp_config"]["fsdp_sharding_strategy"] == "SHARD_GRAD_OP"
-    assert made["fsdp_config"]["fsdp_activation_checkpointing"] is True
-    assert exported(JobSpec.model_validate({"name": "a", "command": "x"}))["distributed_type"] == "NO"
+    config = export_spec(JobSpec.model_validate({"name": "a", "nodes": 2, "processes_per_node": 4, "train": train}))
+    assert (config["distributed_type"], config["mixed_precision"], config["num_processes"]) == ("FSDP", "bf16", 8)
+    assert config["fsdp_config"]["fsdp_sharding_strategy"] == "SHARD_GRAD_OP"
+    assert config["fsdp_config"]["fsdp_activation_checkpointing"] is True
+    assert export_spec(JobSpec.model_validate({"name": "a", "command": "x"}))["distributed_type"] == "NO"
 
 
-def test_the_number_of_processes_must_be_known():
+def test_export_needs_the_number_of_processes():
     with pytest.raises(UsageError, match="needs the number of processes"):
-        exported(JobSpec.model_validate({"name": "a", "command": "x", "processes_per_node": "auto"}))
+        export_spec(JobSpec.model_validate({"name": "a", "command": "x", "processes_per_node": "auto"}))
 
 
 @pytest.mark.parametrize(
-    ("config", "why"),
+    ("config", "message"),
     [
         ([], "not an Accelerate config"),
         ({"a": 1}, "not an Accelerate config"),
-        ({"num_machines": 2, "num_processes": 3}, "cannot be shared out evenly"),
-        ({"num_processes": "many"}, "cannot be shared out evenly"),
+        ({"num_machines": 2, "num_processes": 3}, "is not a multiple of"),
+        ({"num_processes": "many"}, "is not a multiple of"),
     ],
 )
-def test_what_is_no_config_is_an_error(config, why):
+def test_invalid_config_is_an_error(config, message):
     with pytest.raises(SpecError) as raised:
         from_accelerate(config)
-    assert why in str(raised.value)
+    assert message in str(raised.value)
 
 
-def test_the_commands(tmp_path, capsys):
+def test_import_and_export_commands(tmp_path, capsys):
     from kfjob.cli.main import run
 
     file = tmp_path / "a.yaml"
     file.write_text(FSDP)
     assert run(["import", "accelerate", "--image", "a:1", "-o", "json", str(file), "t.py", "--name", "x"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["spec"]["command"][-2:] == ["--name", "x"]
-    (tmp_path / "s.yaml").write_text(yaml.safe_dump(said["spec"]))
+    output = json.loads(capsys.readouterr().out)
+    assert output["spec"]["command"][-2:] == ["--name", "x"]
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(output["spec"]))
     assert run(["export", "accelerate", str(tmp_path / "s.yaml")]) == 0
     assert yaml.safe_load(capsys.readouterr().out) == yaml.safe_load(FSDP)
     assert run(["import", "torchrun", "A=1", "torchrun", "--nnodes=2", "t.py", "--image", "x"]) == 0
@@ -184,7 +186,7 @@ def test_the_commands(tmp_path, capsys):
     assert yaml.safe_load(out)["command"] == ["torchrun", "t.py", "--image", "x"]
     assert err == ""
     assert run(["import", "torchrun", "torchrun --nproc-per-node=4 t.py"]) == 0
-    assert "note: `--nproc-per-node=4`: taken for 4 GPUs" in capsys.readouterr().err
+    assert "note: `--nproc-per-node=4`: read as 4 GPUs" in capsys.readouterr().err
     assert run(["import", "pytorchjob", str(file)]) == 2
     assert run(["import", "pytorchjob", str(tmp_path / "none")]) == 3
     assert "manifest" in capsys.readouterr().err

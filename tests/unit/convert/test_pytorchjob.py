@@ -1,4 +1,4 @@
-"""PyTorchJobs to specs: lossless for what kfjob renders, and nothing of what others write is dropped without a word."""
+"""Conversion of PyTorchJobs to specs: lossless for jobs that kfjob renders, with notes for what others contain."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "specs"
 CONTEXT = Context(backend="kubernetes", launch="l1", namespace="team")
 
 
-def compiled(spec: JobSpec):
+def compile_spec(spec: JobSpec):
     return compile_pytorchjob(resolve(spec, CONTEXT))
 
 
 @pytest.mark.parametrize("file", sorted(GOLDEN.glob("*.yaml")), ids=lambda file: file.stem)
-def test_what_kfjob_renders_comes_back(file):
+def test_round_trip_of_a_rendered_job(file):
     spec = load_spec(file.read_text()).spec
     rendered = compile_manifests(resolve(spec, CONTEXT))
-    found = import_pytorchjob(yaml.safe_dump_all(rendered))
-    assert JobSpec.model_validate(found.spec) == spec.model_copy(update={"namespace": spec.namespace or "team"})
-    assert found.notes == ()
+    conversion = import_pytorchjob(yaml.safe_dump_all(rendered))
+    assert JobSpec.model_validate(conversion.spec) == spec.model_copy(update={"namespace": spec.namespace or "team"})
+    assert conversion.notes == ()
 
 
 @pytest.mark.parametrize("file", sorted(GOLDEN.glob("*.yaml")), ids=lambda file: file.stem)
-def test_it_comes_back_without_the_record_of_the_spec_too(file):
+def test_round_trip_without_the_recorded_spec(file):
     rendered = compile_manifests(resolve(load_spec(file.read_text()).spec, CONTEXT))
     del rendered[0]["metadata"]["annotations"][api_objects.ANNOTATION_SPEC]
-    found = import_pytorchjob(yaml.safe_dump_all(rendered))
-    again = compile_manifests(resolve(JobSpec.model_validate(found.spec), CONTEXT))
-    assert differences(normalize_job(rendered[0]), normalize_job(again[0]), ignore_empty=True) == []
-    assert len(again) == len(rendered)
-    assert {note.what.partition(":")[0] for note in found.notes} <= {
+    conversion = import_pytorchjob(yaml.safe_dump_all(rendered))
+    rendered_again = compile_manifests(resolve(JobSpec.model_validate(conversion.spec), CONTEXT))
+    assert differences(normalize_job(rendered[0]), normalize_job(rendered_again[0]), ignore_empty=True) == []
+    assert len(rendered_again) == len(rendered)
+    assert {note.item.partition(":")[0] for note in conversion.notes} <= {
         "spec.elasticPolicy.rdzvId",
         "spec.runPolicy.schedulingPolicy",
     }
@@ -106,9 +106,9 @@ status: {conditions: []}
 """
 
 
-def test_the_reference_flows_manifest():
-    found = import_pytorchjob(REFERENCE_FLOW)
-    spec = found.spec
+def test_manifest_of_the_reference_flow():
+    conversion = import_pytorchjob(REFERENCE_FLOW)
+    spec = conversion.spec
     assert spec["rendezvous"] == {"backend": "etcd", "endpoint": "etcd:2379"}
     assert (spec["nodes"], spec["elastic"]["min"], spec["elastic"]["max"], spec["restarts"]) == (
         2,
@@ -121,83 +121,88 @@ def test_the_reference_flows_manifest():
     assert spec["command"][:3] == ["torchrun", "--nproc_per_node=8", "--nnodes=2"]
     assert spec["env"] == {"LOGLEVEL": "DEBUG", "FI_PROVIDER": "efa", "NODE": {"field": "spec.nodeName"}}
     worker = spec["overrides"]["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
-    assert [one["name"] for one in worker["spec"]["containers"]] == ["pytorch", "tail"]
-    assert {one["name"] for one in worker["spec"]["volumes"]} == {"nfs"}
+    assert [container["name"] for container in worker["spec"]["containers"]] == ["pytorch", "tail"]
+    assert {volume["name"] for volume in worker["spec"]["volumes"]} == {"nfs"}
 
-    (original,) = [one for one in yaml.safe_load_all(REFERENCE_FLOW) if one["kind"] == "PyTorchJob"]
-    job = compiled(JobSpec.model_validate(spec))
+    (original,) = [document for document in yaml.safe_load_all(REFERENCE_FLOW) if document["kind"] == "PyTorchJob"]
+    job = compile_spec(JobSpec.model_validate(spec))
     additions = differences(normalize_job(original), normalize_job(job), ignore_empty=True)
     assert {difference.old for difference in additions} == {MISSING}  # nothing of the original is lost
-    said = [str(note) for note in found.notes]
-    assert any(text.startswith("`Service etcd`: not a part of the spec") for text in said)
-    added = {note.what for note in found.notes if note.why.startswith("added by kfjob")}
+    notes = [str(note) for note in conversion.notes]
+    assert any(text.startswith("`Service etcd`: not a part of the spec") for text in notes)
+    added = {note.item for note in conversion.notes if note.reason.startswith("added by kfjob")}
     assert len(added) == len(additions)
 
 
-def job(**spec) -> str:
+def make_job(**spec) -> str:
     container = {"name": "pytorch", "image": "a:1", "command": ["torchrun", "t.py"]}
     worker = {"replicas": 2, "template": {"spec": {"containers": [container]}}}
     body = {"pytorchReplicaSpecs": {"Worker": worker}, **spec}
     return yaml.safe_dump({"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "x"}, "spec": body})
 
 
-def test_a_master_of_its_own_kind_is_kept():
-    data = yaml.safe_load(job())
+def test_different_master_is_kept():
+    data = yaml.safe_load(make_job())
     replicas = data["spec"]["pytorchReplicaSpecs"]
     replicas["Master"] = yaml.safe_load(yaml.safe_dump(replicas["Worker"])) | {"replicas": 1}
     replicas["Master"]["template"]["spec"]["nodeSelector"] = {"role": "master"}
-    found = import_pytorchjob(yaml.safe_dump(data))
-    assert found.spec["rendezvous"] == {"backend": "static"}
-    assert found.spec["nodes"] == 3
-    made = compiled(JobSpec.model_validate(found.spec))["spec"]["pytorchReplicaSpecs"]
-    assert made["Master"]["template"]["spec"]["nodeSelector"] == {"role": "master"}
-    assert "nodeSelector" not in made["Worker"]["template"]["spec"]
+    conversion = import_pytorchjob(yaml.safe_dump(data))
+    assert conversion.spec["rendezvous"] == {"backend": "static"}
+    assert conversion.spec["nodes"] == 3
+    replicas = compile_spec(JobSpec.model_validate(conversion.spec))["spec"]["pytorchReplicaSpecs"]
+    assert replicas["Master"]["template"]["spec"]["nodeSelector"] == {"role": "master"}
+    assert "nodeSelector" not in replicas["Worker"]["template"]["spec"]
 
 
-def test_an_images_own_entry_point_is_kept():
-    data = yaml.safe_load(job())
+def test_entry_point_of_the_image_is_kept():
+    data = yaml.safe_load(make_job())
     container = data["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
     container["args"] = ["--steps=1"]
     del container["command"]
-    made = compiled(JobSpec.model_validate(import_pytorchjob(yaml.safe_dump(data)).spec))
-    (kept,) = made["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
-    assert kept["args"] == ["--steps=1"]
-    assert "command" not in kept
+    job = compile_spec(JobSpec.model_validate(import_pytorchjob(yaml.safe_dump(data)).spec))
+    (container,) = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    assert container["args"] == ["--steps=1"]
+    assert "command" not in container
 
 
-def test_a_job_that_meets_nowhere_is_told():
-    found = import_pytorchjob(job())
-    assert "spec.elasticPolicy is missing" in [note.what for note in found.notes]
-    assert "rendezvous" not in found.spec
+def test_missing_elastic_policy_has_a_note():
+    conversion = import_pytorchjob(make_job())
+    assert "spec.elasticPolicy is missing" in [note.item for note in conversion.notes]
+    assert "rendezvous" not in conversion.spec
 
 
-def test_a_change_by_hand_is_kept_beside_the_record():
-    rendered = compiled(load_spec((GOLDEN / "smallest.yaml").read_text()).spec)
+def test_manual_change_of_a_rendered_job_is_kept():
+    rendered = compile_spec(load_spec((GOLDEN / "smallest.yaml").read_text()).spec)
     rendered["spec"]["runPolicy"]["ttlSecondsAfterFinished"] = 7
-    found = import_pytorchjob(yaml.safe_dump(rendered))
-    assert found.spec["overrides"] == {"spec": {"runPolicy": {"ttlSecondsAfterFinished": 7}}}
+    conversion = import_pytorchjob(yaml.safe_dump(rendered))
+    assert conversion.spec["overrides"] == {"spec": {"runPolicy": {"ttlSecondsAfterFinished": 7}}}
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "message"),
     [
         ("a: [", "invalid YAML"),
         ("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", "this holds 0 PyTorchJobs"),
-        (job() + "---\n" + job(), "this holds 2 PyTorchJobs"),
-        (job(pytorchReplicaSpecs={}), "must hold a Worker"),
-        (job(pytorchReplicaSpecs={"Worker": {"replicas": 0}}), "no container that is named `pytorch`"),
+        (make_job() + "---\n" + make_job(), "this holds 2 PyTorchJobs"),
+        (make_job(pytorchReplicaSpecs={}), "must hold a Worker"),
+        (make_job(pytorchReplicaSpecs={"Worker": {"replicas": 0}}), "no container that is named `pytorch`"),
     ],
 )
-def test_what_is_no_job_is_an_error(text, why):
+def test_invalid_job_is_an_error(text, message):
     with pytest.raises(SpecError) as raised:
         import_pytorchjob(text)
-    assert why in str(raised.value)
+    assert message in str(raised.value)
 
 
-def test_a_list_of_kubectl_and_fields_that_nobody_knows():
-    listed = {"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": [yaml.safe_load(job(typo=1))]}
-    found = import_pytorchjob(yaml.safe_dump(listed))
-    assert "`spec.typo`: is not known to Kubernetes; left out" in map(str, found.notes)
+def test_unknown_field_in_a_kubectl_list_has_a_note():
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "List",
+        "metadata": {"resourceVersion": ""},
+        "items": [yaml.safe_load(make_job(typo=1))],
+    }
+    conversion = import_pytorchjob(yaml.safe_dump(manifest))
+    assert "`spec.typo`: is not known to Kubernetes; left out" in map(str, conversion.notes)
 
 
 _SCALARS: st.SearchStrategy[Any] = (
@@ -207,23 +212,23 @@ _KEYS = st.sampled_from(["name", "a"])
 ANY = st.recursive(_SCALARS, lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(_KEYS, inner, max_size=2)))
 
 
-def places(value, path=()):
+def find_paths(value, path=()):
     yield path
     for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
-        yield from places(inner, (*path, key))
+        yield from find_paths(inner, (*path, key))
 
 
-BASE = next(one for one in yaml.safe_load_all(REFERENCE_FLOW) if one["kind"] == "PyTorchJob")
-PLACES = [path for path in places(BASE) if path]
+BASE = next(document for document in yaml.safe_load_all(REFERENCE_FLOW) if document["kind"] == "PyTorchJob")
+PATHS = [path for path in find_paths(BASE) if path]
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.sampled_from(PLACES), ANY)
-def test_a_damaged_job_is_imported_or_refused_in_our_words(path, value):
+@given(st.sampled_from(PATHS), ANY)
+def test_damaged_job_is_converted_or_a_spec_error(path, value):
     damaged = copy.deepcopy(BASE)
-    here = damaged
+    parent = damaged
     for part in path[:-1]:
-        here = here[part]
-    here[path[-1]] = value
+        parent = parent[part]
+    parent[path[-1]] = value
     with suppress(SpecError):
         import_pytorchjob(yaml.safe_dump(damaged))

@@ -1,4 +1,4 @@
-"""Command lines as they stand in people's scripts, and the specs that they come to."""
+"""Conversion of torchrun command lines to specs."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from kfjob.errors import SpecError
 from kfjob.spec.job import JobSpec
 
 
-def taken(line: str):
-    found = from_torchrun(line)
-    JobSpec.model_validate(found.spec)
-    return found.spec, [note.what for note in found.notes]
+def convert(line: str):
+    conversion = from_torchrun(line)
+    JobSpec.model_validate(conversion.spec)
+    return conversion.spec, [note.item for note in conversion.notes]
 
 
-def test_the_fine_tune_of_a_plain_cluster():
+def test_command_line_of_a_plain_cluster():
     line = (
         "NCCL_DEBUG=INFO torchrun --nnodes 4 --nproc_per_node=4 --rdzv-backend c10d --rdzv-endpoint=$HOST:1 --rdzv_id 7 \\\n"
         "  recipes/finetuning.py --enable_fsdp --lr 1e-5"
     )
-    assert taken(line) == (
+    assert convert(line) == (
         {
             "name": "finetuning",
             "nodes": 4,
@@ -34,8 +34,8 @@ def test_the_fine_tune_of_a_plain_cluster():
     )
 
 
-def test_an_elastic_job_with_a_shared_etcd():
-    spec, notes = taken(
+def test_elastic_job_with_a_shared_etcd():
+    spec, notes = convert(
         "/opt/bin/torchrun --nnodes=2:8 --nproc-per-node=gpu --max-restarts=5 --rdzv-backend=etcd --rdzv-endpoint=etcd "
         "--rdzv-conf=timeout=60,last_call_timeout=5 -r 3 --log-dir /logs --monitor-interval=2 --shutdown-timeout 9 -m pkg.train"
     )
@@ -50,19 +50,19 @@ def test_an_elastic_job_with_a_shared_etcd():
     assert notes == []
 
 
-def test_a_static_rendezvous_becomes_a_master_and_workers():
-    spec, notes = taken("torchrun --nnodes=2 --node-rank=1 --master-addr=10.0.0.1 --master-port=29501 train.py")
+def test_static_rendezvous_becomes_a_master_and_workers():
+    spec, notes = convert("torchrun --nnodes=2 --node-rank=1 --master-addr=10.0.0.1 --master-port=29501 train.py")
     assert spec["rendezvous"] == {"backend": "static", "port": 29501}
     assert JobSpec.model_validate(spec).has_master
     assert notes == ["--master-addr=10.0.0.1", "--node-rank=1"]
 
 
-def test_other_ways_to_start_it():
-    assert taken("python3.11 -m torch.distributed.run --standalone x.py")[0]["command"] == ["torchrun", "x.py"]
-    spec, notes = taken("python -m torch.distributed.launch --use-env --nproc-per-node=1 --node_rank 0 x.py -a")
+def test_other_forms_of_the_command():
+    assert convert("python3.11 -m torch.distributed.run --standalone x.py")[0]["command"] == ["torchrun", "x.py"]
+    spec, notes = convert("python -m torch.distributed.launch --use-env --nproc-per-node=1 --node_rank 0 x.py -a")
     assert (spec["launcher"], spec["command"]) == ("launch", ["x.py", "-a"])
     assert notes == ["--node-rank=0", "--use-env"]
-    assert taken("torchrun --no-python --numa-binding=node -- ./run.sh --nnodes=3")[0]["command"] == [
+    assert convert("torchrun --no-python --numa-binding=node -- ./run.sh --nnodes=3")[0]["command"] == [
         "torchrun",
         "--no-python",
         "--numa-binding=node",
@@ -71,47 +71,47 @@ def test_other_ways_to_start_it():
     ]
 
 
-def test_abbreviations_are_torchruns():
-    assert taken("torchrun --nproc=2 --rdzv_b=etcd-v2 t.py")[0]["rendezvous"] == "etcd-v2"
+def test_options_may_be_abbreviated():
+    assert convert("torchrun --nproc=2 --rdzv_b=etcd-v2 t.py")[0]["rendezvous"] == "etcd-v2"
 
 
-def test_our_own_trainer_becomes_a_train_section():
-    spec, _ = taken("torchrun -m kfjob.trainer --model=llama-3-8b --data=/d/x.jsonl --max-steps=10 --lr 0.001")
+def test_own_trainer_becomes_a_train_section():
+    spec, _ = convert("torchrun -m kfjob.trainer --model=llama-3-8b --data=/d/x.jsonl --max-steps=10 --lr 0.001")
     assert "command" not in spec
     assert spec["train"]["max_steps"] == 10
     assert spec["train"]["lr"] == 0.001
 
 
 @pytest.mark.parametrize(
-    ("line", "why"),
+    ("line", "message"),
     [
         ("python train.py", "not a torchrun command line"),
         ("", "not a torchrun command line"),
-        ("torchrun", "no program to run"),
+        ("torchrun", "has no program"),
         ("torchrun --nproc-per-nod 8 train.py", None),
         ("torchrun --nproc-per-cat=8 train.py", "torchrun has no option `--nproc-per-cat`"),
         ("torchrun --n 8 train.py", "could be any of nnodes, no_python"),
         ("torchrun --nnodes", "`--nnodes` needs a value"),
         ("torchrun --nnodes=$NUM_NODES train.py", "not a number of nodes"),
         ("torchrun --monitor-interval=soon train.py", "not a number"),
-        ("torchrun 'open", "cannot be split into words"),
+        ("torchrun 'open", "cannot split the command line into words"),
     ],
 )
-def test_what_cannot_be_read_is_an_error(line, why):
-    if why is None:
-        assert taken(line)[0]["processes_per_node"] == 8
+def test_invalid_command_line_is_an_error(line, message):
+    if message is None:
+        assert convert(line)[0]["processes_per_node"] == 8
         return
     with pytest.raises(SpecError) as raised:
         from_torchrun(line)
-    assert why in str(raised.value)
+    assert message in str(raised.value)
 
 
 @pytest.mark.trainer
-def test_the_options_are_those_of_torch():
+def test_options_equal_those_of_torch():
     from torch.distributed.run import get_args_parser
 
     from kfjob.convert import torchrun
 
     flags = {flag for action in get_args_parser()._actions for flag in action.option_strings if flag.startswith("--")}
     names = {flag.removeprefix("--").replace("-", "_") for flag in flags} - {"help", "print_completion"}
-    assert names == (torchrun._VALUED | torchrun._SWITCHES) - {"use_env"}  # torch.distributed.launch's own
+    assert names == (torchrun._WITH_VALUE | torchrun._SWITCHES) - {"use_env"}  # torch.distributed.launch's own
