@@ -1,4 +1,4 @@
-"""Jobs as events, and their diagnosis."""
+"""Helpers that build a job from events and diagnose it."""
 
 from __future__ import annotations
 

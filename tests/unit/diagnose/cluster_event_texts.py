@@ -1,4 +1,4 @@
-"""What the cluster's controllers write, with the place where each text is made or was seen."""
+"""Kubernetes events and queue statuses, each with its source or the cluster on which it was seen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command, on a scripted cluster and on folders of saved logs."""
+"""`kfjob diagnose` on a scripted cluster and on folders of saved logs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.unit.api import script
 from tests.unit.diagnose.cases import RECORDED
 
 
-def test_the_first_cause_its_place_and_the_remedy(fake, kfjob):
+def test_text_shows_first_cause_location_and_remedy(fake, kfjob):
     fake.play("train", *script.FAILED, spec=script.SPEC)
     assert kfjob("diagnose", "train") == 0
     assert kfjob.err == ""
@@ -28,7 +28,7 @@ def test_the_first_cause_its_place_and_the_remedy(fake, kfjob):
     )
 
 
-def test_as_json(fake, kfjob):
+def test_json_output(fake, kfjob):
     fake.play("train", *script.FAILED, spec=script.SPEC)
     assert kfjob("diagnose", "train", "-o", "json") == 0
     said = json.loads(kfjob.out)
@@ -41,7 +41,7 @@ def test_as_json(fake, kfjob):
     assert [one["rule"] for one in said["consequences"]] == ["pod-failed"]
 
 
-def test_a_healthy_job(fake, kfjob):
+def test_healthy_job_has_no_error(fake, kfjob):
     fake.play("train", *script.SUCCEEDED, spec=script.SPEC)
     assert kfjob("diagnose", "train") == 0
     assert kfjob.out.endswith("2 pods)\n\nno problems found\n")
@@ -49,14 +49,14 @@ def test_a_healthy_job(fake, kfjob):
     assert kfjob.out == "no warnings\n"
 
 
-def test_a_failure_that_nothing_explains_is_exit_code_1(fake, kfjob):
+def test_unexplained_failure_exits_with_1(fake, kfjob):
     fake.play("train", *script.STARTING, script.job(JobPhase.FAILED, message="it failed"))
     assert kfjob("diagnose", "train") == 1
     assert "no cause found" in kfjob.out
     assert kfjob.err.startswith("error: the cause of `train`'s failure is unknown\n  cause: Failed: it failed\nhint: ")
 
 
-def test_a_folder_of_logs(fake, kfjob):
+def test_from_reads_a_folder_of_logs(fake, kfjob):
     assert kfjob("diagnose", "--from", str(RECORDED / "2.15.0-c10d-store-host-dies")) == 0
     assert (
         "error: the log of pod `fsdp-master-0`, which holds the rendezvous store, stops without an error [store-host-lost]"
@@ -69,7 +69,7 @@ def test_a_folder_of_logs(fake, kfjob):
     assert "omp-banner (harmless)" in row
 
 
-def test_warnings_as_json(fake, kfjob):
+def test_warnings_json_output(fake, kfjob):
     fake.play("train", *script.TRAINING, script.line(1, "/x.py:3: UserWarning: y", 40), spec=script.SPEC)
     assert kfjob("diagnose", "train", "--warnings", "-o", "json") == 0
     assert json.loads(kfjob.out) == [
@@ -84,7 +84,7 @@ def test_warnings_as_json(fake, kfjob):
     ]
 
 
-def test_a_followed_job_that_fails_is_diagnosed_by_itself(fake, kfjob):
+def test_watch_diagnoses_a_failed_job(fake, kfjob):
     fake.play("train", *script.FAILED, spec=script.SPEC)
     assert kfjob("watch", "train") == 100
     assert "\nerror: module `flash_attn` is not installed [module-not-found]\n" in kfjob.err
@@ -93,20 +93,20 @@ def test_a_followed_job_that_fails_is_diagnosed_by_itself(fake, kfjob):
     assert json.loads(kfjob.out.splitlines()[-1])["diagnosis"]["first_cause"]["rule"] == "module-not-found"
 
 
-def test_a_followed_job_that_succeeds_says_nothing_of_it(fake, kfjob):
+def test_watch_prints_no_hint_for_a_successful_job(fake, kfjob):
     fake.play("train", *script.SUCCEEDED, spec=script.SPEC)
     assert kfjob("watch", "train") == 0
     assert "hint:" not in kfjob.err
 
 
-def test_a_job_that_was_waited_for_is_diagnosed_too(fake, kfjob):
+def test_wait_diagnoses_a_failed_job(fake, kfjob):
     fake.play("train", *script.FAILED, spec=script.SPEC)
     assert kfjob("wait", "train") == 100
     assert kfjob.out == "Failed\n"
     assert kfjob.err.startswith("error: module `flash_attn` is not installed [module-not-found]\n")
 
 
-def test_what_the_cluster_wrote_down_is_read_and_kept(fake, kfjob, tmp_path):
+def test_cluster_events_are_diagnosed_and_archived(fake, kfjob, tmp_path):
     quota = "Error creating: forbidden: exceeded quota: small, requested: pods=1, used: pods=2, limited: pods=2"
     event = KubernetesEvent(
         kind="PyTorchJob", name="train", reason="FailedCreatePod", message=quota, warning=True, time=script.START
@@ -122,12 +122,12 @@ def test_what_the_cluster_wrote_down_is_read_and_kept(fake, kfjob, tmp_path):
     assert kfjob.out.partition("error:")[2] == before
 
 
-def test_an_unknown_job_and_no_job(fake, kfjob):
+def test_unknown_or_missing_job_is_an_error(fake, kfjob):
     assert kfjob("diagnose", "nope") == 3
     assert kfjob("diagnose") == 2
 
 
-def test_a_run_answers_too(fake):
+def test_run_diagnose_returns_the_first_cause(fake):
     from kfjob import attach
 
     fake.play("train", *script.STARTING, script.pod(1, PodPhase.PENDING, reason="ErrImagePull", message="r/a:1: not found"))

@@ -1,4 +1,4 @@
-"""Which fault was first, what followed from it, and what was overcome."""
+"""The ranking of causes, consequences and recovered errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def trained(second: float = 0) -> list[Event]:
     return [*block(0, second, A), *block(1, second, B), progress(1, second + 1), progress(2, second + 2)]
 
 
-def test_a_cause_comes_before_its_consequences_even_if_they_were_printed_first():
+def test_cause_ranks_before_earlier_consequences():
     events = [*trained(), line(CLOSED, 10, A), line(f"[rank1]: {OOM}", 10.5, B), FAILED]
     diagnosis, _ = examine(events)
     assert diagnosis.first_cause
@@ -37,7 +37,7 @@ def test_a_cause_comes_before_its_consequences_even_if_they_were_printed_first()
     assert [(one.rule, one.pods) for one in diagnosis.consequences] == [("peer-closed", (A,))]
 
 
-def test_of_two_causes_the_earlier_is_first_in_whatever_order_the_logs_are_read():
+def test_earlier_cause_is_first_in_any_reading_order():
     first, second = line(OOM, 5, B), line("OSError: [Errno 28] No space left on device", 6, A)
     for one, other in ((first, second), (second, first)):
         diagnosis, _ = examine([one, other, FAILED])
@@ -46,20 +46,20 @@ def test_of_two_causes_the_earlier_is_first_in_whatever_order_the_logs_are_read(
         assert [one.rule for one in diagnosis.other_causes] == ["disk-full"]
 
 
-def test_consequences_alone_are_told_by_the_first_of_them():
+def test_first_consequence_stands_in_for_a_missing_cause():
     diagnosis, _ = examine([*trained(), line(CLOSED, 10, A), progress(3, 12, B), FAILED])
     assert diagnosis.first_cause
     assert diagnosis.first_cause.rule == "peer-closed"
 
 
-def test_a_pod_that_fell_silent_explains_what_the_others_lost():
+def test_log_that_stops_explains_lost_connections():
     diagnosis, _ = examine([*trained(), line(CLOSED.replace("rank0", "rank1"), 10, B), FAILED])
     assert diagnosis.first_cause
     assert (diagnosis.first_cause.rule, diagnosis.first_cause.pod) == ("peer-lost", A)
     assert "Batch 2" in diagnosis.first_cause.evidence[0]
 
 
-def test_a_known_end_is_better_than_silence():
+def test_pod_state_ranks_before_a_log_that_stops():
     killed = PodChanged(
         pod=A, phase=PodPhase.FAILED, reason="OOMKilled", exit_code=137, container_id="c", time=START + 30 * SECOND
     )
@@ -69,7 +69,7 @@ def test_a_known_end_is_better_than_silence():
     assert diagnosis.first_cause.time == START + 2 * SECOND  # of its last line: the report comes later
 
 
-def test_an_exception_that_no_rule_knows_is_told_with_its_place():
+def test_unknown_exception_is_reported_with_its_location():
     diagnosis, _ = examine([*lines(BOOM, 3), FAILED])
     assert diagnosis.first_cause
     assert diagnosis.first_cause.title == "the program ended with `KeyError: 'x'`"
@@ -81,7 +81,7 @@ def test_an_exception_that_no_rule_knows_is_told_with_its_place():
     )
 
 
-def test_a_killed_process_comes_before_the_unknown_exceptions_that_follow():
+def test_killed_process_ranks_before_later_unknown_exceptions():
     killed = (
         "E1121 07:10:17.9 1 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: -9) local_rank: 0 (pid: 1)"
     )
@@ -90,33 +90,33 @@ def test_a_killed_process_comes_before_the_unknown_exceptions_that_follow():
     assert diagnosis.first_cause.rule == "worker-killed"
 
 
-def test_what_a_later_round_has_mended_is_overcome():
+def test_later_round_that_trains_means_recovery():
     events = [*trained(), line(OOM, 10, B), line(CLOSED, 10, A), *trained(20)]
     diagnosis, _ = examine(events)
     assert diagnosis.healthy
     assert {one.rule for one in diagnosis.recovered} == {"cuda-oom", "peer-closed"}
 
 
-def test_a_later_round_that_never_trained_has_mended_nothing():
+def test_later_round_without_progress_is_no_recovery():
     diagnosis, _ = examine([*trained(), line(OOM, 10, B), *block(0, 20, A), *block(1, 20, B)])
     assert diagnosis.first_cause
     assert diagnosis.first_cause.rule == "cuda-oom"
 
 
-def test_the_same_fault_again_is_told_where_it_was_not_overcome():
+def test_repeated_error_is_located_where_it_was_not_recovered():
     diagnosis, _ = examine([*trained(), line(OOM, 10, B), *trained(20), line(OOM, 30, B), line(OOM, 31, B), FAILED])
     assert diagnosis.first_cause
     assert (diagnosis.first_cause.time, diagnosis.first_cause.count) == (START + 30 * SECOND, 3)
 
 
-def test_a_long_time_of_progress_means_that_an_error_was_handled():
+def test_long_progress_after_an_error_means_recovery():
     handled = [*lines(BOOM, 3), *(progress(step, 4 + step) for step in range(1, 80))]
     diagnosis, _ = examine(handled)
     assert diagnosis.healthy
     assert [one.rule for one in diagnosis.recovered] == ["exception"]
 
 
-def test_a_job_that_succeeded_has_overcome_everything_but_what_lasts():
+def test_success_recovers_all_but_permanent_errors():
     order = "UserWarning: Forward order differs from that of the first iteration on rank 3. Collectives are unchecked"
     diagnosis, _ = examine([line(OOM, 1), line(order, 2), JobChanged(phase=JobPhase.SUCCEEDED)])
     assert diagnosis.first_cause
@@ -134,20 +134,20 @@ UNRESOLVED = (
 
 
 @pytest.mark.parametrize("text", [SOCKET, UNRESOLVED])
-def test_a_failed_connection_is_noise_once_the_agents_have_met(text: str):
+def test_failed_connection_is_harmless_after_the_agents_join(text: str):
     diagnosis, _ = examine([line(text, 1), *block(0, 2, A), progress(1, 3)])
     assert diagnosis.healthy
     assert not diagnosis.warnings
     assert diagnosis.harmless[0].severity is Severity.HARMLESS
 
 
-def test_a_failed_connection_is_noise_where_training_goes_on_without_an_agent():
+def test_failed_connection_is_harmless_if_training_goes_on():
     diagnosis, _ = examine([line(SOCKET, 1), line("GPU_Count: 4", 2), progress(1, 3)])
     assert diagnosis.healthy
     assert not diagnosis.warnings
 
 
-def test_a_failed_connection_of_an_agent_that_still_waits_is_a_warning():
+def test_failed_connection_of_a_waiting_agent_is_a_warning():
     running: list[Event] = [
         JobChanged(phase=JobPhase.RUNNING, created=START, started=START),
         PodChanged(pod=A, phase=PodPhase.RUNNING, container_id="c"),
@@ -158,7 +158,7 @@ def test_a_failed_connection_of_an_agent_that_still_waits_is_a_warning():
     assert "`nc -zv x 29400`" in diagnosis.warnings[0].remedy
 
 
-def test_what_peers_lose_after_the_work_is_done_means_nothing():
+def test_lost_connection_after_success_is_harmless():
     done = "I1121 06:20:54.3 1 torch/distributed/elastic/agent/server/api.py:931] [default] worker group successfully finished."
     lost = "torch.distributed.DistNetworkError: Failed to recv, got 0 bytes. Connection was likely closed."
     diagnosis, _ = examine([*trained(), line(done, 5, B), line(lost, 6, B)])
@@ -166,14 +166,14 @@ def test_what_peers_lose_after_the_work_is_done_means_nothing():
     assert not diagnosis.warnings
 
 
-def test_rank_0_that_left_early_explains_what_the_others_lost():
+def test_rank_0_that_ends_early_explains_lost_connections():
     done = "I1121 06:20:54.3 1 torch/distributed/elastic/agent/server/api.py:931] [default] worker group successfully finished."
     diagnosis, _ = examine([*trained(), line(done, 5, A), line(CLOSED.replace("rank0", "rank1"), 6, B), FAILED])
     assert diagnosis.first_cause
     assert (diagnosis.first_cause.rule, diagnosis.first_cause.pod) == ("rank0-left-early", A)
 
 
-def test_a_pod_that_waited_and_then_started_was_no_fault():
+def test_pod_that_starts_after_waiting_is_no_error():
     waits = PodChanged(
         pod=A, phase=PodPhase.PENDING, reason="Unschedulable", message="0/1 nodes are available: 1 Insufficient cpu."
     )
@@ -185,7 +185,7 @@ def test_a_pod_that_waited_and_then_started_was_no_fault():
     assert not diagnosis.recovered
 
 
-def test_a_pod_that_never_came_explains_a_rendezvous_that_timed_out():
+def test_pod_that_never_starts_explains_a_rendezvous_timeout():
     pull = PodChanged(
         pod=B, phase=PodPhase.PENDING, reason="ErrImagePull", message="r/a:1: not found", time=START + 900 * SECOND
     )
@@ -195,7 +195,7 @@ def test_a_pod_that_never_came_explains_a_rendezvous_that_timed_out():
     assert (diagnosis.first_cause.rule, diagnosis.first_cause.pod) == ("image-not-found", B)
 
 
-def test_the_container_before_a_restart_holds_the_cause():
+def test_cause_is_found_in_the_previous_container():
     loop = PodChanged(
         pod=A,
         phase=PodPhase.RUNNING,
@@ -217,7 +217,7 @@ def test_the_container_before_a_restart_holds_the_cause():
     assert [one.rule for one in diagnosis.consequences] == ["crash-loop"]
 
 
-def test_a_chain_of_exceptions_is_told_by_its_end_if_only_handling_failed():
+def test_chained_exception_replaces_the_handled_one():
     chain = f"""{BOOM}
 During handling of the above exception, another exception occurred:
 
@@ -242,7 +242,7 @@ ZeroDivisionError: division by zero
     ],
 )
 @pytest.mark.parametrize("status", [401, 404])
-def test_a_name_that_comes_after_its_error_is_told_with_it(status: int, after: str, name: str):
+def test_name_in_a_later_line_completes_the_error(status: int, after: str, name: str):
     error = f"huggingface_hub.errors.RepositoryNotFoundError: {status} Client Error. (Request ID: Root=1-2;3)"
     diagnosis, _ = examine([line(error, 1), line(after, 2), FAILED])
     assert diagnosis.first_cause
@@ -250,7 +250,7 @@ def test_a_name_that_comes_after_its_error_is_told_with_it(status: int, after: s
     assert diagnosis.first_cause.title.startswith(f"`{name}` is neither")
 
 
-def test_how_a_container_ended_is_not_overcome_by_what_its_log_told_before():
+def test_earlier_log_lines_do_not_recover_an_ended_container():
     """A snapshot tells the states before the logs are read."""
     ended = PodChanged(pod=A, phase=PodPhase.FAILED, reason="Error", exit_code=1, time=START + 20 * SECOND)
     diagnosis, _ = examine([FAILED, ended, *trained(), line(OOM, 10, A)])
@@ -260,19 +260,19 @@ def test_how_a_container_ended_is_not_overcome_by_what_its_log_told_before():
     assert [one.rule for one in diagnosis.consequences] == ["pod-failed"]
 
 
-def test_a_thread_that_dies_is_a_warning():
+def test_exception_in_a_thread_is_a_warning():
     diagnosis, _ = examine(lines("Exception in thread Thread-1 (reader):" + BOOM, 3))
     assert diagnosis.healthy
     assert [one.rule for one in diagnosis.warnings] == ["thread-died"]
 
 
-def test_an_exception_that_was_ignored_is_nothing():
+def test_ignored_exception_is_no_issue():
     diagnosis, _ = examine(lines("Exception ignored in: <function f at 0x1>" + BOOM, 3))
     assert diagnosis.healthy
     assert not diagnosis.warnings
 
 
-def test_tracebacks_of_ranks_that_print_at_once_are_told_apart():
+def test_interleaved_tracebacks_are_separated_by_rank():
     both = """
 [rank0]: Traceback (most recent call last):
 [rank1]: Traceback (most recent call last):
@@ -292,7 +292,7 @@ Batch 3 printed by somebody
     ]
 
 
-def test_program_text_in_a_traceback_is_no_symptom():
+def test_source_code_in_a_traceback_is_no_symptom():
     text = BOOM.replace("main()", 'raise SystemError("CUDA out of memory")')
     diagnosis, _ = examine([*lines(text, 3), FAILED])
     assert diagnosis.first_cause
@@ -310,13 +310,13 @@ def test_memory_does_not_grow_with_the_log():
     assert max(len(symptom.occurrences) for symptom in symptoms.values()) <= MAX_OCCURRENCES
 
 
-def test_nothing_at_all_is_nothing_wrong():
+def test_job_without_logs_is_healthy():
     diagnosis, _ = examine([LogGap(pod=A)])
     assert diagnosis.healthy
     assert not diagnosis.failed
 
 
-def test_nan_and_a_loss_that_never_changes():
+def test_nan_loss_and_constant_loss_are_reported():
     diagnosis, _ = examine([progress(1, 1), progress(2, 2, loss=float("nan"))])
     assert diagnosis.first_cause
     assert diagnosis.first_cause.title == "the loss is nan"
@@ -328,7 +328,7 @@ def test_nan_and_a_loss_that_never_changes():
 
 
 @pytest.mark.parametrize(("reason", "rule"), [("", "operator-absent"), ("PyTorchJobCreated", "no-pods")])
-def test_a_job_that_nobody_acts_on(reason: str, rule: str):
+def test_missing_operator_and_missing_pods_are_reported(reason: str, rule: str):
     job = JobChanged(phase=JobPhase.PENDING, reason=reason, created=START)
     diagnosis, _ = examine([job, Tick(time=START + 5 * SECOND)])
     assert diagnosis.healthy
@@ -337,14 +337,14 @@ def test_a_job_that_nobody_acts_on(reason: str, rule: str):
     assert diagnosis.first_cause.rule == rule
 
 
-def test_a_job_that_is_silent_for_too_long():
+def test_stalled_job_is_a_warning():
     events: list[Event] = [JobChanged(phase=JobPhase.RUNNING, created=START, started=START), *trained()]
     diagnosis, _ = examine([*events, Tick(time=START + 700 * SECOND)])
     assert [one.rule for one in diagnosis.warnings] == ["stalled"]
     assert diagnosis.warnings[0].title == "no progress for 698 s"
 
 
-def test_an_agent_that_waits_and_says_nothing():
+def test_silent_waiting_agent_is_a_warning():
     launch = """
 I1121 06:37:49.6 1 torch/distributed/launcher/api.py:257] Starting elastic_operator with launch configs:
 I1121 06:37:49.6 1 torch/distributed/launcher/api.py:257]   min_nodes        : 2
@@ -365,7 +365,7 @@ IMPORT = (
 )
 
 
-def test_import_lines_are_compared_with_the_number_of_processes():
+def test_import_lines_are_compared_with_the_process_count():
     config = ObserveConfig(processes_per_node=4)
     diagnosis, _ = examine([line(IMPORT, second) for second in range(4)], config)
     assert not diagnosis.warnings
@@ -374,7 +374,7 @@ def test_import_lines_are_compared_with_the_number_of_processes():
     assert "1 of them did not get that far" in diagnosis.warnings[0].cause
 
 
-def test_how_containers_end_when_the_job_is_stopped_is_no_fault():
+def test_container_end_after_a_stop_is_harmless():
     ended = [PodChanged(pod=pod, phase=PodPhase.FAILED, exit_code=code) for pod, code in ((A, 143), (B, 1))]
     diagnosis, _ = examine([*trained(), *ended, JobChanged(phase=JobPhase.STOPPED)])
     assert diagnosis.healthy

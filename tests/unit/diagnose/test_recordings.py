@@ -1,4 +1,4 @@
-"""Real logs of real agents: what failed is named, what trained has no error."""
+"""Recorded logs of real agents: every failure has its cause, and successful runs have no error."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ CASES = sorted(case["case"] for case in json.loads((RECORDED / "expected.json").
 TRAINED = [case for case in CASES if case not in FAILED]
 
 
-def every_finding(diagnosis: Diagnosis):
+def all_issues(diagnosis: Diagnosis):
     first = (diagnosis.first_cause,) if diagnosis.first_cause else ()
     return (*first, *diagnosis.other_causes, *diagnosis.consequences, *diagnosis.warnings)
 
 
 @pytest.mark.parametrize("case", TRAINED)
-def test_what_trained_has_no_error_and_no_warning(case: str):
+def test_successful_recording_has_no_issue(case: str):
     diagnosis, _ = examine(recorded(case))
     assert diagnosis.healthy
-    assert not every_finding(diagnosis)
+    assert not all_issues(diagnosis)
 
 
 @pytest.mark.parametrize("case", TRAINED)
-def test_the_failures_that_were_overcome_are_told_as_such(case: str):
+def test_recovered_failures_are_marked(case: str):
     diagnosis, _ = examine(recorded(case))
     killed = case in {"2.15.0-c10d-kill9-worker-rank0", "2.15.0-c10d-elastic-kill-rank0-rejoin-OPTOUT"}
     assert bool(diagnosis.recovered) is killed
@@ -50,14 +50,14 @@ def test_the_failures_that_were_overcome_are_told_as_such(case: str):
 
 
 @pytest.mark.parametrize("case", sorted(FAILED))
-def test_the_first_cause_and_its_place(case: str):
+def test_first_cause_and_its_location(case: str):
     diagnosis, _ = examine(recorded(case))
     assert diagnosis.first_cause
     assert (diagnosis.first_cause.rule, diagnosis.first_cause.pod, diagnosis.first_cause.line) == FAILED[case]
 
 
 @pytest.mark.parametrize("case", sorted(FAILED))
-def test_the_place_holds_the_line_that_is_quoted(case: str):
+def test_location_is_that_of_the_quoted_line(case: str):
     diagnosis, _ = examine(recorded(case))
     assert diagnosis.first_cause
     path = RECORDED / case / f"{diagnosis.first_cause.pod}.log"
@@ -66,7 +66,7 @@ def test_the_place_holds_the_line_that_is_quoted(case: str):
     assert diagnosis.first_cause.evidence[-1] == line.strip()[:400]
 
 
-def test_the_peer_of_a_worker_that_failed_only_followed():
+def test_peer_of_a_failed_worker_is_a_consequence():
     diagnosis, _ = examine(recorded("2.15.0-c10d-worker-exception-norestart"))
     assert diagnosis.first_cause
     assert diagnosis.first_cause.title == "the program ended with `RuntimeError: boom`"
@@ -77,20 +77,20 @@ def test_the_peer_of_a_worker_that_failed_only_followed():
     assert not diagnosis.other_causes
 
 
-def test_torchruns_summary_tells_when_a_line_without_a_time_was_printed():
+def test_torchrun_summary_dates_lines_without_a_time():
     diagnosis, _ = examine(recorded("2.15.0-c10d-worker-exception-norestart"))
     assert diagnosis.first_cause
     assert diagnosis.first_cause.time == 1795242772 * 10**9  # 2026-11-21 06:32:52
 
 
-def test_why_a_job_did_not_survive_the_loss_of_rank_0():
+def test_stale_store_explains_the_loss_of_rank_0():
     diagnosis, _ = examine(recorded("2.15.0-c10d-elastic-kill-rank0-rejoin"))
     (stale,) = diagnosis.other_causes
     assert stale.rule == "stale-store"
     assert "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1" in stale.remedy
 
 
-def test_both_of_two_equal_failures_are_one_finding():
+def test_equal_failures_are_one_issue():
     diagnosis, _ = examine(recorded("2.15.0-c10d-gloo-bogus-ifname"))
     assert diagnosis.first_cause
     assert diagnosis.first_cause.pods == ("fsdp-master-0", "fsdp-worker-0")

@@ -7,5 +7,5 @@ from kfjob.observe.diagnose.reference import page
 DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "diagnose.md"
 
 
-def test_the_reference_is_made_from_the_rules():
+def test_reference_page_is_up_to_date():
     assert DOCUMENT.read_text() == page(), "run: python -m kfjob.observe.diagnose.reference > docs/reference/diagnose.md"

@@ -1,4 +1,4 @@
-"""Every rule knows its text, and no rule knows another's."""
+"""Every rule matches its text, and no rule matches another's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def first_match(subject: Subject, text: str) -> Rule | None:
 
 
 @pytest.mark.parametrize(("rule", "text"), [(one.rule, one.text) for one in LINES])
-def test_a_line_is_known_by_its_rule_and_passes_the_coarse_sieve(rule: str, text: str):
+def test_line_matches_its_rule_and_passes_the_prefilter(rule: str, text: str):
     found = first_match(Subject.LOG, text)
     assert found
     assert found.id == rule
@@ -35,7 +35,7 @@ def test_a_line_is_known_by_its_rule_and_passes_the_coarse_sieve(rule: str, text
 @pytest.mark.parametrize(
     ("rule", "text"), [(one.rule, one.text) for one in LINES if BY_ID[one.rule].severity is Severity.ERROR]
 )
-def test_a_job_that_failed_with_this_line_is_diagnosed_so(rule: str, text: str):
+def test_failed_job_with_this_line_is_diagnosed(rule: str, text: str):
     events: list[Event] = [
         PodChanged(pod="a-worker-0", phase=PodPhase.RUNNING, container_id="c", time=START),
         LogLine(pod="a-worker-0", text=text, time=START, container_id="c"),
@@ -53,7 +53,7 @@ def test_a_job_that_failed_with_this_line_is_diagnosed_so(rule: str, text: str):
 
 
 @pytest.mark.parametrize(("rule", "state"), [(rule, state) for rule, state, _ in PODS])
-def test_a_pods_state_is_known_by_its_rule(rule: str, state: PodChanged):
+def test_pod_state_matches_its_rule(rule: str, state: PodChanged):
     found = first_match(Subject.POD, format_pod(state))
     assert found
     assert found.id == rule
@@ -64,13 +64,13 @@ def test_a_pods_state_is_known_by_its_rule(rule: str, state: PodChanged):
 
 
 @pytest.mark.parametrize(("rule", "state"), [(rule, state) for rule, state, _ in JOBS])
-def test_a_jobs_state_is_known_by_its_rule(rule: str, state: JobChanged):
+def test_job_state_matches_its_rule(rule: str, state: JobChanged):
     diagnosis, _ = examine([state])
     assert [one.rule for one in (diagnosis.first_cause, *diagnosis.warnings) if one] == [rule]
 
 
 @pytest.mark.parametrize(("rule", "event"), [(rule, event) for rule, event, _ in EVENTS])
-def test_what_the_cluster_wrote_down_is_known_by_its_rule(rule: str, event: KubernetesEvent):
+def test_cluster_event_matches_its_rule(rule: str, event: KubernetesEvent):
     diagnosis, _ = examine([event, JobChanged(phase=JobPhase.PENDING, reason="PyTorchJobCreated")])
     assert diagnosis.first_cause
     assert diagnosis.first_cause.rule == rule
@@ -80,7 +80,7 @@ def test_what_the_cluster_wrote_down_is_known_by_its_rule(rule: str, event: Kube
 
 
 @pytest.mark.parametrize(("rule", "status"), [(rule, status) for rule, status, _ in QUEUES])
-def test_what_a_queue_says_is_known_by_its_rule(rule: str, status: WorkloadStatus):
+def test_queue_status_matches_its_rule(rule: str, status: WorkloadStatus):
     diagnosis, _ = examine([status])
     found = [one for one in (diagnosis.first_cause, *diagnosis.warnings) if one]
     assert [one.rule for one in found] == [rule]
@@ -96,17 +96,17 @@ def test_what_a_queue_says_is_known_by_its_rule(rule: str, status: WorkloadStatu
     PodChanged(pod="p", phase=PodPhase.SUCCEEDED, reason="Completed", exit_code=0),
     PodChanged(pod="p", phase=PodPhase.PENDING, reason="PodInitializing"),
 ])  # fmt: skip
-def test_a_healthy_state_is_known_by_none(state: PodChanged):
+def test_healthy_state_matches_no_rule(state: PodChanged):
     assert first_match(Subject.POD, format_pod(state)) is None
 
 
-def test_every_rule_about_texts_has_a_text_here():
+def test_every_text_rule_has_an_example():
     told = {one.rule for one in LINES} | {rule for rule, *_ in (*PODS, *JOBS, *EVENTS, *QUEUES)}
     assert told == {rule.id for rule in RULES if rule.subject not in {Subject.VIEW, Subject.EXCEPTION}}
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
-def test_a_rule_is_well_made(rule: Rule):
+def test_rule_is_complete(rule: Rule):
     texts = (rule.title, rule.cause, rule.remedy)
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", rule.id)
     assert rule.title
@@ -127,7 +127,7 @@ def test_ids_are_unique():
     assert len(BY_ID) == len(RULES)
 
 
-def test_there_are_enough_failures():
+def test_at_least_40_failures_have_a_rule():
     assert sum(1 for rule in RULES if rule.severity is not Severity.HARMLESS and rule.role in {Role.CAUSE, Role.SUSPECT}) >= 40
 
 
@@ -139,5 +139,5 @@ def test_there_are_enough_failures():
     "Using bfloat16 for the parameters",
     "GPU_Count: 4",
 ])  # fmt: skip
-def test_ordinary_lines_are_known_by_none(text: str):
+def test_ordinary_lines_match_no_rule(text: str):
     assert first_match(Subject.LOG, text) is None

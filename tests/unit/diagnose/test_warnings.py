@@ -1,4 +1,4 @@
-"""`--warnings`: every distinct warning, counted."""
+"""Counts of distinct warnings for `kfjob diagnose --warnings`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def table(events):
     return [(one.text, one.count, sorted(one.pods), sorted(one.ranks), one.harmless) for one in symptoms.warnings.ranked()]
 
 
-def test_equal_warnings_are_one_whatever_their_time_rank_and_numbers():
+def test_warnings_that_differ_in_time_rank_or_numbers_are_equal():
     events = [
         *block(0, 1, A),
         line("[rank0]:[W1121 06:37:49.6 ProcessGroupNCCL.cpp:10] Warning: slow by 12 ms (function f)", 1, A),
@@ -27,13 +27,13 @@ def test_equal_warnings_are_one_whatever_their_time_rank_and_numbers():
     ]
 
 
-def test_a_local_rank_is_told_as_the_global_one():
+def test_local_rank_is_converted_to_the_global_rank():
     many = block(1, 1, B)
     many = [line(one.text.replace("global_ranks=[1]", "global_ranks=[8, 9, 10]"), 1, B) for one in many]
     assert table([*many, line("[default2]:UserWarning: x", 2, B)]) == [("UserWarning: x", 1, [B], [10], False)]
 
 
-def test_known_noise_is_marked_and_comes_last():
+def test_harmless_warnings_are_marked_and_last():
     ((text, count, pods, _, harmless),) = table(recorded("2.15.0-c10d-tee-logdir"))
     assert text.startswith("Setting OMP_NUM_THREADS")
     assert (count, pods, harmless) == (2, ["fsdp-master-0", "fsdp-worker-0"], True)

@@ -1,4 +1,4 @@
-"""The agent's line forms, one synthetic block in each; the real ones are in test_recordings.py."""
+"""Line formats of the agent, each with a synthetic block; test_recordings.py has the real ones."""
 
 import pytest
 
@@ -55,7 +55,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_block_is_read_in_every_form(form: str):
+def test_block_is_read_in_every_format(form: str):
     (block,) = results(FORMS[form])
     assert block.complete
     assert (block.restart_count, block.master_addr, block.master_port) == (1, "fsdp-worker-1", 29500)
@@ -67,13 +67,13 @@ def test_a_block_is_read_in_every_form(form: str):
 
 @pytest.mark.parametrize("form", [name for name in FORMS if name not in {"plain with --tee", "two prefixes"}])
 @pytest.mark.parametrize("cut", [1, 2, 3, 4])
-def test_a_block_without_its_beginning_is_read_as_far_as_it_is_there(form: str, cut: int):
+def test_block_without_its_start_is_read_partially(form: str, cut: int):
     (block,) = results(FORMS[form][cut:])
     assert not block.complete or cut == 1
     assert (block.group_rank, block.global_ranks) == (12, (24, 25))
 
 
-def test_times_come_from_the_event_then_from_the_text():
+def test_event_time_takes_precedence_over_the_text():
     assert results([GLOG + line for line in MESSAGE])[0].yearless == 974787538_464000000  # 2000-11-21
     assert results([BRACKETED + line for line in MESSAGE])[0].time == 1795242568_733000000
     stamped = results(["2026-11-21T06:18:58.464000123Z " + GLOG + line for line in MESSAGE])[0]
@@ -82,20 +82,20 @@ def test_times_come_from_the_event_then_from_the_text():
     assert (told.time, told.yearless) == (5, None)
 
 
-def test_a_value_that_was_cut_is_not_taken():
+def test_truncated_value_is_ignored():
     (block,) = results([GLOG + line for line in (*MESSAGE[:8], "  global_ranks=[24, 2")])
     assert block.group_rank == 12
     assert block.global_ranks == ()
 
 
-def test_two_agents_in_one_log_are_kept_apart():
+def test_two_agents_in_one_log_are_separated():
     first = [GLOG.replace(" 1 ", " 7 ") + line for line in MESSAGE]
     second = [GLOG.replace(" 1 ", " 8 ") + line.replace("group_rank=12", "group_rank=3") for line in MESSAGE]
     mixed = [line for pair in zip(first, second, strict=True) for line in pair]
     assert [(block.group_rank, block.complete) for block in results(mixed)] == [(12, True), (3, True)]
 
 
-def test_two_blocks_of_one_agent_do_not_run_into_each_other():
+def test_consecutive_blocks_of_one_agent_are_separated():
     later = [GLOG.replace("06:18:58", "06:19:58") + line.replace("=12", "=0") for line in MESSAGE]
     first, second = results([GLOG + line for line in MESSAGE[:6]] + later[6:] + later)
     assert (first.group_rank, first.global_ranks) == (12, ())
@@ -113,7 +113,7 @@ def test_two_blocks_of_one_agent_do_not_run_into_each_other():
         ["Rendezvous complete for workers. Result: group_rank=0"],
     ],
 )
-def test_what_others_print_is_no_block(lines: list[str]):
+def test_lines_of_other_programs_are_no_block(lines: list[str]):
     assert hear(lines) == []
 
 
@@ -149,25 +149,25 @@ def test_what_others_print_is_no_block(lines: list[str]):
         ("The node 'fsdp-worker-0_1_0' has closed the rendezvous 'job'.", AgentEventKind.CLOSED, {}),
     ],
 )
-def test_happenings(prefix: str, message: str, kind: AgentEventKind, numbers: dict[str, object]):
+def test_agent_events_are_read(prefix: str, message: str, kind: AgentEventKind, numbers: dict[str, object]):
     (event,) = hear([prefix + message])
     assert isinstance(event, AgentEvent)
     assert event.kind is kind
     assert {name: getattr(event, name) for name in numbers} == numbers
 
 
-def test_a_closed_rendezvous_ends_a_traceback():
+def test_closed_rendezvous_after_a_traceback_is_read():
     (event,) = hear(["torch.distributed.elastic.rendezvous.api.RendezvousClosedError"])
     assert isinstance(event, AgentEvent)
     assert event.kind is AgentEventKind.FAILED
 
 
-def test_a_shutdown_that_fails_at_the_end_is_harmless():
+def test_failed_shutdown_at_the_end_is_no_event():
     harmless = "The node 'w_1_0' has failed to shutdown the rendezvous 'job' due to an error of type RendezvousConnectionError."
     assert hear([GLOG.replace("I1121", "W1121").replace("agent/server/api", "rendezvous/dynamic_rendezvous") + harmless]) == []
 
 
-def test_ranks_are_told_without_a_block():
+def test_ranks_are_read_without_a_block():
     etcd = "INFO 2026-11-21 06:28:08,520 Joined rendezvous version 1 as rank 0. Full state: {'status': 'joinable'}"
     node = "I1121 06:18:58.464000 1 torch/distributed/elastic/rendezvous/dynamic_rendezvous.py:1207] "
     node += "The node 'fsdp-worker-1_1_0' has joined round 0 of the rendezvous 'job' as rank 1 in a world of size 2."
@@ -179,11 +179,11 @@ def test_ranks_are_told_without_a_block():
 @pytest.mark.parametrize(
     "line", ['{"name": "torchelastic.worker.status.START", "source": "WORKER", "metad', "torchelastic.worker.status."]
 )
-def test_a_console_event_that_was_cut_is_left_alone(line: str):
+def test_truncated_console_event_is_ignored(line: str):
     assert hear([line]) == []
 
 
-def test_the_launch_message_tells_backend_and_node_rank():
+def test_launch_message_has_backend_and_node_rank():
     lines = [
         "Starting elastic_operator with launch configs:",
         "  min_nodes        : 2",

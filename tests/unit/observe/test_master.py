@@ -1,4 +1,4 @@
-"""Master discovery: the ranking of evidence, addresses, what is dead, and honest answers where nothing is known."""
+"""Master discovery: the ranking of evidence, addresses, dead pods, and missing evidence."""
 
 import pytest
 from msgspec.structs import replace
@@ -60,19 +60,19 @@ def found(*events: Event | list[LogLine], **config: object) -> Master:
     return answer
 
 
-def test_the_newest_progress_line_wins_by_time_not_by_order():
+def test_newest_progress_line_wins_by_time():
     master = found(RUNNING, progress("w-1", 10), progress("w-0", 5))
     assert (master.pod, master.confidence, master.evidence.kind) == ("w-1", "confirmed", "progress line")
     assert master.evidence.time == START + 10 * SECOND
     assert master.evidence.quote.startswith("Batch 1 Loss")
 
 
-def test_without_times_the_order_tells():
+def test_reading_order_decides_without_times():
     lines = [replace(one, time=None) for one in (progress("w-1", 10), progress("w-0", 5))]
     assert found(RUNNING, lines).pod == "w-0"
 
 
-def test_the_answer_carries_what_the_round_told():
+def test_master_has_the_ranks_of_its_round():
     master = found(RUNNING, pod("w-1", node="node-b"), block("w-1", 1, 0, address="w-0"), pod("w-0"), progress("w-1", 2))
     assert (master.pod, master.node, master.container) == ("w-1", "node-b", "pytorch")
     assert (master.group_rank, master.global_ranks, master.world_size) == (0, (0, 1), 4)
@@ -85,31 +85,31 @@ def test_the_answer_carries_what_the_round_told():
     ]
 
 
-def test_the_newest_own_block_is_by_time_never_by_restart_count():
+def test_newest_block_is_found_by_time_not_restart_count():
     master = found(RUNNING, block("w-0", 1, 0, restart_count=3), block("w-0", 20, 1), block("w-1", 20, 0, restart_count=0))
     assert (master.pod, master.confidence) == ("w-1", "likely")
 
 
-def test_glog_times_without_a_year_order_blocks_of_different_files():
+def test_glog_times_order_blocks_of_different_files():
     later, earlier = block("w-0", 30, 0), block("w-1", 10, 0)
     assert found([replace(one, time=None) for one in later], [replace(one, time=None) for one in earlier]).pod == "w-0"
 
 
-def test_a_printer_that_was_given_another_rank_is_not_the_master_any_more():
+def test_printer_that_gets_another_rank_is_not_the_master():
     events = [*block("w-0", 1, 0), *block("w-1", 1, 1), progress("w-0", 5), *block("w-0", 9, 1), *block("w-1", 9, 0)]
     assert (found(RUNNING, events).pod, found(RUNNING, events).confidence) == ("w-1", "likely")
     assert found(RUNNING, events, progress("w-1", 12)).confidence == "confirmed"
     assert found(ENDED, events).pod == "w-0"  # over: it was the last to print
 
 
-def test_a_printer_that_was_overtaken_is_not_the_master_any_more():
+def test_superseded_printer_is_not_the_master():
     events = [*block("w-0", 1, 0), progress("w-0", 5), *block("w-1", 30, 0, size=1)]
     assert found(RUNNING, events).pod == "w-1"
     assert found(events).pod == "w-0"  # nobody says that the job runs
 
 
 @pytest.mark.parametrize("phase", [PodPhase.FAILED, PodPhase.DELETED, PodPhase.SUCCEEDED])
-def test_a_dead_pod_is_no_answer_while_the_job_runs(phase: PodPhase):
+def test_dead_pod_is_not_the_master_of_a_running_job(phase: PodPhase):
     events = [*block("w-0", 1, 0), progress("w-0", 5), *block("w-1", 1, 1)]
     answer = ask(RUNNING, pod("w-0", phase), events)
     assert getattr(answer, "pod", None) != "w-0"
@@ -118,7 +118,7 @@ def test_a_dead_pod_is_no_answer_while_the_job_runs(phase: PodPhase):
     assert any("has ended" in note for note in ended.notes)
 
 
-def test_what_an_earlier_container_printed_counts_only_when_all_is_over():
+def test_previous_container_counts_only_after_the_end():
     events = [*block("w-0", 1, 0, container="a"), progress("w-0", 5, container="a"), line("w-0", 9, "starting", "b")]
     assert isinstance(ask(RUNNING, events, workers=("w-0", "w-1")), NoMaster)
     ended = found(ENDED, events)
@@ -126,12 +126,12 @@ def test_what_an_earlier_container_printed_counts_only_when_all_is_over():
     assert any("before the container" in note for note in ended.notes)
 
 
-def test_where_every_rank_prints_the_one_with_rank_0_is_the_answer():
+def test_rank_0_is_the_master_if_every_rank_prints():
     master = found(RUNNING, block("w-0", 1, 0), block("w-1", 1, 1), progress("w-0", 5), progress("w-1", 6))
     assert (master.pod, master.notes) == ("w-0", ("also printed by `w-1`",))
 
 
-def test_where_the_last_rank_prints_it_is_asked_for_after_a_restart():
+def test_last_rank_stays_the_printing_rank_after_a_restart():
     first = [one for rank in range(3) for one in block(f"w-{rank}", 1, rank, size=3)]
     seen = [*first, progress("w-2", 5)]
     assert found(RUNNING, seen).pod == "w-2"
@@ -139,13 +139,13 @@ def test_where_the_last_rank_prints_it_is_asked_for_after_a_restart():
     assert found(RUNNING, seen, moved).pod == "w-0"
 
 
-def test_a_bare_bar_does_not_beat_a_loss():
+def test_loss_takes_precedence_over_a_bare_bar():
     bar = line("w-1", 9, " 10%|█   | 5/50 [00:01<00:09,  4.5it/s]")
     assert found(RUNNING, progress("w-0", 5), bar).pod == "w-0"
     assert (found(RUNNING, bar).pod, found(RUNNING, bar).confidence) == ("w-1", "likely")
 
 
-def test_of_a_bar_that_was_drawn_over_and_over_the_last_is_quoted():
+def test_last_state_of_a_redrawn_bar_is_quoted():
     last = "12%|█   | 6/50 [00:01<00:09,  4.5it/s]"
     drawn = line("w-1", 9, f"\r 10%|█   | 5/50 [00:01<00:09,  4.5it/s]\r {last}\r")
     assert found(RUNNING, drawn).evidence.quote == last
@@ -153,7 +153,7 @@ def test_of_a_bar_that_was_drawn_over_and_over_the_last_is_quoted():
     assert found(RUNNING, cut).evidence.quote == last
 
 
-def test_master_addr_is_a_hint_when_rank_0_told_nothing():
+def test_master_addr_is_evidence_without_a_log_of_rank_0():
     master = found(RUNNING, pod("w-0", ip="10.0.0.5"), pod("w-1"), block("w-1", 1, 1, address="10.0.0.5"))
     assert (master.pod, master.confidence, master.evidence.kind, master.evidence.pod) == (
         "w-0",
@@ -164,7 +164,7 @@ def test_master_addr_is_a_hint_when_rank_0_told_nothing():
     assert "in the log of `w-1`" in master.explain()[1]
 
 
-def test_a_master_addr_of_no_pod_is_said():
+def test_master_addr_of_no_pod_is_a_reason():
     answer = ask(RUNNING, pod("w-1"), block("w-1", 1, 1, address="login-node.example"), rendezvous="etcd", loglevel="INFO")
     assert isinstance(answer, NoMaster)
     assert any("`login-node.example`, which belongs to no living pod of the job" in reason for reason in answer.reasons)
@@ -180,19 +180,19 @@ def test_a_master_addr_of_no_pod_is_said():
         ("", ("w-7",), "w-7"),
     ],
 )
-def test_a_prediction_is_marked_as_one(backend: str, workers: tuple[str, ...], answer: str):
+def test_prediction_is_marked(backend: str, workers: tuple[str, ...], answer: str):
     master = found(RUNNING, rendezvous=backend, workers=workers)
     assert (master.pod, master.confidence) == (answer, "predicted")
     assert "predicted" in master.explain()[0]
 
 
-def test_legacy_etcd_cannot_be_predicted():
+def test_etcd_backend_has_no_prediction():
     answer = ask(RUNNING, pod("w-0"), pod("w-1"), rendezvous="etcd", workers=("w-0", "w-1"))
     assert isinstance(answer, NoMaster)
     assert "cannot be predicted" in answer.reasons[-1]
 
 
-def test_nothing_is_predicted_from_a_part_of_the_pods():
+def test_incomplete_pods_have_no_prediction():
     launch = "I1121 06:18:57.350000 1 torch/distributed/launcher/api.py:257] "
     lines = [line("w-1", 1, launch + text) for text in ("Starting elastic_operator with launch configs:", "  max_nodes : 2")]
     lines.append(line("w-1", 1, launch + "  rdzv_backend : c10d"))
@@ -200,7 +200,7 @@ def test_nothing_is_predicted_from_a_part_of_the_pods():
     assert found(lines, pod("w-0")).pod == "w-0"
 
 
-def test_static_rendezvous_tells_the_node_rank():
+def test_static_rendezvous_has_a_node_rank():
     launch = "I1121 06:18:57.350000 1 torch/distributed/launcher/api.py:257] "
     texts = (
         "Starting elastic_operator with launch configs:",
@@ -211,7 +211,7 @@ def test_static_rendezvous_tells_the_node_rank():
     assert (master.pod, master.confidence, master.evidence.kind) == ("w-1", "likely", "node rank")
 
 
-def test_no_evidence_is_said_with_what_was_looked_at():
+def test_error_without_evidence_counts_pods_and_lines():
     events = [line("w-0", 1, "hello"), line("w-1", 1, "hello")]
     answer = ask(RUNNING, events, rendezvous="etcd", loglevel="WARNING")
     assert isinstance(answer, NoMaster)
@@ -226,7 +226,7 @@ def test_no_evidence_is_said_with_what_was_looked_at():
     ]
 
 
-def test_silence_is_said():
+def test_missing_lines_are_a_reason():
     answer = ask(RUNNING, pod("w-0"), pod("w-1"), rendezvous="etcd", loglevel="INFO")
     assert isinstance(answer, NoMaster)
     assert answer.reasons[0] == "no pod has printed anything yet"
@@ -270,10 +270,10 @@ PODS = {
         ("10.9.9.9", None),
     ],
 )
-def test_an_address_is_mapped_to_its_pod(address: str, owner: str | None):
+def test_address_is_mapped_to_its_pod(address: str, owner: str | None):
     assert find_address_owner(address, PODS, ("fsdp-worker-12",), own="fsdp-worker-0") == owner
 
 
 @pytest.mark.parametrize(("ranks", "text"), [((), ""), ((3,), "3"), ((0, 1, 2), "0-2"), ((4, 0, 2, 3), "0, 2-4")])
-def test_ranks_are_written_as_people_write_them(ranks: tuple[int, ...], text: str):
+def test_ranks_are_formatted_as_ranges(ranks: tuple[int, ...], text: str):
     assert format_ranks(ranks) == text

@@ -1,4 +1,4 @@
-"""The trainer's lines are read as the trainer writes them: its own functions make the lines here."""
+"""Milestones are read as the trainer writes them: its own functions create the lines."""
 
 import ast
 import logging
@@ -80,12 +80,12 @@ LINES = {
 
 @pytest.mark.parametrize("line", LINES)
 @pytest.mark.parametrize("frame", ["{}", "[default0]:{}", "2026-11-21T07:10:48.000000001Z {}\r\n"])
-def test_a_milestone_is_read(line: str, frame: str):
+def test_milestone_is_read(line: str, frame: str):
     told = milestones.parse_milestone(frame.format(FRAME.format(line)))
     assert told == (LINES[line], 1795245048_000000000)
 
 
-def test_a_progress_line_is_read():
+def test_trainer_progress_line_is_read():
     line = FRAME.format(metrics.progress_line(12, loss=2.5, speed=0.43, lr=0.000091))
     reading = progress_reader(KFJOB_TRAINER).read(line)
     assert reading is not None
@@ -93,7 +93,7 @@ def test_a_progress_line_is_read():
     assert milestones.parse_milestone(line) is None
 
 
-def test_the_frame_is_the_trainers(capsys: pytest.CaptureFixture[str]):
+def test_trainer_log_format_is_expected(capsys: pytest.CaptureFixture[str]):
     metrics.start_logging(verbose=True)
     try:
         metrics.log.info(metrics.resume_line(None, None))
@@ -116,7 +116,7 @@ def test_the_frame_is_the_trainers(capsys: pytest.CaptureFixture[str]):
         "I1121 06:18:58.464000 1 torch/distributed/elastic/agent/server/api.py:714] [default] Starting worker group",
     ],
 )
-def test_what_is_no_milestone(text: str):
+def test_other_lines_are_no_milestone(text: str):
     assert milestones.parse_milestone(text) is None
 
 
@@ -143,12 +143,12 @@ def told() -> Iterator[str]:
                 yield from (text for text in texts if text.split(" ")[0] in FIRST)
 
 
-def test_every_text_of_the_trainer_is_known():
+def test_every_trainer_message_is_covered():
     assert set(told()) == {text for text, _ in SAID}
 
 
 @pytest.mark.parametrize("said", SAID, ids=lambda said: said[0])
-def test_what_the_trainer_says_in_the_midst_is_read(said: tuple[str, tuple[object, ...]]):
+def test_inline_trainer_message_is_read(said: tuple[str, tuple[object, ...]]):
     text, values = said
     read = milestones.parse_milestone(FRAME.format(text % values))
     assert (read and read[0]) == SAID[said]

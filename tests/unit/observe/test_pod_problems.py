@@ -1,4 +1,4 @@
-"""Why pods wait or are not there, in one sentence."""
+"""Reasons why pods wait or do not exist."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def headline(*events: Event) -> str:
     return reduce_all(JobView(), events).headline
 
 
-def test_a_job_without_pods_says_why_there_are_none():
+def test_headline_has_the_reason_for_missing_pods():
     event = KubernetesEvent(kind="PyTorchJob", name="a", reason="FailedCreatePod", message=QUOTA, warning=True, time=3)
     assert headline(CREATED, event) == f"Pending, no pods: FailedCreatePod: {QUOTA}"
     assert headline(CREATED, event, replace(WAITS)) == "Pending"
     assert headline(event, JobChanged(phase=JobPhase.FAILED, message="m")) == "Failed: m"
 
 
-def test_a_job_that_waits_in_a_queue_says_for_what():
+def test_headline_has_the_reason_for_waiting_in_a_queue():
     waits = WorkloadStatus(name="w", queue="team", reason="Pending", message="insufficient unused quota for nvidia.com/gpu")
     suspended = JobChanged(phase=JobPhase.SUSPENDED, reason="PyTorchJobSuspended")
     said = "waits in queue `team`: Pending insufficient unused quota for nvidia.com/gpu"
@@ -39,7 +39,7 @@ def test_a_job_that_waits_in_a_queue_says_for_what():
     assert view.headline == "Suspended"
 
 
-def test_a_pod_that_is_being_created_says_what_keeps_it():
+def test_headline_has_the_reason_of_a_pending_pod():
     assert headline(CREATED, WAITS, MOUNT) == f"Pending, but `{POD}`: FailedMount (secret not found)"
     running = PodChanged(pod=POD, phase=PodPhase.RUNNING, ready=True, started=6)
     assert headline(CREATED, WAITS, MOUNT, running) == "Pending"
@@ -51,13 +51,13 @@ def test_a_pod_that_is_being_created_says_what_keeps_it():
     (PodChanged(pod=POD, phase=PodPhase.RUNNING, started=4), True),
     (PodChanged(pod=POD, phase=PodPhase.PENDING, message="secret not found"), False),  # its state says the same
 ])  # fmt: skip
-def test_a_warning_is_news_once_and_if_nothing_else_tells_it(state: PodChanged, *, told: bool):
+def test_warning_is_news_once_unless_the_pod_state_shows_it(state: PodChanged, *, told: bool):
     view = reduce_all(JobView(), [state, MOUNT, replace(MOUNT, count=2, time=7)])
     assert [news.text for news in view.news if news.kind == "event"] == (["FailedMount: secret not found"] if told else [])
     assert [(one.count, one.time) for one in view.cluster_events] == [(2, 7)]
 
 
-def test_what_happens_to_every_pod_does_not_crowd_out_the_rest():
+def test_routine_events_do_not_push_out_others():
     normal = [KubernetesEvent(kind="Pod", name=f"p-{i}", reason="Started", uid=f"n{i}", time=10 + i) for i in range(300)]
     view = reduce_all(JobView(), [MOUNT, *normal])
     assert view.cluster_events == (MOUNT,)

@@ -1,4 +1,4 @@
-"""The prefilter: what it drops, nobody would have read."""
+"""The prefilter drops irrelevant lines only."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def selected_lines(prefilter: Prefilter, block: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.trainer or "all")
-def test_no_line_that_a_reader_takes_is_dropped(config: ObserveConfig):
+def test_no_relevant_line_is_dropped(config: ObserveConfig):
     progress = progress_reader(config.trainer)
     taken = [text for text in RECORDED if progress.read(text) or (not config.trainer and milestones.parse_milestone(text))]
     taken += [text for text in RECORDED if AgentLog().feed(0, text)[1]]
@@ -57,7 +57,7 @@ def test_no_line_that_a_reader_takes_is_dropped(config: ObserveConfig):
     assert [text for text in dropped if not re.match(r"\s\s\w+(=|\s+:)", text)] == []  # of plain blocks, whose heading is kept
 
 
-def test_no_line_of_our_trainer_is_dropped_when_only_it_is_looked_for():
+def test_no_line_of_the_kfjob_trainer_is_dropped():
     taken = [
         text
         for text in RECORDED
@@ -72,7 +72,7 @@ def test_no_line_of_our_trainer_is_dropped_when_only_it_is_looked_for():
 @pytest.mark.parametrize(
     "config", [ObserveConfig(), ObserveConfig(trainer=KFJOB_TRAINER, rendezvous="c10d")], ids=["all", "kfjob"]
 )
-def test_with_diagnosis_no_line_is_dropped_that_a_rule_knows(config: ObserveConfig):
+def test_diagnosis_keeps_every_line_that_a_rule_matches(config: ObserveConfig):
     known = [text for text in RECORDED if is_suspicious(text) and next(match_rules(Subject.LOG, clean_line(text)[0]), None)]
     assert known
     for text in (*known, *KNOWN, "W1121 06:18:58.464000 1 torch/a.py:3] it is late", "Traceback (most recent call last):"):
@@ -82,20 +82,20 @@ def test_with_diagnosis_no_line_is_dropped_that_a_rule_knows(config: ObserveConf
             ), text
 
 
-def test_what_follows_a_traceback_is_kept_and_noise_after_it_is_not():
+def test_lines_after_a_traceback_heading_are_kept():
     program = ["Traceback (most recent call last):", *(f'  File "a.py", line {i}, in f' for i in range(299)), "MyFault"]
     block = b"".join(map(stamped, (*NOISE, *program, *NOISE)))
     kept = selected_lines(Prefilter(ObserveConfig(trainer=KFJOB_TRAINER, rendezvous="c10d"), diagnosis=True), block)
     assert [line.split(b" ", 1)[1].decode() for line in kept] == program
 
 
-def test_noise_is_dropped():
+def test_irrelevant_lines_are_dropped():
     block = b"".join(map(stamped, NOISE * 100))
     assert Prefilter(ObserveConfig()).select(block) == []
     assert Prefilter(ObserveConfig(), diagnosis=True).select(block) == []
 
 
-def test_with_a_pattern_of_the_callers_own_every_line_is_kept():
+def test_custom_pattern_keeps_every_line():
     block = b"".join(map(stamped, NOISE))
     assert len(Prefilter(ObserveConfig(progress_pattern=r"(?P<step>\d+)")).select(block)) == len(NOISE)
 
@@ -109,7 +109,9 @@ LINE = st.one_of(st.sampled_from(RECORDED), st.sampled_from(NOISE), st.sampled_f
     diagnosis=st.booleans(),
     config=st.sampled_from((*CONFIGS, ObserveConfig(trainer=KFJOB_TRAINER, rendezvous="c10d"))),
 )
-def test_how_lines_come_in_blocks_changes_nothing(lines: list[str], cuts: set[int], *, diagnosis: bool, config: ObserveConfig):
+def test_block_boundaries_do_not_change_the_selection(
+    lines: list[str], cuts: set[int], *, diagnosis: bool, config: ObserveConfig
+):
     one_by_one, in_blocks = Prefilter(config, diagnosis=diagnosis), Prefilter(config, diagnosis=diagnosis)
     alone = [line for text in lines for line in selected_lines(one_by_one, stamped(text))]
     edges = sorted({0, len(lines), *(cut for cut in cuts if cut < len(lines))})

@@ -1,4 +1,4 @@
-"""Each trainer's own lines. Where they come from stands beside the formats in kfjob/observe/progress.py."""
+"""Progress lines of every trainer. kfjob/observe/progress.py has their sources."""
 
 import math
 
@@ -122,7 +122,7 @@ LINES: dict[str, tuple[str, dict[str, object]]] = {
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_the_line_is_read(name: str):
+def test_progress_line_is_read(name: str):
     text, wanted = LINES[name]
     reading = progress_reader().read(text)
     assert reading is not None
@@ -131,7 +131,7 @@ def test_the_line_is_read(name: str):
 
 @pytest.mark.parametrize("name", LINES)
 @pytest.mark.parametrize("frame", ["{}\r\n", "[default0]:{}", "2026-11-21T06:18:58.464000123Z {}", "\x1b[32m{}\x1b[0m"])
-def test_the_line_is_read_in_every_frame(name: str, frame: str):
+def test_progress_line_is_read_in_every_frame(name: str, frame: str):
     text, wanted = LINES[name]
     reading = progress_reader().read(frame.format(text))
     assert reading is not None
@@ -139,7 +139,7 @@ def test_the_line_is_read_in_every_frame(name: str, frame: str):
     assert {key: getattr(reading, key) for key in wanted} == pytest.approx(wanted | stamped)
 
 
-def test_every_format_has_a_line():
+def test_every_format_has_an_example():
     assert {form.name for form in FORMATS} == {
         (progress_reader().read(text) or Reading(format="")).format for text, _ in LINES.values()
     }
@@ -161,18 +161,18 @@ def test_every_format_has_a_line():
         "",
     ],
 )
-def test_what_is_no_progress(text: str):
+def test_other_lines_are_no_progress(text: str):
     assert progress_reader().read(text) is None
 
 
 @pytest.mark.parametrize(("printed", "loss"), [("nan", math.nan), ("inf", math.inf), ("-inf", -math.inf), ("1e-05", 1e-05)])
-def test_a_loss_that_is_no_plain_number(printed: str, loss: float):
+def test_infinite_and_nan_losses_are_read(printed: str, loss: float):
     reading = progress_reader().read(f"Batch 1 Loss: {printed}, Speed: 1.00 samples/sec, lr: 0.1")
     assert reading is not None
     assert reading.loss == pytest.approx(loss, nan_ok=True)
 
 
-def test_a_callers_pattern_goes_first():
+def test_custom_pattern_is_tried_first():
     custom = progress_reader(
         pattern=r"done (?P<step>\d+) of (?P<total>[\d,]+), cost (?P<loss>\S+) at (?P<speed>\S+) (?P<unit>\w+/s)"
     )
@@ -196,13 +196,13 @@ def test_invalid_pattern_is_an_error(pattern: str, message: str):
 
 
 @given(st.text())
-def test_no_text_is_too_strange(text: str):
+def test_any_text_is_accepted(text: str):
     for form in FORMATS:
         form.read(text)
     progress_reader().read(text)
 
 
 @given(st.text(alphabet="0123456789abloste:%|/[]<>,.{}'= \r", min_size=1))
-def test_no_text_of_the_formats_letters_is_too_strange(text: str):
+def test_any_text_of_the_formats_characters_is_accepted(text: str):
     for form in FORMATS:
         form.read(text)

@@ -1,4 +1,4 @@
-"""What trainers really printed (tests/data/progress, its README says with which versions), read line by line."""
+"""Recorded output of real trainers (tests/data/progress; its README has the versions), read line by line."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ def read(name: str) -> list[Training]:
         ("deepspeed", {"format": "deepspeed", "step": 20, "lr": 0.001, "speed": 801.8063503221077, "unit": "samples/s"}),
     ],
 )
-def test_the_end_of_the_run(name: str, wanted: dict[str, object]):
+def test_recorded_run_ends_with_this_state(name: str, wanted: dict[str, object]):
     training = read(name)[-1]
     assert {key: getattr(training, key) for key in wanted} == wanted
 
 
-def test_the_losses_of_the_trainer_are_its_own_and_not_those_of_evaluation():
+def test_evaluation_losses_are_not_training_losses():
     losses = list(dict.fromkeys(one.loss for one in read("hugging-face") if one.loss is not None))
     assert losses == [4.294, 4.291, 4.293, 4.29]
 
 
-def test_the_bar_of_an_evaluation_is_not_the_trainings():
+def test_evaluation_bar_is_no_training_progress():
     assert {one.total for one in read("hugging-face")} == {None, 20}
     steps = [one.step for one in read("hugging-face") if one.step is not None]
     assert steps == sorted(steps)
 
 
-def test_deepspeeds_reports_are_every_fifth_step():
+def test_deepspeed_reports_every_fifth_step():
     assert list(dict.fromkeys(one.step for one in read("deepspeed") if one.step)) == [5, 10, 15, 20]

@@ -1,4 +1,4 @@
-"""Real logs of real agents (tests/data/agent-logs, its README says what each case is)."""
+"""Recorded logs of real agents (tests/data/agent-logs; its README describes each case)."""
 
 import json
 import random
@@ -68,7 +68,7 @@ def essence(found: list[RendezvousResult]) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("backwards", [False, True])
 @pytest.mark.parametrize("case", CASES)
-def test_the_pod_that_printed_last_is_the_master(case: str, *, backwards: bool):
+def test_pod_that_printed_last_is_the_master(case: str, *, backwards: bool):
     master = reduce_all(JobView(), events(case, backwards=backwards)).master
     if printer(case) is None:
         assert isinstance(master, NoMaster) or master.confidence is not Confidence.CONFIRMED
@@ -78,7 +78,7 @@ def test_the_pod_that_printed_last_is_the_master(case: str, *, backwards: bool):
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if printer(case)])
-def test_without_progress_lines_the_group_rank_tells(case: str):
+def test_group_rank_decides_without_progress_lines(case: str):
     lines = [event for event in events(case) if " Loss: " not in event.text]
     master = reduce_all(JobView(), lines).master
     if case.endswith("c10d-loglevel-unset"):
@@ -94,7 +94,7 @@ def test_without_progress_lines_the_group_rank_tells(case: str):
 
 
 @pytest.mark.parametrize("path", WITH_BLOCKS, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_every_block_is_read_whole(path: Path):
+def test_every_block_is_read_completely(path: Path):
     text = path.read_text()
     blocks = [one for one in results(read(path)) if one.source == "rendezvous block"]
     assert [one.master_addr for one in blocks] == re.findall(r"  master_addr=(\S+)$", text, re.MULTILINE)
@@ -107,7 +107,7 @@ def rounds_of(view: JobView) -> list[dict[str, int | None]]:
 
 
 @pytest.mark.parametrize("backwards", [False, True])
-def test_rounds_are_put_together_from_logs_in_any_order(*, backwards: bool):
+def test_rounds_are_assembled_from_logs_in_any_order(*, backwards: bool):
     view = reduce_all(JobView(), events("2.15.0-c10d-elastic-kill-rank0-rejoin-OPTOUT", backwards=backwards))
     assert rounds_of(view) == [
         {"fsdp-master-0": 0, "fsdp-worker-0": 1, "fsdp-worker-2": 2},
@@ -117,7 +117,7 @@ def test_rounds_are_put_together_from_logs_in_any_order(*, backwards: bool):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_no_round_gives_a_rank_twice(case: str):
+def test_ranks_are_unique_within_a_round(case: str):
     for ranks in rounds_of(reduce_all(JobView(), events(case))):
         assert len(set(ranks.values())) == len(ranks)
 
@@ -136,7 +136,7 @@ FRAMES: dict[str, Callable[[str], str]] = {
 
 @pytest.mark.parametrize("frame", FRAMES)
 @pytest.mark.parametrize("path", WITH_BLOCKS, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_what_log_tools_add_changes_nothing(path: Path, frame: str):
+def test_prefixes_of_log_tools_change_nothing(path: Path, frame: str):
     lines = read(path)
     assert essence(results([FRAMES[frame](text) for text in lines])) == essence(results(lines))
 
@@ -154,14 +154,14 @@ NOISE = (
 
 
 @given(seed=st.integers(0, 10**6), path=st.sampled_from(WITH_BLOCKS))
-def test_lines_of_other_processes_in_between_change_nothing(seed: int, path: Path):
+def test_interleaved_lines_of_other_processes_change_nothing(seed: int, path: Path):
     lines, chance = read(path), random.Random(seed)  # noqa: S311 - which lines stand where is no secret
     mixed = [one for text in lines for one in (*chance.choices(NOISE, k=chance.randrange(3)), text)]
     assert essence(results(mixed)) == essence(results(lines))
 
 
 @given(path=st.sampled_from(WITH_BLOCKS), data=st.data())
-def test_a_cut_anywhere_loses_lines_and_never_changes_a_rank(path: Path, data: st.DataObject):
+def test_truncated_log_never_changes_a_rank(path: Path, data: st.DataObject):
     lines = read(path)
     begin = data.draw(st.integers(0, len(lines)))
     end = data.draw(st.integers(begin, len(lines)))
@@ -171,7 +171,7 @@ def test_a_cut_anywhere_loses_lines_and_never_changes_a_rank(path: Path, data: s
 
 
 @given(path=st.sampled_from(WITH_BLOCKS), data=st.data())
-def test_lines_lost_in_the_middle_never_mix_two_blocks(path: Path, data: st.DataObject):
+def test_lost_lines_never_mix_two_blocks(path: Path, data: st.DataObject):
     """A reader may take a log's head and its tail: what is told of a block is then less, but of that block."""
     lines = read(path)
     whole = results(lines)
@@ -189,7 +189,7 @@ def test_lines_lost_in_the_middle_never_mix_two_blocks(path: Path, data: st.Data
 
 
 @given(path=st.sampled_from(FILES), data=st.data())
-def test_the_state_between_two_batches_is_all_there_is(path: Path, data: st.DataObject):
+def test_reading_in_batches_changes_nothing(path: Path, data: st.DataObject):
     lines = [LogLine(pod="p", text=text) for text in read(path)]
     cut = data.draw(st.integers(0, len(lines)))
     assert reduce_all(reduce_all(JobView(), lines[:cut]), lines[cut:]) == reduce_all(JobView(), lines)
@@ -197,7 +197,7 @@ def test_the_state_between_two_batches_is_all_there_is(path: Path, data: st.Data
 
 @pytest.mark.parametrize("config", [ObserveConfig(), ObserveConfig(trainer="reference")], ids=["all", "reference"])
 @pytest.mark.parametrize("case", CASES)
-def test_the_prefilter_drops_no_line_that_matters(case: str, config: ObserveConfig):
+def test_prefilter_does_not_change_the_view(case: str, config: ObserveConfig):
     lines = list(events(case))
     kept: list[LogLine | LinesSkipped] = []
     for pod, container in dict.fromkeys((event.pod, event.container_id) for event in lines):
@@ -230,31 +230,31 @@ def healthy(case: str) -> bool:
 HEALTHY = [case for case in CASES if healthy(case)]
 
 
-def test_there_are_healthy_cases():
+def test_recordings_include_healthy_cases():
     assert len(HEALTHY) > 10
 
 
 @pytest.mark.parametrize("case", HEALTHY)
-def test_a_healthy_run_tells_no_failure(case: str):
+def test_healthy_recording_has_no_failure_event(case: str):
     kinds = {news.kind for news in reduce_all(JobView(), events(case)).news}
     assert kinds <= {"succeeded"}
 
 
 @pytest.mark.parametrize("case", sorted(set(CASES) - set(HEALTHY) - {"2.15.0-c10d-elastic-kill-rank0-rejoin-OPTOUT"}))
-def test_a_failed_run_tells_what_its_agents_said(case: str):
+def test_failed_recording_has_a_failure_event(case: str):
     kinds = {news.kind for news in reduce_all(JobView(), events(case)).news}
     silent = ("loglevel-info-lower", "server-without-v2", "no-python-etcd")  # these die before an agent speaks
     assert kinds & {"failed", "worker failed"} or case.endswith(silent)
 
 
-def test_the_case_that_is_neither_healthy_nor_failed():
+def test_recording_that_is_neither_healthy_nor_failed():
     kinds = [news.kind for news in reduce_all(JobView(), events("2.15.0-c10d-elastic-kill-rank0-rejoin-OPTOUT")).news]
     assert "restarting" in kinds
     assert "membership" in kinds
     assert "failed" not in kinds
 
 
-def test_the_store_host_and_rank_0_can_differ():
+def test_store_host_and_rank_0_can_differ():
     lines = [event for event in events("2.15.0-c10d-elastic-kill-rank0-rejoin") if event.pod == "fsdp-worker-0"]
     until = max(i for i, event in enumerate(lines) if "  group_rank=1" in event.text)
     master = reduce_all(JobView(), lines[: until + 8]).master

@@ -1,4 +1,4 @@
-"""The view: what a display is told, from events of every kind."""
+"""The job view after events of every kind."""
 
 import itertools
 import math
@@ -31,14 +31,14 @@ def ours(message: str, second: float = 0, pod: str = "w-0") -> LogLine:
     return say(f"2026-11-21 07:10:48 I [train.py:18] {message}", second, pod)
 
 
-def test_an_empty_view_answers_everything():
+def test_empty_view_has_all_properties():
     view = JobView()
     assert (view.phase, view.running, view.eta, view.seconds_since_progress, view.stalled) == (None, False, None, None, False)
     assert (view.pod_problems, view.total, view.headline) == ((), None, "unknown")
     assert "no master" in view.master.to_error("job").title  # type: ignore[union-attr]
 
 
-def test_progress_is_put_together():
+def test_progress_lines_are_combined():
     view = reduce_all(
         JobView(config=ObserveConfig(expected_steps=100)), [batch(step, step * 2, loss=10 / step) for step in (1, 2, 3)]
     )
@@ -55,25 +55,25 @@ def test_progress_is_put_together():
     assert [(point.step, point.loss) for point in training.curve] == [(1, 10.0), (2, 5.0), (3, 3.33333)]
 
 
-def test_the_trainers_first_line_tells_the_total():
+def test_first_trainer_line_has_the_total():
     start = "Start llama with 10 parameters, strategy fsdp2, world size 2, global batch 8 samples, 250 steps"
     assert reduce_all(JobView(config=ObserveConfig(expected_steps=100)), [ours(start), batch(1)]).total == 250
 
 
-def test_the_second_line_adds_to_the_first():
+def test_step_metrics_extend_the_progress_line():
     figures = ours("Step 7 tokens/s: 45455, grad norm: 0.5000, peak memory: 3.00 GiB")
     training = reduce_all(JobView(), [batch(7), figures]).training
     assert (training.tokens_per_second, training.grad_norm, training.memory) == (45455.0, 0.5, 3.0)
     assert reduce_all(JobView(), [batch(8), figures]).training.tokens_per_second is None
 
 
-def test_a_loss_that_is_not_a_number_is_shown_and_does_not_spoil_the_mean():
+def test_nan_loss_is_shown_but_not_averaged():
     training = reduce_all(JobView(), [batch(1, loss=2.0), batch(2, loss=math.nan), batch(3, loss=4.0)]).training
     assert training.smoothed_loss == pytest.approx(3.0)
     assert math.isnan(reduce_all(JobView(), [batch(1), batch(2, loss=math.nan)]).training.loss or 0.0)
 
 
-def test_going_back_to_a_checkpoint_takes_back_what_came_after_it():
+def test_resume_removes_later_points_of_the_curve():
     events = [batch(step, step) for step in range(1, 8)] + [ours("Resume step-4 /ckpt/step-4", 20), batch(5, 21), batch(6, 22)]
     view = reduce_all(JobView(), events)
     assert [point.step for point in view.training.curve] == [1, 2, 3, 4, 5, 6]
@@ -82,14 +82,14 @@ def test_going_back_to_a_checkpoint_takes_back_what_came_after_it():
     assert view.training.seconds_per_step == pytest.approx(1.0)  # the pause is no step
 
 
-def test_a_new_epoch_is_no_way_back():
+def test_new_epoch_does_not_rewind():
     bar = "Epoch {}:  50%|█████     | {}/100 [00:01<00:01, 40.00it/s, train_loss=0.5]"
     training = reduce_all(JobView(), [say(bar.format(0, 99), 1), say(bar.format(1, 1), 2)]).training
     assert (training.step, training.epoch, training.eta()) == (1, 1.0, None)
     assert len(training.curve) == 2
 
 
-def test_where_every_rank_prints_one_curve_is_kept():
+def test_one_curve_is_kept_if_every_rank_prints():
     events = [batch(1, 1, pod="w-0"), batch(1, 1.5, pod="w-1"), batch(2, 2, pod="w-0"), batch(2, 2.5, pod="w-1")]
     assert reduce_all(JobView(), events).training.pod == "w-0"
     assert reduce_all(JobView(), events).training.lines == 2
@@ -105,7 +105,7 @@ def rank(pod: str, rank: int, second: float) -> LogLine:
     )
 
 
-def test_the_curve_follows_a_hand_over_whichever_rank_prints():
+def test_curve_follows_a_hand_over():
     for printing in (0, 1):
         before = [rank("w-0", printing, 1), rank("w-1", 1 - printing, 1), batch(1, 2, pod="w-0")]
         after = [rank("w-0", 1 - printing, 10), rank("w-1", printing, 10), batch(2, 11, pod="w-1")]
@@ -113,12 +113,12 @@ def test_the_curve_follows_a_hand_over_whichever_rank_prints():
         assert (training.pod, training.step) == ("w-1", 2)
 
 
-def test_an_older_log_that_is_read_later_does_not_turn_time_back():
+def test_older_log_read_later_does_not_rewind():
     view = reduce_all(JobView(), [batch(20, 100, pod="w-1"), batch(1, 5, pod="w-0")])
     assert (view.training.step, view.training.pod) == (20, "w-1")
 
 
-def test_outcome_checkpoint_and_evaluation():
+def test_outcome_checkpoint_and_evaluation_are_kept():
     view = reduce_all(
         JobView(),
         [
@@ -136,7 +136,7 @@ def test_outcome_checkpoint_and_evaluation():
     assert reduce_all(view, [ours(begun)]).outcome is None  # relaunched in the same container
 
 
-def test_a_crash_loop_shows_though_the_job_says_running():
+def test_crash_loop_shows_in_a_running_job():
     crash = PodChanged(pod="w-1", phase=PodPhase.RUNNING, reason="CrashLoopBackOff", message="back-off 40s", restarts=4)
     view = reduce_all(JobView(), [JobChanged(phase=JobPhase.RUNNING), PodChanged(pod="w-0", phase=PodPhase.RUNNING), crash])
     assert [(one.pod, one.reason, one.restarts) for one in view.pod_problems] == [("w-1", "CrashLoopBackOff", 4)]
@@ -158,11 +158,11 @@ def test_a_crash_loop_shows_though_the_job_says_running():
         (PodChanged(pod="w", phase=PodPhase.DELETED, reason="Evicted"), None),
     ],
 )
-def test_why_a_pod_waits_or_failed(state: PodChanged, reason: str | None):
+def test_pod_problem_has_the_reason(state: PodChanged, reason: str | None):
     assert [one.reason for one in reduce_all(JobView(), [state]).pod_problems] == ([reason] if reason else [])
 
 
-def test_a_stall_is_silence_of_a_running_job():
+def test_running_job_without_progress_is_stalled():
     running = JobChanged(phase=JobPhase.RUNNING, started=START)
     view = reduce_all(JobView(config=ObserveConfig(stall_after=60)), [running, batch(1, 10)])
     assert not reduce_all(view, [Tick(time=START + 70 * SECOND)]).stalled
@@ -182,7 +182,7 @@ def open_line(text: str, second: int) -> OpenLine:
     return OpenLine(pod="w-0", text=text, time=START + second * SECOND)
 
 
-def test_a_bar_in_an_open_line_is_progress_and_no_line():
+def test_open_line_is_progress_but_not_counted():
     running = JobChanged(phase=JobPhase.RUNNING, started=START)
     view = reduce_all(JobView(config=ObserveConfig(stall_after=60)), [running, say("x"), open_line(bar(7), 100)])
     assert (view.lines, view.pods["w-0"].log.lines, view.training.step, view.training.loss) == (1, 1, 7, 2.5)
@@ -190,7 +190,7 @@ def test_a_bar_in_an_open_line_is_progress_and_no_line():
     assert not reduce_all(view, [Tick(time=START + 150 * SECOND)]).stalled
 
 
-def test_a_bar_that_was_drawn_for_long_is_as_old_as_it_was_when_it_was_seen_last():
+def test_long_bar_has_the_time_of_its_last_open_state():
     running = JobChanged(phase=JobPhase.RUNNING, started=START)
     whole = say("\r".join(bar(step) for step in range(100) for _ in range(5)), 1)  # the time is that of its first part
     view = reduce_all(JobView(config=ObserveConfig(stall_after=60)), [running, open_line(bar(98), 100), whole])
@@ -198,11 +198,11 @@ def test_a_bar_that_was_drawn_for_long_is_as_old_as_it_was_when_it_was_seen_last
     assert not reduce_all(view, [Tick(time=START + 150 * SECOND)]).stalled
 
 
-def test_a_failed_job_says_why():
+def test_headline_has_the_reason_of_a_failure():
     assert reduce_all(JobView(), [JobChanged(phase=JobPhase.FAILED, reason="BackoffLimit")]).headline == "Failed: BackoffLimit"
 
 
-def test_a_restarted_container_begins_anew():
+def test_restarted_container_has_a_new_log():
     view = reduce_all(JobView(), [say("one", 1, container="a"), batch(5, 2, container="a"), say("two", 3, container="b")])
     pod = view.pods["w-0"]
     assert (pod.log.lines, pod.log.reading, pod.restarts) == (1, None, 1)
@@ -214,13 +214,13 @@ def test_a_restarted_container_begins_anew():
     assert late.training.step == 5
 
 
-def test_a_replaced_pod_begins_anew_though_container_ids_are_not_known():
+def test_replaced_pod_has_a_new_log_without_container_ids():
     state = PodChanged(pod="w-0", phase=PodPhase.RUNNING, uid="1")
     view = reduce_all(JobView(), [state, batch(5), replace(state, uid="2")])
     assert view.pods["w-0"].log.lines == 0
 
 
-def test_a_gap_ends_a_half_read_block_and_is_told():
+def test_gap_ends_an_incomplete_block_and_is_news():
     prefix = "I1121 06:18:58.464000 1 torch/distributed/elastic/agent/server/api.py:552] "
     begun = [say(prefix + "[default] Rendezvous complete for workers. Result:"), say(prefix + "  restart_count=0")]
     view = reduce_all(JobView(), [*begun, LogGap(pod="w-0")])
@@ -239,7 +239,7 @@ def test_memory_is_bounded():
     assert len(reduce_all(view, [ours(f"Resume step-{i} /x") for i in range(200)]).news) == MAX_NEWS
 
 
-def test_a_view_is_a_value():
+def test_view_is_immutable():
     view = reduce_all(JobView(), [batch(1)])
     before = repr(view)
     reduce_all(view, [batch(2), say("x", 3, "w-1"), PodChanged(pod="w-0", phase=PodPhase.FAILED), Tick(time=START)])
@@ -247,13 +247,13 @@ def test_a_view_is_a_value():
 
 
 @given(st.lists(st.text(alphabet=st.characters(codec="utf-8"), max_size=80)))
-def test_no_log_is_too_strange(texts: list[str]):
+def test_any_log_is_accepted(texts: list[str]):
     view = reduce_all(JobView(), [LogLine(pod="w", text=text) for text in texts])
     assert view.lines == len(texts)
     assert view.master is not None
 
 
-def test_times_as_logs_print_them():
+def test_timestamps_of_logs_are_parsed():
     assert parse_rfc3339("1970-01-01T00:00:01.000000002Z") == SECOND + 2
     assert parse_rfc3339("1970-01-01T01:00:01+01:00") == SECOND
     assert parse_rfc3339("1970-01-01 00:00:01,5") == SECOND + SECOND // 2
@@ -262,7 +262,7 @@ def test_times_as_logs_print_them():
     assert parse_glog("0230", "00:00:00.0") is None
 
 
-def test_a_time_without_a_year_is_put_near_what_is_known():
+def test_time_without_a_year_gets_the_nearest_year():
     near = parse_rfc3339("2027-01-01T00:00:30Z")
     before, after = parse_glog("1231", "23:59:59.5"), parse_glog("0101", "00:01:00.0")
     assert before is not None
@@ -277,18 +277,18 @@ def test_a_time_without_a_year_is_put_near_what_is_known():
 
 
 @given(st.text())
-def test_cleaning_twice_is_cleaning_once(text: str):
+def test_cleaning_is_idempotent(text: str):
     once, _ = clean_line(text)
     assert clean_line(once)[0] == once or "\x1b" in text
 
 
-def test_prefixes_of_kubectl_and_containerd_are_taken_off():
+def test_prefixes_of_kubectl_and_containerd_are_removed():
     assert clean_line("[pod/w-0/pytorch] 1970-01-01T00:00:01Z text\r\n") == ("text", SECOND)
     assert clean_line("1970-01-01T00:00:01.5Z stdout F \x1b[1;31mtext\x1b[0m") == ("text", SECOND + SECOND // 2)
     assert clean_line("[default0]:text") == ("[default0]:text", None)
 
 
-def test_steps_that_did_not_count_are_counted_once_however_many_ranks_say_so():
+def test_setbacks_are_counted_once_for_all_ranks():
     skipped = [ours("Step 5 skipped: loss is nan", 5, pod) for pod in ("w-0", "w-0", "w-1")]
     rolled = [ours("Step 6 rolled back to step-3: a spike", 6, pod) for pod in ("w-0", "w-1", "w-0")]
     view = reduce_all(JobView(), [batch(4, 4), *skipped, *rolled])
@@ -298,13 +298,13 @@ def test_steps_that_did_not_count_are_counted_once_however_many_ranks_say_so():
     assert (again.training.skipped, again.training.rolled_back) == (2, 1)
 
 
-def test_what_is_remembered_of_skipped_steps_is_bounded():
+def test_remembered_setbacks_are_bounded():
     view = reduce_all(JobView(), [batch(1, 1), *(ours(f"Step {step} skipped: a spike", step) for step in range(2, 500))])
     assert view.training.skipped == 498
     assert len(view.training.setbacks) <= 64
 
 
-def test_news_of_every_rank_is_told_once():
+def test_news_from_every_rank_appears_once():
     damaged = [ours("Checkpoint step-9 is damaged: no manifest", 1, pod) for pod in ("w-0", "w-0", "w-1")]
     differs = [ours("Data differs from what step-8 was trained on: it is read from its beginning", 2) for _ in range(8)]
     view = reduce_all(JobView(), [*damaged, *differs, ours("Trace /data/a.json", 3), ours("Startup 9.8 s: imports 6.1", 4)])
