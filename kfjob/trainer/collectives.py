@@ -120,7 +120,7 @@ def connect(endpoint: str) -> str:
 
 
 def rendezvous_endpoint() -> str:
-    """Return the rendezvous endpoint as torchrun reads it; empty if there is none."""
+    """Return the rendezvous endpoint as torchrun reads it; empty without one."""
     host, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
     return os.environ.get("PET_RDZV_ENDPOINT") or (f"{host}:{port}" if host and port else "")
 

@@ -120,7 +120,7 @@ def find_decoder_layers(model: Any) -> list[tuple[str, nn.Module]]:
     expected = model.config.num_hidden_layers
     if len(layers) != expected:
         raise KfjobError(
-            f"{type(model).__name__} has {plural(len(layers), 'decoder layer')}, its configuration says {expected}",
+            f"{type(model).__name__} has {plural(len(layers), 'decoder layer')}, its configuration has {expected}",
             cause=f"its layer classes are {', '.join(sorted(layer_classes))}" if layer_classes else "it names no layer class",
         )
     return layers
@@ -201,10 +201,10 @@ def _check_model(model: Any, shape: ModelShape | None) -> None:
     if uninitialized or not_finite:
         raise KfjobError(f"{type(model).__name__} was not initialised: {', '.join((uninitialized + not_finite)[:3])}")
     if getattr(model.config, "tie_word_embeddings", False) and not has_tied_embeddings(model):
-        raise KfjobError(f"embedding and head of {type(model).__name__} are not tied, but its configuration says so")
+        raise KfjobError(f"embedding and head of {type(model).__name__} are not tied, but its configuration ties them")
     count = sum(math.prod(full_shape(parameter)) for parameter in model.parameters())
     if shape and count != count_parameters(shape):
-        raise KfjobError(f"{type(model).__name__} has {count} parameters, its shape says {count_parameters(shape)}")
+        raise KfjobError(f"{type(model).__name__} has {count} parameters, its shape has {count_parameters(shape)}")
 
 
 def _model_folder(spec: TrainSpec, *files: str) -> Path:

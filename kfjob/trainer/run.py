@@ -27,7 +27,7 @@ from kfjob.trainer.train import train
 def run_rank(spec: TrainSpec, startup: StartupTimer, store: Store | None = None) -> int:
     """Train, and return the exit code: 0 finished or out of time, 1 failed, 128 + n stopped by signal n.
 
-    The ranks rendezvous as the environment variables say, or at `store`.
+    The environment variables set the rendezvous of the ranks, unless `store` is given.
 
     A run that a signal stopped must not return 0: when one pod of an elastic job is evicted, the other pods would count as
     completed. torchrun restarts them instead, and they resume from the checkpoint that was just written.

@@ -45,7 +45,7 @@ class Storage(Protocol):
         """Return the manifest of a checkpoint."""
 
     def find_damage(self, name: str, manifest: Manifest, *, rank: int = 0, world_size: int = 1) -> str | None:
-        """Return the first problem of a checkpoint's files, None if there is none; rank r of W checks every W-th file."""
+        """Return the first problem of a checkpoint's files, or None; rank r of W checks every W-th file."""
 
     def stage(self, name: str, token: str) -> Path:
         """Return a local folder for the shards of a rank; `token` is the same on all ranks and new for each save."""
@@ -84,7 +84,7 @@ def split_location(location: str) -> tuple[Storage, str]:
 
 
 def _check_file(name: str, expected: dict[str, Any], size: int | None, digest: Callable[[], str]) -> str | None:
-    """Return the problem of a file, None if there is none; the digest is only computed if the size is right."""
+    """Return the problem of a file, or None; the digest is computed only if the size is right."""
     if size is None:
         return f"{name} is missing"
     if size != expected["bytes"]:

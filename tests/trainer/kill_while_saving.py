@@ -194,8 +194,8 @@ def main(folder: Path, random_kills: int) -> None:
         before = inspect_storage(folder_path)["step"] if folder_path.exists() else None
         kill = kill_at_an_operation if number % 2 else kill_at_a_moment
         result = {"point": f"random {number}", "killed": True, "before": before} | kill(folder_path, draw, before or 0)
-        seen = max(match[1] for path in folder_path.iterdir() if (match := VISIBLE.match(path.name)))
-        print_result(result | {"seen": seen} | inspect_storage(folder_path))
+        newest_visible = max(match[1] for path in folder_path.iterdir() if (match := VISIBLE.match(path.name)))
+        print_result(result | {"newest_visible": newest_visible} | inspect_storage(folder_path))
 
 
 def kill_at_a_moment(folder_path: Path, draw: random.Random, before: int) -> dict[str, Any]:

@@ -34,29 +34,29 @@ def pack(documents):
 @pytest.mark.parametrize("arrange", [pad, pack])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_loss_of_documents_equals_transformers(family, arrange, chunk):
-    ours = build(model=SMALL | FAMILIES[family], loss_chunk=chunk)
-    theirs = type(ours)(ours.config)  # not built on the meta device, with an unchanged head
-    theirs.load_state_dict(ours.state_dict())
+    actual = build(model=SMALL | FAMILIES[family], loss_chunk=chunk)
+    reference = type(actual)(actual.config)  # not built on the meta device, with an unchanged head
+    reference.load_state_dict(actual.state_dict())
     documents = make_documents()
     total = 0.0
     for document in documents:
         ids = torch.tensor(document.tokens)[None]
-        total += theirs(input_ids=ids, labels=ids).loss.item() * (len(document.tokens) - 1)
+        total += reference(input_ids=ids, labels=ids).loss.item() * (len(document.tokens) - 1)
     samples = arrange(documents)
     assert count_targets(samples) == sum(SIZES)
-    mean = token_loss(ours, *to_batch(samples, CPU)).item() / sum(SIZES)
+    mean = token_loss(actual, *to_batch(samples, CPU)).item() / sum(SIZES)
     assert mean == pytest.approx(total / sum(SIZES), abs=1e-5)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_right_padding_needs_no_attention_mask(family):
     """Attention is causal, so transformers gives the same loss with a mask over the padding."""
-    ours = build(model=SMALL | FAMILIES[family])
-    theirs = type(ours)(ours.config)
-    theirs.load_state_dict(ours.state_dict())
+    actual = build(model=SMALL | FAMILIES[family])
+    reference = type(actual)(actual.config)
+    reference.load_state_dict(actual.state_dict())
     inputs, targets, *_ = to_batch(pad(make_documents()), CPU)
     mask = torch.tensor([[position < size for position in range(LENGTH)] for size in SIZES]).long()
-    logits = theirs(input_ids=inputs, attention_mask=mask).logits
+    logits = reference(input_ids=inputs, attention_mask=mask).logits
     expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100)
-    mean = token_loss(ours, inputs, targets) / count_targets(pad(make_documents()))
+    mean = token_loss(actual, inputs, targets) / count_targets(pad(make_documents()))
     assert mean.item() == pytest.approx(expected.item(), abs=1e-5)

@@ -47,7 +47,7 @@ def check_kills_while_saving(folder, random_kills, seconds=500):
         assert result["visible"][-1] == f"step-{result['step']:06d}"
     for result in random_results:
         assert result["step"] >= result["at least"]
-        assert f"step-{result['step']:06d}" >= result["seen"]
+        assert f"step-{result['step']:06d}" >= result["newest_visible"]
     return {result["at"] for result in random_results}
 
 

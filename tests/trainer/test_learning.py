@@ -69,12 +69,12 @@ def test_loss_is_close_to_that_of_transformers_trainer(workers, tmp_path, make_t
         **size,
     }
     (result,) = workers.run("run_training", {"spec": spec})
-    ((_, eval_tokens, ours),) = result["evaluations"]
-    theirs, their_tokens = train_with_transformers(TrainSpec(**spec), tmp_path / "theirs")
-    log.info("held-out loss: ours %.4f, transformers' Trainer %.4f", ours, theirs)
-    assert eval_tokens == their_tokens
-    assert ours < below < result["losses"]["1"] - 1
-    assert ours == pytest.approx(theirs, rel=0.02)
+    ((_, eval_tokens, actual),) = result["evaluations"]
+    reference, reference_tokens = train_with_transformers(TrainSpec(**spec), tmp_path / "reference")
+    log.info("held-out loss: trainer %.4f, transformers' Trainer %.4f", actual, reference)
+    assert eval_tokens == reference_tokens
+    assert actual < below < result["losses"]["1"] - 1
+    assert actual == pytest.approx(reference, rel=0.02)
 
 
 def train_with_transformers(spec, folder):

@@ -45,10 +45,10 @@ def test_loss_equals_transformers(family, chunk):
     samples = random_tokens(3, 33)
     labels = samples.clone()
     labels[1, 4:19] = labels[2, :7] = IGNORE
-    theirs = build(model=SMALL | FAMILIES[family], loss_chunk=0)(input_ids=samples, labels=labels).loss
+    reference = build(model=SMALL | FAMILIES[family], loss_chunk=0)(input_ids=samples, labels=labels).loss
     targets = labels[:, 1:]
-    ours = token_loss(model, samples[:, :-1], targets) / (targets != IGNORE).sum()
-    assert ours.item() == pytest.approx(theirs.item(), abs=1e-5)
+    actual = token_loss(model, samples[:, :-1], targets) / (targets != IGNORE).sum()
+    assert actual.item() == pytest.approx(reference.item(), abs=1e-5)
     assert model(input_ids=samples).logits.shape == (3, 33, 64)  # a call of the model returns logits, even with chunks
 
 
@@ -97,8 +97,8 @@ def test_chunked_gradients_equal_autograd():
     expected = torch.autograd.grad(plain * 3, (hidden, weight, bias))
     loss = ChunkedCrossEntropy.apply(hidden, weight, bias, targets, 4)
     assert loss.item() == pytest.approx(plain.item(), abs=1e-5)
-    for ours, theirs in zip(torch.autograd.grad(loss * 3, (hidden, weight, bias)), expected, strict=True):
-        assert torch.allclose(ours, theirs, atol=1e-5)
+    for actual, reference in zip(torch.autograd.grad(loss * 3, (hidden, weight, bias)), expected, strict=True):
+        assert torch.allclose(actual, reference, atol=1e-5)
 
 
 def test_full_logits_are_never_allocated():
@@ -143,7 +143,7 @@ def test_packed_documents_do_not_attend_to_each_other(family):
     ]
     torch.stack(losses).sum().backward()
     assert packed_loss.item() == pytest.approx(sum(loss.item() for loss in losses), rel=1e-6)
-    for ours, theirs in zip(packed_model.parameters(), single_model.parameters(), strict=True):
-        assert torch.allclose(ours.grad, theirs.grad, atol=2e-5)
+    for actual, reference in zip(packed_model.parameters(), single_model.parameters(), strict=True):
+        assert torch.allclose(actual.grad, reference.grad, atol=2e-5)
     unmasked_loss = token_loss(packed_model, *to_batch(samples, CPU)._replace(positions=None))
     assert abs(unmasked_loss.item() - packed_loss.item()) > 1e-2

@@ -55,10 +55,10 @@ def test_rotary_frequencies_equal_those_of_a_plain_model(name):
     shape = PRESETS[name].model_copy(update=small)
     model = build(make_spec(model=shape))
     plain = type(model)(type(model.config)(**make_config_arguments(shape)))
-    ours = {name: buffer for name, buffer in model.named_buffers() if "inv_freq" in name}
-    theirs = {name: buffer for name, buffer in plain.named_buffers() if "inv_freq" in name}
-    assert ours.keys() == theirs.keys() != set()
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    actual = {name: buffer for name, buffer in model.named_buffers() if "inv_freq" in name}
+    reference = {name: buffer for name, buffer in plain.named_buffers() if "inv_freq" in name}
+    assert actual.keys() == reference.keys() != set()
+    assert all(torch.equal(actual[name], reference[name]) for name in actual)
 
 
 def test_weights_depend_only_on_the_seed():
@@ -89,7 +89,7 @@ def test_layer_classes_can_be_a_list_or_a_set():
 def test_wrong_number_of_layers_is_an_error(classes, count):
     model = build_meta_model(make_spec())
     model._no_split_modules = classes
-    with pytest.raises(KfjobError, match=f"LlamaForCausalLM has {count} decoder layers, its configuration says 2"):
+    with pytest.raises(KfjobError, match=f"LlamaForCausalLM has {count} decoder layers, its configuration has 2"):
         find_wrap_units(model)
 
 
@@ -100,12 +100,12 @@ def test_pretrained_weights_give_the_same_logits_as_transformers(tmp_path, tie):
     source = build(make_spec(model=ModelShape(**SMALL, tie_word_embeddings=tie), seed=3))
     source.save_pretrained(tmp_path / "model", max_shard_size="20KB")
     assert len(list((tmp_path / "model").glob("*.safetensors"))) > 1
-    ours = build(make_spec(model=str(tmp_path / "model"), seed=4)).eval()
-    theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "model").eval()
+    actual = build(make_spec(model=str(tmp_path / "model"), seed=4)).eval()
+    reference = AutoModelForCausalLM.from_pretrained(tmp_path / "model").eval()
     tokens = torch.arange(8).reshape(1, 8)
     with torch.no_grad():
-        assert torch.equal(ours(input_ids=tokens).logits, theirs(input_ids=tokens).logits)
-    assert has_tied_embeddings(ours) is tie
+        assert torch.equal(actual(input_ids=tokens).logits, reference(input_ids=tokens).logits)
+    assert has_tied_embeddings(actual) is tie
 
 
 def test_folder_without_weights_initialises_new_ones(tmp_path):

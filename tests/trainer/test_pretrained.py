@@ -121,8 +121,8 @@ def build(**model):
 
 ranks = Ranks.join()
 print_dry_run(TrainSpec(model="someone/llama", data="-", max_steps=1))
-ours, theirs = build(model="someone/llama", model_revision="main").state_dict(), build(model=sys.argv[1]).state_dict()
-print(all((ours[name] == theirs[name]).all() for name in theirs), len(ours) == len(theirs))
+actual, reference = build(model="someone/llama", model_revision="main").state_dict(), build(model=sys.argv[1]).state_dict()
+print(all((actual[name] == reference[name]).all() for name in reference), len(actual) == len(reference))
 try:
     build(model="someone/nothing")
 except KfjobError as error:

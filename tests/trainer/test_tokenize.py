@@ -41,8 +41,8 @@ def stop_after(parts, monkeypatch):
 
 
 def test_two_processes_write_the_same_folder_as_one(chat_folder, tmp_path):
-    one, two = (tokenize_folder(chat_folder, tmp_path / str(n), "--data-format=chat", workers=n) for n in (1, 2))
-    assert content(one) == content(two)
+    single, parallel = (tokenize_folder(chat_folder, tmp_path / str(n), "--data-format=chat", workers=n) for n in (1, 2))
+    assert content(single) == content(parallel)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2"]
 
 
@@ -90,12 +90,12 @@ def test_parts_of_another_plan_are_not_reused(text_folder, parquet_folder, tmp_p
 def test_held_out_documents_depend_on_their_text_only(text_folder, tmp_path):
     """No document is in both splits, and doubling the data holds out the same documents."""
     options = ["--held-out=0.2", f"--tokenizer={text_folder / 'tokenizer'}"]
-    one = tokenize_folder(text_folder / "train.jsonl", tmp_path / "one", *options)
+    original = tokenize_folder(text_folder / "train.jsonl", tmp_path / "one", *options)
     twice = tmp_path / "twice.jsonl"
     twice.write_text((text_folder / "train.jsonl").read_text() * 2)
-    two = tokenize_folder(twice, tmp_path / "two", *options)
+    doubled = tokenize_folder(twice, tmp_path / "two", *options)
     parts = []
-    for folder in (one, two):
+    for folder in (original, doubled):
         for split in ("train", "validation"):
             files = open_split(folder, split)
             parts.append({document.tobytes() for document in np.split(files.tokens, files.ends.astype(int))[:-1]})
