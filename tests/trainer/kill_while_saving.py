@@ -186,22 +186,22 @@ def print_result(result: dict[str, Any]) -> None:
 def main(folder: Path, random_kills: int) -> None:
     build_meta_model(SPEC)  # so that the children need not import transformers again
     for point, arm in POINTS.items():
-        folder_path = folder / point.replace(" ", "-")
-        _, status = os.waitpid(fork_child(lambda folder_path=folder_path, arm=arm: save_forever(folder_path, arm)), 0)  # type: ignore[misc]
-        print_result({"point": point, "killed": os.WTERMSIG(status) == signal.SIGKILL} | inspect_storage(folder_path))
-    folder_path, draw = folder / "random", random.Random(1)  # noqa: S311 -- moments of kills
+        checkpoints = folder / point.replace(" ", "-")
+        _, status = os.waitpid(fork_child(lambda checkpoints=checkpoints, arm=arm: save_forever(checkpoints, arm)), 0)  # type: ignore[misc]
+        print_result({"point": point, "killed": os.WTERMSIG(status) == signal.SIGKILL} | inspect_storage(checkpoints))
+    checkpoints, draw = folder / "random", random.Random(1)  # noqa: S311 -- moments of kills
     for number in range(random_kills):
-        before = inspect_storage(folder_path)["step"] if folder_path.exists() else None
+        before = inspect_storage(checkpoints)["step"] if checkpoints.exists() else None
         kill = kill_at_an_operation if number % 2 else kill_at_a_moment
-        result = {"point": f"random {number}", "killed": True, "before": before} | kill(folder_path, draw, before or 0)
-        newest_visible = max(match[1] for path in folder_path.iterdir() if (match := VISIBLE.match(path.name)))
-        print_result(result | {"newest_visible": newest_visible} | inspect_storage(folder_path))
+        result = {"point": f"random {number}", "killed": True, "before": before} | kill(checkpoints, draw, before or 0)
+        newest_visible = max(match[1] for path in checkpoints.iterdir() if (match := VISIBLE.match(path.name)))
+        print_result(result | {"newest_visible": newest_visible} | inspect_storage(checkpoints))
 
 
-def kill_at_a_moment(folder_path: Path, draw: random.Random, before: int) -> dict[str, Any]:
+def kill_at_a_moment(checkpoints: Path, draw: random.Random, before: int) -> dict[str, Any]:
     """Kill at a random time after the first checkpoint of this start."""
-    child = fork_child(lambda: save_forever(folder_path, None, asynchronous=True))
-    while not any((folder_path / f"step-{step:06d}").exists() for step in (before + 1, before + 2)):
+    child = fork_child(lambda: save_forever(checkpoints, None, asynchronous=True))
+    while not any((checkpoints / f"step-{step:06d}").exists() for step in (before + 1, before + 2)):
         os.kill(child, 0)  # fails if the child has exited, instead of waiting forever
         time.sleep(0.001)
     time.sleep(draw.random() * 0.05)
@@ -210,11 +210,11 @@ def kill_at_a_moment(folder_path: Path, draw: random.Random, before: int) -> dic
     return {"at": "a moment", "at least": before + 1}
 
 
-def kill_at_an_operation(folder_path: Path, draw: random.Random, before: int) -> dict[str, Any]:
+def kill_at_an_operation(checkpoints: Path, draw: random.Random, before: int) -> dict[str, Any]:
     """Kill before a random file operation of the first saves of this start."""
     reader, report = os.pipe()
     arm = before_operation(draw.randint(1, 200), report)
-    _, status = os.waitpid(fork_child(lambda: save_forever(folder_path, arm, asynchronous=True)), 0)
+    _, status = os.waitpid(fork_child(lambda: save_forever(checkpoints, arm, asynchronous=True)), 0)
     assert os.WTERMSIG(status) == signal.SIGKILL
     os.close(report)
     with os.fdopen(reader) as stream:
