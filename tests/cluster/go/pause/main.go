@@ -1,5 +1,5 @@
-// Command pause waits to be told to end, and reaps whatever is left to it. It is the first process of every pod's sandbox
-// and of the node's own namespaces.
+// Command pause waits for SIGTERM or SIGINT, and reaps orphaned processes. It is the first process of each pod's sandbox and of
+// the node's own namespaces.
 package main
 
 import (
