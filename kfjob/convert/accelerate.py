@@ -75,7 +75,7 @@ def from_accelerate(config: Any, *, program: Sequence[str] = (), name: str | Non
         raise SpecError([Problem(title="this is not an Accelerate config: it has no `num_processes`", hint=hint)])
     nodes, processes = _find_counts(config)
     other_keys = {key: value for key, value in config.items() if key not in ("num_machines", "num_processes")}
-    kept = dict(_find_keys_without_option(other_keys))
+    annotation = dict(_find_keys_without_option(other_keys))
     notes = [*_explain_kept_keys(other_keys)]
     if not program:
         program = ("train.py",)
@@ -85,8 +85,8 @@ def from_accelerate(config: Any, *, program: Sequence[str] = (), name: str | Non
     if not config.get("use_cpu") and config.get("distributed_type") not in ("NO", "MULTI_CPU"):
         spec["resources"] = {"gpus": processes}
         notes.append(Note(item=f"num_processes: {config['num_processes']}", reason=f"read as {processes} GPUs per node"))
-    if kept:
-        spec["annotations"] = {api_objects.ANNOTATION_ACCELERATE: json.dumps(kept, separators=(",", ":"))}
+    if annotation:
+        spec["annotations"] = {api_objects.ANNOTATION_ACCELERATE: json.dumps(annotation, separators=(",", ":"))}
     spec["command"] = ["accelerate", "launch", *_make_options(other_keys), *program]
     return Conversion(spec=spec, notes=tuple(notes))
 
@@ -98,11 +98,11 @@ def to_accelerate(spec: JobSpec, processes: int) -> JsonObject:
     if "distributed_type" not in config:
         config["distributed_type"] = "MULTI_GPU" if spec.nodes * processes > 1 else "NO"
     config |= {"machine_rank": 0, "num_machines": spec.nodes, "num_processes": spec.nodes * processes, "rdzv_backend": "static"}
-    kept = json.loads(spec.annotations.get(api_objects.ANNOTATION_ACCELERATE, "{}"))
+    annotation = json.loads(spec.annotations.get(api_objects.ANNOTATION_ACCELERATE, "{}"))
     for old, new in _OLD_NAMES.items():
-        if old in kept.get("fsdp_config", {}):
+        if old in annotation.get("fsdp_config", {}):
             config.get("fsdp_config", {}).pop(new, None)
-    for key, value in kept.items():
+    for key, value in annotation.items():
         section = config.get(key, {})
         config[key] = section | value if isinstance(value, dict) and isinstance(section, dict) else value
     return config
@@ -138,9 +138,9 @@ def _find_keys_without_option(config: JsonMapping) -> Iterator[tuple[str, Any]]:
     """Yield the keys that have no option, or an option with another name or value."""
     for key, value in config.items():
         if key in _SECTIONS:
-            kept = _find_section_keys_without_option(key, value)
-            if kept or not value:
-                yield key, kept if value else value
+            section = _find_section_keys_without_option(key, value)
+            if section or not value:
+                yield key, section if value else value
         elif not _has_option(key, value):
             yield key, value
 

@@ -106,18 +106,18 @@ def _make_title(detail: ErrorDetails, name: str) -> str:
 
 
 def _suggest_field(path: Path, root: type[BaseModel]) -> str:
-    """Return a hint that names the field which an unknown one probably stands for."""
+    """Return a hint with the most similar field, or with the field for another program's name."""
     word = re.sub(r"(?<=[a-z])(?=[A-Z])|-", "_", str(path[-1])).lower()
     model = _find_model(root, path[:-1])
     fields = sorted(model.model_fields) if model else []
     arguments = SCRIPT_ARGUMENTS if model is TrainSpec else {}
     if word in arguments and word not in fields:
         argument = arguments[word]
-        return f"`{word}` is {argument.result} here" if argument.result[0] == "`" else f"`{word}`: {argument.meaning}"
+        return f"use {argument.result}" if argument.result[0] == "`" else f"`{word}`: {argument.meaning}"
     similar = difflib.get_close_matches(word, [*fields, *arguments], n=1)
     if word in _FOREIGN_NAMES and word not in similar:
         return _FOREIGN_NAMES[word]
-    return f"did you mean `{similar[0]}`?" if similar else f"known here: {', '.join(fields)}"
+    return f"did you mean `{similar[0]}`?" if similar else f"the fields are {', '.join(fields)}"
 
 
 def _find_model(root: type[BaseModel], path: Path) -> type[BaseModel] | None:

@@ -33,7 +33,7 @@ _SCRIPTS = """\
 *eks* describes a model by its sizes; a size that you omit is the default of the sample. An *accepted* argument has no effect,
 and the trainer prints a warning. A *rejected* argument is an error.
 """
-_COLUMNS = ("argument", "script", "here", "meaning")
+_COLUMNS = ("argument", "script", "result", "meaning")
 
 
 def format_page() -> str:
