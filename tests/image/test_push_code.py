@@ -255,7 +255,7 @@ def test_the_command(plain: RealRegistry, person: Path, src: Path, repository: s
     out, err = capsys.readouterr()
     found = push_code(src, base, new_image=f"{plain.host}/{repository}-b")
     assert out == f"{found.ref}\n"
-    assert "pushed 2 files" in err
+    assert "added 2 files" in err
     assert spec.read_text() == f"name: a\nimage: {found.ref}  # soon another\ncommand: c\n"
     argv = ["push-image", "--code", str(src), "--onto", base, "--to", f"{repository}-b", "-o", "json"]
     assert run(argv) == 0
