@@ -28,6 +28,7 @@ from kfjob.image.registry.documents import (
     parse_platform,
 )
 from kfjob.image.registry.uploads import BytesBlob
+from kfjob.text import plural
 
 CODE_LABEL = "dev.kfjob.code.layer"
 """The diff id of the layer that kfjob added, so that the next layer replaces it."""
@@ -151,7 +152,7 @@ def _remove_code_layer(image: PlatformImage) -> PlatformImage:
     diff_ids = image.config.get("rootfs", {}).get("diff_ids") or []
     layers = image.manifest.value.get("layers") or []
     if len(diff_ids) != len(layers):
-        cause = f"its config names {len(diff_ids)} layers, its manifest {len(layers)}"
+        cause = f"its config names {plural(len(diff_ids), 'layer')}, its manifest {len(layers)}"
         raise Refused(f"the image for {image.platform} is damaged", cause=cause)
     if not diff_ids or image.labels.get(CODE_LABEL) != diff_ids[-1]:
         return image

@@ -9,6 +9,7 @@ from __future__ import annotations
 from kfjob.events import JobPhase, PodPhase
 from kfjob.observe.view import JobView
 from kfjob.spec.observe_config import Limits
+from kfjob.text import plural
 from kfjob.units import SECOND
 
 
@@ -28,7 +29,8 @@ def find_exceeded_limit(view: JobView) -> str | None:
 def _check_crashes(view: JobView, limits: Limits) -> str | None:
     for pod in view.pods.values():
         if limits.crashes is not None and pod.state and pod.state.restarts >= limits.crashes:
-            return f"pod `{pod.name}` was restarted {pod.state.restarts} times, and its watchdog allows {limits.crashes - 1}"
+            restarts = plural(pod.state.restarts, "time")
+            return f"pod `{pod.name}` was restarted {restarts}, and its watchdog allows {limits.crashes - 1}"
     return None
 
 

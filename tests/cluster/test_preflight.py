@@ -55,7 +55,7 @@ def limited_space() -> Iterator[Space]:
 def test_job_without_problems_passes(kfjob):
     report = kfjob({"name": "fine", "nodes": 2, "resources": {"cpu": "100m", "memory": "128Mi"}})
     assert (report["code"], report["passed"], titles(report)) == (0, True, [])
-    assert any(line.startswith("2 pods find a place, ") for line in report["good"])
+    assert any(line.startswith("2 pods fit, ") for line in report["good"])
     assert "the API server would take PyTorchJob `fine`" in report["good"]
     assert any(line.startswith("image ") for line in report["unchecked"])
 

@@ -132,8 +132,8 @@ def test_paths_of_volumes_lead_to_folders_of_this_machine(here: Here, tmp_path: 
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ({"resources": {"gpus": 4}, "nodes": 2}, ["asks for 8 GPUs", "this machine has 1", "2 nodes with 4 GPUs"]),
-        ({"nodes": 100, "processes_per_node": 8}, ["800 training processes", "2 cores", "at most 32"]),
+        ({"resources": {"gpus": 4}, "nodes": 2}, ["needs 8 GPUs", "this machine has 1", "2 nodes with 4 GPUs"]),
+        ({"nodes": 100, "processes_per_node": 8}, ["800 processes", "2 cores", "at most 32"]),
         ({"command": ["no-such-program"]}, ["no program `no-such-program`"]),
         ({"command": ["./no/such/program"]}, ["no program `./no/such/program`"]),
         ({"volumes": [{"name": "v", "mount_path": "/v", "host_path": "/no/such/folder"}]}, ["`/no/such/folder`", "mkdir -p"]),

@@ -38,7 +38,7 @@ def test_what_this_machine_lacks_is_told_at_once(machine: Machine):
         volumes=[{"name": "data", "host_path": "/nothing/here", "mount_path": "/data"}],
     )
     where = {problem["path"]: problem["title"] for problem in found["problems"] if problem["severity"] == "error"}
-    assert where["resources"].startswith("job `job` asks for 128 GPUs, this machine has ")
+    assert where["resources"].startswith("job `job` needs 128 GPUs, this machine has ")
     assert where["command"] == "there is no program `nothing-of-this-name` on this machine"
     assert "`/nothing/here` is not on this machine" in where["volumes.0.host_path"]
     assert found["run"] is None
@@ -64,5 +64,5 @@ def test_a_network_that_is_set_up_wrong_is_found_before_training(machine: Machin
     assert found["passed"]
     assert not found["run"]["passed"]
     said = json.dumps(found["run"]["problems"])
-    assert "failed in meeting the others" in said
+    assert "failed in the rendezvous" in said
     assert "eth9" in said

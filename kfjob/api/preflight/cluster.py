@@ -18,6 +18,7 @@ from kfjob.errors import AlreadyExists, Forbidden, KfjobError, Refused, Unreacha
 from kfjob.plan import JobPlan
 from kfjob.spec import api_objects
 from kfjob.spec.job import JobSpec
+from kfjob.text import plural
 
 _NOT_ALLOWED = "not allowed to see them with these rights"
 _SHARED = {"ReadWriteMany", "ReadOnlyMany"}
@@ -75,7 +76,7 @@ def the_references(wanted: Wanted, found: Checked) -> None:
         except Forbidden:
             found.skip(f"{reference.kind} `{reference.name}`", "not allowed to see it with these rights")
     if good:
-        found.good.append(f"{good} secrets, config maps, claims, accounts and classes are there")
+        found.good.append(f"{plural(good, 'object')} of the spec found: secrets, config maps, claims, accounts and classes")
 
 
 def _with_key(resource: str) -> Callable[[Wanted, Reference, Checked], bool]:
@@ -183,7 +184,7 @@ def the_quotas(wanted: Wanted, found: Checked) -> None:
             found.error(
                 title, "resources", detail="\n".join(dict.fromkeys(unsaid)), hint="say `resources.cpu` and `resources.memory`"
             )
-    found.good.append(f"{len(quotas)} quotas" if quotas else "no quota limits the namespace")
+    found.good.append(plural(len(quotas), "quota") if quotas else "no quota limits the namespace")
 
 
 def _has_defaults(wanted: Wanted) -> bool:
@@ -249,7 +250,9 @@ def the_nodes(wanted: Wanted, found: Checked) -> None:
             hint = "change `resources`, `instance` or `scheduling`, unless an autoscaler brings such nodes"
             found.error(f"no node can hold pod `{misfit.pod}`", "resources", detail=misfit.why, hint=hint)
     if not misfits:
-        found.good.append(f"{sum(len(kind.names) for kind in wanted.pods)} pods find a place, {len(nodes)} nodes are ready")
+        found.good.append(
+            f"{plural(sum(len(kind.names) for kind in wanted.pods), 'pod')} fit, {plural(len(nodes), 'ready node')}"
+        )
 
 
 CHECKS: dict[str, Callable[[Wanted, Checked], None]] = {

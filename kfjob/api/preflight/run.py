@@ -25,6 +25,7 @@ from kfjob.errors import KfjobError, NotFound, Problem, WaitTimeout
 from kfjob.events import JobPhase, LogLine, PodChanged
 from kfjob.plan import JobPlan
 from kfjob.spec.source import LoadedSpec
+from kfjob.text import plural
 
 THREADS = 16
 LOG_LAG_SECONDS = 15.0
@@ -88,7 +89,7 @@ def run_trial(loaded: LoadedSpec, trial: Trial, *, settings: Settings, notify: N
     ref = backend.submit(plan)
     logs = None
     try:
-        notify(f"`{plan.name}` runs the collectives on {plan.nodes} nodes; it is removed afterwards")
+        notify(f"`{plan.name}` runs the collectives on {plural(plan.nodes, 'node')}; it is removed afterwards")
         reader = LiveReader(target, ref, plan.observe_config)
         phase, timeout_problem = _wait(reader, trial.timeout)
         heard = _read_results(reader, plan)

@@ -9,6 +9,7 @@ from typing import Any
 
 from kfjob.errors import Problem
 from kfjob.plan import JobPlan
+from kfjob.text import plural
 
 MARK = '{"kfjob": "'
 SMALL = 64 * 2**20
@@ -117,7 +118,7 @@ def _of_a_pod(said: PodSaid, plan: JobPlan) -> list[Problem]:
         hint = "a network policy or a security group may be in the way, or the first pod has not started"
         found.append(_error(f"{where} cannot reach {said.port['what']}", detail=said.port["why"], hint=hint))
     if plan.resources.gpus and said.gpus is not None and said.gpus != plan.resources.gpus:
-        title = f"{where}: torch sees {said.gpus} GPUs, and {plan.resources.gpus} were asked for"
+        title = f"{where}: torch sees {plural(said.gpus, 'GPU')}, and the job requests {plan.resources.gpus}"
         found.append(_error(title, hint="is torch in this image built for CUDA, and does the driver fit it? `nvidia-smi`"))
     if said.shm is not None and said.shm <= SMALL and plan.resources.gpus > 1:
         title = f"{where}: /dev/shm has {said.shm // 2**20} MiB, too little for NCCL and data loaders"

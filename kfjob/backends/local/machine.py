@@ -17,6 +17,7 @@ from pathlib import Path
 
 from kfjob.errors import BackendError, Refused
 from kfjob.plan import JobPlan
+from kfjob.text import plural
 
 PROCESSES_PER_CORE = 16
 """More training processes than this on a core never get through their imports: each takes over a second of a core for that."""
@@ -90,15 +91,16 @@ def check_capacity(plan: JobPlan) -> None:
     asked = plan.nodes * plan.resources.gpus
     if asked and asked > (there := len(gpus())):
         raise Refused(
-            f"job `{plan.name}` asks for {asked} GPUs, this machine has {there}",
-            cause=f"{plan.nodes} nodes with {plan.resources.gpus} GPUs each",
+            f"job `{plan.name}` needs {plural(asked, 'GPU')}, this machine has {there}",
+            cause=f"{plural(plan.nodes, 'node')} with {plural(plan.resources.gpus, 'GPU')} each",
             hint="lower `nodes` or `resources.gpus`, or run with `--backend kubernetes`",
         )
-    total, most = plan.nodes * processes(plan.processes_per_node), PROCESSES_PER_CORE * cores()
+    per_node = processes(plan.processes_per_node)
+    total, most = plan.nodes * per_node, PROCESSES_PER_CORE * cores()
     if total > most:
         raise Refused(
-            f"job `{plan.name}` asks for {total} training processes, this machine has {cores()} cores and takes at most {most}",
-            cause=f"{plan.nodes} nodes with {plan.processes_per_node} processes each",
+            f"job `{plan.name}` needs {total} processes, this machine has {plural(cores(), 'core')} and runs at most {most}",
+            cause=f"{plural(plan.nodes, 'node')} with {plural(per_node, 'process', 'processes')} each",
             hint="lower `nodes` or `processes_per_node`, or run with `--backend kubernetes`",
         )
 

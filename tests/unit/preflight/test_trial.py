@@ -71,7 +71,7 @@ def test_the_program_goes_along_as_a_variable():
     env = {one["name"]: one.get("value") for one in container(trial(spec()))["env"]}
     text = zlib.decompress(base64.b64decode(env[SCRIPT])).decode()
     assert "all_reduce = reduce + broadcast" not in START
-    assert text.startswith('"""Do the ranks of a job reach each other')
+    assert text.startswith('"""Checks whether the ranks of a job can communicate')
     assert len(packed()) < 16_000  # far below what one argument or variable may hold (128 KiB)
     assert "$(" not in START + packed()
 
@@ -178,7 +178,7 @@ def test_what_the_pods_say_becomes_problems():
         ("error", "pod `p-0` cannot reach w-0:1")
     ]
     assert heard({"kfjob": "rank", "rank": 0, "gpus": 1}, gpus=2) == [
-        ("error", "pod `p-0`: torch sees 1 GPUs, and 2 were asked for")
+        ("error", "pod `p-0`: torch sees 1 GPU, and the job requests 2")
     ]
     assert heard({"kfjob": "node", "shm": 64 * 2**20}, gpus=2)[0][0] == "warning"
     assert heard({"kfjob": "error", "rank": 1, "doing": "meeting the others", "why": "x"}) == [
