@@ -11,9 +11,9 @@ from kfjob.observe.diagnose.ranking import diagnose
 from kfjob.observe.diagnose.symptoms import SymptomCollector
 from kfjob.observe.view import JobView, reduce
 from kfjob.spec.observe_config import ObserveConfig
+from kfjob.units import SECOND
 
 RECORDED = Path(__file__).parents[2] / "data" / "agent-logs"
-SECOND = 1_000_000_000
 START = 1_795_000_000 * SECOND
 
 
@@ -36,11 +36,11 @@ def line(text: str, second: float = 0, pod: str = "a-worker-0", container: str =
 
 
 def lines(text: str, second: float = 0, pod: str = "a-worker-0", container: str = "c") -> list[LogLine]:
-    return [line(one, second, pod, container) for one in text.strip("\n").splitlines()]
+    return [line(item, second, pod, container) for item in text.strip("\n").splitlines()]
 
 
 def block(rank: int, second: float, pod: str, *, world: int = 2, addr: str = "a-worker-0", port: int = 1234) -> list[LogLine]:
-    """A rendezvous that has come about."""
+    """Return the lines of a complete rendezvous block."""
     lead = "I1121 06:37:49.644000 1 torch/distributed/elastic/agent/server/api.py:552]"
     fields = (
         f"restart_count=0 master_addr={addr} master_port={port} group_rank={rank} group_world_size={world} local_ranks=[0] "

@@ -31,14 +31,14 @@ def test_text_shows_first_cause_location_and_remedy(fake, kfjob):
 def test_json_output(fake, kfjob):
     fake.play("train", *script.FAILED, spec=script.SPEC)
     assert kfjob("diagnose", "train", "-o", "json") == 0
-    said = json.loads(kfjob.out)
-    assert (said["job"], said["failed"], said["healthy"]) == ("train", True, False)
-    assert (said["first_cause"]["rule"], said["first_cause"]["line"], said["first_cause"]["pods"]) == (
+    output = json.loads(kfjob.out)
+    assert (output["job"], output["failed"], output["healthy"]) == ("train", True, False)
+    assert (output["first_cause"]["rule"], output["first_cause"]["line"], output["first_cause"]["pods"]) == (
         "module-not-found",
         1,
         ["train-worker-0"],
     )
-    assert [one["rule"] for one in said["consequences"]] == ["pod-failed"]
+    assert [issue["rule"] for issue in output["consequences"]] == ["pod-failed"]
 
 
 def test_healthy_job_has_no_error(fake, kfjob):

@@ -8,7 +8,8 @@ from kfjob.events import Event, JobChanged, JobPhase, LogGap, PodChanged, PodPha
 from kfjob.observe.diagnose.occurrences import MAX_OCCURRENCES, MAX_SYMPTOMS
 from kfjob.observe.diagnose.rule import Severity
 from kfjob.spec.observe_config import ObserveConfig
-from tests.unit.diagnose.cases import SECOND, START, block, examine, line, lines, progress
+from kfjob.units import SECOND
+from tests.unit.diagnose.cases import START, block, examine, line, lines, progress
 
 A, B = "a-worker-0", "a-worker-1"
 CLOSED = "[rank0]: RuntimeError: [pair.cc:561] Connection closed by peer [10.0.0.2]:54475."
@@ -34,16 +35,16 @@ def test_cause_ranks_before_earlier_consequences():
     assert diagnosis.first_cause
     assert (diagnosis.first_cause.rule, diagnosis.first_cause.pod, diagnosis.first_cause.rank) == ("cuda-oom", B, 1)
     assert "2.50 GiB" in diagnosis.first_cause.cause
-    assert [(one.rule, one.pods) for one in diagnosis.consequences] == [("peer-closed", (A,))]
+    assert [(issue.rule, issue.pods) for issue in diagnosis.consequences] == [("peer-closed", (A,))]
 
 
 def test_earlier_cause_is_first_in_any_reading_order():
     first, second = line(OOM, 5, B), line("OSError: [Errno 28] No space left on device", 6, A)
-    for one, other in ((first, second), (second, first)):
-        diagnosis, _ = examine([one, other, FAILED])
+    for events in ((first, second), (second, first)):
+        diagnosis, _ = examine([*events, FAILED])
         assert diagnosis.first_cause
         assert diagnosis.first_cause.rule == "cuda-oom"
-        assert [one.rule for one in diagnosis.other_causes] == ["disk-full"]
+        assert [issue.rule for issue in diagnosis.other_causes] == ["disk-full"]
 
 
 def test_first_consequence_stands_in_for_a_missing_cause():
@@ -94,7 +95,7 @@ def test_later_round_that_trains_means_recovery():
     events = [*trained(), line(OOM, 10, B), line(CLOSED, 10, A), *trained(20)]
     diagnosis, _ = examine(events)
     assert diagnosis.healthy
-    assert {one.rule for one in diagnosis.recovered} == {"cuda-oom", "peer-closed"}
+    assert {issue.rule for issue in diagnosis.recovered} == {"cuda-oom", "peer-closed"}
 
 
 def test_later_round_without_progress_is_no_recovery():
@@ -113,7 +114,7 @@ def test_long_progress_after_an_error_means_recovery():
     handled = [*lines(BOOM, 3), *(progress(step, 4 + step) for step in range(1, 80))]
     diagnosis, _ = examine(handled)
     assert diagnosis.healthy
-    assert [one.rule for one in diagnosis.recovered] == ["exception"]
+    assert [issue.rule for issue in diagnosis.recovered] == ["exception"]
 
 
 def test_success_recovers_all_but_permanent_errors():
@@ -121,7 +122,7 @@ def test_success_recovers_all_but_permanent_errors():
     diagnosis, _ = examine([line(OOM, 1), line(order, 2), JobChanged(phase=JobPhase.SUCCEEDED)])
     assert diagnosis.first_cause
     assert diagnosis.first_cause.title == "the forward order differs from that of the first iteration on rank 3"
-    assert [one.rule for one in diagnosis.recovered] == ["cuda-oom"]
+    assert [issue.rule for issue in diagnosis.recovered] == ["cuda-oom"]
 
 
 SOCKET = (
@@ -154,7 +155,7 @@ def test_failed_connection_of_a_waiting_agent_is_a_warning():
     ]
     diagnosis, _ = examine([*running, line(UNRESOLVED, 1), Tick(time=START + 5 * SECOND)])
     assert diagnosis.healthy
-    assert [one.rule for one in diagnosis.warnings] == ["rendezvous-unresolvable"]
+    assert [issue.rule for issue in diagnosis.warnings] == ["rendezvous-unresolvable"]
     assert "`nc -zv x 29400`" in diagnosis.warnings[0].remedy
 
 
@@ -214,7 +215,7 @@ def test_cause_is_found_in_the_previous_container():
     assert diagnosis.first_cause
     assert (diagnosis.first_cause.rule, diagnosis.first_cause.previous) == ("module-not-found", True)
     assert diagnosis.first_cause.title == "module `flash_attn` is not installed"
-    assert [one.rule for one in diagnosis.consequences] == ["crash-loop"]
+    assert [issue.rule for issue in diagnosis.consequences] == ["crash-loop"]
 
 
 def test_chained_exception_replaces_the_handled_one():
@@ -257,13 +258,13 @@ def test_earlier_log_lines_do_not_recover_an_ended_container():
     assert diagnosis.first_cause
     assert diagnosis.first_cause.rule == "cuda-oom"
     assert not diagnosis.recovered
-    assert [one.rule for one in diagnosis.consequences] == ["pod-failed"]
+    assert [issue.rule for issue in diagnosis.consequences] == ["pod-failed"]
 
 
 def test_exception_in_a_thread_is_a_warning():
     diagnosis, _ = examine(lines("Exception in thread Thread-1 (reader):" + BOOM, 3))
     assert diagnosis.healthy
-    assert [one.rule for one in diagnosis.warnings] == ["thread-died"]
+    assert [issue.rule for issue in diagnosis.warnings] == ["thread-died"]
 
 
 def test_ignored_exception_is_no_issue():
@@ -273,7 +274,7 @@ def test_ignored_exception_is_no_issue():
 
 
 def test_interleaved_tracebacks_are_separated_by_rank():
-    both = """
+    text = """
 [rank0]: Traceback (most recent call last):
 [rank1]: Traceback (most recent call last):
 [rank0]:   File "/w/a.py", line 1, in f
@@ -284,9 +285,9 @@ Batch 3 printed by somebody
 [rank1]: KeyError: 'b'
 [rank0]: ValueError: a
 """
-    diagnosis, _ = examine([*lines(both, 1), FAILED])
-    told = [one for one in (diagnosis.first_cause, *diagnosis.other_causes) if one]
-    assert [(one.rank, one.title.split("`")[1], one.cause.rpartition(" ")[2]) for one in told] == [
+    diagnosis, _ = examine([*lines(text, 1), FAILED])
+    issues = [issue for issue in (diagnosis.first_cause, *diagnosis.other_causes) if issue]
+    assert [(issue.rank, issue.title.split("`")[1], issue.cause.rpartition(" ")[2]) for issue in issues] == [
         (1, "KeyError: 'b'", "/w/b.py:2"),
         (0, "ValueError: a", "/w/a.py:1"),
     ]
@@ -321,7 +322,7 @@ def test_nan_loss_and_constant_loss_are_reported():
     assert diagnosis.first_cause
     assert diagnosis.first_cause.title == "the loss is nan"
     diagnosis, _ = examine([progress(step, step) for step in range(1, 30)])
-    assert [one.rule for one in diagnosis.warnings] == ["loss-constant"]
+    assert [issue.rule for issue in diagnosis.warnings] == ["loss-constant"]
     diagnosis, _ = examine([progress(step, step, loss=3 - step / 100) for step in range(1, 30)])
     assert diagnosis.healthy
     assert not diagnosis.warnings
@@ -340,7 +341,7 @@ def test_missing_operator_and_missing_pods_are_reported(reason: str, rule: str):
 def test_stalled_job_is_a_warning():
     events: list[Event] = [JobChanged(phase=JobPhase.RUNNING, created=START, started=START), *trained()]
     diagnosis, _ = examine([*events, Tick(time=START + 700 * SECOND)])
-    assert [one.rule for one in diagnosis.warnings] == ["stalled"]
+    assert [issue.rule for issue in diagnosis.warnings] == ["stalled"]
     assert diagnosis.warnings[0].title == "no progress for 698 s"
 
 
@@ -355,7 +356,7 @@ I1121 06:37:49.6 1 torch/distributed/launcher/api.py:257]   rdzv_endpoint    : a
         PodChanged(pod=A, phase=PodPhase.RUNNING, container_id="c"),
     ]
     diagnosis, _ = examine([*running, *lines(launch), Tick(time=START + 300 * SECOND)])
-    assert [one.rule for one in diagnosis.warnings] == ["rendezvous-silent"]
+    assert [issue.rule for issue in diagnosis.warnings] == ["rendezvous-silent"]
     diagnosis, _ = examine([*running, *lines(launch), *block(0, 2, A), Tick(time=START + 300 * SECOND)])
     assert not diagnosis.warnings
 
@@ -370,7 +371,7 @@ def test_import_lines_are_compared_with_the_process_count():
     diagnosis, _ = examine([line(IMPORT, second) for second in range(4)], config)
     assert not diagnosis.warnings
     diagnosis, _ = examine([line(IMPORT, second) for second in range(3)], config)
-    assert [one.title for one in diagnosis.warnings] == [f"pod `{A}` printed its import lines 3 times for 4 processes"]
+    assert [issue.title for issue in diagnosis.warnings] == [f"pod `{A}` printed its import lines 3 times for 4 processes"]
     assert "1 of them did not get that far" in diagnosis.warnings[0].cause
 
 

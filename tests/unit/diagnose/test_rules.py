@@ -24,16 +24,16 @@ def first_match(subject: Subject, text: str) -> Rule | None:
     return next((rule for rule in BY_SUBJECT[subject] if rule.search(text) is not None), None)
 
 
-@pytest.mark.parametrize(("rule", "text"), [(one.rule, one.text) for one in LINES])
+@pytest.mark.parametrize(("rule", "text"), [(line.rule, line.text) for line in LINES])
 def test_line_matches_its_rule_and_passes_the_prefilter(rule: str, text: str):
-    found = first_match(Subject.LOG, text)
-    assert found
-    assert found.id == rule
+    match = first_match(Subject.LOG, text)
+    assert match
+    assert match.id == rule
     assert is_suspicious(text)
 
 
 @pytest.mark.parametrize(
-    ("rule", "text"), [(one.rule, one.text) for one in LINES if BY_ID[one.rule].severity is Severity.ERROR]
+    ("rule", "text"), [(line.rule, line.text) for line in LINES if BY_ID[line.rule].severity is Severity.ERROR]
 )
 def test_failed_job_with_this_line_is_diagnosed(rule: str, text: str):
     events: list[Event] = [
@@ -54,9 +54,9 @@ def test_failed_job_with_this_line_is_diagnosed(rule: str, text: str):
 
 @pytest.mark.parametrize(("rule", "state"), [(rule, state) for rule, state, _ in PODS])
 def test_pod_state_matches_its_rule(rule: str, state: PodChanged):
-    found = first_match(Subject.POD, format_pod(state))
-    assert found
-    assert found.id == rule
+    match = first_match(Subject.POD, format_pod(state))
+    assert match
+    assert match.id == rule
     diagnosis, _ = examine([state])
     assert diagnosis.first_cause
     assert diagnosis.first_cause.rule == rule
@@ -66,7 +66,7 @@ def test_pod_state_matches_its_rule(rule: str, state: PodChanged):
 @pytest.mark.parametrize(("rule", "state"), [(rule, state) for rule, state, _ in JOBS])
 def test_job_state_matches_its_rule(rule: str, state: JobChanged):
     diagnosis, _ = examine([state])
-    assert [one.rule for one in (diagnosis.first_cause, *diagnosis.warnings) if one] == [rule]
+    assert [issue.rule for issue in (diagnosis.first_cause, *diagnosis.warnings) if issue] == [rule]
 
 
 @pytest.mark.parametrize(("rule", "event"), [(rule, event) for rule, event, _ in EVENTS])
@@ -82,9 +82,9 @@ def test_cluster_event_matches_its_rule(rule: str, event: KubernetesEvent):
 @pytest.mark.parametrize(("rule", "status"), [(rule, status) for rule, status, _ in QUEUES])
 def test_queue_status_matches_its_rule(rule: str, status: WorkloadStatus):
     diagnosis, _ = examine([status])
-    found = [one for one in (diagnosis.first_cause, *diagnosis.warnings) if one]
-    assert [one.rule for one in found] == [rule]
-    assert UNKNOWN_VALUE not in found[0].title
+    issues = [issue for issue in (diagnosis.first_cause, *diagnosis.warnings) if issue]
+    assert [issue.rule for issue in issues] == [rule]
+    assert UNKNOWN_VALUE not in issues[0].title
     diagnosis, _ = examine([status, replace(status, admitted=True, reason="", message="")])
     assert diagnosis.healthy
     assert not diagnosis.warnings
@@ -101,8 +101,8 @@ def test_healthy_state_matches_no_rule(state: PodChanged):
 
 
 def test_every_text_rule_has_an_example():
-    told = {one.rule for one in LINES} | {rule for rule, *_ in (*PODS, *JOBS, *EVENTS, *QUEUES)}
-    assert told == {rule.id for rule in RULES if rule.subject not in {Subject.VIEW, Subject.EXCEPTION}}
+    examples = {line.rule for line in LINES} | {rule for rule, *_ in (*PODS, *JOBS, *EVENTS, *QUEUES)}
+    assert examples == {rule.id for rule in RULES if rule.subject not in {Subject.VIEW, Subject.EXCEPTION}}
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)

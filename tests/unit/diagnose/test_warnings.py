@@ -10,7 +10,10 @@ A, B = "a-worker-0", "a-worker-1"
 
 def table(events):
     _, symptoms = examine(events)
-    return [(one.text, one.count, sorted(one.pods), sorted(one.ranks), one.harmless) for one in symptoms.warnings.ranked()]
+    return [
+        (warning.text, warning.count, sorted(warning.pods), sorted(warning.ranks), warning.harmless)
+        for warning in symptoms.warnings.ranked()
+    ]
 
 
 def test_warnings_that_differ_in_time_rank_or_numbers_are_equal():
@@ -29,7 +32,7 @@ def test_warnings_that_differ_in_time_rank_or_numbers_are_equal():
 
 def test_local_rank_is_converted_to_the_global_rank():
     many = block(1, 1, B)
-    many = [line(one.text.replace("global_ranks=[1]", "global_ranks=[8, 9, 10]"), 1, B) for one in many]
+    many = [line(event.text.replace("global_ranks=[1]", "global_ranks=[8, 9, 10]"), 1, B) for event in many]
     assert table([*many, line("[default2]:UserWarning: x", 2, B)]) == [("UserWarning: x", 1, [B], [10], False)]
 
 

@@ -24,17 +24,17 @@ BRACKETED = "[2026-11-21 06:29:28,733] torch.distributed.elastic.agent.server.ap
 PLAIN = "INFO:torch.distributed.elastic.agent.server.api:"
 
 
-def hear(lines: list[str], time: int | None = None) -> list[AgentRecord]:
+def read_records(lines: list[str], time: int | None = None) -> list[AgentRecord]:
     log = AgentLog()
-    out: list[AgentRecord] = []
+    result: list[AgentRecord] = []
     for number, text in enumerate(lines):
-        log, heard = log.feed(number, text, time)
-        out += heard
-    return out
+        log, records = log.feed(number, text, time)
+        result += records
+    return result
 
 
 def results(lines: list[str]) -> list[RendezvousResult]:
-    newest = {one.line: one for one in hear(lines) if isinstance(one, RendezvousResult)}
+    newest = {record.line: record for record in read_records(lines) if isinstance(record, RendezvousResult)}
     return list(newest.values())
 
 
@@ -78,8 +78,10 @@ def test_event_time_takes_precedence_over_the_text():
     assert results([BRACKETED + line for line in MESSAGE])[0].time == 1795242568_733000000
     stamped = results(["2026-11-21T06:18:58.464000123Z " + GLOG + line for line in MESSAGE])[0]
     assert (stamped.time, stamped.yearless) == (1795241938_464000123, None)
-    told = [one for one in hear([GLOG + line for line in MESSAGE], time=5) if isinstance(one, RendezvousResult)][-1]
-    assert (told.time, told.yearless) == (5, None)
+    newest = [
+        record for record in read_records([GLOG + line for line in MESSAGE], time=5) if isinstance(record, RendezvousResult)
+    ][-1]
+    assert (newest.time, newest.yearless) == (5, None)
 
 
 def test_truncated_value_is_ignored():
@@ -114,7 +116,7 @@ def test_consecutive_blocks_of_one_agent_are_separated():
     ],
 )
 def test_lines_of_other_programs_are_no_block(lines: list[str]):
-    assert hear(lines) == []
+    assert read_records(lines) == []
 
 
 @pytest.mark.parametrize("prefix", [GLOG, GLOG_THREAD, BRACKETED, PLAIN, "[default0]:" + GLOG])
@@ -150,21 +152,24 @@ def test_lines_of_other_programs_are_no_block(lines: list[str]):
     ],
 )
 def test_agent_events_are_read(prefix: str, message: str, kind: AgentEventKind, numbers: dict[str, object]):
-    (event,) = hear([prefix + message])
+    (event,) = read_records([prefix + message])
     assert isinstance(event, AgentEvent)
     assert event.kind is kind
     assert {name: getattr(event, name) for name in numbers} == numbers
 
 
 def test_closed_rendezvous_after_a_traceback_is_read():
-    (event,) = hear(["torch.distributed.elastic.rendezvous.api.RendezvousClosedError"])
+    (event,) = read_records(["torch.distributed.elastic.rendezvous.api.RendezvousClosedError"])
     assert isinstance(event, AgentEvent)
     assert event.kind is AgentEventKind.FAILED
 
 
 def test_failed_shutdown_at_the_end_is_no_event():
     harmless = "The node 'w_1_0' has failed to shutdown the rendezvous 'job' due to an error of type RendezvousConnectionError."
-    assert hear([GLOG.replace("I1121", "W1121").replace("agent/server/api", "rendezvous/dynamic_rendezvous") + harmless]) == []
+    assert (
+        read_records([GLOG.replace("I1121", "W1121").replace("agent/server/api", "rendezvous/dynamic_rendezvous") + harmless])
+        == []
+    )
 
 
 def test_ranks_are_read_without_a_block():
@@ -180,7 +185,7 @@ def test_ranks_are_read_without_a_block():
     "line", ['{"name": "torchelastic.worker.status.START", "source": "WORKER", "metad', "torchelastic.worker.status."]
 )
 def test_truncated_console_event_is_ignored(line: str):
-    assert hear([line]) == []
+    assert read_records([line]) == []
 
 
 def test_launch_message_has_backend_and_node_rank():
@@ -195,7 +200,7 @@ def test_launch_message_has_backend_and_node_rank():
         "  rdzv_configs     : {'rank': 1, 'timeout': 900}",
     ]
     for prefix in (GLOG, BRACKETED, "", "[worker-0] "):
-        newest = hear([prefix + line for line in lines])[-1]
+        newest = read_records([prefix + line for line in lines])[-1]
         assert newest == LaunchConfig(
             min_nodes=2,
             max_nodes=4,

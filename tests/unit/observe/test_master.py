@@ -45,35 +45,35 @@ def progress(pod: str, second: float, step: int = 1, container: str = "") -> Log
     return line(pod, second, f"Batch {step} Loss: 1.00000, Speed: 1.00 samples/sec, lr: 0.000091", container)
 
 
-def pod(name: str, phase: PodPhase = PodPhase.RUNNING, **more: object) -> PodChanged:
-    return replace(PodChanged(pod=name, phase=phase), **more)
+def pod(name: str, phase: PodPhase = PodPhase.RUNNING, **fields: object) -> PodChanged:
+    return replace(PodChanged(pod=name, phase=phase), **fields)
 
 
-def ask(*events: Event | list[LogLine], **config: object) -> Master | NoMaster:
-    flat = [one for event in events for one in (event if isinstance(event, list) else [event])]
+def discover(*events: Event | list[LogLine], **config: object) -> Master | NoMaster:
+    flat = [item for event in events for item in (event if isinstance(event, list) else [event])]
     return reduce_all(JobView(config=replace(ObserveConfig(), **config)), flat).master
 
 
-def found(*events: Event | list[LogLine], **config: object) -> Master:
-    answer = ask(*events, **config)
-    assert isinstance(answer, Master), answer
-    return answer
+def find(*events: Event | list[LogLine], **config: object) -> Master:
+    result = discover(*events, **config)
+    assert isinstance(result, Master), result
+    return result
 
 
 def test_newest_progress_line_wins_by_time():
-    master = found(RUNNING, progress("w-1", 10), progress("w-0", 5))
+    master = find(RUNNING, progress("w-1", 10), progress("w-0", 5))
     assert (master.pod, master.confidence, master.evidence.kind) == ("w-1", "confirmed", "progress line")
     assert master.evidence.time == START + 10 * SECOND
     assert master.evidence.quote.startswith("Batch 1 Loss")
 
 
 def test_reading_order_decides_without_times():
-    lines = [replace(one, time=None) for one in (progress("w-1", 10), progress("w-0", 5))]
-    assert found(RUNNING, lines).pod == "w-0"
+    lines = [replace(event, time=None) for event in (progress("w-1", 10), progress("w-0", 5))]
+    assert find(RUNNING, lines).pod == "w-0"
 
 
 def test_master_has_the_ranks_of_its_round():
-    master = found(RUNNING, pod("w-1", node="node-b"), block("w-1", 1, 0, address="w-0"), pod("w-0"), progress("w-1", 2))
+    master = find(RUNNING, pod("w-1", node="node-b"), block("w-1", 1, 0, address="w-0"), pod("w-0"), progress("w-1", 2))
     assert (master.pod, master.node, master.container) == ("w-1", "node-b", "pytorch")
     assert (master.group_rank, master.global_ranks, master.world_size) == (0, (0, 1), 4)
     assert master.store is not None
@@ -86,75 +86,75 @@ def test_master_has_the_ranks_of_its_round():
 
 
 def test_newest_block_is_found_by_time_not_restart_count():
-    master = found(RUNNING, block("w-0", 1, 0, restart_count=3), block("w-0", 20, 1), block("w-1", 20, 0, restart_count=0))
+    master = find(RUNNING, block("w-0", 1, 0, restart_count=3), block("w-0", 20, 1), block("w-1", 20, 0, restart_count=0))
     assert (master.pod, master.confidence) == ("w-1", "likely")
 
 
 def test_glog_times_order_blocks_of_different_files():
     later, earlier = block("w-0", 30, 0), block("w-1", 10, 0)
-    assert found([replace(one, time=None) for one in later], [replace(one, time=None) for one in earlier]).pod == "w-0"
+    assert find([replace(event, time=None) for event in later], [replace(event, time=None) for event in earlier]).pod == "w-0"
 
 
 def test_printer_that_gets_another_rank_is_not_the_master():
     events = [*block("w-0", 1, 0), *block("w-1", 1, 1), progress("w-0", 5), *block("w-0", 9, 1), *block("w-1", 9, 0)]
-    assert (found(RUNNING, events).pod, found(RUNNING, events).confidence) == ("w-1", "likely")
-    assert found(RUNNING, events, progress("w-1", 12)).confidence == "confirmed"
-    assert found(ENDED, events).pod == "w-0"  # over: it was the last to print
+    assert (find(RUNNING, events).pod, find(RUNNING, events).confidence) == ("w-1", "likely")
+    assert find(RUNNING, events, progress("w-1", 12)).confidence == "confirmed"
+    assert find(ENDED, events).pod == "w-0"  # the job has ended: this pod printed last
 
 
 def test_superseded_printer_is_not_the_master():
     events = [*block("w-0", 1, 0), progress("w-0", 5), *block("w-1", 30, 0, size=1)]
-    assert found(RUNNING, events).pod == "w-1"
-    assert found(events).pod == "w-0"  # nobody says that the job runs
+    assert find(RUNNING, events).pod == "w-1"
+    assert find(events).pod == "w-0"  # the phase of the job is unknown
 
 
 @pytest.mark.parametrize("phase", [PodPhase.FAILED, PodPhase.DELETED, PodPhase.SUCCEEDED])
 def test_dead_pod_is_not_the_master_of_a_running_job(phase: PodPhase):
     events = [*block("w-0", 1, 0), progress("w-0", 5), *block("w-1", 1, 1)]
-    answer = ask(RUNNING, pod("w-0", phase), events)
-    assert getattr(answer, "pod", None) != "w-0"
-    ended = found(ENDED, pod("w-0", phase), events)
+    result = discover(RUNNING, pod("w-0", phase), events)
+    assert getattr(result, "pod", None) != "w-0"
+    ended = find(ENDED, pod("w-0", phase), events)
     assert ended.pod == "w-0"
     assert any("has ended" in note for note in ended.notes)
 
 
 def test_previous_container_counts_only_after_the_end():
     events = [*block("w-0", 1, 0, container="a"), progress("w-0", 5, container="a"), line("w-0", 9, "starting", "b")]
-    assert isinstance(ask(RUNNING, events, workers=("w-0", "w-1")), NoMaster)
-    ended = found(ENDED, events)
+    assert isinstance(discover(RUNNING, events, workers=("w-0", "w-1")), NoMaster)
+    ended = find(ENDED, events)
     assert ended.pod == "w-0"
     assert any("before the container" in note for note in ended.notes)
 
 
 def test_rank_0_is_the_master_if_every_rank_prints():
-    master = found(RUNNING, block("w-0", 1, 0), block("w-1", 1, 1), progress("w-0", 5), progress("w-1", 6))
+    master = find(RUNNING, block("w-0", 1, 0), block("w-1", 1, 1), progress("w-0", 5), progress("w-1", 6))
     assert (master.pod, master.notes) == ("w-0", ("also printed by `w-1`",))
 
 
 def test_last_rank_stays_the_printing_rank_after_a_restart():
-    first = [one for rank in range(3) for one in block(f"w-{rank}", 1, rank, size=3)]
-    seen = [*first, progress("w-2", 5)]
-    assert found(RUNNING, seen).pod == "w-2"
-    moved = [one for rank in range(3) for one in block(f"w-{2 - rank}", 20, rank, size=3)]
-    assert found(RUNNING, seen, moved).pod == "w-0"
+    first = [event for rank in range(3) for event in block(f"w-{rank}", 1, rank, size=3)]
+    before = [*first, progress("w-2", 5)]
+    assert find(RUNNING, before).pod == "w-2"
+    moved = [event for rank in range(3) for event in block(f"w-{2 - rank}", 20, rank, size=3)]
+    assert find(RUNNING, before, moved).pod == "w-0"
 
 
 def test_loss_takes_precedence_over_a_bare_bar():
     bar = line("w-1", 9, " 10%|█   | 5/50 [00:01<00:09,  4.5it/s]")
-    assert found(RUNNING, progress("w-0", 5), bar).pod == "w-0"
-    assert (found(RUNNING, bar).pod, found(RUNNING, bar).confidence) == ("w-1", "likely")
+    assert find(RUNNING, progress("w-0", 5), bar).pod == "w-0"
+    assert (find(RUNNING, bar).pod, find(RUNNING, bar).confidence) == ("w-1", "likely")
 
 
 def test_last_state_of_a_redrawn_bar_is_quoted():
     last = "12%|█   | 6/50 [00:01<00:09,  4.5it/s]"
     drawn = line("w-1", 9, f"\r 10%|█   | 5/50 [00:01<00:09,  4.5it/s]\r {last}\r")
-    assert found(RUNNING, drawn).evidence.quote == last
+    assert find(RUNNING, drawn).evidence.quote == last
     cut = line("w-1", 9, f"{drawn.text}\r 14%|█   | 7/5")
-    assert found(RUNNING, cut).evidence.quote == last
+    assert find(RUNNING, cut).evidence.quote == last
 
 
 def test_master_addr_is_evidence_without_a_log_of_rank_0():
-    master = found(RUNNING, pod("w-0", ip="10.0.0.5"), pod("w-1"), block("w-1", 1, 1, address="10.0.0.5"))
+    master = find(RUNNING, pod("w-0", ip="10.0.0.5"), pod("w-1"), block("w-1", 1, 1, address="10.0.0.5"))
     assert (master.pod, master.confidence, master.evidence.kind, master.evidence.pod) == (
         "w-0",
         "likely",
@@ -165,13 +165,13 @@ def test_master_addr_is_evidence_without_a_log_of_rank_0():
 
 
 def test_master_addr_of_no_pod_is_a_reason():
-    answer = ask(RUNNING, pod("w-1"), block("w-1", 1, 1, address="login-node.example"), rendezvous="etcd", loglevel="INFO")
-    assert isinstance(answer, NoMaster)
-    assert any("`login-node.example`, which belongs to no living pod of the job" in reason for reason in answer.reasons)
+    result = discover(RUNNING, pod("w-1"), block("w-1", 1, 1, address="login-node.example"), rendezvous="etcd", loglevel="INFO")
+    assert isinstance(result, NoMaster)
+    assert any("`login-node.example`, which belongs to no living pod of the job" in reason for reason in result.reasons)
 
 
 @pytest.mark.parametrize(
-    ("backend", "workers", "answer"),
+    ("backend", "workers", "expected"),
     [
         ("c10d", ("w-2", "w-10", "w-1"), "w-1"),
         ("c10d", ("w-2", "w-10"), "w-10"),
@@ -180,24 +180,24 @@ def test_master_addr_of_no_pod_is_a_reason():
         ("", ("w-7",), "w-7"),
     ],
 )
-def test_prediction_is_marked(backend: str, workers: tuple[str, ...], answer: str):
-    master = found(RUNNING, rendezvous=backend, workers=workers)
-    assert (master.pod, master.confidence) == (answer, "predicted")
+def test_prediction_is_marked(backend: str, workers: tuple[str, ...], expected: str):
+    master = find(RUNNING, rendezvous=backend, workers=workers)
+    assert (master.pod, master.confidence) == (expected, "predicted")
     assert "predicted" in master.explain()[0]
 
 
 def test_etcd_backend_has_no_prediction():
-    answer = ask(RUNNING, pod("w-0"), pod("w-1"), rendezvous="etcd", workers=("w-0", "w-1"))
-    assert isinstance(answer, NoMaster)
-    assert "cannot be predicted" in answer.reasons[-1]
+    result = discover(RUNNING, pod("w-0"), pod("w-1"), rendezvous="etcd", workers=("w-0", "w-1"))
+    assert isinstance(result, NoMaster)
+    assert "cannot be predicted" in result.reasons[-1]
 
 
 def test_incomplete_pods_have_no_prediction():
     launch = "I1121 06:18:57.350000 1 torch/distributed/launcher/api.py:257] "
     lines = [line("w-1", 1, launch + text) for text in ("Starting elastic_operator with launch configs:", "  max_nodes : 2")]
     lines.append(line("w-1", 1, launch + "  rdzv_backend : c10d"))
-    assert isinstance(ask(lines), NoMaster)
-    assert found(lines, pod("w-0")).pod == "w-0"
+    assert isinstance(discover(lines), NoMaster)
+    assert find(lines, pod("w-0")).pod == "w-0"
 
 
 def test_static_rendezvous_has_a_node_rank():
@@ -207,15 +207,15 @@ def test_static_rendezvous_has_a_node_rank():
         "  rdzv_backend : static",
         "  rdzv_configs : {'rank': 0, 'timeout': 900}",
     )
-    master = found(RUNNING, pod("w-0"), [line("w-1", 1, launch + text) for text in texts])
+    master = find(RUNNING, pod("w-0"), [line("w-1", 1, launch + text) for text in texts])
     assert (master.pod, master.confidence, master.evidence.kind) == ("w-1", "likely", "node rank")
 
 
 def test_error_without_evidence_counts_pods_and_lines():
     events = [line("w-0", 1, "hello"), line("w-1", 1, "hello")]
-    answer = ask(RUNNING, events, rendezvous="etcd", loglevel="WARNING")
-    assert isinstance(answer, NoMaster)
-    error = answer.to_error("llama3")
+    result = discover(RUNNING, events, rendezvous="etcd", loglevel="WARNING")
+    assert isinstance(result, NoMaster)
+    error = result.to_error("llama3")
     assert isinstance(error, NoEvidence)
     assert error.lines() == [
         "error: no master found for `llama3` in 2 pods, 2 lines",
@@ -227,10 +227,10 @@ def test_error_without_evidence_counts_pods_and_lines():
 
 
 def test_missing_lines_are_a_reason():
-    answer = ask(RUNNING, pod("w-0"), pod("w-1"), rendezvous="etcd", loglevel="INFO")
-    assert isinstance(answer, NoMaster)
-    assert answer.reasons[0] == "no pod has printed anything yet"
-    assert answer.hint is None
+    result = discover(RUNNING, pod("w-0"), pod("w-1"), rendezvous="etcd", loglevel="INFO")
+    assert isinstance(result, NoMaster)
+    assert result.reasons[0] == "no pod has printed anything yet"
+    assert result.hint is None
 
 
 PODS = {

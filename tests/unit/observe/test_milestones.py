@@ -28,7 +28,7 @@ from kfjob.trainer import metrics
 
 TRAINER = Path(metrics.__file__).parent
 FRAME = "2026-11-21 07:10:48 I [train.py:18] {}"
-TOLD = metrics.StepMetrics(
+METRICS = metrics.StepMetrics(
     loss=2.5,
     lr=0.0001,
     grad_norm=0.1234,
@@ -58,10 +58,10 @@ LINES = {
         name="step-100", path="/data/my runs/step-100", seconds=3.22
     ),
     metrics.evaluation_line(100, loss=2.5, tokens=4096): Evaluation(step=100, loss=2.5, perplexity=12.18),
-    metrics.metrics_line(100, TOLD): StepMetrics(
+    metrics.metrics_line(100, METRICS): StepMetrics(
         step=100, tokens_per_second=45455, grad_norm=0.1234, memory=3.0, tokens_per_second_per_device=5682, mfu=0.41
     ),
-    metrics.metrics_line(100, replace(TOLD, mfu=None)): StepMetrics(
+    metrics.metrics_line(100, replace(METRICS, mfu=None)): StepMetrics(
         step=100, tokens_per_second=45455, grad_norm=0.1234, memory=3.0, tokens_per_second_per_device=5682
     ),
     # as images had it whose trainer did not know its device
@@ -81,8 +81,8 @@ LINES = {
 @pytest.mark.parametrize("line", LINES)
 @pytest.mark.parametrize("frame", ["{}", "[default0]:{}", "2026-11-21T07:10:48.000000001Z {}\r\n"])
 def test_milestone_is_read(line: str, frame: str):
-    told = milestones.parse_milestone(frame.format(FRAME.format(line)))
-    assert told == (LINES[line], 1795245048_000000000)
+    milestone = milestones.parse_milestone(frame.format(FRAME.format(line)))
+    assert milestone == (LINES[line], 1795245048_000000000)
 
 
 def test_trainer_progress_line_is_read():
@@ -99,9 +99,9 @@ def test_trainer_log_format_is_expected(capsys: pytest.CaptureFixture[str]):
         metrics.log.info(metrics.resume_line(None, None))
     finally:
         logging.getLogger(metrics.log.name).handlers.clear()
-    told = milestones.parse_milestone(capsys.readouterr().out)
-    assert told is not None
-    assert told[0] == Resume(name=None, path=None)
+    milestone = milestones.parse_milestone(capsys.readouterr().out)
+    assert milestone is not None
+    assert milestone[0] == Resume(name=None, path=None)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_other_lines_are_no_milestone(text: str):
     assert milestones.parse_milestone(text) is None
 
 
-SAID: dict[tuple[str, tuple[object, ...]], object] = {
+INLINE: dict[tuple[str, tuple[object, ...]], object] = {
     ("Step %s skipped: %s", (7, "loss is nan")): SkippedStep(step=7, reason="loss is nan"),
     ("Step %s rolled back to %s: %s", (7, "step-5", "a spike")): Rollback(step=7, name="step-5", reason="a spike"),
     ("Trace %s", ("/data/my traces/a.json",)): Trace(path="/data/my traces/a.json"),
@@ -130,25 +130,29 @@ SAID: dict[tuple[str, tuple[object, ...]], object] = {
         name="step-5", reason="it is read from its beginning"
     ),
 }
-"""What is said in the midst of the trainer's code: each text with values for it."""
+"""Messages that the trainer logs inline, each with example values."""
 FIRST = {"Start", "Startup", "Resume", "Checkpoint", "Evaluation", "Step", "Trace", "Data", "Outcome"}
 
 
-def told() -> Iterator[str]:
+def inline_messages() -> Iterator[str]:
     """The constant texts of the trainer's log calls that begin as a milestone does."""
     for file in TRAINER.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) == "log":
-                texts = (one.value for one in node.args if isinstance(one, ast.Constant) and isinstance(one.value, str))
+                texts = (
+                    argument.value
+                    for argument in node.args
+                    if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+                )
                 yield from (text for text in texts if text.split(" ")[0] in FIRST)
 
 
 def test_every_trainer_message_is_covered():
-    assert set(told()) == {text for text, _ in SAID}
+    assert set(inline_messages()) == {text for text, _ in INLINE}
 
 
-@pytest.mark.parametrize("said", SAID, ids=lambda said: said[0])
-def test_inline_trainer_message_is_read(said: tuple[str, tuple[object, ...]]):
-    text, values = said
+@pytest.mark.parametrize("example", INLINE, ids=lambda example: example[0])
+def test_inline_trainer_message_is_read(example: tuple[str, tuple[object, ...]]):
+    text, values = example
     read = milestones.parse_milestone(FRAME.format(text % values))
-    assert (read and read[0]) == SAID[said]
+    assert (read and read[0]) == INLINE[example]

@@ -30,12 +30,12 @@ def test_headline_has_the_reason_for_missing_pods():
 def test_headline_has_the_reason_for_waiting_in_a_queue():
     waits = WorkloadStatus(name="w", queue="team", reason="Pending", message="insufficient unused quota for nvidia.com/gpu")
     suspended = JobChanged(phase=JobPhase.SUSPENDED, reason="PyTorchJobSuspended")
-    said = "waits in queue `team`: Pending insufficient unused quota for nvidia.com/gpu"
-    assert headline(suspended, waits) == f"Suspended, no pods: {said}"
+    text = "waits in queue `team`: Pending insufficient unused quota for nvidia.com/gpu"
+    assert headline(suspended, waits) == f"Suspended, no pods: {text}"
     view = reduce_all(
         JobView(), [suspended, waits, replace(waits, time=9), replace(waits, admitted=True, cluster_queue="gpus")]
     )
-    assert [news.text for news in view.news] == [said, "admitted by `gpus`"]
+    assert [news.text for news in view.news] == [text, "admitted by `gpus`"]
     assert view.headline == "Suspended"
 
 
@@ -45,16 +45,16 @@ def test_headline_has_the_reason_of_a_pending_pod():
     assert headline(CREATED, WAITS, MOUNT, running) == "Pending"
 
 
-@pytest.mark.parametrize(("state", "told"), [
+@pytest.mark.parametrize(("state", "is_news"), [
     (WAITS, True),
     (PodChanged(pod=POD, phase=PodPhase.RUNNING, started=6), False),  # it has started since
     (PodChanged(pod=POD, phase=PodPhase.RUNNING, started=4), True),
-    (PodChanged(pod=POD, phase=PodPhase.PENDING, message="secret not found"), False),  # its state says the same
+    (PodChanged(pod=POD, phase=PodPhase.PENDING, message="secret not found"), False),  # its state has the same message
 ])  # fmt: skip
-def test_warning_is_news_once_unless_the_pod_state_shows_it(state: PodChanged, *, told: bool):
+def test_warning_is_news_once_unless_the_pod_state_shows_it(state: PodChanged, *, is_news: bool):
     view = reduce_all(JobView(), [state, MOUNT, replace(MOUNT, count=2, time=7)])
-    assert [news.text for news in view.news if news.kind == "event"] == (["FailedMount: secret not found"] if told else [])
-    assert [(one.count, one.time) for one in view.cluster_events] == [(2, 7)]
+    assert [news.text for news in view.news if news.kind == "event"] == (["FailedMount: secret not found"] if is_news else [])
+    assert [(event.count, event.time) for event in view.cluster_events] == [(2, 7)]
 
 
 def test_routine_events_do_not_push_out_others():
@@ -63,5 +63,5 @@ def test_routine_events_do_not_push_out_others():
     assert view.cluster_events == (MOUNT,)
     many = [replace(MOUNT, uid=str(i), time=i) for i in range(300)]
     view = reduce_all(JobView(), many)
-    assert [one.time for one in view.cluster_events] == list(range(300 - MAX_EVENTS, 300))
+    assert [event.time for event in view.cluster_events] == list(range(300 - MAX_EVENTS, 300))
     assert len(view.news) <= MAX_NEWS

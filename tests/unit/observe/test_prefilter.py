@@ -22,7 +22,7 @@ from tests.unit.diagnose.texts import LINES
 
 DATA = Path(__file__).parents[2] / "data"
 RECORDED = sorted({line for path in DATA.glob("*/**/*.log") for line in path.read_bytes().decode(errors="replace").split("\n")})
-KNOWN = [one.text for one in LINES]
+EXAMPLES = [line.text for line in LINES]
 NOISE = (
     "a:312:1 [0] NCCL INFO Channel 03/0 : 1[1] -> 7[7] via P2P/CUMEM",
     "sample 7: the quick brown fox",
@@ -50,32 +50,41 @@ def selected_lines(prefilter: Prefilter, block: bytes) -> list[bytes]:
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.trainer or "all")
 def test_no_relevant_line_is_dropped(config: ObserveConfig):
     progress = progress_reader(config.trainer)
-    taken = [text for text in RECORDED if progress.read(text) or (not config.trainer and milestones.parse_milestone(text))]
-    taken += [text for text in RECORDED if AgentLog().feed(0, text)[1]]
-    assert taken
-    dropped = [text for text in taken if not Prefilter(config).select(text.encode())]
-    assert [text for text in dropped if not re.match(r"\s\s\w+(=|\s+:)", text)] == []  # of plain blocks, whose heading is kept
+    relevant = [text for text in RECORDED if progress.read(text) or (not config.trainer and milestones.parse_milestone(text))]
+    relevant += [text for text in RECORDED if AgentLog().feed(0, text)[1]]
+    assert relevant
+    dropped = [text for text in relevant if not Prefilter(config).select(text.encode())]
+    assert [
+        text for text in dropped if not re.match(r"\s\s\w+(=|\s+:)", text)
+    ] == []  # of plain blocks, whose heading is selected
 
 
 def test_no_line_of_the_kfjob_trainer_is_dropped():
-    taken = [
+    relevant = [
         text
         for text in RECORDED
         if milestones.parse_milestone(text) or (re.search(r"\.py:", text) and progress_reader(KFJOB_TRAINER).read(text))
     ]
-    assert taken
+    assert relevant
     for rendezvous in ("c10d", "etcd"):
         prefilter = Prefilter(ObserveConfig(trainer=KFJOB_TRAINER, rendezvous=rendezvous))
-        assert all(prefilter.select(text.encode()) for text in taken)
+        assert all(prefilter.select(text.encode()) for text in relevant)
 
 
 @pytest.mark.parametrize(
     "config", [ObserveConfig(), ObserveConfig(trainer=KFJOB_TRAINER, rendezvous="c10d")], ids=["all", "kfjob"]
 )
 def test_diagnosis_keeps_every_line_that_a_rule_matches(config: ObserveConfig):
-    known = [text for text in RECORDED if is_suspicious(text) and next(match_rules(Subject.LOG, clean_line(text)[0]), None)]
-    assert known
-    for text in (*known, *KNOWN, "W1121 06:18:58.464000 1 torch/a.py:3] it is late", "Traceback (most recent call last):"):
+    suspicious = [
+        text for text in RECORDED if is_suspicious(text) and next(match_rules(Subject.LOG, clean_line(text)[0]), None)
+    ]
+    assert suspicious
+    for text in (
+        *suspicious,
+        *EXAMPLES,
+        "W1121 06:18:58.464000 1 torch/a.py:3] it is late",
+        "Traceback (most recent call last):",
+    ):
         for block in (stamped(text), text.encode(), b"x\n" + text.encode()):
             assert block.split(b"\n")[-2 if block.endswith(b"\n") else -1] in selected_lines(
                 Prefilter(config, diagnosis=True), block
@@ -85,8 +94,8 @@ def test_diagnosis_keeps_every_line_that_a_rule_matches(config: ObserveConfig):
 def test_lines_after_a_traceback_heading_are_kept():
     program = ["Traceback (most recent call last):", *(f'  File "a.py", line {i}, in f' for i in range(299)), "MyFault"]
     block = b"".join(map(stamped, (*NOISE, *program, *NOISE)))
-    kept = selected_lines(Prefilter(ObserveConfig(trainer=KFJOB_TRAINER, rendezvous="c10d"), diagnosis=True), block)
-    assert [line.split(b" ", 1)[1].decode() for line in kept] == program
+    selected = selected_lines(Prefilter(ObserveConfig(trainer=KFJOB_TRAINER, rendezvous="c10d"), diagnosis=True), block)
+    assert [line.split(b" ", 1)[1].decode() for line in selected] == program
 
 
 def test_irrelevant_lines_are_dropped():
@@ -100,7 +109,7 @@ def test_custom_pattern_keeps_every_line():
     assert len(Prefilter(ObserveConfig(progress_pattern=r"(?P<step>\d+)")).select(block)) == len(NOISE)
 
 
-LINE = st.one_of(st.sampled_from(RECORDED), st.sampled_from(NOISE), st.sampled_from(KNOWN), st.sampled_from(PLAIN))
+LINE = st.one_of(st.sampled_from(RECORDED), st.sampled_from(NOISE), st.sampled_from(EXAMPLES), st.sampled_from(PLAIN))
 
 
 @given(
@@ -112,8 +121,8 @@ LINE = st.one_of(st.sampled_from(RECORDED), st.sampled_from(NOISE), st.sampled_f
 def test_block_boundaries_do_not_change_the_selection(
     lines: list[str], cuts: set[int], *, diagnosis: bool, config: ObserveConfig
 ):
-    one_by_one, in_blocks = Prefilter(config, diagnosis=diagnosis), Prefilter(config, diagnosis=diagnosis)
-    alone = [line for text in lines for line in selected_lines(one_by_one, stamped(text))]
+    single, in_blocks = Prefilter(config, diagnosis=diagnosis), Prefilter(config, diagnosis=diagnosis)
+    alone = [line for text in lines for line in selected_lines(single, stamped(text))]
     edges = sorted({0, len(lines), *(cut for cut in cuts if cut < len(lines))})
     together = [line for a, b in pairwise(edges) for line in selected_lines(in_blocks, b"".join(map(stamped, lines[a:b])))]
     assert together == alone

@@ -123,24 +123,24 @@ LINES: dict[str, tuple[str, dict[str, object]]] = {
 
 @pytest.mark.parametrize("name", LINES)
 def test_progress_line_is_read(name: str):
-    text, wanted = LINES[name]
+    text, expected = LINES[name]
     reading = progress_reader().read(text)
     assert reading is not None
-    assert {key: getattr(reading, key) for key in wanted} == pytest.approx(wanted)
+    assert {key: getattr(reading, key) for key in expected} == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("name", LINES)
 @pytest.mark.parametrize("frame", ["{}\r\n", "[default0]:{}", "2026-11-21T06:18:58.464000123Z {}", "\x1b[32m{}\x1b[0m"])
 def test_progress_line_is_read_in_every_frame(name: str, frame: str):
-    text, wanted = LINES[name]
+    text, expected = LINES[name]
     reading = progress_reader().read(frame.format(text))
     assert reading is not None
-    stamped = {"line_time": 1795241938_464000123} if "06:18:58" in frame and "line_time" in wanted else {}
-    assert {key: getattr(reading, key) for key in wanted} == pytest.approx(wanted | stamped)
+    prefix_values = {"line_time": 1795241938_464000123} if "06:18:58" in frame and "line_time" in expected else {}
+    assert {key: getattr(reading, key) for key in expected} == pytest.approx(expected | prefix_values)
 
 
 def test_every_format_has_an_example():
-    assert {form.name for form in FORMATS} == {
+    assert {candidate.name for candidate in FORMATS} == {
         (progress_reader().read(text) or Reading(format="")).format for text, _ in LINES.values()
     }
 
@@ -197,12 +197,12 @@ def test_invalid_pattern_is_an_error(pattern: str, message: str):
 
 @given(st.text())
 def test_any_text_is_accepted(text: str):
-    for form in FORMATS:
-        form.read(text)
+    for candidate in FORMATS:
+        candidate.read(text)
     progress_reader().read(text)
 
 
 @given(st.text(alphabet="0123456789abloste:%|/[]<>,.{}'= \r", min_size=1))
 def test_any_text_of_the_formats_characters_is_accepted(text: str):
-    for form in FORMATS:
-        form.read(text)
+    for candidate in FORMATS:
+        candidate.read(text)

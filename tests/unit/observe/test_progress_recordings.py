@@ -28,7 +28,7 @@ def read(name: str) -> list[Training]:
 
 
 @pytest.mark.parametrize(
-    ("name", "wanted"),
+    ("name", "expected"),
     [
         (
             "hugging-face",
@@ -43,21 +43,21 @@ def read(name: str) -> list[Training]:
         ("deepspeed", {"format": "deepspeed", "step": 20, "lr": 0.001, "speed": 801.8063503221077, "unit": "samples/s"}),
     ],
 )
-def test_recorded_run_ends_with_this_state(name: str, wanted: dict[str, object]):
+def test_recorded_run_ends_with_this_state(name: str, expected: dict[str, object]):
     training = read(name)[-1]
-    assert {key: getattr(training, key) for key in wanted} == wanted
+    assert {key: getattr(training, key) for key in expected} == expected
 
 
 def test_evaluation_losses_are_not_training_losses():
-    losses = list(dict.fromkeys(one.loss for one in read("hugging-face") if one.loss is not None))
+    losses = list(dict.fromkeys(training.loss for training in read("hugging-face") if training.loss is not None))
     assert losses == [4.294, 4.291, 4.293, 4.29]
 
 
 def test_evaluation_bar_is_no_training_progress():
-    assert {one.total for one in read("hugging-face")} == {None, 20}
-    steps = [one.step for one in read("hugging-face") if one.step is not None]
+    assert {training.total for training in read("hugging-face")} == {None, 20}
+    steps = [training.step for training in read("hugging-face") if training.step is not None]
     assert steps == sorted(steps)
 
 
 def test_deepspeed_reports_every_fifth_step():
-    assert list(dict.fromkeys(one.step for one in read("deepspeed") if one.step)) == [5, 10, 15, 20]
+    assert list(dict.fromkeys(training.step for training in read("deepspeed") if training.step)) == [5, 10, 15, 20]

@@ -27,9 +27,9 @@ WITH_BLOCKS = [path for path in FILES if "Rendezvous complete for workers" in pa
 
 def pod_and_container(stem: str) -> tuple[str, str]:
     """`fsdp-master-0-b` is the second container of `fsdp-master-0`."""
-    found = re.fullmatch(r"(.*-\d+)(?:-(b|rerun))?", stem)
-    assert found
-    return found[1], found[2] or "a"
+    match = re.fullmatch(r"(.*-\d+)(?:-(b|rerun))?", stem)
+    assert match
+    return match[1], match[2] or "a"
 
 
 def printer(case: str) -> str | None:
@@ -51,18 +51,19 @@ def events(case: str, keep: Callable[[str], bool] = lambda _: True, *, backwards
 
 
 def results(lines: list[str]) -> list[RendezvousResult]:
-    """The newest that is known of each block or other line that tells ranks."""
+    """Return the newest result of each block and of each other line with ranks."""
     state = AgentLog()
-    found: dict[tuple[int, str], RendezvousResult] = {}
+    newest: dict[tuple[int, str], RendezvousResult] = {}
     for number, text in enumerate(lines):
-        state, heard = state.feed(number, text)
-        found |= {(one.line, one.source): one for one in heard if isinstance(one, RendezvousResult)}
-    return list(found.values())
+        state, records = state.feed(number, text)
+        newest |= {(result.line, result.source): result for result in records if isinstance(result, RendezvousResult)}
+    return list(newest.values())
 
 
-def essence(found: list[RendezvousResult]) -> list[tuple[object, ...]]:
+def essence(items: list[RendezvousResult]) -> list[tuple[object, ...]]:
     return [
-        (one.source, one.group_rank, one.group_world_size, one.master_addr, one.master_port, one.global_ranks) for one in found
+        (result.source, result.group_rank, result.group_world_size, result.master_addr, result.master_port, result.global_ranks)
+        for result in items
     ]
 
 
@@ -96,14 +97,16 @@ def test_group_rank_decides_without_progress_lines(case: str):
 @pytest.mark.parametrize("path", WITH_BLOCKS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_every_block_is_read_completely(path: Path):
     text = path.read_text()
-    blocks = [one for one in results(read(path)) if one.source == "rendezvous block"]
-    assert [one.master_addr for one in blocks] == re.findall(r"  master_addr=(\S+)$", text, re.MULTILINE)
-    assert [one.group_rank for one in blocks] == [int(rank) for rank in re.findall(r"  group_rank=(\d+)$", text, re.MULTILINE)]
-    assert all(one.complete for one in blocks)
+    blocks = [result for result in results(read(path)) if result.source == "rendezvous block"]
+    assert [result.master_addr for result in blocks] == re.findall(r"  master_addr=(\S+)$", text, re.MULTILINE)
+    assert [result.group_rank for result in blocks] == [
+        int(rank) for rank in re.findall(r"  group_rank=(\d+)$", text, re.MULTILINE)
+    ]
+    assert all(result.complete for result in blocks)
 
 
 def rounds_of(view: JobView) -> list[dict[str, int | None]]:
-    return [one.group_ranks() for one in view.rounds]
+    return [item.group_ranks() for item in view.rounds]
 
 
 @pytest.mark.parametrize("backwards", [False, True])
@@ -156,7 +159,7 @@ NOISE = (
 @given(seed=st.integers(0, 10**6), path=st.sampled_from(WITH_BLOCKS))
 def test_interleaved_lines_of_other_processes_change_nothing(seed: int, path: Path):
     lines, chance = read(path), random.Random(seed)  # noqa: S311 - which lines stand where is no secret
-    mixed = [one for text in lines for one in (*chance.choices(NOISE, k=chance.randrange(3)), text)]
+    mixed = [item for text in lines for item in (*chance.choices(NOISE, k=chance.randrange(3)), text)]
     assert essence(results(mixed)) == essence(results(lines))
 
 
@@ -165,24 +168,25 @@ def test_truncated_log_never_changes_a_rank(path: Path, data: st.DataObject):
     lines = read(path)
     begin = data.draw(st.integers(0, len(lines)))
     end = data.draw(st.integers(begin, len(lines)))
-    told = [re.search(r"  group_rank=(\d+)\s*$| as rank (\d+)\. Full", text) for text in lines[begin:end]]
-    ranks = [int(found[1] or found[2]) for found in told if found]
-    assert [one.group_rank for one in results(lines[begin:end])] == ranks
+    matches = [re.search(r"  group_rank=(\d+)\s*$| as rank (\d+)\. Full", text) for text in lines[begin:end]]
+    ranks = [int(match[1] or match[2]) for match in matches if match]
+    assert [result.group_rank for result in results(lines[begin:end])] == ranks
 
 
 @given(path=st.sampled_from(WITH_BLOCKS), data=st.data())
 def test_lost_lines_never_mix_two_blocks(path: Path, data: st.DataObject):
-    """A reader may take a log's head and its tail: what is told of a block is then less, but of that block."""
+    """A reader may read the head and the tail of a log: blocks are then incomplete, but never mixed."""
     lines = read(path)
     whole = results(lines)
     head = data.draw(st.integers(0, len(lines)))
     tail = data.draw(st.integers(head, len(lines)))
     for part in results(lines[:head] + lines[tail:]):
         same = [
-            one
-            for one in whole
+            result
+            for result in whole
             if all(
-                getattr(part, name) in (getattr(one, name), None, ()) for name in ("group_rank", "master_port", "global_ranks")
+                getattr(part, name) in (getattr(result, name), None, ())
+                for name in ("group_rank", "master_port", "global_ranks")
             )
         ]
         assert same
@@ -199,25 +203,25 @@ def test_reading_in_batches_changes_nothing(path: Path, data: st.DataObject):
 @pytest.mark.parametrize("case", CASES)
 def test_prefilter_does_not_change_the_view(case: str, config: ObserveConfig):
     lines = list(events(case))
-    kept: list[LogLine | LinesSkipped] = []
+    selected: list[LogLine | LinesSkipped] = []
     for pod, container in dict.fromkeys((event.pod, event.container_id) for event in lines):
         own = [event.text.rstrip("\n") for event in lines if (event.pod, event.container_id) == (pod, container)]
         prefilter, skipped = Prefilter(config), 0
         for batch in (own[i : i + 7] for i in range(0, len(own), 7)):
             block = "".join(f"{text}\n" for text in batch).encode()
-            spans, at = dict(prefilter.select(block)), 0
+            selection, position = dict(prefilter.select(block)), 0
             for text in batch:
-                if at in spans:
-                    kept.append(LinesSkipped(pod=pod, count=skipped, container_id=container))
-                    kept.append(LogLine(pod=pod, text=text, container_id=container))
-                skipped = 0 if at in spans else skipped + 1
-                at += len(text.encode()) + 1
-    whole, sifted = reduce_all(JobView(config=config), lines), reduce_all(JobView(config=config), kept)
-    assert rounds_of(sifted) == rounds_of(whole)
-    assert sifted.training == whole.training
-    assert sifted.news == whole.news
-    assert getattr(sifted.master, "pod", None) == getattr(whole.master, "pod", None)
-    assert sum(isinstance(event, LogLine) for event in kept) <= len(lines)
+                if position in selection:
+                    selected.append(LinesSkipped(pod=pod, count=skipped, container_id=container))
+                    selected.append(LogLine(pod=pod, text=text, container_id=container))
+                skipped = 0 if position in selection else skipped + 1
+                position += len(text.encode()) + 1
+    whole, filtered = reduce_all(JobView(config=config), lines), reduce_all(JobView(config=config), selected)
+    assert rounds_of(filtered) == rounds_of(whole)
+    assert filtered.training == whole.training
+    assert filtered.news == whole.news
+    assert getattr(filtered.master, "pod", None) == getattr(whole.master, "pod", None)
+    assert sum(isinstance(event, LogLine) for event in selected) <= len(lines)
 
 
 def healthy(case: str) -> bool:

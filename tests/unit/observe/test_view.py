@@ -139,7 +139,9 @@ def test_outcome_checkpoint_and_evaluation_are_kept():
 def test_crash_loop_shows_in_a_running_job():
     crash = PodChanged(pod="w-1", phase=PodPhase.RUNNING, reason="CrashLoopBackOff", message="back-off 40s", restarts=4)
     view = reduce_all(JobView(), [JobChanged(phase=JobPhase.RUNNING), PodChanged(pod="w-0", phase=PodPhase.RUNNING), crash])
-    assert [(one.pod, one.reason, one.restarts) for one in view.pod_problems] == [("w-1", "CrashLoopBackOff", 4)]
+    assert [(problem.pod, problem.reason, problem.restarts) for problem in view.pod_problems] == [
+        ("w-1", "CrashLoopBackOff", 4)
+    ]
     assert view.headline == "Running, but `w-1`: CrashLoopBackOff (back-off 40s)"
     assert view.news[-1].text == "Running: CrashLoopBackOff back-off 40s"
 
@@ -159,7 +161,7 @@ def test_crash_loop_shows_in_a_running_job():
     ],
 )
 def test_pod_problem_has_the_reason(state: PodChanged, reason: str | None):
-    assert [one.reason for one in reduce_all(JobView(), [state]).pod_problems] == ([reason] if reason else [])
+    assert [problem.reason for problem in reduce_all(JobView(), [state]).pod_problems] == ([reason] if reason else [])
 
 
 def test_running_job_without_progress_is_stalled():
