@@ -164,7 +164,7 @@ def test_apply_adds_workers_and_refuses_other_changes(space: Space, backend: Kub
     with pytest.raises(Refused) as caught:
         backend.apply(space.plan(name, EXITS_ON_SIGTERM, launch="third", nodes=2, env={"COLOUR": "blue"}, **elastic))
     assert "containers[pytorch].env[COLOUR]" in (caught.value.cause or "")
-    assert f"kfjob relaunch {name}" in str(caught.value)
+    assert f"kfjob stop {name}" in str(caught.value)
     snapshot = backend.get(name, namespace=space.name)
     assert (snapshot.uid, snapshot.launch) == (ref.uid, "first")
     backend.stop(ref, timeout=PATIENCE)
