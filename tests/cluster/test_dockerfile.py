@@ -137,7 +137,7 @@ def test_torch_is_installed_if_the_base_has_none(checkout: Checkout):
     doctor = ("kfjob", "doctor", "--in-image", "--require")
     lines = checkout.run_in(image, *doctor, "torch").splitlines()
     assert "ok  torch         99.0" in lines
-    assert "ok  cuda          13.0, no GPU in sight here" in lines
+    assert "ok  cuda          13.0, no GPU on this machine" in lines
     assert "ok  nccl          2.30.7" in lines
     checkout.run_in(image, *doctor, "efa", code=1)
     assert checkout.run_in(image, "sh", "-c", "id -un; pwd; touch here") == "kfjob\n/workspace\n"
