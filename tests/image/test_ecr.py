@@ -46,14 +46,14 @@ def become(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> None
         monkeypatch.setenv(name, value)
 
 
-def test_the_registry_is_that_of_the_account_and_the_region(aws: MotoAws):
+def test_own_registry_host_has_account_and_region(aws: MotoAws):
     found = ecr.open_own_registry()
     assert (found.id, found.host) == (ACCOUNT, HOST)
     assert ecr.open_own_registry(region="cn-north-1").host == f"{ACCOUNT}.dkr.ecr.cn-north-1.amazonaws.com.cn"
     assert ecr.open_own_registry(region="us-gov-west-1").host == f"{ACCOUNT}.dkr.ecr.us-gov-west-1.amazonaws.com"
 
 
-def test_fips_by_the_environment_and_by_the_host(aws: MotoAws, monkeypatch: pytest.MonkeyPatch):
+def test_fips_is_set_by_environment_or_host(aws: MotoAws, monkeypatch: pytest.MonkeyPatch):
     assert ecr.open_registry(parse_reference(f"{ACCOUNT}.dkr.ecr-fips.us-east-1.amazonaws.com/a")).account.fips
     assert not ecr.open_registry(parse_reference(f"{HOST}/a")).account.fips
     monkeypatch.setenv("AWS_USE_FIPS_ENDPOINT", "true")
@@ -68,7 +68,7 @@ def test_fips_by_the_environment_and_by_the_host(aws: MotoAws, monkeypatch: pyte
     assert ecr.open_account(region="cn-north-1", fips=False).make_client("ecr").meta.endpoint_url.endswith(".amazonaws.com.cn")
 
 
-def test_a_repository_is_found_by_its_exact_name(aws: MotoAws):
+def test_repository_is_created_once_by_its_exact_name(aws: MotoAws):
     aws.client("ecr").create_repository(repositoryName="fsdp-old")
     registry = ecr.open_own_registry()
     assert registry.ensure_repository("fsdp", PLAIN) is True
@@ -77,7 +77,7 @@ def test_a_repository_is_found_by_its_exact_name(aws: MotoAws):
     assert names == {"fsdp-old", "fsdp"}
 
 
-def test_the_options_of_a_new_repository(aws: MotoAws):
+def test_new_repository_has_the_options(aws: MotoAws):
     options = RepositoryOptions(scan_on_push=True, immutable_tags=True, keep_images=7, kms_key="alias/mine")
     registry = ecr.open_own_registry()
     registry.ensure_repository("team/fsdp", options)
@@ -91,7 +91,7 @@ def test_the_options_of_a_new_repository(aws: MotoAws):
     assert rules[0]["selection"]["countNumber"] == 7
 
 
-def test_an_image_is_found_by_tag_and_digest(aws: MotoAws):
+def test_find_digest_accepts_tag_and_digest(aws: MotoAws):
     registry = ecr.open_own_registry()
     assert registry.find_digest("nothing", "one") is None  # no such repository
     registry.ensure_repository("fsdp", PLAIN)
@@ -103,7 +103,7 @@ def test_an_image_is_found_by_tag_and_digest(aws: MotoAws):
     assert registry.find_digest("fsdp", "one") == registry.find_digest("fsdp", digest) == digest
 
 
-def test_a_token_says_how_long_it_lasts_and_never_itself(aws: MotoAws):
+def test_token_has_an_expiry_and_a_hidden_password(aws: MotoAws):
     token = ecr.open_own_registry().get_token()
     assert token.login.user == "AWS"
     assert token.login.password.reveal() not in repr(token)
@@ -120,7 +120,7 @@ RIGHTS = {
 
 
 @pytest.mark.parametrize("action", RIGHTS)
-def test_a_missing_right_is_named_with_who_lacks_it(aws: MotoAws, monkeypatch: pytest.MonkeyPatch, action: str):
+def test_missing_right_is_named_with_the_user(aws: MotoAws, monkeypatch: pytest.MonkeyPatch, action: str):
     others = {*RIGHTS, "ecr:DeleteRepository", "sts:GetCallerIdentity"} - {action}
     become(monkeypatch, aws.user(*others))
     with pytest.raises(Forbidden) as caught:
@@ -131,14 +131,14 @@ def test_a_missing_right_is_named_with_who_lacks_it(aws: MotoAws, monkeypatch: p
     assert aws.client("ecr").describe_repositories()["repositories"] == []  # nothing half done
 
 
-def test_credentials_that_aws_does_not_know(aws: MotoAws, monkeypatch: pytest.MonkeyPatch):
+def test_unknown_credentials_are_forbidden(aws: MotoAws, monkeypatch: pytest.MonkeyPatch):
     aws.user()
     become(monkeypatch, aws.environment(key="AKIAIOSFODNN7EXAMPLE", proof="wrong"))
     with pytest.raises(Forbidden, match="AWS does not accept these credentials"):
         ecr.open_own_registry()
 
 
-def test_no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_missing_credentials_or_region_are_errors(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     clear_aws(monkeypatch)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
@@ -152,7 +152,7 @@ def test_no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         ecr.open_account(profile="work", region=REGION)
 
 
-def test_a_profile_brings_account_and_region(aws: MotoAws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_profile_sets_account_and_region(aws: MotoAws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     for name in ("AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     (tmp_path / "config").write_text("[profile work]\nregion = ap-south-1\n")
@@ -166,7 +166,7 @@ def test_a_profile_brings_account_and_region(aws: MotoAws, monkeypatch: pytest.M
     assert ecr.open_own_registry().host == f"{ACCOUNT}.dkr.ecr.eu-north-1.amazonaws.com"
 
 
-def test_an_sso_login_that_has_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_expired_sso_login_is_forbidden(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     clear_aws(monkeypatch)
     lines = ["[profile work]", "region = eu-west-1", "sso_start_url = https://x.awsapps.com/start", "sso_region = eu-west-1"]
     lines += [f"sso_account_id = {ACCOUNT}", "sso_role_name = dev"]
@@ -194,7 +194,7 @@ class SingleSignOn(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def test_an_sso_login(aws: MotoAws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_sso_login_is_used(aws: MotoAws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     for name in ("AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     start = "https://x.awsapps.com/start"
@@ -213,7 +213,7 @@ def test_an_sso_login(aws: MotoAws, monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert done.stdout.strip() == HOST, done.stderr
 
 
-def test_a_role_for_a_token_of_the_cluster(aws: MotoAws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_web_identity_role_is_used(aws: MotoAws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     (tmp_path / "token").write_text("a service account's token")
@@ -249,7 +249,7 @@ class InstanceMetadata(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def test_role_and_region_of_the_machine(aws: MotoAws, monkeypatch: pytest.MonkeyPatch):
+def test_machine_role_and_region_are_used(aws: MotoAws, monkeypatch: pytest.MonkeyPatch):
     for name in ("AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_EC2_METADATA_DISABLED"):
         monkeypatch.delenv(name)
     with answering(InstanceMetadata) as url:
@@ -257,7 +257,7 @@ def test_role_and_region_of_the_machine(aws: MotoAws, monkeypatch: pytest.Monkey
         assert ecr.open_own_registry().host == f"{ACCOUNT}.dkr.ecr.us-west-2.amazonaws.com"
 
 
-def test_a_region_that_does_not_answer(aws: MotoAws, monkeypatch: pytest.MonkeyPatch):
+def test_unknown_region_is_unreachable(aws: MotoAws, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ecr, "ATTEMPTS", 1)
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
     with pytest.raises(Unreachable, match="AWS does not answer in region `xx-nowhere-1`"):
@@ -309,7 +309,7 @@ def login() -> Login:
     return ecr.open_registry(parse_reference(f"{HOST}/fsdp")).get_login()
 
 
-def test_throttling_is_repeated_and_a_refusal_is_not(scripted: Scripted):
+def test_throttled_call_is_retried_and_refusal_is_not(scripted: Scripted):
     throttled = (400, "ThrottlingException", "Rate exceeded")
     handler = scripted(throttled, (503, "ServerException", "busy"))
     assert login().password.reveal() == "secret"
@@ -320,14 +320,14 @@ def test_throttling_is_repeated_and_a_refusal_is_not(scripted: Scripted):
     assert len(handler.seen) == 1
 
 
-def test_another_accounts_registry_is_asked_by_its_id(scripted: Scripted):
+def test_registry_of_another_account_is_used_by_its_id(scripted: Scripted):
     handler = scripted((400, "RepositoryNotFoundException", "none"))
     other = ecr.open_registry(parse_reference(f"999999999999.dkr.ecr.{REGION}.amazonaws.com/fsdp"))
     other.ensure_repository("fsdp", PLAIN)
     assert [asked["registryId"] for asked in handler.seen] == ["999999999999"] * 2
 
 
-def test_throttled_for_ever(scripted: Scripted, monkeypatch: pytest.MonkeyPatch):
+def test_endless_throttling_is_an_error(scripted: Scripted, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ecr, "ATTEMPTS", 2)
     scripted(*[(400, "ThrottlingException", "Rate exceeded")] * 9)
     with pytest.raises(BackendError, match="AWS throttled `ecr:GetAuthorizationToken`"):
@@ -351,7 +351,7 @@ POLICY = f"User: arn:aws:iam::1:user/x is not authorized to perform: ecr:GetAuth
         ("AccessDeniedException", POLICY + "with an explicit deny in a resource-based policy", "not allowed to", "its owner"),
     ],
 )
-def test_what_aws_says_and_moto_cannot(scripted: Scripted, code: str, text: str, title: str, hint: str):
+def test_aws_errors_that_moto_cannot_produce(scripted: Scripted, code: str, text: str, title: str, hint: str):
     scripted((400, code, text))
     with pytest.raises(Forbidden) as caught:
         login()
@@ -375,7 +375,7 @@ class StubbedPublic:
         self.registry = ecr.open_registry(parse_reference("public.ecr.aws/me/fsdp"))
 
 
-def test_the_public_registry_as_stubbed(aws: MotoAws, monkeypatch: pytest.MonkeyPatch):
+def test_public_registry_with_stubbed_calls(aws: MotoAws, monkeypatch: pytest.MonkeyPatch):
     public = StubbedPublic(monkeypatch)
     assert public.registry.host == "public.ecr.aws"
     end = dt.datetime(2100, 1, 1, tzinfo=dt.UTC)

@@ -64,7 +64,7 @@ def files_of(registry: RealRegistry, repository: str, layer: dict[str, Any]) -> 
 
 
 @every
-def test_a_build_on_a_base_from_a_registry(engine: str, plain: RealRegistry, source: Path, name: str):
+def test_build_uses_base_from_registry(engine: str, plain: RealRegistry, source: Path, name: str):
     with_shell(source)
     (source / "Dockerfile").write_text("FROM scratch\nCOPY root/ /\n")
     base = build_and_push(spec(source, f"{plain.host}/{name}", builder=engine))
@@ -85,7 +85,7 @@ def test_a_build_on_a_base_from_a_registry(engine: str, plain: RealRegistry, sou
 
 
 @pytest.mark.parametrize("engine", ["podman", "docker, BuildKit"], indirect=True)
-def test_a_secret_of_a_build(engine: str, plain: RealRegistry, source: Path, name: str):
+def test_build_secret_is_not_in_the_image(engine: str, plain: RealRegistry, source: Path, name: str):
     with_shell(source)
     (source.parent / "pip.conf").write_text("index-url = https://user:hidden@example\n")
     run = "RUN --mount=type=secret,id=pip,target=/pip.conf read line </pip.conf && echo ${#line} >/length"
@@ -100,7 +100,7 @@ def test_a_secret_of_a_build(engine: str, plain: RealRegistry, source: Path, nam
 
 
 @pytest.mark.parametrize("engine", ["docker, classic"], indirect=True)
-def test_what_dockers_classic_builder_cannot(engine: str, plain: RealRegistry, source: Path, name: str):
+def test_classic_builder_without_secrets_and_mounts_is_an_error(engine: str, plain: RealRegistry, source: Path, name: str):
     (source.parent / "pip.conf").touch()
     with pytest.raises(UsageError, match="does not support build secrets"):
         build_and_push(spec(source, f"{plain.host}/{name}", builder=engine, secrets={"pip": str(source.parent / "pip.conf")}))
@@ -121,7 +121,7 @@ FAULTS = {
 
 @every
 @pytest.mark.parametrize("text", FAULTS)
-def test_a_fault_is_told_in_the_engines_own_words(engine: str, plain: RealRegistry, source: Path, name: str, text: str):
+def test_build_error_has_the_engines_output_as_cause(engine: str, plain: RealRegistry, source: Path, name: str, text: str):
     kind, title, words = FAULTS[text]
     with_shell(source)
     (source / "Dockerfile").write_text(text.replace("{host}", plain.host))
@@ -136,13 +136,15 @@ def test_a_fault_is_told_in_the_engines_own_words(engine: str, plain: RealRegist
 
 
 @dockers
-def test_the_daemon_is_gone(engine: str, plain: RealRegistry, source: Path, name: str, monkeypatch: pytest.MonkeyPatch):
+def test_missing_docker_daemon_is_unreachable(
+    engine: str, plain: RealRegistry, source: Path, name: str, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("DOCKER_HOST", f"unix://{source}/nobody")
     with pytest.raises(Unreachable, match="the daemon of `docker` does not answer"):
         build_and_push(spec(source, f"{plain.host}/{name}", builder=engine))
 
 
-def test_no_space_left_for_docker(
+def test_full_disk_of_docker_is_an_error(
     plain: RealRegistry, source: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """The daemon's storage is on a file system of 8 MiB, which only it sees."""
@@ -161,7 +163,7 @@ def test_no_space_left_for_docker(
     [("buildah", "6m"), ("podman", "6m"), ("docker, classic", "6m"), ("docker, classic", "12m"), ("docker, classic", "20m")],
     indirect=["engine"],
 )
-def test_no_space_left_on_the_way(  # noqa: PLR0917 - fixtures
+def test_full_temporary_folder_is_an_error(  # noqa: PLR0917 - fixtures
     engine: str, size: str, plain: RealRegistry, source: Path, name: str, tmp_path: Path
 ):
     """TMPDIR is on a small file system: too small for what the engine hands over, to unpack it, to compress it."""
@@ -174,7 +176,7 @@ def test_no_space_left_on_the_way(  # noqa: PLR0917 - fixtures
     assert is_absent(plain, f"{name}/tags/list")
 
 
-def test_no_space_left_for_a_layer(plain: RealRegistry, source: Path, name: str, tmp_path: Path):
+def test_full_disk_for_a_layer_is_an_error(plain: RealRegistry, source: Path, name: str, tmp_path: Path):
     with plain.open() as registry:
         push_image(registry, name, "base", "oci")
     (source / "code" / "large").write_bytes(os.urandom(8 << 20))
@@ -196,7 +198,7 @@ def in_little_space(folder: Path, size: str, *argv: str) -> subprocess.Completed
     return subprocess.run(words, env=env, capture_output=True, text=True, timeout=120, check=False)
 
 
-def test_which_docker_it_is(daemon: Dockerd, programs: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
+def test_buildkit_client_is_detected(daemon: Dockerd, programs: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
     assert engine_process.find_engine(str(programs["docker, classic"][0])).buildkit == ""
     assert engine_process.find_engine(str(programs["docker, BuildKit"][0])).buildkit in {"own", "buildx"}
     plugin = daemon.client("plugin", 'case "$1" in buildx) exit 0 ;; esac')

@@ -88,7 +88,7 @@ def plan(image: str, **spec: Any) -> JobPlan:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_facts_of_every_form(registry: RealRegistry, form: str):
+def test_metadata_of_every_image_form(registry: RealRegistry, form: str):
     with registry.open() as opened:
         top = push_image(opened, "facts", form, form)
     found = ImageInspector().inspect(f"{registry.host}/facts:{form}").metadata
@@ -102,7 +102,7 @@ def test_facts_of_every_form(registry: RealRegistry, form: str):
     assert ImageInspector().inspect(f"{registry.host}/facts@{top.digest}").metadata == found
 
 
-def test_an_image_that_is_not_there_is_refused_with_the_tag_that_is_near(registry: RealRegistry, tmp_path: Path):
+def test_missing_image_is_an_error_with_a_similar_tag(registry: RealRegistry, tmp_path: Path):
     with registry.open() as opened:
         push_image(opened, "near", "v1.2", "oci")
     with pytest.raises(NotFound) as caught:
@@ -124,7 +124,7 @@ def test_an_image_that_is_not_there_is_refused_with_the_tag_that_is_near(registr
         (["amd64"], {"scheduling": {"node_selector": {"kubernetes.io/arch": "arm64"}}}, False),
     ],
 )
-def test_the_processor_of_the_nodes(registry: RealRegistry, tmp_path: Path, nodes, spec, taken):
+def test_image_must_have_a_variant_for_the_nodes(registry: RealRegistry, tmp_path: Path, nodes, spec, taken):
     with registry.open() as opened:
         push_image(opened, "one", "v1", "oci")
         push_image(opened, "both", "v1", "oci-index")
@@ -138,7 +138,7 @@ def test_the_processor_of_the_nodes(registry: RealRegistry, tmp_path: Path, node
     assert caught.value.cause == "it has variants for linux/amd64, and the nodes are arm64"
 
 
-def test_a_registry_that_cannot_be_reached_from_here_is_said_and_no_more(tmp_path: Path):
+def test_unreachable_registry_is_only_a_notice(tmp_path: Path):
     said: list[str] = []
     image = f"127.0.0.1:{free_port()}/a:1"
     check_plan_images(target(tmp_path), plan(image), notify=said.append)
@@ -146,13 +146,13 @@ def test_a_registry_that_cannot_be_reached_from_here_is_said_and_no_more(tmp_pat
     assert said[0].startswith(f"image `{image}` was not checked: ")
 
 
-def test_a_registry_that_wants_a_login_is_said_and_no_more(private: RealRegistry, tmp_path: Path):
+def test_required_login_is_only_a_notice(private: RealRegistry, tmp_path: Path):
     said: list[str] = []
     check_plan_images(target(tmp_path), plan(f"{private.host}/train:1"), notify=said.append)
     assert "authentication required" in said[0]
 
 
-def test_it_is_asked_with_the_pull_secrets_of_the_pod(private: RealRegistry, tmp_path: Path):
+def test_check_uses_the_pods_pull_secrets(private: RealRegistry, tmp_path: Path):
     image = f"{private.host}/train"
     at = target(tmp_path, secrets={"mine": pull_secret(private.host, PASSWORD), "other": pull_secret("a.example", "x")})
     names = ["other", "mine"]
@@ -162,7 +162,7 @@ def test_it_is_asked_with_the_pull_secrets_of_the_pod(private: RealRegistry, tmp
     assert caught.value.hint == f"did you mean `{image}:1`?"
 
 
-def test_no_program_is_started_that_a_clusters_secret_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_credential_helper_of_a_secret_is_not_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     program = tmp_path / "docker-credential-must-not-be-started"
     program.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n")
     program.chmod(0o755)
@@ -174,7 +174,7 @@ def test_no_program_is_started_that_a_clusters_secret_names(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("secret", ["unreadable", "damaged", "wrong", "absent", "other"])
-def test_a_pull_secret_of_no_use_leaves_it_to_the_users_own_login(private: RealRegistry, tmp_path: Path, secret: str):
+def test_useless_pull_secret_falls_back_to_own_login(private: RealRegistry, tmp_path: Path, secret: str):
     secrets = {
         "unreadable": None,
         "damaged": {"data": {".dockerconfigjson": "?"}},
@@ -195,7 +195,7 @@ def test_a_pull_secret_of_no_use_leaves_it_to_the_users_own_login(private: RealR
     assert told == {"wrong": ["warning: pull secret `wrong`"]}.get(secret, [])
 
 
-def test_init_containers_and_sidecars_count(registry: RealRegistry, tmp_path: Path):
+def test_images_of_init_containers_and_sidecars_are_checked(registry: RealRegistry, tmp_path: Path):
     with registry.open() as opened:
         push_image(opened, "whole", "1", "oci")
     there, absent = f"{registry.host}/whole:1", f"{registry.host}/whole:2"
@@ -214,7 +214,7 @@ def test_init_containers_and_sidecars_count(registry: RealRegistry, tmp_path: Pa
     assert refused.value.location is None  # the training container's, and said once
 
 
-def test_a_login_that_cannot_be_read_is_no_reason_to_refuse(private: RealRegistry, tmp_path: Path):
+def test_unreadable_login_is_only_a_notice(private: RealRegistry, tmp_path: Path):
     (tmp_path / ".docker").mkdir()
     (tmp_path / ".docker" / "config.json").write_text("?")
     said: list[str] = []
@@ -222,7 +222,7 @@ def test_a_login_that_cannot_be_read_is_no_reason_to_refuse(private: RealRegistr
     assert "the stored logins cannot be read" in said[0]
 
 
-def test_a_name_that_no_runtime_can_read_is_refused(tmp_path: Path):
+def test_invalid_reference_is_refused(tmp_path: Path):
     with pytest.raises(UsageError) as caught:
         check_plan_images(
             target(tmp_path), plan("127.0.0.1:1/a:1", pod={"init_containers": [{"name": "i", "image": "A B"}]}), notify=print
@@ -230,7 +230,7 @@ def test_a_name_that_no_runtime_can_read_is_refused(tmp_path: Path):
     assert caught.value.location == "init container `i`"
 
 
-def test_nobody_is_asked_where_nobody_is_to_be_asked(tmp_path: Path):
+def test_disabled_check_and_pull_policy_never_send_no_request(tmp_path: Path):
     absent = f"127.0.0.1:{free_port()}/a:1"
     check_plan_images(target(tmp_path, check=False), plan(absent), notify=pytest.fail)
     check_plan_images(target(tmp_path), plan(absent, image_pull_policy="Never"), notify=pytest.fail)

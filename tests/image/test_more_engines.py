@@ -83,7 +83,7 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     return str(found.program)
 
 
-def test_a_build_with_a_base_and_a_secret(engine: str, plain: RealRegistry, source: Path, name: str):
+def test_build_with_base_and_secret(engine: str, plain: RealRegistry, source: Path, name: str):
     with_shell(source)
     (source / "Dockerfile").write_text("FROM scratch\nCOPY root/ /\n")
     base = build_and_push(spec(source, f"{plain.host}/{name}", builder=engine))
@@ -100,7 +100,7 @@ def test_a_build_with_a_base_and_a_secret(engine: str, plain: RealRegistry, sour
 
 
 @pytest.mark.parametrize("text", FAULTS)
-def test_a_fault_is_told_in_the_engines_own_words(engine: str, plain: RealRegistry, source: Path, name: str, text: str):
+def test_build_error_has_the_engines_output_as_cause(engine: str, plain: RealRegistry, source: Path, name: str, text: str):
     kind, title, words = FAULTS[text]
     with_shell(source)
     (source / "Dockerfile").write_text(text.replace("{host}", plain.host))
@@ -109,7 +109,9 @@ def test_a_fault_is_told_in_the_engines_own_words(engine: str, plain: RealRegist
     assert words in str(caught.value.cause)
 
 
-def test_nobody_answers(engine: str, plain: RealRegistry, source: Path, name: str, monkeypatch: pytest.MonkeyPatch):
+def test_missing_daemon_is_unreachable(
+    engine: str, plain: RealRegistry, source: Path, name: str, monkeypatch: pytest.MonkeyPatch
+):
     for variable in ("BUILDKIT_HOST", "DOCKER_HOST"):
         monkeypatch.setenv(variable, f"unix://{source}/nobody")
     with pytest.raises(Unreachable, match="does not answer"):

@@ -57,7 +57,7 @@ class Meeting:
         yield self.content[offset:]
 
 
-def test_as_many_as_that_and_no_more(plain: RealRegistry, name: str):
+def test_transfers_use_the_given_number_of_threads(plain: RealRegistry, name: str):
     lock, now, most = threading.Lock(), 0, 0
 
     def one(number: int, _told: ReportProgress) -> int:
@@ -85,7 +85,7 @@ def test_as_many_as_that_and_no_more(plain: RealRegistry, name: str):
         assert [said[1:] for said in told if said[0] == blob.digest] == [(0, 1000), (1000, 1000)]
 
 
-def test_the_first_fault_ends_the_others_and_leaves_no_tag(plain: RealRegistry, name: str):
+def test_first_error_cancels_other_transfers_and_leaves_no_tag(plain: RealRegistry, name: str):
     layers = blobs(12)
     with proxy_before(plain.port) as proxy:
 
@@ -103,7 +103,7 @@ def test_the_first_fault_ends_the_others_and_leaves_no_tag(plain: RealRegistry, 
     assert is_absent(plain, f"{name}/manifests/1")
 
 
-def test_one_login_for_all_who_are_asked_for_it_at_once(tmp_path: Path, name: str):
+def test_parallel_requests_share_one_login(tmp_path: Path, name: str):
     asked: list[int] = []
 
     def login() -> Login:
@@ -116,7 +116,7 @@ def test_one_login_for_all_who_are_asked_for_it_at_once(tmp_path: Path, name: st
     assert len(asked) == 1
 
 
-def test_memory_does_not_grow_with_the_image(plain: RealRegistry, name: str, tmp_path: Path):
+def test_memory_is_independent_of_image_size(plain: RealRegistry, name: str, tmp_path: Path):
     layers: list[Blob] = []
     for number in range(TRANSFER_THREADS + 1):
         file, size = tmp_path / str(number), 4 * CHUNK_SIZE + number

@@ -56,7 +56,7 @@ def test_images_are_read_without_a_login(public: Public, image: str):
 
 
 @pytest.mark.parametrize("image", NAMES)
-def test_nobody_pushes(public: Public, image: str):
+def test_anonymous_push_is_forbidden(public: Public, image: str):
     (public.home / "src").mkdir()
     (public.home / "src" / "train.py").write_text("")
     with pytest.raises(Forbidden) as caught:
@@ -65,7 +65,7 @@ def test_nobody_pushes(public: Public, image: str):
         assert caught.value.title == "no AWS credentials were found"
 
 
-def test_who_is_logged_in_there_is_asked_for_as_that(public: Public):
+def test_login_is_used_for_public_image(public: Public):
     public.tokens.gives_everybody = ""
     with pytest.raises(Forbidden):
         ImageInspector().inspect("public.ecr.aws/alias/train:1")

@@ -85,7 +85,7 @@ def pushed_images(registry: RealRegistry, found: CodePushResult) -> list[tuple[d
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_every_form_of_image_keeps_its_form(plain: RealRegistry, person: Path, src: Path, repository: str, form: str):
+def test_code_layer_keeps_the_image_form(plain: RealRegistry, person: Path, src: Path, repository: str, form: str):
     with plain.open() as registry:
         base = push_image(registry, repository, "base", form)
     name = f"{plain.host}/{repository}:base"
@@ -116,7 +116,7 @@ def test_every_form_of_image_keeps_its_form(plain: RealRegistry, person: Path, s
         )
 
 
-def test_a_second_time_nothing_is_sent(plain: RealRegistry, person: Path, src: Path, repository: str):
+def test_second_push_of_code_sends_nothing(plain: RealRegistry, person: Path, src: Path, repository: str):
     with plain.open() as registry, proxy_before(plain.port) as proxy:
         push_image(registry, repository, "base", "oci")
         through = f"127.0.0.1:{proxy.port}/{repository}:base"
@@ -128,7 +128,7 @@ def test_a_second_time_nothing_is_sent(plain: RealRegistry, person: Path, src: P
         assert {seen.method for seen in proxy.requests} == {"GET", "HEAD"}
 
 
-def test_new_code_takes_the_place_of_the_code_before(plain: RealRegistry, person: Path, src: Path, repository: str):
+def test_new_code_replaces_earlier_code(plain: RealRegistry, person: Path, src: Path, repository: str):
     with plain.open() as registry:
         base = push_image(registry, repository, "base", "oci-index")
     base_name = f"{plain.host}/{repository}:base"
@@ -145,7 +145,7 @@ def test_new_code_takes_the_place_of_the_code_before(plain: RealRegistry, person
     assert push_code(src, base_name).ref.digest == two.ref.digest  # as if the first had never been
 
 
-def test_between_repositories_layers_are_mounted(plain: RealRegistry, person: Path, src: Path, repository: str):
+def test_layers_are_mounted_between_repositories(plain: RealRegistry, person: Path, src: Path, repository: str):
     with plain.open() as registry:
         push_image(registry, repository, "base", "oci")
     found = push_code(src, f"{plain.host}/{repository}:base", new_image=f"{plain.host}/{repository}-other:v1")
@@ -155,7 +155,7 @@ def test_between_repositories_layers_are_mounted(plain: RealRegistry, person: Pa
     pushed_images(plain, found)
 
 
-def test_between_registries_layers_are_copied(
+def test_layers_are_copied_between_registries(
     plain: RealRegistry, private: RealRegistry, person: Path, src: Path, repository: str
 ):
     log_in(person, private)
@@ -170,7 +170,7 @@ def test_between_registries_layers_are_copied(
     assert again.copy.reused > 0
 
 
-def test_one_platform_of_an_index(plain: RealRegistry, person: Path, src: Path, repository: str):
+def test_platform_selects_images_of_an_index(plain: RealRegistry, person: Path, src: Path, repository: str):
     with plain.open() as registry:
         push_image(registry, repository, "base", "oci-index")
     base = f"{plain.host}/{repository}:base"
@@ -182,7 +182,7 @@ def test_one_platform_of_an_index(plain: RealRegistry, person: Path, src: Path, 
     assert caught.value.cause == "it has variants for linux/amd64, linux/arm64/v8"
 
 
-def test_where_the_code_goes(plain: RealRegistry, person: Path, src: Path, repository: str):
+def test_workdir_of_the_code(plain: RealRegistry, person: Path, src: Path, repository: str):
     with plain.open() as registry:
         push_image(registry, repository, "base", "oci", WorkingDir="/")
     base = f"{plain.host}/{repository}:base"
@@ -196,7 +196,7 @@ def test_where_the_code_goes(plain: RealRegistry, person: Path, src: Path, repos
     assert "opt/code/train.py" in files
 
 
-def test_a_registry_that_goes_down_in_the_middle(plain: RealRegistry, person: Path, src: Path, repository: str):
+def test_registry_restart_during_a_push(plain: RealRegistry, person: Path, src: Path, repository: str):
     with plain.open() as registry:
         push_image(registry, repository, "base", "oci")
     (src / "big").write_bytes(os.urandom(200_000))
@@ -220,9 +220,7 @@ def test_a_registry_that_goes_down_in_the_middle(plain: RealRegistry, person: Pa
     pushed_images(plain, found)
 
 
-def test_what_cannot_be_done_is_said_and_leaves_no_tag(
-    plain: RealRegistry, private: RealRegistry, person: Path, src: Path, repository: str
-):
+def test_failed_code_push_leaves_no_tag(plain: RealRegistry, private: RealRegistry, person: Path, src: Path, repository: str):
     with plain.open() as registry:
         push_image(registry, repository, "base", "oci")
     base = f"{plain.host}/{repository}:base"
@@ -246,7 +244,7 @@ def test_what_cannot_be_done_is_said_and_leaves_no_tag(
         push_code(src, base)
 
 
-def test_the_command(plain: RealRegistry, person: Path, src: Path, repository: str, capsys):
+def test_push_code_command(plain: RealRegistry, person: Path, src: Path, repository: str, capsys):
     with plain.open() as registry:
         push_image(registry, repository, "base", "oci")
     base, spec = f"{plain.host}/{repository}:base", person / "job.yaml"
@@ -267,7 +265,7 @@ def test_the_command(plain: RealRegistry, person: Path, src: Path, repository: s
         assert run(["push-image", *wrong]) == 2
 
 
-def test_a_bar_shows_what_is_on_its_way(plain: RealRegistry, person: Path, src: Path, repository: str):
+def test_progress_bar_shows_the_upload(plain: RealRegistry, person: Path, src: Path, repository: str):
     """On stderr, if that is a terminal; stdout has the name and no more."""
     with plain.open() as registry:
         push_image(registry, repository, "base", "oci")
@@ -291,7 +289,7 @@ def test_a_bar_shows_what_is_on_its_way(plain: RealRegistry, person: Path, src: 
     assert out.decode().startswith(f"{plain.host}/{repository}:code-")
 
 
-def test_secrets_are_warned_about(plain: RealRegistry, person: Path, src: Path, repository: str):
+def test_secret_files_in_code_are_a_warning(plain: RealRegistry, person: Path, src: Path, repository: str):
     with plain.open() as registry:
         push_image(registry, repository, "base", "oci")
     (src / ".env").write_text("TOKEN=x")
@@ -301,7 +299,7 @@ def test_secrets_are_warned_about(plain: RealRegistry, person: Path, src: Path, 
     assert said[0].startswith("warning: `.env` may hold secrets")
 
 
-def test_the_password_is_nowhere(  # noqa: PLR0917 - fixtures
+def test_password_is_not_written_anywhere(  # noqa: PLR0917 - fixtures
     private: RealRegistry, person: Path, src: Path, repository: str, capfd, caplog
 ):
     """Neither in what is printed or logged, nor in the image, nor in any file but the one that `docker login` wrote."""

@@ -31,7 +31,7 @@ def dockerfile(source: Path, *lines: str) -> None:
     (source / "Dockerfile").write_text("\n".join(lines) + "\n")
 
 
-def test_a_command_that_fails_shows_its_own_words(building: Buildah, plain: RealRegistry, shell: Path, name: str):
+def test_failed_command_shows_its_output(building: Buildah, plain: RealRegistry, shell: Path, name: str):
     dockerfile(shell, "FROM scratch", "COPY root/ /", "RUN echo these words >&2; exit 3")
     said: list[str] = []
     with pytest.raises(Refused, match="the build failed") as caught:
@@ -41,16 +41,14 @@ def test_a_command_that_fails_shows_its_own_words(building: Buildah, plain: Real
     assert is_absent(plain, f"{name}/tags/list")
 
 
-def test_a_command_that_speaks_of_something_else_is_not_taken_for_it(
-    building: Buildah, plain: RealRegistry, shell: Path, name: str
-):
+def test_output_of_a_failed_command_is_not_classified(building: Buildah, plain: RealRegistry, shell: Path, name: str):
     dockerfile(shell, "FROM scratch", "COPY root/ /", "RUN echo 403 Forbidden: manifest unknown; exit 1")
     with pytest.raises(Refused, match="the build failed"):
         build_and_push(spec(shell, f"{plain.host}/{name}"))
 
 
 @pytest.mark.parametrize("lines", [["FORM scratch"], ["FROM scratch", "COPY --nope a /"], ["COPY code /"], ["FROM UPPER CASE"]])
-def test_an_error_in_the_dockerfile(building: Buildah, plain: RealRegistry, source: Path, name: str, lines: list[str]):
+def test_dockerfile_error_is_refused(building: Buildah, plain: RealRegistry, source: Path, name: str, lines: list[str]):
     dockerfile(source, *lines)
     with pytest.raises(Refused) as caught:
         build_and_push(spec(source, f"{plain.host}/{name}"))
@@ -58,12 +56,12 @@ def test_an_error_in_the_dockerfile(building: Buildah, plain: RealRegistry, sour
     assert caught.value.cause
 
 
-def test_a_stage_that_is_not_there(building: Buildah, plain: RealRegistry, source: Path, name: str):
+def test_missing_stage_is_refused(building: Buildah, plain: RealRegistry, source: Path, name: str):
     with pytest.raises(Refused, match="the Dockerfile has an error"):
         build_and_push(spec(source, f"{plain.host}/{name}", target="nowhere"))
 
 
-def test_a_file_that_is_not_in_the_context(building: Buildah, plain: RealRegistry, source: Path, name: str):
+def test_file_outside_the_context_is_refused(building: Buildah, plain: RealRegistry, source: Path, name: str):
     dockerfile(source, "FROM scratch", "COPY nothing /")
     with pytest.raises(Refused, match="the build needs a file that does not exist"):
         build_and_push(spec(source, f"{plain.host}/{name}"))
@@ -78,20 +76,20 @@ def insecure(building: Buildah, plain: RealRegistry, tmp_path: Path, monkeypatch
 
 
 @pytest.mark.usefixtures("insecure")
-def test_a_base_image_that_is_not_there(plain: RealRegistry, source: Path, name: str):
+def test_missing_base_image_is_not_found(plain: RealRegistry, source: Path, name: str):
     with pytest.raises(NotFound, match="the base image does not exist") as caught:
         build_and_push(spec(source, f"{plain.host}/{name}", base_image=f"{plain.host}/nothing:1"))
     assert "--base-image" in str(caught.value.hint)
 
 
 @pytest.mark.usefixtures("insecure")
-def test_a_base_image_from_a_registry(plain: RealRegistry, source: Path, name: str):
+def test_base_image_from_a_registry(plain: RealRegistry, source: Path, name: str):
     base = build_and_push(spec(source, f"{plain.host}/{name}-base"))
     outcome = build_and_push(spec(source, f"{plain.host}/{name}", base_image=str(base.ref)))
     assert outcome.sent_bytes > 0
 
 
-def test_no_space_left(  # noqa: PLR0917 - fixtures
+def test_full_disk_is_an_error(  # noqa: PLR0917 - fixtures
     building: Buildah, plain: RealRegistry, source: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """The builder's storage is on a file system of 2 MiB, which only it sees."""
@@ -112,7 +110,9 @@ def test_no_space_left(  # noqa: PLR0917 - fixtures
     assert is_absent(plain, f"{name}/tags/list")
 
 
-def test_no_builder(plain: RealRegistry, source: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_missing_engine_is_a_usage_error(
+    plain: RealRegistry, source: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match="no container engine is on PATH") as caught:
         build_and_push(spec(source, f"{plain.host}/{name}", builder=None))
@@ -122,7 +122,7 @@ def test_no_builder(plain: RealRegistry, source: Path, name: str, tmp_path: Path
         build_and_push(spec(source, f"{plain.host}/{name}", builder="podman"))
 
 
-def test_the_first_engine_on_path_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_first_engine_on_path_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for engine in ("podman", "nerdctl"):
         (tmp_path / engine).write_text("#!/bin/sh\n")
         (tmp_path / engine).chmod(0o755)
@@ -131,7 +131,7 @@ def test_the_first_engine_on_path_is_taken(tmp_path: Path, monkeypatch: pytest.M
     assert engine_process.find_engine("nerdctl").name == "nerdctl"
 
 
-def test_docker_without_its_daemon_is_not_taken_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_docker_without_daemon_is_skipped_unless_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / "docker").write_text("#!/bin/sh\nexit 1\n")
     (tmp_path / "docker").chmod(0o755)
@@ -141,7 +141,7 @@ def test_docker_without_its_daemon_is_not_taken_unasked(tmp_path: Path, monkeypa
     assert engine_process.find_engine("docker").name == "docker"
 
 
-def test_what_is_missing_is_said_before_anything_is_built(plain: RealRegistry, source: Path, name: str):
+def test_missing_input_is_an_error_before_the_build(plain: RealRegistry, source: Path, name: str):
     with pytest.raises(NotFound, match=r"build context `.*` does not exist"):
         build_and_push(spec(source / "no", f"{plain.host}/{name}"))
     with pytest.raises(NotFound, match=r"Dockerfile `.*` does not exist"):
@@ -150,7 +150,7 @@ def test_what_is_missing_is_said_before_anything_is_built(plain: RealRegistry, s
         build_and_push(spec(source, f"{plain.host}/{name}", secrets={"pip": "/nonexistent"}))
 
 
-def test_a_secret_is_there_while_building_and_not_after(building: Buildah, plain: RealRegistry, shell: Path, name: str):
+def test_build_secret_is_available_only_during_the_build(building: Buildah, plain: RealRegistry, shell: Path, name: str):
     (shell.parent / "pip.conf").write_text("index-url = https://user:hidden@example\n")
     run = 'RUN --mount=type=secret,id=pip,target=/pip.conf read line </pip.conf && echo "length ${#line}"'
     dockerfile(shell, "FROM scratch", "COPY root/ /", run)
@@ -163,7 +163,7 @@ def test_a_secret_is_there_while_building_and_not_after(building: Buildah, plain
     assert not [file for file in (plain.folder / "data").rglob("data") if b"hidden" in file.read_bytes()]
 
 
-def test_files_that_look_secret_are_warned_about(building: Buildah, plain: RealRegistry, source: Path, name: str):
+def test_secret_files_and_arguments_are_warnings(building: Buildah, plain: RealRegistry, source: Path, name: str):
     (source / ".env").write_text("A=1\n")
     (source / "code" / "id_rsa").write_text("x\n")
     said: list[str] = []
@@ -174,13 +174,13 @@ def test_files_that_look_secret_are_warned_about(building: Buildah, plain: RealR
     assert "build argument `HF_TOKEN` stays in the image's history" in text
 
 
-def test_a_link_out_of_the_context(building: Buildah, plain: RealRegistry, source: Path, name: str):
+def test_link_out_of_the_context_is_refused(building: Buildah, plain: RealRegistry, source: Path, name: str):
     (source / "code" / "data").symlink_to("../../elsewhere")
     with pytest.raises(Refused, match="leads out of the folder"):
         build_and_push(spec(source, f"{plain.host}/{name}"))
 
 
-def test_a_context_that_changes_while_it_is_built(building: Buildah, plain: RealRegistry, source: Path, name: str):
+def test_context_change_during_the_build_is_refused(building: Buildah, plain: RealRegistry, source: Path, name: str):
     def change(_line: str) -> None:
         (source / "code" / "train.py").write_text("print('changed')\n")
 
@@ -213,7 +213,7 @@ PUSHING = {
 
 
 @pytest.mark.parametrize("action", PUSHING)
-def test_each_of_the_five_rights_of_a_push(proxied: Proxy, plain: RealRegistry, source: Path, name: str, action: str):
+def test_missing_right_of_a_push_is_named(proxied: Proxy, plain: RealRegistry, source: Path, name: str, action: str):
     text = f"User: {WHO} is not authorized to perform: {action} on resource: arn because no identity-based policy allows it"
     proxied.rule = lambda seen: ecr_error(403, "DENIED", text) if PUSHING[action](seen) else None
     if action == "ecr:BatchCheckLayerAvailability":  # a HEAD has no body: the registry can only say 403
@@ -226,7 +226,7 @@ def test_each_of_the_five_rights_of_a_push(proxied: Proxy, plain: RealRegistry, 
     assert is_absent(plain, f"{name}/manifests/1")
 
 
-def test_a_policy_of_the_repository_that_denies(proxied: Proxy, source: Path, name: str):
+def test_repository_policy_denies_the_push(proxied: Proxy, source: Path, name: str):
     text = f"User: {WHO} is not authorized to perform: ecr:PutImage with an explicit deny in a resource-based policy"
     proxied.rule = lambda seen: ecr_error(403, "DENIED", text) if seen.method == "POST" else None
     with pytest.raises(Forbidden) as caught:
@@ -234,7 +234,7 @@ def test_a_policy_of_the_repository_that_denies(proxied: Proxy, source: Path, na
     assert "the repository's own policy must allow `ecr:PutImage`" in str(caught.value.hint)
 
 
-def test_a_tag_that_is_taken_and_immutable(in_ecr: MotoAws, building: Buildah, source: Path, name: str):
+def test_existing_immutable_tag_is_an_error(in_ecr: MotoAws, building: Buildah, source: Path, name: str):
     wanted = spec(source, f"{name}:stable", repository={"immutable_tags": True})
     build_and_push(wanted)
     (source / "code" / "train.py").write_text("print('two')\n")
@@ -244,7 +244,7 @@ def test_a_tag_that_is_taken_and_immutable(in_ecr: MotoAws, building: Buildah, s
     assert build_and_push(spec(source, name)).builder
 
 
-def test_a_registry_that_says_immutable_itself(proxied: Proxy, source: Path, name: str):
+def test_immutable_tag_reported_by_the_registry(proxied: Proxy, source: Path, name: str):
     text = f"The image tag '1' already exists in '{name}' and cannot be overwritten because the repository is immutable."
     proxied.rule = lambda seen: ecr_error(400, "TAG_INVALID", text) if PUSHING["ecr:PutImage"](seen) else None
     with pytest.raises(AlreadyExists):
@@ -261,7 +261,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("hurried")
-def test_a_registry_that_goes_down_in_the_middle(proxied: Proxy, source: Path, name: str):
+def test_registry_restart_during_a_push(proxied: Proxy, source: Path, name: str):
     """The second attempt sends only what the first did not."""
     (source / "code" / "large").write_bytes(os.urandom(20 << 20))
     down = False
@@ -282,7 +282,7 @@ def test_a_registry_that_goes_down_in_the_middle(proxied: Proxy, source: Path, n
     assert proxied.body_bytes - sent < 1 << 20
 
 
-def test_a_token_that_ends_in_the_middle_of_a_push(proxied: Proxy, source: Path, name: str, monkeypatch: pytest.MonkeyPatch):
+def test_expired_token_is_renewed_during_a_push(proxied: Proxy, source: Path, name: str, monkeypatch: pytest.MonkeyPatch):
     """As ECR says it: 403, not 401. moto's token is always the same, ECR's is not."""
     given = iter(range(100))
 
@@ -306,7 +306,7 @@ def test_a_token_that_ends_in_the_middle_of_a_push(proxied: Proxy, source: Path,
     assert len(set(seen_logins)) == 2
 
 
-def test_a_folder_without_a_name_for_the_image(source: Path):
+def test_folder_without_a_name_is_a_usage_error(source: Path):
     with pytest.raises(UsageError, match="`--to NAME`"):
         build_and_push(
             spec(source, "").model_copy(update={"context": "/", "to": None, "dockerfile": str(source / "Dockerfile")})

@@ -27,7 +27,7 @@ def spec(source: Path, to: str, **more: object) -> ImageSpec:
     return ImageSpec.model_validate({"context": str(source), "to": to, "builder": "buildah"} | more)
 
 
-def test_a_plain_registry_by_its_name(building: Buildah, plain: RealRegistry, source: Path, name: str):
+def test_push_to_a_plain_registry(building: Buildah, plain: RealRegistry, source: Path, name: str):
     outcome = build_and_push(spec(source, f"{plain.host}/{name}"))
     assert outcome.builder == "buildah"
     assert outcome.sent_bytes > 0
@@ -36,7 +36,7 @@ def test_a_plain_registry_by_its_name(building: Buildah, plain: RealRegistry, so
     assert manifest["mediaType"] == OCI_MANIFEST
 
 
-def test_the_second_run_pushes_nothing_and_says_so(building: Buildah, plain: RealRegistry, source: Path, name: str):
+def test_second_push_sends_nothing(building: Buildah, plain: RealRegistry, source: Path, name: str):
     wanted, said = spec(source, f"{plain.host}/{name}"), list[str]()
     first = build_and_push(wanted)
     os.utime(source / "code" / "train.py", (1, 1))
@@ -51,16 +51,14 @@ def test_the_second_run_pushes_nothing_and_says_so(building: Buildah, plain: Rea
 @pytest.mark.parametrize(
     "change", [{"build_args": {"GREETING": "bye"}}, {"platform": "linux/arm64"}, {"target": "other"}, {"base_image": "x"}]
 )
-def test_a_tag_of_its_own_for_all_that_is_built(source: Path, change: dict[str, object]):
+def test_content_hash_depends_on_every_build_input(source: Path, change: dict[str, object]):
     one, other = spec(source, "a"), spec(source, "a", **change)
     assert compute_content_hash(make_build_request(one), ignore_notice) != compute_content_hash(
         make_build_request(other), ignore_notice
     )
 
 
-def test_a_fixed_tag_is_pushed_again_only_if_the_content_changed(
-    building: Buildah, plain: RealRegistry, source: Path, name: str
-):
+def test_fixed_tag_is_pushed_again_only_after_a_change(building: Buildah, plain: RealRegistry, source: Path, name: str):
     wanted = spec(source, f"{plain.host}/{name}:stable")
     first = build_and_push(wanted)
     assert build_and_push(wanted).builder is None
@@ -70,7 +68,7 @@ def test_a_fixed_tag_is_pushed_again_only_if_the_content_changed(
     assert other.ref.digest != first.ref.digest
 
 
-def test_labels_say_where_the_image_comes_from(building: Buildah, plain: RealRegistry, source: Path, name: str):
+def test_labels_name_source_and_base(building: Buildah, plain: RealRegistry, source: Path, name: str):
     for words in (["init", "-q"], ["remote", "add", "origin", "https://me:pass@example.org/a.git"]):
         subprocess.run(["git", "-C", str(source), *words], check=True)
     outcome = build_and_push(spec(source, f"{plain.host}/{name}"))
@@ -95,7 +93,7 @@ def test_labels_say_where_the_image_comes_from(building: Buildah, plain: RealReg
     assert not first.get(BASE_NAME)  # from scratch
 
 
-def test_into_ecr_by_the_very_name(in_ecr: MotoAws, ecr_registry: RealRegistry, source: Path, name: str):
+def test_push_to_ecr_by_its_host_name(in_ecr: MotoAws, ecr_registry: RealRegistry, source: Path, name: str):
     outcome = build_and_push(spec(source, f"{name}:1", repository={"scan_on_push": True}))
     assert outcome.created_repository
     assert str(outcome.ref) == f"{HOST}/{name}:1@{outcome.ref.digest}"
@@ -114,7 +112,7 @@ def test_into_ecr_by_the_very_name(in_ecr: MotoAws, ecr_registry: RealRegistry, 
         f"{ACCOUNT}.dkr.ecr.cn-north-1.amazonaws.com.cn",
     ],
 )
-def test_another_account_another_partition(  # noqa: PLR0917 - fixtures
+def test_push_to_another_account_and_partition(  # noqa: PLR0917 - fixtures
     in_ecr: MotoAws, ecr_registry: RealRegistry, source: Path, name: str, tmp_path: Path, host: str
 ):
     """All of AWS's is moto, and every name leads to the same registry; which name and region is asked for is ours."""
@@ -130,12 +128,12 @@ def test_another_account_another_partition(  # noqa: PLR0917 - fixtures
         build_and_push(spec(source, f"{host}/{name}", region="eu-south-2"))
 
 
-def test_a_region_means_nothing_elsewhere(source: Path):
+def test_region_outside_ecr_is_a_usage_error(source: Path):
     with pytest.raises(UsageError, match="is not ECR, and has no region"):
         build_and_push(spec(source, "ghcr.io/me/fsdp", region=REGION))
 
 
-def test_the_command_with_a_profile_and_a_region(  # noqa: PLR0917 - fixtures
+def test_push_image_command_with_profile_and_region(  # noqa: PLR0917 - fixtures
     in_ecr: MotoAws,
     source: Path,
     name: str,

@@ -39,7 +39,7 @@ def blob(size: int = SIZE) -> BytesBlob:
 
 
 @pytest.mark.parametrize("size", [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 7])
-def test_a_blob_arrives_whole(plain: RealRegistry, name: str, size: int, tmp_path):
+def test_blob_is_uploaded_completely(plain: RealRegistry, name: str, size: int, tmp_path):
     one, told = blob(size), []
     file = tmp_path / "blob"
     file.write_bytes(one.content)
@@ -78,7 +78,7 @@ def test_manifests_and_tags(plain: RealRegistry, name: str):
         assert sorted(registry.list_tags(name)) == ["one", "three", "two"]
 
 
-def test_a_connection_that_breaks_within_a_chunk_costs_that_chunk_and_no_more(proxy: Proxy, plain: RealRegistry, name: str):
+def test_broken_connection_costs_one_chunk(proxy: Proxy, plain: RealRegistry, name: str):
     def rule(seen: Seen) -> Cut | None:
         cut = seen.method == "PATCH" and len(proxy.methods("PATCH")) in (7, 8, 12)
         return Cut("buffered", after=CHUNK // 2) if cut else None
@@ -92,7 +92,7 @@ def test_a_connection_that_breaks_within_a_chunk_costs_that_chunk_and_no_more(pr
     assert len(proxy.methods("POST")) == 1
 
 
-def test_a_session_that_the_registry_drops_is_begun_anew(proxy: Proxy, plain: RealRegistry, name: str):
+def test_dropped_upload_session_is_restarted(proxy: Proxy, plain: RealRegistry, name: str):
     def rule(seen: Seen) -> Cut | None:
         return Cut("streamed", after=CHUNK // 2) if seen.method == "PATCH" and len(proxy.methods("PATCH")) == 5 else None
 
@@ -105,7 +105,7 @@ def test_a_session_that_the_registry_drops_is_begun_anew(proxy: Proxy, plain: Re
     assert len(proxy.methods("POST")) == 2
 
 
-def test_an_answer_that_is_lost_is_not_a_blob_that_is_lost(proxy: Proxy, plain: RealRegistry, name: str):
+def test_lost_response_does_not_repeat_the_upload(proxy: Proxy, plain: RealRegistry, name: str):
     proxy.rule = lambda seen: Cut("answered") if seen.method == "PUT" and len(proxy.methods("PUT")) == 1 else None
     one = blob(CHUNK)
     with plain.open(proxy.port) as registry:
@@ -114,7 +114,7 @@ def test_an_answer_that_is_lost_is_not_a_blob_that_is_lost(proxy: Proxy, plain: 
     assert plain.checked_blob(name, one.digest) == one.content
 
 
-def test_a_registry_that_stays_away_is_given_up(proxy: Proxy, plain: RealRegistry, name: str):
+def test_unreachable_registry_is_an_error_after_all_attempts(proxy: Proxy, plain: RealRegistry, name: str):
     proxy.rule = lambda seen: Cut("buffered") if seen.method == "PATCH" else None
     with plain.open(proxy.port) as registry, pytest.raises(Unreachable) as caught:
         upload_blob(registry, name, blob(), chunk_size=CHUNK)
@@ -123,7 +123,7 @@ def test_a_registry_that_stays_away_is_given_up(proxy: Proxy, plain: RealRegistr
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
-def test_a_busy_registry_is_asked_again(proxy: Proxy, plain: RealRegistry, name: str, status: int):
+def test_busy_registry_is_retried(proxy: Proxy, plain: RealRegistry, name: str, status: int):
     pauses: list[float] = []
     retries = type(HURRIED)(attempts=4, first_pause=0.01, sleep=pauses.append)
     busy = Say(status, headers={"Retry-After": "3"} if status == 429 else {})
@@ -139,7 +139,7 @@ def test_a_busy_registry_is_asked_again(proxy: Proxy, plain: RealRegistry, name:
         assert 0 <= pauses[1] <= 0.02
 
 
-def test_pauses_are_random_and_grow():
+def test_retry_pauses_are_random_and_grow():
     pauses: list[float] = []
     retries = type(HURRIED)(first_pause=1.0, sleep=pauses.append)
     for failures in (1, 2, 3, 9):
@@ -152,7 +152,7 @@ def test_pauses_are_random_and_grow():
 
 
 @pytest.mark.parametrize("status", [400, 403, 404, 405, 413, 422])
-def test_a_no_is_not_asked_for_twice(proxy: Proxy, plain: RealRegistry, name: str, status: int):
+def test_refusal_is_not_retried(proxy: Proxy, plain: RealRegistry, name: str, status: int):
     proxy.rule = lambda _seen: Say(status, b'{"errors":[{"code":"DENIED","message":"no, because"}]}')
     with plain.open(proxy.port) as registry, pytest.raises(KfjobError) as caught:
         registry.get_manifest(name, "1")
@@ -161,7 +161,7 @@ def test_a_no_is_not_asked_for_twice(proxy: Proxy, plain: RealRegistry, name: st
     assert len(proxy.requests) == 1
 
 
-def test_bytes_that_are_not_what_their_digest_says_are_refused(proxy: Proxy, plain: RealRegistry, name: str):
+def test_content_with_another_digest_is_refused(proxy: Proxy, plain: RealRegistry, name: str):
     proxy.rule = lambda _seen: Say(200, b"{}", {"Content-Type": OCI_MANIFEST})
     with plain.open(proxy.port) as registry:
         for read in (registry.get_manifest, registry.get_blob):
@@ -173,7 +173,7 @@ def test_bytes_that_are_not_what_their_digest_says_are_refused(proxy: Proxy, pla
     ("kind", "hint"),
     [("application/vnd.docker.distribution.manifest.v1+prettyjws", "builder"), ("application/vnd.cncf.helm", None)],
 )
-def test_what_is_no_image_is_said(proxy: Proxy, plain: RealRegistry, name: str, kind: str, hint: str | None):
+def test_other_media_types_are_refused(proxy: Proxy, plain: RealRegistry, name: str, kind: str, hint: str | None):
     proxy.rule = lambda _seen: Say(200, b"{}", {"Content-Type": kind})
     with plain.open(proxy.port) as registry, pytest.raises(Refused) as caught:
         registry.get_manifest(name, "1")
@@ -181,14 +181,14 @@ def test_what_is_no_image_is_said(proxy: Proxy, plain: RealRegistry, name: str, 
     assert bool(hint) == bool(caught.value.hint)
 
 
-def test_tls_and_a_user(private: RealRegistry, name: str):
+def test_login_over_tls(private: RealRegistry, name: str):
     one = blob(3 * CHUNK)
     with private.open() as registry:
         upload_blob(registry, name, one, chunk_size=CHUNK)
     assert private.checked_blob(name, one.digest) == one.content
 
 
-def test_nobody_and_somebody_else_are_refused(private: RealRegistry, name: str):
+def test_missing_and_wrong_logins_are_refused(private: RealRegistry, name: str):
     asked: list[int] = []
 
     def wrong() -> Login:
@@ -203,7 +203,7 @@ def test_nobody_and_somebody_else_are_refused(private: RealRegistry, name: str):
     assert len(asked) == 1
 
 
-def test_a_login_that_ends_in_the_middle_is_asked_for_again(tmp_path, name: str):
+def test_expired_login_is_renewed(tmp_path, name: str):
     logins = iter([known(), Login(user="AWS", password=Secret(NEXT_PASSWORD))])
     one, sent = blob(), 0
 
@@ -219,21 +219,21 @@ def test_a_login_that_ends_in_the_middle_is_asked_for_again(tmp_path, name: str)
         assert registry.get_blob(name, one.digest) == one.content
 
 
-def test_a_registry_with_an_unknown_authority_is_not_spoken_to(private: RealRegistry):
+def test_unknown_certificate_authority_is_an_error(private: RealRegistry):
     untrusting = Registry(Endpoint(url=f"https://{private.host}"), login=known, retries=HURRIED)
     with untrusting as registry, pytest.raises(Unreachable, match="is not trusted") as caught:
         registry.get_manifest("a", "1")
     assert "certs.d" in (caught.value.hint or "")
 
 
-def test_a_registry_that_is_not_there_is_said():
+def test_missing_registry_is_unreachable():
     absent = Registry(Endpoint(url=f"http://127.0.0.1:{free_port()}"), retries=HURRIED)
     with absent as registry, pytest.raises(Unreachable, match="does not answer") as caught:
         registry.get_manifest("a", "1")
     assert "refused" in (caught.value.cause or "")
 
 
-def test_tokens_are_fetched_for_what_is_wanted_and_again_when_they_end(tmp_path, name: str):
+def test_tokens_have_the_scopes_and_are_renewed(tmp_path, name: str):
     with token_server(tmp_path) as tokens, real_registry(tmp_path, auth=tokens.configuration()) as real:
         one = blob(CHUNK)
         with real.open(login=known) as registry:
@@ -256,9 +256,7 @@ def test_tokens_are_fetched_for_what_is_wanted_and_again_when_they_end(tmp_path,
             assert PASSWORD not in str(caught.value)
 
 
-def test_a_login_is_not_sent_to_where_the_registry_redirects(
-    proxy: Proxy, private: RealRegistry, plain: RealRegistry, name: str
-):
+def test_login_is_not_sent_to_a_redirect_target(proxy: Proxy, private: RealRegistry, plain: RealRegistry, name: str):
     one = blob(100)
     with plain.open() as registry:
         upload_blob(registry, name, one)
@@ -279,7 +277,7 @@ def test_a_login_is_not_sent_to_where_the_registry_redirects(
         assert ["Authorization" in request.headers for request in second.requests] == [False]
 
 
-def test_a_blob_goes_from_registry_to_registry(proxy: Proxy, plain: RealRegistry, private: RealRegistry, name: str):
+def test_blob_is_copied_between_registries(proxy: Proxy, plain: RealRegistry, private: RealRegistry, name: str):
     one = blob()
     with private.open() as source, plain.open(proxy.port) as target:
         upload_blob(source, name, one)
@@ -291,6 +289,6 @@ def test_a_blob_goes_from_registry_to_registry(proxy: Proxy, plain: RealRegistry
     assert proxy.body_bytes == SIZE + 20
 
 
-def test_a_mount_that_the_registry_does_not_want(plain: RealRegistry, name: str):
+def test_refused_mount_falls_back_to_upload(plain: RealRegistry, name: str):
     with plain.open() as registry:
         assert not mount_blob(registry, name, compute_digest(b"nowhere"), source="team/nothing")

@@ -80,7 +80,7 @@ def test_a_dry_run_names_the_image_that_a_submit_would_push(
     assert f"note: code: the registry has this code already: `{image}`" in kfjob.err
 
 
-def test_code_goes_onto_the_image_of_a_template(plain: RealRegistry, cluster: ObjectServer, kfjob: Shell, base: str):
+def test_code_is_added_to_the_image_of_a_template(plain: RealRegistry, cluster: ObjectServer, kfjob: Shell, base: str):
     template = ("--template", "t.yaml", "--var", f"IMAGE_URI={base}", "--code", "src")
     (job,) = said(kfjob, *template, "--dry-run", "client")["objects"]
     (image,) = containers(job)
@@ -96,7 +96,7 @@ def test_code_goes_onto_the_image_of_a_template(plain: RealRegistry, cluster: Ob
     assert in_registry(plain, image)
 
 
-def test_a_template_with_several_images_is_left_alone(cluster: ObjectServer, kfjob: Shell, base: str, here: Path):
+def test_template_with_several_images_is_refused(cluster: ObjectServer, kfjob: Shell, base: str, here: Path):
     policy = '  elasticPolicy: {rdzvBackend: c10d, rdzvId: "${KFJOB_LAUNCH}"}\n'
     (here / "t.yaml").write_text(TEMPLATE.replace("    Worker:", MASTER).replace(policy, ""))
     assert kfjob("submit", "--template", "t.yaml", "--var", f"IMAGE_URI={base}", "--code", "src") == 2

@@ -114,7 +114,7 @@ def based(
             yield Based(program, daemon.environment, (tmp_path / "d",), b"DOCKER_CONFIG=/dev/shm/kfjob-")
 
 
-def test_the_token_is_nowhere(based: Based, source: Path, tmp_path: Path, ecr_registry: RealRegistry, name: str):
+def test_token_is_not_written_anywhere(based: Based, source: Path, tmp_path: Path, ecr_registry: RealRegistry, name: str):
     assert all(tells(one) for one in NEEDLES)
     home, temporary = tmp_path / "home", tmp_path / "tmp"
     home.mkdir()
@@ -137,7 +137,7 @@ def test_the_token_is_nowhere(based: Based, source: Path, tmp_path: Path, ecr_re
     assert not tells((ecr_registry.folder / "log").read_bytes())
 
 
-def test_a_build_that_fails_leaves_no_login(based: Based, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_failed_build_leaves_no_login(based: Based, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (source / "Dockerfile").write_text((source / "Dockerfile").read_text() + "COPY nothing /\n")
     before = set(Path("/dev/shm").glob("kfjob-*"))
     done = subprocess.run(
@@ -156,7 +156,7 @@ def test_a_build_that_fails_leaves_no_login(based: Based, source: Path, tmp_path
 
 @pytest.mark.usefixtures("on_ecr")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_build_that_is_broken_off_leaves_no_login(source: Path, tmp_path: Path, number: int, code: int):
+def test_interrupted_build_leaves_no_login(source: Path, tmp_path: Path, number: int, code: int):
     engine = tmp_path / "slow" / "buildah"
     engine.parent.mkdir()
     engine.write_text("#!/bin/sh\nexec sleep 300\n")

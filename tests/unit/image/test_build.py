@@ -65,17 +65,17 @@ OUT = Path("/tmp/out")
         (Engine(name="finch", program="finch"), ["finch", "build", "--progress=plain", "--output", "type=oci,dest=/tmp/out"]),
     ],
 )
-def test_what_each_engine_is_told(engine: Engine, first: list[str]):
+def test_build_command_of_each_engine(engine: Engine, first: list[str]):
     assert engines.make_build_command(engine, WANTED, OUT) == [*first, *COMMON]
 
 
-def test_dockers_builder_is_named_in_its_environment():
+def test_environment_selects_dockers_builder():
     told = {kind: Engine(name="docker", program="docker", buildkit=kind).environment for kind in ("", "own", "buildx")}
     assert told == {"": {"DOCKER_BUILDKIT": "0"}, "own": {"DOCKER_BUILDKIT": "1"}, "buildx": {}}
     assert Engine(name="podman", program="podman").environment == {}
 
 
-def test_how_each_engine_hands_the_image_over():
+def test_export_command_of_each_engine():
     exports = {
         name: engines.make_export_command(Engine(name=name, program=name), "sha256:ab", OUT)
         for name in ("docker", "podman", "finch")
@@ -85,7 +85,7 @@ def test_how_each_engine_hands_the_image_over():
     assert exports["finch"] is None
 
 
-def test_only_ocis_form_of_a_manifest_has_annotations():
+def test_only_oci_manifests_have_annotations():
     for kind, has in ((documents.OCI_MANIFEST, True), (documents.DOCKER_MANIFEST, False)):
         built = archive.BuiltImage(
             manifest=documents.make_document(kind, {"annotations": {"a": "builder's"}}), config={}, blobs=()
@@ -111,7 +111,7 @@ STAGES = "ARG BASE=python:3.11\nFROM golang AS tool\nFROM ${BASE} AS one\nFROM o
         ("", {}, None, "None"),
     ],
 )
-def test_what_an_image_stands_on(text, args, target, base):
+def test_final_base_of_a_dockerfile(text, args, target, base):
     assert str(base_images.find_final_base(text, args, target)) == base
 
 
@@ -148,7 +148,7 @@ def docker_save(file: Path) -> bytes:
     return config
 
 
-def test_what_docker_saves_is_compressed_and_always_alike(tmp_path: Path):
+def test_docker_archive_is_compressed_reproducibly(tmp_path: Path):
     config = docker_save(tmp_path / "saved.tar")
     digests = set()
     for turn in ("one", "two"):
@@ -188,7 +188,7 @@ def layout(root: Path, *platforms: str) -> Path:
     return root
 
 
-def test_the_image_of_the_wanted_platform_is_taken(tmp_path: Path):
+def test_layout_image_is_selected_by_platform(tmp_path: Path):
     root = layout(tmp_path / "layout", "unknown/unknown", "linux/arm64", "linux/amd64")
     (tmp_path / "work").mkdir()
     built = archive.read_image(root, tmp_path / "work", platform="linux/amd64")
@@ -198,7 +198,7 @@ def test_the_image_of_the_wanted_platform_is_taken(tmp_path: Path):
         archive.read_image(root, tmp_path / "other", platform="linux/s390x")
 
 
-def test_an_archive_that_points_out_of_itself_is_refused(tmp_path: Path):
+def test_archive_with_outside_path_is_refused(tmp_path: Path):
     manifest = json.dumps([{"Config": "../secret", "Layers": []}]).encode()
     with tarfile.open(tmp_path / "bad.tar", "w") as tar:
         info = tarfile.TarInfo("manifest.json")
@@ -228,7 +228,7 @@ OUTSIDE = {
 
 
 @pytest.mark.parametrize("members", OUTSIDE.values(), ids=OUTSIDE)
-def test_members_outside_of_an_archive_are_refused(members: list[tarfile.TarInfo], tmp_path: Path):
+def test_archive_member_outside_the_folder_is_refused(members: list[tarfile.TarInfo], tmp_path: Path):
     docker_save(tmp_path / "bad.tar")
     with tarfile.open(tmp_path / "bad.tar", "a") as tar:
         for info in members:
@@ -242,7 +242,7 @@ def test_members_outside_of_an_archive_are_refused(members: list[tarfile.TarInfo
 
 
 @pytest.mark.parametrize("digest", ["/etc:passwd", "../../../..:secret", "sha256:../secret", "sha256:", "passwd"])
-def test_a_digest_that_leads_out_of_a_layout_is_refused(digest: str, tmp_path: Path):
+def test_layout_digest_with_outside_path_is_refused(digest: str, tmp_path: Path):
     root = layout(tmp_path / "layout", "linux/amd64")
     index = json.loads((root / "index.json").read_text())
     (manifest,) = index["manifests"]
@@ -256,7 +256,7 @@ def test_a_digest_that_leads_out_of_a_layout_is_refused(digest: str, tmp_path: P
 
 
 @pytest.mark.parametrize("index", ['{"manifests": ["a"]}', '{"manifests": [{"digest": 3}]}', "{", '{"manifests": 1}'])
-def test_a_damaged_layout_is_refused(index: str, tmp_path: Path):
+def test_damaged_layout_is_refused(index: str, tmp_path: Path):
     root = layout(tmp_path / "layout", "linux/amd64")
     (root / "index.json").write_text(index)
     (tmp_path / "work").mkdir()
@@ -264,7 +264,7 @@ def test_a_damaged_layout_is_refused(index: str, tmp_path: Path):
         archive.read_image(root, tmp_path / "work", platform="linux/amd64")
 
 
-def test_an_archive_that_is_cut_off_is_refused(tmp_path: Path):
+def test_truncated_archive_is_refused(tmp_path: Path):
     docker_save(tmp_path / "whole.tar")
     content = (tmp_path / "whole.tar").read_bytes()
     with tarfile.open(tmp_path / "whole.tar") as tar:
@@ -276,7 +276,7 @@ def test_an_archive_that_is_cut_off_is_refused(tmp_path: Path):
             archive.read_image(tmp_path / "cut.tar", tmp_path / f"work-{length}", platform="linux/amd64")
 
 
-def test_layers_whose_paths_look_alike_stay_apart(tmp_path: Path):
+def test_layers_with_similar_paths_stay_separate(tmp_path: Path):
     config = json.dumps({"architecture": "amd64", "os": "linux"}).encode()
     manifest = json.dumps([{"Config": "c.json", "Layers": ["a/b", "a_b"]}]).encode()
     with tarfile.open(tmp_path / "saved.tar", "w") as tar:
@@ -289,7 +289,7 @@ def test_layers_whose_paths_look_alike_stay_apart(tmp_path: Path):
     assert [gzip.decompress(b"".join(blob.read_pieces(0))) for blob in built.blobs[:2]] == [b"one", b"two"]
 
 
-def test_a_layer_that_is_a_link_to_another_one(tmp_path: Path):
+def test_layer_may_be_a_link_to_another(tmp_path: Path):
     """Docker before version 25 saves a layer that occurs twice once."""
     config = docker_save(tmp_path / "saved.tar")
     manifest = json.dumps([{"Config": "c.json", "Layers": ["l/layer.tar", "m/layer.tar"]}]).encode()
@@ -339,7 +339,7 @@ WORDS = {
 
 
 @pytest.mark.parametrize("words", WORDS)
-def test_last_words(words: str):
+def test_engine_output_is_classified(words: str):
     kind, title = WORDS[words]
     found: KfjobError = engine_process.explain_failure("docker", words.splitlines(), 1)
     assert type(found) is kind

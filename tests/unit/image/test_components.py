@@ -30,7 +30,7 @@ def run(blocked: list[str], *argv: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
 
 
-def test_without_torch_and_the_control_plane():
+def test_components_without_torch_and_control_plane():
     done = run([*CONTROL_PLANE, "torch"], "-o", "json")
     assert done.returncode == 1, done.stderr  # python-etcd is there and needs urllib3
     parts = {part["name"]: part for part in json.loads(done.stdout)["components"]}
@@ -39,13 +39,13 @@ def test_without_torch_and_the_control_plane():
     assert parts["python-etcd"]["state"] == "broken"
 
 
-def test_what_is_required_must_be_there():
+def test_missing_required_component_is_an_error():
     done = run(["torch", "etcd"], "--require", "torch")
     assert done.returncode == 1
     assert "torch" in done.stderr
 
 
-def test_torch_that_does_not_load():
+def test_torch_that_does_not_load_is_broken():
     code = (
         "import sys; sys.modules['torch'] = None; "
         "from kfjob.image.components import main; sys.exit(main(['--require', 'python']))"
@@ -54,7 +54,7 @@ def test_torch_that_does_not_load():
     assert "torch" in done.stdout
 
 
-def test_a_folder_that_is_called_torch(monkeypatch: pytest.MonkeyPatch):
+def test_folder_named_torch_is_broken(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))  # which python takes for a package
     torch, (found,) = components._inspect_torch()
     assert torch is None
@@ -71,11 +71,11 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_nothing_of_efa(bare: Path):
+def test_missing_efa_components(bare: Path):
     assert {part(name, bare).state for name in ("efa", "libfabric", "aws-ofi-nccl", "nccl")} == {"missing"}
 
 
-def test_efa_and_its_plugin(bare: Path):
+def test_efa_and_plugin_versions(bare: Path):
     (bare / "opt/amazon/ofi-nccl/lib").mkdir(parents=True)
     (bare / "opt/amazon/efa_installed_packages").write_text("# EFA installer version: 1.37.0\n# Debug packages installed: no\n")
     plugin = bare / "opt/amazon/ofi-nccl/lib/libnccl-net.so"
@@ -89,7 +89,7 @@ def test_efa_and_its_plugin(bare: Path):
 
 
 @pytest.mark.parametrize(("number", "text"), [(2708, "2.7.8"), (21903, "2.19.3"), (23007, "2.30.7")])
-def test_numbers_of_nccl(number: int, text: str):
+def test_nccl_version_numbers(number: int, text: str):
     class Library:
         @staticmethod
         def ncclGetVersion(found) -> None:  # noqa: N802 - its name
@@ -99,7 +99,7 @@ def test_numbers_of_nccl(number: int, text: str):
 
 
 @pytest.mark.parametrize(("version", "hint"), [("1.17", "older"), ("1.18", ""), ("2.1", "")])
-def test_older_libfabric_has_a_profile_of_its_own(bare: Path, monkeypatch: pytest.MonkeyPatch, version: str, hint: str):
+def test_older_libfabric_has_a_hint(bare: Path, monkeypatch: pytest.MonkeyPatch, version: str, hint: str):
     monkeypatch.setattr(components, "_read_library_version", lambda *_: version)
     assert hint in part("libfabric", bare).hint
     assert bool(part("libfabric", bare).hint) == bool(hint)

@@ -55,7 +55,7 @@ def store(environ: dict[str, str], config: object) -> None:
         ({"auths": {HOST: {}}, "credsStore": "test"}, "helped", "from-the-helper"),
     ],
 )
-def test_stored_logins(environ, config, user, password):
+def test_stored_login_is_found(environ, config, user, password):
     store(environ, config)
     assert find_stored_login(HOST, "team/train", environ) == Login(user=user, password=Secret(password))
 
@@ -63,13 +63,13 @@ def test_stored_logins(environ, config, user, password):
 @pytest.mark.parametrize(
     "config", [{}, {"auths": {}}, {"auths": {"other": auth("a", "b")}}, {"credHelpers": {"other": "none"}}]
 )
-def test_nothing_is_stored(environ, config):
+def test_missing_login_is_none(environ, config):
     assert find_stored_login(HOST, "a", environ) is None
     store(environ, config)
     assert find_stored_login(HOST, "a", environ) is None
 
 
-def test_docker_hub_has_a_key_of_its_own(environ):
+def test_docker_hub_key_is_found(environ):
     store(environ, {"credsStore": "test"})
     assert find_stored_login("docker.io", "library/python", environ) == Login(user=REFRESH_TOKEN, password=Secret("refresh"))
     assert find_stored_login("quay.io", "a", environ) is None
@@ -77,13 +77,13 @@ def test_docker_hub_has_a_key_of_its_own(environ):
     assert find_stored_login("docker.io", "library/python", environ) == Login(user="hub", password=Secret("b"))
 
 
-def test_podmans_file_is_read_too(environ, tmp_path):
+def test_podman_file_is_read(environ, tmp_path):
     (tmp_path / "auth.json").write_text(json.dumps({"auths": {HOST: auth("pod", "man")}}))
     found = find_stored_login(HOST, "a", {**environ, "REGISTRY_AUTH_FILE": str(tmp_path / "auth.json")})
     assert found == Login(user="pod", password=Secret("man"))
 
 
-def test_a_helper_that_is_not_there_or_fails(environ):
+def test_missing_or_failing_helper_is_an_error(environ):
     store(environ, {"credHelpers": {HOST: "absent"}})
     with pytest.raises(Forbidden, match="docker-credential-absent"):
         find_stored_login(HOST, "a", environ)
@@ -97,7 +97,7 @@ def test_a_helper_that_is_not_there_or_fails(environ):
     assert caught.value.cause == "keyring locked"
 
 
-def test_files_that_cannot_be_read(environ):
+def test_unreadable_files_are_errors(environ):
     for config in ({"auths": {HOST: {"auth": "%%%"}}}, {"auths": {HOST: {"auth": 5}}}):
         store(environ, config)
         with pytest.raises(UsageError, match="cannot be read"):
@@ -108,7 +108,7 @@ def test_files_that_cannot_be_read(environ):
     assert "a-secret" not in str(caught.value)
 
 
-def test_a_secret_shows_itself_to_nobody():
+def test_secret_is_not_shown():
     login = Login(user="me", password=Secret("very-secret"))
     for shown in (str(login), repr(login), f"{login.password}", f"{login.password!r:>20}", str(vars(login))):
         assert "very-secret" not in shown

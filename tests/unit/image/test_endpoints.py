@@ -30,16 +30,16 @@ def folder(tmp_path: Path, host: str, **files: str) -> Path:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:5000", "localhost:5000", "localhost", "[::1]:5000", "127.3.2.1:80"])
-def test_the_loopback_has_no_tls(host):
+def test_loopback_has_no_tls(host):
     assert find_endpoint(host, "pull", folders=()) == Endpoint(url=f"http://{host}")
 
 
 @pytest.mark.parametrize("host", ["quay.io", "registry.example:5000", "10.0.0.1:5000", "localhost.example"])
-def test_all_others_have(host):
+def test_other_hosts_have_tls(host):
     assert find_endpoint(host, "push", folders=()) == Endpoint(url=f"https://{host}")
 
 
-def test_what_containerd_is_told(tmp_path):
+def test_containerd_configuration_is_read(tmp_path):
     own = folder(tmp_path, "registry.example", hosts_toml=HOSTS)
     assert find_endpoint("registry.example", "pull", folders=[tmp_path]) == Endpoint(url="http://127.0.0.1:5000")
     push = find_endpoint("registry.example", "push", folders=[tmp_path])
@@ -54,7 +54,7 @@ def test_what_containerd_is_told(tmp_path):
     assert found.authorities == (own / "a.pem", Path("/b.pem"))
 
 
-def test_what_docker_is_told(tmp_path):
+def test_docker_configuration_is_read(tmp_path):
     own = folder(tmp_path, "127.0.0.1:5000", ca_crt="x", client_cert="y", client_key="z")
     found = find_endpoint("127.0.0.1:5000", "pull", folders=[tmp_path / "absent", tmp_path])
     assert found.url == "https://127.0.0.1:5000"
@@ -62,19 +62,19 @@ def test_what_docker_is_told(tmp_path):
     assert found.certificate == (own / "client.cert", own / "client.key")
 
 
-def test_a_folder_without_a_colon_in_its_name(tmp_path):
+def test_folder_name_without_a_colon_is_found(tmp_path):
     folder(tmp_path, "registry.example_5000_", hosts_toml='server = "http://a"')
     assert find_endpoint("registry.example:5000", "pull", folders=[tmp_path]).url == "http://a"
 
 
 @pytest.mark.parametrize("text", ["server = ", "host = 5", '[host]\n"http://a" = 5'])
-def test_a_file_that_cannot_be_read_is_named(tmp_path, text):
+def test_unreadable_file_is_named(tmp_path, text):
     own = folder(tmp_path, "a.example", hosts_toml=text)
     with pytest.raises(UsageError) as caught:
         find_endpoint("a.example", "pull", folders=[tmp_path])
     assert caught.value.location == str(own / "hosts.toml")
 
 
-def test_the_folders_of_this_machine():
+def test_configuration_folders():
     assert Path("/etc/containerd/certs.d") in list_config_folders({})
     assert list_config_folders({"KFJOB_REGISTRY_CERTS": "/a:/b"}) == (Path("/a"), Path("/b"))

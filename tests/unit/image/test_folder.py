@@ -39,11 +39,11 @@ def src(tmp_path: Path) -> Path:
     return tmp_path / "src"
 
 
-def test_in_one_order_a_folder_before_what_is_in_it(src: Path):
+def test_folder_precedes_its_contents(src: Path):
     assert paths(src) == ["lib", "lib/a.py", "lib/deep", "lib/deep/b.py", "lib-old.py", "link.py", "run.sh", "train.py"]
 
 
-def test_the_layer_holds_what_the_folder_holds(src: Path):
+def test_layer_contains_the_folder(src: Path):
     with pack_layer(read_folder(src), "/workspace") as layer:
         body = layer.blob.file.read_bytes()
         with tarfile.open(layer.blob.file) as tar:
@@ -62,7 +62,7 @@ def test_the_layer_holds_what_the_folder_holds(src: Path):
     assert layer.blob.size == len(body)
 
 
-def test_the_same_files_give_the_same_bytes_wherever_and_whenever(src: Path, tmp_path: Path):
+def test_same_files_give_the_same_bytes(src: Path, tmp_path: Path):
     other = tmp_path / "elsewhere" / "copy"
     shutil.copytree(src, other, symlinks=True)
     for number, path in enumerate(sorted(other.rglob("*"))):
@@ -74,7 +74,7 @@ def test_the_same_files_give_the_same_bytes_wherever_and_whenever(src: Path, tmp
 
 
 @pytest.mark.parametrize("change", ["content", "name", "rights", "target", "place"])
-def test_another_file_gives_other_bytes(src: Path, change: str):
+def test_changed_file_gives_other_bytes(src: Path, change: str):
     def state(into: str = "/w") -> tuple[str, str]:
         folder = read_folder(src)
         with pack_layer(folder, into) as layer:
@@ -96,7 +96,7 @@ def test_another_file_gives_other_bytes(src: Path, change: str):
     assert (after[1] != before[1]) == (change != "place")
 
 
-def test_an_empty_folder_and_long_and_strange_names(tmp_path: Path):
+def test_empty_folder_and_unusual_names(tmp_path: Path):
     src = tmp_path / "src"
     src.mkdir()
     with pack_layer(read_folder(src), "/w") as layer, tarfile.open(layer.blob.file) as tar:
@@ -108,12 +108,12 @@ def test_an_empty_folder_and_long_and_strange_names(tmp_path: Path):
         assert sorted(tar.getnames()) == sorted(f"w/{name}" for name in names)
 
 
-def test_dockerignore(src: Path):
+def test_dockerignore_excludes_files(src: Path):
     (src / ".dockerignore").write_text("*\n!lib/deep\n!train.py\n")
     assert paths(src) == ["lib", "lib/deep", "lib/deep/b.py", "train.py"]
 
 
-def test_without_a_dockerignore_what_is_no_code_is_left_out(src: Path):
+def test_default_patterns_without_a_dockerignore(src: Path):
     before = paths(src)
     write(src, **{".git__HEAD": "", ".venv__bin__python": "", ".ruff_cache__x": ""})
     (src / "lib" / "__pycache__").mkdir()
@@ -122,7 +122,7 @@ def test_without_a_dockerignore_what_is_no_code_is_left_out(src: Path):
 
 
 @pytest.mark.parametrize("target", ["/etc/passwd", "../../secret", "../src/train.py", "lib/../../x"])
-def test_a_link_out_of_the_folder_is_refused(src: Path, target: str):
+def test_link_out_of_the_folder_is_refused(src: Path, target: str):
     (src / "bad").symlink_to(target)
     with pytest.raises(Refused, match="leads out of the folder") as caught:
         read_folder(src)
@@ -131,7 +131,7 @@ def test_a_link_out_of_the_folder_is_refused(src: Path, target: str):
     assert "bad" not in paths(src)
 
 
-def test_a_link_that_gets_out_through_another_link_is_refused(tmp_path: Path):
+def test_indirect_link_out_of_the_folder_is_refused(tmp_path: Path):
     src = write(tmp_path / "src", a__b__c="x")
     (src / "deep").symlink_to("a/b")
     (src / "bad").symlink_to("deep/../../../outside")  # by its text it stays within
@@ -139,7 +139,7 @@ def test_a_link_that_gets_out_through_another_link_is_refused(tmp_path: Path):
         read_folder(src)
 
 
-def test_links_within_may_lead_anywhere_and_nowhere(tmp_path: Path):
+def test_links_within_the_folder_are_kept(tmp_path: Path):
     src = write(tmp_path / "src", a__b="x")
     (src / "a" / "up").symlink_to("../a/b")
     (src / "self").symlink_to("self")
@@ -148,13 +148,13 @@ def test_links_within_may_lead_anywhere_and_nowhere(tmp_path: Path):
     assert paths(src) == ["a", "a/b", "a/up", "folder", "nowhere", "self"]
 
 
-def test_what_is_neither_file_nor_folder_is_named(src: Path):
+def test_fifo_is_an_error(src: Path):
     os.mkfifo(src / "pipe")
     with pytest.raises(UsageError, match=r"pipe.* is neither"):
         read_folder(src)
 
 
-def test_no_folder_is_said(tmp_path: Path):
+def test_missing_folder_is_an_error(tmp_path: Path):
     write(tmp_path, file="x")
     for name in ("file", "absent"):
         with pytest.raises(NotFound, match="is not a folder"):
@@ -162,7 +162,7 @@ def test_no_folder_is_said(tmp_path: Path):
 
 
 @pytest.mark.parametrize("text", ["longer than before", "x", "", "print(2)"])
-def test_a_file_that_is_changed_while_it_is_read_is_noticed(src: Path, text: str):
+def test_file_change_during_read_is_refused(src: Path, text: str):
     folder = read_folder(src)
     (src / "train.py").write_text(text)
     with pytest.raises(Refused, match=r"train\.py.* changed while"), pack_layer(folder, "/w"):
@@ -171,7 +171,7 @@ def test_a_file_that_is_changed_while_it_is_read_is_noticed(src: Path, text: str
         folder.compute_digest()
 
 
-def test_a_file_that_grows_while_it_is_read_is_noticed(src: Path):
+def test_file_growth_during_read_is_refused(src: Path):
     big = src / "big"
     big.write_bytes(b"x" * (3 * 1024 * 1024))
     (entry,) = [one for one in read_folder(src).entries if one.path == "big"]
@@ -183,14 +183,14 @@ def test_a_file_that_grows_while_it_is_read_is_noticed(src: Path):
         list(pieces)
 
 
-def test_a_file_that_goes_away_is_said(src: Path):
+def test_deleted_file_is_refused(src: Path):
     folder = read_folder(src)
     (src / "train.py").unlink()
     with pytest.raises(Refused, match="cannot be read"), pack_layer(folder, "/w"):
         pass
 
 
-def test_a_name_that_means_deletion_in_a_layer_is_refused(src: Path):
+def test_whiteout_name_is_refused(src: Path):
     write(src, **{".wh.train.py": ""})
     with pytest.raises(Refused, match="would delete"), pack_layer(read_folder(src), "/w"):
         pass
@@ -201,7 +201,7 @@ HARMLESS = {".env.example": "", ".env.template": "", "id_rsa.pub": "", "keys.py"
 
 
 @pytest.mark.parametrize("name", SECRET)
-def test_files_with_secrets_are_warned_about(tmp_path: Path, name: str):
+def test_secret_files_are_a_warning(tmp_path: Path, name: str):
     folder = read_folder(write(tmp_path / "src", **{name: SECRET[name]}))
     assert folder.secret_paths == (name.replace("__", "/"),)
     warning = format_secrets_warning(folder)
@@ -209,7 +209,7 @@ def test_files_with_secrets_are_warned_about(tmp_path: Path, name: str):
     assert f"`{name.replace('__', '/')}` may hold secrets" in warning
 
 
-def test_a_private_key_by_any_name_and_harmless_ones(tmp_path: Path):
+def test_private_key_is_detected_by_its_content(tmp_path: Path):
     folder = read_folder(write(tmp_path / "src", **HARMLESS))
     assert folder.secret_paths == ()
     assert format_secrets_warning(folder) is None
@@ -217,12 +217,12 @@ def test_a_private_key_by_any_name_and_harmless_ones(tmp_path: Path):
     assert read_folder(tmp_path / "src").secret_paths == ("notes",)
 
 
-def test_many_secrets_are_counted(tmp_path: Path):
+def test_long_list_of_secrets_is_shortened(tmp_path: Path):
     folder = read_folder(write(tmp_path / "src", **{f"{n}.pem": "" for n in range(8)}))
     assert "and 3 more" in (format_secrets_warning(folder) or "")
 
 
-def test_a_socket_is_named_too(tmp_path: Path):
+def test_socket_is_an_error(tmp_path: Path):
     (tmp_path / "s").mkdir()
     with socket.socket(socket.AF_UNIX) as one:
         one.bind(str(tmp_path / "s" / "x"))

@@ -45,14 +45,14 @@ CASES = [
 
 
 @pytest.mark.parametrize(("text", "left_out", "kept"), CASES)
-def test_as_docker_does(text, left_out, kept):
+def test_patterns_match_as_in_docker(text, left_out, kept):
     ignore = parse_ignore(text)
     whole = [left_out] if text == "ä ö" else left_out.split()
     assert [path for path in whole if not ignore.excludes(path)] == []
     assert [path for path in kept.split() if ignore.excludes(path)] == []
 
 
-def test_which_folders_have_to_be_looked_through():
+def test_excluded_folder_may_include_again():
     assert not parse_ignore("a\nb").may_include_again("a")
     assert parse_ignore("*\n!a/b/c").may_include_again("a")
     assert not parse_ignore("*\n!a/b/c").may_include_again("b")
@@ -61,14 +61,14 @@ def test_which_folders_have_to_be_looked_through():
 
 
 @pytest.mark.parametrize(("text", "line"), [("a\n!\nb", 2), ("[a", 1), ("a\n\n[z-a]", 3)])
-def test_a_line_that_is_no_pattern_is_named(text, line):
+def test_invalid_pattern_is_named(text, line):
     with pytest.raises(UsageError) as caught:
         parse_ignore(text, file="here/.dockerignore")
     assert caught.value.location == f"here/.dockerignore:{line}"
 
 
 @given(st.text(alphabet="ab/*?!#.[]\\ \n", max_size=20), st.from_regex(r"[ab](/[ab.]){0,3}", fullmatch=True))
-def test_any_text_is_read_or_refused(text, path):
+def test_any_text_is_parsed_or_refused(text, path):
     try:
         ignore = parse_ignore(text)
     except UsageError:

@@ -32,7 +32,7 @@ ECR = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
         ("ghcr.io/a__b/c-d.e:_x", "ghcr.io", "a__b/c-d.e", "_x", ""),
     ],
 )
-def test_parts(text, registry, repository, tag, digest):
+def test_reference_parts(text, registry, repository, tag, digest):
     found = parse_reference(text)
     assert found == ImageRef(registry=registry, repository=repository, tag=tag, digest=digest)
     assert parse_reference(str(found)) == found
@@ -63,7 +63,7 @@ def test_parts(text, registry, repository, tag, digest):
         ("quay.io/" + "a" * 250, "258 characters, the limit is 255"),
     ],
 )
-def test_what_no_runtime_reads_is_refused_with_the_part_at_fault(text, cause):
+def test_invalid_reference_has_a_cause(text, cause):
     with pytest.raises(UsageError) as caught:
         parse_reference(text)
     assert cause in (caught.value.cause or "")
@@ -81,7 +81,7 @@ NAMES = st.builds(
 
 
 @given(NAMES)
-def test_printed_and_read_again_it_is_the_same(text):
+def test_reference_round_trip(text):
     assert parse_reference(str(parse_reference(text))) == parse_reference(text)
 
 
@@ -119,7 +119,7 @@ def test_any_text_is_a_reference_or_a_usage_error(text):
         ("public.ecr.aws", EcrHost(account="", region="us-east-1", public=True), "aws"),
     ],
 )
-def test_registries_of_ecr(host, registry, partition):
+def test_ecr_host_parts(host, registry, partition):
     found = parse_reference(f"{host}/team/train:1").ecr
     assert found == registry
     assert found
@@ -129,17 +129,17 @@ def test_registries_of_ecr(host, registry, partition):
 @pytest.mark.parametrize(
     "host", ["quay.io", "12345.dkr.ecr.eu-west-1.amazonaws.com", f"{ECR}.example.com", f"x.{ECR}", f"{ECR}:443"]
 )
-def test_other_registries_are_not_of_ecr(host):
+def test_other_hosts_are_not_ecr(host):
     assert parse_reference(f"{host}/a").ecr is None
 
 
-def test_host_of_an_account():
+def test_ecr_host_of_an_account():
     assert format_ecr_host("123456789012", "eu-west-1") == ECR
     assert format_ecr_host("1" * 12, "cn-north-1") == "111111111111.dkr.ecr.cn-north-1.amazonaws.com.cn"
     assert format_ecr_host("1" * 12, "us-gov-west-1", fips=True) == "111111111111.dkr.ecr-fips.us-gov-west-1.amazonaws.com"
 
 
-def test_what_a_registry_is_asked_for():
+def test_tag_or_digest_of_a_reference():
     assert parse_reference("python").tag_or_digest == "latest"
     assert parse_reference("python").is_latest
     assert parse_reference(f"python:latest@{SHA}").tag_or_digest == SHA
