@@ -1,4 +1,4 @@
-"""A stand-in for AWS (moto's server, its own process): STS, IAM and ECR's API; and a person's environment to reach it."""
+"""A stand-in for AWS (moto's server in a process): STS, IAM and ECR's API, and the environment of a user."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def free_port() -> int:
 
 @dataclass(frozen=True)
 class MotoAws:
-    """moto's server. It knows no policies of repositories, no expiry of credentials, and no public ECR."""
+    """moto's server. It supports neither repository policies, nor expiry of credentials, nor the public ECR."""
 
     url: str
 
@@ -57,7 +57,7 @@ class MotoAws:
         assert answer.status == 200
 
     def user(self, *allowed: str) -> dict[str, str]:
-        """The environment of a new user with these rights and no others; from here on rights are checked."""
+        """Return the environment of a new user with only these rights; from now on moto checks rights."""
         iam = self.client("iam")
         name = f"user-{os.urandom(4).hex()}"
         iam.create_user(UserName=name)
@@ -71,7 +71,7 @@ class MotoAws:
 
 @contextlib.contextmanager
 def moto_aws() -> Iterator[MotoAws]:
-    """The server, for as long as the block lasts."""
+    """Run the server until the block ends."""
     port = free_port()
     command = [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     environment = {"PATH": os.environ["PATH"], "MOTO_ACCOUNT_ID": ACCOUNT}

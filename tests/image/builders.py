@@ -1,4 +1,4 @@
-"""Real engines with a storage of their own: nothing of the machine's images is seen or touched."""
+"""Real engines with separate storage, isolated from the machine's images."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ COPY code /code
 """
 
 CLASSIC = 'case "$1$DOCKER_BUILDKIT" in buildx*|*1) exit 1 ;; esac'
-"""A docker without any client of BuildKit, as every docker from version 23 on is without its plugin."""
+"""A docker without a BuildKit client, as docker from version 23 on without its plugin."""
 
 
 @dataclass(frozen=True)
 class Buildah:
-    """Debian's buildah or podman; its mounts stay in a mount namespace that ends with each call."""
+    """Debian's buildah or podman, with mounts in a mount namespace of each call."""
 
     program: Path
     environment: dict[str, str]
@@ -37,7 +37,7 @@ class Buildah:
 
 
 def buildah(folder: Path, name: str = "buildah") -> Buildah:
-    """It, or podman, which builds with its code."""
+    """Return buildah, or podman, which shares its build code."""
     real = shutil.which(name)
     assert real, f"the tests of images need a builder\nhint: apt-get install {name}"
     bin_folder = folder / "bin"
@@ -54,13 +54,13 @@ def buildah(folder: Path, name: str = "buildah") -> Buildah:
 
 @dataclass(frozen=True)
 class Dockerd:
-    """A Docker daemon whose storage, mounts and sockets nobody else sees; its containers reach nothing."""
+    """A Docker daemon with private storage, mounts and sockets; its containers have no network."""
 
     folder: Path
     environment: dict[str, str]
 
     def client(self, name: str, lines: str = "") -> Path:
-        """A `docker` in a folder of that name, which runs these lines of a shell first."""
+        """Return a `docker` in a folder of this name, which first runs these lines of shell."""
         real = shutil.which("docker", path=f"/usr/bin:{os.environ['PATH']}")
         assert real, "the tests of images need docker\nhint: apt-get install docker.io"
         program = self.folder / name / "docker"
@@ -72,8 +72,9 @@ class Dockerd:
 
 @contextlib.contextmanager
 def dockerd(folder: Path, hosts: str = "", *, authority: Path | None = None, small: bool = False) -> Iterator[Dockerd]:
-    """It, for as long as the block lasts. `hosts`: lines of a hosts file that only it sees; `small`: its disk is of 8 MiB;
-    `authority`: whose certificates it trusts.
+    """Run the daemon until the block ends.
+
+    `hosts` are lines of its private hosts file, `small` limits its disk to 8 MiB, `authority` is a certificate to trust.
     """
     assert shutil.which("dockerd"), "the tests of images need Docker's daemon\nhint: apt-get install docker.io"
     (folder / "data").mkdir()
@@ -121,7 +122,7 @@ def _wait_for(client: Path, process: subprocess.Popen[bytes], daemon: Dockerd) -
 
 
 def context(folder: Path, line: str = "print('one')\n") -> Path:
-    """A small thing to build."""
+    """Write a small build context."""
     (folder / "code").mkdir(parents=True)
     (folder / "code" / "train.py").write_text(line)
     (folder / "Dockerfile").write_text(DOCKERFILE)
@@ -129,7 +130,7 @@ def context(folder: Path, line: str = "print('one')\n") -> Path:
 
 
 def with_shell(source: Path) -> Path:
-    """A context whose image can have a shell, copied from this machine: `COPY root/ /`."""
+    """Write a context with a shell of this machine, for `COPY root/ /`."""
     root = source / "root"
     for file in ("/bin/sh", "/lib64/ld-linux-x86-64.so.2", "/lib/x86_64-linux-gnu/libc.so.6"):
         (root / file[1:]).parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""ECR's host name, port 443 and all, before a registry on a free port: seen by one builder only, and gone afterwards."""
+"""Map ECR's host name and port 443 to a registry on a free port, for one builder only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ADDRESS = f"127.{os.getpid() % 200 + 20}.77.1"
 
 @contextlib.contextmanager
 def front(port: int, address: str = ADDRESS, at: int = 443) -> Iterator[str]:
-    """What comes to the address, to port 443 if nothing else is said, goes to `port` of the loopback."""
+    """Forward connections to the address (port 443 by default) to `port` on the loopback."""
     with socket.create_server((address, at)) as server:
         thread = threading.Thread(target=_accept, args=(server, port))
         thread.start()
@@ -51,7 +51,7 @@ def _copy(one: socket.socket, other: socket.socket) -> None:
 
 
 def named(builder: Buildah, folder: Path, name: str, address: str, *insecure: str) -> Buildah:
-    """A builder that finds `name` at the address, by a hosts file that only it sees, and takes any certificate there."""
+    """Return a builder that resolves `name` to the address with a private hosts file, and accepts any certificate there."""
     folder.mkdir(parents=True)
     hosts, program = folder / "hosts", folder / "buildah"
     hosts.write_text(f"127.0.0.1 localhost\n{address} {name}\n")

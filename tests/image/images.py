@@ -1,4 +1,4 @@
-"""Small images of every form that a registry may hold, pushed into one."""
+"""Small images of every form, pushed to a registry."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FORMS = ("oci", "docker", "oci-index", "docker-index")
 
 
 def layer(files: Mapping[str, bytes]) -> tuple[bytes, str]:
-    """Compressed, and the digest of what it was before."""
+    """Return the compressed layer and its diff id."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
         for name, content in files.items():
@@ -34,7 +34,7 @@ def push(registry: Registry, repository: str, content: bytes) -> dict[str, Any]:
 
 
 def push_one(registry: Registry, repository: str, architecture: str, *, docker: bool, **config: Any) -> docs.Document:
-    """An image with two layers of its own."""
+    """Return an image with two layers."""
     packed = [layer({f"{n}-{architecture}": os.urandom(20)}) for n in range(2)]
     value = {
         "os": "linux",
@@ -61,7 +61,7 @@ def push_one(registry: Registry, repository: str, architecture: str, *, docker: 
 
 
 def push_image(registry: Registry, repository: str, tag: str, form: str, **config: Any) -> docs.Document:
-    """An image; the indexes have two platforms, and the OCI one an attestation beside them, as buildx makes it."""
+    """Push an image. Indexes have two platforms; the OCI index also has an attestation, as buildx adds it."""
     docker = form.startswith("docker")
     config = {"WorkingDir": "/workspace", "Labels": {"who": "the base"}, **config}
     made = push_one(registry, repository, "amd64", docker=docker, **config)

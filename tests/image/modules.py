@@ -1,4 +1,4 @@
-"""Engines that Debian has not, built with the Go toolchain of their own modules, once."""
+"""Engines that Debian does not package, built once from their Go modules."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MODULES = {  # program: (module, version, package)
 
 
 def program(name: str) -> Path:
-    """Where it is; minutes the first time. What its module's go.sum says holds for all that it is made of."""
+    """Return the program, built in minutes the first time. Its module's go.sum verifies all dependencies."""
     module, version, package = MODULES[name]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "kfjob" / "engines"
     made = cache / version / name

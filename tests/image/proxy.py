@@ -1,4 +1,4 @@
-"""A proxy before a registry that counts what is sent, and breaks connections or answers for itself where a test says so."""
+"""A proxy in front of a registry that counts bytes, and breaks connections or answers itself by a test's rule."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "serv
 
 
 @dataclass
-class Seen:
-    """One request, while it is handled."""
+class ProxiedRequest:
+    """A request that is being handled."""
 
     method: str
     path: str
@@ -27,8 +27,10 @@ class Seen:
 
 @dataclass(frozen=True)
 class Cut:
-    """Break the connection. `buffered`: after so many bytes of the body, of which the registry sees none (as behind nginx);
-    `streamed`: the registry sees them; `answered`: the registry has everything, and its answer is lost.
+    """Break the connection after `after` bytes of the body.
+
+    `buffered`: the registry receives none of them, as behind nginx; `streamed`: it receives them; `answered`: it receives the
+    whole request, and its answer is lost.
     """
 
     how: Literal["buffered", "streamed", "answered"]
@@ -36,25 +38,25 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Say:
-    """Answer instead of the registry."""
+class Reply:
+    """An answer in place of the registry's."""
 
     status: int
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)
 
 
-Rule = Callable[[Seen], Cut | Say | None]
+Rule = Callable[[ProxiedRequest], Cut | Reply | None]
 
 
 @dataclass
 class Proxy:
     port: int
     rule: Rule = lambda _seen: None
-    requests: list[Seen] = field(default_factory=list)
+    requests: list[ProxiedRequest] = field(default_factory=list)
     body_bytes: int = 0  # that came from the client
 
-    def methods(self, method: str) -> list[Seen]:
+    def methods(self, method: str) -> list[ProxiedRequest]:
         return [seen for seen in self.requests if seen.method == method]
 
 
@@ -67,14 +69,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def handle_one(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
-        seen = Seen(self.command, self.path, length, dict(self.headers))
+        seen = ProxiedRequest(self.command, self.path, length, dict(self.headers))
         with self.server.lock:
             self.server.proxy.requests.append(seen)
             action = self.server.proxy.rule(seen)
         if isinstance(action, Cut) and action.how != "answered":
             return self.cut(action)
         body = self.taken(length)
-        if isinstance(action, Say):
+        if isinstance(action, Reply):
             return self.say(action.status, action.headers, action.body)
         answer, content = self.forward(body)
         if isinstance(action, Cut):
@@ -145,7 +147,7 @@ class _Server(ThreadingHTTPServer):
 
 @contextmanager
 def proxy_before(port: int) -> Iterator[Proxy]:
-    """To a registry without TLS."""
+    """Return a proxy to a registry without TLS."""
     server = _Server(port)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()

@@ -46,7 +46,7 @@ class RealRegistry:
         return f"127.0.0.1:{self.port}"
 
     def endpoint(self, port: int | None = None) -> Endpoint:
-        """To it, or through something else that listens on a port."""
+        """Return the endpoint of the registry, or of a proxy on a port."""
         scheme = "https" if self.ca else "http"
         return Endpoint(url=f"{scheme}://127.0.0.1:{port or self.port}", authorities=(self.ca,) if self.ca else ())
 
@@ -54,7 +54,7 @@ class RealRegistry:
         return Registry(self.endpoint(port), login=login or (known if self.ca else anonymous), retries=retries)
 
     def get(self, path: str, accept: str = "*/*") -> bytes:
-        """By other code than kfjob's."""
+        """Send a request with code other than kfjob's."""
         url = f"{'https' if self.ca else 'http'}://{self.host}/v2/{path}"
         request = urllib.request.Request(url, headers={"Accept": accept})  # noqa: S310 - http or https
         context = ssl.create_default_context(cafile=self.ca) if self.ca else None
@@ -64,7 +64,7 @@ class RealRegistry:
             return bytes(answer.read())
 
     def change_password(self) -> None:
-        """To NEXT_PASSWORD, at once."""
+        """Change the password to NEXT_PASSWORD."""
         (self.folder / "htpasswd").write_text(f"{USER}:{_NEXT_HASHED}\n")
 
     def checked_blob(self, repository: str, digest: str) -> bytes:

@@ -1,4 +1,4 @@
-"""ECR's API, as far as moto has it; what it has not is played by botocore's Stubber, and says so."""
+"""ECR's API with moto; botocore's Stubber and small servers stand in for what moto lacks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PLAIN = RepositoryOptions()
 
 @contextlib.contextmanager
 def answering(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[str]:
-    """A server on the loopback, for as long as the block lasts: its address."""
+    """Run a server on the loopback until the block ends, and yield its address."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -179,7 +179,7 @@ def test_expired_sso_login_is_forbidden(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 class SingleSignOn(http.server.BaseHTTPRequestHandler):
-    """SSO's portal, which gives a role's credentials to whoever is logged in; moto has it not."""
+    """SSO's portal, which moto lacks: it returns a role's credentials for a login."""
 
     def do_GET(self) -> None:
         keys = {"accessKeyId": "a", "secretAccessKey": "b", "sessionToken": "c", "expiration": 4102444800000}
@@ -223,7 +223,7 @@ def test_web_identity_role_is_used(aws: MotoAws, monkeypatch: pytest.MonkeyPatch
 
 
 class InstanceMetadata(http.server.BaseHTTPRequestHandler):
-    """What an EC2 machine tells itself: its role's credentials and its region."""
+    """The metadata service of an EC2 machine, with its role's credentials and its region."""
 
     def _answer(self, text: str) -> None:
         self.send_response(200)
@@ -267,7 +267,7 @@ def test_unknown_region_is_unreachable(aws: MotoAws, monkeypatch: pytest.MonkeyP
 
 
 class AnsweringAws(http.server.BaseHTTPRequestHandler):
-    """Says what it was told to say, one answer a request, then a token."""
+    """Returns the given answers, one for each request, then a token."""
 
     answers: ClassVar[list[tuple[int, dict[str, str]]]]
     seen: ClassVar[list[dict[str, Any]]]
@@ -361,7 +361,7 @@ def test_aws_errors_that_moto_cannot_produce(scripted: Scripted, code: str, text
 
 
 class StubbedPublic:
-    """The public ECR, which moto has not: answers as its API model describes them."""
+    """The public ECR, which moto lacks, with answers from its API model."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         import boto3

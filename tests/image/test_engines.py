@@ -1,4 +1,4 @@
-"""Each engine that can run here builds what kfjob pushes: buildah, podman, and docker on a daemon of the tests' own."""
+"""Builds with real engines: buildah, podman, and docker with a private daemon."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dockerd]:
 
 @pytest.fixture(scope="module")
 def programs(daemon: Dockerd, plain: RealRegistry, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Each with the environment that it needs."""
+    """Yield each program with its environment."""
     found: dict[str, Any] = {}
     for name in ("buildah", "podman"):
         made = buildah(tmp_path_factory.mktemp(name), name)
@@ -147,7 +147,7 @@ def test_missing_docker_daemon_is_unreachable(
 def test_full_disk_of_docker_is_an_error(
     plain: RealRegistry, source: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """The daemon's storage is on a file system of 8 MiB, which only it sees."""
+    """The daemon's storage is a private file system of 8 MiB."""
     (source / "code" / "large").write_bytes(os.urandom(12 << 20))
     with dockerd(tmp_path, small=True) as daemon:
         for key, value in daemon.environment.items():
@@ -166,7 +166,7 @@ def test_full_disk_of_docker_is_an_error(
 def test_full_temporary_folder_is_an_error(  # noqa: PLR0917 - fixtures
     engine: str, size: str, plain: RealRegistry, source: Path, name: str, tmp_path: Path
 ):
-    """TMPDIR is on a small file system: too small for what the engine hands over, to unpack it, to compress it."""
+    """TMPDIR is too small to export, unpack or compress the image."""
     (source / "code" / "large").write_bytes(os.urandom(8 << 20))
     done = in_little_space(tmp_path, size, "push-image", str(source), "--to", f"{plain.host}/{name}", "--builder", engine)
     assert done.returncode == 1
@@ -189,7 +189,7 @@ def test_full_disk_for_a_layer_is_an_error(plain: RealRegistry, source: Path, na
 
 
 def in_little_space(folder: Path, size: str, *argv: str) -> subprocess.CompletedProcess[str]:
-    """kfjob with a TMPDIR of this size, which only it and its children see."""
+    """Run kfjob with a private TMPDIR of this size."""
     little = folder / "little"
     little.mkdir()
     script = f'mount -t tmpfs -o size={size} tmpfs {little} && exec "$@"'

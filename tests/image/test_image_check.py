@@ -1,4 +1,4 @@
-"""Whether a job's image is there and runs on its nodes, asked of a real registry."""
+"""Image checks against a real registry."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Cluster:
-    """A cluster, as far as it is asked about its nodes and secrets; a secret that is None may not be read."""
+    """A cluster with nodes and secrets; reading a secret that is None is forbidden."""
 
     found: frozenset[str]
     secrets: Mapping[str, dict[str, Any] | None] = field(default_factory=dict)
@@ -70,7 +70,7 @@ def pull_secret(host: str, password: str) -> dict[str, Any]:
 
 @pytest.fixture
 def private(tmp_path: Path) -> Iterator[RealRegistry]:
-    """Under TLS, for one user, with an image in it."""
+    """Yield a registry with TLS, a user and an image."""
     (tmp_path / "private").mkdir()
     with real_registry(tmp_path / "private", tls=True) as made:
         certs = tmp_path / "none" / made.host

@@ -1,6 +1,6 @@
-"""docker with its plugin buildx, and nerdctl with containerd and BuildKit: built from their modules, so these tests are long.
+"""Builds with docker buildx, and with nerdctl, containerd and BuildKit; long tests, because these engines are built first.
 
-finch is nerdctl in a machine of its own on macOS; on Linux its module is not to be had. It is told the same as nerdctl.
+finch is nerdctl in a virtual machine on macOS, with the same command line. Its module does not exist for Linux.
 """
 
 from __future__ import annotations

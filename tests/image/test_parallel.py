@@ -1,4 +1,4 @@
-"""Several blobs at the same time, into a real registry."""
+"""Parallel uploads to a real registry."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kfjob.image.registry import documents as docs
 from kfjob.image.registry.parallel import TRANSFER_THREADS, run_transfers
 from kfjob.image.registry.secrets import Login
 from kfjob.image.registry.uploads import CHUNK_SIZE, Blob, BytesBlob, FileBlob, ReportProgress
-from tests.image.proxy import Say, Seen, proxy_before
+from tests.image.proxy import ProxiedRequest, Reply, proxy_before
 from tests.image.registries import RealRegistry, is_absent, known, real_registry
 
 WAIT = 20.0
@@ -41,8 +41,8 @@ def built(layers: Sequence[Blob]) -> BuiltImage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Meeting:
-    """A blob that is read only when so many of them are."""
+class BarrierBlob:
+    """A blob whose read waits for the other parallel reads."""
 
     digest: str
     content: bytes
@@ -73,7 +73,7 @@ def test_transfers_use_the_given_number_of_threads(plain: RealRegistry, name: st
     together = threading.Barrier(TRANSFER_THREADS)
     assert run_transfers([partial(one, number) for number in range(3 * TRANSFER_THREADS)]) == list(range(3 * TRANSFER_THREADS))
     assert most == TRANSFER_THREADS
-    layers = [Meeting(digest=one.digest, content=one.content, together=together) for one in blobs(2 * TRANSFER_THREADS)]
+    layers = [BarrierBlob(digest=one.digest, content=one.content, together=together) for one in blobs(2 * TRANSFER_THREADS)]
     told: list[tuple[str, int, int]] = []
     with plain.open() as registry:
         done = push_built_image(
@@ -89,8 +89,8 @@ def test_first_error_cancels_other_transfers_and_leaves_no_tag(plain: RealRegist
     layers = blobs(12)
     with proxy_before(plain.port) as proxy:
 
-        def rule(seen: Seen) -> Say | None:
-            return Say(403, b"{}") if seen.method == "PUT" and len(proxy.methods("PUT")) > 2 else None
+        def rule(seen: ProxiedRequest) -> Reply | None:
+            return Reply(403, b"{}") if seen.method == "PUT" and len(proxy.methods("PUT")) > 2 else None
 
         proxy.rule = rule
         before = threading.active_count()

@@ -1,4 +1,4 @@
-"""Public registries (ECR's and Docker Hub) as nobody in particular: their names lead to a real registry with a token server."""
+"""Anonymous access to public registries (ECR and Docker Hub): their names map to a real registry with a token server."""
 
 from __future__ import annotations
 

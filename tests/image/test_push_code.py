@@ -1,4 +1,4 @@
-"""Code onto images of every form, between real registries; what came of it is read by other code than kfjob's."""
+"""Code layers on images of every form, in real registries; the results are read with code other than kfjob's."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.image.registries import HURRIED, PASSWORD, USER, RealRegistry, is_abs
 
 @pytest.fixture
 def person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home folder without any logins."""
+    """Set a home folder without logins."""
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("DOCKER_CONFIG", "REGISTRY_AUTH_FILE", "XDG_RUNTIME_DIR"):
         monkeypatch.delenv(name, raising=False)
@@ -63,7 +63,7 @@ def repository() -> str:
 
 
 def pushed_images(registry: RealRegistry, found: CodePushResult) -> list[tuple[dict[str, Any], dict[str, Any], dict[str, str]]]:
-    """(manifest, config, files of the last layer) of each platform, everything checked against its digest."""
+    """Return (manifest, config, files of the last layer) of each platform, with all digests verified."""
     top = manifest_of(registry, found.ref.repository, found.ref.digest)
     assert top == manifest_of(registry, found.ref.repository, found.ref.tag)
     raw = registry.get(f"{found.ref.repository}/manifests/{found.ref.digest}", docs.ACCEPTED_TYPES)
@@ -266,7 +266,7 @@ def test_push_code_command(plain: RealRegistry, person: Path, src: Path, reposit
 
 
 def test_progress_bar_shows_the_upload(plain: RealRegistry, person: Path, src: Path, repository: str):
-    """On stderr, if that is a terminal; stdout has the name and no more."""
+    """The bar is on stderr if that is a terminal; stdout has only the name."""
     with plain.open() as registry:
         push_image(registry, repository, "base", "oci")
     (src / "large").write_bytes(os.urandom(20 << 20))
@@ -302,7 +302,7 @@ def test_secret_files_in_code_are_a_warning(plain: RealRegistry, person: Path, s
 def test_password_is_not_written_anywhere(  # noqa: PLR0917 - fixtures
     private: RealRegistry, person: Path, src: Path, repository: str, capfd, caplog
 ):
-    """Neither in what is printed or logged, nor in the image, nor in any file but the one that `docker login` wrote."""
+    """It is neither in the output, nor in the image, nor in any file except that of `docker login`."""
     caplog.set_level(0)
     log_in(person, private)
     with private.open() as registry:

@@ -1,4 +1,4 @@
-"""What can go wrong on the way from a folder to a registry: said clearly, and nothing half done."""
+"""Errors of builds and pushes: clear messages, and no tag of a partial image."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kfjob.image.registry.secrets import Login, Secret
 from kfjob.image.registry.transport import RetryPolicy
 from tests.image.aws import HOST, MotoAws
 from tests.image.builders import Buildah, with_shell
-from tests.image.proxy import Cut, Proxy, Say, Seen, proxy_before
+from tests.image.proxy import Cut, ProxiedRequest, Proxy, Reply, proxy_before
 from tests.image.registries import RealRegistry, is_absent
 from tests.image.test_push_image import spec
 
@@ -69,7 +69,7 @@ def test_file_outside_the_context_is_refused(building: Buildah, plain: RealRegis
 
 @pytest.fixture
 def insecure(building: Buildah, plain: RealRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The builder may pull from the registry without TLS."""
+    """Allow the builder to pull from the registry without TLS."""
     file = tmp_path / "registries.conf"
     file.write_text(f'[[registry]]\nlocation = "{plain.host}"\ninsecure = true\n')
     monkeypatch.setenv("CONTAINERS_REGISTRIES_CONF", str(file))
@@ -92,7 +92,7 @@ def test_base_image_from_a_registry(plain: RealRegistry, source: Path, name: str
 def test_full_disk_is_an_error(  # noqa: PLR0917 - fixtures
     building: Buildah, plain: RealRegistry, source: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """The builder's storage is on a file system of 2 MiB, which only it sees."""
+    """The builder's storage is a private file system of 2 MiB."""
     (source / "code" / "large").write_bytes(os.urandom(8 << 20))
     storage, small = tmp_path / "small", tmp_path / "bin" / "buildah"
     storage.mkdir()
@@ -191,15 +191,15 @@ def test_context_change_during_the_build_is_refused(building: Buildah, plain: Re
 
 @pytest.fixture
 def proxied(in_ecr: MotoAws, plain: RealRegistry, tmp_path: Path):
-    """ECR's name leads through a proxy that can answer as ECR would."""
+    """Map ECR's name to a proxy that can answer like ECR."""
     with proxy_before(plain.port) as proxy:
         (tmp_path / "certs.d" / HOST / "hosts.toml").write_text(f'[host."http://127.0.0.1:{proxy.port}"]\n')
         yield proxy
 
 
-def ecr_error(status: int, code: str, message: str) -> Say:
+def ecr_error(status: int, code: str, message: str) -> Reply:
     body = json.dumps({"errors": [{"code": code, "message": message}]}).encode()
-    return Say(status, body, {"Content-Type": "application/json"})
+    return Reply(status, body, {"Content-Type": "application/json"})
 
 
 WHO = "arn:aws:iam::123456789012:user/dev"
@@ -217,7 +217,7 @@ def test_missing_right_of_a_push_is_named(proxied: Proxy, plain: RealRegistry, s
     text = f"User: {WHO} is not authorized to perform: {action} on resource: arn because no identity-based policy allows it"
     proxied.rule = lambda seen: ecr_error(403, "DENIED", text) if PUSHING[action](seen) else None
     if action == "ecr:BatchCheckLayerAvailability":  # a HEAD has no body: the registry can only say 403
-        proxied.rule = lambda seen: Say(403) if PUSHING[action](seen) else None
+        proxied.rule = lambda seen: Reply(403) if PUSHING[action](seen) else None
     with pytest.raises(Forbidden) as caught:
         build_and_push(spec(source, name))
     if action != "ecr:BatchCheckLayerAvailability":
@@ -262,11 +262,11 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("hurried")
 def test_registry_restart_during_a_push(proxied: Proxy, source: Path, name: str):
-    """The second attempt sends only what the first did not."""
+    """The second attempt sends only the missing blobs."""
     (source / "code" / "large").write_bytes(os.urandom(20 << 20))
     down = False
 
-    def rule(seen: Seen) -> Cut | None:
+    def rule(seen: ProxiedRequest) -> Cut | None:
         nonlocal down
         down = down or ("/manifests/" in seen.path and seen.method == "PUT")
         return Cut("buffered") if down else None
@@ -283,7 +283,7 @@ def test_registry_restart_during_a_push(proxied: Proxy, source: Path, name: str)
 
 
 def test_expired_token_is_renewed_during_a_push(proxied: Proxy, source: Path, name: str, monkeypatch: pytest.MonkeyPatch):
-    """As ECR says it: 403, not 401. moto's token is always the same, ECR's is not."""
+    """ECR answers 403, not 401. Unlike moto's, its tokens differ."""
     given = iter(range(100))
 
     def token(_data: object) -> ecr.Token:
@@ -292,9 +292,9 @@ def test_expired_token_is_renewed_during_a_push(proxied: Proxy, source: Path, na
     monkeypatch.setattr(ecr, "_parse_token", token)
     seen_logins: list[str] = []
     ended = ecr_error(403, "DENIED", "Your authorization token has expired. Reauthenticate and try again.")
-    challenge = Say(401, b"", {"WWW-Authenticate": 'Basic realm="ecr"'})
+    challenge = Reply(401, b"", {"WWW-Authenticate": 'Basic realm="ecr"'})
 
-    def rule(seen: Seen) -> Say | None:
+    def rule(seen: ProxiedRequest) -> Reply | None:
         said = seen.headers.get("Authorization", "")
         if not said:
             return challenge

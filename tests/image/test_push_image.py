@@ -1,4 +1,4 @@
-"""`push-image` with a real builder and real registries; ECR's API is moto's, its registry Debian's under its own name."""
+"""`push-image` with a real builder; moto stands in for ECR's API, and Debian's docker-registry for its registry."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_push_to_ecr_by_its_host_name(in_ecr: MotoAws, ecr_registry: RealRegistr
 def test_push_to_another_account_and_partition(  # noqa: PLR0917 - fixtures
     in_ecr: MotoAws, ecr_registry: RealRegistry, source: Path, name: str, tmp_path: Path, host: str
 ):
-    """All of AWS's is moto, and every name leads to the same registry; which name and region is asked for is ours."""
+    """moto answers for all accounts and regions, so the test checks the name and region that kfjob uses."""
     (tmp_path / "certs.d" / HOST).rename(tmp_path / "certs.d" / host)
     outcome = build_and_push(spec(source, f"{host}/{name}"))
     assert outcome.created_repository
@@ -141,7 +141,7 @@ def test_push_image_command_with_profile_and_region(  # noqa: PLR0917 - fixtures
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ):
-    """The region that is said goes before the profile's; the spec keeps its comments and its order."""
+    """`--region` precedes the profile's region; `--pin` keeps the spec's comments and order."""
     for variable in ("AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(variable)
     (tmp_path / "config").write_text("[profile work]\nregion = ap-south-1\n")

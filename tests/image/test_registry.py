@@ -1,4 +1,4 @@
-"""The client against real registries, and through a proxy that breaks things."""
+"""The registry client with real registries, and with a proxy that injects errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kfjob.image.registry.documents import OCI_CONFIG, OCI_MANIFEST, compute_dig
 from kfjob.image.registry.endpoints import Endpoint
 from kfjob.image.registry.secrets import Login, Secret
 from kfjob.image.registry.uploads import BytesBlob, FileBlob, RemoteBlob, mount_blob, upload_blob
-from tests.image.proxy import Cut, Proxy, Say, Seen, proxy_before
+from tests.image.proxy import Cut, ProxiedRequest, Proxy, Reply, proxy_before
 from tests.image.registries import HURRIED, NEXT_PASSWORD, PASSWORD, RealRegistry, free_port, known, real_registry
 from tests.image.tokens import token_server
 
@@ -79,7 +79,7 @@ def test_manifests_and_tags(plain: RealRegistry, name: str):
 
 
 def test_broken_connection_costs_one_chunk(proxy: Proxy, plain: RealRegistry, name: str):
-    def rule(seen: Seen) -> Cut | None:
+    def rule(seen: ProxiedRequest) -> Cut | None:
         cut = seen.method == "PATCH" and len(proxy.methods("PATCH")) in (7, 8, 12)
         return Cut("buffered", after=CHUNK // 2) if cut else None
 
@@ -93,7 +93,7 @@ def test_broken_connection_costs_one_chunk(proxy: Proxy, plain: RealRegistry, na
 
 
 def test_dropped_upload_session_is_restarted(proxy: Proxy, plain: RealRegistry, name: str):
-    def rule(seen: Seen) -> Cut | None:
+    def rule(seen: ProxiedRequest) -> Cut | None:
         return Cut("streamed", after=CHUNK // 2) if seen.method == "PATCH" and len(proxy.methods("PATCH")) == 5 else None
 
     proxy.rule = rule
@@ -126,7 +126,7 @@ def test_unreachable_registry_is_an_error_after_all_attempts(proxy: Proxy, plain
 def test_busy_registry_is_retried(proxy: Proxy, plain: RealRegistry, name: str, status: int):
     pauses: list[float] = []
     retries = type(HURRIED)(attempts=4, first_pause=0.01, sleep=pauses.append)
-    busy = Say(status, headers={"Retry-After": "3"} if status == 429 else {})
+    busy = Reply(status, headers={"Retry-After": "3"} if status == 429 else {})
     proxy.rule = lambda _seen: busy if len(proxy.requests) <= 2 else None
     with plain.open(proxy.port, retries=retries) as registry:
         assert registry.get_digest(name, "1") is None
@@ -153,7 +153,7 @@ def test_retry_pauses_are_random_and_grow():
 
 @pytest.mark.parametrize("status", [400, 403, 404, 405, 413, 422])
 def test_refusal_is_not_retried(proxy: Proxy, plain: RealRegistry, name: str, status: int):
-    proxy.rule = lambda _seen: Say(status, b'{"errors":[{"code":"DENIED","message":"no, because"}]}')
+    proxy.rule = lambda _seen: Reply(status, b'{"errors":[{"code":"DENIED","message":"no, because"}]}')
     with plain.open(proxy.port) as registry, pytest.raises(KfjobError) as caught:
         registry.get_manifest(name, "1")
     assert caught.value.cause == "no, because"
@@ -162,7 +162,7 @@ def test_refusal_is_not_retried(proxy: Proxy, plain: RealRegistry, name: str, st
 
 
 def test_content_with_another_digest_is_refused(proxy: Proxy, plain: RealRegistry, name: str):
-    proxy.rule = lambda _seen: Say(200, b"{}", {"Content-Type": OCI_MANIFEST})
+    proxy.rule = lambda _seen: Reply(200, b"{}", {"Content-Type": OCI_MANIFEST})
     with plain.open(proxy.port) as registry:
         for read in (registry.get_manifest, registry.get_blob):
             with pytest.raises(Refused, match="does not match its digest"):
@@ -174,7 +174,7 @@ def test_content_with_another_digest_is_refused(proxy: Proxy, plain: RealRegistr
     [("application/vnd.docker.distribution.manifest.v1+prettyjws", "builder"), ("application/vnd.cncf.helm", None)],
 )
 def test_other_media_types_are_refused(proxy: Proxy, plain: RealRegistry, name: str, kind: str, hint: str | None):
-    proxy.rule = lambda _seen: Say(200, b"{}", {"Content-Type": kind})
+    proxy.rule = lambda _seen: Reply(200, b"{}", {"Content-Type": kind})
     with plain.open(proxy.port) as registry, pytest.raises(Refused) as caught:
         registry.get_manifest(name, "1")
     assert kind in (caught.value.cause or "")
@@ -261,12 +261,14 @@ def test_login_is_not_sent_to_a_redirect_target(proxy: Proxy, private: RealRegis
     with plain.open() as registry:
         upload_blob(registry, name, one)
     elsewhere = f"http://127.0.0.1:{plain.port}/v2/{name}/blobs/{one.digest}"
-    seen: list[Seen] = []
+    seen: list[ProxiedRequest] = []
 
-    def rule(request: Seen) -> Say | None:
+    def rule(request: ProxiedRequest) -> Reply | None:
         seen.append(request)
         challenge = {"WWW-Authenticate": 'Basic realm="x"'}
-        return Say(307, headers={"Location": elsewhere}) if "Authorization" in request.headers else Say(401, headers=challenge)
+        return (
+            Reply(307, headers={"Location": elsewhere}) if "Authorization" in request.headers else Reply(401, headers=challenge)
+        )
 
     proxy.rule = rule
     with proxy_before(plain.port) as second:

@@ -1,4 +1,4 @@
-"""`--code` and `--build` with templates and dry runs: a real registry, a real builder, and an API server that keeps objects."""
+"""`--code` and `--build` with templates and dry runs: a real registry, a real builder and an API server that stores objects."""
 
 # ruff: noqa: F811 - fixtures of another folder's tests, imported by their names
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ECR's token: in no argv, environment, output, file or image, while a base image is pulled with it and the result pushed."""
+"""ECR's token is in no argv, environment, output, file or image during a pull and a push."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NEEDLES = [MOTO_TOKEN.encode(), b64encode(f"AWS:{MOTO_TOKEN}".encode()), b64enco
 
 
 class Watcher:
-    """Looks at every descendant of a process, and at the files that builders are lent, again and again."""
+    """Searches every descendant of a process, and the authfiles of builders, in a loop."""
 
     def __init__(self, root: int) -> None:
         self.root, self.seen, self.lent = root, set[bytes](), set[tuple[Path, int, bool]]()
@@ -83,7 +83,7 @@ def files_that_tell(*folders: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class Based:
-    """A builder that finds ECR under its name."""
+    """Return a builder that resolves ECR's name."""
 
     program: Path
     environment: dict[str, str]
@@ -93,7 +93,7 @@ class Based:
 
 @pytest.fixture
 def on_ecr(in_ecr: MotoAws, building: Buildah, source: Path) -> None:
-    """A Dockerfile on a base in ECR."""
+    """Write a Dockerfile with a base in ECR."""
     base = build_and_push(spec(source, "team/base"))
     (source / "Dockerfile").write_text(f"FROM {base.ref}\nCOPY code /again\n")
 

@@ -1,4 +1,4 @@
-"""A token server for a registry (distribution specification, token authentication), as a cloud's registry has one."""
+"""A token server for a registry (distribution specification, token authentication), as cloud registries have."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TokenServer:
     asked: list[list[str]] = field(default_factory=list)  # the scopes of each token
 
     def configuration(self) -> dict[str, Any]:
-        """For the registry."""
+        """Return the registry's settings."""
         bundle = str(self.folder / "tokens.pem")
         return {
             "token": {

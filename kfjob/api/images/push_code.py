@@ -118,9 +118,8 @@ def _list_workdirs(base: ImageSet, workdir: str | None) -> Iterator[str]:
 def _parse_target(target: str, base: ImageRef) -> ImageRef:
     ref = parse_reference(target)
     if ref.digest:
-        raise UsageError(
-            f"`{target}` names a digest, and an image to be made has none yet", hint="REPOSITORY or REPOSITORY:TAG"
-        )
+        hint = "use REPOSITORY or REPOSITORY:TAG"
+        raise UsageError(f"`{target}` has a digest, and cannot be pushed to", hint=hint)
     if ref.registry == DOCKER_HUB and not target.startswith(f"{DOCKER_HUB}/"):
         return parse_reference(f"{base.registry}/{target}")
     return ref

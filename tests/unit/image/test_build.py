@@ -1,4 +1,4 @@
-"""What engines are told, what they hand over, and what their last words mean; those that cannot run here are told too."""
+"""Commands, exports and error output of all engines, including those that cannot run here."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def layer() -> bytes:
 
 
 def docker_save(file: Path) -> bytes:
-    """As `docker save` before containerd's image store: layers without compression, no index."""
+    """Write an archive as `docker save` does before containerd's image store: uncompressed layers, no index."""
     config = json.dumps({"architecture": "amd64", "os": "linux", "rootfs": {"diff_ids": []}}).encode()
     manifest = json.dumps([{"Config": "c.json", "RepoTags": None, "Layers": ["l/layer.tar", "l/layer.tar"]}]).encode()
     with tarfile.open(file, "w") as tar:
@@ -164,7 +164,7 @@ def test_docker_archive_is_compressed_reproducibly(tmp_path: Path):
 
 
 def layout(root: Path, *platforms: str) -> Path:
-    """An OCI layout with an image for each platform, and an attestation as BuildKit adds it."""
+    """Write an OCI layout with an image for each platform, and an attestation as BuildKit adds it."""
     blobs = root / "blobs" / "sha256"
     blobs.mkdir(parents=True)
 
@@ -290,7 +290,7 @@ def test_layers_with_similar_paths_stay_separate(tmp_path: Path):
 
 
 def test_layer_may_be_a_link_to_another(tmp_path: Path):
-    """Docker before version 25 saves a layer that occurs twice once."""
+    """Docker before version 25 saves a repeated layer once."""
     config = docker_save(tmp_path / "saved.tar")
     manifest = json.dumps([{"Config": "c.json", "Layers": ["l/layer.tar", "m/layer.tar"]}]).encode()
     with tarfile.open(tmp_path / "saved.tar", "a") as tar:

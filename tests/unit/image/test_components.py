@@ -1,4 +1,4 @@
-"""What an image says of itself, in file systems made up for it, and without the packages of the control plane."""
+"""Components of an image, in temporary file systems, and without the packages of the control plane."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The project's Dockerfile as it stands: what it takes from the context, and that all it fetches is pinned."""
+"""The project's Dockerfile: the files that it copies, and that all downloads are pinned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder, read and packed."""
+"""Folders: reading and packing."""
 
 from __future__ import annotations
 
