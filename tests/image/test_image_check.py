@@ -58,7 +58,7 @@ def target(
     tmp_path: Path, *nodes: str, check: bool = True, secrets: Mapping[str, dict[str, Any] | None] | None = None
 ) -> Target:
     at = Target(Settings(state=tmp_path, image_check=check), "kubernetes", "default")
-    at.__dict__["backend"] = Cluster(frozenset(nodes), secrets or {})
+    at.__dict__["cluster"] = Cluster(frozenset(nodes), secrets or {})
     return at
 
 
