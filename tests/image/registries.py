@@ -144,11 +144,11 @@ def _htpasswd(folder: Path) -> Path:
     return folder / "htpasswd"
 
 
-def manifest_of(registry: RealRegistry, repository: str, wanted: str) -> dict[str, object]:
+def manifest_of(registry: RealRegistry, repository: str, tag_or_digest: str) -> dict[str, object]:
     from kfjob.image.registry.documents import ACCEPTED_TYPES
 
-    found: dict[str, object] = json.loads(registry.get(f"{repository}/manifests/{wanted}", ACCEPTED_TYPES))
-    return found
+    manifest: dict[str, object] = json.loads(registry.get(f"{repository}/manifests/{tag_or_digest}", ACCEPTED_TYPES))
+    return manifest
 
 
 def is_absent(registry: RealRegistry, path: str) -> bool:

@@ -47,8 +47,8 @@ def become(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> None
 
 
 def test_own_registry_host_has_account_and_region(aws: MotoAws):
-    found = ecr.open_own_registry()
-    assert (found.id, found.host) == (ACCOUNT, HOST)
+    own = ecr.open_own_registry()
+    assert (own.id, own.host) == (ACCOUNT, HOST)
     assert ecr.open_own_registry(region="cn-north-1").host == f"{ACCOUNT}.dkr.ecr.cn-north-1.amazonaws.com.cn"
     assert ecr.open_own_registry(region="us-gov-west-1").host == f"{ACCOUNT}.dkr.ecr.us-gov-west-1.amazonaws.com"
 
@@ -82,10 +82,10 @@ def test_new_repository_has_the_options(aws: MotoAws):
     registry = ecr.open_own_registry()
     registry.ensure_repository("team/fsdp", options)
     client = aws.client("ecr")
-    (made,) = client.describe_repositories(repositoryNames=["team/fsdp"])["repositories"]
-    assert made["imageScanningConfiguration"] == {"scanOnPush": True}
-    assert made["imageTagMutability"] == "IMMUTABLE"
-    assert made["encryptionConfiguration"]["encryptionType"] == "KMS"
+    (repository,) = client.describe_repositories(repositoryNames=["team/fsdp"])["repositories"]
+    assert repository["imageScanningConfiguration"] == {"scanOnPush": True}
+    assert repository["imageTagMutability"] == "IMMUTABLE"
+    assert repository["encryptionConfiguration"]["encryptionType"] == "KMS"
     assert registry.has_immutable_tags("team/fsdp")
     rules = json.loads(client.get_lifecycle_policy(repositoryName="team/fsdp")["lifecyclePolicyText"])["rules"]
     assert rules[0]["selection"]["countNumber"] == 7
@@ -183,9 +183,9 @@ class SingleSignOn(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         keys = {"accessKeyId": "a", "secretAccessKey": "b", "sessionToken": "c", "expiration": 4102444800000}
-        known = self.headers.get("x-amz-sso_bearer_token") == "the login" and f"account_id={ACCOUNT}" in self.path
-        body = json.dumps({"roleCredentials": keys} if known else {}).encode()
-        self.send_response(200 if known else 401)
+        is_known = self.headers.get("x-amz-sso_bearer_token") == "the login" and f"account_id={ACCOUNT}" in self.path
+        body = json.dumps({"roleCredentials": keys} if is_known else {}).encode()
+        self.send_response(200 if is_known else 401)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -201,9 +201,9 @@ def test_sso_login_is_used(aws: MotoAws, monkeypatch: pytest.MonkeyPatch, tmp_pa
     lines = ["[profile work]", "region = eu-west-1", f"sso_start_url = {start}", "sso_region = eu-west-1"]
     lines += [f"sso_account_id = {ACCOUNT}", "sso_role_name = dev"]
     (tmp_path / "config").write_text("\n".join(lines))
-    kept = tmp_path / ".aws" / "sso" / "cache" / f"{hashlib.sha1(start.encode(), usedforsecurity=False).hexdigest()}.json"
-    kept.parent.mkdir(parents=True)
-    kept.write_text(json.dumps({"accessToken": "the login", "expiresAt": "2100-01-01T00:00:00Z", "startUrl": start}))
+    cache_file = tmp_path / ".aws" / "sso" / "cache" / f"{hashlib.sha1(start.encode(), usedforsecurity=False).hexdigest()}.json"
+    cache_file.parent.mkdir(parents=True)
+    cache_file.write_text(json.dumps({"accessToken": "the login", "expiresAt": "2100-01-01T00:00:00Z", "startUrl": start}))
     program = "from kfjob.image import ecr; print(ecr.open_own_registry(profile='work').host)"
     with answering(SingleSignOn) as url:  # botocore looks for the cache's folder when it is imported
         mine = {"AWS_ENDPOINT_URL_SSO": url, "AWS_CONFIG_FILE": str(tmp_path / "config"), "HOME": str(tmp_path)}
@@ -322,8 +322,8 @@ def test_throttled_call_is_retried_and_refusal_is_not(scripted: Scripted):
 
 def test_registry_of_another_account_is_used_by_its_id(scripted: Scripted):
     handler = scripted((400, "RepositoryNotFoundException", "none"))
-    other = ecr.open_registry(parse_reference(f"999999999999.dkr.ecr.{REGION}.amazonaws.com/fsdp"))
-    other.ensure_repository("fsdp", PLAIN)
+    other_registry = ecr.open_registry(parse_reference(f"999999999999.dkr.ecr.{REGION}.amazonaws.com/fsdp"))
+    other_registry.ensure_repository("fsdp", PLAIN)
     assert [asked["registryId"] for asked in handler.seen] == ["999999999999"] * 2
 
 

@@ -27,22 +27,22 @@ ENGINES = ("buildah", "podman", "docker, classic", "docker, BuildKit")
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dockerd]:
-    with dockerd(tmp_path_factory.mktemp("d")) as found:
-        yield found
+    with dockerd(tmp_path_factory.mktemp("d")) as process:
+        yield process
 
 
 @pytest.fixture(scope="module")
 def programs(daemon: Dockerd, plain: RealRegistry, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Yield each program with its environment."""
-    found: dict[str, Any] = {}
+    """Return each program with its environment."""
+    engines: dict[str, Any] = {}
     for name in ("buildah", "podman"):
-        made = buildah(tmp_path_factory.mktemp(name), name)
-        registries = made.program.parent / "registries.conf"
+        builder = buildah(tmp_path_factory.mktemp(name), name)
+        registries = builder.program.parent / "registries.conf"
         registries.write_text(f'[[registry]]\nlocation = "{plain.host}"\ninsecure = true\n')
-        found[name] = (made.program, made.environment | {"CONTAINERS_REGISTRIES_CONF": str(registries)})
-    found["docker, classic"] = (daemon.client("classic", CLASSIC), daemon.environment)
-    found["docker, BuildKit"] = (daemon.client("buildkit"), daemon.environment)
-    return found
+        engines[name] = (builder.program, builder.environment | {"CONTAINERS_REGISTRIES_CONF": str(registries)})
+    engines["docker, classic"] = (daemon.client("classic", CLASSIC), daemon.environment)
+    engines["docker, BuildKit"] = (daemon.client("buildkit"), daemon.environment)
+    return engines
 
 
 @pytest.fixture
@@ -72,16 +72,16 @@ def test_build_uses_base_from_registry(engine: str, plain: RealRegistry, source:
         "ARG BASE_IMAGE\nFROM ${BASE_IMAGE}\nARG GREETING\nRUN echo $GREETING >/made\nCOPY code /code\n"
     )
     more = {"builder": engine, "base_image": str(base.ref), "build_args": {"GREETING": "hello"}}
-    made = build_and_push(spec(source, f"{plain.host}/{name}", **more))
-    manifest: Any = manifest_of(plain, name, made.ref.digest)
+    result = build_and_push(spec(source, f"{plain.host}/{name}", **more))
+    manifest: Any = manifest_of(plain, name, result.ref.digest)
     first: Any = manifest_of(plain, name, base.ref.digest)
     assert manifest["layers"][: len(first["layers"])] == first["layers"]
     assert "made" in [file for layer in manifest["layers"] for file in files_of(plain, name, layer)]
-    assert made.reused_bytes > 100_000 > made.sent_bytes  # of the base nothing was sent again
-    said: list[str] = []
-    again = build_and_push(spec(source, f"{plain.host}/{name}", **more), Listener(notify=said.append))
-    assert (again.ref, again.sent_bytes) == (made.ref, 0)
-    assert "nothing was pushed" in said[-1]
+    assert result.reused_bytes > 100_000 > result.sent_bytes  # of the base nothing was sent again
+    lines: list[str] = []
+    second = build_and_push(spec(source, f"{plain.host}/{name}", **more), Listener(notify=lines.append))
+    assert (second.ref, second.sent_bytes) == (result.ref, 0)
+    assert "nothing was pushed" in lines[-1]
 
 
 @pytest.mark.parametrize("engine", ["podman", "docker, BuildKit"], indirect=True)
@@ -90,10 +90,10 @@ def test_build_secret_is_not_in_the_image(engine: str, plain: RealRegistry, sour
     (source.parent / "pip.conf").write_text("index-url = https://user:hidden@example\n")
     run = "RUN --mount=type=secret,id=pip,target=/pip.conf read line </pip.conf && echo ${#line} >/length"
     (source / "Dockerfile").write_text(f"FROM scratch\nCOPY root/ /\n{run}\n")
-    made = build_and_push(
+    result = build_and_push(
         spec(source, f"{plain.host}/{name}", builder=engine, secrets={"pip": str(source.parent / "pip.conf")})
     )
-    manifest: Any = manifest_of(plain, name, made.ref.digest)
+    manifest: Any = manifest_of(plain, name, result.ref.digest)
     blobs = [gzip.decompress(plain.checked_blob(name, layer["digest"])) for layer in manifest["layers"]]
     assert any(b"39\n" in blob for blob in blobs)
     assert not any(b"hidden" in blob for blob in [*blobs, plain.checked_blob(name, manifest["config"]["digest"])])
@@ -125,13 +125,13 @@ def test_build_error_has_the_engines_output_as_cause(engine: str, plain: RealReg
     kind, title, words = FAULTS[text]
     with_shell(source)
     (source / "Dockerfile").write_text(text.replace("{host}", plain.host))
-    said: list[str] = []
+    lines: list[str] = []
     with pytest.raises(KfjobError) as caught:
-        build_and_push(spec(source, f"{plain.host}/{name}", builder=engine), Listener(output=said.append))
+        build_and_push(spec(source, f"{plain.host}/{name}", builder=engine), Listener(output=lines.append))
     assert title in caught.value.title, str(caught.value)
     assert type(caught.value) is kind
     assert words in str(caught.value.cause)
-    assert words in "\n".join(said)
+    assert words in "\n".join(lines)
     assert is_absent(plain, f"{name}/tags/list")
 
 

@@ -23,8 +23,8 @@ from tests.image.registries import PASSWORD, USER, RealRegistry, free_port, real
 
 @pytest.fixture(scope="module")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealRegistry]:
-    with real_registry(tmp_path_factory.mktemp("registry")) as made:
-        yield made
+    with real_registry(tmp_path_factory.mktemp("registry")) as registry:
+        yield registry
 
 
 @pytest.fixture(autouse=True)
@@ -37,11 +37,11 @@ def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 class Cluster:
     """A cluster with nodes and secrets; reading a secret that is None is forbidden."""
 
-    found: frozenset[str]
+    architectures: frozenset[str]
     secrets: Mapping[str, dict[str, Any] | None] = field(default_factory=dict)
 
     def node_architectures(self) -> frozenset[str]:
-        return self.found
+        return self.architectures
 
     def inventory(self, namespace: str) -> Cluster:
         assert namespace == "default"
@@ -57,9 +57,9 @@ class Cluster:
 def target(
     tmp_path: Path, *nodes: str, check: bool = True, secrets: Mapping[str, dict[str, Any] | None] | None = None
 ) -> Target:
-    at = Target(Settings(state=tmp_path, image_check=check), "kubernetes", "default")
-    at.__dict__["cluster"] = Cluster(frozenset(nodes), secrets or {})
-    return at
+    cluster_target = Target(Settings(state=tmp_path, image_check=check), "kubernetes", "default")
+    cluster_target.__dict__["cluster"] = Cluster(frozenset(nodes), secrets or {})
+    return cluster_target
 
 
 def pull_secret(host: str, password: str) -> dict[str, Any]:
@@ -72,34 +72,34 @@ def pull_secret(host: str, password: str) -> dict[str, Any]:
 def private(tmp_path: Path) -> Iterator[RealRegistry]:
     """Yield a registry with TLS, a user and an image."""
     (tmp_path / "private").mkdir()
-    with real_registry(tmp_path / "private", tls=True) as made:
-        certs = tmp_path / "none" / made.host
+    with real_registry(tmp_path / "private", tls=True) as registry:
+        certs = tmp_path / "none" / registry.host
         certs.mkdir(parents=True)
-        assert made.ca
-        (certs / "ca.crt").write_bytes(made.ca.read_bytes())
-        with made.open() as opened:
+        assert registry.ca
+        (certs / "ca.crt").write_bytes(registry.ca.read_bytes())
+        with registry.open() as opened:
             push_image(opened, "train", "1", "oci")
-        yield made
+        yield registry
 
 
 def plan(image: str, **spec: Any) -> JobPlan:
-    made = JobSpec.model_validate({"name": "a", "image": image, "command": "c", **spec})
-    return resolve(made, Context(backend="kubernetes", launch="1"))
+    job_spec = JobSpec.model_validate({"name": "a", "image": image, "command": "c", **spec})
+    return resolve(job_spec, Context(backend="kubernetes", launch="1"))
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_metadata_of_every_image_form(registry: RealRegistry, form: str):
     with registry.open() as opened:
         top = push_image(opened, "facts", form, form)
-    found = ImageInspector().inspect(f"{registry.host}/facts:{form}").metadata
-    assert found.digest == top.digest
-    assert found.platforms == (("linux/amd64", "linux/arm64/v8") if form.endswith("index") else ("linux/amd64",))
-    assert found.labels == {"who": "the base"}
-    assert found.size > 100
-    assert found.runs_on("amd64")
-    assert found.runs_on("arm64") == form.endswith("index")
-    assert not found.runs_on("arm")
-    assert ImageInspector().inspect(f"{registry.host}/facts@{top.digest}").metadata == found
+    metadata = ImageInspector().inspect(f"{registry.host}/facts:{form}").metadata
+    assert metadata.digest == top.digest
+    assert metadata.platforms == (("linux/amd64", "linux/arm64/v8") if form.endswith("index") else ("linux/amd64",))
+    assert metadata.labels == {"who": "the base"}
+    assert metadata.size > 100
+    assert metadata.runs_on("amd64")
+    assert metadata.runs_on("arm64") == form.endswith("index")
+    assert not metadata.runs_on("arm")
+    assert ImageInspector().inspect(f"{registry.host}/facts@{top.digest}").metadata == metadata
 
 
 def test_missing_image_is_an_error_with_a_similar_tag(registry: RealRegistry, tmp_path: Path):
@@ -128,37 +128,39 @@ def test_image_must_have_a_variant_for_the_nodes(registry: RealRegistry, tmp_pat
     with registry.open() as opened:
         push_image(opened, "one", "v1", "oci")
         push_image(opened, "both", "v1", "oci-index")
-    at = target(tmp_path, *nodes)
-    check_plan_images(at, plan(f"{registry.host}/both:v1", **spec), notify=pytest.fail)
+    cluster_target = target(tmp_path, *nodes)
+    check_plan_images(cluster_target, plan(f"{registry.host}/both:v1", **spec), notify=pytest.fail)
     if taken:
-        check_plan_images(at, plan(f"{registry.host}/one:v1", **spec), notify=pytest.fail)
+        check_plan_images(cluster_target, plan(f"{registry.host}/one:v1", **spec), notify=pytest.fail)
         return
     with pytest.raises(Refused, match="architecture of the nodes") as caught:
-        check_plan_images(at, plan(f"{registry.host}/one:v1", **spec), notify=pytest.fail)
+        check_plan_images(cluster_target, plan(f"{registry.host}/one:v1", **spec), notify=pytest.fail)
     assert caught.value.cause == "it has variants for linux/amd64, and the nodes are arm64"
 
 
 def test_unreachable_registry_is_only_a_notice(tmp_path: Path):
-    said: list[str] = []
+    notices: list[str] = []
     image = f"127.0.0.1:{free_port()}/a:1"
-    check_plan_images(target(tmp_path), plan(image), notify=said.append)
-    assert len(said) == 1
-    assert said[0].startswith(f"image `{image}` was not checked: ")
+    check_plan_images(target(tmp_path), plan(image), notify=notices.append)
+    assert len(notices) == 1
+    assert notices[0].startswith(f"image `{image}` was not checked: ")
 
 
 def test_required_login_is_only_a_notice(private: RealRegistry, tmp_path: Path):
-    said: list[str] = []
-    check_plan_images(target(tmp_path), plan(f"{private.host}/train:1"), notify=said.append)
-    assert "authentication required" in said[0]
+    notices: list[str] = []
+    check_plan_images(target(tmp_path), plan(f"{private.host}/train:1"), notify=notices.append)
+    assert "authentication required" in notices[0]
 
 
 def test_check_uses_the_pods_pull_secrets(private: RealRegistry, tmp_path: Path):
     image = f"{private.host}/train"
-    at = target(tmp_path, secrets={"mine": pull_secret(private.host, PASSWORD), "other": pull_secret("a.example", "x")})
+    cluster_target = target(
+        tmp_path, secrets={"mine": pull_secret(private.host, PASSWORD), "other": pull_secret("a.example", "x")}
+    )
     names = ["other", "mine"]
-    check_plan_images(at, plan(f"{image}:1", image_pull_secrets=names), notify=pytest.fail)
+    check_plan_images(cluster_target, plan(f"{image}:1", image_pull_secrets=names), notify=pytest.fail)
     with pytest.raises(NotFound) as caught:
-        check_plan_images(at, plan(f"{image}:11", image_pull_secrets=names), notify=pytest.fail)
+        check_plan_images(cluster_target, plan(f"{image}:11", image_pull_secrets=names), notify=pytest.fail)
     assert caught.value.hint == f"did you mean `{image}:1`?"
 
 
@@ -168,8 +170,8 @@ def test_credential_helper_of_a_secret_is_not_started(tmp_path: Path, monkeypatc
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     image = f"127.0.0.1:{free_port()}/a:1"
-    at = target(tmp_path, secrets={"mine": pull_secret("other.example", "x")})
-    check_plan_images(at, plan(image, image_pull_secrets=["mine"]), notify=lambda _text: None)
+    cluster_target = target(tmp_path, secrets={"mine": pull_secret("other.example", "x")})
+    check_plan_images(cluster_target, plan(image, image_pull_secrets=["mine"]), notify=lambda _text: None)
     assert not (tmp_path / "started").exists()
 
 
@@ -181,35 +183,35 @@ def test_useless_pull_secret_falls_back_to_own_login(private: RealRegistry, tmp_
         "wrong": pull_secret(private.host, "wrong"),
         "other": pull_secret("a.example", PASSWORD),
     }
-    at, said = target(tmp_path, secrets=secrets), list[str]()
-    wanted = plan(f"{private.host}/train:1", image_pull_secrets=[secret])
-    check_plan_images(at, wanted, notify=said.append)
-    assert len(said) == 1  # nobody is logged in here
-    assert "authentication required" in said[0]
+    cluster_target, notices = target(tmp_path, secrets=secrets), list[str]()
+    job_plan = plan(f"{private.host}/train:1", image_pull_secrets=[secret])
+    check_plan_images(cluster_target, job_plan, notify=notices.append)
+    assert len(notices) == 1  # nobody is logged in here
+    assert "authentication required" in notices[0]
     (tmp_path / ".docker").mkdir()
     auth = b64encode(f"{USER}:{PASSWORD}".encode()).decode()
     (tmp_path / ".docker" / "config.json").write_text(json.dumps({"auths": {private.host: {"auth": auth}}}))
-    said.clear()
-    check_plan_images(at, wanted, notify=said.append)
-    told = [text.partition(" does not give access")[0] for text in said]
-    assert told == {"wrong": ["warning: pull secret `wrong`"]}.get(secret, [])
+    notices.clear()
+    check_plan_images(cluster_target, job_plan, notify=notices.append)
+    warnings = [text.partition(" does not give access")[0] for text in notices]
+    assert warnings == {"wrong": ["warning: pull secret `wrong`"]}.get(secret, [])
 
 
 def test_images_of_init_containers_and_sidecars_are_checked(registry: RealRegistry, tmp_path: Path):
     with registry.open() as opened:
         push_image(opened, "whole", "1", "oci")
-    there, absent = f"{registry.host}/whole:1", f"{registry.host}/whole:2"
+    image, absent = f"{registry.host}/whole:1", f"{registry.host}/whole:2"
     for field_, what in (("init_containers", "init container"), ("sidecars", "sidecar")):
         container = {"name": "beside", "image": absent}
         with pytest.raises(NotFound) as caught:
-            check_plan_images(target(tmp_path), plan(there, pod={field_: [container]}), notify=pytest.fail)
+            check_plan_images(target(tmp_path), plan(image, pod={field_: [container]}), notify=pytest.fail)
         assert caught.value.location == f"{what} `beside`"
-        check_plan_images(target(tmp_path), plan(there, pod={field_: [{**container, "image": there}]}), notify=pytest.fail)
+        check_plan_images(target(tmp_path), plan(image, pod={field_: [{**container, "image": image}]}), notify=pytest.fail)
         never = {**container, "imagePullPolicy": "Never"}
-        check_plan_images(target(tmp_path), plan(there, pod={field_: [never]}), notify=pytest.fail)
+        check_plan_images(target(tmp_path), plan(image, pod={field_: [never]}), notify=pytest.fail)
     with pytest.raises(Refused) as refused:
         check_plan_images(
-            target(tmp_path, "arm64"), plan(there, pod={"sidecars": [{"name": "beside", "image": there}]}), notify=pytest.fail
+            target(tmp_path, "arm64"), plan(image, pod={"sidecars": [{"name": "beside", "image": image}]}), notify=pytest.fail
         )
     assert refused.value.location is None  # the training container's, and said once
 
@@ -217,9 +219,9 @@ def test_images_of_init_containers_and_sidecars_are_checked(registry: RealRegist
 def test_unreadable_login_is_only_a_notice(private: RealRegistry, tmp_path: Path):
     (tmp_path / ".docker").mkdir()
     (tmp_path / ".docker" / "config.json").write_text("?")
-    said: list[str] = []
-    check_plan_images(target(tmp_path), plan(f"{private.host}/train:1"), notify=said.append)
-    assert "the stored logins cannot be read" in said[0]
+    notices: list[str] = []
+    check_plan_images(target(tmp_path), plan(f"{private.host}/train:1"), notify=notices.append)
+    assert "the stored logins cannot be read" in notices[0]
 
 
 def test_invalid_reference_is_refused(tmp_path: Path):

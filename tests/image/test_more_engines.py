@@ -76,11 +76,11 @@ def nerdctl(plain: RealRegistry, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture(params=["buildx", "nerdctl"])
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    found: Engine = request.getfixturevalue(request.param)
-    for name, value in found.environment.items():
+    built_engine: Engine = request.getfixturevalue(request.param)
+    for name, value in built_engine.environment.items():
         monkeypatch.setenv(name, value)
-    assert engine_process.find_engine(str(found.program)).has_secrets
-    return str(found.program)
+    assert engine_process.find_engine(str(built_engine.program)).has_secrets
+    return str(built_engine.program)
 
 
 def test_build_with_base_and_secret(engine: str, plain: RealRegistry, source: Path, name: str):
@@ -91,11 +91,11 @@ def test_build_with_base_and_secret(engine: str, plain: RealRegistry, source: Pa
     run = "RUN --mount=type=secret,id=pip,target=/pip.conf read line </pip.conf && echo ${#line} >/length"
     (source / "Dockerfile").write_text(f"ARG BASE_IMAGE\nFROM ${{BASE_IMAGE}}\n{run}\nCOPY code /code\n")
     more = {"builder": engine, "base_image": str(base.ref), "secrets": {"pip": str(source.parent / "pip.conf")}}
-    made = build_and_push(spec(source, f"{plain.host}/{name}", **more))
-    manifest: Any = manifest_of(plain, name, made.ref.digest)
+    result = build_and_push(spec(source, f"{plain.host}/{name}", **more))
+    manifest: Any = manifest_of(plain, name, result.ref.digest)
     first: Any = manifest_of(plain, name, base.ref.digest)
     assert manifest["layers"][: len(first["layers"])] == first["layers"]
-    assert made.reused_bytes > 100_000 > made.sent_bytes
+    assert result.reused_bytes > 100_000 > result.sent_bytes
     assert build_and_push(spec(source, f"{plain.host}/{name}", **more)).builder is None
 
 

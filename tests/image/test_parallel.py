@@ -28,8 +28,8 @@ WAIT = 20.0
 
 
 def blobs(count: int, size: int = 1000) -> list[BytesBlob]:
-    made = [os.urandom(size) for _ in range(count)]
-    return [BytesBlob(digest=docs.compute_digest(content), content=content) for content in made]
+    contents = [os.urandom(size) for _ in range(count)]
+    return [BytesBlob(digest=docs.compute_digest(content), content=content) for content in contents]
 
 
 def built(layers: Sequence[Blob]) -> BuiltImage:
@@ -74,46 +74,46 @@ def test_transfers_use_the_given_number_of_threads(plain: RealRegistry, name: st
     assert run_transfers([partial(one, number) for number in range(3 * TRANSFER_THREADS)]) == list(range(3 * TRANSFER_THREADS))
     assert most == TRANSFER_THREADS
     layers = [BarrierBlob(digest=one.digest, content=one.content, together=together) for one in blobs(2 * TRANSFER_THREADS)]
-    told: list[tuple[str, int, int]] = []
+    reports: list[tuple[str, int, int]] = []
     with plain.open() as registry:
         done = push_built_image(
-            registry, parse_reference(f"{plain.host}/{name}:1"), built(layers), progress=lambda *call: told.append(call)
+            registry, parse_reference(f"{plain.host}/{name}:1"), built(layers), progress=lambda *call: reports.append(call)
         )
     assert done.sent_bytes == 2 * TRANSFER_THREADS * 1000 + 2
     for blob in layers:
         assert plain.checked_blob(name, blob.digest) == blob.content
-        assert [said[1:] for said in told if said[0] == blob.digest] == [(0, 1000), (1000, 1000)]
+        assert [said[1:] for said in reports if said[0] == blob.digest] == [(0, 1000), (1000, 1000)]
 
 
 def test_first_error_cancels_other_transfers_and_leaves_no_tag(plain: RealRegistry, name: str):
     layers = blobs(12)
     with proxy_before(plain.port) as proxy:
 
-        def rule(seen: ProxiedRequest) -> Reply | None:
-            return Reply(403, b"{}") if seen.method == "PUT" and len(proxy.methods("PUT")) > 2 else None
+        def rule(request: ProxiedRequest) -> Reply | None:
+            return Reply(403, b"{}") if request.method == "PUT" and len(proxy.methods("PUT")) > 2 else None
 
         proxy.rule = rule
         before = threading.active_count()
         with plain.open(proxy.port) as registry, pytest.raises(Forbidden):
             push_built_image(registry, parse_reference(f"127.0.0.1:{proxy.port}/{name}:1"), built(layers))
-        asked = len(proxy.requests)
+        calls = len(proxy.requests)
         assert threading.active_count() <= before + TRANSFER_THREADS  # of the proxy; ours have ended
         assert len(proxy.methods("POST")) < len(layers)
-    assert len(proxy.requests) == asked
+    assert len(proxy.requests) == calls
     assert is_absent(plain, f"{name}/manifests/1")
 
 
 def test_parallel_requests_share_one_login(tmp_path: Path, name: str):
-    asked: list[int] = []
+    calls: list[int] = []
 
     def login() -> Login:
-        asked.append(1)
+        calls.append(1)
         return known()
 
     with real_registry(tmp_path, tls=True) as private, private.open(login=login) as registry:
         push_built_image(registry, parse_reference(f"{private.host}/{name}:1"), built(blobs(10)))
         assert registry.get_digest(name, "1")
-    assert len(asked) == 1
+    assert len(calls) == 1
 
 
 def test_memory_is_independent_of_image_size(plain: RealRegistry, name: str, tmp_path: Path):

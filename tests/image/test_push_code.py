@@ -62,24 +62,28 @@ def repository() -> str:
     return f"team/{os.urandom(4).hex()}"
 
 
-def pushed_images(registry: RealRegistry, found: CodePushResult) -> list[tuple[dict[str, Any], dict[str, Any], dict[str, str]]]:
+def pushed_images(
+    registry: RealRegistry, result: CodePushResult
+) -> list[tuple[dict[str, Any], dict[str, Any], dict[str, str]]]:
     """Return (manifest, config, files of the last layer) of each platform, with all digests verified."""
-    top = manifest_of(registry, found.ref.repository, found.ref.digest)
-    assert top == manifest_of(registry, found.ref.repository, found.ref.tag)
-    raw = registry.get(f"{found.ref.repository}/manifests/{found.ref.digest}", docs.ACCEPTED_TYPES)
-    assert f"sha256:{hashlib.sha256(raw).hexdigest()}" == found.ref.digest
+    top = manifest_of(registry, result.ref.repository, result.ref.digest)
+    assert top == manifest_of(registry, result.ref.repository, result.ref.tag)
+    raw = registry.get(f"{result.ref.repository}/manifests/{result.ref.digest}", docs.ACCEPTED_TYPES)
+    assert f"sha256:{hashlib.sha256(raw).hexdigest()}" == result.ref.digest
     entries: Any = top.get("manifests")
-    manifests: list[Any] = [manifest_of(registry, found.ref.repository, one["digest"]) for one in entries] if entries else [top]
+    manifests: list[Any] = (
+        [manifest_of(registry, result.ref.repository, first["digest"]) for first in entries] if entries else [top]
+    )
     out = []
     for manifest in manifests:
-        config = json.loads(registry.checked_blob(found.ref.repository, manifest["config"]["digest"]))
+        config = json.loads(registry.checked_blob(result.ref.repository, manifest["config"]["digest"]))
         assert len(config["rootfs"]["diff_ids"]) == len(manifest["layers"])
-        assert len([one for one in config["history"] if not one.get("empty_layer")]) == len(manifest["layers"])
+        assert len([first for first in config["history"] if not first.get("empty_layer")]) == len(manifest["layers"])
         for layer, diff_id in zip(manifest["layers"], config["rootfs"]["diff_ids"], strict=True):
-            body = gzip.decompress(registry.checked_blob(found.ref.repository, layer["digest"]))
+            body = gzip.decompress(registry.checked_blob(result.ref.repository, layer["digest"]))
             assert f"sha256:{hashlib.sha256(body).hexdigest()}" == diff_id
         with tarfile.open(fileobj=io.BytesIO(body)) as tar:
-            files = {one.name: tar.extractfile(one).read().decode("latin-1") for one in tar if one.isfile()}  # type: ignore[union-attr]
+            files = {first.name: tar.extractfile(first).read().decode("latin-1") for first in tar if first.isfile()}  # type: ignore[union-attr]
         out.append((manifest, config, files))
     return out
 
@@ -89,12 +93,12 @@ def test_code_layer_keeps_the_image_form(plain: RealRegistry, person: Path, src:
     with plain.open() as registry:
         base = push_image(registry, repository, "base", form)
     name = f"{plain.host}/{repository}:base"
-    found = push_code(src, name, labels={"org.opencontainers.image.revision": "abc"})
-    assert str(found.ref) == f"{plain.host}/{repository}:code-{found.ref.digest[7:19]}@{found.ref.digest}"
-    assert manifest_of(plain, repository, found.ref.digest)["mediaType"] == base.media_type
-    images = pushed_images(plain, found)
-    assert found.platforms == (("linux/amd64", "linux/arm64") if form.endswith("index") else ("linux/amd64",))
-    assert [config["architecture"] for _, config, _ in images] == [name.split("/")[1] for name in found.platforms]
+    result = push_code(src, name, labels={"org.opencontainers.image.revision": "abc"})
+    assert str(result.ref) == f"{plain.host}/{repository}:code-{result.ref.digest[7:19]}@{result.ref.digest}"
+    assert manifest_of(plain, repository, result.ref.digest)["mediaType"] == base.media_type
+    images = pushed_images(plain, result)
+    assert result.platforms == (("linux/amd64", "linux/arm64") if form.endswith("index") else ("linux/amd64",))
+    assert [config["architecture"] for _, config, _ in images] == [name.split("/")[1] for name in result.platforms]
     for manifest, config, files in images:
         assert files == {"workspace/train.py": "print('one')", "workspace/lib/old.py": "old"}
         labels = config["config"]["Labels"]
@@ -120,39 +124,39 @@ def test_second_push_of_code_sends_nothing(plain: RealRegistry, person: Path, sr
     with plain.open() as registry, proxy_before(plain.port) as proxy:
         push_image(registry, repository, "base", "oci")
         through = f"127.0.0.1:{proxy.port}/{repository}:base"
-        one = push_code(src, through, new_image=f"127.0.0.1:{proxy.port}/{repository}:new")
-        assert one.is_new
+        first = push_code(src, through, new_image=f"127.0.0.1:{proxy.port}/{repository}:new")
+        assert first.is_new
         proxy.requests.clear()
-        two = push_code(src, through, new_image=f"127.0.0.1:{proxy.port}/{repository}:new")
-        assert (two.is_new, two.ref, two.copy) == (False, one.ref, CopyResult())
-        assert {seen.method for seen in proxy.requests} == {"GET", "HEAD"}
+        second = push_code(src, through, new_image=f"127.0.0.1:{proxy.port}/{repository}:new")
+        assert (second.is_new, second.ref, second.copy) == (False, first.ref, CopyResult())
+        assert {request.method for request in proxy.requests} == {"GET", "HEAD"}
 
 
 def test_new_code_replaces_earlier_code(plain: RealRegistry, person: Path, src: Path, repository: str):
     with plain.open() as registry:
         base = push_image(registry, repository, "base", "oci-index")
     base_name = f"{plain.host}/{repository}:base"
-    one = push_code(src, base_name)
+    first = push_code(src, base_name)
     (src / "lib" / "old.py").unlink()
     (src / "train.py").write_text("print('two')")
-    two = push_code(src, str(one.ref))
-    assert two.ref.digest != one.ref.digest
-    for manifest, config, files in pushed_images(plain, two):
+    second = push_code(src, str(first.ref))
+    assert second.ref.digest != first.ref.digest
+    for manifest, config, files in pushed_images(plain, second):
         assert len(manifest["layers"]) == 3
         assert files == {"workspace/train.py": "print('two')"}
         assert config["config"]["Labels"][BASE_NAME] == base_name  # the base's, not that of the code before
         assert config["config"]["Labels"][BASE_DIGEST] == base.digest
-    assert push_code(src, base_name).ref.digest == two.ref.digest  # as if the first had never been
+    assert push_code(src, base_name).ref.digest == second.ref.digest  # as if the first had never been
 
 
 def test_layers_are_mounted_between_repositories(plain: RealRegistry, person: Path, src: Path, repository: str):
     with plain.open() as registry:
         push_image(registry, repository, "base", "oci")
-    found = push_code(src, f"{plain.host}/{repository}:base", new_image=f"{plain.host}/{repository}-other:v1")
-    assert found.ref.tag == "v1"
-    assert found.copy.mounted > 0
-    assert found.copy.copied == 0
-    pushed_images(plain, found)
+    result = push_code(src, f"{plain.host}/{repository}:base", new_image=f"{plain.host}/{repository}-other:v1")
+    assert result.ref.tag == "v1"
+    assert result.copy.mounted > 0
+    assert result.copy.copied == 0
+    pushed_images(plain, result)
 
 
 def test_layers_are_copied_between_registries(
@@ -162,20 +166,20 @@ def test_layers_are_copied_between_registries(
     with plain.open() as registry:
         push_image(registry, repository, "base", "docker-index")
     target = f"{private.host}/{repository}"
-    found = push_code(src, f"{plain.host}/{repository}:base", new_image=f"{target}:v1")
-    assert found.copy.copied > 0
-    pushed_images(private, found)
-    again = push_code(src, f"{plain.host}/{repository}:base", new_image=f"{target}:v2")
-    assert again.copy.copied == again.copy.uploaded == again.copy.mounted == 0
-    assert again.copy.reused > 0
+    result = push_code(src, f"{plain.host}/{repository}:base", new_image=f"{target}:v1")
+    assert result.copy.copied > 0
+    pushed_images(private, result)
+    second = push_code(src, f"{plain.host}/{repository}:base", new_image=f"{target}:v2")
+    assert second.copy.copied == second.copy.uploaded == second.copy.mounted == 0
+    assert second.copy.reused > 0
 
 
 def test_platform_selects_images_of_an_index(plain: RealRegistry, person: Path, src: Path, repository: str):
     with plain.open() as registry:
         push_image(registry, repository, "base", "oci-index")
     base = f"{plain.host}/{repository}:base"
-    found = push_code(src, base, platforms=["linux/arm64"])
-    ((_, config, _),) = pushed_images(plain, found)
+    result = push_code(src, base, platforms=["linux/arm64"])
+    ((_, config, _),) = pushed_images(plain, result)
     assert config["architecture"] == "arm64"
     with pytest.raises(UsageError) as caught:
         push_code(src, base, platforms=["linux/amd64", "linux/riscv64"])
@@ -203,21 +207,21 @@ def test_registry_restart_during_a_push(plain: RealRegistry, person: Path, src: 
     with proxy_before(plain.port) as proxy:
         base, broken = f"127.0.0.1:{proxy.port}/{repository}:base", []
 
-        def breaks_forever(seen: Any) -> Cut | None:
-            return Cut("buffered", after=10) if seen.method == "PUT" and "/blobs/" in seen.path else None
+        def breaks_forever(request: Any) -> Cut | None:
+            return Cut("buffered", after=10) if request.method == "PUT" and "/blobs/" in request.path else None
 
         proxy.rule = breaks_forever
         with pytest.raises(Unreachable):
             push_code(src, base, new_image=f"127.0.0.1:{proxy.port}/{repository}:new", retries=HURRIED)
         assert is_absent(plain, f"{repository}/manifests/new")
 
-        def breaks_once(seen: Any) -> Cut | None:
-            broken.append(seen.path)
-            return breaks_forever(seen) if len(broken) < 12 else None
+        def breaks_once(request: Any) -> Cut | None:
+            broken.append(request.path)
+            return breaks_forever(request) if len(broken) < 12 else None
 
         proxy.rule = breaks_once
-        found = push_code(src, base, new_image=f"127.0.0.1:{proxy.port}/{repository}:new", retries=HURRIED)
-    pushed_images(plain, found)
+        result = push_code(src, base, new_image=f"127.0.0.1:{proxy.port}/{repository}:new", retries=HURRIED)
+    pushed_images(plain, result)
 
 
 def test_failed_code_push_leaves_no_tag(plain: RealRegistry, private: RealRegistry, person: Path, src: Path, repository: str):
@@ -251,16 +255,16 @@ def test_push_code_command(plain: RealRegistry, person: Path, src: Path, reposit
     spec.write_text("name: a\nimage: old  # soon another\ncommand: c\n")
     assert run(["push-image", "--code", str(src), "--onto", base, "--to", f"{repository}-b", "--pin", str(spec)]) == 0
     out, err = capsys.readouterr()
-    found = push_code(src, base, new_image=f"{plain.host}/{repository}-b")
-    assert out == f"{found.ref}\n"
+    result = push_code(src, base, new_image=f"{plain.host}/{repository}-b")
+    assert out == f"{result.ref}\n"
     assert "added 2 files" in err
-    assert spec.read_text() == f"name: a\nimage: {found.ref}  # soon another\ncommand: c\n"
+    assert spec.read_text() == f"name: a\nimage: {result.ref}  # soon another\ncommand: c\n"
     argv = ["push-image", "--code", str(src), "--onto", base, "--to", f"{repository}-b", "-o", "json"]
     assert run(argv) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert (said["image"], said["pushed"], said["files"], said["bytes_sent"]) == (str(found.ref), False, 2, 0)
+    output = json.loads(capsys.readouterr().out)
+    assert (output["image"], output["pushed"], output["files"], output["bytes_sent"]) == (str(result.ref), False, 2, 0)
     assert run(["push-image", "--code", str(src), "--onto", base, "--tag", "v7"]) == 0
-    assert capsys.readouterr().out == f"{plain.host}/{repository}:v7@{found.ref.digest}\n"
+    assert capsys.readouterr().out == f"{plain.host}/{repository}:v7@{result.ref.digest}\n"
     for wrong in (["--code", str(src)], ["--onto", base], [*argv[1:5], "--target", "x"], ["--workdir", "/a"]):
         assert run(["push-image", *wrong]) == 2
 
@@ -276,16 +280,16 @@ def test_progress_bar_shows_the_upload(plain: RealRegistry, person: Path, src: P
     env = os.environ | {"TERM": "xterm", "COLUMNS": "100"}
     with subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=theirs) as child:
         os.close(theirs)
-        seen = b""
+        request = b""
         with contextlib.suppress(OSError):  # as a terminal ends
             while piece := os.read(ours, 65536):
-                seen += piece
+                request += piece
         os.close(ours)
         out, _ = child.communicate(timeout=60)
-    assert child.returncode == 0, seen
+    assert child.returncode == 0, request
     manifest: Any = manifest_of(plain, repository, out.decode().strip().partition("@")[2])
-    assert manifest["layers"][-1]["digest"].partition(":")[2][:12] in seen.decode()
-    assert re.search(r"\d+\.\d/21\.\d MB", seen.decode())
+    assert manifest["layers"][-1]["digest"].partition(":")[2][:12] in request.decode()
+    assert re.search(r"\d+\.\d/21\.\d MB", request.decode())
     assert out.decode().startswith(f"{plain.host}/{repository}:code-")
 
 
@@ -293,10 +297,10 @@ def test_secret_files_in_code_are_a_warning(plain: RealRegistry, person: Path, s
     with plain.open() as registry:
         push_image(registry, repository, "base", "oci")
     (src / ".env").write_text("TOKEN=x")
-    said: list[str] = []
-    push_code(src, f"{plain.host}/{repository}:base", notify=said.append)
-    assert len(said) == 1
-    assert said[0].startswith("warning: `.env` may hold secrets")
+    output: list[str] = []
+    push_code(src, f"{plain.host}/{repository}:base", notify=output.append)
+    assert len(output) == 1
+    assert output[0].startswith("warning: `.env` may hold secrets")
 
 
 def test_password_is_not_written_anywhere(  # noqa: PLR0917 - fixtures
@@ -307,13 +311,13 @@ def test_password_is_not_written_anywhere(  # noqa: PLR0917 - fixtures
     log_in(person, private)
     with private.open() as registry:
         push_image(registry, repository, "base", "oci")
-    found = push_code(src, f"{private.host}/{repository}:base")
-    pushed_images(private, found)
+    result = push_code(src, f"{private.host}/{repository}:base")
+    pushed_images(private, result)
     out, err = capfd.readouterr()
-    for text in (out, err, caplog.text, repr(found), json.dumps(pushed_images(private, found)[0][:2])):
+    for text in (out, err, caplog.text, repr(result), json.dumps(pushed_images(private, result)[0][:2])):
         assert PASSWORD not in text
-    seen = [path.name for path in person.rglob("*") if path.is_file() and _tells(path.read_bytes())]
-    assert seen == ["config.json"]
+    request = [path.name for path in person.rglob("*") if path.is_file() and _tells(path.read_bytes())]
+    assert request == ["config.json"]
 
 
 def _tells(content: bytes) -> bool:

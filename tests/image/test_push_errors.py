@@ -33,10 +33,10 @@ def dockerfile(source: Path, *lines: str) -> None:
 
 def test_failed_command_shows_its_output(building: Buildah, plain: RealRegistry, shell: Path, name: str):
     dockerfile(shell, "FROM scratch", "COPY root/ /", "RUN echo these words >&2; exit 3")
-    said: list[str] = []
+    lines: list[str] = []
     with pytest.raises(Refused, match="the build failed") as caught:
-        build_and_push(spec(shell, f"{plain.host}/{name}"), Listener(output=said.append))
-    assert "these words" in "\n".join(said)
+        build_and_push(spec(shell, f"{plain.host}/{name}"), Listener(output=lines.append))
+    assert "these words" in "\n".join(lines)
     assert "exit status 3" in str(caught.value.cause)
     assert is_absent(plain, f"{name}/tags/list")
 
@@ -154,10 +154,10 @@ def test_build_secret_is_available_only_during_the_build(building: Buildah, plai
     (shell.parent / "pip.conf").write_text("index-url = https://user:hidden@example\n")
     run = 'RUN --mount=type=secret,id=pip,target=/pip.conf read line </pip.conf && echo "length ${#line}"'
     dockerfile(shell, "FROM scratch", "COPY root/ /", run)
-    said: list[str] = []
-    wanted = spec(shell, f"{plain.host}/{name}", secrets={"pip": str(shell.parent / "pip.conf")})
-    outcome = build_and_push(wanted, Listener(output=said.append))
-    assert "length 39" in said
+    lines: list[str] = []
+    image_spec = spec(shell, f"{plain.host}/{name}", secrets={"pip": str(shell.parent / "pip.conf")})
+    outcome = build_and_push(image_spec, Listener(output=lines.append))
+    assert "length 39" in lines
     digest = outcome.ref.digest.partition(":")[2]
     assert digest
     assert not [file for file in (plain.folder / "data").rglob("data") if b"hidden" in file.read_bytes()]
@@ -166,9 +166,9 @@ def test_build_secret_is_available_only_during_the_build(building: Buildah, plai
 def test_secret_files_and_arguments_are_warnings(building: Buildah, plain: RealRegistry, source: Path, name: str):
     (source / ".env").write_text("A=1\n")
     (source / "code" / "id_rsa").write_text("x\n")
-    said: list[str] = []
-    build_and_push(spec(source, f"{plain.host}/{name}", build_args={"HF_TOKEN": "12345678"}), Listener(notify=said.append))
-    text = "\n".join(said)
+    lines: list[str] = []
+    build_and_push(spec(source, f"{plain.host}/{name}", build_args={"HF_TOKEN": "12345678"}), Listener(notify=lines.append))
+    text = "\n".join(lines)
     assert "`.env`" in text
     assert "`code/id_rsa`" in text
     assert "build argument `HF_TOKEN` stays in the image's history" in text
@@ -215,9 +215,9 @@ PUSHING = {
 @pytest.mark.parametrize("action", PUSHING)
 def test_missing_right_of_a_push_is_named(proxied: Proxy, plain: RealRegistry, source: Path, name: str, action: str):
     text = f"User: {WHO} is not authorized to perform: {action} on resource: arn because no identity-based policy allows it"
-    proxied.rule = lambda seen: ecr_error(403, "DENIED", text) if PUSHING[action](seen) else None
+    proxied.rule = lambda request: ecr_error(403, "DENIED", text) if PUSHING[action](request) else None
     if action == "ecr:BatchCheckLayerAvailability":  # a HEAD has no body: the registry can only say 403
-        proxied.rule = lambda seen: Reply(403) if PUSHING[action](seen) else None
+        proxied.rule = lambda request: Reply(403) if PUSHING[action](request) else None
     with pytest.raises(Forbidden) as caught:
         build_and_push(spec(source, name))
     if action != "ecr:BatchCheckLayerAvailability":
@@ -228,25 +228,25 @@ def test_missing_right_of_a_push_is_named(proxied: Proxy, plain: RealRegistry, s
 
 def test_repository_policy_denies_the_push(proxied: Proxy, source: Path, name: str):
     text = f"User: {WHO} is not authorized to perform: ecr:PutImage with an explicit deny in a resource-based policy"
-    proxied.rule = lambda seen: ecr_error(403, "DENIED", text) if seen.method == "POST" else None
+    proxied.rule = lambda request: ecr_error(403, "DENIED", text) if request.method == "POST" else None
     with pytest.raises(Forbidden) as caught:
         build_and_push(spec(source, name))
     assert "the repository's own policy must allow `ecr:PutImage`" in str(caught.value.hint)
 
 
 def test_existing_immutable_tag_is_an_error(in_ecr: MotoAws, building: Buildah, source: Path, name: str):
-    wanted = spec(source, f"{name}:stable", repository={"immutable_tags": True})
-    build_and_push(wanted)
+    image_spec = spec(source, f"{name}:stable", repository={"immutable_tags": True})
+    build_and_push(image_spec)
     (source / "code" / "train.py").write_text("print('two')\n")
     with pytest.raises(AlreadyExists, match="exists already") as caught:
-        build_and_push(wanted)
+        build_and_push(image_spec)
     assert "--tag auto" in str(caught.value.hint)
     assert build_and_push(spec(source, name)).builder
 
 
 def test_immutable_tag_reported_by_the_registry(proxied: Proxy, source: Path, name: str):
     text = f"The image tag '1' already exists in '{name}' and cannot be overwritten because the repository is immutable."
-    proxied.rule = lambda seen: ecr_error(400, "TAG_INVALID", text) if PUSHING["ecr:PutImage"](seen) else None
+    proxied.rule = lambda request: ecr_error(400, "TAG_INVALID", text) if PUSHING["ecr:PutImage"](request) else None
     with pytest.raises(AlreadyExists):
         build_and_push(spec(source, f"{name}:1"))
 
@@ -266,9 +266,9 @@ def test_registry_restart_during_a_push(proxied: Proxy, source: Path, name: str)
     (source / "code" / "large").write_bytes(os.urandom(20 << 20))
     down = False
 
-    def rule(seen: ProxiedRequest) -> Cut | None:
+    def rule(request: ProxiedRequest) -> Cut | None:
         nonlocal down
-        down = down or ("/manifests/" in seen.path and seen.method == "PUT")
+        down = down or ("/manifests/" in request.path and request.method == "PUT")
         return Cut("buffered") if down else None
 
     proxied.rule = rule
@@ -277,28 +277,28 @@ def test_registry_restart_during_a_push(proxied: Proxy, source: Path, name: str)
     assert caught.value.exit_code == 5
     proxied.rule = lambda _seen: None
     sent = proxied.body_bytes
-    again = build_and_push(spec(source, name))
-    assert again.reused_bytes > 20 << 20
+    second = build_and_push(spec(source, name))
+    assert second.reused_bytes > 20 << 20
     assert proxied.body_bytes - sent < 1 << 20
 
 
 def test_expired_token_is_renewed_during_a_push(proxied: Proxy, source: Path, name: str, monkeypatch: pytest.MonkeyPatch):
     """ECR answers 403, not 401. Unlike moto's, its tokens differ."""
-    given = iter(range(100))
+    numbers = iter(range(100))
 
     def token(_data: object) -> ecr.Token:
-        return ecr.Token(login=Login(user="AWS", password=Secret(f"token {next(given)}")), expires=0)
+        return ecr.Token(login=Login(user="AWS", password=Secret(f"token {next(numbers)}")), expires=0)
 
     monkeypatch.setattr(ecr, "_parse_token", token)
     seen_logins: list[str] = []
     ended = ecr_error(403, "DENIED", "Your authorization token has expired. Reauthenticate and try again.")
     challenge = Reply(401, b"", {"WWW-Authenticate": 'Basic realm="ecr"'})
 
-    def rule(seen: ProxiedRequest) -> Reply | None:
-        said = seen.headers.get("Authorization", "")
-        if not said:
+    def rule(request: ProxiedRequest) -> Reply | None:
+        lines = request.headers.get("Authorization", "")
+        if not lines:
             return challenge
-        seen_logins.append(said)
+        seen_logins.append(lines)
         return ended if len(seen_logins) == 4 else None
 
     proxied.rule = rule

@@ -37,35 +37,35 @@ def test_push_to_a_plain_registry(building: Buildah, plain: RealRegistry, source
 
 
 def test_second_push_sends_nothing(building: Buildah, plain: RealRegistry, source: Path, name: str):
-    wanted, said = spec(source, f"{plain.host}/{name}"), list[str]()
-    first = build_and_push(wanted)
+    image_spec, notices = spec(source, f"{plain.host}/{name}"), list[str]()
+    first = build_and_push(image_spec)
     os.utime(source / "code" / "train.py", (1, 1))
-    again = build_and_push(wanted, Listener(notify=said.append))
-    assert again.ref == first.ref
-    assert (again.builder, again.sent_bytes) == (None, 0)
-    assert "nothing was pushed" in said[-1]
+    second = build_and_push(image_spec, Listener(notify=notices.append))
+    assert second.ref == first.ref
+    assert (second.builder, second.sent_bytes) == (None, 0)
+    assert "nothing was pushed" in notices[-1]
     (source / "code" / "train.py").write_text("print('two')\n")
-    assert build_and_push(wanted).ref.tag != first.ref.tag
+    assert build_and_push(image_spec).ref.tag != first.ref.tag
 
 
 @pytest.mark.parametrize(
     "change", [{"build_args": {"GREETING": "bye"}}, {"platform": "linux/arm64"}, {"target": "other"}, {"base_image": "x"}]
 )
 def test_content_hash_depends_on_every_build_input(source: Path, change: dict[str, object]):
-    one, other = spec(source, "a"), spec(source, "a", **change)
-    assert compute_content_hash(make_build_request(one), ignore_notice) != compute_content_hash(
-        make_build_request(other), ignore_notice
+    first, second = spec(source, "a"), spec(source, "a", **change)
+    assert compute_content_hash(make_build_request(first), ignore_notice) != compute_content_hash(
+        make_build_request(second), ignore_notice
     )
 
 
 def test_fixed_tag_is_pushed_again_only_after_a_change(building: Buildah, plain: RealRegistry, source: Path, name: str):
-    wanted = spec(source, f"{plain.host}/{name}:stable")
-    first = build_and_push(wanted)
-    assert build_and_push(wanted).builder is None
+    image_spec = spec(source, f"{plain.host}/{name}:stable")
+    first = build_and_push(image_spec)
+    assert build_and_push(image_spec).builder is None
     (source / "code" / "train.py").write_text("print('two')\n")
-    other = build_and_push(wanted)
-    assert other.ref.tag == first.ref.tag == "stable"
-    assert other.ref.digest != first.ref.digest
+    second = build_and_push(image_spec)
+    assert second.ref.tag == first.ref.tag == "stable"
+    assert second.ref.digest != first.ref.digest
 
 
 def test_labels_name_source_and_base(building: Buildah, plain: RealRegistry, source: Path, name: str):
@@ -78,14 +78,14 @@ def test_labels_name_source_and_base(building: Buildah, plain: RealRegistry, sou
     assert labels["org.opencontainers.image.created"].endswith("Z")
     onto = context(source.parent / "onto")
     (onto / "Dockerfile").write_text(f"FROM {outcome.ref.name}:{outcome.ref.tag}\nCOPY code /more\n")
-    found = build_and_push(spec(onto, f"{plain.host}/{name}:onto"))
+    result = build_and_push(spec(onto, f"{plain.host}/{name}:onto"))
     manifest = manifest_of(plain, name, "onto")
     assert manifest["mediaType"] == OCI_MANIFEST
     annotations: Any = manifest["annotations"]
     base = f"{outcome.ref.name}:{outcome.ref.tag}"
     assert annotations[BASE_NAME] == base
     assert annotations[BASE_DIGEST].startswith("sha256:")  # buildah's, of the base as it stands in its own storage
-    inner = building.labels(str(found.ref.with_tag("onto")))
+    inner = building.labels(str(result.ref.with_tag("onto")))
     assert (inner[BASE_NAME], inner[BASE_DIGEST]) == (base, "")
     assert annotations["org.opencontainers.image.created"] == inner["org.opencontainers.image.created"]
     first: Any = manifest_of(plain, name, outcome.ref.tag)["annotations"]
@@ -97,10 +97,10 @@ def test_push_to_ecr_by_its_host_name(in_ecr: MotoAws, ecr_registry: RealRegistr
     outcome = build_and_push(spec(source, f"{name}:1", repository={"scan_on_push": True}))
     assert outcome.created_repository
     assert str(outcome.ref) == f"{HOST}/{name}:1@{outcome.ref.digest}"
-    (made,) = in_ecr.client("ecr").describe_repositories(repositoryNames=[name])["repositories"]
-    assert made["imageScanningConfiguration"]["scanOnPush"]
-    again = push_image(spec(source, f"{HOST}/{name}:1"))
-    assert again == outcome.ref
+    (repository,) = in_ecr.client("ecr").describe_repositories(repositoryNames=[name])["repositories"]
+    assert repository["imageScanningConfiguration"]["scanOnPush"]
+    second = push_image(spec(source, f"{HOST}/{name}:1"))
+    assert second == outcome.ref
 
 
 @pytest.mark.parametrize(
@@ -121,8 +121,8 @@ def test_push_to_another_account_and_partition(  # noqa: PLR0917 - fixtures
     assert outcome.created_repository
     assert str(outcome.ref).startswith(f"{host}/{name}:")
     region = host.split(".")[3]
-    (made,) = in_ecr.client("ecr", region).describe_repositories()["repositories"]
-    assert (made["repositoryName"], made["registryId"]) == (name, host.split(".", maxsplit=1)[0])
+    (repository,) = in_ecr.client("ecr", region).describe_repositories()["repositories"]
+    assert (repository["repositoryName"], repository["registryId"]) == (name, host.split(".", maxsplit=1)[0])
     assert not build_and_push(spec(source, f"{host}/{name}")).created_repository
     with pytest.raises(UsageError, match=f"is in region `{region}`"):
         build_and_push(spec(source, f"{host}/{name}", region="eu-south-2"))
@@ -157,6 +157,6 @@ def test_push_image_command_with_profile_and_region(  # noqa: PLR0917 - fixtures
     assert (tmp_path / "job.yaml").read_text() == text
     assert run([*argv, "-o", "json"]) == 0
     out, err = capsys.readouterr()
-    said = json.loads(out)
-    assert (said["image"], said["pushed"], said["bytes_sent"]) == (image, False, 0)
+    notices = json.loads(out)
+    assert (notices["image"], notices["pushed"], notices["bytes_sent"]) == (image, False, 0)
     assert "exists with the same content: nothing was pushed" in err

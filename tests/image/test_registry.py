@@ -40,20 +40,20 @@ def blob(size: int = SIZE) -> BytesBlob:
 
 @pytest.mark.parametrize("size", [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 7])
 def test_blob_is_uploaded_completely(plain: RealRegistry, name: str, size: int, tmp_path):
-    one, told = blob(size), []
+    content, reports = blob(size), []
     file = tmp_path / "blob"
-    file.write_bytes(one.content)
+    file.write_bytes(content.content)
     with plain.open() as registry:
-        assert not registry.has_blob(name, one.digest)
-        sent = FileBlob(digest=one.digest, size=size, file=file)
-        upload_blob(registry, name, sent, chunk_size=CHUNK, progress=lambda *said: told.append(said))
-        assert registry.has_blob(name, one.digest)
-        assert b"".join(registry.stream_blob(name, one.digest)) == one.content
-        assert b"".join(registry.stream_blob(name, one.digest, size // 2)) == one.content[size // 2 :]
-    assert plain.checked_blob(name, one.digest) == one.content
-    assert told[0] == (one.digest, 0, size)
-    assert told[-1] == (one.digest, size, size)
-    assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
+        assert not registry.has_blob(name, content.digest)
+        sent = FileBlob(digest=content.digest, size=size, file=file)
+        upload_blob(registry, name, sent, chunk_size=CHUNK, progress=lambda *arguments: reports.append(arguments))
+        assert registry.has_blob(name, content.digest)
+        assert b"".join(registry.stream_blob(name, content.digest)) == content.content
+        assert b"".join(registry.stream_blob(name, content.digest, size // 2)) == content.content[size // 2 :]
+    assert plain.checked_blob(name, content.digest) == content.content
+    assert reports[0] == (content.digest, 0, size)
+    assert reports[-1] == (content.digest, size, size)
+    assert [done for _, done, _ in reports] == sorted(done for _, done, _ in reports)
 
 
 def test_manifests_and_tags(plain: RealRegistry, name: str):
@@ -79,43 +79,43 @@ def test_manifests_and_tags(plain: RealRegistry, name: str):
 
 
 def test_broken_connection_costs_one_chunk(proxy: Proxy, plain: RealRegistry, name: str):
-    def rule(seen: ProxiedRequest) -> Cut | None:
-        cut = seen.method == "PATCH" and len(proxy.methods("PATCH")) in (7, 8, 12)
+    def rule(request: ProxiedRequest) -> Cut | None:
+        cut = request.method == "PATCH" and len(proxy.methods("PATCH")) in (7, 8, 12)
         return Cut("buffered", after=CHUNK // 2) if cut else None
 
     proxy.rule = rule
-    one = blob()
+    content = blob()
     with plain.open(proxy.port) as registry:
-        upload_blob(registry, name, one, chunk_size=CHUNK)
-    assert plain.checked_blob(name, one.digest) == one.content
+        upload_blob(registry, name, content, chunk_size=CHUNK)
+    assert plain.checked_blob(name, content.digest) == content.content
     assert proxy.body_bytes == SIZE + 3 * CHUNK // 2
     assert len(proxy.methods("POST")) == 1
 
 
 def test_dropped_upload_session_is_restarted(proxy: Proxy, plain: RealRegistry, name: str):
-    def rule(seen: ProxiedRequest) -> Cut | None:
-        return Cut("streamed", after=CHUNK // 2) if seen.method == "PATCH" and len(proxy.methods("PATCH")) == 5 else None
+    def rule(request: ProxiedRequest) -> Cut | None:
+        return Cut("streamed", after=CHUNK // 2) if request.method == "PATCH" and len(proxy.methods("PATCH")) == 5 else None
 
     proxy.rule = rule
-    one = blob()
+    content = blob()
     with plain.open(proxy.port) as registry:
-        upload_blob(registry, name, one, chunk_size=CHUNK)
-    assert plain.checked_blob(name, one.digest) == one.content
+        upload_blob(registry, name, content, chunk_size=CHUNK)
+    assert plain.checked_blob(name, content.digest) == content.content
     assert proxy.body_bytes == SIZE + 4 * CHUNK + CHUNK // 2
     assert len(proxy.methods("POST")) == 2
 
 
 def test_lost_response_does_not_repeat_the_upload(proxy: Proxy, plain: RealRegistry, name: str):
-    proxy.rule = lambda seen: Cut("answered") if seen.method == "PUT" and len(proxy.methods("PUT")) == 1 else None
-    one = blob(CHUNK)
+    proxy.rule = lambda request: Cut("answered") if request.method == "PUT" and len(proxy.methods("PUT")) == 1 else None
+    content = blob(CHUNK)
     with plain.open(proxy.port) as registry:
-        upload_blob(registry, name, one, chunk_size=CHUNK)
+        upload_blob(registry, name, content, chunk_size=CHUNK)
     assert proxy.body_bytes == CHUNK
-    assert plain.checked_blob(name, one.digest) == one.content
+    assert plain.checked_blob(name, content.digest) == content.content
 
 
 def test_unreachable_registry_is_an_error_after_all_attempts(proxy: Proxy, plain: RealRegistry, name: str):
-    proxy.rule = lambda seen: Cut("buffered") if seen.method == "PATCH" else None
+    proxy.rule = lambda request: Cut("buffered") if request.method == "PATCH" else None
     with plain.open(proxy.port) as registry, pytest.raises(Unreachable) as caught:
         upload_blob(registry, name, blob(), chunk_size=CHUNK)
     assert f"127.0.0.1:{proxy.port}" in caught.value.title
@@ -182,17 +182,17 @@ def test_other_media_types_are_refused(proxy: Proxy, plain: RealRegistry, name: 
 
 
 def test_login_over_tls(private: RealRegistry, name: str):
-    one = blob(3 * CHUNK)
+    content = blob(3 * CHUNK)
     with private.open() as registry:
-        upload_blob(registry, name, one, chunk_size=CHUNK)
-    assert private.checked_blob(name, one.digest) == one.content
+        upload_blob(registry, name, content, chunk_size=CHUNK)
+    assert private.checked_blob(name, content.digest) == content.content
 
 
 def test_missing_and_wrong_logins_are_refused(private: RealRegistry, name: str):
-    asked: list[int] = []
+    calls: list[int] = []
 
     def wrong() -> Login:
-        asked.append(1)
+        calls.append(1)
         return Login(user="AWS", password=Secret("another-secret"))
 
     for login in (lambda: None, wrong):
@@ -200,12 +200,12 @@ def test_missing_and_wrong_logins_are_refused(private: RealRegistry, name: str):
             registry.get_manifest(name, "1")
         assert "another-secret" not in str(caught.value)
         assert caught.value.cause == "authentication required"
-    assert len(asked) == 1
+    assert len(calls) == 1
 
 
 def test_expired_login_is_renewed(tmp_path, name: str):
     logins = iter([known(), Login(user="AWS", password=Secret(NEXT_PASSWORD))])
-    one, sent = blob(), 0
+    content, sent = blob(), 0
 
     def progress(_digest: str, done: int, _size: int) -> None:
         nonlocal sent
@@ -214,9 +214,9 @@ def test_expired_login_is_renewed(tmp_path, name: str):
         sent = done
 
     with real_registry(tmp_path, tls=True) as real, real.open(login=lambda: next(logins)) as registry:
-        upload_blob(registry, name, one, chunk_size=CHUNK, progress=progress)
+        upload_blob(registry, name, content, chunk_size=CHUNK, progress=progress)
         assert next(logins, None) is None
-        assert registry.get_blob(name, one.digest) == one.content
+        assert registry.get_blob(name, content.digest) == content.content
 
 
 def test_unknown_certificate_authority_is_an_error(private: RealRegistry):
@@ -235,11 +235,11 @@ def test_missing_registry_is_unreachable():
 
 def test_tokens_have_the_scopes_and_are_renewed(tmp_path, name: str):
     with token_server(tmp_path) as tokens, real_registry(tmp_path, auth=tokens.configuration()) as real:
-        one = blob(CHUNK)
+        content = blob(CHUNK)
         with real.open(login=known) as registry:
-            upload_blob(registry, name, one)
-            assert mount_blob(registry, f"{name}-copy", one.digest, source=name)
-            assert registry.has_blob(f"{name}-copy", one.digest)
+            upload_blob(registry, name, content)
+            assert mount_blob(registry, f"{name}-copy", content.digest, source=name)
+            assert registry.has_blob(f"{name}-copy", content.digest)
             assert tokens.asked == [
                 [f"repository:{name}:pull,push"],
                 [f"repository:{name}-copy:pull,push", f"repository:{name}:pull"],
@@ -247,20 +247,20 @@ def test_tokens_have_the_scopes_and_are_renewed(tmp_path, name: str):
             ]
             tokens.life = -100  # the registry finds it too old; the client was told it lives for minutes
             with pytest.raises(Forbidden):
-                registry.has_blob(name, one.digest)
+                registry.has_blob(name, content.digest)
             tokens.life = 300
-            assert registry.has_blob(name, one.digest)
+            assert registry.has_blob(name, content.digest)
             tokens.password = NEXT_PASSWORD
             with pytest.raises(Forbidden) as caught:
-                registry.has_blob("another", one.digest)
+                registry.has_blob("another", content.digest)
             assert PASSWORD not in str(caught.value)
 
 
 def test_login_is_not_sent_to_a_redirect_target(proxy: Proxy, private: RealRegistry, plain: RealRegistry, name: str):
-    one = blob(100)
+    content = blob(100)
     with plain.open() as registry:
-        upload_blob(registry, name, one)
-    elsewhere = f"http://127.0.0.1:{plain.port}/v2/{name}/blobs/{one.digest}"
+        upload_blob(registry, name, content)
+    elsewhere = f"http://127.0.0.1:{plain.port}/v2/{name}/blobs/{content.digest}"
     seen: list[ProxiedRequest] = []
 
     def rule(request: ProxiedRequest) -> Reply | None:
@@ -274,20 +274,22 @@ def test_login_is_not_sent_to_a_redirect_target(proxy: Proxy, private: RealRegis
     with proxy_before(plain.port) as second:
         elsewhere = elsewhere.replace(str(plain.port), str(second.port))
         with plain.open(proxy.port, login=known) as registry:
-            assert registry.get_blob(name, one.digest) == one.content
+            assert registry.get_blob(name, content.digest) == content.content
         assert "Authorization" in seen[-1].headers
         assert ["Authorization" in request.headers for request in second.requests] == [False]
 
 
 def test_blob_is_copied_between_registries(proxy: Proxy, plain: RealRegistry, private: RealRegistry, name: str):
-    one = blob()
+    content = blob()
     with private.open() as source, plain.open(proxy.port) as target:
-        upload_blob(source, name, one)
-        proxy.rule = lambda seen: (
-            Cut("buffered", after=10) if seen.method == "PATCH" and len(proxy.methods("PATCH")) in (3, 9) else None
+        upload_blob(source, name, content)
+        proxy.rule = lambda request: (
+            Cut("buffered", after=10) if request.method == "PATCH" and len(proxy.methods("PATCH")) in (3, 9) else None
         )
-        upload_blob(target, name, RemoteBlob(digest=one.digest, size=SIZE, registry=source, repository=name), chunk_size=CHUNK)
-    assert hashlib.sha256(plain.checked_blob(name, one.digest)).hexdigest() == one.digest.removeprefix("sha256:")
+        upload_blob(
+            target, name, RemoteBlob(digest=content.digest, size=SIZE, registry=source, repository=name), chunk_size=CHUNK
+        )
+    assert hashlib.sha256(plain.checked_blob(name, content.digest)).hexdigest() == content.digest.removeprefix("sha256:")
     assert proxy.body_bytes == SIZE + 20
 
 

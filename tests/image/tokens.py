@@ -60,9 +60,9 @@ def token_server(folder: Path) -> Iterator[TokenServer]:
         def do_GET(self) -> None:
             asked = parse_qs(urlsplit(self.path).query)
             expected = b64encode(f"{USER}:{tokens.password}".encode()).decode()
-            said, scopes = self.headers.get("Authorization"), asked.get("scope", [])
-            nobody = said is None and tokens.gives_everybody
-            if not nobody and said != f"Basic {expected}":
+            payload, scopes = self.headers.get("Authorization"), asked.get("scope", [])
+            nobody = payload is None and tokens.gives_everybody
+            if not nobody and payload != f"Basic {expected}":
                 self.send_response(401)
                 self.end_headers()
                 return
@@ -91,9 +91,9 @@ def token_server(folder: Path) -> Iterator[TokenServer]:
 def _self_signed(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "tests")])
     now, day = dt.datetime.now(dt.UTC), dt.timedelta(days=1)
-    made = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-    made = made.serial_number(1).not_valid_before(now - day).not_valid_after(now + day)
-    return made.sign(key, hashes.SHA256())
+    certificate = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    certificate = certificate.serial_number(1).not_valid_before(now - day).not_valid_after(now + day)
+    return certificate.sign(key, hashes.SHA256())
 
 
 def _signed(key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate, scopes: list[str], life: float) -> str:
@@ -105,8 +105,8 @@ def _signed(key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate, scop
     now = int(time.time())
     head = {"typ": "JWT", "alg": "ES256", "x5c": [base64.b64encode(der).decode()]}
     times = {"exp": now + int(life), "nbf": now - 10, "iat": now - 10}
-    said = {"iss": "tests", "sub": USER, "aud": "test", "jti": uuid.uuid4().hex, "access": access, **times}
-    text = f"{_encoded(head)}.{_encoded(said)}"
+    payload = {"iss": "tests", "sub": USER, "aud": "test", "jti": uuid.uuid4().hex, "access": access, **times}
+    text = f"{_encoded(head)}.{_encoded(payload)}"
     r, s = decode_dss_signature(key.sign(text.encode(), ec.ECDSA(hashes.SHA256())))
     return f"{text}.{_raw(r.to_bytes(32) + s.to_bytes(32))}"
 

@@ -70,8 +70,8 @@ def test_build_command_of_each_engine(engine: Engine, first: list[str]):
 
 
 def test_environment_selects_dockers_builder():
-    told = {kind: Engine(name="docker", program="docker", buildkit=kind).environment for kind in ("", "own", "buildx")}
-    assert told == {"": {"DOCKER_BUILDKIT": "0"}, "own": {"DOCKER_BUILDKIT": "1"}, "buildx": {}}
+    environments = {kind: Engine(name="docker", program="docker", buildkit=kind).environment for kind in ("", "own", "buildx")}
+    assert environments == {"": {"DOCKER_BUILDKIT": "0"}, "own": {"DOCKER_BUILDKIT": "1"}, "buildx": {}}
     assert Engine(name="podman", program="podman").environment == {}
 
 
@@ -90,9 +90,9 @@ def test_only_oci_manifests_have_annotations():
         built = archive.BuiltImage(
             manifest=documents.make_document(kind, {"annotations": {"a": "builder's"}}), config={}, blobs=()
         )
-        made = archive.add_annotations(built, {"a": "ours", "b": "ours"}).manifest
-        assert made.media_type == kind
-        assert made.value["annotations"] == ({"a": "builder's", "b": "ours"} if has else {"a": "builder's"})
+        manifest = archive.add_annotations(built, {"a": "ours", "b": "ours"}).manifest
+        assert manifest.media_type == kind
+        assert manifest.value["annotations"] == ({"a": "builder's", "b": "ours"} if has else {"a": "builder's"})
 
 
 STAGES = "ARG BASE=python:3.11\nFROM golang AS tool\nFROM ${BASE} AS one\nFROM one AS two\nCOPY --from=tool /a /a\nFROM two\n"
@@ -124,9 +124,9 @@ COPY --chown=1 --from=registry.example/tools:1 /b /b
 COPY --from=0 /c /c
 FROM scratch
 """
-    found = base_images.find_base_images(f"ARG TAG=2\n{text}", {"BASE": "python:4"})
-    assert found == ["python:4", "123456789012.dkr.ecr.eu-west-1.amazonaws.com/base:2", "registry.example/tools:1"]
-    assert [str(ref) for ref in base_images.select_ecr_images([*found, "public.ecr.aws/a/b", "Not A Name"])] == found[1:2]
+    result = base_images.find_base_images(f"ARG TAG=2\n{text}", {"BASE": "python:4"})
+    assert result == ["python:4", "123456789012.dkr.ecr.eu-west-1.amazonaws.com/base:2", "registry.example/tools:1"]
+    assert [str(ref) for ref in base_images.select_ecr_images([*result, "public.ecr.aws/a/b", "Not A Name"])] == result[1:2]
 
 
 def layer() -> bytes:
@@ -341,7 +341,7 @@ WORDS = {
 @pytest.mark.parametrize("words", WORDS)
 def test_engine_output_is_classified(words: str):
     kind, title = WORDS[words]
-    found: KfjobError = engine_process.explain_failure("docker", words.splitlines(), 1)
-    assert type(found) is kind
-    assert title in found.title
-    assert found.cause
+    result: KfjobError = engine_process.explain_failure("docker", words.splitlines(), 1)
+    assert type(result) is kind
+    assert title in result.title
+    assert result.cause

@@ -56,9 +56,9 @@ def test_torch_that_does_not_load_is_broken():
 
 def test_folder_named_torch_is_broken(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))  # which python takes for a package
-    torch, (found,) = components._inspect_torch()
+    torch, (component,) = components._inspect_torch()
     assert torch is None
-    assert (found.name, found.state) == ("torch", "broken")
+    assert (component.name, component.state) == ("torch", "broken")
 
 
 def part(name: str, root: Path) -> components.Component:
@@ -92,8 +92,8 @@ def test_efa_and_plugin_versions(bare: Path):
 def test_nccl_version_numbers(number: int, text: str):
     class Library:
         @staticmethod
-        def ncclGetVersion(found) -> None:  # noqa: N802 - its name
-            found._obj.value = number
+        def ncclGetVersion(component) -> None:  # noqa: N802 - its name
+            component._obj.value = number
 
     assert components._read_nccl_version(Library) == text
 

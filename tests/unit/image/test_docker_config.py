@@ -79,8 +79,8 @@ def test_docker_hub_key_is_found(environ):
 
 def test_podman_file_is_read(environ, tmp_path):
     (tmp_path / "auth.json").write_text(json.dumps({"auths": {HOST: auth("pod", "man")}}))
-    found = find_stored_login(HOST, "a", {**environ, "REGISTRY_AUTH_FILE": str(tmp_path / "auth.json")})
-    assert found == Login(user="pod", password=Secret("man"))
+    login = find_stored_login(HOST, "a", {**environ, "REGISTRY_AUTH_FILE": str(tmp_path / "auth.json")})
+    assert login == Login(user="pod", password=Secret("man"))
 
 
 def test_missing_or_failing_helper_is_an_error(environ):

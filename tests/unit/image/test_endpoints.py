@@ -49,17 +49,17 @@ def test_containerd_configuration_is_read(tmp_path):
     (own / "hosts.toml").write_text(HOSTS.partition("[host")[0])
     assert find_endpoint("registry.example", "push", folders=[tmp_path]) == Endpoint(url="https://upstream.example")
     (own / "hosts.toml").write_text(HOSTS.partition('[host."https://other')[2].replace('.example"]', '[host."https://o"]', 1))
-    found = find_endpoint("registry.example", "pull", folders=[tmp_path])
-    assert not found.verify
-    assert found.authorities == (own / "a.pem", Path("/b.pem"))
+    endpoint = find_endpoint("registry.example", "pull", folders=[tmp_path])
+    assert not endpoint.verify
+    assert endpoint.authorities == (own / "a.pem", Path("/b.pem"))
 
 
 def test_docker_configuration_is_read(tmp_path):
     own = folder(tmp_path, "127.0.0.1:5000", ca_crt="x", client_cert="y", client_key="z")
-    found = find_endpoint("127.0.0.1:5000", "pull", folders=[tmp_path / "absent", tmp_path])
-    assert found.url == "https://127.0.0.1:5000"
-    assert found.authorities == (own / "ca.crt",)
-    assert found.certificate == (own / "client.cert", own / "client.key")
+    endpoint = find_endpoint("127.0.0.1:5000", "pull", folders=[tmp_path / "absent", tmp_path])
+    assert endpoint.url == "https://127.0.0.1:5000"
+    assert endpoint.authorities == (own / "ca.crt",)
+    assert endpoint.certificate == (own / "client.cert", own / "client.key")
 
 
 def test_folder_name_without_a_colon_is_found(tmp_path):

@@ -63,14 +63,14 @@ def test_layer_contains_the_folder(src: Path):
 
 
 def test_same_files_give_the_same_bytes(src: Path, tmp_path: Path):
-    other = tmp_path / "elsewhere" / "copy"
-    shutil.copytree(src, other, symlinks=True)
-    for number, path in enumerate(sorted(other.rglob("*"))):
+    copy = tmp_path / "elsewhere" / "copy"
+    shutil.copytree(src, copy, symlinks=True)
+    for number, path in enumerate(sorted(copy.rglob("*"))):
         os.utime(path, (number, number), follow_symlinks=False)
-    (other / "train.py").chmod(0o600)
-    with pack_layer(read_folder(src), "/w") as one, pack_layer(read_folder(other), "w/") as two:
-        assert (one.blob.digest, one.diff_id) == (two.blob.digest, two.diff_id)
-    assert read_folder(src).compute_digest() == read_folder(other).compute_digest()
+    (copy / "train.py").chmod(0o600)
+    with pack_layer(read_folder(src), "/w") as first, pack_layer(read_folder(copy), "w/") as second:
+        assert (first.blob.digest, first.diff_id) == (second.blob.digest, second.diff_id)
+    assert read_folder(src).compute_digest() == read_folder(copy).compute_digest()
 
 
 @pytest.mark.parametrize("change", ["content", "name", "rights", "target", "place"])
@@ -174,7 +174,7 @@ def test_file_change_during_read_is_refused(src: Path, text: str):
 def test_file_growth_during_read_is_refused(src: Path):
     big = src / "big"
     big.write_bytes(b"x" * (3 * 1024 * 1024))
-    (entry,) = [one for one in read_folder(src).entries if one.path == "big"]
+    (entry,) = [first for first in read_folder(src).entries if first.path == "big"]
     pieces = entry.read_pieces()
     next(pieces)
     with big.open("ab") as stream:
@@ -224,7 +224,7 @@ def test_long_list_of_secrets_is_shortened(tmp_path: Path):
 
 def test_socket_is_an_error(tmp_path: Path):
     (tmp_path / "s").mkdir()
-    with socket.socket(socket.AF_UNIX) as one:
-        one.bind(str(tmp_path / "s" / "x"))
+    with socket.socket(socket.AF_UNIX) as first:
+        first.bind(str(tmp_path / "s" / "x"))
         with pytest.raises(UsageError, match="neither"):
             read_folder(tmp_path / "s")

@@ -33,9 +33,9 @@ ECR = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
     ],
 )
 def test_reference_parts(text, registry, repository, tag, digest):
-    found = parse_reference(text)
-    assert found == ImageRef(registry=registry, repository=repository, tag=tag, digest=digest)
-    assert parse_reference(str(found)) == found
+    ref = parse_reference(text)
+    assert ref == ImageRef(registry=registry, repository=repository, tag=tag, digest=digest)
+    assert parse_reference(str(ref)) == ref
 
 
 @pytest.mark.parametrize(
@@ -120,10 +120,10 @@ def test_any_text_is_a_reference_or_a_usage_error(text):
     ],
 )
 def test_ecr_host_parts(host, registry, partition):
-    found = parse_reference(f"{host}/team/train:1").ecr
-    assert found == registry
-    assert found
-    assert found.partition == partition
+    ref = parse_reference(f"{host}/team/train:1").ecr
+    assert ref == registry
+    assert ref
+    assert ref.partition == partition
 
 
 @pytest.mark.parametrize(
