@@ -227,7 +227,7 @@ def _to_master(
         owner = find_address_owner(result.master_addr, search.pods, search.config.workers, own=pod.name)
         store = Store(address=result.master_addr, port=result.master_port, pod=owner)
     if log is pod.previous_log:
-        notes = (*notes, f"seen before the container of `{pod.name}` was restarted")
+        notes = (*notes, f"from before the container of `{pod.name}` restarted")
     if not pod.live and search.running is False and pod.phase is not None:
         notes = (*notes, f"`{pod.name}` has ended ({pod.phase})")
     return Master(
@@ -252,15 +252,17 @@ def _explain_failure(search: _Search) -> NoMaster:
     addresses = sorted({result.master_addr for result in results if result.master_addr})
     reasons, hint = [], None
     if addresses:
-        reasons.append(f"the agents name `{addresses[0]}`, which belongs to no living pod of the job")
+        reasons.append(f"the agents report the master address `{addresses[0]}`, which belongs to no live pod of the job")
     elif not lines:
         reasons.append("no pod has printed anything yet")
     else:
         reasons.append("no progress line and no rendezvous result in any log")
     level = search.config.loglevel
     if not results and lines and level not in {"INFO", "DEBUG", "NOTSET"}:
-        reasons.append(f"`LOGLEVEL` is `{level}`" if level else "torch prints the result only where `LOGLEVEL` is `INFO`")
+        reasons.append(
+            f"`LOGLEVEL` is `{level}`" if level else "torch prints the rendezvous result only if `LOGLEVEL` is `INFO`"
+        )
         hint = "set `LOGLEVEL` to `INFO` in the job's environment and relaunch"
     if search.rendezvous_backend == "etcd":
-        reasons.append("with etcd the first agent to join gets rank 0, so that it cannot be predicted")
+        reasons.append("with etcd the first agent that joins gets rank 0, which cannot be predicted")
     return NoMaster(pods=len(search.pods) or len(search.config.workers), lines=lines, reasons=tuple(reasons), hint=hint)

@@ -63,7 +63,7 @@ class Master(Struct, frozen=True, kw_only=True):
 
     def explain(self) -> list[str]:
         """Return the master, its evidence and its store in sentences."""
-        ranks = f"global ranks {format_ranks(self.global_ranks)}" if self.global_ranks else "ranks not known"
+        ranks = f"global ranks {format_ranks(self.global_ranks)}" if self.global_ranks else "ranks unknown"
         node = f" on node `{self.node}`" if self.node else ""
         source = "" if self.evidence.pod == self.pod else f" in the log of `{self.evidence.pod}`"
         evidence = f"{self.evidence.kind}{source}: {self.evidence.quote}"

@@ -275,7 +275,7 @@ def test_saved_logs_of_containers_before_a_restart_are_evidence(kfjob, fake, tmp
         file.with_name(file.name.replace(".previous", "")).write_text("Traceback (most recent call last):\n")
     assert kfjob("master", "--from", str(saved)) == 0
     assert kfjob.out.startswith("`train-worker-1` (global ranks 0) prints progress, confirmed\n")
-    assert "seen before the container of `train-worker-1` was restarted" in kfjob.out
+    assert "from before the container of `train-worker-1` restarted" in kfjob.out
     assert kfjob("logs", "--from", str(saved), "--pod", "train-worker-1", "--previous", "--tail", "1") == 0
     assert "Batch 1 " in kfjob.out
 

@@ -183,7 +183,7 @@ EVENTS: list[tuple[str, KubernetesEvent, str]] = [
         _event("Pod", "NodeNotReady", "Node is not ready"),
         "kube-controller-manager util/node/controller_utils.go:155",
     ),
-    # what the state of a pod tells too, and sometimes only half of it
+    # the pod's state has the same message, sometimes only a part of it
     (
         "image-not-found",
         _event("Pod", "Failed", 'Failed to pull image "r/a:1": rpc error: code = NotFound desc = r/a:1: not found'),

@@ -67,7 +67,7 @@ def test_pod_state_ranks_before_a_log_that_stops():
     diagnosis, _ = examine([*trained(), line(CLOSED.replace("rank0", "rank1"), 10, B), killed, FAILED])
     assert diagnosis.first_cause
     assert (diagnosis.first_cause.rule, diagnosis.first_cause.pod) == ("out-of-memory", A)
-    assert diagnosis.first_cause.time == START + 2 * SECOND  # of its last line: the report comes later
+    assert diagnosis.first_cause.time == START + 2 * SECOND  # time of its last line: the state comes later
 
 
 def test_unknown_exception_is_reported_with_its_location():
@@ -252,7 +252,7 @@ def test_name_in_a_later_line_completes_the_error(status: int, after: str, name:
 
 
 def test_earlier_log_lines_do_not_recover_an_ended_container():
-    """A snapshot tells the states before the logs are read."""
+    """A snapshot has the states before the logs are read."""
     ended = PodChanged(pod=A, phase=PodPhase.FAILED, reason="Error", exit_code=1, time=START + 20 * SECOND)
     diagnosis, _ = examine([FAILED, ended, *trained(), line(OOM, 10, A)])
     assert diagnosis.first_cause

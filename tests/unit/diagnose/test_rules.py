@@ -17,7 +17,7 @@ from tests.unit.diagnose.cases import START, examine
 from tests.unit.diagnose.cluster_event_texts import EVENTS, QUEUES
 from tests.unit.diagnose.texts import JOBS, LINES, PODS
 
-_GIVEN = {Subject.QUEUE: {"name"}}  # what a rule may name without a group of its pattern
+_EXTRA_GROUPS = {Subject.QUEUE: {"name"}}  # values that texts may use without a group in the pattern
 
 
 def first_match(subject: Subject, text: str) -> Rule | None:
@@ -119,7 +119,7 @@ def test_rule_is_complete(rule: Rule):
         assert named <= {name.rstrip("0123456789") for name in rule.regex.groupindex} | {
             "pod",
             "job",
-            *_GIVEN.get(rule.subject, ()),
+            *_EXTRA_GROUPS.get(rule.subject, ()),
         }
 
 

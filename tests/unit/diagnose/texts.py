@@ -1,7 +1,7 @@
-"""A text for every rule, with where it comes from.
+"""An example text for every rule, with its source.
 
-"seen": printed by a real run here (in tests/data/agent-logs, or a test of tests/local or tests/cluster provokes it).
-Otherwise the source file that prints it; what is printed there through a format string is filled in.
+"seen" means that a real run printed it (in tests/data/agent-logs, or in a test of tests/local or tests/cluster). Otherwise the
+source is the file that prints it, with the values of its format string filled in.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ def test_master_addr_is_evidence_without_a_log_of_rank_0():
 def test_master_addr_of_no_pod_is_a_reason():
     result = discover(RUNNING, pod("w-1"), block("w-1", 1, 1, address="login-node.example"), rendezvous="etcd", loglevel="INFO")
     assert isinstance(result, NoMaster)
-    assert any("`login-node.example`, which belongs to no living pod of the job" in reason for reason in result.reasons)
+    assert any("`login-node.example`, which belongs to no live pod of the job" in reason for reason in result.reasons)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_error_without_evidence_counts_pods_and_lines():
         "error: no master found for `llama3` in 2 pods, 2 lines",
         "  cause: no progress line and no rendezvous result in any log",
         "         `LOGLEVEL` is `WARNING`",
-        "         with etcd the first agent to join gets rank 0, so that it cannot be predicted",
+        "         with etcd the first agent that joins gets rank 0, which cannot be predicted",
         "hint: set `LOGLEVEL` to `INFO` in the job's environment and relaunch",
     ]
 

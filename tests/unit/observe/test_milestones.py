@@ -64,7 +64,7 @@ LINES = {
     metrics.metrics_line(100, replace(METRICS, mfu=None)): StepMetrics(
         step=100, tokens_per_second=45455, grad_norm=0.1234, memory=3.0, tokens_per_second_per_device=5682
     ),
-    # as images had it whose trainer did not know its device
+    # from older images, whose trainer does not know its device
     "Step 100 tokens/s: 45455, grad norm: inf, peak memory: 3.00 GiB": StepMetrics(
         step=100, tokens_per_second=45455, grad_norm=float("inf"), memory=3.0
     ),
@@ -135,7 +135,7 @@ FIRST = {"Start", "Startup", "Resume", "Checkpoint", "Evaluation", "Step", "Trac
 
 
 def inline_messages() -> Iterator[str]:
-    """The constant texts of the trainer's log calls that begin as a milestone does."""
+    """Yield the constant texts of the trainer's log calls that start like a milestone."""
     for file in TRAINER.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) == "log":

@@ -56,7 +56,7 @@ def test_no_relevant_line_is_dropped(config: ObserveConfig):
     dropped = [text for text in relevant if not Prefilter(config).select(text.encode())]
     assert [
         text for text in dropped if not re.match(r"\s\s\w+(=|\s+:)", text)
-    ] == []  # of plain blocks, whose heading is selected
+    ] == []  # fields of plain blocks: their heading selects them
 
 
 def test_no_line_of_the_kfjob_trainer_is_dropped():

@@ -19,7 +19,7 @@ def lines(name: str) -> list[LogLine]:
 
 
 def read(name: str) -> list[Training]:
-    """The state after each line."""
+    """Return the state after each line."""
     view, states = JobView(), []
     for line in lines(name):
         view = reduce_all(view, [line])

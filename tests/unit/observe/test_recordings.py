@@ -43,7 +43,7 @@ def read(path: Path) -> list[str]:
 
 
 def events(case: str, keep: Callable[[str], bool] = lambda _: True, *, backwards: bool = False) -> Iterator[LogLine]:
-    """A case's lines, one file after the other, second containers after all first ones."""
+    """Yield the lines of a case file by file; second containers come after all first ones."""
     paths = sorted((ROOT / case).glob("*.log"), reverse=backwards)
     for path in sorted(paths, key=lambda path: pod_and_container(path.stem)[1] != "a"):
         pod, container = pod_and_container(path.stem)
@@ -83,7 +83,7 @@ def test_group_rank_decides_without_progress_lines(case: str):
     lines = [event for event in events(case) if " Loss: " not in event.text]
     master = reduce_all(JobView(), lines).master
     if case.endswith("c10d-loglevel-unset"):
-        assert isinstance(master, NoMaster)  # nothing in these logs tells anything
+        assert isinstance(master, NoMaster)  # these logs contain no evidence
         assert "LOGLEVEL" in str(master.to_error("fsdp"))
     else:
         assert isinstance(master, Master)
@@ -225,7 +225,7 @@ def test_prefilter_does_not_change_the_view(case: str, config: ObserveConfig):
 
 
 def healthy(case: str) -> bool:
-    """Whether nothing was killed and every agent ended well, by its notes."""
+    """Return whether nothing was killed and every agent succeeded, according to the case's notes."""
     notes = (ROOT / case / "NOTES.txt").read_text()
     codes = json.loads(notes.rpartition(" rc ")[2])
     return "kill" not in notes and set(codes.values()) == {0}
@@ -247,7 +247,7 @@ def test_healthy_recording_has_no_failure_event(case: str):
 @pytest.mark.parametrize("case", sorted(set(CASES) - set(HEALTHY) - {"2.15.0-c10d-elastic-kill-rank0-rejoin-OPTOUT"}))
 def test_failed_recording_has_a_failure_event(case: str):
     kinds = {news.kind for news in reduce_all(JobView(), events(case)).news}
-    silent = ("loglevel-info-lower", "server-without-v2", "no-python-etcd")  # these die before an agent speaks
+    silent = ("loglevel-info-lower", "server-without-v2", "no-python-etcd")  # these end before an agent prints
     assert kinds & {"failed", "worker failed"} or case.endswith(silent)
 
 
@@ -263,5 +263,5 @@ def test_store_host_and_rank_0_can_differ():
     until = max(i for i, event in enumerate(lines) if "  group_rank=1" in event.text)
     master = reduce_all(JobView(), lines[: until + 8]).master
     assert isinstance(master, Master)
-    assert (master.pod, master.group_rank) == ("fsdp-worker-0", 1)  # its own store's address is all that is left to go by
+    assert (master.pod, master.group_rank) == ("fsdp-worker-0", 1)  # only its own store's address is evidence
     assert master.evidence.kind is EvidenceKind.MASTER_ADDR

@@ -79,7 +79,7 @@ def test_resume_removes_later_points_of_the_curve():
     assert [point.step for point in view.training.curve] == [1, 2, 3, 4, 5, 6]
     assert view.resume is not None
     assert view.resume.name == "step-4"
-    assert view.training.seconds_per_step == pytest.approx(1.0)  # the pause is no step
+    assert view.training.seconds_per_step == pytest.approx(1.0)  # the pause does not count
 
 
 def test_new_epoch_does_not_rewind():
@@ -93,7 +93,7 @@ def test_one_curve_is_kept_if_every_rank_prints():
     events = [batch(1, 1, pod="w-0"), batch(1, 1.5, pod="w-1"), batch(2, 2, pod="w-0"), batch(2, 2.5, pod="w-1")]
     assert reduce_all(JobView(), events).training.pod == "w-0"
     assert reduce_all(JobView(), events).training.lines == 2
-    assert reduce_all(JobView(), [*events, batch(3, 90, pod="w-1")]).training.pod == "w-1"  # w-0 fell silent
+    assert reduce_all(JobView(), [*events, batch(3, 90, pod="w-1")]).training.pod == "w-1"  # w-0 has stopped printing
 
 
 def rank(pod: str, rank: int, second: float) -> LogLine:
@@ -194,7 +194,7 @@ def test_open_line_is_progress_but_not_counted():
 
 def test_long_bar_has_the_time_of_its_last_open_state():
     running = JobChanged(phase=JobPhase.RUNNING, started=START)
-    whole = say("\r".join(bar(step) for step in range(100) for _ in range(5)), 1)  # the time is that of its first part
+    whole = say("\r".join(bar(step) for step in range(100) for _ in range(5)), 1)  # the line has the time of its first part
     view = reduce_all(JobView(config=ObserveConfig(stall_after=60)), [running, open_line(bar(98), 100), whole])
     assert (view.lines, view.training.step, view.training.last_time) == (1, 99, START + 100 * SECOND)
     assert not reduce_all(view, [Tick(time=START + 150 * SECOND)]).stalled
@@ -296,7 +296,7 @@ def test_setbacks_are_counted_once_for_all_ranks():
     view = reduce_all(JobView(), [batch(4, 4), *skipped, *rolled])
     assert (view.training.skipped, view.training.rolled_back) == (1, 1)
     assert [news.text for news in view.news] == ["Step 5 skipped: loss is nan", "Step 6 rolled back to step-3: a spike"]
-    again = reduce_all(view, [batch(4, 8), skipped[0]])  # it came to that step a second time
+    again = reduce_all(view, [batch(4, 8), skipped[0]])  # the step comes a second time
     assert (again.training.skipped, again.training.rolled_back) == (2, 1)
 
 
