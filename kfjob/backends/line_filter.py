@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from kfjob.backends import log_file
 from kfjob.backends.base import LineFilter
 from kfjob.units import SECOND
 
 
-class RawLine(NamedTuple):
+class RawLine(Struct, frozen=True):
     """One line as the kubelet sends it."""
 
     line: bytes

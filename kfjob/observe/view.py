@@ -240,11 +240,11 @@ def _change_workload(view: JobView, event: WorkloadStatus) -> JobView:
 
 def _skip_lines(view: JobView, event: LinesSkipped) -> JobView:
     pod = view.pods.get(event.pod) or PodView(event.pod)
-    view = replace(view, lines=view.lines + event.count)
     if event.container_id and event.container_id in pod.previous_ids:
-        return view
+        return replace(view, lines=view.lines + event.count)
     pod = pod.in_container(event.container_id)
-    return _with_pod(view, replace(pod, log=pod.log.skip(event)))
+    pod = PodView(pod.name, pod.state, pod.log.skip(event), pod.previous_log, pod.previous_ids, pod.gaps)
+    return replace(view, lines=view.lines + event.count, pods=view.pods.with_pod(pod))
 
 
 def _add_line(view: JobView, event: LogLine | OpenLine) -> JobView:
