@@ -81,7 +81,7 @@ class Here:
         return int((self.launch(ref) / folder.RUN / "supervisor.pid").read_text())
 
     def alive(self, ref: JobRef) -> list[int]:
-        return processes.marked(f"{ref.uid}/")
+        return processes.find_marked(f"{ref.uid}/")
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from kfjob.backends import log_file
 from kfjob.backends.base import LogRange
 from kfjob.backends.local import log_writer
-from kfjob.backends.local.child import Child, Exits
+from kfjob.backends.local.child import ChildProcess, ExitWatcher
 from kfjob.backends.local.log_writer import LogWriter
 from kfjob.backends.local.processes import Guard
 from kfjob.events import JobPhase
@@ -51,7 +51,7 @@ def write_blocks(path: Path, *blocks: bytes) -> list[bytes]:
     ],
 )
 def test_lines_are_kept_byte_for_byte(tmp_path: Path, monkeypatch, blocks: list[bytes], lines: list[bytes]):
-    monkeypatch.setattr(log_writer, "DRAWN", float("inf"))
+    monkeypatch.setattr(log_writer, "BAR_SECONDS", float("inf"))
     assert write_blocks(tmp_path / "p.log", *blocks) == lines
 
 
@@ -59,7 +59,7 @@ def test_a_line_that_never_ends_is_cut(tmp_path: Path):
     block = bytes(range(11, 111)) * 327  # 32700 bytes, no line end among them
     lines = write_blocks(tmp_path / "p.log", *[block] * 5, b"\n")
     assert b"".join(lines) == block * 5
-    assert max(map(len, lines)) <= log_writer.LONGEST_LINE + len(block)
+    assert max(map(len, lines)) <= log_writer.MAX_LINE + len(block)
     assert len(lines) > 1
 
 
@@ -72,7 +72,7 @@ def test_a_line_that_never_ends_is_cut(tmp_path: Path):
     ],
 )
 def test_a_bar_that_is_drawn_over_and_over_is_seen(tmp_path: Path, monkeypatch, blocks: list[bytes], lines: list[bytes]):
-    monkeypatch.setattr(log_writer, "DRAWN", 0.0)
+    monkeypatch.setattr(log_writer, "BAR_SECONDS", 0.0)
     assert write_blocks(tmp_path / "p.log", *blocks) == lines
 
 
@@ -118,9 +118,9 @@ def test_what_is_printed_to_both_outputs_is_kept_in_order(here: Here):
 class NoGuard:
     """Stands in for the guard process, which has a test of its own."""
 
-    def started(self, group: int) -> None: ...
+    def add(self, group: int) -> None: ...
 
-    def ended(self, group: int) -> None: ...
+    def remove(self, group: int) -> None: ...
 
 
 @pytest.mark.local
@@ -128,7 +128,9 @@ def test_output_that_nobody_has_read_when_the_process_ends_is_kept(tmp_path: Pat
     path = tmp_path / "p.log"
 
     async def run() -> int:
-        child = Child(["echo", "last words"], {}, log=path, mark="uid/pod", guard=cast("Guard", NoGuard()), exits=Exits())
+        child = ChildProcess(
+            ["echo", "last words"], {}, log=path, mark="uid/pod", guard=cast("Guard", NoGuard()), exits=ExitWatcher()
+        )
         here.until(lambda: ") Z " in Path(f"/proc/{child.pid}/stat").read_text())  # the loop has had no turn yet
         return await child.end()
 

@@ -39,7 +39,7 @@ def test_what_this_machine_lacks_is_told_at_once(machine: Machine):
     )
     where = {problem["path"]: problem["title"] for problem in found["problems"] if problem["severity"] == "error"}
     assert where["resources"].startswith("job `job` needs 128 GPUs, this machine has ")
-    assert where["command"] == "there is no program `nothing-of-this-name` on this machine"
+    assert where["command"] == "program `nothing-of-this-name` is not on this machine"
     assert "`/nothing/here` is not on this machine" in where["volumes.0.host_path"]
     assert found["run"] is None
 

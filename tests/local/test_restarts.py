@@ -87,7 +87,7 @@ def test_a_stop_does_not_wait_for_a_back_off(here: Here):
 )
 def test_how_an_end_is_told(code: int, kills: int, exit_code: int, reason: str):
     agent = Agent.__new__(Agent)
-    agent.state, agent._why = PodChanged(pod="p", phase=PodPhase.RUNNING), ""
-    assert agent._ended(code, kills=kills) == exit_code
+    agent.state, agent._end_reason = PodChanged(pod="p", phase=PodPhase.RUNNING), ""
+    assert agent._record_end(code, kills=kills) == exit_code
     assert (agent.state.exit_code, agent.state.reason) == (exit_code, reason)
     assert bool(agent.state.message) == (code < 0 or reason == "OOMKilled")

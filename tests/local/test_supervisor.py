@@ -266,7 +266,7 @@ def test_a_second_backend_on_the_same_state_sees_the_same(here: Here):
     assert other.get("job", namespace=NAMESPACE).uid == ref.uid
     other.stop(ref, timeout=PATIENCE)
     assert here.backend.list(namespace=NAMESPACE) == []
-    assert not processes.marked(f"{ref.uid}/")
+    assert not processes.find_marked(f"{ref.uid}/")
 
 
 def test_a_state_folder_that_cannot_be_used(here: Here, tmp_path: Path):

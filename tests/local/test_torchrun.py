@@ -95,7 +95,7 @@ def test_an_etcd_that_ends_fails_the_job(here: Here, tmp_path: Path, monkeypatch
     ("script", "words"),
     [
         ('echo "etcd Version: 3.6.1"', "is etcd 3.6, and torch needs 3.4 or 3.5"),
-        ("echo something else", "does not say which etcd it is"),
+        ("echo something else", "does not name the version of etcd"),
     ],
 )
 def test_an_etcd_that_torch_cannot_use(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, words: str):

@@ -1,4 +1,4 @@
-"""One agent of a job, in the part of a pod: started, restarted as the job's policy says, ended; and its state all the while."""
+"""Run one agent of a job as a pod: start it, restart it by the job's policy, end it, and report its state."""
 
 from __future__ import annotations
 
@@ -12,141 +12,140 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from kfjob.backends import folder
-from kfjob.backends.local.child import Child, Exits
+from kfjob.backends.local.child import ChildProcess, ExitWatcher
 from kfjob.backends.local.launch_spec import AgentSpec, LaunchSpec
 from kfjob.backends.local.processes import Guard
 from kfjob.events import PodChanged, PodPhase
+from kfjob.text import plural
 
 START_ERROR = 128
-"""Exit code of a container that could not be started, as containerd reports it."""
-
-
+"""Exit code of an agent that could not be started; containerd reports the same for a container."""
 RETRYABLE = 128
-"""The first exit code that the operator's policy ExitCode takes for passing (v1.9.3, pkg/util/train/train_util.go)."""
+"""The lowest exit code after which the operator's policy `ExitCode` restarts (v1.9.3, pkg/util/train/train_util.go)."""
 
 
 class Backoff:
-    """How long to wait before the next restart: not at all, then 10 s doubling to 300 s, anew after a long quiet time.
+    """The time before the next restart: 0, then 10 s doubling to 300 s; a long run resets it.
 
     Mirrors the kubelet (v1.34 kuberuntime_manager.go `doBackOff`, client-go util/flowcontrol/backoff.go).
     """
 
-    LONGEST = 30  # times the base
+    MAX_FACTOR = 30
 
     def __init__(self, base_seconds: float) -> None:
         self._base = base_seconds
         self._next = 0.0
 
-    def after(self, ran_seconds: float) -> float:
-        """Seconds to wait after a container that ran so long."""
-        longest = self._base * self.LONGEST
-        if ran_seconds > 2 * longest:
+    def after(self, run_seconds: float) -> float:
+        """Return the seconds to wait after an agent that ran for `run_seconds`."""
+        longest = self._base * self.MAX_FACTOR
+        if run_seconds > 2 * longest:
             self._next = 0.0
-        wait, self._next = self._next, min(self._next * 2 or self._base, longest)
-        return wait
+        delay, self._next = self._next, min(self._next * 2 or self._base, longest)
+        return delay
 
 
 class Agent:
-    """One agent and the state of the pod that it stands for."""
+    """One agent, and the state of its pod."""
 
     def __init__(
-        self, spec: AgentSpec, launch: LaunchSpec, state: PodChanged, *, place: Path, exits: Exits, guard: Guard
+        self, spec: AgentSpec, launch: LaunchSpec, state: PodChanged, *, folder_path: Path, exits: ExitWatcher, guard: Guard
     ) -> None:
         self.state = state
         self._spec = spec
         self._launch = launch
-        self._place = place
+        self._folder = folder_path
         self._exits = exits
         self._guard = guard
-        self._child: Child | None = None
+        self._child: ChildProcess | None = None
         self._ending = asyncio.Event()
-        self._why = ""
+        self._end_reason = ""
 
     async def run(self, report: Callable[[], None]) -> None:
-        """Until it has ended for good. `report` is told when the state is another."""
+        """Run the agent until it has ended for good. `report` is called after each change of the state."""
         backoff = Backoff(self._launch.backoff_seconds)
         while not self._ending.is_set():
             begun = time.monotonic()
-            code = await self._container(report)
-            if self._ending.is_set() or not self._comes_again(code):
+            code = await self._run_once(report)
+            if self._ending.is_set() or not self._restarts_after(code):
                 break
-            if wait := backoff.after(time.monotonic() - begun):
-                self._change(ready=False, reason="CrashLoopBackOff", message=f"waits {wait:g} s before it is started again")
+            if delay := backoff.after(time.monotonic() - begun):
+                self._change(ready=False, reason="CrashLoopBackOff", message=f"restarts in {delay:g} s")
                 report()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._ending.wait(), wait)
+                    await asyncio.wait_for(self._ending.wait(), delay)
         if self.state.exit_code is None:
-            self._change(reason="NotStarted", message=self._why)
+            self._change(reason="NotStarted", message=self._end_reason)
         self._change(phase=PodPhase.SUCCEEDED if self.state.exit_code == 0 else PodPhase.FAILED, ready=False)
         report()
 
-    def end(self, why: str) -> None:
-        """SIGTERM, and no restart; `why` is what the pod's state will say of it."""
+    def end(self, reason: str) -> None:
+        """Send SIGTERM and do not restart; `reason` becomes the message of the pod's state."""
         if not self.state.phase.ended:
-            self._why = why
+            self._end_reason = reason
             self._ending.set()
             if self._child is not None:
                 self._child.terminate()
 
     def kill(self) -> None:
-        """SIGKILL to all of it, and no restart."""
+        """Send SIGKILL to the agent and its processes, and do not restart."""
         self._ending.set()
         if self._child is not None:
             self._child.kill()
 
-    def _comes_again(self, code: int) -> bool:
+    def _restarts_after(self, code: int) -> bool:
         policy = self._launch.restart_policy
         return policy == "Always" or (policy == "OnFailure" and code != 0) or (policy == "ExitCode" and code >= RETRYABLE)
 
-    async def _container(self, report: Callable[[], None]) -> int:
-        """One life of the agent; its exit code, as a container's."""
+    async def _run_once(self, report: Callable[[], None]) -> int:
+        """Run the agent to its end; return its exit code in a container's form."""
         if self._child is not None:
             with suppress(FileNotFoundError):
-                self._log().replace(folder.log_path(self._place, self._spec.pod, previous=True))
+                self._log().replace(folder.log_path(self._folder, self._spec.pod, previous=True))
             self._change(restarts=self.state.restarts + 1)
         mark = f"{self._launch.uid}/{self._spec.pod}"
         kills = _out_of_memory_kills()
         try:
-            child = Child(self._spec.argv, self._spec.env, log=self._log(), mark=mark, guard=self._guard, exits=self._exits)
-        except (OSError, ValueError) as err:  # ValueError: a NUL in a word or a variable
+            child = ChildProcess(
+                self._spec.argv, self._spec.env, log=self._log(), mark=mark, guard=self._guard, exits=self._exits
+            )
+        except (OSError, ValueError) as err:  # ValueError: an argument or a variable contains NUL
             message = f"`{self._spec.argv[0]}` cannot be started: {err}"
             self._change(exit_code=START_ERROR, reason="StartError", message=message)
             return START_ERROR
         self._child = child
         container_id = f"local://{mark}/{self.state.restarts}/{child.pid}"
         self._change(phase=PodPhase.RUNNING, ready=True, container_id=container_id, started=time.time_ns())
-        self._change(reason="", message="", exit_code=None)  # of the container before
+        self._change(reason="", message="", exit_code=None)  # of the previous run
         report()
-        return self._ended(await child.end(), kills=_out_of_memory_kills() - kills)
+        return self._record_end(await child.end(), kills=_out_of_memory_kills() - kills)
 
-    def _ended(self, code: int, *, kills: int) -> int:
-        """Note how the process ended; the exit code, as a container's."""
-        message = self._why or (f"ended by {_name(-code)}" if code < 0 else "")
+    def _record_end(self, code: int, *, kills: int) -> int:
+        """Set the state after the end of the process; return its exit code in a container's form."""
+        message = self._end_reason or (f"ended by {_signal_name(-code)}" if code < 0 else "")
         reason = f"Signal {-code}" if code < 0 else "Error" if code else "Completed"
-        if code and kills:  # maybe of another's process, but nothing explains a failure in that moment better
-            reason, message = (
-                "OOMKilled",
-                f"meanwhile this machine ran out of memory (processes that the kernel killed: {kills})",
-            )
+        if code and kills:  # the kernel may have killed another process, but this is the most likely cause
+            reason = "OOMKilled"
+            message = f"this machine ran out of memory at that time; the kernel killed {plural(kills, 'process', 'processes')}"
         exit_code = 128 - code if code < 0 else code
         self._change(exit_code=exit_code, reason=reason, message=message)
         return exit_code
 
     def _log(self) -> Path:
-        return folder.log_path(self._place, self._spec.pod)
+        return folder.log_path(self._folder, self._spec.pod)
 
-    def _change(self, **what: object) -> None:
-        self.state = replace(self.state, time=time.time_ns(), **what)
+    def _change(self, **fields: object) -> None:
+        self.state = replace(self.state, time=time.time_ns(), **fields)
 
 
-def _name(number: int) -> str:
+def _signal_name(number: int) -> str:
     with suppress(ValueError):
         return signal.Signals(number).name
     return f"signal {number}"
 
 
 def _out_of_memory_kills() -> int:
-    """How many processes the kernel has ended for want of memory so far; 0 where it does not say (Linux 4.13 does)."""
+    """Return how many processes the kernel has killed so far because memory ran out; 0 before Linux 4.13."""
     with suppress(OSError):
         for line in Path("/proc/vmstat").read_text(encoding="ascii").splitlines():
             if line.startswith("oom_kill "):

@@ -1,11 +1,11 @@
-"""This machine as a place where jobs run.
+"""The local backend: jobs as processes of this machine.
 
     <state>/local/<namespace>/<job>/<launch>/    jobs that run or have ended (kfjob.backends.folder has the layout)
-    <state>/archive/…                            the same of jobs that were stopped
-    <state>/volumes/<claim>/                     what stands for a PersistentVolumeClaim
+    <state>/archive/…                            the same for jobs that were stopped
+    <state>/volumes/<claim>/                     the folder that stands for a PersistentVolumeClaim
 
-A name is taken by renaming a complete folder into its place, so of two submitters one wins and nobody ever sees half a job.
-That a supervisor lives is told by a lock, which the kernel takes from it when it dies.
+A submit takes a name by renaming a complete folder, so of two submitters one wins and no reader sees an incomplete job. A
+supervisor holds a lock as long as it runs; the kernel releases it when the supervisor dies.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from kfjob.events import (
 )
 from kfjob.plan import BackendName, JobPlan
 from kfjob.spec import names
+from kfjob.text import plural
 
 BACKOFF_SECONDS = 10.0
 """The kubelet's (v1.34 kubelet.go `backOffPeriod`)."""
@@ -53,22 +54,22 @@ _END_POLL_SECONDS = 0.02
 
 
 class LocalBackend:
-    """Jobs as processes of this machine, kept under one state folder."""
+    """Implements `MachineBackend` with processes, and files under one state folder."""
 
     name: ClassVar[BackendName] = "local"
 
     def __init__(self, *, state: Path, backoff_seconds: float = BACKOFF_SECONDS) -> None:
-        """`backoff_seconds` is the first wait of the restart policies `OnFailure` and `Always`."""
+        """`backoff_seconds` is the first delay of the restart policies `OnFailure` and `Always`."""
         self._jobs = state.absolute() / "local"
         self._archive = state.absolute() / "archive"
         self._volumes = state.absolute() / "volumes"
         self._backoff_seconds = backoff_seconds
 
     def submit(self, plan: JobPlan) -> JobRef:
-        """Start the job. It goes on whatever happens to the process that submits it."""
+        """Start the job. It does not depend on the process that submits it."""
         launch = folder.launch_folder(self._jobs, plan.namespace, plan.name, plan.launch)
         if launch.parent.is_dir() and any(launch.parent.iterdir()):
-            raise _taken(plan.name)
+            raise _make_taken(plan.name)
         uid = str(uuid.uuid4())
         spec, addresses = placement.build_launch_spec(
             plan, uid=uid, launch=launch, volumes=self._volumes, backoff_seconds=self._backoff_seconds
@@ -84,7 +85,7 @@ class LocalBackend:
         return JobRef(backend="local", namespace=plan.namespace, name=plan.name, uid=uid, launch=plan.launch)
 
     def _start(self, plan: JobPlan, launch: Path, spec: LaunchSpec, addresses: tuple[str, ...]) -> None:
-        """Put a complete folder in its place and a supervisor in charge of it."""
+        """Create the complete launch folder, and start its supervisor."""
         namespace = folder.make_private(launch.parent.parent)
         with tempfile.TemporaryDirectory(prefix=".", dir=namespace, ignore_cleanup_errors=True) as staging:
             staged = folder.make_private(Path(staging) / plan.name / plan.launch)
@@ -107,7 +108,7 @@ class LocalBackend:
         return [_check_requirement(path, check) for path, check in checks.items()]
 
     def apply(self, plan: JobPlan) -> JobRef:
-        """Refused: processes that run cannot be given another command or environment."""
+        """Refuse the change: command and environment of a running process cannot change."""
         self.get(plan.name, namespace=plan.namespace)
         raise Refused(
             f"job `{plan.name}` runs on this machine and cannot be changed in place",
@@ -115,35 +116,35 @@ class LocalBackend:
         )
 
     def get(self, name: str, *, namespace: str) -> JobSnapshot:
-        """The job and its pods as they are now, from whichever process asks."""
+        """Return the job and its pods as they are now."""
         if (launch := self._launch(name, namespace)) and (snapshot := _read(launch)):
             return snapshot
-        raise _unknown(name, namespace)
+        raise _make_not_found(name, namespace)
 
     def list(self, *, namespace: str) -> list[JobSnapshot]:
-        """All jobs of a namespace, oldest first, without their pods."""
+        """Return all jobs of a namespace, oldest first, without their pods."""
         launches = [launch for job in folder.list_folders(self._jobs / namespace) for launch in folder.list_folders(job)]
-        found = [replace(snapshot, pods=()) for launch in launches if (snapshot := _read(launch))]
-        return sorted(found, key=lambda snapshot: (snapshot.job.created or 0, snapshot.name))
+        snapshots = [replace(snapshot, pods=()) for launch in launches if (snapshot := _read(launch))]
+        return sorted(snapshots, key=lambda snapshot: (snapshot.job.created or 0, snapshot.name))
 
     def watch(self, ref: JobRef) -> Iterator[JobChanged | PodChanged]:
-        """The present state, then every change that lasts longer than the time between two looks."""
-        seen: dict[str, JobChanged | PodChanged] = {}
+        """Yield the present state, then every change that lasts longer than the poll interval."""
+        reported: dict[str, JobChanged | PodChanged] = {}
         launch = self._launch_of(ref)
         while launch is not None and (snapshot := _read(launch)) is not None:
             pods = {pod.pod: pod for pod in snapshot.pods}
             job = {"": snapshot.job}
             now: dict[str, JobChanged | PodChanged] = {**pods, **job} if snapshot.job.phase.ended else {**job, **pods}
-            yield from (event for key, event in now.items() if seen.get(key) != event)
+            yield from (event for key, event in now.items() if reported.get(key) != event)
             if snapshot.job.phase.ended:
                 return
-            seen = now
+            reported = now
             time.sleep(_POLL_SECONDS)
         now_ns = time.time_ns()
         yield JobChanged(phase=JobPhase.STOPPED, reason="Stopped", message="the job was removed", ended=now_ns, time=now_ns)
 
     def events(self, ref: JobRef) -> builtins.list[KubernetesEvent | WorkloadStatus]:
-        """Nothing: what the supervisor knows stands in the states."""
+        """Return no events: the states contain everything that the supervisor knows."""
         self.get(ref.name, namespace=ref.namespace)
         return []
 
@@ -165,28 +166,28 @@ class LocalBackend:
         *,
         pod_state: PodChanged | None = None,  # noqa: ARG002 - the state is read from a file
     ) -> Iterator[LogLine | LogGap]:
-        """Lines of one pod's container, oldest first; `<job>-etcd` with container `etcd` is the job's own etcd."""
+        """Yield the lines of one pod's process, oldest first. The job's own etcd has pod `<job>-etcd` and container `etcd`."""
         launch = self._launch_of(ref)
         if launch is None:
-            raise _unknown(ref.name, ref.namespace)
+            raise _make_not_found(ref.name, ref.namespace)
         if pod not in {entry.name for entry in folder.list_folders(launch)}:
             raise NotFound(f"job `{ref.name}` has no pod `{pod}`")
         path = folder.log_path(launch, pod, log_range.container, previous=log_range.previous)
         if log_range.follow and not log_range.previous:
-            return _Following(launch, pod, log_range).lines()
+            return _FollowedLog(launch, pod, log_range).lines()
         if not path.is_file():
-            which = "container before its last restart" if log_range.previous else f"log of a container `{log_range.container}`"
-            raise NotFound(f"pod `{pod}` has no {which}")
+            name = "log of the process before its last restart" if log_range.previous else f"log file `{path.name}`"
+            raise NotFound(f"pod `{pod}` has no {name}", cause=f"`{path}` does not exist")
         state = None if log_range.previous else _pod(launch, pod)
         return (
             _line(pod, log_range, line, state.container_id if state else "") for line in log_file.read_lines(path, log_range)
         )
 
     def stop(self, ref: JobRef, *, timeout: float) -> None:
-        """End the job if it runs, and move its folder to the archive. `timeout` in seconds should be above its grace time."""
+        """End the job if it runs, and move its folder to the archive. `timeout` (seconds) should exceed the grace time."""
         launch = self._launch_of(ref)
         if launch is None:
-            raise _unknown(ref.name, ref.namespace)
+            raise _make_not_found(ref.name, ref.namespace)
         deadline = time.monotonic() + timeout
         was_supervised = is_supervised(launch)
         _end_supervisor(launch, ref, deadline)
@@ -198,7 +199,7 @@ class LocalBackend:
         try:
             launch.rename(target)
         except FileNotFoundError as err:
-            raise _unknown(ref.name, ref.namespace) from err
+            raise _make_not_found(ref.name, ref.namespace) from err
         _free_name(launch)
         shutil.rmtree(target / folder.RUN, ignore_errors=True)
 
@@ -208,7 +209,7 @@ class LocalBackend:
         return next(iter(folder.list_folders(self._jobs / namespace / name)), None)
 
     def _launch_of(self, ref: JobRef) -> Path | None:
-        """The folder of this very job."""
+        """Return the folder of this launch."""
         launch = self._launch(ref.name, ref.namespace)
         snapshot = launch and _read(launch)
         return launch if snapshot and snapshot.uid == ref.uid else None
@@ -227,7 +228,7 @@ def _check_capacity(plan: JobPlan) -> str:
 
 
 def _check_program(plan: JobPlan) -> str:
-    return f"program {machine.program(plan.command[0], dict(plan.env).get('PATH', ''))}"
+    return f"program {machine.find_program(plan.command[0], dict(plan.env).get('PATH', ''))}"
 
 
 def _check_etcd(plan: JobPlan, folder: Path) -> str:
@@ -235,33 +236,33 @@ def _check_etcd(plan: JobPlan, folder: Path) -> str:
     return "etcd is on PATH"
 
 
-class _Following:
-    """The log of a pod, followed across restarts until the pod has ended."""
+class _FollowedLog:
+    """Follows a pod's log across restarts until the pod has ended."""
 
     def __init__(self, launch: Path, pod: str, wanted: LogRange) -> None:
         self._launch = launch
         self._pod = pod
         self._wanted = wanted
-        self._state: PodChanged | None = None  # when the container started that is read
-        self._is_new = True
+        self._state: PodChanged | None = None  # at the start of the process whose log is read
+        self._is_new_process = True
 
     def lines(self) -> Iterator[LogLine | LogGap]:
         path = folder.log_path(self._launch, self._pod, self._wanted.container)
         for line in log_file.follow_lines(path, self._wanted, ended=self._has_ended, restarted=self._restarted):
-            if self._is_new:
-                yield from self._next_container()
+            if self._is_new_process:
+                yield from self._start_process()
             yield _line(self._pod, self._wanted, line, self._state.container_id if self._state else "")
 
     def _restarted(self) -> None:
-        self._is_new = True
+        self._is_new_process = True
 
-    def _next_container(self) -> Iterator[LogGap]:
-        before, self._state, self._is_new = self._state, _pod(self._launch, self._pod), False
+    def _start_process(self) -> Iterator[LogGap]:
+        before, self._state, self._is_new_process = self._state, _pod(self._launch, self._pod), False
         if before and self._state and (missed := self._state.restarts - before.restarts - 1) > 0:
             yield LogGap(
                 pod=self._pod,
                 container_id=before.container_id,
-                reason=f"restarted too quickly: the logs of {missed} containers were not read",
+                reason=f"the process restarted too quickly: {plural(missed, 'log file')} could not be read",
             )
 
     def _has_ended(self) -> bool:
@@ -272,23 +273,23 @@ class _Following:
 
 
 def _read(launch: Path) -> JobSnapshot | None:
-    """What the folder says, corrected where nobody is left who could; None: it is gone."""
-    supervised = is_supervised(launch)  # asked first: a supervisor writes its last word before it dies
+    """Return the snapshot in the folder, corrected if the supervisor died; None if the folder does not exist."""
+    supervised = is_supervised(launch)  # checked first, because a supervisor writes its last state before it ends
     try:
         stat = (launch / folder.STATUS).stat()
-        snapshot = _parsed(launch, stat.st_ino, stat.st_mtime_ns)
+        snapshot = _read_cached(launch, stat.st_ino, stat.st_mtime_ns)
     except (NotFound, FileNotFoundError, NotADirectoryError):
         return None
-    return snapshot if supervised or snapshot.job.phase.ended else _orphaned(snapshot)
+    return snapshot if supervised or snapshot.job.phase.ended else _mark_orphaned(snapshot)
 
 
 @lru_cache(maxsize=64)
-def _parsed(launch: Path, _inode: int, _changed: int) -> JobSnapshot:
-    """What the folder said at a time: many followers ask ten times a second, and it seldom changes."""
+def _read_cached(launch: Path, _inode: int, _changed: int) -> JobSnapshot:
+    """Return the snapshot of one version of the file: many readers look ten times a second, and it seldom changes."""
     return folder.read_snapshot(launch)
 
 
-def _orphaned(snapshot: JobSnapshot) -> JobSnapshot:
+def _mark_orphaned(snapshot: JobSnapshot) -> JobSnapshot:
     reason, message = "SupervisorDied", "the job's supervisor died, and its agents were ended"
     pods = tuple(
         pod if pod.phase.ended else replace(pod, phase=PodPhase.FAILED, ready=False, reason=reason, message=message)
@@ -307,18 +308,18 @@ def _line(pod: str, wanted: LogRange, line: log_file.Line, container_id: str) ->
     return LogLine(pod=pod, text=text, time=time_ns, container=wanted.container, container_id=container_id)
 
 
-def _take_name(staged: Path, place: Path) -> None:
-    """Rename a folder into its place, unless a job is there; an empty folder is what a stop has left for a moment."""
+def _take_name(staged: Path, job: Path) -> None:
+    """Rename the staged folder to the job's, unless that exists; a rename replaces an empty folder, which a stop leaves."""
     try:
-        staged.rename(place)
+        staged.rename(job)
     except OSError as err:
-        if place.is_dir():
-            raise _taken(place.name) from err
+        if job.is_dir():
+            raise _make_taken(job.name) from err
         raise
 
 
 def _supervise(launch: Path, lock: int) -> None:
-    """Start the supervisor, or leave nothing behind."""
+    """Start the supervisor. If that fails, delete the folder."""
     try:
         start_supervisor(launch, lock)
     except (BackendError, OSError):
@@ -328,51 +329,49 @@ def _supervise(launch: Path, lock: int) -> None:
 
 
 def _free_name(launch: Path) -> None:
-    """Remove the job's folder once this launch is gone from it, unless another job has the name already."""
+    """Delete the job's folder after its launch is gone, unless another job has taken the name."""
     with suppress(OSError):
         launch.parent.rmdir()
 
 
 def _end_supervisor(launch: Path, ref: JobRef, deadline: float) -> None:
-    """SIGTERM, and wait until it has ended all that it runs."""
-    told = False
+    """Send SIGTERM to the supervisor, and wait until it has ended all processes."""
+    is_signalled = False
     while is_supervised(launch):
         with suppress(FileNotFoundError, ValueError, ProcessLookupError):
-            if not told:
+            if not is_signalled:
                 os.kill(int((launch / folder.RUN / PID).read_text(encoding="ascii")), signal.SIGTERM)
-                told = True
+                is_signalled = True
         if time.monotonic() > deadline:
             raise WaitTimeout(
                 f"job `{ref.name}` has not ended in time",
-                cause="its agents were sent SIGTERM, and may use their grace time",
-                hint=f"`kfjob stop {ref.name}` once more waits on",
+                cause="its processes received SIGTERM and may still use their grace time",
+                hint=f"run `kfjob stop {ref.name}` again to wait longer",
             )
         time.sleep(_END_POLL_SECONDS)
 
 
 def _end_leftovers(launch: Path, *, was_supervised: bool) -> None:
-    """End what a supervisor that was killed has left running, and write down how the job ended if it could not."""
+    """End processes that a killed supervisor has left, and write the job's final state if the supervisor could not."""
     with suppress(FileNotFoundError):
         spec = launch_spec.read(launch)
         mark = f"{spec.uid}/"
-        if processes.marked(mark):
+        if processes.find_marked(mark):
             processes.end([], mark, grace_seconds=spec.grace_seconds)
     with suppress(NotFound):
         snapshot = folder.read_snapshot(launch)
         if not snapshot.job.phase.ended:
-            orphaned = _orphaned(snapshot)
+            orphaned = _mark_orphaned(snapshot)
             stopped = replace(orphaned.job, phase=JobPhase.STOPPED, reason="Stopped", message="the job was stopped")
             folder.write_snapshot(launch, replace(orphaned, job=stopped) if was_supervised else orphaned)
 
 
-def _taken(name: str) -> AlreadyExists:
+def _make_taken(name: str) -> AlreadyExists:
     return AlreadyExists(
         f"job `{name}` exists already on this machine",
         hint=f"`kfjob stop {name}` removes it, `kfjob relaunch {name}` starts it anew",
     )
 
 
-def _unknown(name: str, namespace: str) -> NotFound:
-    return NotFound(
-        f"there is no job `{name}` in namespace `{namespace}` on this machine", hint="`kfjob list` shows what there is"
-    )
+def _make_not_found(name: str, namespace: str) -> NotFound:
+    return NotFound(f"there is no job `{name}` in namespace `{namespace}` on this machine", hint="`kfjob list` shows the jobs")

@@ -1,4 +1,4 @@
-"""One process of a job: started with its output in a log file, awaited, and ended with all that it has started."""
+"""One process of a job: start it with its output in a log file, wait for it, and end it with its own child processes."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from kfjob.backends.local.log_writer import LogWriter
 from kfjob.backends.local.processes import Guard
 
 _DRAIN_SECONDS = 1.0
-"""How long the output of a process that has ended may stay open: only one that escaped from its pod holds it."""
+"""Time to wait for the rest of the output after a process has ended; only an escaped process keeps the pipe open longer."""
 
 
-class Exits:
-    """Tells when child processes end."""
+class ExitWatcher:
+    """Reports when child processes end."""
 
     def __init__(self) -> None:
         self._awaited: dict[subprocess.Popen[bytes], asyncio.Future[int]] = {}
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._collect)
 
-    async def of(self, process: subprocess.Popen[bytes]) -> int:
-        """Its return code, negative for a signal, once it has ended."""
+    async def wait(self, process: subprocess.Popen[bytes]) -> int:
+        """Return the process's return code, negative for a signal, once it has ended."""
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._awaited[process] = future
         self._collect()
@@ -39,16 +39,16 @@ class Exits:
                     future.set_result(code)
 
 
-class Child:
-    """A process that runs, and whatever it starts: all carry its mark."""
+class ChildProcess:
+    """A running process and the processes that it starts: all have its mark in their environment."""
 
     def __init__(
-        self, argv: Sequence[str], env: Mapping[str, str], *, log: Path, mark: str, guard: Guard, exits: Exits
+        self, argv: Sequence[str], env: Mapping[str, str], *, log: Path, mark: str, guard: Guard, exits: ExitWatcher
     ) -> None:
-        """Start it.
+        """Start the process.
 
         Raises:
-            OSError, ValueError: it cannot be started.
+            OSError, ValueError: the process cannot be started.
         """
         self._mark = mark
         self._guard = guard
@@ -62,7 +62,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=writing,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C in a terminal is not for it
+                start_new_session=True,  # so Ctrl-C in a terminal does not reach it
             )
         except (OSError, ValueError):
             self._close()
@@ -70,29 +70,29 @@ class Child:
         finally:
             os.close(writing)
         self.pid = self._process.pid
-        guard.started(self.pid)
+        guard.add(self.pid)
 
     async def end(self) -> int:
-        """Keep its output until it has ended; its return code, negative for a signal. Nothing of it is left then."""
+        """Log the output until the process ends; kill what it started; return its return code, negative for a signal."""
         drained = asyncio.get_running_loop().create_future()
         asyncio.get_running_loop().add_reader(self._reading, self._step, drained)
-        code = await self._exits.of(self._process)
-        processes.kill([self.pid], processes.exactly(self._mark))  # a container ends with its first process
-        self._guard.ended(self.pid)
+        code = await self._exits.wait(self._process)
+        processes.kill([self.pid], processes.exact_prefix(self._mark))  # as a container ends with its first process
+        self._guard.remove(self.pid)
         await asyncio.wait([drained], timeout=_DRAIN_SECONDS)
         asyncio.get_running_loop().remove_reader(self._reading)
         self._close()
         return code
 
     def terminate(self) -> None:
-        """SIGTERM to it alone, as the kubelet does it."""
+        """Send SIGTERM to the process alone, as the kubelet does."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL to it and to all that it has started."""
+        """Send SIGKILL to the process and to all processes that it started."""
         if self._process.poll() is None:
-            processes.kill([self.pid], processes.exactly(self._mark))
+            processes.kill([self.pid], processes.exact_prefix(self._mark))
 
     def _step(self, drained: asyncio.Future[None]) -> None:
         if not self._log_writer.step() and not drained.done():

@@ -1,4 +1,4 @@
-"""A job's own etcd on this machine: the `etcd` on PATH, with the v2 API that torch's etcd backends speak."""
+"""Plan a job's own etcd on this machine: the `etcd` on PATH, with the v2 API that torch's etcd backends use."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _INSTALL = (
 
 
 def etcd_spec(plan: JobPlan, launch: Path) -> EtcdSpec:
-    """How to start the etcd of this launch.
+    """Return how to start the etcd of this launch.
 
     Raises:
-        Refused: there is no etcd, or none that torch can use.
+        Refused: no `etcd` is on PATH, or torch cannot use its version.
     """
-    program = _find()
-    port, peers = machine.free_port(), machine.free_port()
+    program = _find_program()
+    port, peer_port = machine.free_port(), machine.free_port()
     name = names.etcd_name(plan.name)
-    client_url, peer_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peers}"
+    client_url, peer_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer_port}"
     options = {
         "name": name,
         "data-dir": str(launch / folder.RUN / "etcd"),
@@ -42,18 +42,18 @@ def etcd_spec(plan: JobPlan, launch: Path) -> EtcdSpec:
     return EtcdSpec(pod=name, argv=(program, *(f"--{key}={value}" for key, value in options.items())), port=port)
 
 
-def _find() -> str:
+def _find_program() -> str:
     program = shutil.which("etcd")
     if program is None:
-        raise Refused("the job needs an etcd of its own, and there is no program `etcd` on PATH", hint=_INSTALL)
-    said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
-    found = re.search(r"^etcd Version: (\d+)\.(\d+)", said, re.MULTILINE)
-    if not found:
-        raise Refused(f"`{program} --version` does not say which etcd it is", cause=said.strip() or None, hint=_INSTALL)
-    version = int(found[1]), int(found[2])
+        raise Refused("the job needs its own etcd, and no program `etcd` is on PATH", hint=_INSTALL)
+    output = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
+    match = re.search(r"^etcd Version: (\d+)\.(\d+)", output, re.MULTILINE)
+    if not match:
+        raise Refused(f"`{program} --version` does not name the version of etcd", cause=output.strip() or None, hint=_INSTALL)
+    version = int(match[1]), int(match[2])
     if version not in {(3, 4), (3, 5)}:
         raise Refused(
-            f"`{program}` is etcd {found[1]}.{found[2]}, and torch needs 3.4 or 3.5",
+            f"`{program}` is etcd {match[1]}.{match[2]}, and torch needs 3.4 or 3.5",
             cause="torch's etcd backends speak the v2 API, which etcd 3.6 has removed",
             hint=_INSTALL,
         )

@@ -1,4 +1,4 @@
-"""The job's own etcd as the supervisor runs it."""
+"""Run the job's own etcd in the supervisor."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from kfjob.backends import folder
-from kfjob.backends.local.child import Child, Exits
+from kfjob.backends.local.child import ChildProcess, ExitWatcher
 from kfjob.backends.local.launch_spec import EtcdSpec
 from kfjob.backends.local.processes import Guard
 
@@ -20,23 +20,23 @@ _POLL_SECONDS = 0.05
 
 
 class EtcdServer:
-    """A running etcd; its log is kept like a pod's."""
+    """A running etcd; its log is written like a pod's."""
 
-    def __init__(self, spec: EtcdSpec, *, uid: str, place: Path, exits: Exits, guard: Guard) -> None:
-        """Start it.
+    def __init__(self, spec: EtcdSpec, *, uid: str, folder_path: Path, exits: ExitWatcher, guard: Guard) -> None:
+        """Start the etcd.
 
         Raises:
-            OSError: it cannot be started.
+            OSError: the program cannot be started.
         """
-        log = folder.log_path(place, spec.pod, CONTAINER)
+        log = folder.log_path(folder_path, spec.pod, CONTAINER)
         self._port = spec.port
-        self._child = Child(spec.argv, {}, log=log, mark=f"{uid}/{spec.pod}", guard=guard, exits=exits)
+        self._child = ChildProcess(spec.argv, {}, log=log, mark=f"{uid}/{spec.pod}", guard=guard, exits=exits)
         self.ended = asyncio.create_task(self._child.end())
 
-    async def serves(self, gives_up: Callable[[], bool]) -> bool:
-        """Wait until it answers; False: it has ended, it does not answer in time, or the caller has given up."""
+    async def wait_until_healthy(self, is_cancelled: Callable[[], bool]) -> bool:
+        """Wait until the etcd answers; return False if it has ended, does not answer in time, or the wait is cancelled."""
         deadline = time.monotonic() + START_SECONDS
-        while not self.ended.done() and time.monotonic() < deadline and not gives_up():
+        while not self.ended.done() and time.monotonic() < deadline and not is_cancelled():
             with suppress(OSError, TimeoutError):
                 if await asyncio.wait_for(self._is_healthy(), 1):
                     return True
@@ -44,7 +44,7 @@ class EtcdServer:
         return False
 
     async def stop(self) -> None:
-        """End it; it keeps nothing that anyone needs."""
+        """End the etcd. Its data is not needed afterwards."""
         self._child.terminate()
         await asyncio.wait([self.ended], timeout=_END_SECONDS)
         self._child.kill()

@@ -1,4 +1,4 @@
-"""JobPlan -> a complete launch folder, and a supervisor that has taken it over."""
+"""Write a launch folder from a plan, and start the supervisor that runs it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from kfjob.spec.observe_config import encode
 
 LOCK = "supervisor.lock"
 LOG = "supervisor.log"
-_TAKE_OVER_SECONDS = 60
+_START_SECONDS = 60
 
 
 def write_launch_folder(staged: Path, plan: JobPlan, spec: LaunchSpec, addresses: tuple[str, ...]) -> int:
-    """Write all that a launch folder holds before the job runs; a file descriptor that holds its lock."""
+    """Write the files that a launch needs before it runs; return a file descriptor that holds the folder's lock."""
     pods = [*plan.pods, *([spec.etcd.pod] if spec.etcd else [])]
     for name in (folder.RUN, *pods):
         folder.make_private(staged / name)
@@ -37,7 +37,7 @@ def write_launch_folder(staged: Path, plan: JobPlan, spec: LaunchSpec, addresses
 
 
 def is_supervised(launch: Path) -> bool:
-    """Whether the supervisor of this launch lives: it, and before it the submitter, holds the lock."""
+    """Return whether the supervisor of this launch runs: it, and before it the submitter, holds the lock."""
     try:
         lock = os.open(launch / folder.RUN / LOCK, os.O_RDONLY)
     except (FileNotFoundError, NotADirectoryError):
@@ -52,10 +52,10 @@ def is_supervised(launch: Path) -> bool:
 
 
 def start_supervisor(launch: Path, lock: int) -> None:
-    """Start it, in a session of its own, and wait until it has taken over. It works where we do and takes nothing else from us.
+    """Start the supervisor in its own session, in the current folder, and wait until it is ready.
 
     Raises:
-        BackendError: it did not take over.
+        BackendError: the supervisor did not start.
     """
     reading, writing = os.pipe()
     argv = [sys.executable, "-P", "-m", "kfjob.backends.local.supervisor", str(launch), str(writing), str(lock)]
@@ -73,11 +73,11 @@ def start_supervisor(launch: Path, lock: int) -> None:
                 )
         finally:
             os.close(writing)
-        starter.wait()  # it leaves the supervisor behind and ends
-        ready, _, _ = select.select([reading], [], [], _TAKE_OVER_SECONDS)
+        starter.wait()  # it forks the supervisor and ends
+        ready, _, _ = select.select([reading], [], [], _START_SECONDS)
         if not ready or os.read(reading, len(READY)) != READY:
-            said = (launch / folder.RUN / LOG).read_text(encoding="utf-8", errors="replace").strip().splitlines()
-            raise BackendError("the job's supervisor did not start", cause=said[-1] if said else "it said nothing")
+            log_lines = (launch / folder.RUN / LOG).read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            raise BackendError("the job's supervisor did not start", cause=log_lines[-1] if log_lines else "its log is empty")
     finally:
         os.close(reading)
 

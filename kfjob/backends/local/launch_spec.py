@@ -1,6 +1,6 @@
-"""What the submitter tells the supervisor: processes with nothing left to decide, as a file in the launch folder.
+"""The processes of one launch, as a file in the launch folder that the submitter writes and the supervisor reads.
 
-The supervisor so needs neither pydantic nor the plan, and starts in the time of a bare interpreter.
+All decisions are made in it. So the supervisor needs neither pydantic nor the plan, and starts as fast as a bare interpreter.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ FILE = "spec.json"
 
 
 class AgentSpec(Struct, frozen=True, kw_only=True):
-    """One agent: the pod that it stands for, and the process."""
+    """One agent: the name of its pod, and its process."""
 
     pod: str
     argv: tuple[str, ...]
-    env: Mapping[str, str]  # added to the supervisor's own
+    env: Mapping[str, str]  # added to the supervisor's environment
 
 
 class EtcdSpec(Struct, frozen=True, kw_only=True):
@@ -32,7 +32,7 @@ class EtcdSpec(Struct, frozen=True, kw_only=True):
 
 
 class LaunchSpec(Struct, frozen=True, kw_only=True):
-    """All that runs for one launch, and what happens when it ends."""
+    """The processes of one launch, and the rules for their restarts and their end."""
 
     uid: str  # of the job
     agents: tuple[AgentSpec, ...]
@@ -43,10 +43,10 @@ class LaunchSpec(Struct, frozen=True, kw_only=True):
 
 
 def write(launch: Path, spec: LaunchSpec) -> None:
-    """Put the spec into the launch folder."""
+    """Write the spec into the launch folder."""
     (launch / folder.RUN / FILE).write_bytes(json.format(json.encode(spec), indent=1))
 
 
 def read(launch: Path) -> LaunchSpec:
-    """The spec in the launch folder."""
+    """Read the spec from the launch folder."""
     return json.decode((launch / folder.RUN / FILE).read_bytes(), type=LaunchSpec)

@@ -1,4 +1,4 @@
-"""JobPlan -> what this machine runs: addresses, ports, folders, GPUs and programs of every agent."""
+"""Assign addresses, ports, folders, GPUs and programs of this machine to the agents of a plan."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kfjob.plan import JobPlan
 def build_launch_spec(
     plan: JobPlan, *, uid: str, launch: Path, volumes: Path, backoff_seconds: float
 ) -> tuple[LaunchSpec, tuple[str, ...]]:
-    """The spec for the supervisor, and the address of every agent. `launch` is where the folder will be.
+    """Return the launch spec for the supervisor, and the address of every agent. `launch` is the future launch folder.
 
     Raises:
         Refused: this machine lacks something that the job needs.
@@ -30,7 +30,7 @@ def build_launch_spec(
     for index, pod in enumerate(plan.pods):
         folders = _folders(plan, pod, launch, volumes)
         placement = Placement(addresses=addresses, endpoint=endpoint, interface=interface, folders=folders)
-        agents.append(_ready(plan, index, make_local_agent(plan, index, placement)))
+        agents.append(_make_agent_spec(plan, index, make_local_agent(plan, index, placement)))
     spec = LaunchSpec(
         uid=uid,
         agents=tuple(agents),
@@ -43,7 +43,7 @@ def build_launch_spec(
 
 
 def _addresses(plan: JobPlan) -> tuple[str, ...]:
-    """Addresses that sort as the pods' names do: torch ranks agents by address, as text; on a cluster by the pod's name."""
+    """Return addresses that sort like the pod names: torch ranks agents by address (on a cluster: pod name)."""
     by_name = dict(zip(sorted(plan.pods), sorted(machine.loopback_addresses(plan.nodes)), strict=True))
     return tuple(by_name[pod] for pod in plan.pods)
 
@@ -57,24 +57,24 @@ def _endpoint(plan: JobPlan, first: str, own_etcd: EtcdSpec | None) -> str:
 
 
 def _folders(plan: JobPlan, pod: str, launch: Path, volumes: Path) -> dict[str, str]:
-    """The folder that stands for each mount path."""
+    """Return the folder that each mount path maps to."""
     folders = {}
     for volume in plan.volumes:
         if volume.host_path is not None:
-            place = Path(volume.host_path)
+            path = Path(volume.host_path)
         elif volume.claim is not None:
-            place = volumes / volume.claim
+            path = volumes / volume.claim
         else:
-            place = launch / folder.RUN / "empty" / pod / volume.name
-        folders[volume.mount_path] = str(place)
+            path = launch / folder.RUN / "empty" / pod / volume.name
+        folders[volume.mount_path] = str(path)
     return folders
 
 
 def make_volumes(plan: JobPlan, staged: Path, volumes: Path) -> None:
-    """Make the folders that `build_launch_spec` names; `staged` is the launch folder before it is put in its place.
+    """Create the folders that `build_launch_spec` names; `staged` is the launch folder before it is renamed.
 
     Raises:
-        Refused: a `host_path` is not there.
+        Refused: a `host_path` does not exist.
     """
     for volume in plan.volumes:
         if volume.claim is not None:
@@ -89,24 +89,24 @@ def make_volumes(plan: JobPlan, staged: Path, volumes: Path) -> None:
             )
 
 
-def _ready(plan: JobPlan, index: int, agent: Agent) -> AgentSpec:
+def _make_agent_spec(plan: JobPlan, index: int, agent: Agent) -> AgentSpec:
     env = dict(agent.env)
     for name, value in (_gpus(plan, index) | _threads(plan)).items():
         env.setdefault(name, value)
-    program = machine.program(agent.argv[0], env.get("PATH", os.environ.get("PATH", os.defpath)))
+    program = machine.find_program(agent.argv[0], env.get("PATH", os.environ.get("PATH", os.defpath)))
     return AgentSpec(pod=agent.name, argv=(program, *agent.argv[1:]), env=env)
 
 
 def _gpus(plan: JobPlan, index: int) -> dict[str, str]:
-    """As on a cluster: an agent sees the GPUs that it asked for and no others; one that asked for none uses the CPU."""
+    """Return the GPUs that an agent sees: as on a cluster the requested ones; without a request it uses the CPU."""
     each = plan.resources.gpus
-    if not each and not plan.processes_per_node.isdecimal():  # `auto` and `gpu` ask for what is there
+    if not each and not plan.processes_per_node.isdecimal():  # `auto` and `gpu` use all GPUs
         return {}
     return {"CUDA_VISIBLE_DEVICES": ",".join(machine.gpus()[index * each : (index + 1) * each]) if each else ""}
 
 
 def _threads(plan: JobPlan) -> dict[str, str]:
-    """Cores shared out among the processes; torchrun's own choice is one thread for each, whatever there is."""
+    """Return the number of threads per process: the cores divided by the processes; torchrun's default is one thread."""
     if "OMP_NUM_THREADS" in os.environ:
         return {}
     return {"OMP_NUM_THREADS": str(max(1, machine.cores() // (plan.nodes * machine.processes(plan.processes_per_node))))}

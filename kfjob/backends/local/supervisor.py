@@ -1,9 +1,9 @@
-"""The process that runs one job on this machine, from submit to the end, whoever closes a terminal meanwhile.
+"""The process that runs one job on this machine, from submit to its end, independent of the submitter's terminal.
 
     python -P -m kfjob.backends.local.supervisor FOLDER READY_FD LOCK_FD
 
-It writes a line to READY_FD once it has taken over. LOCK_FD is locked (flock) for as long as it lives: so others know.
-SIGTERM ends the job. It imports nothing but the standard library and our own values, because the job waits for it to start.
+It writes a line to READY_FD when it is ready. It holds a lock (flock) on LOCK_FD as long as it runs, so other processes see
+whether it runs. SIGTERM ends the job. It imports only the standard library and kfjob's values, because the job waits for it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from kfjob.backends import folder
 from kfjob.backends.local import launch_spec
 from kfjob.backends.local.agent import Agent
-from kfjob.backends.local.child import Exits
+from kfjob.backends.local.child import ExitWatcher
 from kfjob.backends.local.etcd_server import CONTAINER, EtcdServer
 from kfjob.backends.local.launch_spec import LaunchSpec
 from kfjob.backends.local.processes import Guard
@@ -32,21 +32,21 @@ PID = "supervisor.pid"
 
 
 def main() -> None:
-    """Leave the submitter behind, then supervise."""
-    place, ready, lock = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    """Detach from the submitter, then supervise."""
+    folder_path, ready, lock = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     if os.fork():
         os._exit(0)
     for fd in (ready, lock):
         os.set_inheritable(fd, False)
-    spec = launch_spec.read(place)
+    spec = launch_spec.read(folder_path)
     guard = Guard(f"{spec.uid}/", grace_seconds=spec.grace_seconds, close=[ready, lock])
-    (place / folder.RUN / PID).write_text(str(os.getpid()), encoding="ascii")
-    asyncio.run(_supervise(place, spec, guard, ready))
+    (folder_path / folder.RUN / PID).write_text(str(os.getpid()), encoding="ascii")
+    asyncio.run(_supervise(folder_path, spec, guard, ready))
     guard.dismiss()
 
 
-async def _supervise(place: Path, spec: LaunchSpec, guard: Guard, ready: int) -> None:
-    supervisor = Supervisor(place, spec, guard)
+async def _supervise(folder_path: Path, spec: LaunchSpec, guard: Guard, ready: int) -> None:
+    supervisor = Supervisor(folder_path, spec, guard)
     os.write(ready, READY)
     os.close(ready)
     await supervisor.run()
@@ -55,23 +55,23 @@ async def _supervise(place: Path, spec: LaunchSpec, guard: Guard, ready: int) ->
 class Supervisor:
     """One launch of one job."""
 
-    def __init__(self, place: Path, spec: LaunchSpec, guard: Guard) -> None:
-        self._place = place
+    def __init__(self, folder_path: Path, spec: LaunchSpec, guard: Guard) -> None:
+        self._folder = folder_path
         self._spec = spec
         self._guard = guard
-        self._exits = Exits()
-        self._snapshot = folder.read_snapshot(place)
+        self._exits = ExitWatcher()
+        self._snapshot = folder.read_snapshot(folder_path)
         self._agents = [
-            Agent(agent, spec, pod, place=place, exits=self._exits, guard=guard)
+            Agent(agent, spec, pod, folder_path=folder_path, exits=self._exits, guard=guard)
             for agent, pod in zip(spec.agents, self._snapshot.pods, strict=True)
         ]
         self._ending = False
-        self._end = JobChanged(phase=JobPhase.SUCCEEDED)  # what the job will have come to
+        self._end = JobChanged(phase=JobPhase.SUCCEEDED)  # the final state
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, self._stop)
 
     async def run(self) -> None:
-        """Start everything, wait for the end of everything, say how it ended."""
+        """Start all processes, wait until they have ended, and write the final state."""
         etcd = await self._start_etcd()
         tasks = {asyncio.create_task(agent.run(self._report)): agent for agent in self._agents}
         watched: set[asyncio.Task[Any]] = {*tasks}
@@ -90,21 +90,21 @@ class Supervisor:
         self._finish()
 
     async def _start_etcd(self) -> EtcdServer | None:
-        """Start the job's own etcd, if it has one, and wait until it serves: agents that come earlier give up."""
+        """Start the job's own etcd, if it has one, and wait until it answers: agents that start earlier give up."""
         spec = self._spec.etcd
         if spec is None:
             return None
         try:
-            etcd = EtcdServer(spec, uid=self._spec.uid, place=self._place, exits=self._exits, guard=self._guard)
+            etcd = EtcdServer(spec, uid=self._spec.uid, folder_path=self._folder, exits=self._exits, guard=self._guard)
         except OSError as err:
             self._fail("EtcdFailed", f"`{spec.argv[0]}` cannot be started: {err.strerror}")
             return None
-        if not await etcd.serves(lambda: self._ending):
+        if not await etcd.wait_until_healthy(lambda: self._ending):
             self._fail("EtcdFailed", f"the job's own etcd does not serve; its log is {spec.pod}/{CONTAINER}.log")
         return etcd
 
     def _stop(self) -> None:
-        """SIGTERM came. A job whose agents have all ended is left to end as they did."""
+        """Handle SIGTERM. If all agents have ended already, their result counts."""
         if not all(agent.state.phase.ended for agent in self._agents):
             self._end_agents(JobChanged(phase=JobPhase.STOPPED, reason="Stopped", message="the job was stopped"))
 
@@ -112,7 +112,7 @@ class Supervisor:
         self._end_agents(JobChanged(phase=JobPhase.FAILED, reason=reason, message=message))
 
     def _end_agents(self, end: JobChanged) -> None:
-        """End all that still runs. The first reason counts: what fails after it fails because of it."""
+        """End all agents that still run. Only the first reason counts: later failures are its consequences."""
         if self._ending:
             return
         self._ending = True
@@ -126,7 +126,7 @@ class Supervisor:
             agent.kill()
 
     def _report(self) -> None:
-        """Write down the state of the pods, and what it makes of the job."""
+        """Write the state of the pods and of the job."""
         job = self._snapshot.job
         pods = tuple(agent.state for agent in self._agents)
         if job.started is None and any(pod.started for pod in pods):
@@ -139,12 +139,12 @@ class Supervisor:
         self._write(replace(self._snapshot, job=end))
 
     def _write(self, snapshot: JobSnapshot) -> None:
-        """A full disk must not end the job: the next change is written again as a whole."""
+        """Write the snapshot. A full disk does not end the job: each change writes the whole snapshot."""
         self._snapshot = snapshot
         try:
-            folder.write_snapshot(self._place, snapshot)
+            folder.write_snapshot(self._folder, snapshot)
         except OSError as err:
-            print(f"{folder.STATUS}: {err}", file=sys.stderr, flush=True)  # noqa: T201 - to the supervisor's own log
+            print(f"{folder.STATUS}: {err}", file=sys.stderr, flush=True)  # noqa: T201 - goes to the supervisor's log
 
 
 if __name__ == "__main__":
