@@ -95,7 +95,7 @@ def test_a_disk_that_is_full_costs_lines_and_says_so(tmp_path: Path):
     moved.close()
     os.close(reading)
     os.close(writing)
-    assert raw(path) == [b"kept", b"kfjob: 3 lines are lost here, the disk took no more", b"kept again"]
+    assert raw(path) == [b"kept", b"kfjob: 3 lines are lost here: the disk was full", b"kept again"]
     assert all(time for time, _ in log_file.read_lines(path, LogRange()))
 
 

@@ -134,8 +134,8 @@ def test_paths_of_volumes_lead_to_folders_of_this_machine(here: Here, tmp_path: 
     [
         ({"resources": {"gpus": 4}, "nodes": 2}, ["needs 8 GPUs", "this machine has 1", "2 nodes with 4 GPUs"]),
         ({"nodes": 100, "processes_per_node": 8}, ["800 processes", "2 cores", "at most 32"]),
-        ({"command": ["no-such-program"]}, ["no program `no-such-program`"]),
-        ({"command": ["./no/such/program"]}, ["no program `./no/such/program`"]),
+        ({"command": ["no-such-program"]}, ["program `no-such-program` is not on this machine"]),
+        ({"command": ["./no/such/program"]}, ["program `./no/such/program` is not on this machine"]),
         ({"volumes": [{"name": "v", "mount_path": "/v", "host_path": "/no/such/folder"}]}, ["`/no/such/folder`", "mkdir -p"]),
     ],
 )

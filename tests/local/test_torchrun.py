@@ -107,6 +107,6 @@ def test_an_etcd_that_torch_cannot_use(here: Here, tmp_path: Path, monkeypatch: 
 
 def test_no_etcd_at_all(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(Refused, match="no program `etcd` on PATH") as caught:
+    with pytest.raises(Refused, match="PATH has no program `etcd`") as caught:
         here.submit("pass", rendezvous="etcd-v2")
     assert "apt-get install etcd-server" in str(caught.value)

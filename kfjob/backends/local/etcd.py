@@ -45,7 +45,7 @@ def etcd_spec(plan: JobPlan, launch: Path) -> EtcdSpec:
 def _find_program() -> str:
     program = shutil.which("etcd")
     if program is None:
-        raise Refused("the job needs its own etcd, and no program `etcd` is on PATH", hint=_INSTALL)
+        raise Refused("the job needs its own etcd, and PATH has no program `etcd`", hint=_INSTALL)
     output = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
     match = re.search(r"^etcd Version: (\d+)\.(\d+)", output, re.MULTILINE)
     if not match:
