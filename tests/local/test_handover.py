@@ -34,7 +34,7 @@ for step in range(1, 10**6):
 
 @pytest.mark.local
 @pytest.mark.trainer
-def test_who_prints_is_told_again_after_its_pod_was_killed(here: Here, tmp_path: Path):
+def test_the_master_changes_after_its_pod_was_killed(here: Here, tmp_path: Path):
     program, late = tmp_path / "train.py", tmp_path / "late"
     program.write_text(TRAIN)
     ref = here.submit(

@@ -71,12 +71,12 @@ def test_a_line_that_never_ends_is_cut(tmp_path: Path):
         ([b"no", b" end", b"\n"], [b"no end"]),
     ],
 )
-def test_a_bar_that_is_drawn_over_and_over_is_seen(tmp_path: Path, monkeypatch, blocks: list[bytes], lines: list[bytes]):
+def test_states_of_a_progress_bar_are_written(tmp_path: Path, monkeypatch, blocks: list[bytes], lines: list[bytes]):
     monkeypatch.setattr(log_writer, "BAR_SECONDS", 0.0)
     assert write_blocks(tmp_path / "p.log", *blocks) == lines
 
 
-def test_a_disk_that_is_full_costs_lines_and_says_so(tmp_path: Path):
+def test_a_full_disk_loses_lines_and_the_log_counts_them(tmp_path: Path):
     path = tmp_path / "p.log"
     reading, writing = os.pipe()
     moved = LogWriter(reading, path)
@@ -100,7 +100,7 @@ def test_a_disk_that_is_full_costs_lines_and_says_so(tmp_path: Path):
 
 
 @pytest.mark.local
-def test_nothing_is_lost_of_a_job_that_prints_much_and_ends_at_once(here: Here):
+def test_no_output_of_a_short_job_is_lost(here: Here):
     ref = here.submit("print('\\n'.join(f'line {i}' for i in range(50_000)), end='')", nodes=2)
     followed = here.texts(ref, follow=True)
     assert followed == [f"line {i}" for i in range(50_000)]
@@ -109,7 +109,7 @@ def test_nothing_is_lost_of_a_job_that_prints_much_and_ends_at_once(here: Here):
 
 
 @pytest.mark.local
-def test_what_is_printed_to_both_outputs_is_kept_in_order(here: Here):
+def test_stdout_and_stderr_keep_their_order(here: Here):
     ref = here.submit("import os\nfor i in range(100): os.write(1 + i % 2, b'%d\\n' % i)")
     here.end(ref)
     assert here.texts(ref) == [str(i) for i in range(100)]
@@ -124,7 +124,7 @@ class NoGuard:
 
 
 @pytest.mark.local
-def test_output_that_nobody_has_read_when_the_process_ends_is_kept(tmp_path: Path, here: Here):
+def test_output_left_in_the_pipe_is_written(tmp_path: Path, here: Here):
     path = tmp_path / "p.log"
 
     async def run() -> int:

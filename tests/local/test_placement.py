@@ -47,9 +47,7 @@ def launch_spec(plan: JobPlan, tmp_path: Path) -> LaunchSpec:
 
 
 @pytest.mark.local
-def test_an_agent_gets_this_machines_environment_without_that_of_an_agent_around_us(
-    here: Here, monkeypatch: pytest.MonkeyPatch
-):
+def test_agents_do_not_get_variables_of_an_enclosing_agent(here: Here, monkeypatch: pytest.MonkeyPatch):
     for name, value in OF_AN_AGENT_AROUND_US.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("KFJOB_LOCAL_POD", "another-job/pod")
@@ -79,7 +77,7 @@ def test_threads_share_the_cores_unless_someone_has_said_how_many(here: Here, tm
     assert threads() is None  # the machine's own is inherited
 
 
-def test_each_agent_has_an_address_and_they_sort_as_the_pods_do_on_a_cluster(here: Here, tmp_path: Path):
+def test_addresses_of_agents_sort_like_their_pods(here: Here, tmp_path: Path):
     agents = launch_spec(here.plan("pass", nodes=12), tmp_path).agents
     addresses = {agent.pod: agent.env["PET_LOCAL_ADDR"] for agent in agents}
     assert len(set(addresses.values())) == 12
@@ -93,7 +91,7 @@ def test_without_other_loopback_addresses_all_agents_have_the_first(monkeypatch:
     assert machine.loopback_addresses(3) == ("127.0.0.1",) * 3
 
 
-def test_a_free_port_is_none_that_a_connection_could_be_given():
+def test_free_ports_are_below_the_ports_of_connections():
     ports = {machine.free_port() for _ in range(20)}
     assert len(ports) > 1
     low, _ = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
@@ -139,7 +137,7 @@ def test_paths_of_volumes_lead_to_folders_of_this_machine(here: Here, tmp_path: 
         ({"volumes": [{"name": "v", "mount_path": "/v", "host_path": "/no/such/folder"}]}, ["`/no/such/folder`", "mkdir -p"]),
     ],
 )
-def test_what_this_machine_cannot_hold_is_refused_with_the_numbers(
+def test_a_job_that_does_not_fit_is_refused_with_numbers(
     here: Here, monkeypatch: pytest.MonkeyPatch, spec: dict[str, Any], words: list[str]
 ):
     monkeypatch.setattr(machine, "gpus", lambda: ("0",))
@@ -151,7 +149,7 @@ def test_what_this_machine_cannot_hold_is_refused_with_the_numbers(
     assert not list((here.state / "local").rglob("*.json")) if here.state.exists() else True
 
 
-def test_gpus_are_shared_out_as_a_cluster_does(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_each_agent_sees_its_own_gpus(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(machine, "gpus", lambda: ("0", "1", "5", "7"))
 
     def seen(**spec: Any) -> list[str | None]:
@@ -163,7 +161,7 @@ def test_gpus_are_shared_out_as_a_cluster_does(here: Here, tmp_path: Path, monke
     assert seen(env={"CUDA_VISIBLE_DEVICES": "3"}) == ["3"]
 
 
-def test_the_gpus_of_this_process_are_those_that_it_was_given(monkeypatch: pytest.MonkeyPatch):
+def test_gpus_are_those_of_cuda_visible_devices(monkeypatch: pytest.MonkeyPatch):
     for said, expected in (("2,3", ("2", "3")), ("", ()), ("-1", ()), ("GPU-8f1", ("GPU-8f1",))):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", said)
         machine.gpus.cache_clear()

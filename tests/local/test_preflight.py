@@ -28,7 +28,7 @@ def preflight(machine: Machine, *argv: str, code: int = 0, **spec: Any) -> dict[
     return found
 
 
-def test_what_this_machine_lacks_is_told_at_once(machine: Machine):
+def test_preflight_reports_everything_that_is_missing(machine: Machine):
     found = preflight(
         machine,
         code=1,

@@ -51,7 +51,7 @@ def test_a_log_is_followed_across_restarts(here: Here, tmp_path):
 
 
 @pytest.mark.local
-def test_a_follower_is_told_of_containers_that_it_has_missed(here: Here, tmp_path):
+def test_a_follower_gets_a_gap_for_missed_restarts(here: Here, tmp_path):
     ref = here.submit(COUNT_LIVES, restarts={"policy": "OnFailure"}, env={"FOLDER": str(tmp_path), "PAUSE": "1"})
     lines = here.backend.logs(ref, "job-worker-0", LogRange(follow=True))
     first = next(lines)
@@ -59,7 +59,7 @@ def test_a_follower_is_told_of_containers_that_it_has_missed(here: Here, tmp_pat
     here.end(ref)
     gap, last = lines
     assert isinstance(gap, LogGap)
-    assert (gap.container_id, "1 containers" in gap.reason) == (first.container_id, True)
+    assert (gap.container_id, "1 log file" in gap.reason) == (first.container_id, True)
     assert isinstance(last, LogLine)
     assert (first.text, last.text) == ("life 1", "life 3")
 
@@ -85,7 +85,7 @@ def test_a_stop_does_not_wait_for_a_back_off(here: Here):
     ("code", "kills", "exit_code", "reason"),
     [(0, 0, 0, "Completed"), (0, 1, 0, "Completed"), (1, 0, 1, "Error"), (-11, 0, 139, "Signal 11"), (1, 2, 1, "OOMKilled")],
 )
-def test_how_an_end_is_told(code: int, kills: int, exit_code: int, reason: str):
+def test_how_the_end_of_a_process_is_recorded(code: int, kills: int, exit_code: int, reason: str):
     agent = Agent.__new__(Agent)
     agent.state, agent._end_reason = PodChanged(pod="p", phase=PodPhase.RUNNING), ""
     assert agent._record_end(code, kills=kills) == exit_code

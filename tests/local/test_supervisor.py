@@ -127,7 +127,7 @@ def test_nothing_outlives_a_supervisor_that_is_killed(here: Here):
     assert folder.read_snapshot(here.archived(ref)).job.reason == "SupervisorDied"
 
 
-def test_stop_ends_what_was_left_when_supervisor_and_guard_were_killed(here: Here):
+def test_stop_ends_processes_left_by_a_killed_supervisor_and_guard(here: Here):
     ref = here.submit(WITH_CHILD, grace=0.5)
     here.until(lambda: len(here.alive(ref)) == 2)
     supervisor = here.supervisor(ref)
@@ -177,7 +177,7 @@ def test_one_agent_that_fails_ends_the_others(here: Here):
     assert "job-worker-1" in snapshot.pods[0].message
 
 
-def test_what_an_agent_leaves_behind_ends_with_it(here: Here):
+def test_child_processes_of_an_agent_end_with_it(here: Here):
     code = WITH_CHILD.removesuffix(SLEEP) + "print('done')"
     ref = here.submit(code)
     assert here.end(ref).job.phase is JobPhase.SUCCEEDED
@@ -229,7 +229,7 @@ def test_a_job_that_has_not_been_archived_keeps_its_name(here: Here):
 
 
 @pytest.mark.parametrize("name", ["../default/job", "..", ".", "", "job/l1", ".run"])
-def test_a_name_that_leads_elsewhere(here: Here, name: str):
+def test_a_job_name_with_a_path_is_not_found(here: Here, name: str):
     here.end(here.submit("pass"))
     with pytest.raises(NotFound):
         here.backend.get(name, namespace=NAMESPACE)

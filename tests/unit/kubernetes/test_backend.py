@@ -38,20 +38,20 @@ def backend(*answers: FakeStream | ConnectionLost) -> tuple[KubernetesBackend, F
     return KubernetesBackend(Client(transport, host="https://cluster", backoff=Backoff(first=0.001))), transport
 
 
-def test_a_job_whose_creation_was_answered_into_the_void_is_found():
+def test_a_job_is_found_if_the_response_to_its_create_is_lost():
     submitting, _ = backend(LOST, reply(job()))
     assert submitting.submit(PLAN) == REF
 
 
 @pytest.mark.parametrize("there", [reply(job(launch="6")), NO_JOB], ids=["another launch", "nothing"])
-def test_a_job_that_was_not_created_is_not_made_up(there: FakeStream):
+def test_a_failed_create_stays_an_error(there: FakeStream):
     submitting, transport = backend(LOST, there)
     with pytest.raises(Unreachable, match="connection reset"):
         submitting.submit(PLAN)
     assert [request.verb for request in transport.requests] == ["create", "get"]
 
 
-def test_what_was_never_sent_is_not_looked_for():
+def test_a_create_that_was_not_sent_is_an_error():
     submitting, transport = backend(*[NOT_SENT] * 4)
     with pytest.raises(Unreachable):
         submitting.submit(PLAN)
@@ -65,13 +65,13 @@ def test_a_later_job_of_that_name_is_left_alone():
     assert len(transport.requests) == 1
 
 
-def test_a_webhook_that_keeps_a_job_from_being_deleted_is_heard():
+def test_a_webhook_that_rejects_a_deletion_is_an_error():
     stopping, _ = backend(refused(403, "Forbidden", 'admission webhook "keep" denied the request: protected'))
     with pytest.raises(Refused, match="protected"):
         stopping.stop(REF, timeout=1)
 
 
-def test_a_stop_outlives_a_server_that_is_away_for_a_moment():
+def test_stop_survives_a_short_outage():
     empty = {"metadata": {"resourceVersion": "1"}, "items": []}
     stopping, transport = backend(reply({"kind": "PyTorchJob"}), *[NOT_SENT] * 4, reply(empty), reply(empty), reply(empty))
     stopping.stop(REF, timeout=60)

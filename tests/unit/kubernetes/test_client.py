@@ -46,7 +46,7 @@ def make(*answers: FakeStream | ConnectionLost) -> tuple[Client, FakeTransport]:
         (CREATE, lambda: refused(500, "InternalError", "failed calling webhook"), 1),
     ],
 )
-def test_what_is_sent_again(request_: requests.Request, first: Callable[[], FakeStream | ConnectionLost], times: int):
+def test_which_requests_are_retried(request_: requests.Request, first: Callable[[], FakeStream | ConnectionLost], times: int):
     client, transport = make(first(), reply({"kind": "Pod"}))
     if times == 2:
         assert client.call(request_) == {"kind": "Pod"}
@@ -63,7 +63,7 @@ def test_it_is_not_sent_for_ever():
     assert len(transport.requests) == FAST.attempts
 
 
-def test_a_server_that_stays_busy_is_named():
+def test_a_busy_server_is_an_error_after_the_retries():
     client, _ = make(*[refused(503, "ServiceUnavailable", "etcd is away") for _ in range(4)])
     with pytest.raises(BackendError, match="etcd is away"):
         client.call(GET)
@@ -85,7 +85,7 @@ def _whole(stream: FakeStream, headers: dict[str, str]):
     return Response(stream.status, headers, b"".join(stream.chunks()))
 
 
-def test_something_else_than_an_api_server_is_said():
+def test_a_server_that_is_no_api_server_is_an_error():
     client, _ = make(reply("<html>Sign in</html>"))
     with pytest.raises(BackendError, match="does not answer as a Kubernetes API server does"):
         client.call(GET)

@@ -45,7 +45,7 @@ def event(kind: str, name: str, *, uid: str = "", at: str | None = LATER, **more
     (event("Deployment", "train"), False),
     ({"metadata": {}}, False),
 ])  # fmt: skip
-def test_whose_event_it_is(one: dict[str, Any], *, ours: bool):
+def test_events_are_selected_by_job(one: dict[str, Any], *, ours: bool):
     assert EventSelector.for_job(JOB).matches(one) is ours
 
 
@@ -91,7 +91,7 @@ def test_a_workload_that_was_admitted():
     assert (said.admitted, said.cluster_queue, said.reason, said.message) == (True, "cq", "", "")
 
 
-def test_a_workload_that_was_put_out_again():
+def test_an_evicted_workload():
     said = workload(
         ("QuotaReserved", "False", "Pending", "m"),
         ("Admitted", "False", "NoReservation", "m"),
@@ -100,7 +100,7 @@ def test_a_workload_that_was_put_out_again():
     assert (said.admitted, said.reason, said.message) == (False, "Preempted", "by x")
 
 
-def test_a_workload_that_nobody_has_looked_at():
+def test_a_workload_without_conditions():
     said = workload_status({"metadata": {"name": "w", "creationTimestamp": CREATED}, "spec": {"active": False}})
     assert said == WorkloadStatus(name="w", reason="Inactive", time=NOON)
 
@@ -121,7 +121,7 @@ def body(value: dict[str, Any], status: int = 200) -> FakeStream:
     return FakeStream(status=status, pieces=[json.dumps(value).encode()])
 
 
-def test_all_pages_are_read_and_told_in_the_order_of_time():
+def test_events_of_all_pages_are_sorted_by_time():
     client, transport = answering(
         events=body({"items": [event("Pod", "train-worker-0")], "metadata": {"continue": "2"}}),
         events2=body({"items": [event("Pod", "train-worker-1", at=CREATED), event("Pod", "other")], "metadata": {}}),
@@ -132,7 +132,7 @@ def test_all_pages_are_read_and_told_in_the_order_of_time():
     assert transport.requests[-1].query == (("labelSelector", "kueue.x-k8s.io/job-uid=u-1"),)
 
 
-def test_what_may_not_be_read_is_left_out_and_an_expired_list_ends():
+def test_forbidden_events_are_left_out_and_an_expired_list_ends():
     no = {"kind": "Status", "reason": "Forbidden", "message": 'User "x" cannot list resource "workloads"'}
     client, _ = answering(
         events=body({"items": [event("Pod", "train-worker-0")], "metadata": {"continue": "2"}}),

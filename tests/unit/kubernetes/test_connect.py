@@ -52,7 +52,7 @@ def test_the_named_kubeconfig_is_not_there(tmp_path: Path):
 
 
 @pytest.mark.parametrize("text", ["", "a: [", "- 1", "text", "{}", "contexts: 3", "contexts: [{}]\ncurrent-context: x"])
-def test_a_kubeconfig_that_is_none(tmp_path: Path, text: str):
+def test_an_invalid_kubeconfig_is_an_error(tmp_path: Path, text: str):
     path = tmp_path / "config"
     path.write_text(text)
     with pytest.raises(Unreachable, match="the kubeconfig cannot be used") as caught:
@@ -112,7 +112,7 @@ def ignore_notice() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-def test_a_port_that_says_nothing_to_tls(tmp_path: Path, ignore_notice: int):
+def test_a_port_that_does_not_answer_tls(tmp_path: Path, ignore_notice: int):
     assert "in time" in (ask(kubeconfig(tmp_path, f"https://127.0.0.1:{ignore_notice}")).cause or "")
 
 
@@ -147,7 +147,7 @@ def test_a_name_that_does_not_exist(tmp_path: Path):
 
 
 @pytest.mark.parametrize("server", ["https://[::1", "ftp://127.0.0.1", "nonsense"])
-def test_an_address_that_is_none(tmp_path: Path, server: str):
+def test_an_invalid_address_is_an_error(tmp_path: Path, server: str):
     told = str(ask(kubeconfig(tmp_path, server)))
     assert server in told or "Invalid IPv6 URL" in told  # versions 31 to 35, and 37
 

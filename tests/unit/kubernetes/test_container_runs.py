@@ -69,7 +69,7 @@ C_BEFORE = ContainerRun(id="c", number=2, ended=True, previous=True)
         (ENDED, LogPosition("a", 0, complete=True), NoRun.END),
     ],
 )
-def test_what_to_read_next(there: dict[str, Any], position: LogPosition | None, then: NextRun | NoRun):
+def test_next_run(there: dict[str, Any], position: LogPosition | None, then: NextRun | NoRun):
     assert next_run(there, "pytorch", position) == then
 
 
@@ -86,7 +86,7 @@ def test_what_to_read_next(there: dict[str, Any], position: LogPosition | None, 
         (ENDED, "a", None),
     ],
 )
-def test_what_is_shown_once(there: dict[str, Any], newest: str | None, before: str | None):
+def test_each_line_is_new_once(there: dict[str, Any], newest: str | None, before: str | None):
     shown = [select_run(there, "pytorch", previous=previous) for previous in (False, True)]
     assert [run and run.id for run in shown] == [newest, before]
 

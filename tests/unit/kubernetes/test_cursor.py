@@ -52,7 +52,7 @@ def test_no_line_is_lost_and_none_is_doubled(log: Log, cuts: list[int]):
 
 
 @given(log=logs(), cut=st.integers(min_value=1, max_value=40), rotated=st.integers(min_value=0, max_value=40))
-def test_a_gap_is_told_if_the_last_line_shown_is_gone(log: Log, cut: int, rotated: int):
+def test_a_gap_is_reported_if_the_last_line_is_lost(log: Log, cut: int, rotated: int):
     cursor, shown, gap = LogCursor(), [], False
     for time in log.times[:cut]:
         assert cursor.is_new(time)
@@ -79,7 +79,7 @@ def test_only_the_last_moments_are_asked_for_again():
     assert asked == [None, START, START, START + SECOND]
 
 
-def test_a_clock_that_is_set_back_loses_no_line_of_a_stream_that_goes_on():
+def test_a_clock_set_back_loses_no_line():
     cursor = LogCursor()
     assert cursor.is_new(START)
     cursor.resume()
@@ -87,7 +87,7 @@ def test_a_clock_that_is_set_back_loses_no_line_of_a_stream_that_goes_on():
     assert cursor.is_new(START - 60 * SECOND)
 
 
-def test_reading_that_began_with_the_last_lines_does_not_go_back_behind_them():
+def test_a_resumed_tail_does_not_begin_before_the_tail():
     cursor = LogCursor(from_first=True)
     assert cursor.is_new(START + 3)
     cursor.resume()

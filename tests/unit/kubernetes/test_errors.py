@@ -83,7 +83,7 @@ def test_every_status_has_an_error(request_: requests.Request, status: int, body
         "unable to create new content in namespace ml because it is being terminated",
     ],
 )
-def test_what_is_forbidden_by_something_else_than_rights_is_refused(message: str):
+def test_status_403_without_a_missing_permission_is_refused(message: str):
     body = json.dumps({"kind": "Status", "code": 403, "reason": "Forbidden", "message": message}).encode()
     err = make_error(CREATE, 403, body)
     assert isinstance(err, Refused)
@@ -138,7 +138,7 @@ def test_every_exception_of_the_transport_is_a_broken_connection(err: Exception)
     assert "0x" not in str(told)
 
 
-def test_what_was_never_sent_is_known():
+def test_requests_that_were_not_sent_are_known():
     u = urllib3.exceptions
     by_type = {type(err): map_exception(err) for err in exceptions()}
     assert not any(
@@ -155,7 +155,7 @@ def test_a_wrong_certificate_is_not_tried_again():
     assert "certificate authority" in str(make_unreachable(lost, "https://host"))
 
 
-def test_a_fault_of_ours_is_not_hidden():
+def test_other_exceptions_are_raised_again():
     with pytest.raises(KeyError):
         map_exception(KeyError("x"))
 

@@ -54,7 +54,7 @@ def test_the_live_launch_is_kept():
         ({"labels": {"team": "nlp"}}, "spec.pytorchReplicaSpecs.Worker.template.metadata.labels.team"),
     ],
 )
-def test_what_needs_a_relaunch_is_named(change: dict[str, Any], path: str):
+def test_changes_that_need_a_relaunch_are_refused(change: dict[str, Any], path: str):
     with pytest.raises(Refused) as caught:
         manifest_to_apply(plan(**change), live())
     assert path in (caught.value.cause or "").splitlines()
@@ -73,7 +73,7 @@ def test_a_job_of_someone_else_is_left_alone():
         manifest_to_apply(plan(), theirs)
 
 
-def test_lists_of_other_things_are_compared_as_a_whole():
+def test_lists_without_names_are_compared_as_a_whole():
     def paths(live: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
         return [change.path for change in job_changes({"metadata": {}, "spec": live}, {"metadata": {}, "spec": wanted})]
 

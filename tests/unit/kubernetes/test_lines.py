@@ -23,7 +23,7 @@ def test_an_overlong_line_keeps_its_beginning_and_says_how_much_was_left_out():
     assert splitter.take_rest() is None
 
 
-def test_of_a_bar_that_is_drawn_over_and_over_the_newest_whole_state_is_known():
+def test_the_newest_complete_state_of_a_bar_is_known():
     splitter = LineSplitter(limit=100)
     seen = []
     for piece in (b"at \r", b" 1", b"%|", b"\r 2%|\r", b" 3%", b"|\r   \r", b" 4%|\nnext"):

@@ -157,7 +157,7 @@ def runs(draw: st.DrawFn) -> list[list[tuple[int, str]]]:
     clean=st.lists(st.booleans(), max_size=10),
     chunk=st.integers(min_value=1, max_value=70),
 )
-def test_following_shows_every_line_once_wherever_it_is_cut(
+def test_follow_yields_each_line_once_wherever_the_stream_is_cut(
     logs: list[list[tuple[int, str]]], cuts: list[int], clean: list[bool], chunk: int
 ):
     seen = Kubelet(logs=logs, cuts=iter(cuts), clean=iter(clean), chunk=chunk).follow()
@@ -296,7 +296,7 @@ def test_rotated_lines_leave_a_gap():
     assert (after.text, seen[-1]) == ("line 50", LogLine(pod=POD, text="line 99", time=HUNDRED[99][0], container_id="run-0"))
 
 
-def test_a_run_that_came_and_went_between_two_looks_leaves_a_gap():
+def test_a_missed_run_leaves_a_gap():
     pod = kubelet([(START, "first")], [], [], [(START + 9, "fourth")], cuts=[0])
     log = pod._log
 
@@ -311,7 +311,7 @@ def test_a_run_that_came_and_went_between_two_looks_leaves_a_gap():
     assert texts(seen) == ["fourth"]
 
 
-def test_what_the_kubelet_says_about_itself_is_no_line():
+def test_errors_of_the_kubelet_are_no_lines():
     pod = kubelet([(START, "x")], ended=True)
     words = b"unable to retrieve container logs for containerd://run-0"
     pod._log = lambda query: FakeStream(pieces=[words])  # type: ignore[method-assign]  # noqa: ARG005
@@ -337,24 +337,24 @@ def test_a_pod_of_another_job_is_not_read():
         list(read_pod_log(pod.client(), other, POD, LogRange()))
 
 
-def test_a_pod_that_is_not_made_yet_is_waited_for():
+def test_follow_waits_for_a_pod_that_will_exist():
     assert texts(kubelet([(START, "x")], absent_for=2).follow()) == ["x"]
     with pytest.raises(NotFound, match="there is no pod"):
         kubelet([(START, "x")], absent_for=2).read()
 
 
 @pytest.mark.parametrize("jobs", [[], [JOB | {"status": {"conditions": [{"type": "Failed", "status": "True"}]}}]])
-def test_a_pod_that_will_not_be_made_is_not_waited_for(jobs: list[dict[str, Any]]):
+def test_follow_does_not_wait_for_a_pod_that_will_not_exist(jobs: list[dict[str, Any]]):
     with pytest.raises(NotFound, match="there is no pod"):
         kubelet([(START, "x")], absent_for=1000, jobs=jobs).follow()
 
 
-def test_a_container_that_the_pod_has_not():
+def test_an_unknown_container_is_an_error():
     with pytest.raises(NotFound, match="it has `pytorch`"):
         kubelet([(START, "x")]).follow(container="sidecar")
 
 
-def test_a_server_that_is_away_for_too_long(monkeypatch):
+def test_a_long_outage_is_an_error(monkeypatch):
     clock = itertools.count(step=30.0)
     monkeypatch.setattr("kfjob.backends.kubernetes.client.time.monotonic", lambda: next(clock))
     pod = kubelet(HUNDRED, cuts=[0] * 1000, clean=[False] * 1000)
@@ -362,7 +362,7 @@ def test_a_server_that_is_away_for_too_long(monkeypatch):
         pod.follow()
 
 
-def test_a_right_that_is_missing_is_said_at_once():
+def test_a_missing_permission_is_an_error_at_once():
     pod = kubelet([(START, "x")])
     message = 'pods "p" is forbidden: User "me" cannot get resource "pods/log" in API group "" in the namespace "ml"'
     pod._log = lambda query: refused(403, "Forbidden", message)  # type: ignore[method-assign]  # noqa: ARG005

@@ -122,7 +122,7 @@ def test_a_crash_loop_says_how_the_container_ended():
     assert "ended before with Error (exit code 3)" in pod.message
 
 
-def test_why_a_pod_waits_is_told_by_who_knows_best():
+def test_the_most_specific_reason_of_a_waiting_pod_counts():
     pod = recorded("pod-unschedulable")
     assert "Insufficient nvidia.com/gpu" in pod_changed(pod, now=0).message
     pod["metadata"]["deletionTimestamp"] = "2026-11-21T09:33:25Z"

@@ -19,7 +19,7 @@ STATUS = entry("kfjob", "Update", subresource="status")
 OPERATOR = entry("training-operator", "Update", "theirs")
 
 
-def test_what_was_created_is_taken_over_once():
+def test_fields_of_the_create_are_taken_over_once():
     live = job(entry("kfjob", "Update", "a", "b"), OPERATOR, STATUS)
     book, version = take_over_patch(live)
     assert version == {"op": "replace", "path": "/metadata/resourceVersion", "value": "7"}
@@ -28,7 +28,7 @@ def test_what_was_created_is_taken_over_once():
     assert take_over_patch({"metadata": {}}) == []
 
 
-def test_what_was_applied_already_is_kept_beside_it():
+def test_applied_fields_are_kept():
     live = job(entry("kfjob", "Apply", "b", "c", time="t"), entry("kfjob", "Update", "a", "b"))
     book, _ = take_over_patch(live)
     (ours,) = book["value"]

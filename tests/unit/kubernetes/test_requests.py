@@ -14,7 +14,7 @@ def test_a_create_is_strict_and_not_repeatable():
     assert not request.repeatable
 
 
-def test_what_belongs_to_a_job_is_created_in_its_own_group():
+def test_each_kind_is_created_in_its_api_group():
     pod = requests.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "llama-etcd", "namespace": "ml"}})
     assert (pod.path, pod.resource) == ("/api/v1/namespaces/ml/pods", "pods")
 
@@ -34,7 +34,7 @@ def test_a_delete_is_of_this_very_job():
     assert request.body["preconditions"] == {"uid": "u-1"}
 
 
-def test_a_log_says_all_that_is_wanted():
+def test_a_log_request_has_all_options():
     request = requests.pod_log(
         "ml", "p", container="pytorch", tail=3, since=1_795_253_606 * SECOND + 5, previous=True, follow=True
     )

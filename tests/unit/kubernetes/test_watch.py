@@ -78,7 +78,7 @@ def changed(thing: dict[str, Any], *, deleted: bool = False) -> ItemChange:
         ([changed(pod(0), deleted=True)], []),
     ],
 )
-def test_what_is_told(changes: list[Snapshot | ItemChange], events: list[tuple[str, str]]):
+def test_changes_become_events(changes: list[Snapshot | ItemChange], events: list[tuple[str, str]]):
     state = JobState("job-1")
     assert told([event for now, change in enumerate(changes) for event in state.take(change, now=now)]) == events
 
@@ -136,7 +136,7 @@ def test_a_watch_goes_on_after_every_kind_of_end():
     assert end.closed
 
 
-def test_a_right_that_is_missing_ends_the_watch():
+def test_a_missing_permission_ends_the_watch():
     message = 'pods is forbidden: User "me" cannot watch resource "pods" in API group "" in the namespace "ml"'
     feeding, _ = feed(listing(), refused(403, "Forbidden", message), FakeStream())
     with pytest.raises(Forbidden, match="not allowed to watch pods"):
@@ -210,7 +210,7 @@ def until(condition: Callable[[], bool]) -> None:
 REF = JobRef(backend="kubernetes", namespace="ml", name="llama", uid="job-1")
 
 
-def test_the_pods_end_is_told_before_the_jobs():
+def test_pods_end_before_their_job():
     cluster = Cluster(job=job(), pods=[pod(0, "Pending")])
     watching = cluster.backend().watch(REF)
     assert told([next(watching), next(watching)]) == [("", "Pending"), ("0", "Pending")]
@@ -222,7 +222,7 @@ def test_the_pods_end_is_told_before_the_jobs():
     until(lambda: all(stream.closed for stream in cluster.streams))
 
 
-def test_a_job_that_has_ended_is_told_with_its_pods():
+def test_an_ended_job_is_reported_with_its_pods():
     cluster = Cluster(job=job("Failed"), pods=[pod(0, "Failed")])
     assert told(list(cluster.backend().watch(REF))) == [("0", "Failed"), ("", "Failed")]
     assert cluster.streams == []

@@ -1,0 +1,46 @@
+"""Each backend has all methods of its interface; mypy checks their signatures where a backend is assigned."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import pytest
+
+from kfjob.backends import base
+from kfjob.backends.fake import EmptyInventory, FakeBackend
+from kfjob.backends.kubernetes.backend import KubernetesBackend
+from kfjob.backends.kubernetes.client import Client
+from kfjob.backends.kubernetes.fake import FakeTransport, reply
+from kfjob.backends.local.backend import LocalBackend
+
+
+def client() -> Client:
+    return Client(FakeTransport(lambda _: reply({})), host="https://cluster")
+
+
+def test_a_cluster_has_the_interface_of_a_cluster():
+    clusters: list[base.ClusterBackend] = [KubernetesBackend(client()), FakeBackend()]
+    inventories: list[base.Inventory] = [KubernetesBackend(client()).inventory("ml"), EmptyInventory("ml")]
+    assert [inventory.namespace for inventory in inventories] == ["ml", "ml"]
+    assert [cluster.name for cluster in clusters] == ["kubernetes", "kubernetes"]
+
+
+def test_this_machine_has_the_interface_of_a_machine(tmp_path: Path):
+    machine: base.MachineBackend = LocalBackend(state=tmp_path)
+    assert machine.name == "local"
+
+
+@pytest.mark.parametrize(
+    ("backend", "interface"),
+    [
+        (KubernetesBackend, base.ClusterBackend),
+        (FakeBackend, base.ClusterBackend),
+        (LocalBackend, base.MachineBackend),
+    ],
+)
+def test_parameter_names_are_those_of_the_interface(backend: type, interface: type):
+    for name, method in inspect.getmembers(interface, inspect.isfunction):
+        if not name.startswith("_"):
+            expected = list(inspect.signature(method).parameters)
+            assert list(inspect.signature(getattr(backend, name)).parameters) == expected, name
