@@ -233,7 +233,15 @@ def submit(
     return Run(submit_loaded(loaded, target, code=_code_layer(code), notify=ignore_notice))
 
 
-def apply(spec: JobSpec | str | Path, *, settings: Settings | None = None, notify: Notify = ignore_notice) -> Run:
+def apply(
+    spec: JobSpec | str | Path,
+    *,
+    backend: str | None = None,
+    context: str | None = None,
+    namespace: str | None = None,
+    settings: Settings | None = None,
+    notify: Notify = ignore_notice,
+) -> Run:
     """Change a live job to the spec, where that is possible in place, and return its launch, which stays the same.
 
     Raises:
@@ -243,8 +251,8 @@ def apply(spec: JobSpec | str | Path, *, settings: Settings | None = None, notif
     """
     from kfjob.api.lifecycle.submit import apply_loaded
 
-    target = find_target(settings or load_current_settings(), notify=notify)
-    return Run(apply_loaded(_load(spec), target, notify=notify))
+    current = settings or load_current_settings(backend=backend, context=context, namespace=namespace)
+    return Run(apply_loaded(_load(spec), find_target(current, notify=notify), notify=notify))
 
 
 def render(

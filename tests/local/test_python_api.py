@@ -1,0 +1,153 @@
+"""The Python API on real jobs of this machine: submit, wait, logs, errors, the coroutines, and the page's examples."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kfjob import JobFailed, JobPhase, JobSpec, JobStopped, NotFound, Run, SpecError, aio, attach, list_jobs, stop, submit
+from kfjob.api.settings import Settings
+from kfjob.errors import AlreadyExists, WaitTimeout
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "python.md"
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+FOREVER = "import time\nprint('ready', flush=True)\ntime.sleep(600)"
+
+
+def spec(code: str, name: str = "job", **fields) -> JobSpec:
+    return JobSpec(name=name, processes_per_node=1, command=[sys.executable, "-c", code], **fields)
+
+
+@pytest.fixture
+def settings(tmp_path) -> Iterator[Settings]:
+    settings = Settings(state=tmp_path / "state", backend="local")
+    yield settings
+    for job in list_jobs(settings=settings):
+        stop(job.name, settings=settings)
+
+
+def wait_for_line(run: Run, text: str) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            if any(text in getattr(line, "text", "") for line in run.logs()):
+                return
+        except NotFound:
+            pass
+        assert time.monotonic() < deadline, f"no line with {text}"
+        time.sleep(0.05)
+
+
+def test_succeeded_job_returns_its_phase_and_its_lines(settings):
+    run = submit(spec("print('hello')", nodes=2), settings=settings)
+    assert repr(run) == f"<Run job (local/default, launch {run.launch})>"
+    assert run.wait(check=True) is JobPhase.SUCCEEDED
+    assert sum("hello" in getattr(line, "text", "") for line in run.logs()) == 2
+    assert sum("hello" in getattr(line, "text", "") for line in run.logs("job-worker-1", tail=50)) == 1
+    assert run.snapshot().job.phase is JobPhase.SUCCEEDED
+    assert run.status().phase is JobPhase.SUCCEEDED
+    assert [job.name for job in list_jobs(settings=settings)] == ["job"]
+    assert "<b>job</b> Succeeded" in run._repr_html_()
+    with pytest.raises(NotFound, match="has no pod `job-worker-7`"):
+        run.logs("job-worker-7")
+
+
+def test_failed_job_raises_its_cause_only_if_asked(settings):
+    run = submit(spec("import missing_module", restarts={"max": 0}), settings=settings)
+    assert run.wait() is JobPhase.FAILED
+    with pytest.raises(JobFailed, match="job `job` has failed") as caught:
+        run.wait(check=True)
+    assert "missing_module" in (caught.value.cause or "")
+    assert caught.value.hint
+
+
+def test_archived_job_is_attached_and_cannot_be_stopped_again(settings):
+    run = submit(spec(FOREVER), settings=settings)
+    wait_for_line(run, "ready")
+    folder = run.stop()
+    assert folder
+    archived = attach("job", settings=settings)
+    assert repr(archived) == f"<Run job (archived, launch {run.launch})>"
+    assert any("ready" in getattr(line, "text", "") for line in archived.logs())
+    with pytest.raises(JobStopped):
+        archived.wait(check=True)
+    with pytest.raises(NotFound, match="only its archive is left"):
+        archived.stop()
+    again = archived.relaunch()
+    assert (again.name, again.launch == run.launch) == ("job", False)
+
+
+def test_existing_job_is_replaced_only_if_asked(settings):
+    first = submit(spec(FOREVER), settings=settings)
+    with pytest.raises(AlreadyExists):
+        submit(spec("print('second')"), settings=settings)
+    second = submit(spec("print('second')"), settings=settings, replace=True)
+    assert second.launch != first.launch
+    assert second.wait(check=True) is JobPhase.SUCCEEDED
+
+
+def test_unknown_field_is_a_spec_error_with_a_suggestion():
+    with pytest.raises(SpecError, match="unknown field `comand`") as caught:
+        JobSpec(name="job", comand=["true"])  # type: ignore[call-arg]
+    assert "did you mean `command`?" in [problem.hint for problem in caught.value.problems]
+
+
+def test_coroutines_do_what_the_functions_do(settings):
+    async def main() -> tuple[JobPhase, list[str]]:
+        run = await aio.submit(spec("print('hello')"), settings=settings)
+        phase = await run.wait(check=True)
+        lines = [getattr(line, "text", "") async for line in run.logs()]
+        assert [job.name for job in await aio.list_jobs(settings=settings)] == [run.name]
+        with pytest.raises(NotFound):
+            await aio.attach("other", settings=settings)
+        return phase, lines
+
+    phase, lines = asyncio.run(main())
+    assert phase is JobPhase.SUCCEEDED
+    assert any("hello" in line for line in lines)
+
+
+def test_cancelled_wait_leaves_the_job_alone_and_returns_at_once(settings):
+    run = submit(spec(FOREVER), settings=settings)
+    wait_for_line(run, "ready")
+
+    async def main() -> float:
+        waiting = await aio.attach("job", settings=settings)
+        began = time.monotonic()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(waiting.wait(), 0.5)
+        return time.monotonic() - began
+
+    assert asyncio.run(main()) < 10
+    assert run.snapshot().job.phase is JobPhase.RUNNING
+    with pytest.raises(WaitTimeout):
+        run.wait(timeout=0.1)
+
+
+def test_leaving_the_events_leaves_the_job_alone(settings):
+    submitted = submit(spec(FOREVER), settings=settings)
+
+    async def main() -> None:
+        run = await aio.attach("job", settings=settings)
+        async for view, _ in run.follow():
+            if view.phase is JobPhase.RUNNING:
+                break
+
+    asyncio.run(main())
+    assert submitted.snapshot().job.phase is JobPhase.RUNNING
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=["functions", "coroutines"])
+def test_examples_of_the_page_run(example, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    code = example.replace('"python", "-c"', f'"{sys.executable}", "-c"')
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "hello from a rank" in result.stdout or "Succeeded" in result.stdout
