@@ -20,7 +20,8 @@ from kfjob.spec.base import validate_fields
 from kfjob.spec.models import PRESETS
 from kfjob.spec.paths import Path, join_path
 from kfjob.spec.problems import make_problem
-from kfjob.spec.script_arguments import SCRIPT_ARGUMENTS, translate_arguments
+from kfjob.spec.script_arguments import SCRIPT_ARGUMENTS
+from kfjob.spec.script_translation import translate_arguments
 from kfjob.spec.train import TrainSpec
 
 

@@ -14,7 +14,6 @@ from pydantic_core import ErrorDetails
 from kfjob.errors import Problem
 from kfjob.spec.paths import Path, join_path, parse_path
 from kfjob.spec.script_arguments import SCRIPT_ARGUMENTS
-from kfjob.spec.train import TrainSpec
 
 _KINDS: dict[type, str] = {
     bool: "yes-or-no value",
@@ -110,7 +109,7 @@ def _suggest_field(path: Path, root: type[BaseModel]) -> str:
     word = re.sub(r"(?<=[a-z])(?=[A-Z])|-", "_", str(path[-1])).lower()
     model = _find_model(root, path[:-1])
     fields = sorted(model.model_fields) if model else []
-    arguments = SCRIPT_ARGUMENTS if model is TrainSpec else {}
+    arguments = SCRIPT_ARGUMENTS if getattr(model, "takes_script_arguments", False) else {}
     if word in arguments and word not in fields:
         argument = arguments[word]
         return f"use {argument.result}" if argument.result[0] == "`" else f"`{word}`: {argument.meaning}"

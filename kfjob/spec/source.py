@@ -20,7 +20,7 @@ from kfjob.spec.job import JobSpec
 from kfjob.spec.migrate import migrate
 from kfjob.spec.paths import Path, join_path, parse_path
 from kfjob.spec.problems import describe_kind, find_path, make_problem
-from kfjob.spec.script_arguments import Translation, translate_arguments
+from kfjob.spec.script_translation import Translation, translate_arguments
 from kfjob.spec.yaml_text import Positions, parse_yaml, parse_yaml_with_problems
 
 __all__ = ["LoadedSpec", "Positions", "load_spec", "parse_yaml"]

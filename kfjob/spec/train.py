@@ -5,7 +5,7 @@ line (`kfjob.spec.arguments`).
 from __future__ import annotations
 
 import difflib
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import (
     ConfigDict,
@@ -48,6 +48,9 @@ ModelSource = Annotated[Annotated[str, Tag("str")] | Annotated[ModelShape, Tag("
 
 class TrainSpec(SpecModel):
     """Every argument of the trainer. Steps are optimiser steps; batch sizes count samples of `sequence_length` tokens."""
+
+    takes_script_arguments: ClassVar[bool] = True
+    """An unknown field may be an argument of a published script; see `script_arguments`."""
 
     model_config = ConfigDict(allow_inf_nan=False, protected_namespaces=(), validate_default=False)
 

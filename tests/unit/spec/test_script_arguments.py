@@ -9,7 +9,8 @@ import pytest
 from kfjob.errors import SpecError
 from kfjob.spec.arguments import from_argv, parse_argv, to_argv
 from kfjob.spec.models import count_parameters
-from kfjob.spec.script_arguments import SCRIPT_ARGUMENTS, translate_arguments
+from kfjob.spec.script_arguments import SCRIPT_ARGUMENTS
+from kfjob.spec.script_translation import translate_arguments
 from kfjob.spec.source import load_spec, parse_yaml
 from kfjob.spec.train import TrainSpec, get_shape
 from kfjob.spec.trainer_reference import format_page
