@@ -41,7 +41,7 @@ def the_names(wanted: Wanted, found: Checked) -> None:
     """The job's name, and the names of the pods and services that will be made for it."""
     job, namespace = wanted.plan.name, wanted.plan.namespace
     if wanted.cluster.get_object(api_objects.PYTORCHJOB_API_VERSION, api_objects.PYTORCHJOBS, job):
-        hint = f"`kfjob stop {job}` removes it, `kfjob relaunch {job}` starts it anew"
+        hint = f"`kfjob stop {job}` removes it, `kfjob relaunch {job}` starts it again"
         found.error(f"there is a job `{job}` in namespace `{namespace}` already", "name", hint=hint)
         return
     taken = []

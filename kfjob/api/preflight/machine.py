@@ -18,7 +18,7 @@ def check(plan: JobPlan, target: Target, found: Checked) -> None:
     except NotFound:
         found.good.append("names are free")
     else:
-        hint = f"`kfjob stop {plan.name}` removes it, `kfjob relaunch {plan.name}` starts it anew"
+        hint = f"`kfjob stop {plan.name}` removes it, `kfjob relaunch {plan.name}` starts it again"
         found.error(f"there is a job `{plan.name}` on this machine already", "name", hint=hint)
     for requirement in open_machine(state=target.settings.state).check_requirements(plan):
         if err := requirement.problem:

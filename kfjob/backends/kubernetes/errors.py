@@ -132,10 +132,10 @@ def _make_not_found(request: Request, failure: JsonObject, message: str) -> Kfjo
 def _make_conflict(request: Request, failure: JsonObject, message: str) -> KfjobError:
     if request.verb == "create" and failure.get("reason") == "AlreadyExists":
         if request.resource == api_objects.PYTORCHJOBS:
-            hint = f"`kfjob stop {request.name}` removes it, `kfjob relaunch {request.name}` starts it anew"
+            hint = f"`kfjob stop {request.name}` removes it, `kfjob relaunch {request.name}` starts it again"
             return AlreadyExists(f"there is a job `{request.name}` in namespace `{request.namespace}` already", hint=hint)
         return AlreadyExists(f"there is a {_describe_object(request)} in namespace `{request.namespace}` already")
-    title = f"the API server refused to {request.verb} {_describe_object(request)}: it has changed meanwhile"
+    title = f"the API server refused to {request.verb} {_describe_object(request)}: the object has changed"
     return Conflict(title, cause=message)
 
 

@@ -48,7 +48,7 @@ class Transport(Protocol):
     """A connection pool for one API server. Methods are called from several threads at once."""
 
     def open(self, request: Request, *, read_timeout: float) -> Stream:
-        """Send `request` and return the response, whatever its status. `read_timeout`: seconds between two pieces.
+        """Send `request` and return the response, of any status. `read_timeout`: seconds between two pieces.
 
         Raises:
             ConnectionLost: the server did not answer.

@@ -239,19 +239,19 @@ def _check_etcd(plan: JobPlan, folder: Path) -> str:
 class _FollowedLog:
     """Follows a pod's log across restarts until the pod has ended."""
 
-    def __init__(self, launch: Path, pod: str, wanted: LogRange) -> None:
+    def __init__(self, launch: Path, pod: str, log_range: LogRange) -> None:
         self._launch = launch
         self._pod = pod
-        self._wanted = wanted
+        self._range = log_range
         self._state: PodChanged | None = None  # at the start of the process whose log is read
         self._is_new_process = True
 
     def lines(self) -> Iterator[LogLine | LogGap]:
-        path = folder.log_path(self._launch, self._pod, self._wanted.container)
-        for line in log_file.follow_lines(path, self._wanted, ended=self._has_ended, restarted=self._restarted):
+        path = folder.log_path(self._launch, self._pod, self._range.container)
+        for line in log_file.follow_lines(path, self._range, ended=self._has_ended, restarted=self._restarted):
             if self._is_new_process:
                 yield from self._start_process()
-            yield _line(self._pod, self._wanted, line, self._state.container_id if self._state else "")
+            yield _line(self._pod, self._range, line, self._state.container_id if self._state else "")
 
     def _restarted(self) -> None:
         self._is_new_process = True
@@ -303,9 +303,9 @@ def _pod(launch: Path, pod: str) -> PodChanged | None:
     return next((state for state in snapshot.pods if state.pod == pod), None) if snapshot else None
 
 
-def _line(pod: str, wanted: LogRange, line: log_file.Line, container_id: str) -> LogLine:
+def _line(pod: str, log_range: LogRange, line: log_file.Line, container_id: str) -> LogLine:
     time_ns, text = line
-    return LogLine(pod=pod, text=text, time=time_ns, container=wanted.container, container_id=container_id)
+    return LogLine(pod=pod, text=text, time=time_ns, container=log_range.container, container_id=container_id)
 
 
 def _take_name(staged: Path, job: Path) -> None:
@@ -369,7 +369,7 @@ def _end_leftovers(launch: Path, *, was_supervised: bool) -> None:
 def _make_taken(name: str) -> AlreadyExists:
     return AlreadyExists(
         f"job `{name}` exists already on this machine",
-        hint=f"`kfjob stop {name}` removes it, `kfjob relaunch {name}` starts it anew",
+        hint=f"`kfjob stop {name}` removes it, `kfjob relaunch {name}` starts it again",
     )
 
 
