@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
+from html import escape
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -54,6 +55,7 @@ from kfjob.observe.progress import Reading, progress_reader
 from kfjob.observe.rounds import Member, Round, add_member
 from kfjob.observe.training import Training
 from kfjob.spec.observe_config import ObserveConfig
+from kfjob.text import plural
 from kfjob.units import SECOND
 
 MAX_NEWS = 50
@@ -103,6 +105,18 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
     lines: int = 0
     now: int | None = None  # newest time in any event
     reference_time: int | None = None  # newest time of a line or a state; gives a year to glog times
+
+    def __repr__(self) -> str:
+        """Return one line: the headline, the number of pods, and the newest step and loss."""
+        training = self.training
+        step = f", step {training.step}" if training.step is not None else ""
+        loss = f", loss {training.loss:.4f}" if training.loss is not None else ""
+        return f"<JobView {self.headline} ({plural(len(self.pods), 'pod')}{step}{loss})>"
+
+    def _repr_html_(self) -> str:
+        """Return the state for a notebook."""
+        rows = (f"<tr><td>{escape(pod.name)}</td><td>{escape(str(pod.phase or ''))}</td></tr>" for pod in self.pods.values())
+        return f"<b>{escape(repr(self)[1:-1])}</b><table>{''.join(rows)}</table>"
 
     @property
     def phase(self) -> JobPhase | None:

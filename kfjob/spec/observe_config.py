@@ -6,6 +6,10 @@ from msgspec import MsgspecError, Struct, json, to_builtins
 from msgspec.structs import replace
 
 from kfjob.spec import names
+from kfjob.spec.progress import check_pattern
+
+MAX_NODES = 100_000
+"""More pods than any cluster has."""
 
 
 class Limits(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -58,11 +62,16 @@ def encode(config: ObserveConfig) -> str:
 
 
 def decode(text: str, *, job: str) -> ObserveConfig | None:
-    """Return what `encode` wrote for the job, also in another version of kfjob; None if the text is something else."""
+    """Return what `encode` wrote for the job, also in another version of kfjob; None if the text is something else.
+
+    Whoever may change the job may change its annotation, so an impossible number of pods or pattern is something else too.
+    """
     try:
         record = json.decode(text, type=_Record)
         config = json.decode(text, type=ObserveConfig)
     except MsgspecError:
+        return None
+    if not 0 <= record.nodes <= MAX_NODES or (config.progress_pattern and check_pattern(config.progress_pattern)):
         return None
     return replace(config, workers=names.pod_names(job, record.nodes, master=record.master) if record.nodes else ())
 

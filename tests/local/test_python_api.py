@@ -52,7 +52,10 @@ def test_succeeded_job_returns_its_phase_and_its_lines(settings):
     assert sum("hello" in getattr(line, "text", "") for line in run.logs()) == 2
     assert sum("hello" in getattr(line, "text", "") for line in run.logs("job-worker-1", tail=50)) == 1
     assert run.snapshot().job.phase is JobPhase.SUCCEEDED
-    assert run.status().phase is JobPhase.SUCCEEDED
+    view = run.status()
+    assert view.phase is JobPhase.SUCCEEDED
+    assert repr(view) == "<JobView Succeeded (2 pods)>"
+    assert "<td>job-worker-1</td><td>Succeeded</td>" in view._repr_html_()
     assert [job.name for job in list_jobs(settings=settings)] == ["job"]
     assert "<b>job</b> Succeeded" in run._repr_html_()
     with pytest.raises(NotFound, match="has no pod `job-worker-7`"):

@@ -57,10 +57,22 @@ def test_job_without_the_annotation_is_read_from_its_spec():
     assert read_observe_config(snapshot(spec=local.model_dump_json())).workers == config.workers
 
 
-def test_damaged_annotation_is_ignored():
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        "{",
+        "[]",
+        "null",
+        '{"nodes": 1000000000}',
+        '{"nodes": -1}',
+        '{"nodes": "2"}',
+        '{"progress_pattern": "("}',
+        '{"limits": 3}',
+    ],
+)
+def test_damaged_annotation_is_ignored(annotation):
     spec = load_spec(JOB).spec.model_dump_json()
-    assert read_observe_config(snapshot(observe_config="{", spec=spec)).workers == ("a-worker-0",)
-    assert decode("[]", job="a") is None
+    assert read_observe_config(snapshot(observe_config=annotation, spec=spec)).workers == ("a-worker-0",)
 
 
 def test_annotation_of_a_newer_version_is_read():
