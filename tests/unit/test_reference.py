@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import kfjob
-from kfjob.api import reference as python
+from kfjob.cli import python_reference as python
 from kfjob.cli import reference as commands
 from kfjob.cli.main import COMMANDS
 from kfjob.spec import reference as spec
@@ -29,5 +29,5 @@ def test_commands_page_is_up_to_date():
 
 def test_python_page_is_up_to_date():
     page = (PAGES / "python.md").read_text(encoding="utf-8")
-    assert page == python.format_page(), "python -m kfjob.api.reference > docs/reference/python.md"
+    assert page == python.format_page(), "python -m kfjob.cli.python_reference > docs/reference/python.md"
     assert all(f"`{name}`" in page or f"### {name}\n" in page for name in kfjob.__all__ if name not in {"__version__", "Run"})

@@ -1,4 +1,4 @@
-"""Generate docs/reference/python.md: `python -m kfjob.api.reference > docs/reference/python.md`."""
+"""Generate docs/reference/python.md: `python -m kfjob.cli.python_reference > docs/reference/python.md`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def main() -> None:
 asyncio.run(main())
 ```
 
-This page is generated: `python -m kfjob.api.reference > docs/reference/python.md`.
+This page is generated: `python -m kfjob.cli.python_reference > docs/reference/python.md`.
 """
 
 WIDTH = 100
