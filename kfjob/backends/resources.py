@@ -1,7 +1,8 @@
-"""API versions and resources that kfjob reads or creates beside the PyTorchJob."""
+"""API versions and resources that kfjob reads or creates beside the PyTorchJob, and the state of nodes."""
 
 from __future__ import annotations
 
+from kfjob.common_types import JsonMapping
 from kfjob.spec import api_objects
 
 CORE = "v1"
@@ -22,3 +23,9 @@ CREATABLE_KINDS = {
     "StatefulSet": "statefulsets",
 }
 """Kinds that a template may hold, with their resources. All of them have a namespace."""
+
+
+def is_node_ready(node: JsonMapping) -> bool:
+    """Return whether the node has the condition `Ready`."""
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)

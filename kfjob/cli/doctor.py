@@ -64,7 +64,7 @@ def _check_image(checks: tuple[str, ...], require: tuple[str, ...], output: str)
 def finding_text(finding: Finding) -> str:
     """Return one finding as a line, and its remedy as a second one."""
     mark, colour = MARKS[finding.verdict]
-    lines = [f"{click.style(mark, fg=colour)}  {finding.name:<11} {finding.said}"]
+    lines = [f"{click.style(mark, fg=colour)}  {finding.name:<11} {finding.message}"]
     if finding.remedy:
         lines.append(f"      {'':<11} hint: {finding.remedy}")
     return "\n".join(lines)

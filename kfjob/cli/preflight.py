@@ -15,7 +15,7 @@ from kfjob.units import MIB
 if TYPE_CHECKING:
     from kfjob.api.preflight.result import Preflight
     from kfjob.api.preflight.run import TrialResult
-    from kfjob.api.preflight.trial_results import PodSaid
+    from kfjob.api.preflight.trial_results import PodReport
     from kfjob.errors import Problem
 
 _RUN_HELP = (
@@ -80,12 +80,12 @@ def _trial_text(result: TrialResult) -> list[str]:
     if result.pods:
         header = ("POD", "NODE", "RANKS", "DNS", "RENDEZVOUS PORT", "/DEV/SHM", "GPUS")
         lines += [format_table(header, [_pod_row(pod) for pod in result.pods]), ""]
-    lines += result.heard.table
+    lines += result.log.table
     verdict = "the collectives work" if result.passed else "the collectives failed"
-    return [*lines, "", f"{result.job}: {verdict}{f'; logs in {result.logs}' if result.logs else ''}"]
+    return [*lines, "", f"{result.job}: {verdict}{f'; logs in {result.archive}' if result.archive else ''}"]
 
 
-def _pod_row(pod: PodSaid) -> tuple[str, ...]:
+def _pod_row(pod: PodReport) -> tuple[str, ...]:
     from kfjob.observe.master import format_ranks
 
     resolved = sum(fact["ok"] for fact in pod.dns.values())

@@ -24,15 +24,15 @@ def run_doctor(space: Any, folder: Path, user: str) -> tuple[int, dict[str, list
 def test_administrator_sees_a_healthy_cluster(space, tmp_path):
     code, findings = run_doctor(space, tmp_path, "admin")
     assert code == 0, findings
-    assert "Kubernetes v1." in findings["api server"][0]["said"]
-    assert "kubeflow.org/v1, of operator 1.9 or newer" in findings["crd"][0]["said"]
-    assert "1 of 1 ready" in findings["operator"][0]["said"]
-    assert (findings["webhook"][0]["verdict"], findings["webhook"][0]["said"]) == ("ok", "answers")
+    assert "Kubernetes v1." in findings["api server"][0]["message"]
+    assert "kubeflow.org/v1, from operator 1.9 or newer" in findings["crd"][0]["message"]
+    assert "1 of 1 ready" in findings["operator"][0]["message"]
+    assert (findings["webhook"][0]["verdict"], findings["webhook"][0]["message"]) == ("ok", "answers")
     assert findings["rights"] == [
         {
             "name": "rights",
             "verdict": "ok",
-            "said": f"all {len(NEEDED) + len(USEFUL)} that kfjob uses in `{space.name}`",
+            "message": f"all {len(NEEDED) + len(USEFUL)} rights that kfjob uses in `{space.name}`",
             "remedy": "",
         }
     ]
@@ -43,8 +43,8 @@ def test_submitter_has_every_right_that_kfjob_uses(space, tmp_path):
     code, findings = run_doctor(space, tmp_path, "submitter")
     assert code == 0, findings
     assert findings["rights"][0]["verdict"] == "ok"
-    assert findings["webhook"][0]["said"] == "answers"
-    assert "cannot be seen with these rights" in findings["nodes"][0]["said"]
+    assert findings["webhook"][0]["message"] == "answers"
+    assert "not allowed to list nodes" in findings["nodes"][0]["message"]
 
 
 def test_missing_rights_come_with_the_command_that_grants_them(space, tmp_path):
@@ -52,10 +52,10 @@ def test_missing_rights_come_with_the_command_that_grants_them(space, tmp_path):
     assert code == 1
     needed, useful = findings["rights"]
     assert (needed["verdict"], useful["verdict"]) == ("fail", "warn")
-    assert "pytorchjobs.kubeflow.org: create, get, list, watch, update, patch, delete" in needed["said"]
-    assert "pods/log: get" in needed["said"]
+    assert "pytorchjobs.kubeflow.org: create, get, list, watch, update, patch, delete" in needed["message"]
+    assert "pods/log: get" in needed["message"]
     assert f"kubectl apply -n {space.name} -f manifests/rbac/submitter.yaml" in needed["remedy"]
-    assert "events" in useful["said"]
+    assert "events" in useful["message"]
 
 
 def test_doctor_creates_nothing(space, tmp_path):

@@ -55,8 +55,8 @@ def limited_space() -> Iterator[Space]:
 def test_job_without_problems_passes(kfjob):
     report = kfjob({"name": "fine", "nodes": 2, "resources": {"cpu": "100m", "memory": "128Mi"}})
     assert (report["code"], report["passed"], titles(report)) == (0, True, [])
-    assert any(line.startswith("2 pods fit, ") for line in report["good"])
-    assert "the API server would take PyTorchJob `fine`" in report["good"]
+    assert any(line.startswith("2 pods can be scheduled on ") for line in report["good"])
+    assert "the API server accepts PyTorchJob `fine`" in report["good"]
     assert any(line.startswith("image ") for line in report["unchecked"])
 
 
@@ -79,18 +79,18 @@ def test_all_missing_objects_are_reported_with_their_paths(kfjob, space):
     )
     assert report["code"] == 1
     problems = {problem["path"]: problem for problem in report["problems"] if problem["severity"] == "error"}
-    assert "no secret `hub`" in problems["env.A"]["title"]
+    assert "secret `hub` does not exist" in problems["env.A"]["title"]
     assert "`there` has no key `token`" in problems["env.B"]["title"]
-    assert problems["env.B"]["hint"] == "it has `other`"
-    assert "no claim `no-claim`" in problems["volumes.0"]["title"]
-    assert "no config map `no-config`" in problems["volumes.1"]["title"]
-    assert "no service account `no-account`" in problems["service_account"]["title"]
-    assert "no priority class `no-class`" in problems["scheduling.priority_class"]["title"]
-    assert "no secret `no-pull`" in problems["image_pull_secrets.0"]["title"]
+    assert problems["env.B"]["hint"] == "its keys are `other`"
+    assert "claim `no-claim` does not exist" in problems["volumes.0"]["title"]
+    assert "config map `no-config` does not exist" in problems["volumes.1"]["title"]
+    assert "service account `no-account` does not exist" in problems["service_account"]["title"]
+    assert "priority class `no-class` does not exist" in problems["scheduling.priority_class"]["title"]
+    assert "secret `no-pull` does not exist" in problems["image_pull_secrets.0"]["title"]
     assert "the cluster has no Kueue" in problems["scheduling.queue"]["title"]
     assert problems["resources"]["title"] == "no node can hold pod `bad-worker-0`"
-    assert problems["resources"]["detail"].startswith("2 of 2 such pods have no node: of ")
-    assert "1 with 0 nvidia.com/gpu (8 wanted)" in problems["resources"]["detail"]
+    assert problems["resources"]["detail"].startswith("no node for 2 of 2 pods: of ")
+    assert "1 with 0 nvidia.com/gpu (8 requested)" in problems["resources"]["detail"]
     assert all(problem["line"] for problem in problems.values())
 
 
@@ -104,11 +104,11 @@ def test_quota_counts_all_pods_together(limited_space, tmp_path):
     assert result.returncode == 1
     by_title = {problem["title"]: problem for problem in report["problems"]}
     details = by_title["the job does not fit in quota `small`"]["detail"].splitlines()
-    assert "pods: the job wants 3, 0 is taken, the limit is 2" in details
-    assert "requests.cpu: the job wants 1.2, 0 is taken, the limit is 1" in details
+    assert "pods: the job needs 3, 0 in use, limit 2" in details
+    assert "requests.cpu: the job needs 1.2, 0 in use, limit 1" in details
     assert (
-        "memory is not said by container `pytorch`"
-        in by_title["quota `small` wants every container to say what it uses"]["detail"]
+        "container `pytorch` of pod `wide-worker-0` does not set memory"
+        in by_title["quota `small` requires every container to set its resources"]["detail"]
     )
 
 
@@ -123,7 +123,7 @@ def test_submitter_sees_refusals_of_pod_admission(limited_space, tmp_path):
     result = test_bad_input.kfjob(limited_space, tmp_path, "preflight", str(path), "-o", "json", user="submitter")
     report = json.loads(result.stdout)
     (problem,) = [problem for problem in report["problems"] if problem["severity"] == "error"]
-    assert problem["title"] == "the cluster would not take pod `big-worker-0`"
+    assert problem["title"] == "the cluster refuses pod `big-worker-0`"
     assert "maximum cpu usage per Container is 50m" in problem["detail"]
     assert any(line.startswith("nodes: ") for line in report["unchecked"])
     assert any(line.startswith("quotas: ") for line in report["unchecked"])
@@ -134,7 +134,7 @@ def test_taken_name_and_refused_job_are_errors(kfjob, space):
     with space.open() as backend:
         ref = backend.submit(plan)
         try:
-            assert titles(kfjob({"name": "taken"})) == [f"there is a job `taken` in namespace `{space.name}` already"]
+            assert titles(kfjob({"name": "taken"})) == [f"job `taken` already exists in namespace `{space.name}`"]
         finally:
             backend.stop(ref, timeout=60)
     report = kfjob({"name": "other", "overrides": {"spec": {"runPolicy": {"managedBy": "example.com/nobody"}}}})

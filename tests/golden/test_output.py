@@ -325,7 +325,7 @@ def test_doctor_in_an_image(here, check, monkeypatch):
 
 
 def test_preflight(here, check, monkeypatch, spec):
-    monkeypatch.setattr("kfjob.api.preflight.images.check", lambda *_, **__: None)
+    monkeypatch.setattr("kfjob.api.preflight.examine.check_images", lambda *_, **__: None)
     status = {
         "conditions": [{"type": "Ready", "status": "True"}],
         "allocatable": {"cpu": "96", "memory": "1Ti", "pods": "110", "nvidia.com/gpu": "8"},

@@ -12,7 +12,21 @@ from kfjob.units import parse_quantity
 
 @pytest.mark.parametrize(
     ("quantity", "value"),
-    [("2", 2), (3, 3), ("500m", 0.5), ("16Gi", 16 * 1024**3), ("1G", 1e9), ("100n", 1e-7), ("1e3", 1000), ("1Ei", 1024**6)],
+    [
+        ("2", 2),
+        (3, 3),
+        ("0", 0),
+        ("500m", 0.5),
+        ("100n", 1e-7),
+        ("1k", 1000),
+        ("1e3", 1000),
+        ("1G", 1e9),
+        ("2E", 2e18),
+        ("24581684Ki", 24581684 * 1024),
+        ("1.5Gi", 1.5 * 1024**3),
+        ("16Gi", 16 * 1024**3),
+        ("1Ei", 1024**6),
+    ],
 )
 def test_quantity_is_parsed(quantity, value):
     assert parse_quantity(quantity) == pytest.approx(value)

@@ -1,4 +1,4 @@
-"""Who we are to AWS. boto3 is imported only here, and only when this is asked; nothing waits longer than some seconds."""
+"""The AWS identity. boto3 is imported only when the check runs, and every request has a short timeout."""
 
 from __future__ import annotations
 
@@ -6,32 +6,35 @@ from collections.abc import Iterator
 
 from kfjob.api.doctor.findings import Checks, Finding, ok, warn
 
-SECONDS = 3
-LOG_IN = "aws sso login, or aws configure; `aws sts get-caller-identity` asks the same"
+TIMEOUT_SECONDS = 3
+LOG_IN = "log in with `aws sso login` or `aws configure`; `aws sts get-caller-identity` shows the identity"
 
 
-def identity(_: object) -> Iterator[Finding]:
-    """Account, ARN and region: `push-image` takes them from here. Who uses no ECR needs none of it."""
+def check_identity(_: None) -> Iterator[Finding]:
+    """Check account, ARN and region, which `push-image` uses. Only images in ECR need them."""
     import boto3
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
-    config = Config(connect_timeout=SECONDS, read_timeout=SECONDS, retries={"total_max_attempts": 1})
+    no_credentials = warn("aws", "no credentials: kfjob cannot push images to ECR", LOG_IN)
+    config = Config(connect_timeout=TIMEOUT_SECONDS, read_timeout=TIMEOUT_SECONDS, retries={"total_max_attempts": 1})
     try:
         session = boto3.Session()
         region = session.region_name
         if session.get_credentials() is None:
-            yield warn("aws", "no credentials: images cannot be pushed to ECR", LOG_IN)
+            yield no_credentials
             return
-        found = session.client("sts", config=config, region_name=region or "us-east-1").get_caller_identity()
+        caller = session.client("sts", config=config, region_name=region or "us-east-1").get_caller_identity()
     except NoCredentialsError:
-        yield warn("aws", "no credentials: images cannot be pushed to ECR", LOG_IN)
+        yield no_credentials
     except (BotoCoreError, ClientError) as err:
-        yield warn("aws", f"STS does not accept us: {err}", LOG_IN)
+        yield warn("aws", f"the request to STS failed: {err}", LOG_IN)
     else:
-        said = f"{found['Arn']}, account {found['Account']}"
-        unknown = warn("aws", f"{said}, and no region is configured", "aws configure set region REGION")
-        yield ok("aws", f"{said}, region {region}") if region else unknown
+        identity = f"{caller['Arn']}, account {caller['Account']}"
+        if region:
+            yield ok("aws", f"{identity}, region {region}")
+        else:
+            yield warn("aws", f"{identity}; no region is configured", "aws configure set region REGION")
 
 
-CHECKS: Checks[object] = {"aws": identity}
+CHECKS: Checks[None] = {"aws": check_identity}

@@ -1,4 +1,4 @@
-"""Checks of a cluster: does it answer, has it the operator, may we do what kfjob does, and what nodes does it have."""
+"""Checks of a cluster: API server, operator, permissions, nodes and queues."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from typing import Any
 
 from kfjob.api.doctor.findings import Checks, Finding, fail, ok, warn
 from kfjob.backends.base import Inventory, Permission
-from kfjob.backends.resources import APPS, CORE, CUSTOM_RESOURCE_DEFINITIONS
+from kfjob.backends.resources import APPS, CORE, CUSTOM_RESOURCE_DEFINITIONS, is_node_ready
+from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.errors import BackendError, Forbidden, Refused
 from kfjob.plan.resolve import INSTANCE_LABEL
 from kfjob.spec import api_objects
+from kfjob.text import plural
 from kfjob.units import parse_quantity
 
 INSTALL = "kubectl apply --server-side -k manifests/operator"
 GRANT = "kubectl apply -n {namespace} -f manifests/rbac/submitter.yaml"
 OPERATOR_LABEL = "control-plane=kubeflow-training-operator"
-DEVICES = {"nvidia.com/gpu": "GPUs", "aws.amazon.com/neuron": "Neuron devices", "vpc.amazonaws.com/efa": "EFA interfaces"}
+DEVICES = {"nvidia.com/gpu": "GPU", "aws.amazon.com/neuron": "Neuron device", "vpc.amazonaws.com/efa": "EFA interface"}
 
 _JOBS = {"group": api_objects.PYTORCHJOB_GROUP, "resource": api_objects.PYTORCHJOBS}
 NEEDED = (
@@ -27,30 +29,34 @@ NEEDED = (
     Permission(verb="get", resource="pods", subresource="log"),
     Permission(verb="list", resource="services"),
 )
-"""Without one of these a command of kfjob does not work."""
+"""Without one of these, a command of kfjob does not work."""
 USEFUL = (
     Permission(verb="create", resource="pods"),
     Permission(verb="create", resource="services"),
     *(Permission(verb=verb, resource="events") for verb in ("get", "list", "watch")),
     *(Permission(verb=verb, subresource="scale", **_JOBS) for verb in ("get", "update", "patch")),
 )
-"""For a job's own etcd, for what events say, and for scaling."""
+"""For a job's own etcd, Kubernetes events, and scaling."""
 
 
-def reachable(cluster: Inventory) -> Iterator[Finding]:
-    """The API server."""
-    began = time.monotonic()
+def check_api_server(cluster: Inventory, name: str) -> Finding:
+    """Return the version and response time of the API server.
+
+    Raises:
+        Unreachable: it does not answer.
+    """
+    start = time.monotonic()
     version = cluster.server_version()
-    yield ok("api server", f"{cluster.host}, Kubernetes {version}, answers in {(time.monotonic() - began) * 1000:.0f} ms")
+    return ok(name, f"{cluster.host}, Kubernetes {version}, answers in {(time.monotonic() - start) * 1000:.0f} ms")
 
 
-def crd(cluster: Inventory) -> Iterator[Finding]:
-    """The kind that jobs are made of."""
-    served = cluster.list_resources(api_objects.PYTORCHJOB_API_VERSION)
-    if api_objects.PYTORCHJOBS not in served:
+def check_crd(cluster: Inventory) -> Iterator[Finding]:
+    """Check that the cluster serves PyTorchJob, and the version of its definition."""
+    resources = cluster.list_resources(api_objects.PYTORCHJOB_API_VERSION)
+    if api_objects.PYTORCHJOBS not in resources:
         yield fail("crd", f"the cluster has no `{api_objects.PYTORCHJOB}`: the training operator is not installed", INSTALL)
         return
-    group = f"{api_objects.PYTORCHJOB} {api_objects.PYTORCHJOB_API_VERSION}"
+    kind = f"{api_objects.PYTORCHJOB} {api_objects.PYTORCHJOB_API_VERSION}"
     try:
         definition = cluster.get_object(
             CUSTOM_RESOURCE_DEFINITIONS,
@@ -59,159 +65,154 @@ def crd(cluster: Inventory) -> Iterator[Finding]:
             namespaced=False,
         )
     except Forbidden:
-        yield ok("crd", f"{group} (which version of it cannot be seen with these rights)")
+        yield ok("crd", f"{kind} (not allowed to read its version)")
         return
-    said, remedy = crd_version(definition or {})
-    yield warn("crd", f"{group}, {said}", remedy) if remedy else ok("crd", f"{group}, {said}")
+    version, remedy = describe_crd_version(definition or {})
+    yield warn("crd", f"{kind}, {version}", remedy) if remedy else ok("crd", f"{kind}, {version}")
 
 
-def crd_version(definition: dict[str, Any]) -> tuple[str, str]:
-    """The operator's versions that this definition is of, told by fields that came with them; what to do about it."""
+def describe_crd_version(definition: JsonObject) -> tuple[str, str]:
+    """Return which operator versions have such a definition, judged by its fields, and a remedy or an empty text."""
     versions = definition.get("spec", {}).get("versions", ())
-    schema: dict[str, Any] = next((one["schema"] for one in versions if one.get("served")), {})
-    spec = _into(schema, "openAPIV3Schema", "properties", "spec", "properties")
-    if not _into(spec, "elasticPolicy"):
-        return "of an operator without elastic jobs", INSTALL
-    if _into(spec, "runPolicy", "properties", "managedBy"):
-        return "of operator 1.9 or newer", ""
-    return "of an operator before 1.9", ""
+    schema: JsonObject = next((version["schema"] for version in versions if version.get("served")), {})
+    spec = _get(schema, "openAPIV3Schema", "properties", "spec", "properties")
+    if not _get(spec, "elasticPolicy"):
+        return "from an operator without elastic jobs", INSTALL
+    if _get(spec, "runPolicy", "properties", "managedBy"):
+        return "from operator 1.9 or newer", ""
+    return "from an operator before 1.9", ""
 
 
-def operator(cluster: Inventory) -> Iterator[Finding]:
-    """The deployment that makes pods of jobs."""
+def check_operator(cluster: Inventory) -> Iterator[Finding]:
+    """Check the deployments of the training operator, which creates the pods of jobs."""
     try:
-        found = cluster.list_objects(APPS, "deployments", namespaced=False, labels=OPERATOR_LABEL)
+        deployments = cluster.list_objects(APPS, "deployments", namespaced=False, labels=OPERATOR_LABEL)
     except Forbidden:
-        yield warn("operator", "its deployment cannot be seen with these rights", "kubectl get deployments -A | grep training")
+        yield warn("operator", "not allowed to list its deployment", "kubectl get deployments -A | grep training")
         return
-    if not found:
-        yield fail("operator", "there is no deployment of the training operator", INSTALL)
-    for deployment in found:
+    if not deployments:
+        yield fail("operator", "no deployment of the training operator found", INSTALL)
+    for deployment in deployments:
         namespace, name = deployment["metadata"]["namespace"], deployment["metadata"]["name"]
         image = deployment["spec"]["template"]["spec"]["containers"][0]["image"].rpartition("/")[2]
-        ready, wanted = deployment.get("status", {}).get("readyReplicas", 0), deployment["spec"].get("replicas", 1)
-        said = f"{namespace}/{name}, {image}, {ready} of {wanted} ready"
-        restart = f"kubectl -n {namespace} describe deployment {name}; kubectl -n {namespace} logs deployment/{name}"
-        yield ok("operator", said) if ready else fail("operator", said, restart)
+        ready, replicas = deployment.get("status", {}).get("readyReplicas", 0), deployment["spec"].get("replicas", 1)
+        message = f"{namespace}/{name}, {image}, {ready} of {replicas} ready"
+        remedy = f"kubectl -n {namespace} describe deployment {name}; kubectl -n {namespace} logs deployment/{name}"
+        yield ok("operator", message) if ready else fail("operator", message, remedy)
 
 
-def webhook(cluster: Inventory) -> Iterator[Finding]:
-    """Whether it answers: it is asked about a job that it must refuse. Nothing is created."""
+def check_webhook(cluster: Inventory) -> Iterator[Finding]:
+    """Check that the operator's webhook answers: send it, as a dry run, a job that it must refuse."""
     try:
-        cluster.dry_run_create(
-            api_objects.PYTORCHJOB_API_VERSION, api_objects.PYTORCHJOBS, _without_a_training_container(cluster.namespace)
-        )
+        cluster.dry_run_create(api_objects.PYTORCHJOB_API_VERSION, api_objects.PYTORCHJOBS, _invalid_job(cluster.namespace))
     except Refused as err:
         if "webhook" in (err.cause or "") and "failed" not in (err.cause or ""):
             yield ok("webhook", "answers")
         else:
-            yield ok("webhook", f"the API server itself checks: {(err.cause or '').splitlines()[0]}")
+            yield ok("webhook", f"the API server itself validates jobs: {(err.cause or '').splitlines()[0]}")
     except Forbidden as err:
-        yield warn("webhook", f"cannot be asked: {err.title}", err.hint or "")
+        yield warn("webhook", f"not allowed to test it: {err.title}", err.hint or "")
     except BackendError as err:  # "failed calling webhook …"
         remedy = "kubectl -n kubeflow get pods,endpoints -l " + OPERATOR_LABEL
-        yield fail("webhook", f"does not answer, and so no job can be created: {err.cause}", remedy)
+        yield fail("webhook", f"does not answer, so no job can be created: {err.cause}", remedy)
     else:
-        yield warn("webhook", "no webhook checks jobs (operator 1.7 has none): a faulty job fails later", INSTALL)
+        yield warn("webhook", "no webhook validates jobs (operator 1.7 has none): an invalid job fails later", INSTALL)
 
 
-def rights(cluster: Inventory) -> Iterator[Finding]:
-    """Every verb that kfjob uses, asked one by one."""
+def check_rights(cluster: Inventory) -> Iterator[Finding]:
+    """Check every permission that kfjob uses."""
     missing = cluster.find_missing_permissions((*NEEDED, *USEFUL))
-    grant = GRANT.format(namespace=cluster.namespace)
-    needed = _grouped(right for right in missing if right in NEEDED)
-    useful = _grouped(right for right in missing if right in USEFUL)
+    remedy = f"ask an administrator to run: {GRANT.format(namespace=cluster.namespace)}"
+    needed = _group_by_resource(permission for permission in missing if permission in NEEDED)
+    useful = _group_by_resource(permission for permission in missing if permission in USEFUL)
     if needed:
-        yield fail("rights", f"missing in `{cluster.namespace}`: {needed}", f"an administrator: {grant}")
+        yield fail("rights", f"missing in `{cluster.namespace}`: {needed}", remedy)
     if useful:
-        why = "a job's own etcd, events or scaling will not work"
-        yield warn("rights", f"missing in `{cluster.namespace}`: {useful} ({why})", f"an administrator: {grant}")
+        effect = "a job's own etcd, events or scaling will not work"
+        yield warn("rights", f"missing in `{cluster.namespace}`: {useful} ({effect})", remedy)
     if not missing:
-        yield ok("rights", f"all {len(NEEDED) + len(USEFUL)} that kfjob uses in `{cluster.namespace}`")
+        yield ok("rights", f"all {len(NEEDED) + len(USEFUL)} rights that kfjob uses in `{cluster.namespace}`")
 
 
-def _grouped(rights: Iterable[Permission]) -> str:
-    """`pods: get, list; pods/log: get`."""
-    found: dict[str, list[str]] = {}
-    for right in rights:
-        found.setdefault(right.full_resource, []).append(right.verb)
-    return "; ".join(f"{what}: {', '.join(verbs)}" for what, verbs in found.items())
+def _group_by_resource(permissions: Iterable[Permission]) -> str:
+    """Return permissions as `pods: get, list; pods/log: get`."""
+    verbs: dict[str, list[str]] = {}
+    for permission in permissions:
+        verbs.setdefault(permission.full_resource, []).append(permission.verb)
+    return "; ".join(f"{resource}: {', '.join(names)}" for resource, names in verbs.items())
 
 
-def nodes(cluster: Inventory) -> Iterator[Finding]:
-    """What the cluster has for pods to run on."""
+def check_nodes(cluster: Inventory) -> Iterator[Finding]:
+    """Check the nodes and their devices."""
     try:
-        found = cluster.list_objects(CORE, "nodes", namespaced=False)
+        nodes = cluster.list_objects(CORE, "nodes", namespaced=False)
     except Forbidden:
-        yield warn("nodes", "cannot be seen with these rights: `preflight` will not check whether pods fit", "")
+        yield warn("nodes", "not allowed to list nodes: `preflight` cannot check whether pods fit", "")
         return
-    ready = [node for node in found if is_ready(node)]
-    kinds = Counter(_kind(node) for node in ready)
-    shown = ", ".join(f"{count} x {kind}" for kind, count in sorted(kinds.items()))
-    said = f"{len(ready)} of {len(found)} ready: {shown}" if ready else f"none of {len(found)} is ready"
-    yield ok("nodes", said) if ready else fail("nodes", said, "kubectl get nodes; kubectl describe node NAME")
-    total = {what: int(sum(_count(node, key) for node in ready)) for key, what in DEVICES.items()}
-    devices = ", ".join(f"{number} {what}" for what, number in total.items() if number)
+    ready = [node for node in nodes if is_node_ready(node)]
+    types = Counter(_node_type(node) for node in ready)
+    summary = ", ".join(f"{count} x {node_type}" for node_type, count in sorted(types.items()))
+    message = f"{len(ready)} of {len(nodes)} ready{f': {summary}' if ready else ''}" if nodes else "the cluster has no nodes"
+    yield ok("nodes", message) if ready else fail("nodes", message, "kubectl get nodes; kubectl describe node NAME")
+    totals = {noun: int(sum(_allocatable(node, resource) for node in ready)) for resource, noun in DEVICES.items()}
+    devices = ", ".join(plural(total, noun) for noun, total in totals.items() if total)
     if devices:
         yield ok("devices", devices)
     else:
         yield warn(
             "devices",
-            "no node offers GPUs (no device plugin runs, or there are none)",
+            "no node offers GPUs: the cluster has none, or no device plugin runs",
             "kubectl get pods -A | grep device-plugin",
         )
 
 
-def queues(cluster: Inventory) -> Iterator[Finding]:
-    """Kueue, where it is."""
+def check_queues(cluster: Inventory) -> Iterator[Finding]:
+    """Check for Kueue and its local queues."""
     if api_objects.KUEUE_LOCAL_QUEUES not in cluster.list_resources(api_objects.KUEUE_API_VERSION):
-        yield ok("queues", "no Kueue: jobs start as nodes are free")
+        yield ok("queues", "Kueue is not installed: jobs start when nodes are free")
         return
     try:
-        found = [
-            queue["metadata"]["name"]
-            for queue in cluster.list_objects(api_objects.KUEUE_API_VERSION, api_objects.KUEUE_LOCAL_QUEUES)
-        ]
+        queues = cluster.list_objects(api_objects.KUEUE_API_VERSION, api_objects.KUEUE_LOCAL_QUEUES)
     except Forbidden:
-        yield warn("queues", f"Kueue is there, its queues in `{cluster.namespace}` cannot be seen with these rights")
+        yield warn("queues", f"Kueue is installed; not allowed to list the queues in `{cluster.namespace}`")
         return
-    none = warn("queues", f"Kueue is there, and `{cluster.namespace}` has no LocalQueue", "kubectl get clusterqueues")
-    yield ok("queues", f"Kueue, local queues {', '.join(sorted(found))}") if found else none
+    names = sorted(queue["metadata"]["name"] for queue in queues)
+    missing = f"Kueue is installed, but `{cluster.namespace}` has no LocalQueue"
+    yield (
+        ok("queues", f"Kueue, local queues {', '.join(names)}")
+        if names
+        else warn("queues", missing, "kubectl get clusterqueues")
+    )
 
 
 CHECKS: Checks[Inventory] = {
-    "crd": crd,
-    "operator": operator,
-    "webhook": webhook,
-    "rights": rights,
-    "nodes": nodes,
-    "queues": queues,
+    "crd": check_crd,
+    "operator": check_operator,
+    "webhook": check_webhook,
+    "rights": check_rights,
+    "nodes": check_nodes,
+    "queues": check_queues,
 }
-"""Once `reachable` is."""
+"""Checks that run if `check_api_server` succeeds."""
 
 
-def is_ready(node: dict[str, Any]) -> bool:
-    """Whether the kubelet says so."""
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-
-
-def _count(node: dict[str, Any], resource: str) -> float:
+def _allocatable(node: JsonMapping, resource: str) -> float:
     return parse_quantity(str(((node.get("status") or {}).get("allocatable") or {}).get(resource, "0")))
 
 
-def _kind(node: dict[str, Any]) -> str:
+def _node_type(node: JsonMapping) -> str:
     labels = node["metadata"].get("labels") or {}
     return str(labels.get(INSTANCE_LABEL) or labels.get("kubernetes.io/arch") or "node")
 
 
-def _into(value: Any, *keys: str) -> Any:
+def _get(value: Any, *keys: str) -> Any:
     for key in keys:
         value = (value or {}).get(key)
     return value or {}
 
 
-def _without_a_training_container(namespace: str) -> dict[str, Any]:
+def _invalid_job(namespace: str) -> JsonObject:
+    """Return a PyTorchJob without a training container."""
     pod = {"containers": [{"name": "not-pytorch", "image": "none"}]}
     return {
         "apiVersion": api_objects.PYTORCHJOB_API_VERSION,

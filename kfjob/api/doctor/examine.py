@@ -1,4 +1,4 @@
-"""All checks, in the order in which one stands on the other."""
+"""Run the checks of this machine, the cluster and AWS."""
 
 from __future__ import annotations
 
@@ -7,51 +7,52 @@ from collections.abc import Iterator
 
 from kfjob.api import kubeconfig
 from kfjob.api.doctor import aws, cluster, machine
-from kfjob.api.doctor.findings import Finding, of_error, run
+from kfjob.api.doctor.findings import Finding, error_finding, run_checks
 from kfjob.api.settings import Settings
 from kfjob.api.target import make_target
 from kfjob.backends.base import Inventory
 from kfjob.errors import KfjobError, UsageError
 
-NAMES = ("api server", *machine.CHECKS, *cluster.CHECKS, *aws.CHECKS)
-"""What can be asked for by name."""
+API_SERVER = "api server"
+NAMES = (API_SERVER, *machine.CHECKS, *cluster.CHECKS, *aws.CHECKS)
+"""Names of all checks."""
 
 
 def examine(settings: Settings, *, only: frozenset[str] = frozenset()) -> Iterator[Finding]:
-    """Look at this machine and, where a kubeconfig leads to one, at the cluster; findings as they are made.
+    """Yield findings about this machine, about the cluster if the kubeconfig has one, and about AWS.
 
     Raises:
-        UsageError: `only` names a check that there is not.
+        UsageError: `only` has the name of an unknown check.
     """
     if unknown := only.difference(NAMES):
-        raise UsageError(f"there is no check `{min(unknown)}`", hint=f"there are {', '.join(NAMES)}")
-    yield from run(machine.CHECKS, machine.Machine(settings=settings, environ=os.environ), only=only)
+        raise UsageError(f"unknown check `{min(unknown)}`", hint=f"the checks are {', '.join(f'`{name}`' for name in NAMES)}")
+    yield from run_checks(machine.CHECKS, machine.Machine(settings=settings, environ=os.environ), only=only)
     if settings.backend != "local":
-        yield from _of_the_cluster(settings, only)
-    yield from run(aws.CHECKS, object(), only=only)
+        yield from _examine_cluster(settings, only)
+    yield from run_checks(aws.CHECKS, None, only=only)
 
 
-def _of_the_cluster(settings: Settings, only: frozenset[str]) -> Iterator[Finding]:
-    if only.isdisjoint(("api server", *cluster.CHECKS)) if only else False:
+def _examine_cluster(settings: Settings, only: frozenset[str]) -> Iterator[Finding]:
+    if only and only.isdisjoint((API_SERVER, *cluster.CHECKS)):
         return
     try:
         if not kubeconfig.find_current_context(settings.context):
-            return  # the machine's own check has said so
-        there = inventory(settings)
-        reached = list(cluster.reachable(there))
+            return  # the check `kubeconfig` reports it
+        inventory = open_inventory(settings)
+        finding = cluster.check_api_server(inventory, API_SERVER)
     except KfjobError as err:
-        yield of_error("api server", err)
+        yield error_finding(API_SERVER, err)
         return
-    if not only or "api server" in only:
-        yield from reached
-    yield from run(cluster.CHECKS, there, only=only)
+    if not only or API_SERVER in only:
+        yield finding
+    yield from run_checks(cluster.CHECKS, inventory, only=only)
 
 
-def inventory(settings: Settings) -> Inventory:
-    """The cluster of the settings, seen from the namespace of their jobs.
+def open_inventory(settings: Settings) -> Inventory:
+    """Return the inventory of the settings' cluster and namespace.
 
     Raises:
-        Unreachable, UsageError, Forbidden: none is configured, or as it is configured it cannot be asked.
+        Unreachable, UsageError, Forbidden: no cluster is configured, or the client cannot be set up.
     """
     target = make_target(settings, "kubernetes")
     return target.cluster.inventory(target.namespace)

@@ -1,4 +1,4 @@
-"""What a check says, and what a check is: the seam at which further checks are added."""
+"""Findings, and the checks that make them. A new check is a function in one of the `CHECKS`."""
 
 from __future__ import annotations
 
@@ -9,49 +9,49 @@ from typing import Literal, TypeVar
 from kfjob.errors import KfjobError
 
 Verdict = Literal["ok", "warn", "fail"]
-Here = TypeVar("Here")
+Subject = TypeVar("Subject")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of a check."""
 
     name: str
     verdict: Verdict
-    said: str  # one line: what was found
-    remedy: str = ""  # the command that mends it, or what to do
+    message: str  # one line
+    remedy: str = ""  # a command or an instruction that fixes the problem
 
 
-def ok(name: str, said: str) -> Finding:
-    """All is well."""
-    return Finding(name=name, verdict="ok", said=said)
+def ok(name: str, message: str) -> Finding:
+    """Return a finding without a problem."""
+    return Finding(name=name, verdict="ok", message=message)
 
 
-def warn(name: str, said: str, remedy: str = "") -> Finding:
-    """Something that some jobs need is not there, or cannot be seen."""
-    return Finding(name=name, verdict="warn", said=said, remedy=remedy)
+def warn(name: str, message: str, remedy: str = "") -> Finding:
+    """Return a finding about something that only some jobs need, or that the user may not read."""
+    return Finding(name=name, verdict="warn", message=message, remedy=remedy)
 
 
-def fail(name: str, said: str, remedy: str = "") -> Finding:
-    """Jobs cannot run like this."""
-    return Finding(name=name, verdict="fail", said=said, remedy=remedy)
+def fail(name: str, message: str, remedy: str = "") -> Finding:
+    """Return a finding about a problem that stops every job."""
+    return Finding(name=name, verdict="fail", message=message, remedy=remedy)
 
 
-def of_error(name: str, err: KfjobError) -> Finding:
-    """What went wrong while it was looked at."""
+def error_finding(name: str, err: KfjobError) -> Finding:
+    """Return the finding for an error that a check raised."""
     return fail(name, f"{err.title}: {' '.join(err.cause.split())}" if err.cause else err.title, err.hint or "")
 
 
-Check = Callable[[Here], Iterator[Finding]]
-Checks = Mapping[str, Check[Here]]
+Check = Callable[[Subject], Iterator[Finding]]
+Checks = Mapping[str, Check[Subject]]
 
 
-def run(checks: Checks[Here], here: Here, *, only: frozenset[str] = frozenset()) -> Iterator[Finding]:
-    """Every check by name, in its order; an error of ours is a finding like any other."""
+def run_checks(checks: Checks[Subject], subject: Subject, *, only: frozenset[str] = frozenset()) -> Iterator[Finding]:
+    """Yield the findings of all checks in order, or of those in `only`; an error of kfjob becomes a finding."""
     for name, check in checks.items():
         if only and name not in only:
             continue
         try:
-            yield from check(here)
+            yield from check(subject)
         except KfjobError as err:
-            yield of_error(name, err)
+            yield error_finding(name, err)

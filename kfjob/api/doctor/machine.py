@@ -1,4 +1,4 @@
-"""Checks of this machine: what kfjob itself needs, what the local backend needs, and what leads to a cluster."""
+"""Checks of this machine: what kfjob, the local backend and the connection to a cluster need."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from pathlib import Path
 from kfjob.api.doctor.findings import Checks, Finding, fail, ok, warn
 from kfjob.api.kubeconfig import find_kube_context
 from kfjob.api.settings import Settings
+from kfjob.text import plural
+from kfjob.units import GIB
 
 OLDEST_PYTHON = (3, 11)
-GIB = 2**30
 DISK_WARN, DISK_FAIL = 10 * GIB, GIB
 INSTALL_TRAINER = "scripts/env trainer (in a checkout), or pip install 'PATH[trainer]' (PATH: a checkout or a kfjob wheel)"
 BUILDERS = ("docker", "buildah", "podman", "nerdctl", "finch")
@@ -24,134 +25,133 @@ BUILDERS = ("docker", "buildah", "podman", "nerdctl", "finch")
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Where a person sits."""
+    """Settings and environment of this machine."""
 
     settings: Settings
     environ: Mapping[str, str]
 
-    def program(self, name: str) -> str | None:
-        """Where a program is, the folder of our own Python first."""
+    def find_program(self, name: str) -> str | None:
+        """Return the path of a program from the folder of this Python, then from PATH."""
         path = os.pathsep.join([str(Path(sys.executable).parent), self.environ.get("PATH", os.defpath)])
         return shutil.which(name, path=path)
 
 
-def python(_: Machine) -> Iterator[Finding]:
-    """The interpreter that runs kfjob."""
-    said = f"{sys.version.split()[0]} at {sys.executable}"
-    good = sys.version_info >= OLDEST_PYTHON
-    yield ok("python", said) if good else fail("python", said, "install Python 3.11 or newer")
+def check_python(_: Machine) -> Iterator[Finding]:
+    """Check the version of the interpreter that runs kfjob."""
+    message = f"{sys.version.split()[0]} at {sys.executable}"
+    is_supported = sys.version_info >= OLDEST_PYTHON
+    yield ok("python", message) if is_supported else fail("python", message, "install Python 3.11 or newer")
 
 
-def kfjob(_: Machine) -> Iterator[Finding]:
-    """Ourselves."""
+def check_kfjob(_: Machine) -> Iterator[Finding]:
+    """Report the version and folder of kfjob."""
     yield ok("kfjob", f"{metadata.version('kfjob')} at {Path(__file__).parents[2]}")
 
 
-def torch(here: Machine) -> Iterator[Finding]:
-    """Jobs on this machine are run by its own torchrun. It is not imported: that takes seconds."""
-    version, torchrun = _version("torch"), here.program("torchrun")
+def check_torch(machine: Machine) -> Iterator[Finding]:
+    """Check torch and torchrun, which run local jobs. torch is not imported, because that takes seconds."""
+    version, torchrun = _version("torch"), machine.find_program("torchrun")
     if version and torchrun:
         yield ok("torch", f"{version}, {torchrun}")
     else:
-        missing = "not installed" if not version else f"{version}, but there is no `torchrun` on PATH"
+        missing = f"{version}, but `torchrun` is not on PATH" if version else "not installed"
         yield warn("torch", f"{missing}: jobs cannot run on this machine", INSTALL_TRAINER)
 
 
-def deepspeed(here: Machine) -> Iterator[Finding]:
-    """It compiles its operators when it is first used, also on a machine that only tries a job."""
+def check_deepspeed(machine: Machine) -> Iterator[Finding]:
+    """Check for the compiler that DeepSpeed needs, because it compiles its operators at their first use."""
     if (version := _version("deepspeed")) is None:
         return
-    missing = [name for name in ("g++", "ninja") if not here.program(name)]
+    missing = [name for name in ("g++", "ninja") if not machine.find_program(name)]
     if missing:
-        named = " and ".join(f"`{name}`" for name in missing)
-        yield warn("deepspeed", f"{version}, and no {named} to compile its operators", f"apt-get install {_packages(missing)}")
+        names = " and ".join(f"`{name}`" for name in missing)
+        remedy = f"apt-get install {_apt_packages(missing)}"
+        yield warn("deepspeed", f"{version}; {names} not on PATH, so DeepSpeed cannot compile its operators", remedy)
     else:
         yield ok("deepspeed", version)
 
 
-def etcd(here: Machine) -> Iterator[Finding]:
-    """Only for jobs on this machine with an etcd rendezvous."""
-    found = here.program("etcd")
-    missing = warn("etcd", "not on PATH: an etcd rendezvous works on a cluster only", "apt-get install etcd-server")
-    yield ok("etcd", found) if found else missing
+def check_etcd(machine: Machine) -> Iterator[Finding]:
+    """Check for etcd, which only local jobs with an etcd rendezvous need."""
+    path = machine.find_program("etcd")
+    missing = warn("etcd", "not on PATH: local jobs cannot use an etcd rendezvous", "apt-get install etcd-server")
+    yield ok("etcd", path) if path else missing
 
 
-def envsubst(here: Machine) -> Iterator[Finding]:
-    """GNU envsubst is what people expect under this name; the Python package's script treats options as file names."""
-    path = here.program("envsubst")
+def check_envsubst(machine: Machine) -> Iterator[Finding]:
+    """Check that `envsubst` is GNU's: the script of the Python package treats options as file names."""
+    path = machine.find_program("envsubst")
     if path is None:
         return
-    if b"from envsubst import" in _head(path):
-        yield warn("envsubst", f"{path} hides GNU envsubst and fails with its options", f"rm {shlex.quote(path)}")
+    if b"from envsubst import" in _read_head(path):
+        yield warn("envsubst", f"{path} hides GNU envsubst and does not support its options", f"rm {shlex.quote(path)}")
     else:
         yield ok("envsubst", path)
 
 
-def settings(here: Machine) -> Iterator[Finding]:
-    """What configuration came to; a file that cannot be read is an error of every command."""
-    said = {"backend": here.settings.backend, "context": here.settings.context, "namespace": here.settings.namespace}
-    shown = ", ".join(f"{name} {value}" for name, value in said.items() if value)
-    yield ok("settings", shown or "nothing said: kubeconfig and defaults decide")
+def check_settings(machine: Machine) -> Iterator[Finding]:
+    """Report the merged settings. An unreadable settings file is an error of every command."""
+    settings = machine.settings
+    values = {"backend": settings.backend, "context": settings.context, "namespace": settings.namespace}
+    text = ", ".join(f"{name} {value}" for name, value in values.items() if value)
+    yield ok("settings", text or "none; kfjob uses the kubeconfig and defaults")
 
 
-def disk(here: Machine) -> Iterator[Finding]:
-    """Logs, archives and local volumes are written to the state folder."""
-    folder = _existing(here.settings.state)
+def check_disk(machine: Machine) -> Iterator[Finding]:
+    """Check the state folder, which holds logs, archives and local volumes."""
+    state = machine.settings.state
+    folder = _nearest_existing_folder(state)
     if not os.access(folder, os.W_OK):
-        yield fail(
-            "disk", f"`{folder}` cannot be written to", f"chown or chmod it, or set KFJOB_STATE (now {here.settings.state})"
-        )
+        yield fail("disk", f"`{folder}` is not writable", f"use chown or chmod, or set KFJOB_STATE (now {state})")
         return
     free = shutil.disk_usage(folder).free
-    said, remedy = f"{free / GIB:.1f} GiB free at {here.settings.state}", "free some space, or set KFJOB_STATE"
-    yield ok("disk", said) if free > DISK_WARN else (warn if free > DISK_FAIL else fail)("disk", said, remedy)
+    message, remedy = f"{free / GIB:.1f} GiB free at {state}", "free some space, or set KFJOB_STATE"
+    yield ok("disk", message) if free > DISK_WARN else (warn if free > DISK_FAIL else fail)("disk", message, remedy)
 
 
-def archived(here: Machine) -> Iterator[Finding]:
-    """Where the logs of jobs go that were stopped."""
-    root = here.settings.archive
-    if not root.exists():
-        yield ok("archive", f"{root} (nothing archived yet)")
+def check_archive(machine: Machine) -> Iterator[Finding]:
+    """Check the archive folder, which holds the logs of stopped jobs."""
+    folder = machine.settings.archive
+    if not folder.exists():
+        yield ok("archive", f"{folder} (empty)")
+    elif os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        yield ok("archive", f"{folder}, {plural(sum(1 for _ in folder.glob('*/*/*')), 'launch', 'launches')}")
+    else:
+        yield fail("archive", f"{folder} is not readable and writable", f"chown -R $USER {folder}")
+
+
+def check_kubeconfig(machine: Machine) -> Iterator[Finding]:
+    """Check for a context in the kubeconfig."""
+    settings = machine.settings
+    if context := find_kube_context(machine.environ, settings.context):
+        namespace = settings.namespace or context.namespace
+        yield ok("kubeconfig", f"context `{context.name}`, namespace `{namespace}`")
         return
-    kept = sum(1 for _ in root.glob("*/*/*"))
-    good = os.access(root, os.R_OK | os.W_OK | os.X_OK)
-    yield (
-        ok("archive", f"{root}, {kept} launches") if good else fail("archive", f"{root} is not ours", f"chown -R $USER {root}")
-    )
+    problem = f"no context `{settings.context}`" if settings.context else "no context"
+    is_required = settings.context or settings.backend == "kubernetes"
+    remedy = "aws eks update-kubeconfig --name CLUSTER"
+    yield (fail if is_required else warn)("kubeconfig", f"{problem}: jobs can run only on this machine", remedy)
 
 
-def kubeconfig(here: Machine) -> Iterator[Finding]:
-    """Which cluster, before anything is sent to it."""
-    current = find_kube_context(here.environ, here.settings.context)
-    if current:
-        namespace = here.settings.namespace or current.namespace
-        yield ok("kubeconfig", f"context `{current.name}`, namespace `{namespace}`")
-        return
-    wanted = f"no context `{here.settings.context}`" if here.settings.context else "none"
-    hint = "aws eks update-kubeconfig --name CLUSTER"
-    is_needed = here.settings.context or here.settings.backend == "kubernetes"
-    yield (fail if is_needed else warn)("kubeconfig", f"{wanted}: jobs run on this machine only", hint)
-
-
-def builder(here: Machine) -> Iterator[Finding]:
-    """What can build an image, the first is taken."""
-    found = [name for name in BUILDERS if here.program(name)]
-    missing = warn("builder", f"none of {', '.join(BUILDERS)} on PATH: no image can be built here", "apt-get install buildah")
-    yield ok("builder", ", ".join(found)) if found else missing
+def check_builder(machine: Machine) -> Iterator[Finding]:
+    """Check for programs that build images; kfjob uses the first."""
+    builders = [name for name in BUILDERS if machine.find_program(name)]
+    missing = warn("builder", f"none of {', '.join(BUILDERS)} on PATH: kfjob cannot build images", "apt-get install buildah")
+    yield ok("builder", ", ".join(builders)) if builders else missing
 
 
 CHECKS: Checks[Machine] = {
-    "python": python,
-    "kfjob": kfjob,
-    "torch": torch,
-    "deepspeed": deepspeed,
-    "etcd": etcd,
-    "envsubst": envsubst,
-    "disk": disk,
-    "settings": settings,
-    "archive": archived,
-    "kubeconfig": kubeconfig,
-    "builder": builder,
+    "python": check_python,
+    "kfjob": check_kfjob,
+    "torch": check_torch,
+    "deepspeed": check_deepspeed,
+    "etcd": check_etcd,
+    "envsubst": check_envsubst,
+    "disk": check_disk,
+    "settings": check_settings,
+    "archive": check_archive,
+    "kubeconfig": check_kubeconfig,
+    "builder": check_builder,
 }
 
 
@@ -162,9 +162,9 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def _head(path: str) -> bytes:
-    """The first bytes of a program: all of a script, and nothing of what may be run and not be read."""
-    if not Path(path).is_file():  # a FIFO would be waited for
+def _read_head(path: str) -> bytes:
+    """Return the first 4 KiB of a program; empty if it is not readable or not a regular file."""
+    if not Path(path).is_file():  # reading a FIFO would block
         return b""
     try:
         with Path(path).open("rb") as file:
@@ -173,9 +173,9 @@ def _head(path: str) -> bytes:
         return b""
 
 
-def _packages(programs: list[str]) -> str:
+def _apt_packages(programs: list[str]) -> str:
     return " ".join({"ninja": "ninja-build"}.get(name, name) for name in programs)
 
 
-def _existing(folder: Path) -> Path:
-    return next(place for place in (folder, *folder.parents) if place.exists())
+def _nearest_existing_folder(folder: Path) -> Path:
+    return next(path for path in (folder, *folder.parents) if path.exists())

@@ -1,282 +1,279 @@
-"""What a job needs of a cluster, looked at before anything is created. Every check adds its findings; none stops the others."""
+"""Check what a job needs of a cluster, without creating anything."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from kfjob.api.doctor.cluster import is_ready
-from kfjob.api.preflight import fit, pod_requirements, quota
-from kfjob.api.preflight.pod_requirements import Reference
-from kfjob.api.preflight.result import Checked
+from kfjob.api.preflight import fit, quota
+from kfjob.api.preflight.pod_requirements import Reference, find_references
+from kfjob.api.preflight.result import CheckResults
 from kfjob.backends.base import Inventory
-from kfjob.backends.resources import CORE
+from kfjob.backends.resources import CORE, is_node_ready
 from kfjob.common_types import JsonObject
 from kfjob.compile.pod_templates import PodTemplate
 from kfjob.errors import AlreadyExists, Forbidden, KfjobError, Refused, Unreachable
 from kfjob.plan import JobPlan
 from kfjob.spec import api_objects
 from kfjob.spec.job import JobSpec
-from kfjob.text import plural
+from kfjob.text import join_names, plural
 
-_NOT_ALLOWED = "not allowed to see them with these rights"
-_SHARED = {"ReadWriteMany", "ReadOnlyMany"}
-_KNOWN_OTHERWISE = re.compile(r"exceeded quota|failed quota|error looking up service account|no PriorityClass with name")
-"""What the dry run of a pod says of things that are looked at by themselves."""
+_SHARED_ACCESS_MODES = {"ReadWriteMany", "ReadOnlyMany"}
+_REPORTED_ELSEWHERE = re.compile(r"exceeded quota|failed quota|error looking up service account|no PriorityClass with name")
+"""Causes in the dry run of a pod that other checks report."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """One job, and where it is to run."""
+class PreflightJob:
+    """The job to check, and its cluster."""
 
     spec: JobSpec
     plan: JobPlan
-    objects: Sequence[JsonObject]
-    pods: Sequence[PodTemplate]
+    manifests: tuple[JsonObject, ...]
+    pods: tuple[PodTemplate, ...]
     cluster: Inventory
 
 
-def the_names(wanted: Wanted, found: Checked) -> None:
-    """The job's name, and the names of the pods and services that will be made for it."""
-    job, namespace = wanted.plan.name, wanted.plan.namespace
-    if wanted.cluster.get_object(api_objects.PYTORCHJOB_API_VERSION, api_objects.PYTORCHJOBS, job):
-        hint = f"`kfjob stop {job}` removes it, `kfjob relaunch {job}` starts it again"
-        found.error(f"there is a job `{job}` in namespace `{namespace}` already", "name", hint=hint)
+ReferenceCheck = Callable[[PreflightJob, Reference, CheckResults], bool]
+
+
+def check_names(job: PreflightJob, results: CheckResults) -> None:
+    """Check that the names of the job, its pods and its services are free."""
+    name, namespace = job.plan.name, job.plan.namespace
+    if job.cluster.get_object(api_objects.PYTORCHJOB_API_VERSION, api_objects.PYTORCHJOBS, name):
+        hint = f"`kfjob stop {name}` removes it, `kfjob relaunch {name}` starts it again"
+        results.error(f"job `{name}` already exists in namespace `{namespace}`", "name", hint=hint)
         return
-    taken = []
-    for resource, what in (("pods", "pod"), ("services", "service")):
+    taken: list[str] = []
+    for resource, noun in (("pods", "pod"), ("services", "service")):
         try:
-            there = {one["metadata"]["name"] for one in wanted.cluster.list_objects(CORE, resource)}
+            existing = {item["metadata"]["name"] for item in job.cluster.list_objects(CORE, resource)}
         except Forbidden:
-            found.skip(f"names of {resource}", _NOT_ALLOWED)
+            results.skip(f"names of {resource}", f"not allowed to list {resource}")
             continue
-        taken += [f"{what} `{name}`" for kind in wanted.pods for name in kind.names if name in there]
+        taken += [f"{noun} `{pod}`" for template in job.pods for pod in template.names if pod in existing]
     if taken:
-        more = f" and {len(taken) - 3} more" if len(taken) > 3 else ""  # noqa: PLR2004 - enough to find them
-        title = f"names that the job needs are taken: {', '.join(taken[:3])}{more}"
-        found.error(title, "name", hint="remove what has these names, or give the job another")
+        hint = "remove these objects, or give the job another name"
+        results.error(f"names that the job needs are taken: {join_names(taken, limit=3)}", "name", hint=hint)
     else:
-        found.good.append("names are free")
+        results.ok("names are free")
 
 
-def the_references(wanted: Wanted, found: Checked) -> None:
-    """Secrets and config maps with their keys, claims, service account, priority class."""
-    looks: dict[str, Callable[[Wanted, Reference, Checked], bool]] = {
-        "secret": _with_key("secrets"),
-        "config map": _with_key("configmaps"),
-        "claim": _claim,
-        "service account": _whole(CORE, "serviceaccounts"),
-        "priority class": _whole(api_objects.SCHEDULING_API_VERSION, "priorityclasses", namespaced=False),
+def check_references(job: PreflightJob, results: CheckResults) -> None:
+    """Check secrets and config maps with their keys, claims, service accounts and priority classes."""
+    checks: dict[str, ReferenceCheck] = {
+        "secret": _key_check("secrets"),
+        "config map": _key_check("configmaps"),
+        "claim": _check_claim,
+        "service account": _existence_check(CORE, "serviceaccounts"),
+        "priority class": _existence_check(api_objects.SCHEDULING_API_VERSION, "priorityclasses", namespaced=False),
     }
-    good = 0
-    for reference in pod_requirements.references(wanted.pods, wanted.spec):
+    passed = 0
+    for reference in find_references(job.pods, job.spec):
         try:
-            good += looks[reference.kind](wanted, reference, found)
+            passed += checks[reference.kind](job, reference, results)
         except Forbidden:
-            found.skip(f"{reference.kind} `{reference.name}`", "not allowed to see it with these rights")
-    if good:
-        found.good.append(f"{plural(good, 'object')} of the spec found: secrets, config maps, claims, accounts and classes")
+            results.skip(f"{reference.kind} `{reference.name}`", "not allowed to read it")
+    if passed:
+        results.ok(f"{plural(passed, 'referenced object')} found: secrets, config maps, claims, accounts and classes")
 
 
-def _with_key(resource: str) -> Callable[[Wanted, Reference, Checked], bool]:
-    def look(wanted: Wanted, reference: Reference, found: Checked) -> bool:
-        there = wanted.cluster.get_object(CORE, resource, reference.name)
-        if there is None:
-            return _absent(wanted, reference, found)
-        keys = {**(there.get("data") or {}), **(there.get("binaryData") or {})}
+def _key_check(resource: str) -> ReferenceCheck:
+    def check(job: PreflightJob, reference: Reference, results: CheckResults) -> bool:
+        content = job.cluster.get_object(CORE, resource, reference.name)
+        if content is None:
+            return _report_missing(job, reference, results)
+        keys = {**(content.get("data") or {}), **(content.get("binaryData") or {})}
         if reference.key and reference.key not in keys:
             title = f"{reference.kind} `{reference.name}` has no key `{reference.key}`"
-            found.error(title, reference.path, hint=f"it has {', '.join(f'`{key}`' for key in sorted(keys)) or 'none'}")
+            hint = f"its keys are {', '.join(f'`{key}`' for key in sorted(keys))}" if keys else "it has no keys"
+            results.error(title, reference.path, hint=hint)
             return False
         return True
 
-    return look
+    return check
 
 
-def _whole(group: str, resource: str, *, namespaced: bool = True) -> Callable[[Wanted, Reference, Checked], bool]:
-    def look(wanted: Wanted, reference: Reference, found: Checked) -> bool:
-        there = wanted.cluster.get_object(group, resource, reference.name, namespaced=namespaced)
-        return bool(there) or _absent(wanted, reference, found)
+def _existence_check(group: str, resource: str, *, namespaced: bool = True) -> ReferenceCheck:
+    def check(job: PreflightJob, reference: Reference, results: CheckResults) -> bool:
+        exists = job.cluster.get_object(group, resource, reference.name, namespaced=namespaced)
+        return bool(exists) or _report_missing(job, reference, results)
 
-    return look
+    return check
 
 
-def _claim(wanted: Wanted, reference: Reference, found: Checked) -> bool:
-    there = wanted.cluster.get_object(CORE, "persistentvolumeclaims", reference.name)
-    if there is None:
-        return _absent(wanted, reference, found)
-    modes = set((there.get("spec") or {}).get("accessModes") or ())
-    if wanted.plan.nodes > 1 and not modes & _SHARED:
-        title = f"claim `{reference.name}` can be mounted on one node only, and the job has {wanted.plan.nodes} pods"
-        found.warning(
-            title, reference.path, detail=f"access modes: {', '.join(sorted(modes))}", hint="use a claim with ReadWriteMany"
-        )
-    phase = (there.get("status") or {}).get("phase", "Pending")
+def _check_claim(job: PreflightJob, reference: Reference, results: CheckResults) -> bool:
+    claim = job.cluster.get_object(CORE, "persistentvolumeclaims", reference.name)
+    if claim is None:
+        return _report_missing(job, reference, results)
+    name, path = reference.name, reference.path
+    modes = set((claim.get("spec") or {}).get("accessModes") or ())
+    if job.plan.nodes > 1 and not modes & _SHARED_ACCESS_MODES:
+        title = f"claim `{name}` can be mounted on one node only, and the job has {job.plan.nodes} pods"
+        detail = f"access modes: {', '.join(sorted(modes))}"
+        results.warning(title, path, detail=detail, hint="use a claim with ReadWriteMany")
+    phase = (claim.get("status") or {}).get("phase", "Pending")
     if phase == "Lost":
-        found.error(
-            f"claim `{reference.name}` has lost its volume", reference.path, hint=f"kubectl describe pvc {reference.name}"
-        )
+        results.error(f"claim `{name}` has lost its volume", path, hint=f"`kubectl describe pvc {name}`")
     elif phase != "Bound":
-        title = f"claim `{reference.name}` has no volume yet"
-        found.warning(
-            title, reference.path, hint=f"it may get one when the first pod comes; `kubectl describe pvc {reference.name}`"
-        )
+        hint = f"Kubernetes may bind one when the first pod starts; `kubectl describe pvc {name}`"
+        results.warning(f"claim `{name}` has no volume yet", path, hint=hint)
     return True
 
 
-def _absent(wanted: Wanted, reference: Reference, found: Checked) -> bool:
-    where = "" if reference.kind == "priority class" else f" in namespace `{wanted.plan.namespace}`"
-    found.error(f"there is no {reference.kind} `{reference.name}`{where}", reference.path, hint=_make(wanted, reference))
+def _report_missing(job: PreflightJob, reference: Reference, results: CheckResults) -> bool:
+    scope = "" if reference.kind == "priority class" else f" in namespace `{job.plan.namespace}`"
+    title = f"{reference.kind} `{reference.name}` does not exist{scope}"
+    results.error(title, reference.path, hint=_creation_hint(job, reference))
     return False
 
 
-def _make(wanted: Wanted, reference: pod_requirements.Reference) -> str:
-    where = f"kubectl -n {wanted.plan.namespace} create"
+def _creation_hint(job: PreflightJob, reference: Reference) -> str:
+    command = f"kubectl -n {job.plan.namespace} create"
     literal = f" --from-literal={reference.key}=…" if reference.key else ""
     return {
-        "secret": f"`{where} secret generic {reference.name}{literal}`",
-        "config map": f"`{where} configmap {reference.name}{literal}`",
-        "claim": "`manifests/storage/` has claims to begin with",
-        "service account": f"`{where} serviceaccount {reference.name}`",
-        "priority class": "`kubectl get priorityclasses` lists those that there are",
+        "secret": f"`{command} secret generic {reference.name}{literal}`",
+        "config map": f"`{command} configmap {reference.name}{literal}`",
+        "claim": "`manifests/storage/` has examples of claims",
+        "service account": f"`{command} serviceaccount {reference.name}`",
+        "priority class": "`kubectl get priorityclasses` lists the existing classes",
     }[reference.kind]
 
 
-def the_queue(wanted: Wanted, found: Checked) -> None:
-    """Kueue's, where the job is to wait in one."""
-    queue, path = wanted.plan.scheduling.queue, "scheduling.queue"
-    if not queue:
+def check_queue(job: PreflightJob, results: CheckResults) -> None:
+    """Check the Kueue queue, if the job has one."""
+    name, path = job.plan.scheduling.queue, "scheduling.queue"
+    if not name:
         return
-    if api_objects.KUEUE_LOCAL_QUEUES not in wanted.cluster.list_resources(api_objects.KUEUE_API_VERSION):
-        found.error(f"the job is for queue `{queue}`, and the cluster has no Kueue", path, hint="remove `scheduling.queue`")
+    if api_objects.KUEUE_LOCAL_QUEUES not in job.cluster.list_resources(api_objects.KUEUE_API_VERSION):
+        results.error(f"the job uses queue `{name}`, but the cluster has no Kueue", path, hint="remove `scheduling.queue`")
         return
-    there = wanted.cluster.get_object(api_objects.KUEUE_API_VERSION, api_objects.KUEUE_LOCAL_QUEUES, queue)
-    if there is None:
-        found.error(
-            f"there is no queue `{queue}` in namespace `{wanted.plan.namespace}`", path, hint="`kubectl get localqueues`"
-        )
+    queue = job.cluster.get_object(api_objects.KUEUE_API_VERSION, api_objects.KUEUE_LOCAL_QUEUES, name)
+    if queue is None:
+        title = f"queue `{name}` does not exist in namespace `{job.plan.namespace}`"
+        results.error(title, path, hint="`kubectl get localqueues`")
         return
-    conditions = (there.get("status") or {}).get("conditions") or ()
-    inactive = [one for one in conditions if one.get("type") == "Active" and one.get("status") == "False"]
+    conditions = (queue.get("status") or {}).get("conditions") or ()
+    inactive = [item for item in conditions if item.get("type") == "Active" and item.get("status") == "False"]
     if inactive:
-        found.error(f"queue `{queue}` admits nothing: {inactive[0].get('message', 'it is not active')}", path)
+        results.error(f"queue `{name}` admits no jobs: {inactive[0].get('message', 'it is not active')}", path)
     else:
-        found.good.append(f"queue `{queue}`")
+        results.ok(f"queue `{name}`")
 
 
-def the_quotas(wanted: Wanted, found: Checked) -> None:
-    """All pods together against each quota of the namespace."""
-    quotas = wanted.cluster.list_objects(CORE, "resourcequotas")
-    adds = quota.usage(wanted.pods, wanted.objects)
-    for one in quotas:
-        name, spec = one["metadata"]["name"], one.get("spec") or {}
+def check_quotas(job: PreflightJob, results: CheckResults) -> None:
+    """Check all pods together against each quota of the namespace."""
+    quotas = job.cluster.list_objects(CORE, "resourcequotas")
+    usage = quota.sum_usage(job.pods, job.manifests)
+    for item in quotas:
+        name, spec = item["metadata"]["name"], item.get("spec") or {}
         if spec.get("scopes") or spec.get("scopeSelector"):
-            found.skip(f"quota `{name}`", "it is for some pods only, and which those are is not looked at")
+            results.skip(f"quota `{name}`", "it has scopes, which kfjob does not evaluate")
             continue
-        if over := list(quota.exceeded(one, adds)):
-            hint = (
-                f"`kubectl -n {wanted.plan.namespace} describe quota {name}`; lower `nodes` or `resources`, or stop other jobs"
-            )
-            found.error(f"the job does not fit in quota `{name}`", "resources", detail="\n".join(over), hint=hint)
-        if unsaid := list(quota.unsaid(one, wanted.pods)) if not _has_defaults(wanted) else []:
-            title = f"quota `{name}` wants every container to say what it uses"
-            found.error(
-                title, "resources", detail="\n".join(dict.fromkeys(unsaid)), hint="say `resources.cpu` and `resources.memory`"
-            )
-    found.good.append(plural(len(quotas), "quota") if quotas else "no quota limits the namespace")
+        if exceeded := list(quota.explain_exceeded(item, usage)):
+            describe = f"kubectl -n {job.plan.namespace} describe quota {name}"
+            hint = f"`{describe}`; lower `nodes` or `resources`, or stop other jobs"
+            results.error(f"the job does not fit in quota `{name}`", "resources", detail="\n".join(exceeded), hint=hint)
+        if unset := [] if _has_default_resources(job) else list(quota.explain_unset_resources(item, job.pods)):
+            title = f"quota `{name}` requires every container to set its resources"
+            detail = "\n".join(dict.fromkeys(unset))
+            results.error(title, "resources", detail=detail, hint="set `resources.cpu` and `resources.memory`")
+    results.ok(plural(len(quotas), "quota") if quotas else "no quota limits the namespace")
 
 
-def _has_defaults(wanted: Wanted) -> bool:
-    """Whether a LimitRange says for a container what it does not say itself."""
-    ranges = wanted.cluster.list_objects(CORE, "limitranges")
-    items = (item for one in ranges for item in (one.get("spec") or {}).get("limits") or ())
-    return any(item.get("type") == "Container" and (item.get("default") or item.get("defaultRequest")) for item in items)
+def _has_default_resources(job: PreflightJob) -> bool:
+    """Return whether a LimitRange sets default resources for containers."""
+    ranges = job.cluster.list_objects(CORE, "limitranges")
+    limits = (limit for item in ranges for limit in (item.get("spec") or {}).get("limits") or ())
+    return any(limit.get("type") == "Container" and (limit.get("default") or limit.get("defaultRequest")) for limit in limits)
 
 
-def the_objects(wanted: Wanted, found: Checked) -> None:
-    """The job and what comes with it, gone through by the API server and the operator's webhook."""
-    for one in wanted.objects:
-        kind, name = one["kind"], one["metadata"]["name"]
+def check_manifests(job: PreflightJob, results: CheckResults) -> None:
+    """Send all manifests as a dry run to the API server and the operator's webhook."""
+    for manifest in job.manifests:
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
         group, resource = (
             (api_objects.PYTORCHJOB_API_VERSION, api_objects.PYTORCHJOBS)
             if kind == api_objects.PYTORCHJOB
             else (CORE, f"{kind.lower()}s")
         )
         try:
-            wanted.cluster.dry_run_create(group, resource, one)
+            job.cluster.dry_run_create(group, resource, manifest)
         except AlreadyExists:
-            continue  # the names have been looked at
+            continue  # `check_names` reports it
         except Refused as err:
-            found.error(err.title, detail=err.cause or "", hint=err.hint or "")
+            results.error(err.title, detail=err.cause or "", hint=err.hint or "")
         else:
-            found.good.append(f"the API server would take {kind} `{name}`")
+            results.ok(f"the API server accepts {kind} `{name}`")
 
 
-def the_pods(wanted: Wanted, found: Checked) -> None:
-    """One pod of each kind, gone through by all that stands before a pod: limit ranges, quotas, pod security, webhooks."""
-    for kind in wanted.pods:
+def check_pods(job: PreflightJob, results: CheckResults) -> None:
+    """Send one pod of each template as a dry run through pod admission: limit ranges, quotas, pod security, webhooks."""
+    for template in job.pods:
+        name = template.names[0]
         body = {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {**kind.metadata, "name": kind.names[0], "namespace": wanted.plan.namespace},
-            "spec": {"restartPolicy": "Never", **kind.spec},
+            "metadata": {**template.metadata, "name": name, "namespace": job.plan.namespace},
+            "spec": {"restartPolicy": "Never", **template.spec},
         }
         try:
-            wanted.cluster.dry_run_create(CORE, "pods", body)
+            job.cluster.dry_run_create(CORE, "pods", body)
         except AlreadyExists:
             continue
         except Refused as err:
             cause = err.cause or ""
-            if not (_KNOWN_OTHERWISE.search(cause) and found.problems):
-                found.error(f"the cluster would not take pod `{kind.names[0]}`", detail=cause, hint=err.hint or "")
+            if not (_REPORTED_ELSEWHERE.search(cause) and results.problems):
+                results.error(f"the cluster refuses pod `{name}`", detail=cause, hint=err.hint or "")
         else:
-            found.good.append(f"the API server would take pod `{kind.names[0]}`")
+            results.ok(f"the API server accepts pod `{name}`")
 
 
-def the_nodes(wanted: Wanted, found: Checked) -> None:
-    """Whether every pod finds a node, and one sentence why not."""
-    nodes = [fit.node_of(node) for node in wanted.cluster.list_objects(CORE, "nodes", namespaced=False) if is_ready(node)]
+def check_nodes(job: PreflightJob, results: CheckResults) -> None:
+    """Check whether every pod fits on a node, and explain why not."""
+    items = job.cluster.list_objects(CORE, "nodes", namespaced=False)
+    nodes = [fit.read_node(item) for item in items if is_node_ready(item)]
     try:
-        fit.occupy(nodes, wanted.cluster.list_objects(CORE, "pods", namespaced=False))
+        fit.add_existing_pods(nodes, job.cluster.list_objects(CORE, "pods", namespaced=False))
     except Forbidden:
-        found.skip("what other pods take of the nodes", _NOT_ALLOWED)
-    misfits = fit.misfits(nodes, wanted.pods)
+        results.skip("resources that other pods use", "not allowed to list the pods of all namespaces")
+    misfits = fit.find_misfits(nodes, job.pods)
     for misfit in misfits:
         if misfit.is_full:
             hint = "the job will wait until other pods have ended"
-            found.warning(f"no node is free for pod `{misfit.pod}`", "resources", detail=misfit.why, hint=hint)
+            results.warning(f"no node has room for pod `{misfit.pod}` now", "resources", detail=misfit.reason, hint=hint)
         else:
-            hint = "change `resources`, `instance` or `scheduling`, unless an autoscaler brings such nodes"
-            found.error(f"no node can hold pod `{misfit.pod}`", "resources", detail=misfit.why, hint=hint)
+            hint = "change `resources`, `instance` or `scheduling`, unless an autoscaler adds such nodes"
+            results.error(f"no node can hold pod `{misfit.pod}`", "resources", detail=misfit.reason, hint=hint)
     if not misfits:
-        found.good.append(
-            f"{plural(sum(len(kind.names) for kind in wanted.pods), 'pod')} fit, {plural(len(nodes), 'ready node')}"
-        )
+        pods = sum(len(template.names) for template in job.pods)
+        results.ok(f"{plural(pods, 'pod')} can be scheduled on {plural(len(nodes), 'ready node')}")
 
 
-CHECKS: dict[str, Callable[[Wanted, Checked], None]] = {
-    "names": the_names,
-    "secrets, config maps, claims, accounts and classes": the_references,
-    "queue": the_queue,
-    "quotas": the_quotas,
-    "nodes": the_nodes,
-    "job": the_objects,
-    "pods": the_pods,
+CHECKS: dict[str, Callable[[PreflightJob, CheckResults], None]] = {
+    "names": check_names,
+    "secrets, config maps, claims, accounts and classes": check_references,
+    "queue": check_queue,
+    "quotas": check_quotas,
+    "nodes": check_nodes,
+    "job": check_manifests,
+    "pods": check_pods,
 }
 
 
-def check(wanted: Wanted, found: Checked) -> None:
-    """All of it; a check that the rights do not allow is said to be left out."""
-    for what, look in CHECKS.items():
+def check_cluster(job: PreflightJob, results: CheckResults) -> None:
+    """Run all checks and add to the results; a check that the user's rights do not allow is skipped.
+
+    Raises:
+        Unreachable: the API server does not answer.
+    """
+    for name, check in CHECKS.items():
         try:
-            look(wanted, found)
+            check(job, results)
         except Forbidden as err:
-            found.skip(what, err.title)
+            results.skip(name, err.title)
         except Unreachable:
-            raise  # nothing further can be asked
+            raise
         except KfjobError as err:
-            found.error(err.title, detail=err.cause or "", hint=err.hint or "")
-
-
-__all__ = ["CHECKS", "Wanted", "check"]
+            results.error(err.title, detail=err.cause or "", hint=err.hint or "")

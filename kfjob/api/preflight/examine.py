@@ -1,11 +1,13 @@
-"""All that a job needs before it starts, looked at without creating anything."""
+"""Check everything that a job needs before it starts, without creating anything."""
 
 from __future__ import annotations
 
 from kfjob.api.images.check import ImageInspector
 from kfjob.api.planning import plan_job
-from kfjob.api.preflight import cluster, images, machine
-from kfjob.api.preflight.result import Checked, Preflight, ordered
+from kfjob.api.preflight.cluster import PreflightJob, check_cluster
+from kfjob.api.preflight.images import check_images
+from kfjob.api.preflight.machine import check_machine
+from kfjob.api.preflight.result import CheckResults, Preflight, sort_problems
 from kfjob.api.settings import Settings
 from kfjob.api.target import find_target
 from kfjob.common_types import Notify
@@ -22,21 +24,24 @@ def examine(loaded: LoadedSpec, *, settings: Settings, notify: Notify, inspector
     """
     planned = plan_job(loaded, find_target(settings, notify=notify))
     plan, target = planned.plan, planned.target
-    result = Checked(problems=list(planned.findings))
+    results = CheckResults(problems=list(planned.findings))
     if target.name == "local":
-        machine.check(plan, target, result)
+        check_machine(plan, target, results)
     else:
-        objects = list(planned.manifests)
-        inventory = target.cluster.inventory(plan.namespace)
-        pods = read_pod_templates(objects)
-        wanted = cluster.Wanted(spec=loaded.spec, plan=plan, objects=objects, pods=pods, cluster=inventory)
-        cluster.check(wanted, result)
-        images.check(wanted, target, result, inspector=inspector)
+        job = PreflightJob(
+            spec=loaded.spec,
+            plan=plan,
+            manifests=tuple(planned.manifests),
+            pods=tuple(read_pod_templates(planned.manifests)),
+            cluster=target.cluster.inventory(plan.namespace),
+        )
+        check_cluster(job, results)
+        check_images(job, target, results, inspector=inspector)
     return Preflight(
         job=plan.name,
         namespace=plan.namespace,
         backend=target.name,
-        problems=ordered(loaded.positions.locate_all(result.problems)),
-        good=tuple(result.good),
-        unchecked=tuple(result.unchecked),
+        problems=sort_problems(loaded.positions.locate_all(results.problems)),
+        good=tuple(results.good),
+        unchecked=tuple(results.unchecked),
     )

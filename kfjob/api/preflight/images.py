@@ -1,4 +1,4 @@
-"""Whether every image of a job is there, for the processors of the nodes."""
+"""Check that every image of a job exists for the processor of the nodes."""
 
 from __future__ import annotations
 
@@ -6,61 +6,57 @@ from collections.abc import Iterator
 
 from kfjob.api.images.check import ImageCheck, ImageInspector, format_rejected_secret, inspect_images, read_named_secrets
 from kfjob.api.images.required_images import find_required_images
-from kfjob.api.preflight.cluster import Wanted
-from kfjob.api.preflight.result import Checked
+from kfjob.api.preflight.cluster import PreflightJob
+from kfjob.api.preflight.result import CheckResults
 from kfjob.api.target import Target
 from kfjob.backends.resources import CORE
 from kfjob.errors import Forbidden
 
 
-def check(wanted: Wanted, target: Target, found: Checked, *, inspector: ImageInspector | None = None) -> None:
-    """Ask the registries, all of them whatever one says."""
-    instance = wanted.plan.instance.architecture if wanted.plan.instance else ""
-    needed = find_required_images(wanted.objects, architecture=instance)
+def check_images(job: PreflightJob, target: Target, results: CheckResults, *, inspector: ImageInspector | None = None) -> None:
+    """Check every image in its registry, even if one registry fails, and add to the results."""
+    architecture = job.plan.instance.architecture if job.plan.instance else ""
+    images = find_required_images(job.manifests, architecture=architecture)
     if not target.settings.image_check:
-        for one in needed:
-            found.skip(f"image `{one.image}`", "`image_check` is off")
+        for image in images:
+            results.skip(f"image `{image.image}`", "`image_check` is off")
         return
-    asked = inspector or ImageInspector(profile=target.settings.aws_profile)
-    places, nodes = dict(_places(wanted)), _processors(wanted, found)
-    for answer in inspect_images(needed, asked, read_named_secrets(target, needed, wanted.plan.namespace)):
-        _tell(answer, places.get(answer.required.image, "overrides"), nodes, found)
+    paths, architectures = dict(_image_paths(job)), _node_architectures(job, results)
+    secrets = read_named_secrets(target, images, job.plan.namespace)
+    for check in inspect_images(images, inspector or ImageInspector(profile=target.settings.aws_profile), secrets):
+        _add_result(check, paths.get(check.required.image, "overrides"), architectures, results)
 
 
-def _tell(answer: ImageCheck, path: str, nodes: frozenset[str], found: Checked) -> None:
-    image = answer.required.image
-    whose = f" of {answer.required.container}" if answer.required.container else ""
-    if (err := answer.error) and not answer.is_certain:
-        found.skip(f"image `{image}`{whose}", err.title)
+def _add_result(check: ImageCheck, path: str, architectures: frozenset[str], results: CheckResults) -> None:
+    image, container = check.required.image, check.required.container
+    suffix = f" of {container}" if container else ""
+    if (err := check.error) and not check.is_certain:
+        results.skip(f"image `{image}`{suffix}", err.title)
     elif err:
-        found.error(
-            f"{err.title}{f' ({answer.required.container})' if whose else ''}",
-            path,
-            detail=err.cause or "",
-            hint=err.hint or "",
-        )
-    elif misfit := answer.explain_mismatch(nodes):
-        hint = "build it with `--platform linux/…` for them, or choose other nodes"
-        found.error(f"image `{image}`{whose} is not for the processor of the nodes", path, detail=misfit, hint=hint)
-    elif answer.inspection:
-        found.good.append(f"image{whose} {answer.inspection.metadata.digest}")
-    for secret in answer.inspection.rejected_secrets if answer.inspection else ():
-        found.warning(format_rejected_secret(secret, answer.required).removeprefix("warning: "), path)
+        title = f"{err.title} ({container})" if container else err.title
+        results.error(title, path, detail=err.cause or "", hint=err.hint or "")
+    elif mismatch := check.explain_mismatch(architectures):
+        hint = "build it with `--platform linux/…` for the nodes, or choose other nodes"
+        results.error(f"image `{image}`{suffix} does not support the processor of the nodes", path, detail=mismatch, hint=hint)
+    elif check.inspection:
+        results.ok(f"image{suffix} {check.inspection.metadata.digest}")
+    for secret in check.inspection.rejected_secrets if check.inspection else ():
+        results.warning(format_rejected_secret(secret, check.required).removeprefix("warning: "), path)
 
 
-def _processors(wanted: Wanted, found: Checked) -> frozenset[str]:
+def _node_architectures(job: PreflightJob, results: CheckResults) -> frozenset[str]:
     try:
-        nodes = wanted.cluster.list_objects(CORE, "nodes", namespaced=False)
+        nodes = job.cluster.list_objects(CORE, "nodes", namespaced=False)
     except Forbidden:
-        found.skip("architecture of the nodes", "not allowed to see them with these rights")
+        results.skip("architecture of the nodes", "not allowed to list nodes")
         return frozenset()
     return frozenset((node["status"].get("nodeInfo") or {}).get("architecture") or "" for node in nodes) - {""}
 
 
-def _places(wanted: Wanted) -> Iterator[tuple[str, str]]:
-    """Where in the spec an image is named."""
+def _image_paths(job: PreflightJob) -> Iterator[tuple[str, str]]:
+    """Yield each image with its path in the spec."""
     for field in ("sidecars", "init_containers"):
-        for index, container in enumerate(getattr(wanted.spec.pod, field)):
+        for index, container in enumerate(getattr(job.spec.pod, field)):
             yield str(container.get("image", "")), f"pod.{field}.{index}"
-    yield wanted.plan.own_etcd_image, "rendezvous"
-    yield wanted.plan.image, "image"
+    yield job.plan.own_etcd_image, "rendezvous"
+    yield job.plan.image, "image"

@@ -1,4 +1,4 @@
-"""What a preflight comes to."""
+"""The results of preflight checks."""
 
 from __future__ import annotations
 
@@ -10,30 +10,34 @@ from kfjob.errors import Problem
 
 
 @dataclass
-class Checked:
-    """Findings, as they are made."""
+class CheckResults:
+    """Collects the results of all checks. Each check receives the collector and adds to it; no check stops another."""
 
     problems: list[Problem] = field(default_factory=list)
     good: list[str] = field(default_factory=list)
-    unchecked: list[str] = field(default_factory=list)  # what, and why not
+    unchecked: list[str] = field(default_factory=list)
+
+    def ok(self, message: str) -> None:
+        """Add a check that passed."""
+        self.good.append(message)
 
     def error(self, title: str, path: str = "", *, detail: str = "", hint: str = "") -> None:
-        """The job would not start, or not as it is meant."""
+        """Add a problem that keeps the job from running as its spec says."""
         self.problems.append(Problem(title=title, path=path, detail=detail or None, hint=hint or None))
 
     def warning(self, title: str, path: str = "", *, detail: str = "", hint: str = "") -> None:
-        """The job may have to wait, or may not be what is meant."""
+        """Add a problem that may delay the job, or that may be intended."""
         self.problems.append(Problem(title=title, path=path, detail=detail or None, hint=hint or None, severity="warning"))
 
-    def skip(self, what: str, why: str) -> None:
-        """Said once, however often it is met."""
-        if (line := f"{what}: {why}") not in self.unchecked:
+    def skip(self, subject: str, reason: str) -> None:
+        """Add a check that did not run, once."""
+        if (line := f"{subject}: {reason}") not in self.unchecked:
             self.unchecked.append(line)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Preflight:
-    """All findings at once, errors first, then by their place in the spec."""
+    """The result of a preflight: problems (errors first, then by position in the spec), passed and skipped checks."""
 
     job: str
     namespace: str
@@ -44,14 +48,14 @@ class Preflight:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing stands in the way, as far as was looked."""
+        """Whether no check found an error."""
         return not any(problem.severity == "error" for problem in self.problems)
 
     def describe(self) -> dict[str, Any]:
-        """For machines."""
+        """Return the result as data for JSON."""
         return asdict(self) | {"passed": self.passed}
 
 
-def ordered(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    """Errors first, then by place."""
-    return tuple(sorted(problems, key=lambda one: (one.severity != "error", one.line or 0, one.column or 0)))
+def sort_problems(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """Return errors before warnings, each by position in the spec."""
+    return tuple(sorted(problems, key=lambda problem: (problem.severity != "error", problem.line or 0, problem.column or 0)))

@@ -6,20 +6,19 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from kfjob.api.diagnose import examine
 from kfjob.api.lifecycle.stop import stop
 from kfjob.api.lifecycle.wait import wait_for_end
 from kfjob.api.planning import make_context
-from kfjob.api.preflight.result import ordered
-from kfjob.api.preflight.trial import Trial, trial_plan
-from kfjob.api.preflight.trial_results import Heard, PodSaid
+from kfjob.api.preflight.result import sort_problems
+from kfjob.api.preflight.trial import Trial, plan_trial
+from kfjob.api.preflight.trial_results import PodReport, TrialLog
 from kfjob.api.reader import LiveReader
 from kfjob.api.settings import Settings
 from kfjob.api.target import find_target
 from kfjob.backends.base import LogRange
-from kfjob.common_types import Notify
+from kfjob.common_types import JsonObject, Notify
 from kfjob.concurrency import map_parallel
 from kfjob.errors import KfjobError, NotFound, Problem, WaitTimeout
 from kfjob.events import JobPhase, LogLine, PodChanged
@@ -28,6 +27,7 @@ from kfjob.spec.source import LoadedSpec
 from kfjob.text import plural
 
 THREADS = 16
+_POD_FIELDS = ("pod", "node", "shm", "gpus", "dns", "port", "ranks")
 LOG_LAG_SECONDS = 15.0
 """How long a pod's log may lag behind the end of the pod."""
 
@@ -38,67 +38,61 @@ class TrialResult:
 
     job: str
     phase: JobPhase
-    pods: tuple[PodSaid, ...]
-    heard: Heard
+    pods: tuple[PodReport, ...]
+    log: TrialLog
     problems: tuple[Problem, ...]
-    logs: Path | None  # where they were archived
+    archive: Path | None  # the folder with the logs
 
     @property
     def passed(self) -> bool:
-        """Whether the job could train."""
-        return self.heard.done is not None and not any(problem.severity == "error" for problem in self.problems)
+        """Whether the collectives ended without errors."""
+        return self.log.done is not None and not any(problem.severity == "error" for problem in self.problems)
 
-    def describe(self) -> dict[str, Any]:
-        """For machines."""
-        pods = [
-            {
-                "pod": one.pod,
-                "node": one.node,
-                "shm": one.shm,
-                "gpus": one.gpus,
-                "dns": one.dns,
-                "port": one.port,
-                "ranks": one.ranks,
-            }
-            for one in self.pods
-        ]
+    def describe(self) -> JsonObject:
+        """Return the result as data for JSON."""
         return {
             "job": self.job,
             "phase": self.phase,
             "passed": self.passed,
             "problems": [
-                {"severity": one.severity, "title": one.title, "detail": one.detail, "hint": one.hint} for one in self.problems
+                {
+                    "severity": problem.severity,
+                    "title": problem.title,
+                    "detail": problem.detail,
+                    "hint": problem.hint,
+                }
+                for problem in self.problems
             ],
-            "pods": pods,
-            "collectives": self.heard.rows,
-            "ranks": self.heard.collectives,
-            "logs": str(self.logs) if self.logs else None,
+            "pods": [{name: getattr(pod, name) for name in _POD_FIELDS} for pod in self.pods],
+            "collectives": self.log.rows,
+            "ranks": self.log.collectives,
+            "logs": str(self.archive) if self.archive else None,
         }
 
 
 def run_trial(loaded: LoadedSpec, trial: Trial, *, settings: Settings, notify: Notify) -> TrialResult:
-    """Run the collectives where the job would train.
+    """Run the collectives on the job's nodes and in its image, and remove the trial afterwards.
 
     Raises:
-        AlreadyExists: a trial of this job is there.
+        AlreadyExists: a trial of this job already exists.
         SpecError, Refused, Forbidden, Unreachable: as for a submit.
     """
     target = find_target(settings, notify=notify)
-    plan = trial_plan(loaded.spec, make_context(target), trial)
+    plan = plan_trial(loaded.spec, make_context(target), trial)
     backend = target.backend
     ref = backend.submit(plan)
-    logs = None
+    archive = None
     try:
         notify(f"`{plan.name}` runs the collectives on {plural(plan.nodes, 'node')}; it is removed afterwards")
         reader = LiveReader(target, ref, plan.observe_config)
         phase, timeout_problem = _wait(reader, trial.timeout)
-        heard = _read_results(reader, plan)
-        problems = _find_problems(reader, plan, heard, phase, timeout_problem)
+        log = _read_results(reader, plan)
+        problems = _find_problems(reader, plan, log, phase, timeout_problem)
     finally:
         with suppress(NotFound):
-            logs = stop(replace(target, namespace=ref.namespace), plan.name)
-    pods = tuple(heard.pods[name] for name in plan.pods if name in heard.pods)
-    return TrialResult(job=plan.name, phase=phase, pods=pods, heard=heard, problems=ordered(problems), logs=logs)
+            archive = stop(replace(target, namespace=ref.namespace), plan.name)
+    pods = tuple(log.pods[name] for name in plan.pods if name in log.pods)
+    return TrialResult(job=plan.name, phase=phase, pods=pods, log=log, problems=sort_problems(problems), archive=archive)
 
 
 def _wait(reader: LiveReader, timeout: float) -> tuple[JobPhase, Problem | None]:
@@ -107,26 +101,26 @@ def _wait(reader: LiveReader, timeout: float) -> tuple[JobPhase, Problem | None]
         for view in wait_for_end(reader, timeout=timeout):
             phase = view.phase or phase
     except WaitTimeout as err:
-        return JobPhase.PENDING, Problem(title=err.title, detail=err.cause, hint="`--timeout` waits longer")
+        return JobPhase.PENDING, Problem(title=err.title, detail=err.cause, hint="set a longer `--timeout`")
     return phase, None
 
 
-def _read_results(reader: LiveReader, plan: JobPlan) -> Heard:
+def _read_results(reader: LiveReader, plan: JobPlan) -> TrialLog:
     """Read what the pods printed; the end of a log may appear a moment after the end of the job."""
     deadline = time.monotonic() + LOG_LAG_SECONDS
     while True:
         snapshot = reader.snapshot()
-        heard = Heard()
+        log = TrialLog()
         logs = map_parallel(lambda pod: _read_lines(reader, pod), plan.pods, threads=THREADS, name="logs")
         for pod, lines in zip(plan.pods, logs, strict=True):
             for line in lines:
-                heard.take(pod, line)
+                log.add_line(pod, line)
         for state in snapshot.pods:
-            if state.pod in heard.pods:
-                heard.pods[state.pod].node = state.node
+            if state.pod in log.pods:
+                log.pods[state.pod].node = state.node
         ended = snapshot.job.phase.ended
-        if not ended or snapshot.job.phase is JobPhase.FAILED or heard.done or time.monotonic() > deadline:
-            return heard
+        if not ended or snapshot.job.phase is JobPhase.FAILED or log.done or time.monotonic() > deadline:
+            return log
         time.sleep(0.5)
 
 
@@ -137,10 +131,10 @@ def _read_lines(reader: LiveReader, pod: str) -> list[str]:
 
 
 def _find_problems(
-    reader: LiveReader, plan: JobPlan, heard: Heard, phase: JobPhase, timeout_problem: Problem | None
+    reader: LiveReader, plan: JobPlan, log: TrialLog, phase: JobPhase, timeout_problem: Problem | None
 ) -> list[Problem]:
-    problems = [*([timeout_problem] if timeout_problem else []), *heard.problems(plan)]
-    if silent_pods := set(heard.silent_pods(plan.pods)):
+    problems = [*([timeout_problem] if timeout_problem else []), *log.find_problems(plan)]
+    if silent_pods := set(log.silent_pods(plan.pods)):
         problems += [_not_started(state) for state in reader.snapshot().pods if state.pod in silent_pods]
     errors = [problem for problem in problems if problem.severity == "error" and problem is not timeout_problem]
     if phase is not JobPhase.SUCCEEDED and not errors:
@@ -148,11 +142,11 @@ def _find_problems(
             if cause := examine(reader).diagnosis.first_cause:
                 detail = "\n".join([*cause.evidence, cause.cause])
                 problems.append(Problem(title=cause.title, detail=detail, hint=cause.remedy or None))
-    if not heard.done and not problems:
-        problems.append(Problem(title=f"`{plan.name}` ended ({phase}) without results of the collectives"))
+    if not log.done and not problems:
+        problems.append(Problem(title=f"`{plan.name}` ended ({phase}) without results from the collectives"))
     return problems
 
 
 def _not_started(state: PodChanged) -> Problem:
-    why = f"{state.reason}: {state.message}".strip(": ") or str(state.phase)
-    return Problem(title=f"pod `{state.pod}` has not started", detail=why)
+    reason = f"{state.reason}: {state.message}".strip(": ") or str(state.phase)
+    return Problem(title=f"pod `{state.pod}` has not started", detail=reason)

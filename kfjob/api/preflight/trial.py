@@ -1,6 +1,6 @@
-"""A short job of the same shape, in the same image, that runs `kfjob/trainer/collectives.py` instead of training.
+"""Plan a trial: a short job of the same shape and image that runs `kfjob/trainer/collectives.py` instead of the training.
 
-The file goes along compressed, as a variable of the pods: a submitter needs no right to make config maps for that.
+The script travels compressed in a variable of the pods, so a trial needs no right to create config maps.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any
 
+from kfjob.common_types import JsonObject
 from kfjob.compile.pytorchjob import check_overrides
 from kfjob.events import TRAINING_CONTAINER
 from kfjob.plan import Context, JobPlan, resolve
@@ -19,72 +20,70 @@ from kfjob.spec import names
 from kfjob.spec.job import JobSpec
 
 SUFFIX = "-preflight"
-SCRIPT = "KFJOB_COLLECTIVES"
-NODE_NAME = "KFJOB_NODE_NAME"
-START = f'import base64,os,zlib;exec(zlib.decompress(base64.b64decode(os.environ["{SCRIPT}"])))'
-KEPT_SECONDS = 600
-"""After its end the job deletes itself, should nobody be there to do it."""
+SCRIPT_VARIABLE = "KFJOB_COLLECTIVES"
+NODE_NAME_VARIABLE = "KFJOB_NODE_NAME"
+START = f'import base64,os,zlib;exec(zlib.decompress(base64.b64decode(os.environ["{SCRIPT_VARIABLE}"])))'
+TTL_SECONDS = 600
+"""The trial deletes itself after this time, in case kfjob cannot delete it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """How it is to be run."""
+    """Options of a trial."""
 
-    timeout: float = 600.0  # seconds, from the submit to the result
-    sizes: str | None = None  # of the arrays, as `8K,1M`; None: what fits the network
-    seconds: float = 0.25  # for one operation at one size
+    timeout: float = 600.0  # seconds, from submit to result
+    sizes: str | None = None  # array sizes as `8K,1M`; None: sizes for the network
+    seconds: float = 0.25  # per operation and size
 
 
-def trial_plan(spec: JobSpec, into: Context, trial: Trial) -> JobPlan:
-    """The job that stands in for `spec`: its nodes, image, environment, volumes, resources and way to meet, and our program."""
-    plan = resolve(JobSpec.model_validate(_changed(spec, into, trial)), into)
-    peers = ",".join(plan.pods) if into.backend == "kubernetes" else ""
-    look = ("python3", "-c", START, "node", "--peers", peers, "--patience", f"{trial.timeout * 0.8:g}", "--")
-    plan = replace(plan, command=(*look, *plan.command))
+def plan_trial(spec: JobSpec, context: Context, trial: Trial) -> JobPlan:
+    """Return the plan of a trial: nodes, image, environment, volumes, resources and rendezvous of the spec, with our script."""
+    plan = resolve(JobSpec.model_validate(_trial_spec(spec, context, trial)), context)
+    peers = ",".join(plan.pods) if context.backend == "kubernetes" else ""
+    patience = f"{_script_deadline(trial):g}"
+    node_command = ("python3", "-c", START, "node", "--peers", peers, "--patience", patience, "--")
+    plan = replace(plan, command=(*node_command, *plan.command))
     check_overrides(plan)
     return plan
 
 
-def _changed(spec: JobSpec, into: Context, trial: Trial) -> dict[str, Any]:
-    said = spec.model_dump(mode="json", exclude_defaults=True)
-    pod = {key: value for key, value in said.get("pod", {}).items() if key not in ("init_containers", "sidecars")}
-    rendezvous = {key: value for key, value in said.get("rendezvous", {}).items() if key != "id"}
-    env: dict[str, Any] = {**said.get("env", {}), SCRIPT: packed()}
-    if into.backend == "kubernetes":
-        env[NODE_NAME] = {"field": "spec.nodeName"}
-    said = {key: value for key, value in said.items() if key not in ("train", "elastic", "torchrun", "launcher")}
+def _script_deadline(trial: Trial) -> float:
+    """Return the deadline inside the pods, in seconds: early enough that kfjob can read the results."""
+    return trial.timeout * 0.8
+
+
+def _trial_spec(spec: JobSpec, context: Context, trial: Trial) -> JsonObject:
+    fields = spec.model_dump(mode="json", exclude_defaults=True)
+    pod = {key: value for key, value in fields.get("pod", {}).items() if key not in ("init_containers", "sidecars")}
+    rendezvous = {key: value for key, value in fields.get("rendezvous", {}).items() if key != "id"}
+    env: dict[str, Any] = {**fields.get("env", {}), SCRIPT_VARIABLE: pack_script()}
+    if context.backend == "kubernetes":
+        env[NODE_NAME_VARIABLE] = {"field": "spec.nodeName"}
+    fields = {key: value for key, value in fields.items() if key not in ("train", "elastic", "torchrun", "launcher")}
     if not spec.is_dynamic:
         rendezvous = {"backend": "static"} | {key: value for key, value in rendezvous.items() if key == "port"}
-    return said | {
+    return fields | {
         "name": trial_name(spec),
-        "command": ["torchrun", "--no-python", "python3", "-c", START, *_arguments(spec, into, trial)],
+        "command": ["torchrun", "--no-python", "python3", "-c", START, *_script_arguments(spec, context, trial)],
         "env": env,
         "pod": pod,
         "rendezvous": rendezvous,
         "restarts": {"max": 0, "policy": "Never"},
-        "run": {"ttl": KEPT_SECONDS, "deadline": int(trial.timeout) + KEPT_SECONDS},
-        "overrides": _without_command(spec.overrides),
+        "run": {"ttl": TTL_SECONDS, "deadline": int(trial.timeout) + TTL_SECONDS},
+        "overrides": _remove_commands(spec.overrides),
     }
 
 
-def _arguments(spec: JobSpec, into: Context, trial: Trial) -> list[str]:
-    meant = resolve(spec, into)
-    backend = "nccl" if meant.resources.gpus else "gloo" if meant.processes_per_node.isdecimal() else "auto"
-    words = [
-        "--output",
-        "json",
-        "--backend",
-        backend,
-        "--deadline",
-        f"{trial.timeout * 0.8:g}",
-        "--seconds",
-        f"{trial.seconds:g}",
-    ]
-    return [*words, "--sizes", trial.sizes] if trial.sizes else words
+def _script_arguments(spec: JobSpec, context: Context, trial: Trial) -> list[str]:
+    plan = resolve(spec, context)
+    backend = "nccl" if plan.resources.gpus else "gloo" if plan.processes_per_node.isdecimal() else "auto"
+    arguments = ["--output", "json", "--backend", backend]
+    arguments += ["--deadline", f"{_script_deadline(trial):g}", "--seconds", f"{trial.seconds:g}"]
+    return [*arguments, "--sizes", trial.sizes] if trial.sizes else arguments
 
 
 def trial_name(spec: JobSpec) -> str:
-    """`<job>-preflight`, the job's part cut where the names of its pods would be too long."""
+    """Return `<job>-preflight`; the job's part is cut if the names of the pods would be too long."""
     own_etcd = spec.is_dynamic and spec.rendezvous.has_own_etcd
     name = spec.name
     while len(names.find_longest_name(name + SUFFIX, spec.nodes, own_etcd=own_etcd)) > names.MAX_LABEL:
@@ -92,20 +91,20 @@ def trial_name(spec: JobSpec) -> str:
     return name + SUFFIX
 
 
-def packed() -> str:
-    """The program as a variable can carry it."""
-    text = files("kfjob").joinpath("trainer", "collectives.py").read_bytes()
-    return base64.b64encode(zlib.compress(text, 9)).decode()
+def pack_script() -> str:
+    """Return the script, compressed and in base64, as the value of a variable."""
+    script = files("kfjob").joinpath("trainer", "collectives.py").read_bytes()
+    return base64.b64encode(zlib.compress(script, 9)).decode()
 
 
-def _without_command(over: Any) -> Any:
-    """`overrides` less what the training container would run, and without a name for the job."""
-    if isinstance(over, list):
-        return [_without_command(item) for item in over]
-    if not isinstance(over, Mapping):
-        return over
-    gone = {"command", "args"} if over.get("name") == TRAINING_CONTAINER else set()
-    kept = {key: _without_command(value) for key, value in over.items() if key not in gone}
-    if isinstance(kept.get("metadata"), dict):
-        kept["metadata"].pop("name", None)
-    return kept
+def _remove_commands(value: Any) -> Any:
+    """Return a part of `overrides` without the command of the training container and without the job's name."""
+    if isinstance(value, list):
+        return [_remove_commands(item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    excluded = {"command", "args"} if value.get("name") == TRAINING_CONTAINER else set()
+    result = {key: _remove_commands(item) for key, item in value.items() if key not in excluded}
+    if isinstance(result.get("metadata"), dict):
+        result["metadata"].pop("name", None)
+    return result

@@ -1,151 +1,142 @@
-"""What the pods of a trial said, put together. Pure: lines in, findings out."""
+"""Parse the log lines of a trial's pods, and find the problems in them. Pure."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
+from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.errors import Problem
 from kfjob.plan import JobPlan
-from kfjob.text import plural
+from kfjob.text import join_names, plural
+from kfjob.units import MIB
 
-MARK = '{"kfjob": "'
-SMALL = 64 * 2**20
-"""What a container runtime gives /dev/shm; NCCL between the GPUs of a node needs more."""
-
-Fact = dict[str, Any]
+PREFIX = '{"kfjob": "'
+DEFAULT_SHM = 64 * MIB
+"""The size of /dev/shm that container runtimes use by default; NCCL between the GPUs of a node needs more."""
 
 
 @dataclass
-class PodSaid:
-    """The facts of one pod."""
+class PodReport:
+    """What a pod reported."""
 
     pod: str
     node: str = ""
     shm: int | None = None  # bytes of /dev/shm
-    dns: dict[str, Fact] = field(default_factory=dict)
-    port: Fact | None = None
-    ranks: list[Fact] = field(default_factory=list)
+    dns: dict[str, JsonObject] = field(default_factory=dict)
+    port: JsonObject | None = None
+    ranks: list[JsonObject] = field(default_factory=list)
 
     @property
     def gpus(self) -> int | None:
-        """As torch counts them in this pod."""
+        """The number of GPUs that torch sees in this pod."""
         return max((rank["gpus"] for rank in self.ranks), default=None)
 
 
 @dataclass
-class Heard:
-    """All that was said so far."""
+class TrialLog:
+    """Collects the records in the logs of a trial's pods."""
 
-    pods: dict[str, PodSaid] = field(default_factory=dict)
-    rows: list[Fact] = field(default_factory=list)  # one operation at one size, over all ranks
-    collectives: list[Fact] = field(default_factory=list)  # the same of each rank
+    pods: dict[str, PodReport] = field(default_factory=dict)
+    rows: list[JsonObject] = field(default_factory=list)  # one per operation and size, over all ranks
+    collectives: list[JsonObject] = field(default_factory=list)  # one per operation, size and rank
     table: list[str] = field(default_factory=list)
-    errors: list[tuple[str, Fact]] = field(default_factory=list)
-    done: Fact | None = None
+    errors: list[tuple[str, JsonObject]] = field(default_factory=list)
+    done: JsonObject | None = None
 
-    def take(self, pod: str, text: str) -> None:
-        """A line of a pod's log; what is not ours is left alone."""
-        target = text.find(MARK)
-        if target < 0:
+    def add_line(self, pod: str, text: str) -> None:
+        """Add the record in a log line; ignore lines without a record."""
+        start = text.find(PREFIX)
+        if start < 0:
             return
         try:
-            fact = json.loads(text[target:])
-        except ValueError:  # cut in two by the log's rotation
+            record = json.loads(text[start:])
+        except ValueError:  # log rotation has cut the line
             return
-        kind = fact.pop("kfjob")
-        said = self.pods.setdefault(pod, PodSaid(pod))
+        kind = record.pop("kfjob")
+        report = self.pods.setdefault(pod, PodReport(pod))
         match kind:
             case "node":
-                said.shm = fact["shm"]
+                report.shm = record["shm"]
             case "dns":
-                said.dns[fact["what"]] = fact
+                report.dns[record["what"]] = record
             case "port":
-                said.port = fact
+                report.port = record
             case "rank":
-                said.ranks.append(fact)
+                report.ranks.append(record)
             case "error" | "late":
-                self.errors.append((pod, {"kind": kind, **fact}))
+                self.errors.append((pod, {"kind": kind, **record}))
             case _:
-                self._take_of_all(kind, fact)
+                self._add_shared_record(kind, record)
 
-    def _take_of_all(self, kind: str, fact: Fact) -> None:
+    def _add_shared_record(self, kind: str, record: JsonObject) -> None:
         match kind:
             case "collective":
-                self.collectives.append(fact)
+                self.collectives.append(record)
             case "summary":
-                self.rows.append(fact)
+                self.rows.append(record)
             case "table":
-                self.table.append(fact["line"])
+                self.table.append(record["line"])
             case "done":
-                self.done = fact
+                self.done = record
 
-    def problems(self, plan: JobPlan) -> list[Problem]:
-        """What stands in the way of training, and what is merely odd."""
-        found = [problem for said in self.pods.values() for problem in _of_a_pod(said, plan)]
-        for pod, fact in self.errors:
-            found.append(_of_a_rank(pod, fact))
+    def find_problems(self, plan: JobPlan) -> list[Problem]:
+        """Return errors and warnings about pods, ranks and collectives."""
+        problems = [problem for report in self.pods.values() for problem in _pod_problems(report, plan)]
+        problems += [_rank_problem(pod, record) for pod, record in self.errors]
         largest = max((row["bytes"] for row in self.rows), default=0)
         for row in self.rows:
-            what = f"`{row['op']}` of {row['bytes']} bytes"
+            operation = f"`{row['op']}` of {row['bytes']} bytes"
             if row["wrong"]:
-                title = f"{what} gives wrong values on {_ranks(row['wrong'])}"
-                found.append(
-                    _error(title, hint="a card, a cable or a driver is faulty: take the node out and run its diagnostics")
-                )
-            if row["outliers"] and row["bytes"] == largest:  # at small sizes much is noise; the table marks all
-                title = f"{what} is slower on {_ranks(row['outliers'])} than on the others"
-                found.append(Problem(title=title, severity="warning"))
+                hint = "a GPU, a cable or a driver is faulty: cordon the node and run its diagnostics"
+                problems.append(_error(f"{operation} gives wrong values on {_format_ranks(row['wrong'])}", hint=hint))
+            if row["outliers"] and row["bytes"] == largest:  # small sizes are noisy; the table marks them all
+                title = f"{operation} is slower on {_format_ranks(row['outliers'])} than on the other ranks"
+                problems.append(Problem(title=title, severity="warning"))
         if self.done and self.done["wrong"] and not any(row["wrong"] for row in self.rows):
-            found.append(_error("a collective is not the two that it is made of", detail="\n".join(_broken(self.table))))
-        return found
+            broken = [line for line in self.table if "BROKEN" in line]
+            problems.append(_error("a collective differs from the two collectives that it equals", detail="\n".join(broken)))
+        return problems
 
     def silent_pods(self, pods: Iterable[str]) -> list[str]:
-        """Pods whose program never started."""
+        """Return the pods that printed no record: their program never started."""
         return [pod for pod in pods if pod not in self.pods]
 
 
-def _of_a_pod(said: PodSaid, plan: JobPlan) -> list[Problem]:
-    where = f"pod `{said.pod}`{f' on node `{said.node}`' if said.node else ''}"
-    found = []
-    if lost := [name for name, fact in said.dns.items() if not fact["ok"]]:
-        detail = "; ".join(dict.fromkeys(said.dns[name]["why"] for name in lost))
-        hint = "is the cluster's DNS up? `kubectl -n kube-system get pods -l k8s-app=kube-dns`"
-        found.append(_error(f"{where} cannot resolve {_named(lost)}", detail=detail, hint=hint))
-    if said.port and not said.port["ok"]:
-        hint = "a network policy or a security group may be in the way, or the first pod has not started"
-        found.append(_error(f"{where} cannot reach {said.port['what']}", detail=said.port["why"], hint=hint))
-    if plan.resources.gpus and said.gpus is not None and said.gpus != plan.resources.gpus:
-        title = f"{where}: torch sees {plural(said.gpus, 'GPU')}, and the job requests {plan.resources.gpus}"
-        found.append(_error(title, hint="is torch in this image built for CUDA, and does the driver fit it? `nvidia-smi`"))
-    if said.shm is not None and said.shm <= SMALL and plan.resources.gpus > 1:
-        title = f"{where}: /dev/shm has {said.shm // 2**20} MiB, too little for NCCL and data loaders"
-        found.append(Problem(title=title, severity="warning", hint="remove `shared_memory: 0` from the spec"))
-    return found
+def _pod_problems(report: PodReport, plan: JobPlan) -> list[Problem]:
+    pod = f"pod `{report.pod}`{f' on node `{report.node}`' if report.node else ''}"
+    gpus = plan.resources.gpus
+    problems = []
+    if unresolved := [name for name, record in report.dns.items() if not record["ok"]]:
+        detail = "; ".join(dict.fromkeys(report.dns[name]["why"] for name in unresolved))
+        hint = "check the cluster's DNS: `kubectl -n kube-system get pods -l k8s-app=kube-dns`"
+        names = join_names((f"`{name}`" for name in unresolved), limit=3)
+        problems.append(_error(f"{pod} cannot resolve {names}", detail=detail, hint=hint))
+    if report.port and not report.port["ok"]:
+        hint = "check network policies and security groups, and whether the first pod has started"
+        problems.append(_error(f"{pod} cannot reach {report.port['what']}", detail=report.port["why"], hint=hint))
+    if gpus and report.gpus is not None and report.gpus != gpus:
+        title = f"{pod}: torch sees {plural(report.gpus, 'GPU')}, but the job requests {gpus}"
+        hint = "check that torch in this image is built for CUDA, and that the driver matches; `nvidia-smi`"
+        problems.append(_error(title, hint=hint))
+    if report.shm is not None and report.shm <= DEFAULT_SHM and gpus > 1:
+        title = f"{pod}: /dev/shm has {report.shm // MIB} MiB, too little for NCCL and data loaders"
+        problems.append(Problem(title=title, severity="warning", hint="remove `shared_memory: 0` from the spec"))
+    return problems
 
 
-def _of_a_rank(pod: str, fact: Mapping[str, Any]) -> Problem:
-    where = f"rank {fact['rank']} in pod `{pod}`"
-    if fact["kind"] == "late":
-        hint = "the rank that is not there is at fault; look at those that say nothing, and at their network"
-        return _error(f"{where} waited {fact['seconds']:g} s in {fact['doing']}, and gave up", hint=hint)
-    return _error(f"{where} failed in {fact['doing']}", detail=str(fact["why"]))
+def _rank_problem(pod: str, record: JsonMapping) -> Problem:
+    rank = f"rank {record['rank']} in pod `{pod}`"
+    if record["kind"] == "late":
+        hint = "look for the missing rank: check pods without output, and their network"
+        return _error(f"{rank} timed out after {record['seconds']:g} s in {record['doing']}", hint=hint)
+    return _error(f"{rank} failed in {record['doing']}", detail=str(record["why"]))
 
 
 def _error(title: str, *, detail: str = "", hint: str = "") -> Problem:
     return Problem(title=title, detail=detail or None, hint=hint or None)
 
 
-def _broken(lines: Iterable[str]) -> list[str]:
-    return [line for line in lines if "BROKEN" in line]
-
-
-def _named(names: list[str]) -> str:
-    shown = ", ".join(f"`{name}`" for name in names[:3])
-    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown  # noqa: PLR2004 - enough to see which
-
-
-def _ranks(ranks: list[int]) -> str:
+def _format_ranks(ranks: list[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"

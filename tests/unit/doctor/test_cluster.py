@@ -1,4 +1,4 @@
-"""The cluster's checks against an API server of our making: what the test cluster cannot be made to say."""
+"""Check a cluster against a scripted API server, with states that the test cluster does not have."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from collections.abc import Callable
 from typing import Any
 
 from kfjob.api.doctor import cluster
-from kfjob.api.doctor.findings import Finding, run
+from kfjob.api.doctor.findings import Finding, run_checks
 from kfjob.backends.kubernetes.client import Backoff, Client
 from kfjob.backends.kubernetes.fake import FakeStream, FakeTransport, refused, reply
 from kfjob.backends.kubernetes.inventory import KubernetesInventory
 from kfjob.backends.kubernetes.requests import Request
 
-Answer = Callable[[Request], FakeStream]
+Respond = Callable[[Request], FakeStream]
 
 
-def look(name: str, answer: Answer) -> list[Finding]:
-    client = Client(FakeTransport(answer), host="test", backoff=Backoff(first=0.0, most=0.0))
-    return list(run(cluster.CHECKS, KubernetesInventory(client, "ml"), only=frozenset({name})))
+def run_check(name: str, respond: Respond) -> list[Finding]:
+    client = Client(FakeTransport(respond), host="test", backoff=Backoff(first=0.0, most=0.0))
+    return list(run_checks(cluster.CHECKS, KubernetesInventory(client, "ml"), only=frozenset({name})))
 
 
-def verdict(name: str, answer: Answer) -> tuple[str, str]:
-    (finding,) = look(name, answer)
-    return finding.verdict, finding.said
+def verdict(name: str, respond: Respond) -> tuple[str, str]:
+    (finding,) = run_check(name, respond)
+    return finding.verdict, finding.message
 
 
-def answering(**by_resource: Any) -> Answer:
-    def answer(request: Request) -> FakeStream:
-        found = by_resource.get(request.resource)
-        return reply(found) if found is not None else refused(404, "NotFound", "not found", kind=request.resource)
+def serve(**by_resource: Any) -> Respond:
+    def respond(request: Request) -> FakeStream:
+        content = by_resource.get(request.resource)
+        return reply(content) if content is not None else refused(404, "NotFound", "not found", kind=request.resource)
 
-    return answer
+    return respond
 
 
 def forbidden(_: Request) -> FakeStream:
@@ -62,80 +62,82 @@ def node(ready: str = "True", labels: dict[str, str] | None = None, **allocatabl
     return {"metadata": {"name": "n", "labels": labels or {}}, "status": status}
 
 
-def test_a_cluster_without_the_operator():
-    (finding,) = look("crd", answering(apis={"resources": []}))
+def test_missing_operator_is_a_failure():
+    (finding,) = run_check("crd", serve(apis={"resources": []}))
     assert (finding.verdict, finding.remedy) == ("fail", cluster.INSTALL)
-    assert verdict("operator", answering(deployments={"items": []}))[0] == "fail"
+    assert verdict("operator", serve(deployments={"items": []}))[0] == "fail"
 
 
-def test_the_version_of_the_definition_is_told_by_its_fields():
-    for fields, said in ((("managedBy",), "of operator 1.9 or newer"), ((), "of an operator before 1.9")):
-        answer = answering(apis=JOBS, customresourcedefinitions=definition(*fields))
-        assert verdict("crd", answer) == ("ok", f"PyTorchJob kubeflow.org/v1, {said}")
-    assert verdict("crd", answering(apis=JOBS, customresourcedefinitions={"spec": {}}))[0] == "warn"
+def test_crd_version_is_judged_by_its_fields():
+    for fields, version in ((("managedBy",), "from operator 1.9 or newer"), ((), "from an operator before 1.9")):
+        respond = serve(apis=JOBS, customresourcedefinitions=definition(*fields))
+        assert verdict("crd", respond) == ("ok", f"PyTorchJob kubeflow.org/v1, {version}")
+    assert verdict("crd", serve(apis=JOBS, customresourcedefinitions={"spec": {}}))[0] == "warn"
 
 
-def test_an_operator_that_is_not_ready():
-    (finding,) = look("operator", answering(deployments={"items": [deployment(0)]}))
-    assert (finding.verdict, "0 of 1 ready" in finding.said) == ("fail", True)
+def test_operator_without_ready_pods_is_a_failure():
+    (finding,) = run_check("operator", serve(deployments={"items": [deployment(0)]}))
+    assert (finding.verdict, "0 of 1 ready" in finding.message) == ("fail", True)
     assert "kubectl -n kubeflow logs deployment/training-operator" in finding.remedy
-    assert verdict("operator", answering(deployments={"items": [deployment(1)]}))[0] == "ok"
+    assert verdict("operator", serve(deployments={"items": [deployment(1)]}))[0] == "ok"
 
 
-def test_a_webhook_that_is_down_is_told_from_one_that_refuses_and_from_none():
+def test_webhook_down_refusing_and_missing_differ():
     down = 'Internal error occurred: failed calling webhook "validator": connection refused'
     refuses = 'admission webhook "validator.pytorchjob" denied the request: spec is invalid'
     assert verdict("webhook", lambda _: refused(500, "InternalError", down))[0] == "fail"
     assert verdict("webhook", lambda _: refused(403, "Forbidden", refuses)) == ("ok", "answers")
-    (none,) = look("webhook", lambda request: reply(request.body))
-    assert (none.verdict, "operator 1.7 has none" in none.said) == ("warn", True)
+    (missing,) = run_check("webhook", lambda request: reply(request.body))
+    assert (missing.verdict, "operator 1.7 has none" in missing.message) == ("warn", True)
     assert verdict("webhook", forbidden)[0] == "warn"
 
 
-def test_rights_are_asked_for_one_by_one_and_grouped():
-    asked = []
+def test_every_right_is_checked_and_missing_ones_are_grouped():
+    reviews = []
 
-    def answer(request: Request) -> FakeStream:
+    def respond(request: Request) -> FakeStream:
         assert request.body
         attributes = request.body["spec"]["resourceAttributes"]
-        asked.append(attributes)
+        reviews.append(attributes)
         return reply({"status": {"allowed": attributes["verb"] != "watch"}})
 
-    needed, useful = look("rights", answer)
-    assert len(asked) == len(cluster.NEEDED) + len(cluster.USEFUL)
-    assert all(one["namespace"] == "ml" for one in asked)
-    assert {"subresource": "log", "resource": "pods"}.items() <= next(one for one in asked if "subresource" in one).items()
-    assert needed.said == "missing in `ml`: pytorchjobs.kubeflow.org: watch; pods: watch"
+    needed, useful = run_check("rights", respond)
+    assert len(reviews) == len(cluster.NEEDED) + len(cluster.USEFUL)
+    assert all(review["namespace"] == "ml" for review in reviews)
+    assert {"subresource": "log", "resource": "pods"}.items() <= next(
+        review for review in reviews if "subresource" in review
+    ).items()
+    assert needed.message == "missing in `ml`: pytorchjobs.kubeflow.org: watch; pods: watch"
     assert (needed.verdict, useful.verdict) == ("fail", "warn")
 
 
-def test_nodes_and_their_devices():
+def test_nodes_and_devices_are_counted():
     gpus = {"nvidia.com/gpu": "8", "vpc.amazonaws.com/efa": "4"}
     kind = {"node.kubernetes.io/instance-type": "p4d.24xlarge"}
     items = [node(labels=kind, **gpus), node(labels=kind, **gpus), node("False", labels=kind, **gpus)]
-    nodes, devices = look("nodes", answering(nodes={"items": items}))
-    assert (nodes.verdict, nodes.said) == ("ok", "2 of 3 ready: 2 x p4d.24xlarge")
-    assert (devices.verdict, devices.said) == ("ok", "16 GPUs, 8 EFA interfaces")
-    nodes, devices = look("nodes", answering(nodes={"items": [node("Unknown")]}))
+    nodes, devices = run_check("nodes", serve(nodes={"items": items}))
+    assert (nodes.verdict, nodes.message) == ("ok", "2 of 3 ready: 2 x p4d.24xlarge")
+    assert (devices.verdict, devices.message) == ("ok", "16 GPUs, 8 EFA interfaces")
+    nodes, devices = run_check("nodes", serve(nodes={"items": [node("Unknown")]}))
     assert (nodes.verdict, devices.verdict) == ("fail", "warn")
     assert verdict("nodes", forbidden)[0] == "warn"
 
 
-def test_queues():
-    there = {"resources": [{"name": "localqueues"}]}
+def test_local_queues_are_listed():
+    kueue = {"resources": [{"name": "localqueues"}]}
     queue = {"items": [{"metadata": {"name": "team"}}]}
-    assert verdict("queues", answering()) == ("ok", "no Kueue: jobs start as nodes are free")
-    assert verdict("queues", answering(apis=there, localqueues=queue)) == ("ok", "Kueue, local queues team")
-    assert verdict("queues", answering(apis=there, localqueues={"items": []}))[0] == "warn"
+    assert verdict("queues", serve()) == ("ok", "Kueue is not installed: jobs start when nodes are free")
+    assert verdict("queues", serve(apis=kueue, localqueues=queue)) == ("ok", "Kueue, local queues team")
+    assert verdict("queues", serve(apis=kueue, localqueues={"items": []}))[0] == "warn"
 
 
-def test_an_error_of_a_check_is_a_finding_and_the_others_go_on():
-    def answer(request: Request) -> FakeStream:
+def test_error_of_a_check_is_a_finding_and_other_checks_run():
+    def respond(request: Request) -> FakeStream:
         return refused(500, "InternalError", "etcd is gone") if request.resource == "nodes" else reply({"items": []})
 
-    client = Client(FakeTransport(answer), host="test", backoff=Backoff(first=0.0, most=0.0))
-    found = list(run(cluster.CHECKS, KubernetesInventory(client, "ml")))
-    (failed,) = [one for one in found if one.name == "nodes"]
-    assert (failed.verdict, "etcd is gone" in failed.said) == ("fail", True)
-    assert found[-1].name == "queues"
-    assert json.dumps([vars(one) for one in found])
+    client = Client(FakeTransport(respond), host="test", backoff=Backoff(first=0.0, most=0.0))
+    findings = list(run_checks(cluster.CHECKS, KubernetesInventory(client, "ml")))
+    (failed,) = [finding for finding in findings if finding.name == "nodes"]
+    assert (failed.verdict, "etcd is gone" in failed.message) == ("fail", True)
+    assert findings[-1].name == "queues"
+    assert json.dumps([vars(finding) for finding in findings])

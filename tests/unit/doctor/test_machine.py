@@ -13,19 +13,20 @@ import pytest
 from kfjob.api.doctor import machine
 from kfjob.api.doctor.findings import Finding
 from kfjob.api.settings import Settings
+from kfjob.units import GIB
 
 KUBECONFIG = "current-context: test\ncontexts: [{name: test, context: {cluster: c, namespace: ml}}]\n"
 
 
-def look(name: str, folder: Path, *, path: str = "", **settings: Any) -> list[Finding]:
-    here = machine.Machine(
+def run_check(name: str, folder: Path, *, path: str = "", **settings: Any) -> list[Finding]:
+    subject = machine.Machine(
         settings=Settings(state=folder / "state", **settings),
         environ={"PATH": path, "KUBECONFIG": str(folder / "kubeconfig"), "HOME": str(folder)},
     )
-    return list(machine.CHECKS[name](here))
+    return list(machine.CHECKS[name](subject))
 
 
-def a_program(folder: Path, *names: str) -> str:
+def make_programs(folder: Path, *names: str) -> str:
     for name in names:
         (folder / name).write_text("#!/bin/sh\n")
         (folder / name).chmod(0o700)
@@ -33,71 +34,71 @@ def a_program(folder: Path, *names: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["python", "kfjob", "settings", "archive"])
-def test_what_is_well_is_said_without_a_remedy(name, tmp_path):
-    (finding,) = look(name, tmp_path)
+def test_ok_findings_have_no_remedy(name, tmp_path):
+    (finding,) = run_check(name, tmp_path)
     assert (finding.verdict, finding.remedy) == ("ok", "")
-    assert finding.said
+    assert finding.message
 
 
-def test_torch_is_not_imported_and_its_absence_is_a_warning(tmp_path, monkeypatch):
+def test_missing_torch_is_a_warning(tmp_path, monkeypatch):
     def absent(name: str) -> str:
         raise metadata.PackageNotFoundError(name)
 
-    assert look("torch", tmp_path)[0].verdict == "ok"
+    assert run_check("torch", tmp_path)[0].verdict == "ok"
     monkeypatch.setattr(metadata, "version", absent)
-    (finding,) = look("torch", tmp_path)
+    (finding,) = run_check("torch", tmp_path)
     assert (finding.verdict, finding.remedy) == ("warn", machine.INSTALL_TRAINER)
 
 
-def test_deepspeed_wants_a_compiler_and_ninja(tmp_path, monkeypatch):
+def test_deepspeed_needs_a_compiler_and_ninja(tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "_version", lambda name: "0.19" if name == "deepspeed" else None)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    (finding,) = look("deepspeed", tmp_path)
+    (finding,) = run_check("deepspeed", tmp_path)
     assert (finding.verdict, finding.remedy) == ("warn", "apt-get install g++ ninja-build")
-    assert look("deepspeed", tmp_path, path=a_program(tmp_path, "g++", "ninja"))[0].verdict == "ok"
+    assert run_check("deepspeed", tmp_path, path=make_programs(tmp_path, "g++", "ninja"))[0].verdict == "ok"
     monkeypatch.setattr(machine, "_version", lambda _: None)
-    assert look("deepspeed", tmp_path) == []
+    assert run_check("deepspeed", tmp_path) == []
 
 
 def test_builders_and_etcd_are_found_on_path(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "none" / "python"))
-    assert [look(name, tmp_path)[0].verdict for name in ("builder", "etcd")] == ["warn", "warn"]
-    path = a_program(tmp_path, "finch", "buildah", "etcd")
-    assert look("builder", tmp_path, path=path)[0].said == "buildah, finch"
-    assert look("etcd", tmp_path, path=path)[0].verdict == "ok"
+    assert [run_check(name, tmp_path)[0].verdict for name in ("builder", "etcd")] == ["warn", "warn"]
+    path = make_programs(tmp_path, "finch", "buildah", "etcd")
+    assert run_check("builder", tmp_path, path=path)[0].message == "buildah, finch"
+    assert run_check("etcd", tmp_path, path=path)[0].verdict == "ok"
 
 
-def test_the_envsubst_of_the_python_package_is_a_warning_and_gnus_is_not(tmp_path, monkeypatch):
+def test_envsubst_of_the_python_package_is_a_warning(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    assert look("envsubst", tmp_path) == []
-    path = a_program(tmp_path, "envsubst")
-    assert look("envsubst", tmp_path, path=path)[0].verdict == "ok"
+    assert run_check("envsubst", tmp_path) == []
+    path = make_programs(tmp_path, "envsubst")
+    assert run_check("envsubst", tmp_path, path=path)[0].verdict == "ok"
     (tmp_path / "envsubst").write_text("#!/usr/bin/python3\nimport sys\nfrom envsubst import main\nsys.exit(main())\n")
-    (finding,) = look("envsubst", tmp_path, path=path)
+    (finding,) = run_check("envsubst", tmp_path, path=path)
     assert (finding.verdict, finding.remedy) == ("warn", f"rm {tmp_path}/envsubst")
     (tmp_path / "envsubst").unlink()
     os.mkfifo(tmp_path / "envsubst", 0o700)
-    assert look("envsubst", tmp_path, path=path)[0].verdict == "ok"
+    assert run_check("envsubst", tmp_path, path=path)[0].verdict == "ok"
 
 
 @pytest.mark.parametrize(("free", "verdict"), [(100, "ok"), (5, "warn"), (0.5, "fail")])
-def test_disk(free, verdict, tmp_path, monkeypatch):
-    usage = SimpleNamespace(free=free * machine.GIB)
+def test_free_disk_space_decides_the_verdict(free, verdict, tmp_path, monkeypatch):
+    usage = SimpleNamespace(free=free * GIB)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    (finding,) = look("disk", tmp_path)
+    (finding,) = run_check("disk", tmp_path)
     assert finding.verdict == verdict
     assert bool(finding.remedy) == (verdict != "ok")
 
 
-def test_a_state_folder_that_cannot_be_written_to(tmp_path, monkeypatch):
+def test_state_folder_that_is_not_writable_is_a_failure(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
-    (finding,) = look("disk", tmp_path)
+    (finding,) = run_check("disk", tmp_path)
     assert (finding.verdict, "KFJOB_STATE" in finding.remedy) == ("fail", True)
 
 
-def test_a_kubeconfig_is_needed_only_by_who_asks_for_a_cluster(tmp_path):
-    assert look("kubeconfig", tmp_path)[0].verdict == "warn"
-    assert look("kubeconfig", tmp_path, backend="kubernetes")[0].verdict == "fail"
+def test_missing_kubeconfig_fails_only_if_settings_name_a_cluster(tmp_path):
+    assert run_check("kubeconfig", tmp_path)[0].verdict == "warn"
+    assert run_check("kubeconfig", tmp_path, backend="kubernetes")[0].verdict == "fail"
     (tmp_path / "kubeconfig").write_text(KUBECONFIG)
-    assert look("kubeconfig", tmp_path)[0].said == "context `test`, namespace `ml`"
-    assert look("kubeconfig", tmp_path, context="other")[0].verdict == "fail"
+    assert run_check("kubeconfig", tmp_path)[0].message == "context `test`, namespace `ml`"
+    assert run_check("kubeconfig", tmp_path, context="other")[0].verdict == "fail"

@@ -11,82 +11,63 @@ GPU = "nvidia.com/gpu"
 
 
 def node(
-    name: str = "n", *, labels: dict[str, str] | None = None, taints: Any = (), cordoned: bool = False, **has: str
+    name: str = "n", *, labels: dict[str, str] | None = None, taints: Any = (), cordoned: bool = False, **resources: str
 ) -> fit.Node:
     allocatable = {
         "cpu": "8",
         "memory": "32Gi",
         "pods": "110",
-        **{key.replace("gpu", GPU): value for key, value in has.items()},
+        **{key.replace("gpu", GPU): value for key, value in resources.items()},
     }
     spec = {"taints": list(taints), **({"unschedulable": True} if cordoned else {})}
-    return fit.node_of(
+    return fit.read_node(
         {"metadata": {"name": name, "labels": labels or {}}, "spec": spec, "status": {"allocatable": allocatable}}
     )
 
 
-def pods(count: int = 1, *, spec: dict[str, Any] | None = None, **requests: str) -> PodTemplate:
-    asked = {key.replace("gpu", GPU): value for key, value in requests.items()}
-    container = {"name": "pytorch", "resources": {"requests": asked, "limits": asked}}
-    each = tuple(f"job-worker-{index}" for index in range(count))
-    return PodTemplate(names=each, metadata={}, spec={"containers": [container], **(spec or {})})
+def make_template(count: int = 1, *, spec: dict[str, Any] | None = None, **requests: str) -> PodTemplate:
+    amounts = {key.replace("gpu", GPU): value for key, value in requests.items()}
+    container = {"name": "pytorch", "resources": {"requests": amounts, "limits": amounts}}
+    names = tuple(f"job-worker-{index}" for index in range(count))
+    return PodTemplate(names=names, metadata={}, spec={"containers": [container], **(spec or {})})
 
 
-def why(nodes: list[fit.Node], kind: PodTemplate) -> str:
-    found = fit.misfits(nodes, [kind])
-    return found[0].why if found else ""
+def explain(nodes: list[fit.Node], template: PodTemplate) -> str:
+    misfits = fit.find_misfits(nodes, [template])
+    return misfits[0].reason if misfits else ""
 
 
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        ("2", 2),
-        ("500m", 0.5),
-        ("1Gi", 2**30),
-        ("24581684Ki", 24581684 * 1024),
-        ("100n", 1e-7),
-        ("1Ei", 2**60),
-        ("1e3", 1000),
-        ("1k", 1000),
-        ("0", 0),
-        (3, 3),
-        ("1.5Gi", 1.5 * 2**30),
-        ("2E", 2e18),
-    ],
-)
-def test_quantities(text, number):
-    assert pod_requirements.quantity(text) == pytest.approx(number)
-
-
-def test_a_job_that_fits_fills_the_nodes():
+def test_pods_that_fit_use_the_free_resources():
     nodes = [node("a", gpu="8"), node("b", gpu="8")]
-    assert fit.misfits(nodes, [pods(2, gpu="8", cpu="4")]) == []
-    assert [one.free[GPU] for one in nodes] == [0, 0]
+    assert fit.find_misfits(nodes, [make_template(2, gpu="8", cpu="4")]) == []
+    assert [item.free[GPU] for item in nodes] == [0, 0]
 
 
-def test_what_is_missing_is_counted_and_said_once_for_nodes_that_are_alike():
+def test_reasons_are_counted_over_similar_nodes():
     nodes = [node("a"), node("b"), node("c", gpu="4")]
-    (misfit,) = fit.misfits(nodes, [pods(2, gpu="8")])
+    (misfit,) = fit.find_misfits(nodes, [make_template(2, gpu="8")])
     assert (misfit.pod, misfit.is_full) == ("job-worker-0", False)
-    assert misfit.why == (f"2 of 2 such pods have no node: of 3 nodes, 2 with 0 {GPU} (8 wanted), 1 with 4 {GPU} (8 wanted)")
+    assert misfit.reason == (f"no node for 2 of 2 pods: of 3 nodes, 2 with 0 {GPU} (8 requested), 1 with 4 {GPU} (8 requested)")
 
 
-def test_pods_that_fit_no_more_are_told_from_those_that_never_fit():
+def test_full_nodes_differ_from_nodes_that_are_too_small():
     nodes = [node("a", gpu="8")]
-    fit.occupy(nodes, [{"spec": {"nodeName": "a", "containers": [{"resources": {"limits": {GPU: "6"}}}]}, "status": {}}])
-    (misfit,) = fit.misfits(nodes, [pods(gpu="8")])
+    fit.add_existing_pods(
+        nodes, [{"spec": {"nodeName": "a", "containers": [{"resources": {"limits": {GPU: "6"}}}]}, "status": {}}]
+    )
+    (misfit,) = fit.find_misfits(nodes, [make_template(gpu="8")])
     assert misfit.is_full
-    assert f"1 with 2 {GPU} left (8 wanted)" in misfit.why
+    assert f"1 with 2 {GPU} free (8 requested)" in misfit.reason
     ended = {"spec": {"nodeName": "a", "containers": [{"resources": {"limits": {GPU: "6"}}}]}, "status": {"phase": "Succeeded"}}
-    fresh = [node("a", gpu="8")]
-    fit.occupy(fresh, [ended])
-    assert fit.misfits(fresh, [pods(gpu="8")]) == []
+    idle = [node("a", gpu="8")]
+    fit.add_existing_pods(idle, [ended])
+    assert fit.find_misfits(idle, [make_template(gpu="8")]) == []
 
 
-def test_the_second_pod_of_a_job_can_be_the_one_without_a_node():
-    (misfit,) = fit.misfits([node(gpu="8")], [pods(3, gpu="8")])
+def test_second_pod_can_be_the_misfit():
+    (misfit,) = fit.find_misfits([node(gpu="8")], [make_template(3, gpu="8")])
     assert (misfit.pod, misfit.is_full) == ("job-worker-1", True)
-    assert misfit.why.startswith("2 of 3 such pods have no node")
+    assert misfit.reason.startswith("no node for 2 of 3 pods")
 
 
 TAINT = {"key": GPU, "value": "present", "effect": "NoSchedule"}
@@ -103,23 +84,23 @@ TAINT = {"key": GPU, "value": "present", "effect": "NoSchedule"}
         ({"key": "other", "operator": "Exists"}, False),
     ],
 )
-def test_taints(toleration, fits):
-    said = why([node(taints=[TAINT])], pods(spec={"tolerations": [toleration]}))
-    assert (said == "") is fits, said
+def test_taints_need_a_toleration(toleration, fits):
+    reason = explain([node(taints=[TAINT])], make_template(spec={"tolerations": [toleration]}))
+    assert (reason == "") is fits, reason
     if not fits:
-        assert f"1 with taint `{GPU}=present:NoSchedule`" in said
+        assert f"1 with taint `{GPU}=present:NoSchedule`" in reason
 
 
-def test_a_preference_is_no_taint_and_a_cordon_is_one():
-    assert why([node(taints=[{"key": "a", "effect": "PreferNoSchedule"}])], pods()) == ""
-    assert "1 cordoned" in why([node(cordoned=True)], pods())
+def test_preference_is_ignored_and_cordon_is_a_taint():
+    assert explain([node(taints=[{"key": "a", "effect": "PreferNoSchedule"}])], make_template()) == ""
+    assert "1 cordoned" in explain([node(cordoned=True)], make_template())
 
 
-def test_selectors_and_affinity():
+def test_node_selector_needs_its_labels():
     instance = {"node.kubernetes.io/instance-type": "p4d.24xlarge"}
-    assert why([node(labels=instance)], pods(spec={"nodeSelector": instance})) == ""
-    assert "without the label `node.kubernetes.io/instance-type=p4d.24xlarge`" in why(
-        [node()], pods(spec={"nodeSelector": instance})
+    assert explain([node(labels=instance)], make_template(spec={"nodeSelector": instance})) == ""
+    assert "without label `node.kubernetes.io/instance-type=p4d.24xlarge`" in explain(
+        [node()], make_template(spec={"nodeSelector": instance})
     )
 
 
@@ -134,25 +115,25 @@ def test_selectors_and_affinity():
         ("DoesNotExist", [], False),
     ],
 )
-def test_node_affinity(operator, values, fits):
+def test_node_affinity_operators(operator, values, fits):
     terms = [{"matchExpressions": [{"key": "zone", "operator": operator, "values": values}]}]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    said = why([node(labels={"zone": "a"})], pods(spec={"affinity": {"nodeAffinity": required}}))
-    assert (said == "") is fits
+    reason = explain([node(labels={"zone": "a"})], make_template(spec={"affinity": {"nodeAffinity": required}}))
+    assert (reason == "") is fits
 
 
 @pytest.mark.parametrize(("operator", "fits"), [("Gt", True), ("Lt", False)])
-def test_node_affinity_by_number(operator, fits):
+def test_node_affinity_compares_numbers(operator, fits):
     terms = [{"matchExpressions": [{"key": "count", "operator": operator, "values": ["3"]}]}]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    assert (why([node(labels={"count": "8"})], pods(spec={"affinity": {"nodeAffinity": required}})) == "") is fits
+    assert (explain([node(labels={"count": "8"})], make_template(spec={"affinity": {"nodeAffinity": required}})) == "") is fits
 
 
-def test_a_cluster_without_nodes():
-    assert why([], pods()) == "the pod has no node: the cluster has none that is ready"
+def test_cluster_without_nodes_has_its_own_reason():
+    assert explain([], make_template()) == "no node for the pod: the cluster has no ready node"
 
 
-def test_init_containers_and_sidecars_count_as_the_scheduler_counts_them():
+def test_init_containers_and_sidecars_count_as_in_the_scheduler():
     spec: dict[str, Any] = {
         "containers": [{"resources": {"requests": {"cpu": "1"}}}, {"resources": {"limits": {"cpu": "2"}}}],
         "initContainers": [
@@ -160,29 +141,29 @@ def test_init_containers_and_sidecars_count_as_the_scheduler_counts_them():
             {"restartPolicy": "Always", "resources": {"requests": {"cpu": "500m"}}},
         ],
     }
-    assert pod_requirements.requests(spec) == {"cpu": 4.0, "memory": 2.0**30}
-    assert pod_requirements.requests({**spec, "initContainers": spec["initContainers"][1:]}) == {"cpu": 3.5}
+    assert pod_requirements.sum_requests(spec) == {"cpu": 4.0, "memory": 2.0**30}
+    assert pod_requirements.sum_requests({**spec, "initContainers": spec["initContainers"][1:]}) == {"cpu": 3.5}
 
 
-def test_quotas_count_all_pods_and_what_is_taken():
-    kinds = [pods(3, cpu="2", gpu="8")]
-    adds = quota.usage(kinds, [{"kind": "PyTorchJob"}])
+def test_quotas_count_all_pods_and_current_usage():
+    templates = [make_template(3, cpu="2", gpu="8")]
+    usage = quota.sum_usage(templates, [{"kind": "PyTorchJob"}])
     status = {
         "hard": {f"requests.{GPU}": "16", "pods": "10", "cpu": "8", "count/pytorchjobs.kubeflow.org": "1", "limits.cpu": "6"},
         "used": {"cpu": "4", "count/pytorchjobs.kubeflow.org": "1"},
     }
-    over = list(quota.exceeded({"status": status}, adds))
-    assert over == [
-        f"requests.{GPU}: the job wants 24, 0 is taken, the limit is 16",
-        "cpu: the job wants 6, 4 is taken, the limit is 8",
-        "count/pytorchjobs.kubeflow.org: the job wants 1, 1 is taken, the limit is 1",
+    lines = list(quota.explain_exceeded({"status": status}, usage))
+    assert lines == [
+        f"requests.{GPU}: the job needs 24, 0 in use, limit 16",
+        "cpu: the job needs 6, 4 in use, limit 8",
+        "count/pytorchjobs.kubeflow.org: the job needs 1, 1 in use, limit 1",
     ]
 
 
-def test_a_quota_makes_every_container_say_what_it_uses():
+def test_quota_requires_every_container_to_set_its_resources():
     hard = {"spec": {"hard": {"requests.cpu": "8", "limits.memory": "8Gi", "pods": "3"}}}
-    assert list(quota.unsaid(hard, [pods(cpu="1", memory="1Gi")])) == []
-    assert list(quota.unsaid(hard, [pods(gpu="8")])) == [
-        "requests.cpu is not said by container `pytorch` of `job-worker-0`",
-        "limits.memory is not said by container `pytorch` of `job-worker-0`",
+    assert list(quota.explain_unset_resources(hard, [make_template(cpu="1", memory="1Gi")])) == []
+    assert list(quota.explain_unset_resources(hard, [make_template(gpu="8")])) == [
+        "container `pytorch` of pod `job-worker-0` does not set requests.cpu",
+        "container `pytorch` of pod `job-worker-0` does not set limits.memory",
     ]
