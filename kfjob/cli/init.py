@@ -46,7 +46,7 @@ def init(
 
     In a terminal, it prompts for the options that are not given.
     """
-    from kfjob.api.specs.init import Answers, write
+    from kfjob.api.specs.init import Answers, write_spec
 
     options = {
         "name": name,
@@ -69,7 +69,7 @@ def init(
         shlex.split(answers.get("command", ""))
     except ValueError as err:
         raise UsageError("`--command` cannot be split into words", cause=str(err)) from err
-    loaded = write(Path(file), Answers(**answers), force=force)
+    loaded = write_spec(Path(file), Answers(**answers), force=force)
     click.echo(file)
     click.echo(f"wrote the spec of `{loaded.spec.name}`; `kfjob explain {file}` shows every default", err=True)
 

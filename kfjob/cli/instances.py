@@ -29,9 +29,9 @@ def instances(*, names: tuple[str, ...], refresh: bool, region: str | None, outp
     from kfjob.cli.formatting import format_table
 
     if refresh:
-        _print_comparison(catalogue.compare(region=region), output)
+        _print_comparison(catalogue.compare_with_ec2(region=region), output)
         return
-    types = [instance for instance in catalogue.instances() if not names or instance.name.startswith(names)]
+    types = [instance for instance in catalogue.list_instances() if not names or instance.name.startswith(names)]
     if output == "json":
         click.echo(json.dumps([asdict(instance) for instance in types], indent=2))
         return
@@ -58,10 +58,11 @@ def _print_comparison(comparison: Comparison, output: str) -> None:
         click.echo(json.dumps(comparison.describe(), indent=2))
         return
     rows = [
-        (difference.name, difference.field, str(difference.here), str(difference.ec2)) for difference in comparison.differences
+        (difference.name, difference.field, str(difference.catalogue), str(difference.ec2))
+        for difference in comparison.differences
     ]
     if rows:
         click.echo(format_table(("INSTANCE TYPE", "FIELD", "CATALOGUE", "EC2"), rows))
     count = plural(len(comparison.compared), "instance type")
-    missing = f"; not in this region: {', '.join(comparison.not_there)}" if comparison.not_there else ""
+    missing = f"; not in this region: {', '.join(comparison.missing)}" if comparison.missing else ""
     click.echo(f"compared {count} in {comparison.region}: {plural(len(rows), 'difference')}{missing}", err=True)

@@ -76,9 +76,9 @@ def diff(*, source: Source, output: str, settings: Settings) -> None:
 @click.command()
 def schema() -> None:
     """Print the JSON Schema of a job spec, for editors."""
-    from kfjob.api.specs.schema import schema as spec_schema
+    from kfjob.api.specs.schema import build_schema
 
-    click.echo(json.dumps(spec_schema(), indent=2))
+    click.echo(json.dumps(build_schema(), indent=2))
 
 
 def _format_value(value: object) -> str:

@@ -1,6 +1,6 @@
-"""Other tools' files to specs: what no field is for goes to `overrides`, and what the spec says otherwise is told.
+"""Import PyTorchJobs as specs. What no field of the spec holds goes to `overrides`, and notes report what differs.
 
-A PyTorchJob is imported by doing it backwards: what the converter made is compiled, and compared with the original.
+The converter reads the fields. Then the resulting spec is compiled and compared with the original, which finds the rest.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
+from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.compile import template
 from kfjob.compile.manifest_diff import MISSING, Difference, differences, format_path, set_value
 from kfjob.compile.pytorchjob import compile_pytorchjob
@@ -24,181 +25,186 @@ from kfjob.spec import api_objects, names, pytorchjob_schema
 from kfjob.spec.api_objects import find_training_container
 from kfjob.spec.job import JobSpec
 
-Object = dict[str, Any]
-
-_NEVER_LEFT_OUT = ("version", "name", "image", "overrides")
+_FIXED = ("version", "name", "image", "overrides")
+"""Fields that `_remove_defaults` never removes."""
+_FIXED_PATHS = (("train",), ("overrides",))
+"""Paths below which it removes nothing."""
 
 
 def import_pytorchjob(text: str, *, file: str | None = None) -> Conversion:
-    """The spec of the PyTorchJob in a manifest, which may hold other objects too.
+    """Return the spec of the PyTorchJob in a manifest, which may contain other objects.
 
     Raises:
-        SpecError: it is no manifest, it holds no PyTorchJob or several, or a spec cannot be made of it.
+        SpecError: the text is not a manifest, does not contain exactly one PyTorchJob, or no spec can express the job.
     """
     return import_objects(template.parse(text, file=file), file=file)
 
 
-def import_objects(manifest: Sequence[Object], *, file: str | None = None) -> Conversion:
-    """`import_pytorchjob` of objects.
+def import_objects(manifest: Sequence[JsonObject], *, file: str | None = None) -> Conversion:
+    """Return the spec of the PyTorchJob among the objects.
 
     Raises:
-        SpecError: there is no PyTorchJob or several, or a spec cannot be made of it.
+        SpecError: there is not exactly one PyTorchJob, or no spec can express the job.
     """
-    objects = list(_listed(manifest))
-    jobs = [one for one in objects if one["kind"] == api_objects.PYTORCHJOB]
+    objects = list(_flatten_lists(manifest))
+    jobs = [item for item in objects if item["kind"] == api_objects.PYTORCHJOB]
     if len(jobs) != 1:
-        raise SpecError([Problem(title=f"this holds {len(jobs)} {api_objects.PYTORCHJOB}s, one is wanted", file=file)])
-    job, notes = _well_formed(jobs[0], file)
-    others = [one for one in objects if one is not jobs[0]]
-    etcd = [one for one in others if _is_own_etcd(one, job)]
-    ours = (job["metadata"].get("labels") or {}).get(api_objects.LABEL_MANAGED_BY) == api_objects.FIELD_MANAGER
-    recorded = _recorded(job)
-    found = recorded or from_pytorchjob(job, own_etcd=bool(etcd), exact=ours)
-    why = "not a part of the spec: it has to be there before the job starts"
-    notes += [Note(item=f"{one['kind']} {one['metadata']['name']}", reason=why) for one in others if one not in etcd]
-    found = _completed(found, normalize_job(job), exact=ours)
-    return _told(found if recorded else replace(found, spec=_without_defaults(found.spec)), normalize_job(job), notes)
+        raise SpecError([Problem(title=f"expected one {api_objects.PYTORCHJOB}, found {len(jobs)}", file=file)])
+    job, notes = _check_job(jobs[0], file)
+    others = [item for item in objects if item is not jobs[0]]
+    etcd = [item for item in others if _is_own_etcd(item, job)]
+    is_from_kfjob = (job["metadata"].get("labels") or {}).get(api_objects.LABEL_MANAGED_BY) == api_objects.FIELD_MANAGER
+    recorded = _read_recorded_spec(job)
+    conversion = recorded or from_pytorchjob(job, own_etcd=bool(etcd), exact=is_from_kfjob)
+    reason = "not a part of the spec: it must exist before the job starts"
+    notes += [Note(item=f"{item['kind']} {item['metadata']['name']}", reason=reason) for item in others if item not in etcd]
+    original = normalize_job(job)
+    conversion = _add_overrides(conversion, original, exact=is_from_kfjob)
+    if not recorded:
+        conversion = replace(conversion, spec=_remove_defaults(conversion.spec))
+    return _add_notes(conversion, original, notes)
 
 
-def check_conversion(found: Conversion, *, image: str | None = None) -> Conversion:
-    """The same with the image that was named, once its spec was checked.
+def check_conversion(conversion: Conversion, *, image: str | None = None) -> Conversion:
+    """Validate the spec of a conversion, with the image if one is given, and return the conversion.
 
     Raises:
-        SpecError: what came out is not a spec; every problem.
+        SpecError: the spec is not valid; with all problems.
     """
     if image:
-        found = replace(found, spec={"name": found.spec["name"], "image": image} | found.spec)
-    _validated(found.spec)
-    return found
+        conversion = replace(conversion, spec={"name": conversion.spec["name"], "image": image} | conversion.spec)
+    JobSpec.model_validate(conversion.spec)
+    return conversion
 
 
-def _listed(objects: Sequence[Object]) -> Iterator[Object]:
-    for one in objects:
-        if isinstance(one.get("items"), list):
-            yield from _listed(one["items"])
+def _flatten_lists(objects: Sequence[JsonObject]) -> Iterator[JsonObject]:
+    for item in objects:
+        if isinstance(item.get("items"), list):
+            yield from _flatten_lists(item["items"])
         else:
-            yield one
+            yield item
 
 
-def _well_formed(job: Object, file: str | None) -> tuple[Object, list[Note]]:
-    """The job as the API server would keep it, without the fields that it would drop, which are noted."""
+def _check_job(job: JsonObject, file: str | None) -> tuple[JsonObject, list[Note]]:
+    """Return the job as the API server stores it, and a note for each unknown field, which the API server drops."""
     job = without_nulls(job)
     problems, notes = [], []
-    for path, why in list(pytorchjob_schema.find_problems(job.get("spec", {}))):
-        if why.startswith(pytorchjob_schema.UNKNOWN_FIELD):
-            notes.append(Note(item=".".join(["spec", *map(str, path)]), reason=f"{why}; left out"))
-            _drop(job["spec"], path)
+    for path, message in list(pytorchjob_schema.find_problems(job.get("spec", {}))):
+        field = ".".join(["spec", *map(str, path)])
+        if message.startswith(pytorchjob_schema.UNKNOWN_FIELD):
+            notes.append(Note(item=field, reason=f"{message}; left out"))
+            _delete(job["spec"], path)
         else:
-            problems.append(Problem(title=f"`{'.'.join(['spec', *map(str, path)])}` {why}", file=file))
-    for part in ("labels", "annotations"):
-        said = job["metadata"].get(part, {})
-        if not isinstance(said, dict) or not all(isinstance(value, str) for value in said.values()):
-            problems.append(Problem(title=f"`metadata.{part}` must be a mapping of texts", file=file))
+            problems.append(Problem(title=f"`{field}` {message}", file=file))
+    for field in ("labels", "annotations"):
+        value = job["metadata"].get(field, {})
+        if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
+            problems.append(Problem(title=f"`metadata.{field}` must map names to text", file=file))
     if not problems:
-        problems = [Problem(title=why, file=file) for why in _replica_faults(job["spec"]["pytorchReplicaSpecs"])]
+        problems = [Problem(title=title, file=file) for title in _replica_problems(job["spec"]["pytorchReplicaSpecs"])]
     if problems:
         raise SpecError(problems)
     return job, notes
 
 
-def _replica_faults(replicas: Mapping[str, Any]) -> Iterator[str]:
-    """What the operator's webhook would say (v1.9.3, pytorchjob_webhook.go)."""
+def _replica_problems(replicas: JsonMapping) -> Iterator[str]:
+    """Yield the problems that the operator's webhook reports (v1.9.3, pytorchjob_webhook.go)."""
     if not replicas or set(replicas) - {"Master", "Worker"}:
-        yield "`spec.pytorchReplicaSpecs` must hold a Worker, a Master, or both"
-    for kind, one in replicas.items():
-        if not find_training_container(one.get("template", {}).get("spec", {})):
-            yield f"`spec.pytorchReplicaSpecs.{kind}` has no container that is named `{TRAINING_CONTAINER}`"
+        yield "`spec.pytorchReplicaSpecs` must have a Worker, a Master, or both"
+    for kind, replica in replicas.items():
+        if not find_training_container(replica.get("template", {}).get("spec", {})):
+            yield f"`spec.pytorchReplicaSpecs.{kind}` has no container with the name `{TRAINING_CONTAINER}`"
 
 
-def _drop(value: Any, path: Sequence[str | int]) -> None:
+def _delete(value: Any, path: Sequence[str | int]) -> None:
     for part in path[:-1]:
         value = value[part]
     del value[path[-1]]
 
 
-def _is_own_etcd(one: Object, job: Object) -> bool:
-    labels = one["metadata"].get("labels") or {}
-    ours = labels.get(api_objects.LABEL_MANAGED_BY) == api_objects.FIELD_MANAGER
-    return ours and one["metadata"]["name"] == names.etcd_name(job["metadata"]["name"])
+def _is_own_etcd(item: JsonObject, job: JsonObject) -> bool:
+    labels = item["metadata"].get("labels") or {}
+    is_from_kfjob = labels.get(api_objects.LABEL_MANAGED_BY) == api_objects.FIELD_MANAGER
+    return is_from_kfjob and item["metadata"]["name"] == names.etcd_name(job["metadata"]["name"])
 
 
-def _recorded(job: Object) -> Conversion | None:
-    """The spec that kfjob put into the job when it was submitted."""
-    said = (job["metadata"].get("annotations") or {}).get(api_objects.ANNOTATION_SPEC)
-    if said is None:
+def _read_recorded_spec(job: JsonObject) -> Conversion | None:
+    """Return the spec that kfjob recorded in the job at its submit, if any."""
+    annotation = (job["metadata"].get("annotations") or {}).get(api_objects.ANNOTATION_SPEC)
+    if annotation is None:
         return None
     try:
-        spec = JobSpec.model_validate_json(said)
-    except SpecError:  # of another version, or changed by hand
+        spec = JobSpec.model_validate_json(annotation)
+    except SpecError:  # of another version, or edited by hand
         return None
-    found: Object = json.loads(spec.model_dump_json(exclude_defaults=True))
-    where = {"namespace": job["metadata"]["namespace"]} if "namespace" in job["metadata"] else {}
-    return Conversion(spec=found | where)
+    fields: JsonObject = json.loads(spec.model_dump_json(exclude_defaults=True))
+    namespace = {"namespace": job["metadata"]["namespace"]} if "namespace" in job["metadata"] else {}
+    return Conversion(spec=fields | namespace)
 
 
-def _completed(found: Conversion, original: Object, *, exact: bool) -> Conversion:
-    """With overrides for what is missing or other. A command that was not there would hide the image's own: it is removed."""
-    overrides: Object = deepcopy(found.spec.get("overrides") or {})
-    removed = ("command", "terminationGracePeriodSeconds") if exact else ("command",)
-    for difference in _differences(original, found.spec):
-        if difference.new is not MISSING or difference.path[-1] in removed:
+def _add_overrides(conversion: Conversion, original: JsonObject, *, exact: bool) -> Conversion:
+    """Return the conversion with overrides for everything that the compiled spec lacks or has with another value.
+
+    A command that only the compiled spec has would hide the image's own command, so overrides remove it.
+    """
+    overrides: JsonObject = deepcopy(conversion.spec.get("overrides") or {})
+    removable = ("command", "terminationGracePeriodSeconds") if exact else ("command",)
+    for difference in _compare_with_original(original, conversion.spec):
+        if difference.new is not MISSING or difference.path[-1] in removable:
             set_value(overrides, difference.path, None if difference.new is MISSING else difference.new)
-    return replace(found, spec=found.spec | {"overrides": overrides}) if overrides else found
+    return replace(conversion, spec=conversion.spec | {"overrides": overrides}) if overrides else conversion
 
 
-def _told(found: Conversion, original: Object, notes: list[Note]) -> Conversion:
-    """With a note for what kfjob adds or cannot say."""
-    left = [_note(difference) for difference in _differences(original, found.spec)]
-    return replace(found, notes=(*found.notes, *notes, *left))
+def _add_notes(conversion: Conversion, original: JsonObject, notes: list[Note]) -> Conversion:
+    """Return the conversion with the notes, and with a note for each remaining difference."""
+    remaining = [_make_note(difference) for difference in _compare_with_original(original, conversion.spec)]
+    return replace(conversion, notes=(*conversion.notes, *notes, *remaining))
 
 
-def _differences(original: Object, spec: Mapping[str, Any]) -> list[Difference]:
-    """Return what would have to change in the job of a spec to make it the original."""
-    return differences(_made(spec), original, ignore_empty=True)
+def _compare_with_original(original: JsonObject, spec: JsonMapping) -> list[Difference]:
+    """Return the changes that turn the compiled spec into the original."""
+    return differences(_compile(spec), original, ignore_empty=True)
 
 
-def _note(difference: Difference) -> Note:
+def _make_note(difference: Difference) -> Note:
     path = format_path(difference.path)
     if difference.new is MISSING:
         return Note(item=path, reason=f"added by kfjob: {json.dumps(difference.old)}")
-    return Note(item=f"{path}: {json.dumps(difference.new)}", reason="cannot be said in a spec, and is left out")
+    return Note(item=f"{path}: {json.dumps(difference.new)}", reason="left out: a spec cannot express it")
 
 
-def _validated(spec: Mapping[str, Any]) -> JobSpec:
-    return JobSpec.model_validate(spec)
+def _compile(spec: Mapping[str, Any]) -> JsonObject:
+    """Return the PyTorchJob of a spec, in the normal form for comparisons."""
+    plan = resolve(JobSpec.model_validate(spec), Context(backend="kubernetes", launch="import"))
+    return normalize_job(compile_pytorchjob(plan))
 
 
-def _made(spec: Mapping[str, Any]) -> Object:
-    """What the spec compiles to, in the form that originals are compared in."""
-    return normalize_job(compile_pytorchjob(resolve(_validated(spec), Context(backend="kubernetes", launch="import"))))
-
-
-def _without_defaults(spec: Object) -> Object:
-    """The spec without what kfjob would decide in the same way."""
-    whole = _made(spec)
-    for path in _paths(spec):
-        shorter = _without(spec, path)
+def _remove_defaults(spec: JsonObject) -> JsonObject:
+    """Return the spec without fields that do not change the compiled job."""
+    compiled = _compile(spec)
+    for path in _list_paths(spec):
+        shorter = _remove_path(spec, path)
         try:
-            if _made(shorter) == whole:
+            if _compile(shorter) == compiled:
                 spec = shorter
-        except SpecError:  # it is needed
+        except SpecError:  # the field is required
             continue
     return spec
 
 
-def _paths(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The mappings' keys, a whole mapping before what is in it."""
+def _list_paths(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the paths of all keys that may be omitted, a mapping before its parts."""
     if isinstance(value, dict):
-        for key, inner in value.items():
-            if (path or key not in _NEVER_LEFT_OUT) and path[:1] not in (("train",), ("overrides",)):
+        for key, item in value.items():
+            if (path or key not in _FIXED) and path[:1] not in _FIXED_PATHS:
                 yield (*path, key)
-                yield from _paths(inner, (*path, key))
+                yield from _list_paths(item, (*path, key))
 
 
-def _without(spec: Object, path: tuple[str, ...]) -> Object:
-    key, *inner = path
+def _remove_path(spec: JsonObject, path: tuple[str, ...]) -> JsonObject:
+    key, *rest = path
     if key not in spec:
         return spec
-    if not inner:
+    if not rest:
         return {name: value for name, value in spec.items() if name != key}
-    return {**spec, key: _without(spec[key], tuple(inner))}
+    return {**spec, key: _remove_path(spec[key], tuple(rest))}

@@ -1,4 +1,4 @@
-"""A first spec, with a comment on what may be changed in it."""
+"""Write a first spec, with comments on what to change."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from kfjob.api.specs.schema import FILE_NAME, schema
+from kfjob.api.specs.schema import FILE_NAME, build_schema
 from kfjob.errors import AlreadyExists, NotFound
 from kfjob.spec.source import LoadedSpec, load_spec
+
+_YAML_KEYWORDS = ("true", "false", "yes", "no", "on", "off", "null", "y", "n")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """What `kfjob init` was told. Empty or None: not said."""
+    """The answers of the user to `kfjob init`. An empty value or None: no answer."""
 
     name: str
     image: str = ""
@@ -22,87 +24,93 @@ class Answers:
     instance: str = ""
     gpus: int | None = None
     rendezvous: str = "c10d"
-    command: str = ""  # else the trainer
+    command: str = ""  # empty: the trainer of kfjob
     model: str = "llama-3-8b"
     data: str = "/data/corpus.jsonl"
     claim: str = ""  # a volume that all nodes share
 
 
-def spec_text(answers: Answers) -> str:
-    """The spec as YAML, checked.
+def format_spec(answers: Answers) -> str:
+    """Return the spec as valid YAML with comments.
 
     Raises:
-        SpecError: what was answered does not make a job; every problem.
+        SpecError: the answers do not make a valid job.
     """
     lines = [f"# yaml-language-server: $schema={FILE_NAME}"]
-    lines += ["# `kfjob validate` checks this file, `kfjob explain` shows what was decided for you and why.", ""]
-    lines += [f"name: {_said(answers.name)}"]
-    lines += [f"image: {_said(answers.image)}"] if answers.image else ["# image: REGISTRY/TRAIN:1   # pods need one"]
-    lines += [f"nodes: {answers.nodes}   # one pod with one agent each"]
-    lines += _machines(answers)
+    lines += ["# `kfjob validate` checks this file. `kfjob explain` shows every default and its reason.", ""]
+    lines += [f"name: {_format_word(answers.name)}"]
+    lines += (
+        [f"image: {_format_word(answers.image)}"] if answers.image else ["# image: REGISTRY/TRAIN:1   # required on a cluster"]
+    )
+    lines += [f"nodes: {answers.nodes}   # one pod per node"]
+    lines += _resource_lines(answers)
     if answers.rendezvous != "c10d":
-        lines += [f"rendezvous: {answers.rendezvous}   # without an `endpoint` the job brings its own etcd"]
-    lines += _storage(answers)
-    lines += ["restarts: {max: 3}   # how often torchrun restarts the processes before the job has failed", ""]
-    lines += _program(answers)
+        lines += [f"rendezvous: {answers.rendezvous}   # without an `endpoint`, kfjob creates an etcd for the job"]
+    lines += _volume_lines(answers)
+    lines += ["restarts: {max: 3}   # torchrun restarts the processes at most this often, then the job fails", ""]
+    lines += _command_lines(answers)
     text = "\n".join(lines) + "\n"
     load_spec(text, file="the new spec")
     return text
 
 
-def write(file: Path, answers: Answers, *, force: bool = False) -> LoadedSpec:
-    """Write the spec, and the schema for editors beside it.
+def write_spec(file: Path, answers: Answers, *, force: bool = False) -> LoadedSpec:
+    """Write the spec, and the JSON Schema for editors beside it.
 
     Raises:
-        SpecError: what was answered does not make a job.
-        AlreadyExists: the file is there.
-        NotFound: the folder is not.
+        SpecError: the answers do not make a valid job.
+        AlreadyExists: the file exists.
+        NotFound: the folder does not exist, or is not writable.
     """
-    text = spec_text(answers)
+    text = format_spec(answers)
     try:
-        with file.open("w" if force else "x", encoding="utf-8") as out:
-            out.write(text)
-        (file.parent / FILE_NAME).write_text(json.dumps(schema(), indent=2) + "\n", encoding="utf-8")
+        with file.open("w" if force else "x", encoding="utf-8") as stream:
+            stream.write(text)
+        (file.parent / FILE_NAME).write_text(json.dumps(build_schema(), indent=2) + "\n", encoding="utf-8")
     except FileExistsError as err:
-        raise AlreadyExists(f"`{file}` is there already", hint="`--force` writes over it") from err
+        raise AlreadyExists(f"`{file}` already exists", hint="`--force` overwrites it") from err
     except OSError as err:
         raise NotFound(f"`{file}` cannot be written", cause=str(err)) from err
     return load_spec(text, file=str(file))
 
 
-def _machines(answers: Answers) -> list[str]:
+def _resource_lines(answers: Answers) -> list[str]:
     if answers.instance:
-        return [f"instance: {_said(answers.instance)}   # gives GPUs, EFA, network variables, node selector, tolerations"]
+        instance = _format_word(answers.instance)
+        return [f"instance: {instance}   # sets GPUs, EFA, network variables, node selector and tolerations"]
     if answers.gpus:
-        return [f"resources: {{gpus: {answers.gpus}}}   # of one pod; add cpu, memory, efa; or say `instance:`"]
+        return [f"resources: {{gpus: {answers.gpus}}}   # per pod; add cpu, memory and efa, or use `instance:` instead"]
     return ["# instance: p4d.24xlarge   # or `resources: {gpus: 8, cpu: 90, memory: 1000Gi}`"]
 
 
-def _storage(answers: Answers) -> list[str]:
+def _volume_lines(answers: Answers) -> list[str]:
     if answers.claim:
-        claim = _said(answers.claim)
-        return ["volumes:", f"  - {{name: data, mount_path: /data, pvc: {claim}}}   # shared by all nodes"]
-    return ["# volumes:   # checkpoints of several nodes belong on storage that all of them share", *_VOLUME]
+        claim = _format_word(answers.claim)
+        return ["volumes:", f"  - {{name: data, mount_path: /data, pvc: {claim}}}   # all nodes share it"]
+    return [
+        "# volumes:   # jobs with several nodes need shared storage for checkpoints",
+        "#   - {name: data, mount_path: /data, pvc: CLAIM}",
+    ]
 
 
-_VOLUME = ["#   - {name: data, mount_path: /data, pvc: CLAIM}"]
-
-
-def _program(answers: Answers) -> list[str]:
+def _command_lines(answers: Answers) -> list[str]:
     if answers.command:
-        words = "[" + ", ".join(_said(word) for word in shlex.split(answers.command)) + "]"
-        return [f"command: {words}   # without torchrun's own flags: the job sets them"]
-    lines = ["train:   # kfjob's own trainer; `command:` runs yours instead"]
-    lines += [f"  model: {_said(answers.model)}", f"  data: {_said(answers.data)}", "  max_steps: 1000"]
-    lines += ["  sequence_length: 1024", "  micro_batch_size: 1   # samples in one forward pass of one process"]
+        words = "[" + ", ".join(_format_word(word) for word in shlex.split(answers.command)) + "]"
+        return [f"command: {words}   # without torchrun's options for nodes and rendezvous: kfjob sets them"]
     folder = "/data" if answers.claim else "/checkpoints"
-    return [*lines, f"  checkpoint_dir: {folder}/{_said(answers.name)}   # a relaunch goes on from the newest one here"]
+    return [
+        "train:   # the trainer of kfjob; for your own program, use `command:` instead",
+        f"  model: {_format_word(answers.model)}",
+        f"  data: {_format_word(answers.data)}",
+        "  max_steps: 1000",
+        "  sequence_length: 1024",
+        "  micro_batch_size: 1   # samples per forward pass of a process",
+        f"  checkpoint_dir: {folder}/{_format_word(answers.name)}   # a relaunch resumes from the newest checkpoint",
+    ]
 
 
-def _said(word: str) -> str:
-    """A word as YAML has it: plain where that is safe."""
+def _format_word(word: str) -> str:
+    """Return a word as a YAML scalar, quoted where necessary."""
     plain = word.replace("-", "").replace(".", "").replace("/", "").replace(":", "").replace("_", "").replace("=", "")
-    safe = plain.isalnum() and not plain[:1].isdigit() and word[:1] not in "-:=" and word[-1:] != ":"
-    return (
-        word if safe and word.lower() not in ("true", "false", "yes", "no", "on", "off", "null", "y", "n") else json.dumps(word)
-    )
+    is_plain = plain.isalnum() and not plain[:1].isdigit() and word[:1] not in "-:=" and word[-1:] != ":"
+    return word if is_plain and word.lower() not in _YAML_KEYWORDS else json.dumps(word)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from kfjob.api.specs.init import Answers, spec_text
+from kfjob.api.specs.init import Answers, format_spec
 from kfjob.spec.source import load_spec
 
 
@@ -22,7 +22,7 @@ from kfjob.spec.source import load_spec
     ids=range(5),
 )
 def test_written_spec_holds_the_answers(answers):
-    spec = load_spec(spec_text(answers)).spec
+    spec = load_spec(format_spec(answers)).spec
     assert (spec.name, spec.image or "", spec.nodes, spec.instance or "") == (
         answers.name,
         answers.image,
@@ -46,7 +46,7 @@ def test_init_writes_a_spec_and_a_schema_and_overwrites_only_with_force(kfjob, h
     assert "properties" in json.loads((here / "kfjob.schema.json").read_text())
     assert kfjob("validate", "job.yaml") == 0
     assert kfjob("init", "--name", "other") == 1
-    assert "`job.yaml` is there already" in kfjob.err
+    assert "`job.yaml` already exists" in kfjob.err
     assert (here / "job.yaml").read_text() == text
     assert kfjob("init", "--name", "other", "--force") == 0
     assert "name: other" in (here / "job.yaml").read_text()

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from kfjob.api.specs import instances
-from kfjob.api.specs.schema import schema
+from kfjob.api.specs.schema import build_schema
 from kfjob.errors import Forbidden
 from kfjob.spec.instances import Instance, load_catalogue
 from tests.unit.cli.json_schema import accepts
@@ -120,7 +120,7 @@ def test_diff_fails_without_a_job_and_when_the_server_refuses(cluster, kfjob, sp
 
 @pytest.mark.parametrize("file", sorted([*(ROOT / "tests/golden/specs").glob("*.yaml"), *(ROOT / "examples").glob("*.yaml")]))
 def test_schema_accepts_every_valid_spec(file):
-    json_schema = schema()
+    json_schema = build_schema()
     data = yaml.safe_load(file.read_text())
     assert accepts(data, json_schema, json_schema)
     assert not accepts({**data, "nproc": 1}, json_schema, json_schema)
@@ -128,7 +128,7 @@ def test_schema_accepts_every_valid_spec(file):
 
 
 def test_schema_accepts_short_forms():
-    json_schema = schema()
+    json_schema = build_schema()
     base = {"name": "a", "command": "torchrun t.py"}
     for more in (
         {"rendezvous": "etcd"},
@@ -199,7 +199,7 @@ def test_refresh_prints_the_differences_from_ec2(kfjob, monkeypatch):
     assert ": 1 difference; not in this region: p4d.24xlarge" in kfjob.err
     assert kfjob("instances", "--refresh", "-o", "json") == 0
     comparison = json.loads(kfjob.out)
-    assert comparison["differences"] == [{"name": "p5.48xlarge", "field": "efa", "here": 32, "ec2": 16}]
+    assert comparison["differences"] == [{"name": "p5.48xlarge", "field": "efa", "catalogue": 32, "ec2": 16}]
     assert comparison["region"] == "eu-test-1"
 
 
@@ -207,8 +207,8 @@ def test_refresh_fails_without_rights_or_region(kfjob, monkeypatch):
     from botocore.exceptions import ClientError
 
     denied = ClientError({"Error": {"Code": "UnauthorizedOperation", "Message": "no"}}, "DescribeInstanceTypes")
-    with pytest.raises(Forbidden, match="EC2 does not say"):
-        instances.compare(client=StubEc2({}, error=denied))
+    with pytest.raises(Forbidden, match="EC2 did not return"):
+        instances.compare_with_ec2(client=StubEc2({}, error=denied))
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", "none")

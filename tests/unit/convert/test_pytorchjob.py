@@ -182,10 +182,10 @@ def test_manual_change_of_a_rendered_job_is_kept():
     ("text", "message"),
     [
         ("a: [", "invalid YAML"),
-        ("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", "this holds 0 PyTorchJobs"),
-        (make_job() + "---\n" + make_job(), "this holds 2 PyTorchJobs"),
-        (make_job(pytorchReplicaSpecs={}), "must hold a Worker"),
-        (make_job(pytorchReplicaSpecs={"Worker": {"replicas": 0}}), "no container that is named `pytorch`"),
+        ("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", "expected one PyTorchJob, found 0"),
+        (make_job() + "---\n" + make_job(), "expected one PyTorchJob, found 2"),
+        (make_job(pytorchReplicaSpecs={}), "must have a Worker"),
+        (make_job(pytorchReplicaSpecs={"Worker": {"replicas": 0}}), "no container with the name `pytorch`"),
     ],
 )
 def test_invalid_job_is_an_error(text, message):
