@@ -17,13 +17,14 @@ from kfjob.backends.kubernetes.fake import FakeStream, FakeTransport, refused, r
 from kfjob.backends.kubernetes.requests import Request
 from kfjob.events import JobPhase, KubernetesEvent, PodPhase
 from kfjob.image import components
+from kfjob.units import SECOND
 from tests.unit.api import script
 from tests.unit.api.conftest import Shell
 from tests.unit.diagnose.cases import RECORDED
 from tests.unit.doctor.test_cluster import JOBS, definition, deployment, node
 
 OUTPUT = Path(__file__).parent / "output"
-NOW = script.START + 90 * script.SECOND
+NOW = script.START + 90 * SECOND
 LAUNCH = re.compile(r"\b\d{8}-\d{6}-[a-z0-9]{4}\b")
 SPEC = """\
 name: train
@@ -50,7 +51,7 @@ UNSCHEDULABLE = (
         reason="FailedScheduling",
         message="0/4 nodes are available: 4 Insufficient nvidia.com/gpu.",
         warning=True,
-        time=script.START + 2 * script.SECOND,
+        time=script.START + 2 * SECOND,
         uid="1",
         count=3,
     ),

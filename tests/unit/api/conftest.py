@@ -11,14 +11,14 @@ from kfjob.cli.main import run
 
 @pytest.fixture
 def fake(here: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBackend:
-    """A scripted backend instead of the cluster, and empty settings."""
+    """Return a scripted backend that replaces the cluster; the settings are empty."""
     backend = FakeBackend()
     monkeypatch.setattr(Target, "_open_cluster", lambda _target: backend)
     return backend
 
 
 class Shell:
-    """The command line, called in this process."""
+    """Runs commands in this process."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys

@@ -1,16 +1,16 @@
-"""A job of two workers that trains and ends, as events."""
+"""Events of a job with two workers that trains and ends."""
 
 from __future__ import annotations
 
 from kfjob.events import Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
 from kfjob.spec.job import JobSpec
+from kfjob.units import SECOND
 
-SECOND = 1_000_000_000
 START = 1_795_000_000 * SECOND
 SPEC = JobSpec(name="train", image="a:1", nodes=2, command=["torchrun", "train.py"]).model_dump_json(exclude_defaults=True)
 
 
-def pod(index: int, phase: PodPhase, **more) -> PodChanged:
+def pod(index: int, phase: PodPhase, **fields) -> PodChanged:
     values = {
         "uid": f"pod-{index}",
         "replica_index": index,
@@ -18,11 +18,11 @@ def pod(index: int, phase: PodPhase, **more) -> PodChanged:
         "created": START,
         "container_id": f"c{index}",
     }
-    return PodChanged(pod=f"train-worker-{index}", phase=phase, **{**values, **more})
+    return PodChanged(pod=f"train-worker-{index}", phase=phase, **{**values, **fields})
 
 
-def job(phase: JobPhase, **more) -> JobChanged:
-    return JobChanged(phase=phase, created=START, **more)
+def job(phase: JobPhase, **fields) -> JobChanged:
+    return JobChanged(phase=phase, created=START, **fields)
 
 
 def line(index: int, text: str, second: int) -> LogLine:
@@ -30,13 +30,13 @@ def line(index: int, text: str, second: int) -> LogLine:
 
 
 def block(index: int, rank: int, second: int) -> list[LogLine]:
-    lead = "I1121 06:37:49.644000 1 torch/distributed/elastic/agent/server/api.py:552]"
-    fields = (
+    prefix = "I1121 06:37:49.644000 1 torch/distributed/elastic/agent/server/api.py:552]"
+    results = (
         f"restart_count=0 master_addr=train-worker-1 master_port=1 group_rank={rank} group_world_size=2 local_ranks=[0] "
         f"role_ranks=[{rank}] global_ranks=[{rank}] role_world_sizes=[2] global_world_sizes=[2]"
     )
-    lines = ["[default] Rendezvous complete for workers. Result:", *(f"  {field}" for field in fields.split(" "))]
-    return [line(index, f"{lead} {text}", second) for text in lines]
+    lines = ["[default] Rendezvous complete for workers. Result:", *(f"  {field}" for field in results.split(" "))]
+    return [line(index, f"{prefix} {text}", second) for text in lines]
 
 
 def progress(index: int, step: int, loss: float) -> LogLine:

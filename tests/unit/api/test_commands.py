@@ -1,4 +1,4 @@
-"""The commands, on a scripted cluster: what goes to stdout, what to stderr, and the exit codes."""
+"""Run the commands on a scripted cluster, and check stdout, stderr and exit codes."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ import pytest
 from kfjob.events import JobPhase, PodPhase
 from tests.unit.api import script
 
-GOOD = "name: train\nimage: a:1\nnodes: 2\ncommand: torchrun train.py\n"
+VALID = "name: train\nimage: a:1\nnodes: 2\ncommand: torchrun train.py\n"
 
 
 @pytest.fixture
 def spec(tmp_path):
     file = tmp_path / "job.yaml"
-    file.write_text(GOOD)
+    file.write_text(VALID)
     return str(file)
 
 
-def test_submit_prints_the_name_and_nothing_else_on_stdout(fake, kfjob, spec):
+def test_submit_prints_only_the_name_on_stdout(fake, kfjob, spec):
     assert kfjob("submit", spec) == 0
     assert kfjob.out == "train\n"
     assert "kfjob watch train" in kfjob.err
     assert fake.calls == [("submit", "train")]
 
 
-def test_submit_as_json_says_where_the_job_is(fake, kfjob, spec):
+def test_submit_as_json_has_namespace_and_backend(fake, kfjob, spec):
     assert kfjob("submit", spec, "-o", "json", "-n", "team") == 0
-    said = json.loads(kfjob.out)
-    assert (said["job"], said["namespace"], said["backend"]) == ("train", "team", "kubernetes")
-    assert said["launch"] == fake.get("train", namespace="team").launch
+    result = json.loads(kfjob.out)
+    assert (result["job"], result["namespace"], result["backend"]) == ("train", "team", "kubernetes")
+    assert result["launch"] == fake.get("train", namespace="team").launch
 
 
-def test_a_taken_name_is_said_and_nothing_is_changed(fake, kfjob, spec):
+def test_taken_name_is_an_error_and_changes_nothing(fake, kfjob, spec):
     fake.play("train", *script.STARTING)
     assert kfjob("submit", spec) == 1
     assert kfjob.err.startswith("error: job `train` exists already")
     assert fake.calls == []
 
 
-def test_what_render_prints_is_what_submit_sends(fake, kfjob, spec):
+def test_render_prints_the_object_that_submit_sends(fake, kfjob, spec):
     import yaml
 
     assert kfjob("render", spec) == 0
@@ -50,7 +50,7 @@ def test_what_render_prints_is_what_submit_sends(fake, kfjob, spec):
     assert rendered["metadata"]["annotations"]["kfjob.dev/spec"] == submitted.spec
 
 
-def test_follow_ends_with_the_job_and_sums_up(fake, kfjob):
+def test_watch_ends_with_the_job_and_a_summary(fake, kfjob):
     fake.play("train", *script.SUCCEEDED, spec=script.SPEC)
     assert kfjob("watch", "train") == 0
     assert kfjob.out == ""
@@ -59,7 +59,7 @@ def test_follow_ends_with_the_job_and_sums_up(fake, kfjob):
     assert "7.9000 → 6.0000 in 20 steps" in kfjob.err
 
 
-def test_follow_as_json_is_one_value_a_line(fake, kfjob):
+def test_watch_as_json_prints_one_value_per_line(fake, kfjob):
     fake.play("train", *script.SUCCEEDED, spec=script.SPEC)
     assert kfjob("watch", "train", "-o", "json") == 0
     values = [json.loads(text) for text in kfjob.out.splitlines()]
@@ -69,21 +69,21 @@ def test_follow_as_json_is_one_value_a_line(fake, kfjob):
     assert values[-1]["master"]["pod"] == "train-worker-1"
 
 
-def test_a_failed_job_shows_the_last_words_of_the_pod_that_failed(fake, kfjob):
+def test_failed_job_shows_the_last_lines_of_the_failed_pod(fake, kfjob):
     fake.play("train", *script.FAILED, spec=script.SPEC)
     assert kfjob("watch", "train") == 100
     assert "last lines of `train-worker-0` (Error):\n  ModuleNotFoundError: No module named 'flash_attn'" in kfjob.err
 
 
-@pytest.mark.parametrize(("events", "code", "word"), [(script.SUCCEEDED, 0, "Succeeded"), (script.FAILED, 100, "Failed")])
-def test_wait_tells_by_its_exit_code(fake, kfjob, events, code, word):
+@pytest.mark.parametrize(("events", "code", "phase"), [(script.SUCCEEDED, 0, "Succeeded"), (script.FAILED, 100, "Failed")])
+def test_exit_code_of_wait_is_that_of_the_job(fake, kfjob, events, code, phase):
     fake.play("train", *events)
     assert kfjob("wait", "train") == code
-    assert kfjob.out == f"{word}\n"
+    assert kfjob.out == f"{phase}\n"
 
 
 @pytest.mark.parametrize("command", ["wait", "watch"])
-def test_a_job_over_its_limits_is_archived_and_stopped(fake, kfjob, command):
+def test_job_over_its_limits_is_archived_and_stopped(fake, kfjob, command):
     spec = json.loads(script.SPEC) | {"watchdog": {"crashes": 2}}
     crashed = script.pod(0, PodPhase.RUNNING, restarts=2, reason="CrashLoopBackOff")
     fake.play("train", *script.TRAINING, crashed, spec=json.dumps(spec))
@@ -94,7 +94,7 @@ def test_a_job_over_its_limits_is_archived_and_stopped(fake, kfjob, command):
     assert "Batch 20" in kfjob.out
 
 
-def test_status_shows_the_pods_the_progress_and_the_master(fake, kfjob):
+def test_status_shows_pods_progress_and_master(fake, kfjob):
     fake.play("train", *script.TRAINING, spec=script.SPEC)
     assert kfjob("status", "train") == 0
     rows = {row.split()[0]: row.split() for row in kfjob.out.splitlines() if row.strip()}
@@ -103,16 +103,16 @@ def test_status_shows_the_pods_the_progress_and_the_master(fake, kfjob):
     assert "step 20 · loss 6.0000 (7.9 at first)" in kfjob.out
 
 
-def test_status_as_json(fake, kfjob):
+def test_status_as_json_has_phase_progress_and_ranks(fake, kfjob):
     fake.play("train", *script.TRAINING, spec=script.SPEC)
     assert kfjob("status", "train", "-o", "json") == 0
-    said = json.loads(kfjob.out)
-    assert said["phase"] == "Running"
-    assert said["progress"]["step"] == 20
-    assert [pod["ranks"] for pod in said["pods"]] == [[1], [0]]
+    result = json.loads(kfjob.out)
+    assert result["phase"] == "Running"
+    assert result["progress"]["step"] == 20
+    assert [pod["ranks"] for pod in result["pods"]] == [[1], [0]]
 
 
-def test_master_by_name_by_sentence_and_as_json(fake, kfjob):
+def test_master_prints_a_name_a_sentence_or_json(fake, kfjob):
     fake.play("train", *script.TRAINING, spec=script.SPEC)
     assert (kfjob("master", "train", "-o", "name"), kfjob.out) == (0, "train-worker-1\n")
     kfjob("master", "train")
@@ -121,19 +121,19 @@ def test_master_by_name_by_sentence_and_as_json(fake, kfjob):
     assert json.loads(kfjob.out)["evidence"]["kind"] == "progress line"
 
 
-def test_a_master_without_evidence_is_marked_as_predicted(fake, kfjob):
+def test_master_without_evidence_is_marked_as_predicted(fake, kfjob):
     fake.play("train", *script.STARTING, spec=script.SPEC)
     assert kfjob("master", "train") == 0
     assert "predicted" in kfjob.out
 
 
-def test_waiting_for_a_master_gives_up_with_124(fake, kfjob, monkeypatch):
+def test_wait_for_a_master_times_out_with_exit_code_124(fake, kfjob, monkeypatch):
     monkeypatch.setattr("kfjob.api.master.discover.POLL_SECONDS", 0.01)
     fake.play("train", *script.STARTING, spec=script.SPEC)
     assert kfjob("master", "train", "--wait", "0.05") == 124
 
 
-def test_logs_of_several_pods_are_merged_by_time_and_marked(fake, kfjob):
+def test_logs_of_several_pods_are_merged_by_time_with_prefixes(fake, kfjob):
     fake.play(
         "train",
         *script.STARTING,
@@ -147,7 +147,7 @@ def test_logs_of_several_pods_are_merged_by_time_and_marked(fake, kfjob):
     assert kfjob.out.startswith("train-worker-1 | a\n")
 
 
-def test_logs_of_one_pod_are_bare(fake, kfjob):
+def test_logs_of_one_pod_have_no_prefix(fake, kfjob):
     fake.play("train", *script.TRAINING, spec=script.SPEC)
     assert kfjob("logs", "train", "--pod", "train-worker-1", "--tail", "1") == 0
     assert "Batch 20 Loss" in kfjob.out
@@ -156,28 +156,28 @@ def test_logs_of_one_pod_are_bare(fake, kfjob):
     assert "Batch 20 Loss" in kfjob.out
 
 
-def test_logs_of_a_pod_that_is_not_the_jobs(fake, kfjob):
+def test_logs_of_another_jobs_pod_are_not_found(fake, kfjob):
     fake.play("train", *script.TRAINING)
     assert kfjob("logs", "train", "--pod", "other") == 3
     assert "its pods: train-worker-0, train-worker-1" in kfjob.err
 
 
-def test_stop_archives_first_and_the_archive_answers_afterwards(fake, kfjob, tmp_path):
+def test_stop_archives_the_job_and_commands_read_the_archive(fake, kfjob, tmp_path):
     fake.play("train", *script.TRAINING, spec=script.SPEC)
     assert kfjob("stop", "train") == 0
     assert kfjob.out == "train\n"
     assert fake.calls == [("stop", "train")]
-    kept = tmp_path / "state/archive/default/train/l1"
-    assert "Batch 20" in (kept / "train-worker-1/pytorch.log").read_text()
+    folder = tmp_path / "state/archive/default/train/l1"
+    assert "Batch 20" in (folder / "train-worker-1/pytorch.log").read_text()
     assert kfjob("master", "train", "-o", "name") == 0
     assert kfjob.out == "train-worker-1\n"
     assert "archive of its last launch" in kfjob.err
     assert kfjob("wait", "train") == 103
-    assert kfjob("status", "--from", str(kept)) == 0
+    assert kfjob("status", "--from", str(folder)) == 0
     assert "Stopped" in kfjob.out
 
 
-def test_a_folder_of_saved_logs_is_read(fake, kfjob, tmp_path):
+def test_master_reads_a_folder_of_saved_logs(fake, kfjob, tmp_path):
     logs = tmp_path / "saved"
     logs.mkdir()
     (logs / "train-worker-0.log").write_text("".join(f"{line.text}\n" for line in script.block(0, 1, 1)))
@@ -187,7 +187,7 @@ def test_a_folder_of_saved_logs_is_read(fake, kfjob, tmp_path):
     assert kfjob("master", "--from", str(tmp_path / "none")) == 3
 
 
-def test_relaunch_stops_and_submits_the_recorded_spec_anew(fake, kfjob):
+def test_relaunch_stops_the_job_and_submits_the_recorded_spec(fake, kfjob):
     fake.play("train", *script.TRAINING, spec=script.SPEC)
     assert kfjob("relaunch", "train") == 0
     assert fake.calls == [("stop", "train"), ("submit", "train")]
@@ -196,7 +196,7 @@ def test_relaunch_stops_and_submits_the_recorded_spec_anew(fake, kfjob):
     assert live.launch != "l1"
 
 
-def test_relaunch_of_a_stopped_job_takes_the_spec_from_the_archive(fake, kfjob):
+def test_relaunch_of_a_stopped_job_reads_the_spec_from_the_archive(fake, kfjob):
     fake.play("train", *script.TRAINING, spec=script.SPEC)
     kfjob("stop", "train")
     assert kfjob("relaunch", "train") == 0
@@ -211,13 +211,13 @@ def test_relaunch_of_a_foreign_job_stops_nothing(fake, kfjob):
 
 
 @pytest.mark.parametrize("argv", [["status"], ["master"], ["logs"], ["watch"], ["wait"], ["stop"], ["relaunch"]])
-def test_an_unknown_job_is_exit_code_3(fake, kfjob, argv):
+def test_unknown_job_is_exit_code_3(fake, kfjob, argv):
     assert kfjob(*argv, "nope") == 3
     assert kfjob.err.startswith("error: ")
     assert "nope" in kfjob.err
 
 
-def test_list_shows_name_state_age_and_launch(fake, kfjob):
+def test_list_shows_name_and_phase(fake, kfjob):
     fake.play("train", *script.SUCCEEDED)
     assert kfjob("list") == 0
     assert kfjob.out.splitlines()[1].split()[:2] == ["train", "Succeeded"]
@@ -225,44 +225,44 @@ def test_list_shows_name_state_age_and_launch(fake, kfjob):
     assert json.loads(kfjob.out)[0]["name"] == "train"
 
 
-def test_a_missing_file_a_wrong_command_and_a_wrong_flag(fake, kfjob, spec):
+def test_missing_file_unknown_command_and_unknown_option_have_exit_codes(fake, kfjob, spec):
     assert kfjob("submit", "none.yaml") == 3
     assert kfjob("sbmit", spec) == 2
     assert "did you mean `submit`" in kfjob.err
     assert kfjob("submit", spec, "--folow") == 2
 
 
-def test_a_spec_may_come_from_standard_input(fake, kfjob, monkeypatch):
+def test_submit_reads_a_spec_from_standard_input(fake, kfjob, monkeypatch):
     import io
 
-    monkeypatch.setattr("sys.stdin", io.StringIO(GOOD))
+    monkeypatch.setattr("sys.stdin", io.StringIO(VALID))
     assert kfjob("submit", "-") == 0
     assert kfjob.out == "train\n"
 
 
-def test_faults_of_a_spec_are_all_named_and_nothing_is_submitted(fake, kfjob, tmp_path):
-    (tmp_path / "bad.yaml").write_text(GOOD.replace("nodes: 2", "nodes: -2") + "colour: red\n")
+def test_all_errors_of_a_spec_are_reported_and_nothing_is_submitted(fake, kfjob, tmp_path):
+    (tmp_path / "bad.yaml").write_text(VALID.replace("nodes: 2", "nodes: -2") + "colour: red\n")
     assert kfjob("submit", str(tmp_path / "bad.yaml")) == 2
     assert kfjob.err.count("error: ") == 2
     assert ":3:8 (nodes)" in kfjob.err
     assert fake.calls == []
 
 
-def test_without_a_kubeconfig_the_cluster_is_unreachable(fake, kfjob, monkeypatch, spec, tmp_path):
+def test_missing_kubeconfig_is_exit_code_5(fake, kfjob, monkeypatch, spec, tmp_path):
     monkeypatch.undo()
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     assert kfjob("submit", spec, "--backend", "kubernetes") == 5
     assert kfjob.err.startswith("error: no kubeconfig")
 
 
-def test_an_interrupt_detaches_and_says_how_to_go_on(fake, kfjob, monkeypatch):
+def test_interrupt_detaches_and_prints_the_command_to_stop(fake, kfjob, monkeypatch):
     fake.play("train", *script.TRAINING, spec=script.SPEC)
 
-    def interrupted():
+    def interrupt():
         yield script.job(JobPhase.RUNNING)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("kfjob.api.lifecycle.wait.stream_events", lambda _backend, _ref, **_: interrupted())
+    monkeypatch.setattr("kfjob.api.lifecycle.wait.stream_events", lambda _backend, _ref, **_: interrupt())
     assert kfjob("watch", "train") == 130
     assert "`kfjob stop train` stops it" in kfjob.err
     assert fake.calls == []

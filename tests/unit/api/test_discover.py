@@ -1,4 +1,4 @@
-"""master: how many questions an answer takes, what is remembered, and what `--watch`, `--all` and saved logs show."""
+"""Check `kfjob master`: its number of requests, its cache, and the output of `--watch`, `--all` and saved logs."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from tests.unit.api import script
 PODS = 64
 
 
-class Counted(FakeBackend):
-    """Counts the questions after logs."""
+class CountingBackend(FakeBackend):
+    """Records the requests for logs."""
 
     def __init__(self) -> None:
         super().__init__()
         self.requests: list[tuple[str, LogRange, PodChanged | None]] = []
-        self.most_open = 0
+        self.max_open = 0
         self._open = 0
         self._lock = threading.Lock()
 
@@ -47,49 +47,51 @@ class Counted(FakeBackend):
     ) -> Iterator[LogLine | LogGap]:
         self.requests.append((pod, log_range, pod_state))
         lines = super().logs(ref, pod, replace(log_range, tail=None), pod_state=pod_state)
-        texts = [line for line in lines if isinstance(line, LogLine)]
+        log_lines = [line for line in lines if isinstance(line, LogLine)]
         if log_range.limit_bytes is not None:
-            ends = itertools.accumulate(len(line.text) + 1 for line in texts)
-            texts = [line for line, end in zip(texts, ends, strict=True) if end <= log_range.limit_bytes]
+            ends = itertools.accumulate(len(line.text) + 1 for line in log_lines)
+            log_lines = [line for line, end in zip(log_lines, ends, strict=True) if end <= log_range.limit_bytes]
         self._count(1)
         time.sleep(0.001)  # lets other threads run
-        yield from texts[-log_range.tail :] if log_range.tail else texts
+        yield from log_lines[-log_range.tail :] if log_range.tail else log_lines
         self._count(-1)
 
-    def _count(self, more: int) -> None:
+    def _count(self, change: int) -> None:
         with self._lock:
-            self._open += more
-            self.most_open = max(self.most_open, self._open)
+            self._open += change
+            self.max_open = max(self.max_open, self._open)
 
     @property
     def pods_read(self) -> list[str]:
         return list(dict.fromkeys(pod for pod, _, _ in self.requests))
 
 
-def now(line: LogLine, ago: float = 5.0) -> LogLine:
+def recent(line: LogLine, ago: float = 5.0) -> LogLine:
     return replace(line, time=time.time_ns() - int(ago * SECOND))
 
 
-def block(index: int, rank: int, owner: int) -> list[LogLine]:
+def owned_block(index: int, rank: int, owner: int) -> list[LogLine]:
     lines = script.block(index, rank, 1)
     return [replace(line, text=line.text.replace("train-worker-1", f"train-worker-{owner}")) for line in lines]
 
 
-def job(first: int = 37, *, progress: bool = True, ago: float = 5.0, filler: int = 0, printer: int | None = None) -> Counted:
-    """64 pods; `first` has rank 0 and, unless said otherwise, prints."""
+def job(
+    first: int = 37, *, progress: bool = True, ago: float = 5.0, filler: int = 0, printer: int | None = None
+) -> CountingBackend:
+    """Return a job of 64 pods. Pod `first` has rank 0 and, without `printer`, prints progress."""
     events: list[Event] = [script.job(JobPhase.RUNNING, started=script.START)]
     for index in range(PODS):
         events.append(script.pod(index, PodPhase.RUNNING))
-        events += block(index, (index - first) % PODS, first)
+        events += owned_block(index, (index - first) % PODS, first)
         events += [script.line(index, f"{'noise ' * 100}{number}", 2) for number in range(filler)]
         if progress and index == (first if printer is None else printer):
-            events += [now(script.progress(index, step, 8.0 - step / 10), ago + 20 - step) for step in range(1, 21)]
-    backend = Counted()
+            events += [recent(script.progress(index, step, 8.0 - step / 10), ago + 20 - step) for step in range(1, 21)]
+    backend = CountingBackend()
     backend.play("train", *events)
     return backend
 
 
-def find(backend: Counted, rendezvous: str = "etcd") -> Master:
+def find(backend: CountingBackend, rendezvous: str = "etcd") -> Master:
     snapshot = backend.get("train", namespace="default")
     ref = JobRef(backend="kubernetes", namespace="default", name="train", uid=snapshot.uid, launch="l1")
     config = ObserveConfig(workers=tuple(pod.pod for pod in snapshot.pods), rendezvous=rendezvous)
@@ -98,136 +100,136 @@ def find(backend: Counted, rendezvous: str = "etcd") -> Master:
     return discover.discover_master(LiveReader(target, ref, config)).master
 
 
-def test_two_logs_tell_who_prints_among_many():
+def test_two_logs_are_enough_to_find_the_master_of_many_pods():
     backend = job()
-    answer = find(backend)
-    assert (answer.pod, answer.confidence, answer.group_rank) == ("train-worker-37", Confidence.CONFIRMED, 0)
-    assert backend.pods_read == ["train-worker-0", "train-worker-37"]  # the first one's master_addr named the other
+    master = find(backend)
+    assert (master.pod, master.confidence, master.group_rank) == ("train-worker-37", Confidence.CONFIRMED, 0)
+    assert backend.pods_read == ["train-worker-0", "train-worker-37"]  # `master_addr` in the first log names the second pod
 
 
 def test_long_logs_are_read_from_both_ends():
     backend = job(filler=1000)
-    answer = find(backend)
-    assert (answer.pod, answer.group_rank) == ("train-worker-37", 0)
+    master = find(backend)
+    assert (master.pod, master.group_rank) == ("train-worker-37", 0)
     assert [pod for pod, log_range, _ in backend.requests if log_range.limit_bytes] == ["train-worker-0", "train-worker-37"]
     assert all((log_range.tail or 0) <= TAIL_LINES for _, log_range, _ in backend.requests)
 
 
-def test_a_predicted_printer_is_asked_first():
+def test_log_of_the_predicted_master_is_read_first():
     backend = job(first=0)
     assert find(backend, "c10d").pod == "train-worker-0"
     assert backend.pods_read == ["train-worker-0"]
 
 
 @pytest.mark.parametrize(
-    ("how", "pod", "confidence"),
+    ("options", "pod", "confidence"),
     [
         ({"progress": False}, "train-worker-37", Confidence.LIKELY),  # another rank may print
-        ({"ago": 300.0}, "train-worker-37", Confidence.CONFIRMED),  # another pod may have taken over since
+        ({"ago": 300.0}, "train-worker-37", Confidence.CONFIRMED),  # another pod may print since then
         ({"printer": 36}, "train-worker-36", Confidence.CONFIRMED),  # the last rank prints, as in Megatron
     ],
 )
-def test_where_that_is_not_enough_all_tails_are_read(how: dict[str, Any], pod: str, confidence: Confidence):
-    backend = job(**how)
-    answer = find(backend)
-    assert (answer.pod, answer.confidence) == (pod, confidence)
+def test_all_tails_are_read_without_sufficient_evidence(options: dict[str, Any], pod: str, confidence: Confidence):
+    backend = job(**options)
+    master = find(backend)
+    assert (master.pod, master.confidence) == (pod, confidence)
     assert len(backend.pods_read) == PODS
-    assert 1 < backend.most_open <= THREADS  # each is a connection
+    assert 1 < backend.max_open <= THREADS  # each log is a connection
 
 
-def test_a_line_that_was_cut_is_not_read():
+def test_log_requests_carry_the_pod_state():
     backend = job(filler=1000)
     find(backend)
-    assert all(state is not None for _, _, state in backend.requests)  # nobody has to ask for the pod again
+    assert all(state is not None for _, _, state in backend.requests)  # no further request for the pod
 
 
 @pytest.fixture
-def running(fake, monkeypatch):
-    """Two workers that print now; every question to the cluster is counted."""
-    lines = [now(event) if isinstance(event, LogLine) and "Batch" in event.text else event for event in script.TRAINING]
+def requests(fake, monkeypatch):
+    """Play two workers that print now, and return the list of requests to the cluster."""
+    lines = [recent(event) if isinstance(event, LogLine) and "Batch" in event.text else event for event in script.TRAINING]
     fake.play("train", *lines, spec=script.SPEC)
-    questions: list[str] = []
+    requests: list[str] = []
     for verb in ("get", "pods", "logs", "watch", "list"):
         method = getattr(fake, verb)
 
-        def counted(*arguments: Any, verb: str = verb, method: Any = method, **named: Any) -> Any:
-            questions.append(verb)
-            return method(*arguments, **named)
+        def record(*arguments: Any, verb: str = verb, method: Any = method, **options: Any) -> Any:
+            requests.append(verb)
+            return method(*arguments, **options)
 
-        monkeypatch.setattr(fake, verb, counted)
-    return questions
+        monkeypatch.setattr(fake, verb, record)
+    return requests
 
 
-def test_the_job_is_looked_at_once_and_later_anew(fake, kfjob, running, monkeypatch):
+def test_job_is_read_once_and_again_when_stale(fake, kfjob, requests, monkeypatch):
     assert kfjob("master", "train", "-o", "name") == 0
-    assert running.count("get") == 1
+    assert requests.count("get") == 1
     monkeypatch.setattr("kfjob.api.reader.FRESH_SECONDS", 0.0)
-    running.clear()
+    requests.clear()
     assert kfjob("master", "train", "--fresh", "-o", "name") == 0
-    assert running.count("get") == 2
+    assert requests.count("get") == 2
 
 
-def test_a_second_call_is_one_question(fake, kfjob, running):
+def test_second_call_uses_the_cache(fake, kfjob, requests):
     assert kfjob("master", "train", "-o", "name") == 0
     assert kfjob.out == "train-worker-1\n"
-    running.clear()
+    requests.clear()
     assert kfjob("master", "train") == 0
     assert kfjob.out.startswith("`train-worker-1` on node `node-1` (global ranks 0) prints progress, confirmed\n")
     assert "the pods are the same since" in kfjob.out
-    assert running == ["pods", "get"]  # FakeBackend's `pods` asks itself
-    running.clear()
+    assert requests == ["pods", "get"]  # `pods` of FakeBackend calls `get`
+    requests.clear()
     assert kfjob("master", "train", "--fresh", "-o", "name") == 0
-    assert "logs" in running
-    running.clear()
-    assert kfjob("master", "train", "-n", "other") == 3  # another namespace's job is another job
+    assert "logs" in requests
+    requests.clear()
+    assert kfjob("master", "train", "-n", "other") == 3  # the cache belongs to one namespace
 
 
-@pytest.mark.parametrize("change", [{"uid": "anew"}, {"container_id": "restarted"}, {"phase": PodPhase.FAILED}])
-def test_what_was_remembered_of_other_pods_or_containers_does_not_hold(fake, kfjob, running, change):
+@pytest.mark.parametrize("change", [{"uid": "new"}, {"container_id": "restarted"}, {"phase": PodPhase.FAILED}])
+def test_cache_is_invalid_for_other_pods_or_containers(fake, kfjob, requests, change):
     kfjob("master", "train")
-    held = fake.jobs["default", "train"]
-    pods = held.snapshot.pods
-    held.snapshot = replace(held.snapshot, pods=(replace(pods[0], **change), *pods[1:]))
-    running.clear()
+    state = fake.jobs["default", "train"]
+    pods = state.snapshot.pods
+    state.snapshot = replace(state.snapshot, pods=(replace(pods[0], **change), *pods[1:]))
+    requests.clear()
     assert kfjob("master", "train") == 0
-    assert "logs" in running
+    assert "logs" in requests
 
 
-def test_what_was_remembered_is_forgotten(fake, kfjob, running, monkeypatch):
+def test_cache_expires_and_is_invalid_for_another_job(fake, kfjob, requests, monkeypatch):
     kfjob("master", "train")
     later = time.time_ns() + cache.LIFETIME
-    with monkeypatch.context() as patched:
-        patched.setattr("kfjob.api.master.cache.time", SimpleNamespace(time_ns=lambda: later))
-        running.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr("kfjob.api.master.cache.time", SimpleNamespace(time_ns=lambda: later))
+        requests.clear()
         assert kfjob("master", "train") == 0
-        assert "logs" in running
-    running.clear()
-    held = fake.jobs["default", "train"]
-    held.snapshot = replace(held.snapshot, uid="a later one")
+        assert "logs" in requests
+    requests.clear()
+    state = fake.jobs["default", "train"]
+    state.snapshot = replace(state.snapshot, uid="a later one")
     assert kfjob("master", "train") == 0
-    assert "logs" in running
+    assert "logs" in requests
 
 
-def test_an_answer_that_is_not_confirmed_is_not_remembered(fake, kfjob, tmp_path):
+def test_unconfirmed_master_is_not_cached(fake, kfjob, tmp_path):
     fake.play("train", *script.STARTING, *script.block(0, 1, 5), *script.block(1, 0, 5), spec=script.SPEC)
     assert kfjob("master", "train") == 0
     assert "likely" in kfjob.out
     assert not list((tmp_path / "state").rglob("*.json"))
 
 
-def test_a_remembered_file_that_is_broken_does_no_harm(fake, kfjob, running, tmp_path):
+def test_damaged_cache_file_is_ignored(fake, kfjob, requests, tmp_path):
     kfjob("master", "train")
     (file,) = (tmp_path / "state" / "cache" / "master").glob("*.json")
-    kept = json.loads(file.read_text())
-    for text in ("", "{", "[]", json.dumps(kept | {"master": {}})):
+    content = json.loads(file.read_text())
+    for text in ("", "{", "[]", json.dumps(content | {"master": {}})):
         file.write_text(text)
         assert kfjob("master", "train", "-o", "name") == 0
         assert kfjob.out == "train-worker-1\n"
 
 
-def test_every_pod_with_its_ranks_in_every_round(fake, kfjob):
-    again = [*script.block(0, 0, 100), *script.block(1, 1, 100), script.progress(0, 101, 5.0)]
-    fake.play("train", *script.TRAINING, *again, spec=script.SPEC)
+def test_all_shows_the_ranks_of_every_pod_in_every_round(fake, kfjob):
+    second_round = [*script.block(0, 0, 100), *script.block(1, 1, 100), script.progress(0, 101, 5.0)]
+    fake.play("train", *script.TRAINING, *second_round, spec=script.SPEC)
     assert kfjob("master", "train", "--all") == 0
     table = [line.split() for line in kfjob.out.splitlines()[:3]]
     assert table == [
@@ -236,13 +238,13 @@ def test_every_pod_with_its_ranks_in_every_round(fake, kfjob):
         ["train-worker-1", "node-1", "Running", "0", "(0)", "1", "(1)"],
     ]
     assert kfjob("master", "train", "--all", "-o", "json") == 0
-    said = json.loads(kfjob.out)
-    assert said["master"]["pod"] == "train-worker-0"
-    ranks = [{one["pod"]: one["group_rank"] for one in each["members"]} for each in said["rounds"]]
+    result = json.loads(kfjob.out)
+    assert result["master"]["pod"] == "train-worker-0"
+    ranks = [{member["pod"]: member["group_rank"] for member in item["members"]} for item in result["rounds"]]
     assert ranks == [{"train-worker-0": 1, "train-worker-1": 0}, {"train-worker-0": 0, "train-worker-1": 1}]
 
 
-def test_hand_overs_are_told_as_they_happen(fake, kfjob, monkeypatch):
+def test_watch_prints_every_handover(fake, kfjob, monkeypatch):
     fake.play("train", *script.TRAINING, spec=script.SPEC)
     later = [*script.block(0, 0, 100), *script.block(1, 1, 100), script.progress(0, 101, 5.0)]
     steps = iter(
@@ -265,7 +267,7 @@ def test_hand_overs_are_told_as_they_happen(fake, kfjob, monkeypatch):
 
 
 @pytest.mark.parametrize("layout", ["{pod}.previous.log", "{pod}/pytorch.previous.log"])
-def test_saved_logs_of_containers_before_a_restart_are_evidence(kfjob, fake, tmp_path, layout):
+def test_saved_logs_from_before_a_restart_are_evidence(kfjob, fake, tmp_path, layout):
     saved = tmp_path / "saved"
     for index in range(2):
         file = saved / layout.format(pod=f"train-worker-{index}")
@@ -280,9 +282,9 @@ def test_saved_logs_of_containers_before_a_restart_are_evidence(kfjob, fake, tmp
     assert "Batch 1 " in kfjob.out
 
 
-@pytest.mark.parametrize("said", ["5m", "300", "0.01"])
-def test_waiting_takes_durations(kfjob, fake, said):
+@pytest.mark.parametrize("duration", ["5m", "300", "0.01"])
+def test_wait_accepts_durations(kfjob, fake, duration):
     fake.play("train", *script.TRAINING, spec=script.SPEC)
-    assert kfjob("master", "train", "--wait", said, "-o", "name") == 0
+    assert kfjob("master", "train", "--wait", duration, "-o", "name") == 0
     assert kfjob("master", "train", "--wait", "soon") == 2
     assert "is not a duration" in kfjob.err

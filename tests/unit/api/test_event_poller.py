@@ -1,4 +1,4 @@
-"""The cluster's words among what happens to a followed job."""
+"""Kubernetes events in the event stream of a followed job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.api import script
 MOUNT = KubernetesEvent(kind="Pod", name="train-worker-0", reason="FailedMount", warning=True, time=script.START, uid="1")
 
 
-def test_they_are_told_after_the_present_states_and_once():
+def test_kubernetes_events_follow_the_current_states_once():
     backend = FakeBackend()
     ref = backend.play("train", *script.FAILED, MOUNT)
     states = [event for event in script.FAILED if not isinstance(event, LogLine)]
@@ -23,26 +23,26 @@ def test_they_are_told_after_the_present_states_and_once():
         assert list(events) == [*states, MOUNT]
 
 
-def test_what_is_written_down_later_comes_as_it_is_told(monkeypatch: pytest.MonkeyPatch):
+def test_new_kubernetes_events_arrive_while_following(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(event_poller, "INTERVAL_SECONDS", 0.01)
     backend = FakeBackend()
     ref = backend.play("train", script.job(JobPhase.RUNNING))
-    more = threading.Event()
+    done = threading.Event()
 
-    def happening():
+    def run_job():
         yield script.job(JobPhase.RUNNING)
-        while not more.is_set():
+        while not done.is_set():
             yield Tick(time=1)
 
-    with event_poller.add_cluster_events(happening(), backend, ref) as events:
+    with event_poller.add_cluster_events(run_job(), backend, ref) as events:
         assert isinstance(next(events), JobChanged)
         backend.play("train", MOUNT)
         assert next(event for event in events if isinstance(event, KubernetesEvent)) == MOUNT
-        more.set()
+        done.set()
         assert not [event for event in events if isinstance(event, KubernetesEvent)]
 
 
-def test_a_cluster_that_does_not_tell_is_no_obstacle(monkeypatch: pytest.MonkeyPatch):
+def test_unreachable_events_do_not_stop_the_stream(monkeypatch: pytest.MonkeyPatch):
     backend = FakeBackend()
     ref = backend.play("train", *script.FAILED)
 

@@ -1,4 +1,4 @@
-"""logs: which pods, which lines, in which form; following pods that come, go and hand over."""
+"""Check `kfjob logs`: selection of pods and lines, output formats, and following through new pods and hand-overs."""
 
 from __future__ import annotations
 
@@ -34,16 +34,13 @@ def lines(out: str) -> list[str]:
     return [line.partition(" | ")[2] or line for line in out.splitlines()]
 
 
-def printed(out: str) -> set[str]:
-    """Pods by their prefixes."""
+def prefixes(out: str) -> set[str]:
+    """Return the pods in the prefixes."""
     return {line.partition(" | ")[0].strip() for line in out.splitlines()}
 
 
-EIGHT = [f"train-worker-{index}" for index in range(8)]
-
-
-def eight(fake: FakeBackend) -> None:
-    """Eight pods of two ranks each, on four nodes, the last pod being rank 0 and 1; worker-3 has failed."""
+def play_eight_pods(fake: FakeBackend) -> None:
+    """Play eight pods with two ranks each on four nodes. The last pod has ranks 0 and 1; worker-3 has failed."""
     events: list[Event] = [script.job(JobPhase.RUNNING)]
     for index in range(8):
         failed = {"exit_code": 1, "reason": "Error"} if index == 3 else {}
@@ -51,8 +48,10 @@ def eight(fake: FakeBackend) -> None:
         events.append(script.pod(index, phase, node=f"node-{index // 2}", **failed))
         rank = (index + 1) % 8
         for line in script.block(index, rank, 1):
-            both = replace(line, text=re.sub(r"global_ranks=\[\d+\]", f"global_ranks=[{2 * rank}, {2 * rank + 1}]", line.text))
-            events.append(replace(both, text=re.sub(r"(_world_sizes?)=\[?\d\]?", r"\1=[16, 16]", both.text)))
+            two_ranks = replace(
+                line, text=re.sub(r"global_ranks=\[\d+\]", f"global_ranks=[{2 * rank}, {2 * rank + 1}]", line.text)
+            )
+            events.append(replace(two_ranks, text=re.sub(r"(_world_sizes?)=\[?\d\]?", r"\1=[16, 16]", two_ranks.text)))
         events.append(script.line(index, f"here is {index}", 20 - index))
     fake.play("train", *events)
 
@@ -71,22 +70,22 @@ def eight(fake: FakeBackend) -> None:
         (("--node", "node-1", "--node", "node-0"), (0, 1, 2, 3)),
     ],
 )
-def test_which_pods_are_read(fake, kfjob, argv, pods):
-    eight(fake)
+def test_options_select_pods(fake, kfjob, argv, pods):
+    play_eight_pods(fake)
     assert kfjob("logs", "train", "--include", "here is", *argv) == 0
-    assert printed(kfjob.out) == {f"train-worker-{index}" for index in pods}
+    assert prefixes(kfjob.out) == {f"train-worker-{index}" for index in pods}
     texts = lines(kfjob.out)
     assert texts == sorted(texts, key=lambda text: -int(text.split()[-1]))  # by time: the last pod printed first
 
 
-def test_one_failed_pod_is_bare(fake, kfjob):
-    eight(fake)
+def test_log_of_one_failed_pod_has_no_prefix(fake, kfjob):
+    play_eight_pods(fake)
     assert kfjob("logs", "train", "--failed", "--tail", "1") == 0
     assert kfjob.out == "here is 3\n"
 
 
 @pytest.mark.parametrize(
-    ("argv", "code", "words"),
+    ("argv", "code", "message"),
     [
         (("--rank", "99"), 3, "no pod of the job is known to have rank 99"),
         (("--rank", "x"), 2, "`x` is not a rank"),
@@ -103,36 +102,36 @@ def test_one_failed_pod_is_bare(fake, kfjob):
         (("--include", "("), 2, "is not a regular expression"),
     ],
 )
-def test_what_cannot_be_meant_is_said(fake, kfjob, argv, code, words):
-    eight(fake)
+def test_invalid_selection_is_an_error(fake, kfjob, argv, code, message):
+    play_eight_pods(fake)
     assert kfjob("logs", "train", *argv) == code
-    assert words in kfjob.err
+    assert message in kfjob.err
     assert kfjob.out == ""
 
 
-def test_a_log_that_no_pod_has_is_said(fake, kfjob, monkeypatch):
-    eight(fake)
+def test_container_that_no_pod_has_is_not_found(fake, kfjob, monkeypatch):
+    play_eight_pods(fake)
 
-    def none(ref: object, pod: str, log_range: object, **_: object) -> NoReturn:
+    def raise_not_found(ref: object, pod: str, log_range: object, **_: object) -> NoReturn:
         raise NotFound(f"pod `{pod}` has no container `sidecar`")
 
-    monkeypatch.setattr(fake, "logs", none)
+    monkeypatch.setattr(fake, "logs", raise_not_found)
     assert kfjob("logs", "train", "-c", "sidecar") == 3
     assert "pod `train-worker-0` has no container `sidecar`" in kfjob.err
     assert kfjob.out == ""
 
 
-def test_saved_logs_of_containers_before_are_read(kfjob, tmp_path):
+def test_saved_logs_of_previous_containers_are_read(kfjob, tmp_path):
     saved = tmp_path / "saved"
     saved.mkdir()
     for index, name in enumerate(("w-0.previous.log", "w-1.log")):
-        text = "\n".join(one.text for one in script.block(index, index, 1))
+        text = "\n".join(line.text for line in script.block(index, index, 1))
         (saved / name).write_text(text + ("\nBatch 3 Loss: 2.5, Speed: 0.43 samples/sec\n" if index == 0 else "\n"))
     assert kfjob("master", "--from", str(saved), "-o", "name") == 0
     assert kfjob.out == "w-0\n"
 
 
-def test_saved_logs_without_times_say_that_they_cannot_be_told_by_time(kfjob, tmp_path):
+def test_saved_logs_without_timestamps_print_a_notice(kfjob, tmp_path):
     for pod in ("w-0", "w-1"):
         (tmp_path / f"{pod}.log").write_text("hello\n")
     for option in (("--since", "5m"), ("--timestamps",)):
@@ -145,7 +144,7 @@ def test_saved_logs_without_times_say_that_they_cannot_be_told_by_time(kfjob, tm
     assert (kfjob.out, kfjob.err) == ("", "")
 
 
-def test_the_files_that_containerd_writes_are_read_as_saved_logs(kfjob, tmp_path):
+def test_containerd_log_files_are_read_as_saved_logs(kfjob, tmp_path):
     (tmp_path / "w-0.log").write_text("2026-11-21T12:00:00Z stderr F hello\n2026-11-21T12:00:01Z stdout F \n")
     assert kfjob("logs", "--from", str(tmp_path), "-o", "raw") == 0
     assert kfjob.out == "hello\n\n"
@@ -159,35 +158,35 @@ def test_ranks_are_those_of_the_newest_round(fake, kfjob):
     ]
     fake.play("train", *script.STARTING, *first, script.pod(1, PodPhase.FAILED, exit_code=137), *shrunk)
     assert kfjob("logs", "train", "--rank", "last", "--tail", "1", "-o", "json") == 0
-    assert json.loads(kfjob.out)["pod"] == "train-worker-0"  # rank 1 is nobody's any more
+    assert json.loads(kfjob.out)["pod"] == "train-worker-0"  # no pod has rank 1 now
     assert kfjob("logs", "train", "--rank", "1") == 3
-    handed_over = [*script.block(1, 0, 1), *script.block(0, 1, 1), script.pod(1, PodPhase.FAILED, exit_code=137), *shrunk]
-    fake.play("train", *script.STARTING, *handed_over)
+    handover = [*script.block(1, 0, 1), *script.block(0, 1, 1), script.pod(1, PodPhase.FAILED, exit_code=137), *shrunk]
+    fake.play("train", *script.STARTING, *handover)
     assert kfjob("logs", "train", "--rank", "0", "--tail", "1", "-o", "json") == 0
-    assert json.loads(kfjob.out)["pod"] == "train-worker-0"  # not the dead one that had rank 0 before
+    assert json.loads(kfjob.out)["pod"] == "train-worker-0"  # not the failed pod that had rank 0 before
 
 
-def test_ranks_that_nobody_has_told_are_not_guessed(fake, kfjob):
+def test_unknown_ranks_are_not_guessed(fake, kfjob):
     fake.play("train", *script.STARTING, script.line(0, "hello", 3))
     assert kfjob("logs", "train", "--rank", "0") == 3
     assert "the ranks of the pods are not known yet" in kfjob.err
 
 
-def test_ranks_as_they_are_written():
+def test_ranks_are_parsed():
     assert parse_ranks("0,8-15,last") == ((0, 0), (8, 15), (LAST, LAST))
     for text in ("", "3-1", "-1", "a", "1,,2"):
         with pytest.raises(UsageError):
             parse_ranks(text)
 
 
-def test_lines_are_chosen_marked_and_written_as_json(fake, kfjob):
+def test_lines_are_filtered_highlighted_and_printed_as_json(fake, kfjob):
     fake.play("train", *script.TRAINING)
     assert kfjob("logs", "train", "--include", "Loss", "--exclude", r"Batch \d\d", "--exclude", "Batch 9", "-o", "raw") == 0
     assert [re.findall(r"Batch (\d+)", line) for line in kfjob.out.splitlines()] == [[str(step)] for step in range(1, 9)]
     assert kfjob("logs", "train", "--include", "Batch 20 ", "-o", "json") == 0
-    said = json.loads(kfjob.out)
-    assert (said["time"], said["pod"]) == ("2026-11-18T11:07:10.000000000Z", "train-worker-1")
-    assert said["text"].startswith("2026-11-21 06:37:50 I [train.py:102] Batch 20 ")
+    result = json.loads(kfjob.out)
+    assert (result["time"], result["pod"]) == ("2026-11-18T11:07:10.000000000Z", "train-worker-1")
+    assert result["text"].startswith("2026-11-21 06:37:50 I [train.py:102] Batch 20 ")
     assert kfjob("logs", "train", "--include", "Batch 20 ", "--timestamps", "-o", "raw") == 0
     assert kfjob.out.startswith("2026-11-18T11:07:10.000000000Z 2026-11-21")
     assert (
@@ -198,7 +197,7 @@ def test_lines_are_chosen_marked_and_written_as_json(fake, kfjob):
 
 
 def test_prefixes_have_the_same_colour_in_every_run(fake, kfjob):
-    eight(fake)
+    play_eight_pods(fake)
     assert kfjob("logs", "train", "--include", "here is", "--color", "always") == 0
     colours = {re.findall(r"worker-\d", line)[0]: line[:5] for line in kfjob.out.splitlines()}
     assert len(set(colours.values())) > 2
@@ -209,7 +208,7 @@ def test_prefixes_have_the_same_colour_in_every_run(fake, kfjob):
     assert "\x1b" not in kfjob.out
 
 
-def test_the_first_error_with_what_stands_around_it(fake, kfjob):
+def test_first_error_is_printed_with_its_context(fake, kfjob):
     before = [script.line(0, f"before {number}", 2) for number in range(30)]
     after = [script.line(0, f"after {number}", 8) for number in range(30)]
     fake.play("train", *script.STARTING, *before, *script.FAILED[len(script.STARTING) :][:1], *after, *script.FAILED[-2:])
@@ -220,56 +219,56 @@ def test_the_first_error_with_what_stands_around_it(fake, kfjob):
     assert "line 31 of `train-worker-0`" in kfjob.err
 
 
-def test_more_pods_than_are_read_at_once_are_merged_the_same_way(fake, monkeypatch):
+def test_more_pods_than_threads_are_merged_by_time(fake, monkeypatch):
     ref = fake.play("train", *script.STARTING)
-    reading = threading.Semaphore(merge.THREADS)
+    slots = threading.Semaphore(merge.THREADS)
 
-    def many(ref: JobRef, pod: str, log_range: LogRange, **_: object) -> Iterator[LogLine]:
-        assert reading.acquire(blocking=False), "too many logs are open"
+    def read_log(ref: JobRef, pod: str, log_range: LogRange, **_: object) -> Iterator[LogLine]:
+        assert slots.acquire(blocking=False), "too many logs are open"
         number = int(pod.rpartition("-")[2])
-        for at in range(250):
-            yield LogLine(pod=pod, text=f"{at}", time=script.START + at * 1000 + number)
-        reading.release()
+        for index in range(250):
+            yield LogLine(pod=pod, text=f"{index}", time=script.START + index * 1000 + number)
+        slots.release()
 
-    monkeypatch.setattr(fake, "logs", many)
-    reader = logs_run(fake, ref)
+    monkeypatch.setattr(fake, "logs", read_log)
+    reader = make_reader(fake, ref)
     merged = list(merge.merge_logs(reader, [(f"w-{number}", LogRange()) for number in range(40)]))
     assert [(line.text, line.pod) for line in merged if isinstance(line, LogLine)] == [
-        (f"{at}", f"w-{number}") for at in range(250) for number in range(40)
+        (f"{index}", f"w-{number}") for index in range(250) for number in range(40)
     ]
 
 
-def logs_run(fake: FakeBackend, ref: JobRef) -> LiveReader:
+def make_reader(fake: FakeBackend, ref: JobRef) -> LiveReader:
     target = Target(Settings(state=Path(os.devnull)), "kubernetes", "default")
     target.__dict__["cluster"] = fake
     return LiveReader(target, ref, ObserveConfig(workers=("train-worker-0", "train-worker-1"), rendezvous="etcd"))
 
 
-class Live(FakeBackend):
-    """A job that goes on as the test says: states are put into a queue, logs have an end only when it says so."""
+class LiveBackend(FakeBackend):
+    """A job that the test controls: states come from a queue, and a followed log ends when its pod is in `gone`."""
 
     def __init__(self) -> None:
         super().__init__()
         self.states: list[JobChanged | PodChanged] = []
         self.texts: dict[tuple[str, str], list[LogLine]] = {}  # by pod and uid
         self.gone: set[tuple[str, str]] = set()
-        self.asked: list[tuple[str, LogRange]] = []
+        self.requests: list[tuple[str, LogRange]] = []
 
-    def say(self, *states: JobChanged | PodChanged) -> None:
+    def add_states(self, *states: JobChanged | PodChanged) -> None:
         self.states += states
         job = self.jobs["default", "train"]
-        pods = {pod.pod: pod for pod in (*job.snapshot.pods, *(one for one in states if isinstance(one, PodChanged)))}
-        newest = [one for one in self.states if isinstance(one, JobChanged)]
+        pods = {pod.pod: pod for pod in (*job.snapshot.pods, *(state for state in states if isinstance(state, PodChanged)))}
+        newest = [state for state in self.states if isinstance(state, JobChanged)]
         job.snapshot = replace(job.snapshot, pods=tuple(pods.values()), job=newest[-1] if newest else job.snapshot.job)
 
     def has_state(self, number: int) -> bool:
         return len(self.states) > number
 
-    def watch(self, ref: JobRef) -> Iterator[JobChanged | PodChanged]:  # noqa: ARG002 - the protocol's
-        for at in itertools.count():
-            until(partial(self.has_state, at))
-            yield self.states[at]
-            if isinstance(self.states[at], JobChanged) and self.states[at].phase.ended:
+    def watch(self, ref: JobRef) -> Iterator[JobChanged | PodChanged]:  # noqa: ARG002 - part of the protocol
+        for index in itertools.count():
+            wait_until(partial(self.has_state, index))
+            yield self.states[index]
+            if isinstance(self.states[index], JobChanged) and self.states[index].phase.ended:
                 return
 
     def logs(
@@ -280,8 +279,8 @@ class Live(FakeBackend):
         *,
         pod_state: PodChanged | None = None,  # noqa: ARG002
     ) -> Iterator[LogLine | LogGap]:
-        self.asked.append((pod, log_range))
-        uid = next(one.uid for one in reversed(self.states) if isinstance(one, PodChanged) and one.pod == pod)
+        self.requests.append((pod, log_range))
+        uid = next(state.uid for state in reversed(self.states) if isinstance(state, PodChanged) and state.pod == pod)
         shown = 0
         while True:
             ended = (pod, uid) in self.gone
@@ -293,100 +292,100 @@ class Live(FakeBackend):
             time.sleep(0.01)
 
 
-def until(condition: Callable[[], bool]) -> None:
+def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 20
     while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
+        assert time.monotonic() < deadline, "the condition is not true after 20 s"
         time.sleep(0.005)
 
 
 @pytest.fixture
-def live() -> Live:
-    backend = Live()
+def live() -> LiveBackend:
+    backend = LiveBackend()
     backend.play("train")
     return backend
 
 
-def collected(lines: Iterator[LogLine | LogGap]) -> tuple[list[LogLine], threading.Thread]:
-    seen: list[LogLine] = []
-    thread = threading.Thread(target=lambda: seen.extend(line for line in lines if isinstance(line, LogLine)), daemon=True)
+def collect_lines(lines: Iterator[LogLine | LogGap]) -> tuple[list[LogLine], threading.Thread]:
+    received: list[LogLine] = []
+    thread = threading.Thread(target=lambda: received.extend(line for line in lines if isinstance(line, LogLine)), daemon=True)
     thread.start()
-    return seen, thread
+    return received, thread
 
 
-def follow_all(live: Live, **choice):
+def follow_all(live: LiveBackend, **selection):
     ref = JobRef(backend="kubernetes", namespace="default", name="train", uid="uid-l1", launch="l1")
-    return follow.follow_logs(logs_run(live, ref), PodSelection(**choice), LogRange(follow=True))
+    return follow.follow_logs(make_reader(live, ref), PodSelection(**selection), LogRange(follow=True))
 
 
-def test_following_takes_up_pods_that_are_made_later_and_anew(live):
-    live.say(script.job(JobPhase.RUNNING), script.pod(0, PodPhase.PENDING))
-    seen: list[str] = []
-    reading = follow_all(live)
+def test_following_includes_new_and_recreated_pods(live):
+    live.add_states(script.job(JobPhase.RUNNING), script.pod(0, PodPhase.PENDING))
+    received: list[str] = []
+    stream = follow_all(live)
     thread = threading.Thread(
-        target=lambda: seen.extend(line.text for line in reading if isinstance(line, LogLine)), daemon=True
+        target=lambda: received.extend(line.text for line in stream if isinstance(line, LogLine)), daemon=True
     )
     thread.start()
     live.texts["train-worker-0", "pod-0"] = [script.line(0, "first", 1)]
-    live.say(script.pod(0, PodPhase.RUNNING))
-    until(lambda: seen == ["first"])
+    live.add_states(script.pod(0, PodPhase.RUNNING))
+    wait_until(lambda: received == ["first"])
     live.texts["train-worker-1", "pod-1"] = [script.line(1, "later", 2)]
-    live.say(script.pod(1, PodPhase.RUNNING))  # an elastic job has grown
-    until(lambda: seen == ["first", "later"])
+    live.add_states(script.pod(1, PodPhase.RUNNING))  # an elastic job has grown
+    wait_until(lambda: received == ["first", "later"])
     live.gone.add(("train-worker-0", "pod-0"))
-    live.texts["train-worker-0", "anew"] = [script.line(0, "again", 3)]
-    live.say(replace(script.pod(0, PodPhase.DELETED)), script.pod(0, PodPhase.RUNNING, uid="anew"))
-    until(lambda: seen == ["first", "later", "again"])
-    live.gone |= {("train-worker-0", "anew"), ("train-worker-1", "pod-1")}
-    live.say(script.job(JobPhase.SUCCEEDED))
+    live.texts["train-worker-0", "new"] = [script.line(0, "again", 3)]
+    live.add_states(replace(script.pod(0, PodPhase.DELETED)), script.pod(0, PodPhase.RUNNING, uid="new"))
+    wait_until(lambda: received == ["first", "later", "again"])
+    live.gone |= {("train-worker-0", "new"), ("train-worker-1", "pod-1")}
+    live.add_states(script.job(JobPhase.SUCCEEDED))
     thread.join(20)
     assert not thread.is_alive()
 
 
 def test_following_named_pods_ends_when_they_have_succeeded(live):
-    live.say(script.job(JobPhase.RUNNING), script.pod(0, PodPhase.RUNNING), script.pod(1, PodPhase.RUNNING))
+    live.add_states(script.job(JobPhase.RUNNING), script.pod(0, PodPhase.RUNNING), script.pod(1, PodPhase.RUNNING))
     live.texts["train-worker-1", "pod-1"] = [script.line(1, "mine", 1)]
     live.texts["train-worker-0", "pod-0"] = [script.line(0, "not mine", 1)]
-    seen, thread = collected(follow_all(live, pods=("train-worker-1",)))
-    until(lambda: [line.text for line in seen] == ["mine"])
+    received, thread = collect_lines(follow_all(live, pods=("train-worker-1",)))
+    wait_until(lambda: [line.text for line in received] == ["mine"])
     live.gone.add(("train-worker-1", "pod-1"))
-    live.say(script.pod(1, PodPhase.SUCCEEDED))
+    live.add_states(script.pod(1, PodPhase.SUCCEEDED))
     thread.join(20)
     assert not thread.is_alive()
-    assert {pod for pod, _ in live.asked} == {"train-worker-1"}
+    assert {pod for pod, _ in live.requests} == {"train-worker-1"}
 
 
-def test_following_who_prints_goes_over_to_the_next_printer(live, monkeypatch):
+def test_following_the_master_continues_with_the_next_master(live, monkeypatch):
     monkeypatch.setattr(follow, "SILENT_SECONDS", 0.2)
-    live.say(script.job(JobPhase.RUNNING), script.pod(0, PodPhase.RUNNING), script.pod(1, PodPhase.RUNNING))
+    live.add_states(script.job(JobPhase.RUNNING), script.pod(0, PodPhase.RUNNING), script.pod(1, PodPhase.RUNNING))
     ref = JobRef(backend="kubernetes", namespace="default", name="train", uid="uid-l1", launch="l1")
     notices: list[str] = []
-    seen, thread = collected(follow.follow_master(logs_run(live, ref), LogRange(follow=True), notices.append))
-    until(lambda: any("waiting for the pod that prints progress" in notify for notify in notices))  # etcd tells nothing yet
+    received, thread = collect_lines(follow.follow_master(make_reader(live, ref), LogRange(follow=True), notices.append))
+    wait_until(lambda: any("waiting for the pod that prints progress" in notice for notice in notices))  # no evidence yet
     live.texts["train-worker-0", "pod-0"] = [*script.block(0, 1, 5)]
     live.texts["train-worker-1", "pod-1"] = [*script.block(1, 0, 5), script.progress(1, 1, 8.0)]
-    until(lambda: len(seen) == 12 and "Batch 1 " in seen[-1].text)
+    wait_until(lambda: len(received) == 12 and "Batch 1 " in received[-1].text)
     live.texts["train-worker-1", "pod-1"] += script.block(1, 1, 20)
     live.texts["train-worker-0", "pod-0"] += [*script.block(0, 0, 20), script.progress(0, 12, 7.0)]
-    until(lambda: "Batch 12 " in seen[-1].text)
-    assert {line.pod for line in seen[:-1]} == {"train-worker-1", "train-worker-0"}
-    assert [notify.partition(" prints")[0] for notify in notices if "prints progress" in notify][1:] == [
+    wait_until(lambda: "Batch 12 " in received[-1].text)
+    assert {line.pod for line in received[:-1]} == {"train-worker-1", "train-worker-0"}
+    assert [notice.partition(" prints")[0] for notice in notices if "prints progress" in notice][1:] == [
         "`train-worker-1`",
         "`train-worker-0`",
     ]
     live.gone |= {("train-worker-0", "pod-0"), ("train-worker-1", "pod-1")}
-    live.say(script.job(JobPhase.SUCCEEDED))
+    live.add_states(script.job(JobPhase.SUCCEEDED))
     thread.join(20)
     assert not thread.is_alive()
-    assert len(seen) == len(set(seen))
+    assert len(received) == len(set(received))
 
 
-def test_a_slow_reader_holds_the_sources_back():
-    made = itertools.count()
+def test_slow_reader_limits_the_sources():
+    produced = itertools.count()
 
     def endless() -> Iterator[int]:
         while True:
-            yield next(made)
+            yield next(produced)
 
     multiplexer: Multiplexer[int] = Multiplexer(16)
     for number in range(4):
@@ -394,9 +393,9 @@ def test_a_slow_reader_holds_the_sources_back():
     items = multiplexer.items(idle=5)
     for _ in range(100):
         assert next(items) is not None
-    threading.Event().wait(0.2)  # the room that there is now is filled
-    before = next(made)
-    threading.Event().wait(0.2)  # time in which sources that are not held back would make many thousands
-    assert next(made) - before <= 1 + 4  # what each source holds in its hand
-    assert before <= 100 + 2 * 16 + 4 + 1  # those that wait, and those that the reader has taken with the last one
+    threading.Event().wait(0.2)  # the free space fills
+    before = next(produced)
+    threading.Event().wait(0.2)  # unlimited sources would produce many thousands
+    assert next(produced) - before <= 1 + 4  # one item in each source
+    assert before <= 100 + 2 * 16 + 4 + 1  # in the queue, and taken by the reader with the last item
     multiplexer.close()

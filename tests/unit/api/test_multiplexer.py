@@ -1,4 +1,4 @@
-"""Many streams in one bounded queue."""
+"""Check the multiplexer: many streams in one bounded queue."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ from kfjob.backends.base import JobRef, LogRange
 from kfjob.backends.fake import FakeBackend
 from kfjob.errors import KfjobError, NotFound
 from kfjob.events import JobChanged, JobPhase, LogGap, LogLine, PodChanged, PodPhase
+from kfjob.units import MIB
 
-MEGABYTE = 1024 * 1024
 
-
-def settled(count: Callable[[], int], seconds: float = 20.0) -> int:
-    """The count, once it has not grown for half a second."""
+def wait_until_stable(count: Callable[[], int], seconds: float = 20.0) -> int:
+    """Return the count after it has not changed for half a second."""
     deadline = time.monotonic() + seconds
     last, since = count(), time.monotonic()
     while time.monotonic() - since < 0.5:
@@ -35,32 +34,32 @@ def settled(count: Callable[[], int], seconds: float = 20.0) -> int:
     return last
 
 
-def test_every_item_of_every_source_comes_in_the_order_of_its_source():
+def test_items_keep_the_order_of_their_source():
     multiplexer: Multiplexer[tuple[int, int]] = Multiplexer()
     for source in range(20):
         multiplexer.add([(source, number) for number in range(MAX_ITEMS // 10)], f"{source}")
-    seen = [item for item in multiplexer.items() if item is not None]
-    assert len(seen) == 20 * (MAX_ITEMS // 10)
+    items = [item for item in multiplexer.items() if item is not None]
+    assert len(items) == 20 * (MAX_ITEMS // 10)
     for source in range(20):
-        assert [number for which, number in seen if which == source] == list(range(MAX_ITEMS // 10))
+        assert [number for item_source, number in items if item_source == source] == list(range(MAX_ITEMS // 10))
 
 
-def test_a_reader_is_told_that_nothing_comes():
+def test_idle_reader_gets_none():
     multiplexer: Multiplexer[int] = Multiplexer()
-    go_on = threading.Event()
+    proceed = threading.Event()
 
     def source() -> Iterator[int]:
-        go_on.wait(20)
+        proceed.wait(20)
         yield 7
 
     multiplexer.add(source(), "slow")
     items = multiplexer.items(idle=0.05)
     assert next(items) is None
-    go_on.set()
+    proceed.set()
     assert [item for item in items if item is not None] == [7]
 
 
-def test_faults_of_a_source_reach_the_reader_and_what_is_not_found_does_not():
+def test_error_of_a_source_is_raised_except_not_found():
     def missing() -> Iterator[int]:
         yield 1
         raise NotFound("no log")
@@ -77,25 +76,25 @@ def test_faults_of_a_source_reach_the_reader_and_what_is_not_found_does_not():
         list(multiplexer.items())
 
 
-def test_ctrl_c_is_a_keyboard_interrupt_wherever_it_comes_while_the_reader_waits():
-    """A signal's handler runs between two lines, in the libraries' too; not at the end of a `with`, where no line begins."""
+def test_ctrl_c_is_a_keyboard_interrupt_at_every_line_of_the_reader():
+    """A signal handler runs between two lines, also in libraries, but not at the end of a `with`, where no line begins."""
 
-    def interrupted_at(line: int) -> bool:
-        lines, go_on = count(1), threading.Event()
+    def interrupt_at(line: int) -> bool:
+        lines, proceed = count(1), threading.Event()
 
         def trace(frame: FrameType, event: str, _arg: object) -> Callable[..., Any] | None:
-            here = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-            if event == "line" and not here.lstrip().startswith("with ") and next(lines) == line:
+            source_line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+            if event == "line" and not source_line.lstrip().startswith("with ") and next(lines) == line:
                 raise KeyboardInterrupt
             return trace
 
         def source() -> Iterator[int]:
-            go_on.wait(20)
+            proceed.wait(20)
             yield 7
 
         multiplexer: Multiplexer[int] = Multiplexer()
         multiplexer.add(source(), "slow")
-        threading.Timer(0.005, go_on.set).start()
+        threading.Timer(0.005, proceed.set).start()
         before = sys.gettrace()
         sys.settrace(trace)
         try:
@@ -104,14 +103,14 @@ def test_ctrl_c_is_a_keyboard_interrupt_wherever_it_comes_while_the_reader_waits
             return True
         finally:
             sys.settrace(before)
-            multiplexer.close()  # nobody holds its lock
+            multiplexer.close()  # fails if the lock is still buffered
         return False
 
-    reached = sum(1 for _ in takewhile(interrupted_at, count(1)))
-    assert reached > 10
+    interrupts = sum(1 for _ in takewhile(interrupt_at, count(1)))
+    assert interrupts > 10
 
 
-def test_closing_ends_threads_that_wait_for_room():
+def test_close_ends_threads_that_wait_for_space():
     ended = threading.Event()
 
     def source() -> Iterator[int]:
@@ -128,7 +127,7 @@ def test_closing_ends_threads_that_wait_for_room():
 
 
 class LongLines(FakeBackend):
-    """Pods that print lines of a megabyte without end; how many were asked for is counted."""
+    """Pods that print lines of 1 MiB without end, and count them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -146,17 +145,17 @@ class LongLines(FakeBackend):
         while True:
             with self._lock:
                 self.printed += 1
-            yield LogLine(pod=pod, text="x" * MEGABYTE)
+            yield LogLine(pod=pod, text="x" * MIB)
 
 
-def test_memory_is_bounded_while_a_terminal_is_slow():
+def test_memory_is_bounded_while_the_terminal_is_slow():
     backend, pods = LongLines(), 8
     states = [PodChanged(pod=f"a-worker-{number}", phase=PodPhase.RUNNING, uid=f"{number}") for number in range(pods)]
     ref = backend.play("a", JobChanged(phase=JobPhase.RUNNING), *states)
     events = EventStream(backend, ref, lambda _: LogRange(follow=True)).events()
     lines = (event for event in events if isinstance(event, LogLine))
-    read = list(islice(lines, 3))  # a terminal that takes so many and then no more
-    held = settled(lambda: backend.printed) - len(read)
+    read = list(islice(lines, 3))  # a terminal that reads three lines and then stops
+    buffered = wait_until_stable(lambda: backend.printed) - len(read)
     lines.close()
-    assert held * MEGABYTE <= 2 * MAX_BYTES + (pods + 1) * MEGABYTE
-    assert held >= MAX_BYTES // MEGABYTE - pods  # it did read ahead
+    assert buffered * MIB <= 2 * MAX_BYTES + (pods + 1) * MIB
+    assert buffered >= MAX_BYTES // MIB - pods  # the threads read ahead

@@ -7,9 +7,10 @@ from kfjob.events import Event, JobPhase, PodPhase, Tick
 from kfjob.observe.limits import find_exceeded_limit
 from kfjob.observe.view import JobView, reduce_all
 from kfjob.spec.observe_config import Limits, ObserveConfig
+from kfjob.units import SECOND
 from tests.unit.api import script
 
-AFTER = script.START + 100 * script.SECOND
+AFTER = script.START + 100 * SECOND
 
 
 def find_limit(*events: Event, now: int = AFTER, **limits: int) -> str | None:
