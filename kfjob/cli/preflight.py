@@ -80,7 +80,7 @@ def _trial_text(result: TrialResult) -> list[str]:
     if result.pods:
         header = ("POD", "NODE", "RANKS", "DNS", "RENDEZVOUS PORT", "/DEV/SHM", "GPUS")
         lines += [format_table(header, [_pod_row(pod) for pod in result.pods]), ""]
-    lines += result.log.table
+    lines += result.table
     verdict = "the collectives work" if result.passed else "the collectives failed"
     return [*lines, "", f"{result.job}: {verdict}{f'; logs in {result.archive}' if result.archive else ''}"]
 

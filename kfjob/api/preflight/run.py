@@ -39,14 +39,17 @@ class TrialResult:
     job: str
     phase: JobPhase
     pods: tuple[PodReport, ...]
-    log: TrialLog
+    rows: tuple[JsonObject, ...]  # one per operation and size, over all ranks
+    collectives: tuple[JsonObject, ...]  # one per operation, size and rank
+    table: tuple[str, ...]  # the rows as text
+    has_ended: bool  # whether the script reported its end
     problems: tuple[Problem, ...]
     archive: Path | None  # the folder with the logs
 
     @property
     def passed(self) -> bool:
         """Whether the collectives ended without errors."""
-        return self.log.done is not None and not any(problem.severity == "error" for problem in self.problems)
+        return self.has_ended and not any(problem.severity == "error" for problem in self.problems)
 
     def describe(self) -> JsonObject:
         """Return the result as data for JSON."""
@@ -64,8 +67,8 @@ class TrialResult:
                 for problem in self.problems
             ],
             "pods": [{name: getattr(pod, name) for name in _POD_FIELDS} for pod in self.pods],
-            "collectives": self.log.rows,
-            "ranks": self.log.collectives,
+            "collectives": self.rows,
+            "ranks": self.collectives,
             "logs": str(self.archive) if self.archive else None,
         }
 
@@ -92,7 +95,17 @@ def run_trial(loaded: LoadedSpec, trial: Trial, *, settings: Settings, notify: N
         with suppress(NotFound):
             archive = stop(replace(target, namespace=ref.namespace), plan.name)
     pods = tuple(log.pods[name] for name in plan.pods if name in log.pods)
-    return TrialResult(job=plan.name, phase=phase, pods=pods, log=log, problems=sort_problems(problems), archive=archive)
+    return TrialResult(
+        job=plan.name,
+        phase=phase,
+        pods=pods,
+        rows=tuple(log.rows),
+        collectives=tuple(log.collectives),
+        table=tuple(log.table),
+        has_ended=log.done is not None,
+        problems=sort_problems(problems),
+        archive=archive,
+    )
 
 
 def _wait(reader: LiveReader, timeout: float) -> tuple[JobPhase, Problem | None]:
@@ -106,15 +119,15 @@ def _wait(reader: LiveReader, timeout: float) -> tuple[JobPhase, Problem | None]
 
 
 def _read_results(reader: LiveReader, plan: JobPlan) -> TrialLog:
-    """Read what the pods printed; the end of a log may appear a moment after the end of the job."""
+    """Return the records of all pods. Wait a moment after the end of the job, because the end of a log may be late."""
     deadline = time.monotonic() + LOG_LAG_SECONDS
     while True:
         snapshot = reader.snapshot()
         log = TrialLog()
-        logs = map_parallel(lambda pod: _read_lines(reader, pod), plan.pods, threads=THREADS, name="logs")
-        for pod, lines in zip(plan.pods, logs, strict=True):
-            for line in lines:
-                log.add_line(pod, line)
+        texts = map_parallel(lambda pod: _read_texts(reader, pod), plan.pods, threads=THREADS, name="logs")
+        for pod, pod_texts in zip(plan.pods, texts, strict=True):
+            for text in pod_texts:
+                log.add_line(pod, text)
         for state in snapshot.pods:
             if state.pod in log.pods:
                 log.pods[state.pod].node = state.node
@@ -124,7 +137,7 @@ def _read_results(reader: LiveReader, plan: JobPlan) -> TrialLog:
         time.sleep(0.5)
 
 
-def _read_lines(reader: LiveReader, pod: str) -> list[str]:
+def _read_texts(reader: LiveReader, pod: str) -> list[str]:
     with suppress(NotFound):  # the pod never started
         return [line.text for line in reader.logs(pod, LogRange()) if isinstance(line, LogLine)]
     return []
@@ -135,7 +148,7 @@ def _find_problems(
 ) -> list[Problem]:
     problems = [*([timeout_problem] if timeout_problem else []), *log.find_problems(plan)]
     if silent_pods := set(log.silent_pods(plan.pods)):
-        problems += [_not_started(state) for state in reader.snapshot().pods if state.pod in silent_pods]
+        problems += [_not_started_problem(state) for state in reader.snapshot().pods if state.pod in silent_pods]
     errors = [problem for problem in problems if problem.severity == "error" and problem is not timeout_problem]
     if phase is not JobPhase.SUCCEEDED and not errors:
         with suppress(KfjobError):
@@ -147,6 +160,6 @@ def _find_problems(
     return problems
 
 
-def _not_started(state: PodChanged) -> Problem:
+def _not_started_problem(state: PodChanged) -> Problem:
     reason = f"{state.reason}: {state.message}".strip(": ") or str(state.phase)
     return Problem(title=f"pod `{state.pod}` has not started", detail=reason)

@@ -15,8 +15,8 @@ from kfjob.spec import api_objects
 from kfjob.spec.env_file import parse_env_file
 from kfjob.spec.source import load_spec
 
-HERE = Path(__file__).parent
-MANIFESTS = HERE.parents[2] / "manifests"
+FOLDER = Path(__file__).parent
+MANIFESTS = FOLDER.parents[2] / "manifests"
 TEMPLATE = (MANIFESTS / "fsdp.yaml-template").read_text()
 ENV = parse_env_file((MANIFESTS / "fsdp.env").read_text())
 
@@ -25,7 +25,7 @@ def compile_both(**variables: str) -> list[JsonObject]:
     """Return the object of the template, and the object of the spec without the recorded spec."""
     values = ENV | variables
     (templated,) = render(TEMPLATE, values={"KFJOB_LAUNCH": "l1"} | values).objects
-    spec = load_spec((HERE / "fsdp.yaml").read_text(), variables=values).spec
+    spec = load_spec((FOLDER / "fsdp.yaml").read_text(), variables=values).spec
     compiled = compile_pytorchjob(resolve(spec, Context(backend="kubernetes", launch="l1")))
     del compiled["metadata"]["annotations"], compiled["metadata"]["namespace"]
     del compiled["metadata"]["labels"][api_objects.LABEL_SPEC_HASH]
