@@ -6,7 +6,7 @@
     print(run.master().pod)
     run.wait(check=True)
 
-Names are imported when they are first used, so `import kfjob` is fast. `kfjob.aio` has the same functions as coroutines.
+Names are imported when they are first used, so `import kfjob` is fast. `kfjob.aio` has the functions that wait as coroutines.
 """
 
 from __future__ import annotations
@@ -127,6 +127,8 @@ __all__ = [*_MODULES, "__version__"]  # noqa: PLE0604 - a table of names
 
 
 def __getattr__(name: str) -> Any:
+    if name == "aio":
+        return import_module("kfjob.aio")
     if name not in _MODULES:
         raise AttributeError(f"module `kfjob` has no attribute `{name}`")
     return getattr(import_module(_MODULES[name]), name)

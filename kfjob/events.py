@@ -59,6 +59,10 @@ class LogLine(Struct, frozen=True, kw_only=True):
     container: str = TRAINING_CONTAINER
     container_id: str = ""  # differs after a restart of the container; "": unknown
 
+    def __str__(self) -> str:
+        """Return the text."""
+        return self.text
+
 
 class LinesSkipped(Struct, frozen=True, kw_only=True):
     """Lines that a line filter left out; they stand before the next `LogLine` of this container."""

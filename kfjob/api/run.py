@@ -45,7 +45,7 @@ class Run:
 
     def __init__(self, reader: LiveReader | ArchiveReader) -> None:
         """Take the job that `reader` reads. Users get a Run from `submit` or `attach`."""
-        self._reader = reader
+        self._reader: LiveReader | ArchiveReader = reader
 
     def __repr__(self) -> str:
         """Return one line: name, backend, namespace and launch."""
@@ -167,10 +167,14 @@ class Run:
         return phase
 
     def stop(self, *, timeout: float = STOP_TIMEOUT) -> Path | None:
-        """Stop the job, remove it and return the folder of its archive."""
+        """Stop the job, remove it and return the folder of its archive, which this Run reads from then on."""
         from kfjob.api.lifecycle.stop import stop
 
-        return stop(_require_live(self._reader).target, self.name, timeout=timeout)
+        target = _require_live(self._reader).target
+        folder = stop(target, self.name, timeout=timeout)
+        if folder:
+            self._reader = ArchiveReader(folder, target)
+        return folder
 
     def relaunch(self, *, timeout: float = STOP_TIMEOUT, code: str | Path | None = None) -> Run:
         """Stop the job, submit its recorded spec again and return the new launch; `code` is a folder to add to the image."""
@@ -367,5 +371,7 @@ def _load(spec: JobSpec | str | Path) -> LoadedSpec:
         return LoadedSpec(spec, Positions())
     try:
         return load_spec(Path(spec).read_text(encoding="utf-8"), file=str(spec))
+    except FileNotFoundError as err:
+        raise NotFound(f"spec `{spec}` does not exist", hint="`kfjob init` writes a first spec") from err
     except OSError as err:
         raise NotFound(f"spec `{spec}` cannot be read", cause=str(err)) from err

@@ -11,6 +11,7 @@ import click
 
 from kfjob.cli.exit_codes import INTERRUPTED, job_exit_code
 from kfjob.cli.options import Settings, notify, output_option, target_options
+from kfjob.cli.parameter_types import DURATION
 
 if TYPE_CHECKING:
     from kfjob.api.reader import ArchiveReader, LiveReader
@@ -33,7 +34,9 @@ def watch(*, job: str, output: str, settings: Settings) -> int:
 
 @click.command()
 @click.argument("job")
-@click.option("--timeout", type=float, metavar="SECONDS", help="Stop waiting after this time (exit code 124).")
+@click.option(
+    "--timeout", type=DURATION, metavar="TIME", help="Stop waiting after this time, for example `5m` (exit code 124)."
+)
 @target_options
 def wait(*, job: str, timeout: float | None, settings: Settings) -> int:
     """Wait until a job ends, and print its final state.

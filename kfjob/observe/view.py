@@ -228,7 +228,7 @@ def _change_pod(view: JobView, event: PodChanged) -> JobView:
     before = pod.state
     if before and (before.phase, before.reason, before.restarts) == (event.phase, event.reason, event.restarts):
         return view
-    reason = " ".join(part for part in (event.reason, event.message) if part)
+    reason = f"{event.reason} ({event.message})" if event.reason and event.message else event.reason or event.message
     return _with_news(view, News(event.time, event.pod, "pod", f"{event.phase}: {reason}" if reason else str(event.phase)))
 
 

@@ -49,6 +49,7 @@ def test_succeeded_job_returns_its_phase_and_its_lines(settings):
     run = submit(spec("print('hello')", nodes=2), settings=settings)
     assert repr(run) == f"<Run job (local/default, launch {run.launch})>"
     assert run.wait(check=True) is JobPhase.SUCCEEDED
+    assert sum("hello" in str(line) for line in run.logs("job-worker-0")) == 1
     assert sum("hello" in getattr(line, "text", "") for line in run.logs()) == 2
     assert sum("hello" in getattr(line, "text", "") for line in run.logs("job-worker-1", tail=50)) == 1
     assert run.snapshot().job.phase is JobPhase.SUCCEEDED
@@ -60,6 +61,8 @@ def test_succeeded_job_returns_its_phase_and_its_lines(settings):
     assert "<b>job</b> Succeeded" in run._repr_html_()
     with pytest.raises(NotFound, match="has no pod `job-worker-7`"):
         run.logs("job-worker-7")
+    run.stop()
+    assert run.wait(check=True) is JobPhase.SUCCEEDED
 
 
 def test_failed_job_raises_its_cause_only_if_asked(settings):
@@ -76,6 +79,8 @@ def test_archived_job_is_attached_and_cannot_be_stopped_again(settings):
     wait_for_line(run, "ready")
     folder = run.stop()
     assert folder
+    assert any("ready" in str(line) for line in run.logs())  # the same Run reads the archive
+    assert run.wait() is JobPhase.STOPPED
     archived = attach("job", settings=settings)
     assert repr(archived) == f"<Run job (archived, launch {run.launch})>"
     assert any("ready" in getattr(line, "text", "") for line in archived.logs())

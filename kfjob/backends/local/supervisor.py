@@ -118,7 +118,7 @@ class Supervisor:
         self._ending = True
         self._end = end
         for agent in self._agents:
-            agent.end(f"ended because {end.message}")
+            agent.end(f"stopped, because {end.message}")
         asyncio.get_running_loop().call_later(self._spec.grace_seconds, self._kill_agents)
 
     def _kill_agents(self) -> None:

@@ -143,7 +143,7 @@ def test_crash_loop_shows_in_a_running_job():
         ("w-1", "CrashLoopBackOff", 4)
     ]
     assert view.headline == "Running, but `w-1`: CrashLoopBackOff (back-off 40s)"
-    assert view.news[-1].text == "Running: CrashLoopBackOff back-off 40s"
+    assert view.news[-1].text == "Running: CrashLoopBackOff (back-off 40s)"
 
 
 @pytest.mark.parametrize(
