@@ -142,6 +142,9 @@ async def _call(call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
     def run() -> None:
         try:
             result = call(*args, **options)
+        except StopIteration as err:  # a future does not take it
+            error = RuntimeError(f"the call ended in {err!r}")
+            _resolve(loop, future, partial(future.set_exception, error))
         except BaseException as err:  # noqa: BLE001 - the awaiting coroutine gets it
             _resolve(loop, future, partial(future.set_exception, err))
         else:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Generic, NoReturn, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -52,13 +53,17 @@ class Task(Generic[R]):
         self._thread.join(timeout)
 
 
+def _cancel() -> NoReturn:
+    raise CancelledError
+
+
 def map_parallel(
     call: Callable[[T], R], items: Sequence[T], *, threads: int, name: str, stop: threading.Event | None = None
 ) -> list[R]:
     """Return the result of the call for each item, in order, from at most `threads` daemon threads.
 
     The first exception is raised, and no further item is begun. With `stop`, the event is set then, and this function waits
-    until the calls that still run have returned: they look at the event.
+    until the calls that still run have returned: they look at the event. If someone else sets it, CancelledError is raised.
     """
     pending = queue.SimpleQueue[tuple[int, T]]()
     completed = queue.SimpleQueue[tuple[int, _Result[R]]]()
@@ -67,12 +72,12 @@ def map_parallel(
     cancelled = stop or threading.Event()
 
     def work() -> None:
-        while not cancelled.is_set():
+        while True:
             try:
                 index, item = pending.get_nowait()
             except queue.Empty:
                 return
-            completed.put((index, _Result(partial(call, item))))
+            completed.put((index, _Result(_cancel if cancelled.is_set() else partial(call, item))))
 
     workers = [threading.Thread(target=work, name=f"kfjob-{name}", daemon=True) for _ in range(min(threads, len(items)))]
     for worker in workers:

@@ -101,6 +101,10 @@ class SpecError(KfjobError):
         super().__init__(title, location=first.location(), hint=first.hint)
         self.problems = tuple(problems)
 
+    def __reduce__(self) -> tuple[type[SpecError], tuple[tuple[Problem, ...]]]:
+        """Pickle and copy the problems, which the other attributes follow from."""
+        return type(self), (self.problems,)
+
     def lines(self) -> list[str]:
         """Return the lines of all problems, with an empty line between two problems."""
         lines: list[str] = []

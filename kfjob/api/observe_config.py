@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 
 from kfjob.common_types import JsonMapping
+from kfjob.errors import KfjobError
 from kfjob.events import JobSnapshot
 from kfjob.spec import api_objects, names
-from kfjob.spec.observe_config import ObserveConfig, decode
+from kfjob.spec.observe_config import MAX_NODES, ObserveConfig, decode
 
 
 def read_observe_config(snapshot: JobSnapshot) -> ObserveConfig:
     """Return what observation needs of the job's spec. A job that others submitted shows only its pods."""
     if snapshot.observe_config and (config := decode(snapshot.observe_config, job=snapshot.name)):
         return config
-    if snapshot.spec:
-        return _from_spec(snapshot.spec)
-    if snapshot.manifest:
-        job = next(item for item in json.loads(snapshot.manifest) if item["kind"] == api_objects.PYTORCHJOB)
-        return from_pytorchjob(job)
+    with suppress(KfjobError, ValueError, LookupError, TypeError, AttributeError):  # someone else changed the record
+        if snapshot.spec:
+            return _from_spec(snapshot.spec)
+        if snapshot.manifest:
+            (job,) = (item for item in json.loads(snapshot.manifest) if item["kind"] == api_objects.PYTORCHJOB)
+            return from_pytorchjob(job)
     pods = sorted(snapshot.pods, key=lambda pod: (pod.replica_type != "Master", pod.replica_index))
     return ObserveConfig(workers=tuple(pod.pod for pod in pods))
 
@@ -31,7 +34,7 @@ def from_pytorchjob(job: JsonMapping) -> ObserveConfig:
         names.pod_name(job["metadata"]["name"], kind, index)
         for kind in ("Master", "Worker")
         if kind in replicas
-        for index in range((replicas[kind] or {}).get("replicas", 1))
+        for index in range(min((replicas[kind] or {}).get("replicas", 1), MAX_NODES))
     ]
     return ObserveConfig(workers=tuple(pods), rendezvous=(spec.get("elasticPolicy") or {}).get("rdzvBackend") or "")
 

@@ -80,7 +80,9 @@ class LiveReader:
         snapshot, self._first_snapshot = self._first_snapshot, None
         if snapshot and time.monotonic() - self._opened < FRESH_SECONDS:
             return snapshot
-        return self.target.read_job(self.ref.name)
+        snapshot = self.target.read_job(self.ref.name)
+        check_uid(snapshot, self.ref.uid)
+        return snapshot
 
     def events(self) -> list[KubernetesEvent | WorkloadStatus]:
         """Return the recorded events; see `JobReader`."""
@@ -159,6 +161,17 @@ def open_folder(folder: Path, settings: Settings) -> ArchiveReader:
 def describe_ref(ref: JobRef) -> dict[str, str]:
     """Return which launch this is, for JSON output."""
     return {"job": ref.name, "namespace": ref.namespace, "backend": ref.backend, "launch": ref.launch, "uid": ref.uid}
+
+
+def check_uid(snapshot: JobSnapshot, uid: str) -> None:
+    """Check that the snapshot is of the job with this uid; a uid that is not known passes.
+
+    Raises:
+        NotFound: a later job has the name.
+    """
+    if uid and snapshot.uid and snapshot.uid != uid:
+        hint = f'`attach("{snapshot.name}")` and `kfjob status {snapshot.name}` find the later one'
+        raise NotFound(f"this launch of job `{snapshot.name}` is gone; a later one has its name", hint=hint)
 
 
 def make_ref(target: Target, snapshot: JobSnapshot) -> JobRef:

@@ -21,7 +21,7 @@ from kfjob.api.target import find_job_target, find_target, make_target
 from kfjob.api.view import read_view
 from kfjob.backends.base import LogRange
 from kfjob.common_types import JsonObject, Notify, ignore_notice
-from kfjob.errors import AlreadyExists, JobFailed, JobStopped, KfjobError, NotFound
+from kfjob.errors import JobFailed, JobStopped, KfjobError, NotFound
 from kfjob.events import Event, JobPhase, JobSnapshot, KubernetesEvent, LogGap, LogLine, WorkloadStatus
 from kfjob.observe.master import Master
 from kfjob.observe.training import Training
@@ -170,16 +170,17 @@ class Run:
         """Stop the job, remove it and return the folder of its archive, which this Run reads from then on."""
         from kfjob.api.lifecycle.stop import stop
 
-        target = _require_live(self._reader).target
-        folder = stop(target, self.name, timeout=timeout)
+        reader = _require_live(self._reader)
+        folder = stop(reader.target, self.name, timeout=timeout, uid=reader.ref.uid)
         if folder:
-            self._reader = ArchiveReader(folder, target)
+            self._reader = ArchiveReader(folder, reader.target)
         return folder
 
     def relaunch(self, *, timeout: float = STOP_TIMEOUT, code: str | Path | None = None) -> Run:
         """Stop the job, submit its recorded spec again and return the new launch; `code` is a folder to add to the image."""
         from kfjob.api.lifecycle.relaunch import relaunch
 
+        self._reader.snapshot()  # raises NotFound if a later launch has the job's name
         return Run(relaunch(self._reader.target, self.name, timeout=timeout, code=_code_layer(code)))
 
     def _failure(self, phase: JobPhase) -> KfjobError:
@@ -213,7 +214,7 @@ def submit(
         settings: all settings at once, instead of the three arguments above.
         strict: treat lint warnings as errors.
         code: a folder to add to the spec's image.
-        replace: stop a job with this name first.
+        replace: stop a job with this name, once everything that can be checked has been checked.
         notify: receives lint warnings and notices.
 
     Raises:
@@ -222,19 +223,11 @@ def submit(
     """
     from dataclasses import replace as replace_fields
 
-    from kfjob.api.lifecycle.stop import stop
     from kfjob.api.lifecycle.submit import submit_loaded
 
     current = settings or load_current_settings(backend=backend, context=context, namespace=namespace)
     target = find_target(replace_fields(current, strict=current.strict or strict), notify=notify)
-    loaded = _load(spec)
-    try:
-        return Run(submit_loaded(loaded, target, code=_code_layer(code), notify=notify))
-    except AlreadyExists:
-        if not replace:
-            raise
-    stop(target, loaded.spec.name)
-    return Run(submit_loaded(loaded, target, code=_code_layer(code), notify=ignore_notice))
+    return Run(submit_loaded(_load(spec), target, code=_code_layer(code), replace=replace, notify=notify))
 
 
 def apply(
@@ -337,7 +330,7 @@ def stop(
 def _wait(reader: LiveReader, timeout: float | None) -> JobPhase:
     from kfjob.api.lifecycle.wait import wait_for_end
 
-    interactive = sys.stderr.isatty() or "ipykernel" in sys.modules
+    interactive = (sys.stderr is not None and sys.stderr.isatty()) or "ipykernel" in sys.modules
     phase, width = JobPhase.PENDING, 0
     for view in wait_for_end(reader, timeout=timeout, with_progress=interactive):
         phase = view.phase or phase

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from kfjob.spec import names
 from kfjob.spec.progress import check_pattern
 
-MAX_NODES = 100_000
-"""More pods than any cluster has."""
+MAX_NODES = 4096
+"""The limit of `nodes` in a spec."""
 
 
 class Limits(Struct, frozen=True, kw_only=True, omit_defaults=True):

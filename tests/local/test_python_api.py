@@ -14,7 +14,7 @@ import pytest
 
 from kfjob import JobFailed, JobPhase, JobSpec, JobStopped, NotFound, Run, SpecError, aio, attach, list_jobs, stop, submit
 from kfjob.api.settings import Settings
-from kfjob.errors import AlreadyExists, WaitTimeout
+from kfjob.errors import AlreadyExists, Refused, WaitTimeout
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "python.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
@@ -96,9 +96,24 @@ def test_existing_job_is_replaced_only_if_asked(settings):
     first = submit(spec(FOREVER), settings=settings)
     with pytest.raises(AlreadyExists):
         submit(spec("print('second')"), settings=settings)
+    with pytest.raises(Refused):
+        submit(JobSpec(name="job", command=["/nonexistent/program"]), settings=settings, replace=True)
+    assert first.snapshot().job.phase is not JobPhase.STOPPED  # the job that could not be replaced still runs
     second = submit(spec("print('second')"), settings=settings, replace=True)
+    with pytest.raises(NotFound, match="a later one has its name"):
+        first.snapshot()
+    with pytest.raises(NotFound, match="a later one has its name"):
+        first.stop()
     assert second.launch != first.launch
     assert second.wait(check=True) is JobPhase.SUCCEEDED
+
+
+def test_job_of_another_namespace_is_not_replaced(settings):
+    other = submit(spec(FOREVER, namespace="other"), settings=settings)
+    job = submit(spec("print('mine')"), settings=settings, replace=True)
+    assert other.snapshot().job.phase is not JobPhase.STOPPED
+    assert job.wait(check=True) is JobPhase.SUCCEEDED
+    other.stop()
 
 
 def test_unknown_field_is_a_spec_error_with_a_suggestion():

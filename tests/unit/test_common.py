@@ -1,11 +1,15 @@
 """The modules that every package uses: units, text, threads."""
 
+import copy
+import pickle
 import threading
 import time
+from concurrent.futures import CancelledError
 
 import pytest
 
 from kfjob.concurrency import Task, map_parallel
+from kfjob.errors import Problem, SpecError
 from kfjob.text import join_names, plural
 from kfjob.units import parse_quantity
 
@@ -73,3 +77,16 @@ def test_first_failure_begins_no_further_item_and_waits_for_the_running_ones():
         map_parallel(call, range(100), threads=2, name="test", stop=stop)
     assert sorted(ended) == sorted(begun)[1:]
     assert len(begun) < 5
+
+
+def test_parallel_calls_end_when_someone_else_stops_them():
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(CancelledError):
+        map_parallel(str, range(3), threads=2, name="test", stop=stop)
+
+
+def test_spec_errors_survive_pickle_and_copy():
+    error = SpecError([Problem(title="wrong", path="nodes", hint="say 2")])
+    for other in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):  # noqa: S301 - its own value
+        assert (str(other), other.problems) == (str(error), error.problems)

@@ -10,7 +10,7 @@ from kfjob.api.images import own_pull_secret
 from kfjob.api.images.check import check_images, check_plan_images
 from kfjob.api.images.code_layer import CodeLayer, add_code_layer, push_code_layer
 from kfjob.api.lifecycle.stop import STOP_TIMEOUT, stop
-from kfjob.api.lifecycle.submit import start
+from kfjob.api.lifecycle.submit import check_machine, start
 from kfjob.api.planning import make_launch_id, plan_job
 from kfjob.api.reader import LiveReader
 from kfjob.api.target import Target
@@ -52,7 +52,7 @@ def relaunch(
         hint = "write a spec and submit it"
         raise UsageError(f"job `{record.name}` has no record of its spec, because kfjob did not submit it", hint=hint)
     if live:
-        stop(target, job, timeout=timeout)
+        stop(target, job, timeout=timeout, uid=live.uid)
     return submit()
 
 
@@ -65,6 +65,7 @@ def _prepare_spec(target: Target, record: str, code: CodeLayer | None, notify: N
         planned = plan_job(LoadedSpec(spec, Positions()), target)
     check_plan_images(target, planned.plan, notify=notify)
     own_pull_secret.apply_pull_secret(target, planned.plan)
+    check_machine(planned)
     return partial(start, planned)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kfjob.api.lifecycle.archive import archive_job
-from kfjob.api.reader import make_ref
+from kfjob.api.reader import check_uid, make_ref
 from kfjob.api.target import Target
 from kfjob.backends.archived_job import find_newest_launch
 
@@ -13,15 +13,16 @@ STOP_TIMEOUT = 300.0
 """Seconds."""
 
 
-def stop(target: Target, job: str, *, timeout: float = STOP_TIMEOUT, archive_logs: bool = True) -> Path | None:
-    """Remove a job that runs or has ended, and return the folder of its archive.
+def stop(target: Target, job: str, *, timeout: float = STOP_TIMEOUT, archive_logs: bool = True, uid: str = "") -> Path | None:
+    """Remove a job that runs or has ended, and return the folder of its archive. With `uid`, only the job with this uid.
 
     Raises:
-        NotFound: the job does not exist.
+        NotFound: the job does not exist, or a later job has its name.
         WaitTimeout: its pods still exist after `timeout` seconds.
         Unreachable, Forbidden: the backend failed; if the logs could not be fetched, nothing was stopped.
     """
     snapshot = target.get_job(job)
+    check_uid(snapshot, uid)
     ref = make_ref(target, snapshot)
     archive = target.settings.archive
     if target.name == "local":  # this backend moves the job's folder to the archive itself

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from kfjob.api.images import own_pull_secret
 from kfjob.api.images.check import check_plan_images
 from kfjob.api.images.code_layer import CodeLayer, add_code_layer
+from kfjob.api.lifecycle.stop import stop
 from kfjob.api.planning import Planned, plan_job
 from kfjob.api.reader import LiveReader
 from kfjob.api.target import Target
 from kfjob.common_types import Notify, ignore_notice
+from kfjob.errors import NotFound
 from kfjob.spec.source import LoadedSpec
 
 
 def submit_loaded(
-    loaded: LoadedSpec, target: Target, *, code: CodeLayer | None = None, notify: Notify = ignore_notice
+    loaded: LoadedSpec,
+    target: Target,
+    *,
+    code: CodeLayer | None = None,
+    replace: bool = False,
+    notify: Notify = ignore_notice,
 ) -> LiveReader:
-    """Start the job of a spec; with `code`, on an image with that code added.
+    """Start the job of a spec. `code` is added to its image; `replace` first stops a job that has its name.
 
     Raises:
         SpecError: every problem of the spec.
@@ -25,7 +34,23 @@ def submit_loaded(
     planned = plan_with_code(loaded, target, code=code, notify=notify)
     check_plan_images(planned.target, planned.plan, notify=notify)
     own_pull_secret.apply_pull_secret(planned.target, planned.plan)
+    if replace:
+        check_machine(planned)
+        with suppress(NotFound):
+            stop(planned.target, planned.plan.name)
     return start(planned)
+
+
+def check_machine(planned: Planned) -> None:
+    """Check on the local backend that this machine can start the plan, before a job that it replaces is stopped.
+
+    Raises:
+        Refused: something that the plan needs is missing.
+    """
+    if planned.target.name == "local":
+        for requirement in planned.target.machine.check_requirements(planned.plan):
+            if requirement.problem:
+                raise requirement.problem
 
 
 def plan_with_code(

@@ -29,7 +29,7 @@ def follow_job(reader: LiveReader) -> Iterator[tuple[JobView, Event]]:
         for event in events:
             view = reduce(view, event)
             yield view, event
-            enforce_limits(reader.target, reader.ref.name, view)
+            enforce_limits(reader.target, reader.ref, view)
 
 
 def wait_for_end(reader: LiveReader, *, timeout: float | None = None, with_progress: bool = False) -> Iterator[JobView]:
@@ -50,7 +50,7 @@ def wait_for_end(reader: LiveReader, *, timeout: float | None = None, with_progr
         yield view
         if view.phase and view.phase.ended:
             return
-        enforce_limits(reader.target, reader.ref.name, view)
+        enforce_limits(reader.target, reader.ref, view)
         if deadline is not None and time.monotonic() > deadline:
             title = f"job `{reader.ref.name}` has not ended after {timeout:g} s"
             raise WaitTimeout(title, cause=f"it is {view.phase or JobPhase.PENDING}", hint="the job continues")

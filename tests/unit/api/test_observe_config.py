@@ -75,6 +75,15 @@ def test_damaged_annotation_is_ignored(annotation):
     assert read_observe_config(snapshot(observe_config=annotation, spec=spec)).workers == ("a-worker-0",)
 
 
+@pytest.mark.parametrize(
+    "record", ["[]", "[{}]", "{", '"x"', "[1]", '[{"kind": "PyTorchJob", "metadata": {"name": "a"}, "spec": 3}]']
+)
+def test_damaged_record_leaves_the_pods(record):
+    pods = (PodChanged(pod="a-worker-0", phase=PodPhase.RUNNING),)
+    assert read_observe_config(snapshot(manifest=record, pods=pods)).workers == ("a-worker-0",)
+    assert read_observe_config(snapshot(spec=record, pods=pods)).workers == ("a-worker-0",)
+
+
 def test_annotation_of_a_newer_version_is_read():
     config = decode('{"nodes": 2, "master": true, "invented_later": 1}', job="a")
     assert config == ObserveConfig(workers=("a-master-0", "a-worker-0"))
