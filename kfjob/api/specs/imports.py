@@ -35,7 +35,7 @@ def import_pytorchjob(text: str, *, file: str | None = None) -> Conversion:
     """Return the spec of the PyTorchJob in a manifest, which may contain other objects.
 
     Raises:
-        SpecError: the text is not a manifest, does not contain exactly one PyTorchJob, or no spec can express the job.
+        SpecError: the text is not a manifest, does not contain exactly one PyTorchJob, or no spec can express it.
     """
     return import_objects(template.parse(text, file=file), file=file)
 
@@ -44,7 +44,7 @@ def import_objects(manifest: Sequence[JsonObject], *, file: str | None = None) -
     """Return the spec of the PyTorchJob among the objects.
 
     Raises:
-        SpecError: there is not exactly one PyTorchJob, or no spec can express the job.
+        SpecError: there is not exactly one PyTorchJob, or no spec can express it.
     """
     objects = list(_flatten_lists(manifest))
     jobs = [item for item in objects if item["kind"] == api_objects.PYTORCHJOB]

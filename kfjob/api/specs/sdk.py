@@ -50,7 +50,7 @@ def from_pytorchjob(job: KubeflowOrgV1PyTorchJob | JsonMapping, *, notify: Notif
     or cannot hold.
 
     Raises:
-        SpecError: the object is not a PyTorchJob, or no spec can be made of it.
+        SpecError: the object is not a PyTorchJob, or no spec can express it.
         UsageError: the extra `sdk` is not installed.
     """
     manifest = deepcopy(dict(job)) if isinstance(job, Mapping) else _api_client().sanitize_for_serialization(job)
