@@ -16,6 +16,8 @@ def normalize_job(job: JsonObject) -> JsonObject:
     """Return a PyTorchJob without the fields that the cluster and a launch add, and with one form for equal values."""
     job = deepcopy({key: job[key] for key in ("metadata", "spec")})
     job["metadata"] = _normalize_metadata(job["metadata"], ("name", "namespace"))
+    if (run_policy := job["spec"].get("runPolicy") or {}).get("suspend") is False:
+        del run_policy["suspend"]  # the default, which the API server adds (operator v1.9.3, kubeflow.org_pytorchjobs.yaml)
     policy = job["spec"].get("elasticPolicy") or {}
     policy.pop("rdzvId", None)
     if "rdzvConf" in policy:

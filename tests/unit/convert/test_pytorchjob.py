@@ -232,3 +232,9 @@ def test_damaged_job_is_converted_or_a_spec_error(path, value):
     parent[path[-1]] = value
     with suppress(SpecError):
         import_pytorchjob(yaml.safe_dump(damaged))
+
+
+def test_default_that_the_api_server_adds_is_not_an_override():
+    job = compile_spec(JobSpec(name="a", image="b:1", command=["torchrun", "c.py"]))
+    job["spec"]["runPolicy"]["suspend"] = False
+    assert "overrides" not in import_pytorchjob(yaml.safe_dump(job)).spec
