@@ -45,7 +45,7 @@ class Task(Generic[R]):
         self._thread.start()
 
     def result(self) -> R:
-        """Wait for the call, then return its value or raise its exception. There is one result: ask for it once."""
+        """Wait for the call, then return its value or raise its exception. May be called only once."""
         return self._results.get().get()
 
     def join(self, timeout: float | None = None) -> None:
@@ -62,8 +62,9 @@ def map_parallel(
 ) -> list[R]:
     """Return the result of the call for each item, in order, from at most `threads` daemon threads.
 
-    The first exception is raised, and no further item is begun. With `stop`, the event is set then, and this function waits
-    until the calls that still run have returned: they look at the event. If someone else sets it, CancelledError is raised.
+    After an exception no further call starts, and this function raises the first exception. With `stop`, it first sets this
+    event, which the running calls must check, and waits until they have returned. If the caller sets `stop`, CancelledError is
+    raised.
     """
     pending = queue.SimpleQueue[tuple[int, T]]()
     completed = queue.SimpleQueue[tuple[int, _Result[R]]]()

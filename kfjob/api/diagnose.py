@@ -35,7 +35,7 @@ class Examination:
 
 
 def examine(reader: JobReader, *, on_event: Callable[[Event], None] | None = None) -> Examination:
-    """Read everything that exists of a job now and diagnose it; `on_event` receives every event.
+    """Read the state, the events and all logs of a job, and diagnose it; `on_event` receives every event.
 
     Raises:
         NotFound: the job is gone.

@@ -1,4 +1,4 @@
-"""The one way from a spec to a plan: submit, render, diff, explain, dry runs and preflight all call `plan_job`."""
+"""Plan a job from its spec: submit, render, diff, explain, dry runs and preflight all call `plan_job`."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ FRESH_SECONDS = 0.5
 
 
 class JobReader(Protocol):
-    """One launch of a job, to be read."""
+    """Reads one launch of a job."""
 
     @property
     def target(self) -> Target:
@@ -38,7 +38,7 @@ class JobReader(Protocol):
 
     @property
     def archived(self) -> bool:
-        """Whether the job is gone, so that nothing will change any more."""
+        """Whether the job is gone, so that its state is final."""
 
     def snapshot(self) -> JobSnapshot:
         """Return the present state of the job and its pods.
@@ -63,7 +63,7 @@ class JobReader(Protocol):
 
 
 class LiveReader:
-    """A job that exists in a backend."""
+    """Reads a job that exists in a backend."""
 
     archived = False
 
@@ -94,7 +94,7 @@ class LiveReader:
 
 
 class ArchiveReader:
-    """A job of which only a folder is left: a launch in the archive, or saved logs."""
+    """Reads a job from a folder: a launch in the archive, or saved logs."""
 
     archived = True
 
@@ -131,7 +131,7 @@ class ArchiveReader:
 
 
 def open_job(job: str, settings: Settings, *, notify: Notify) -> LiveReader | ArchiveReader:
-    """Open a job that exists; one that was stopped, from the archive.
+    """Open a job: from its backend if it exists there, else from the archive.
 
     Raises:
         NotFound: neither the backend nor the archive has the job.

@@ -1,4 +1,4 @@
-"""A job as one HTML page; everything is read once."""
+"""Write a job as one HTML page. Each log is read once."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _describe(reader: JobReader, snapshot: JobSnapshot) -> dict[str, str]:
 
 
 def _format_spec(spec: str | None) -> str:
-    """Return the submitted spec as YAML, without values that look like secrets, because reports are passed on."""
+    """Return the submitted spec as YAML, without values that look like secrets, because people share reports."""
     if not spec:
         return ""
     import yaml

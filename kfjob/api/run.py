@@ -208,7 +208,7 @@ def submit(
 
     Args:
         spec: the job, or the path of a spec file.
-        backend: `kubernetes` or `local`; default: as the settings and the kubeconfig say.
+        backend: `kubernetes` or `local`; default: the settings decide, else the kubeconfig.
         context: the kubeconfig context.
         namespace: the namespace; default: that of the kubeconfig context.
         settings: all settings at once, instead of the three arguments above.

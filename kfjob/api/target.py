@@ -1,4 +1,4 @@
-"""Where a command acts: the settings, the backend that they select, and the namespace."""
+"""The target of a command: the settings, the backend that they select, and the namespace."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Target:
 
     @cached_property
     def machine(self) -> MachineBackend:
-        """The local backend, whatever the target is."""
+        """The local backend, also if the target is a cluster."""
         return open_machine(state=self.settings.state)
 
     @property
@@ -69,7 +69,7 @@ class Target:
         return self.backend.get(job, namespace=self.namespace)
 
     def read_job(self, job: str) -> JobSnapshot:
-        """Return the job as it is now, for reading only; without the right to read jobs, as its pods show it.
+        """Return the job as it is now; if the user may not read jobs, what its pods show. The result is for reading only.
 
         Raises:
             NotFound: the job does not exist.
@@ -115,7 +115,7 @@ def choose_backend(settings: Settings, *, notify: Notify) -> BackendName:
         return "local"
     if settings.backend == "kubernetes" or settings.context or kubeconfig.find_current_context():
         return "kubernetes"
-    notify("no kubeconfig was found: running on this machine (`--backend local` says so without this line)")
+    notify("no kubeconfig found: running on this machine (`--backend local` hides this notice)")
     return "local"
 
 

@@ -52,7 +52,7 @@ class ArchivedJob:
         self._path = path
         self._logs = folder.find_logs(path)
         if not self._logs and not (path / folder.STATUS).exists():
-            raise NotFound(f"folder `{path}` holds no logs", hint="expected are `<pod>.log` or `<pod>/<container>.log`")
+            raise NotFound(f"folder `{path}` contains no logs", hint="kfjob reads `<pod>.log` and `<pod>/<container>.log`")
         self._snapshot = self._read_snapshot()
         self._containers = {pod.pod: pod.container_id for pod in self._snapshot.pods}
 

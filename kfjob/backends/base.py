@@ -10,7 +10,7 @@ import builtins
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.errors import Refused
@@ -65,7 +65,7 @@ class FieldChange(Struct, frozen=True, kw_only=True):
 
     path: str
     live: Any
-    desired: Any = field(name="wanted")  # the key in JSON output
+    desired: Any
     in_place: bool  # kfjob can change the live job; otherwise the change needs a relaunch
 
 

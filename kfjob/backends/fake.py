@@ -98,7 +98,7 @@ class FakeBackend:
         return [job.snapshot for (job_namespace, _), job in self.jobs.items() if job_namespace == namespace]
 
     def watch(self, ref: JobRef) -> Iterator[JobChanged | PodChanged]:
-        """Yield the states of the script."""
+        """Yield the states of the job and its pods from the script."""
         yield from (e for e in self._job(ref.name, ref.namespace).script if isinstance(e, JobChanged | PodChanged))
 
     def events(self, ref: JobRef) -> builtins.list[KubernetesEvent | WorkloadStatus]:
@@ -159,7 +159,7 @@ class FakeBackend:
         return []
 
     def node_architectures(self) -> frozenset[str]:
-        """Return nothing, as for a user who may not list nodes."""
+        """Return an empty set, as for a user without permission to list nodes."""
         return frozenset()
 
     def inventory(self, namespace: str) -> EmptyInventory:

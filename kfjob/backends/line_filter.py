@@ -52,7 +52,7 @@ class FilteredLines:
         self._skipped, self._last = 0, None
 
     def selects(self, line: bytes) -> bool:
-        """Return whether the filter selects the next line, which may have been reported before and is not counted."""
+        """Return whether the filter selects the next line. The line is not counted: it may be a repetition."""
         return bool(self._line_filter(line + b"\n"))
 
     def take_last(self) -> Iterator[RawLine]:

@@ -110,7 +110,7 @@ class JsonDisplay(Display):
 
     def show_message(self, time: int | None, subject: str, text: str) -> None:
         """Print an object of kind `news`."""
-        print_json({"kind": "news", "time": time, "of": subject, "text": text})
+        print_json({"kind": "news", "time": time, "subject": subject, "text": text})
 
     def show_progress(self, view: JobView, now: float) -> None:  # noqa: ARG002 - programs get every step
         """Print an object of kind `progress`."""

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from kfjob.events import JobPhase
 
 INTERRUPTED = 130
-"""Ctrl-C ended the command; a followed job goes on."""
+"""Ctrl-C ended the command; a followed job continues."""
 SIGNAL_BASE = 128
 """Plus the number of the signal that ended the command."""
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def watch(*, job: str, output: str, settings: Settings) -> int:
     """Follow a job until it ends: progress, pods and events.
 
-    `-o auto` shows a live panel in a terminal and plain lines elsewhere. Ctrl-C detaches; the job goes on.
+    `-o auto` shows a live panel in a terminal and plain lines elsewhere. Ctrl-C detaches; the job continues.
     """
     from kfjob.api.reader import open_job
 
@@ -95,7 +95,7 @@ def follow(reader: LiveReader | ArchiveReader, output: str) -> int:
                 display.update(view, event, time.monotonic())
     except KeyboardInterrupt:
         next_commands = f"`kfjob watch {name}` follows it again, `kfjob stop {name}` stops it"
-        click.echo(f"\ndetached from `{name}`, which goes on; {next_commands}", err=True)
+        click.echo(f"\ndetached from `{name}`, which continues; {next_commands}", err=True)
         return INTERRUPTED
     if view is None:
         return job_exit_code(None)

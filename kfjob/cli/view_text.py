@@ -43,7 +43,7 @@ def loss_text(training: Training) -> str:
 
 
 def first_loss_text(training: Training) -> str:
-    """Return ` (7.61 at first)` after the second loss."""
+    """Return ` (7.61 at first)`; empty until the loss differs from the first one."""
     return f" ({training.first_loss:.4g} at first)" if training.first_loss not in (None, training.loss) else ""
 
 

@@ -200,7 +200,7 @@ class PrivateRegistry:
 
 @dataclass(frozen=True, kw_only=True)
 class PublicRegistry:
-    """The public registry (public.ecr.aws), and the account whose repositories are under its alias there."""
+    """The public registry (public.ecr.aws), used with the credentials of one account."""
 
     account: Account
     host: str = PUBLIC_HOST

@@ -33,7 +33,7 @@ def translate_errors(action: str, resource: str, *, profile: str | None, region:
     try:
         import botocore.exceptions as b
     except ImportError as err:  # a slim image of kfjob
-        raise UsageError("ECR needs boto3", hint="pip install boto3") from err
+        raise UsageError("ECR needs boto3", hint="run `pip install boto3`") from err
     try:
         yield
     except b.ClientError as err:

@@ -16,7 +16,7 @@ _BF16_CAPABILITY = "compute capability 8.0"
 _BF16_OPTION = re.compile(r"--?(bf16(=(1|true))?|[\w-]*(precision|dtype)=?bf(loat)?16(-\w+)?)", re.IGNORECASE)
 
 
-@rule("more-than-the-instance", "error")
+@rule("exceeds-instance", "error")
 def more_than_the_instance(job: Job) -> Iterator[Violation]:
     """A pod requests no more devices, CPUs and memory than its instance type has.
 
@@ -104,7 +104,7 @@ def network_variables(job: Job) -> Iterator[Violation]:
             )
 
 
-@rule("precision-of-the-card", "warning")
+@rule("unsupported-precision", "warning")
 def precision_of_the_card(job: Job) -> Iterator[Violation]:
     """A job uses bf16 only on GPUs that support it.
 

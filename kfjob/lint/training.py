@@ -52,7 +52,7 @@ def _lanes_hint(lanes: int, worlds: tuple[int, ...]) -> str:
     return f"use `lanes: {multiple}`" if multiple <= 64 * lanes else "choose numbers of nodes with a small common multiple"
 
 
-@rule("rate-never-falls", "warning", local=True)
+@rule("constant-learning-rate", "warning", local=True)
 def rate_never_falls(job: Job) -> Iterator[Violation]:
     """`min_lr` is lower than `lr` for a schedule that decreases.
 

@@ -71,7 +71,7 @@ class _Parser:
             self._offset = end.end()
         else:
             is_quote = self._text[self._offset] in "'\""
-            title = "a quote is not closed" if is_quote else "a value must end with its line"
+            title = "a quote is not closed" if is_quote else "unexpected text after the value"
             self._add_problem(self._offset, title, hint="quote values that contain spaces")
             self._skip_line()
         return "".join(parts)

@@ -216,8 +216,9 @@ def _estimate_state(setup: MemorySetup) -> _State:
 def _split_state(setup: MemorySetup, state: _State) -> tuple[_State, int]:
     """Return the state on the device, and the bytes of state on the host.
 
-    With offload, DeepSpeed 0.19 also keeps on the host, for its part of the optimiser state: the gradient in fp32, a copy of
-    the parameters before their transfer, and the sum of the gradients of micro-batches (stage_1_and_2.py, stage3.py).
+    With offload, DeepSpeed 0.19 keeps three more arrays on the host, each for the rank's part of the parameters: the gradient
+    in fp32, a copy of the parameters before their transfer, and the sum of the micro-batches' gradients (stage_1_and_2.py,
+    stage3.py).
     """
     if not setup.cpu_offload:
         return state, 0
@@ -232,10 +233,10 @@ def _split_state(setup: MemorySetup, state: _State) -> tuple[_State, int]:
 
 
 def _estimate_copies(setup: MemorySetup) -> int:
-    """Return the bytes of parameters in the form that the arithmetic needs.
+    """Return the bytes of temporary copies of parameters: casts for autocast, and gathered units.
 
-    Autocast keeps a cast of every matrix from its forward to its backward pass. FSDP and ZeRO-3 gather the current unit and the
-    next one; the root unit (tied embeddings, last norm) stays gathered, and with `shard_grad_op` every unit does.
+    Autocast keeps the cast of each matrix from the forward to the backward pass. FSDP and ZeRO-3 gather the current unit and
+    the next one; the root unit (tied embeddings, last norm) stays gathered, and with `shard_grad_op` every unit does.
     """
     shape, width = setup.shape, setup.compute_bytes
     if setup.scheme in ("none", "ddp"):

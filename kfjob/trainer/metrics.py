@@ -1,8 +1,8 @@
-"""The log lines of a run, which programs parse too. All formats are here; every line goes to stdout, in UTC.
+"""The log lines of a run, which people read and programs parse. All formats are here; every line goes to stdout, in UTC.
 
     2024-06-12 00:08:25 I [train.py:102] Batch 979 Loss: 5.63272, Speed: 0.43 samples/sec, lr: 0.000091
 
-is the reference sample's own line, with N the optimiser step. Other texts after the brackets:
+This is the format of the reference sample; the number after `Batch` is the optimiser step. Other texts after the brackets:
 
     Start MODEL with N parameters, strategy S, world size W, global batch G samples, N steps
     Resume none | Resume step-000050 PATH

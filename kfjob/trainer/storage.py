@@ -362,5 +362,5 @@ class ObjectStorage:
 
 def _access_hint(error: Exception) -> str | None:
     if isinstance(error, ImportError):
-        return "pip install 'kfjob[s3]' in the image, or the package that fsspec names"
+        return "install the package that the cause names; for a pod, in the Dockerfile"
     return "set AWS_* variables, a profile or the pod's role" if "Credentials" in type(error).__name__ else None

@@ -178,6 +178,5 @@ class WandbTracker:
 
 
 def _missing_package(field: str, package: str) -> KfjobError:
-    return KfjobError(
-        f"`{field}` needs the package {package}", location=field, hint="pip install 'kfjob[tracking]' in the image"
-    )
+    hint = f"add `pip install {package}` to the Dockerfile; in a checkout, run `uv pip install --editable '.[tracking]'`"
+    return KfjobError(f"`{field}` needs the package {package}", location=field, hint=hint)

@@ -127,7 +127,7 @@ OPEN: dict[str, Broken] = {
     # admission
     "webhook-down": Broken(change=_labelled, of_pod=False),
     "webhook-denied": Broken(change=_labelled, of_pod=False),
-    "operator-absent": Broken(change=_unmanaged, of_pod=False),
+    "operator-missing": Broken(change=_unmanaged, of_pod=False),
     "suspended": Broken(spec={"run": {"suspend": True}}, of_pod=False),
     # what pods do to themselves
     "out-of-memory": Broken(HUNGRY, {"resources": {"memory": "64Mi"}, **RESTARTED}),

@@ -57,7 +57,7 @@ def wait_for_issue(run: Run, rule: str) -> Issue:
 
     issue = first_issue(until(run, lambda diagnosis: (issue := first_issue(diagnosis)) is not None and issue.rule == rule))
     assert issue
-    assert issue.evidence[0] if issue.rule != "operator-absent" else not issue.evidence
+    assert issue.evidence[0] if issue.rule != "operator-missing" else not issue.evidence
     assert UNKNOWN_VALUE not in issue.title + issue.cause + issue.remedy
     assert "{" not in issue.remedy
     return issue
@@ -75,7 +75,7 @@ def test_operator_cannot_create_the_pods(bounded: tuple[Space, dict[str, str]], 
             assert run.status().headline.startswith("Pending, no pods: FailedCreatePod: Error creating: ")
 
 
-SLOW_RULE_LAST = sorted(OPEN, key=lambda rule: rule == "operator-absent")  # it takes half a minute
+SLOW_RULE_LAST = sorted(OPEN, key=lambda rule: rule == "operator-missing")  # it takes half a minute
 
 
 @pytest.mark.parametrize("rule", SLOW_RULE_LAST)

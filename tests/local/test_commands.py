@@ -141,7 +141,7 @@ def test_ctrl_c_in_a_terminal_detaches_and_the_job_goes_on(kfjob):
         process.kill()
         process.wait()
     os.close(controller)
-    assert "detached from `kept`, which goes on" in seen
+    assert "detached from `kept`, which continues" in seen
     before = len(kfjob("logs", "kept").splitlines())
     deadline = time.monotonic() + 30
     while len(kfjob("logs", "kept").splitlines()) <= before:

@@ -116,6 +116,15 @@ def test_job_of_another_namespace_is_not_replaced(settings):
     other.stop()
 
 
+def test_replacement_stops_only_the_job_in_the_namespace_of_the_spec(settings):
+    in_team = spec(FOREVER).model_copy(update={"namespace": "team"})
+    first, other = submit(in_team, settings=settings), submit(spec(FOREVER), settings=settings)
+    second = submit(in_team, settings=settings, replace=True)
+    assert second.launch != first.launch
+    assert not other.snapshot().job.phase.ended
+    second.stop()
+
+
 def test_unknown_field_is_a_spec_error_with_a_suggestion():
     with pytest.raises(SpecError, match="unknown field `comand`") as caught:
         JobSpec(name="job", comand=["true"])  # type: ignore[call-arg]

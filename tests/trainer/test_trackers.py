@@ -154,7 +154,8 @@ def test_missing_package_is_named(monkeypatch, tmp_path, field, package):
     with pytest.raises(KfjobError) as raised:
         open_trackers(spec, log_rank=True)
     assert str(raised.value) == (
-        f"error: `{field}` needs the package {package}\n  --> {field}\nhint: pip install 'kfjob[tracking]' in the image"
+        f"error: `{field}` needs the package {package}\n  --> {field}\n"
+        f"hint: add `pip install {package}` to the Dockerfile; in a checkout, run `uv pip install --editable '.[tracking]'`"
     )
 
 

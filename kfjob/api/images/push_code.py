@@ -1,4 +1,4 @@
-"""Add a folder of code to an image in a registry, through the registry's API: no engine, no rebuild, seconds."""
+"""Add a folder of code to an image in a registry, through the registry's API, without a container engine."""
 
 from __future__ import annotations
 
@@ -64,10 +64,11 @@ def push_code(
     progress: ReportProgress = ignore_progress,
     dry_run: bool = False,
 ) -> CodePushResult:
-    """Add the files of `folder` to the image `base`, in its working directory or in `workdir`, which then replaces it.
+    """Add the files of `folder` to the image `base`, in `workdir` or else in the image's working directory.
 
-    `target` is the repository of the new image, with or without a tag; without a host, it is in the base's registry. The
-    default is the base's repository and a tag derived from the digest. A code layer from an earlier call is replaced.
+    `workdir` becomes the working directory of the new image. `new_image` is its repository, with or without a tag; without a
+    host, it is in the base's registry. The default is the base's repository and a tag derived from the digest. The code layer
+    of an earlier call is replaced.
     `platforms` (`linux/amd64`) selects platforms of the base; the default is all. A dry run reads the base and sends nothing:
     `is_new` is then whether a push would send anything.
 

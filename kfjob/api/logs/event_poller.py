@@ -1,4 +1,4 @@
-"""Read what the cluster's controllers record about a followed job from time to time, and add it to the job's events."""
+"""Poll what the cluster's controllers record about a followed job, and add it to the job's events."""
 
 from __future__ import annotations
 

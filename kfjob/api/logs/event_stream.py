@@ -1,4 +1,4 @@
-"""Everything that happens to one job as one stream: its state, its pods, and the lines of every pod's log."""
+"""One stream of all events of a job: its state, its pods, and the lines of every pod's log."""
 
 from __future__ import annotations
 

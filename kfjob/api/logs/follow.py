@@ -1,4 +1,4 @@
-"""Logs of several pods as one stream: in the order of arrival while they are followed."""
+"""Follow the logs of several pods as one stream, in the order in which lines arrive."""
 
 from __future__ import annotations
 

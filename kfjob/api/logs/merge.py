@@ -1,4 +1,4 @@
-"""Logs of several pods as one stream: merged by time where they are read once."""
+"""Read the logs of several pods as one stream, merged by time."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def read_around(reader: JobReader, issue: Issue, log_range: LogRange) -> Iterato
     """
     if issue.line is None:
         hint = f"`kfjob diagnose {reader.ref.name}` shows the state"
-        raise NoEvidence("no log holds the first error", cause=issue.title, hint=hint)
+        raise NoEvidence("no log contains the first error", cause=issue.title, hint=hint)
     before, after = CONTEXT_LINES
     lines = reader.logs(issue.pod, replace(log_range, previous=issue.previous))
     text = (line for line in lines if isinstance(line, LogLine))

@@ -1,4 +1,4 @@
-"""Many streams, each read by a thread, in one bounded queue: a slow reader holds the threads back, and memory stays bounded."""
+"""Read many streams into one bounded queue, each in its own thread. A slow reader blocks them, so memory stays bounded."""
 
 from __future__ import annotations
 

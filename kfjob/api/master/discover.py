@@ -1,4 +1,4 @@
-"""Find the pod that prints progress with few requests: likely pods first, and no more once the evidence is sufficient.
+"""Find the pod that prints progress with few requests: the likely pods first, until the evidence is sufficient.
 
 Sufficient evidence is a recent progress line of a running pod whose own newest rendezvous result has rank 0. Weaker evidence
 (no progress yet, another rank prints, an old line) is an answer only after the tails of all pods were read.
@@ -125,7 +125,7 @@ class _LogSearch(Struct):
         return advance_to_now(self.view)
 
     def _likely_pods(self) -> Iterator[PodChanged]:
-        """Yield one pod after the other: the one that the evidence so far points at."""
+        """Yield the pod that the current evidence indicates, then the next one."""
         pods = {pod.pod: pod for pod in self.snapshot.pods if _has_run(pod)}
         for _ in range(LIKELY_PODS):
             name = next((name for name in self._candidates() if name in pods and name not in self.read_pods), None)

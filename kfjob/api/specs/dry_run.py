@@ -1,4 +1,4 @@
-"""What a submit would do, without doing it: checked by kfjob, or by the API server too."""
+"""Dry runs of a submit: kfjob, or also the API server, checks the job and creates nothing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class DryRun:
 def dry_run_spec(
     loaded: LoadedSpec, mode: Mode, *, settings: Settings, notify: Notify, code: CodeLayer | None = None
 ) -> DryRun:
-    """Check the job of a spec; with `code`, with the image that would be made. Nothing is pushed.
+    """Check the job of a spec; with `code`, the job gets the image that a submit would push. Nothing is pushed.
 
     Raises:
         SpecError: every problem of the spec, and every lint error.

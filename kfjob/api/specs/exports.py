@@ -1,4 +1,4 @@
-"""Specs as files of other tools."""
+"""Convert specs to the formats of other tools."""
 
 from __future__ import annotations
 

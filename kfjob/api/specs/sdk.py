@@ -33,7 +33,7 @@ def to_pytorchjob(spec: JobSpec, *, namespace: str | None = None, launch: str | 
 
     Raises:
         SpecError: the spec has problems on Kubernetes.
-        UsageError: the job brings its own etcd, which is not part of a PyTorchJob; or the extra `sdk` is not installed.
+        UsageError: the job has its own etcd, which is not part of a PyTorchJob; or the extra `sdk` is not installed.
     """
     target = make_target(load_current_settings(namespace=namespace), "kubernetes")
     plan = plan_job(LoadedSpec(spec, Positions()), target, launch=launch).plan
@@ -84,5 +84,7 @@ def _api_client() -> Any:
         from kubeflow.training.api_client import ApiClient
     except ImportError as err:
         title = "the package `kubeflow-training` is not installed"
-        raise UsageError(title, cause=str(err), hint="pip install 'kfjob[sdk]'") from err
+        raise UsageError(
+            title, cause=str(err), hint="in a checkout of kfjob, run `uv pip install --editable '.[sdk]'`"
+        ) from err
     return ApiClient()

@@ -1,4 +1,4 @@
-"""Manifest templates: rendered with an env file's values, checked, and submitted as the objects that they are."""
+"""Render manifest templates with the values of an env file, lint them, and submit their objects unchanged."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def render_template(
     variables = {"KFJOB_LAUNCH": launch, "KFJOB_NAMESPACE": target.namespace}
     rendered = template.render(text, values=variables | dict(values), keep=keep, file=file)
     if rendered.unresolved:
-        notify(f"{', '.join(f'`${name}`' for name in rendered.unresolved)} stays as it is: no value was given")
+        notify(f"{', '.join(f'`${name}`' for name in rendered.unresolved)} is left unchanged, because it has no value")
     if problems := list(_find_problems(rendered.objects, file, settings.namespace)):
         raise SpecError(problems)
     objects = [item | {"metadata": {"namespace": target.namespace} | item["metadata"]} for item in rendered.objects]

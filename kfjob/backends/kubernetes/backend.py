@@ -85,11 +85,11 @@ class KubernetesBackend:
 
     def create(self, objects: Sequence[JsonObject]) -> tuple[JobRef, list[JsonObject]]:
         """Create the objects of a template; return the job, and the other objects that existed before."""
-        (job,) = (one for one in objects if one["kind"] == api_objects.PYTORCHJOB)
+        (job,) = (manifest for manifest in objects if manifest["kind"] == api_objects.PYTORCHJOB)
         ref = _make_ref(self._client.call(requests.create(job)))
         existing = []
         with self._deletes_on_failure(ref):
-            for manifest in (one for one in objects if one is not job):
+            for manifest in (manifest for manifest in objects if manifest is not job):
                 try:
                     self._client.call(requests.create(with_owner(manifest, ref.name, ref.uid)))
                 except AlreadyExists:
@@ -163,7 +163,7 @@ class KubernetesBackend:
         """Return the cluster's events about this launch and its state in a queue, oldest first."""
         job = self._client.call(requests.get(api_objects.PYTORCHJOBS, ref.namespace, ref.name))
         if job["metadata"]["uid"] != ref.uid:
-            raise NotFound(f"job `{ref.name}` is gone, another one has its name")
+            raise NotFound(f"job `{ref.name}` is gone; another job has its name")
         return cluster_events.read_events(self._client, job)
 
     def logs(
@@ -182,7 +182,7 @@ class KubernetesBackend:
         try:
             self._client.call(requests.delete_job(ref.namespace, ref.name, ref.uid))
         except Conflict as err:  # the uid precondition failed: a later job has the name
-            raise NotFound(f"job `{ref.name}` is gone already; another one of that name is left alone") from err
+            raise NotFound(f"job `{ref.name}` is gone; another job has its name, and was not changed") from err
         backoff, attempt = Backoff(most=2.0), 1
         while not self._is_gone(ref):
             remaining = deadline - time.monotonic()
@@ -259,7 +259,7 @@ class KubernetesBackend:
             f"still there: {', '.join(f'`{pod}`' for pod in pods)}" if pods else "its pods are gone, the job itself is not yet"
         )
         selector = f"-n {ref.namespace} -l {api_objects.LABEL_JOB_NAME}={ref.name}"
-        hint = f"it goes on without kfjob; `kubectl get pods {selector}` shows how far it is"
+        hint = f"Kubernetes continues the deletion; `kubectl get pods {selector}` shows its progress"
         return WaitTimeout(title, cause=cause, hint=hint)
 
 

@@ -284,7 +284,7 @@ class PodLog:
         )
 
     def _report(self, run: ContainerRun, raw: RawLine) -> Iterator[LogEvent]:
-        """Yield the line if it is new and in the range, after what happened before it."""
+        """Yield the line if it is new and in the range; a gap or skipped lines before it come first."""
         timestamp, text = log_file.parse_line(raw.line)
         if timestamp is None and text.startswith(_KUBELET_ERRORS):
             raise Refused(text)

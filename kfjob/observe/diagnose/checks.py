@@ -80,12 +80,12 @@ def stalled(job: JobEvidence) -> Occurrences:
         yield job.occurrence("stalled", seconds=round(job.view.seconds_since_progress or 0))
 
 
-def operator_absent(job: JobEvidence) -> Occurrences:
+def operator_missing(job: JobEvidence) -> Occurrences:
     """The job has no status."""
     status = job.view.job
     untouched = status and status.phase is JobPhase.PENDING and not status.reason and not job.view.pods
     if untouched and job.age > OPERATOR_TIME and not any(event.kind == "PyTorchJob" for event in job.view.cluster_events):
-        yield job.occurrence("operator-absent", seconds=job.age // SECOND)
+        yield job.occurrence("operator-missing", seconds=job.age // SECOND)
 
 
 def no_pods(job: JobEvidence) -> Occurrences:
@@ -187,6 +187,6 @@ def _ended_silently(pod: PodHistory) -> bool:
 
 
 CHECKS: tuple[Callable[[JobEvidence], Occurrences], ...] = (
-    loss_not_finite, loss_constant, stalled, operator_absent, no_pods, rendezvous_silent, stale_store, import_shortfall,
+    loss_not_finite, loss_constant, stalled, operator_missing, no_pods, rendezvous_silent, stale_store, import_shortfall,
     rank0_left_early, peer_lost,
 )  # fmt: skip

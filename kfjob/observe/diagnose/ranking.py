@@ -17,7 +17,7 @@ from kfjob.observe.view import JobView
 from kfjob.units import SECOND
 
 RECOVERY_TIME = 60 * SECOND
-"""Progress this long after an error means that the job recovered: no collective goes on without a lost rank."""
+"""Progress this long after an error means that the job recovered: no collective continues without a lost rank."""
 MAX_EVIDENCE = 6
 """Lines that an issue quotes."""
 

@@ -19,7 +19,7 @@ class Severity(StrEnum):
     """How severe a symptom is."""
 
     ERROR = "error"  # the job fails, cannot start, or computes wrong results
-    WARNING = "warning"  # the job goes on, but not as it should
+    WARNING = "warning"  # the job continues, but not as it should
     HARMLESS = "harmless"  # healthy jobs print it too
 
 
@@ -75,7 +75,7 @@ class Rule(Struct, frozen=True, kw_only=True, dict=True):
     """Whether it is harmless if the agent joins a round after it."""
 
     permanent: bool = False
-    """Whether it remains an error even if training goes on."""
+    """Whether it remains an error even if training continues."""
 
     link: str = ""
     """URL of a document with more about it."""

@@ -7,7 +7,9 @@ from kfjob.observe.diagnose.occurrences import MAX_QUOTE, JobHistory, Occurrence
 from kfjob.observe.diagnose.rule import UNKNOWN_VALUE, Rule, Subject
 from kfjob.observe.timestamps import Timestamp
 
-_PERMANENT = frozenset({"pod-preempted", "pod-driven-out", "node-not-ready", "evicted", "ephemeral-storage-full", "node-lost"})
+_PERMANENT = frozenset(
+    {"pod-preempted", "pod-evicted-by-taint", "node-not-ready", "evicted", "ephemeral-storage-full", "node-lost"}
+)
 """Rules about pods that had run: the start of another pod does not resolve them."""
 
 _REPETITIONS = frozenset({"Error: ErrImagePull", "Error: ImagePullBackOff"})

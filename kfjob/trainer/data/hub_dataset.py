@@ -25,7 +25,7 @@ class HubSplit:
         try:
             import datasets
         except ImportError as error:
-            hint = "pip install datasets; or tokenise the data on another machine: kfjob-tokenize"
+            hint = "run `pip install datasets`, or tokenise the data on another machine with `kfjob-tokenize`"
             raise KfjobError(
                 f"`{repository}` is not a folder, and reading it from the hub needs `datasets`", location="data", hint=hint
             ) from error

@@ -113,7 +113,7 @@ def open_file(path: Path) -> pyarrow.parquet.ParquetFile:
     try:
         import pyarrow.parquet
     except ImportError as error:
-        raise KfjobError(f"`{path}` needs pyarrow", location="data", hint="pip install pyarrow") from error
+        raise KfjobError(f"`{path}` needs pyarrow", location="data", hint="run `pip install pyarrow`") from error
     try:
         return pyarrow.parquet.ParquetFile(path, buffer_size=1 << 16, pre_buffer=False)
     except (OSError, pyarrow.ArrowInvalid) as error:

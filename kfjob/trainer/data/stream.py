@@ -116,7 +116,7 @@ class LaneStream(SampleStream):
         """Begin with the first sample of every lane."""
         super().__init__(rank=rank, world_size=world_size)
         if lanes.count % world_size:
-            hint = f"`lanes: {math.lcm(lanes.count, world_size)}` serves both; it must not change while a run goes on"
+            hint = f"`lanes: {math.lcm(lanes.count, world_size)}` serves both; it must not change during a run"
             if lanes.source.lane_count(math.lcm(lanes.count, world_size)) % world_size:
                 hint = "tokenise it first (kfjob-tokenize): a tokenised folder serves any number of ranks"
             raise KfjobError(f"{lanes.count} lanes cannot be divided among {world_size} ranks", hint=hint)

@@ -226,7 +226,9 @@ def _import_deepspeed(ranks: Ranks) -> Any:
         import deepspeed
     except ImportError as error:
         raise KfjobError(
-            "strategy `deepspeed` needs the package deepspeed", cause=str(error), hint="pip install 'kfjob[deepspeed]'"
+            "strategy `deepspeed` needs the package deepspeed",
+            cause=str(error),
+            hint="add `pip install deepspeed` to the Dockerfile; in a checkout, run `uv pip install --editable '.[deepspeed]'`",
         ) from error
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
     return deepspeed

@@ -97,7 +97,7 @@ def test_diff_labels_every_change(cluster, kfjob, spec):
     assert kfjob("diff", spec, "--set", "nodes=3", "--set", "image=a:2", "-o", "json") == 0
     changes = {change["path"].rpartition(".")[2]: change for change in json.loads(kfjob.out)["changes"]}
     assert changes["replicas"]["in_place"]
-    assert (changes["replicas"]["live"], changes["replicas"]["wanted"]) == (2, 3)
+    assert (changes["replicas"]["live"], changes["replicas"]["desired"]) == (2, 3)
     assert not changes["image"]["in_place"]
 
     assert kfjob("diff", spec, "--set", "run.ttl=60") == 0

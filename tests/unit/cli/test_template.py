@@ -52,7 +52,7 @@ def test_render_prints_the_objects_and_notes_variables_without_a_value(kfjob, te
     (container,) = worker["template"]["spec"]["containers"]
     assert container["command"][2] == "train $RANK ${MORE} $OTHER"
     assert job["spec"]["elasticPolicy"]["rdzvId"]
-    assert kfjob.err.startswith("note: `$OTHER` stays as it is: no value was given\n")
+    assert kfjob.err.startswith("note: `$OTHER` is left unchanged, because it has no value\n")
 
 
 def test_variables_override_the_env_file(kfjob, template):

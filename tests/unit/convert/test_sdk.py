@@ -124,7 +124,7 @@ except UsageError as err:
 """
     process = run_without_sdk(program)
     assert process.stdout.startswith("error: the package `kubeflow-training` is not installed\n"), process.stderr
-    assert process.stdout.endswith("hint: pip install 'kfjob[sdk]'\n")
+    assert process.stdout.endswith("hint: in a checkout of kfjob, run `uv pip install --editable '.[sdk]'`\n")
 
 
 def test_every_module_of_the_core_works_without_the_extra():

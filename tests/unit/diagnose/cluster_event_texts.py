@@ -28,7 +28,7 @@ EVENTS: list[tuple[str, KubernetesEvent, str]] = [
         "seen: tests/cluster",
     ),
     (
-        "quota-wants-requests",
+        "quota-requires-resources",
         _event(
             "PyTorchJob",
             "FailedCreatePod",
@@ -174,7 +174,7 @@ EVENTS: list[tuple[str, KubernetesEvent, str]] = [
         "kube-scheduler preemption/executor.go",
     ),
     (
-        "pod-driven-out",
+        "pod-evicted-by-taint",
         _event("Pod", "TaintManagerEviction", "Marking for deletion Pod team/a-worker-0", warning=False),
         "kube-controller-manager tainteviction/taint_eviction.go:601",
     ),

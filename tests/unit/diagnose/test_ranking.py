@@ -328,7 +328,7 @@ def test_nan_loss_and_constant_loss_are_reported():
     assert not diagnosis.warnings
 
 
-@pytest.mark.parametrize(("reason", "rule"), [("", "operator-absent"), ("PyTorchJobCreated", "no-pods")])
+@pytest.mark.parametrize(("reason", "rule"), [("", "operator-missing"), ("PyTorchJobCreated", "no-pods")])
 def test_missing_operator_and_missing_pods_are_reported(reason: str, rule: str):
     job = JobChanged(phase=JobPhase.PENDING, reason=reason, created=START)
     diagnosis, _ = examine([job, Tick(time=START + 5 * SECOND)])

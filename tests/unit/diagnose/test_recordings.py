@@ -23,7 +23,7 @@ FAILED = {  # rule, pod, line
     "2.15.0-c10d-worker-exception-norestart": ("exception", "fsdp-worker-0", 51),
     "2.15.0-etcd-no-python-etcd": ("python-etcd-missing", "fsdp-master-0", 55),
     "2.15.0-etcd-rerun-same-id": ("stale-rendezvous-id", "fsdp-master-0-rerun", 26),
-    "2.15.0-etcd-server-without-v2": ("etcd-v2-off", "fsdp-worker-10", 63),
+    "2.15.0-etcd-server-without-v2": ("etcd-v2-disabled", "fsdp-worker-10", 63),
 }
 CASES = sorted(case["case"] for case in json.loads((RECORDED / "expected.json").read_text()))
 TRAINED = [case for case in CASES if case not in FAILED]

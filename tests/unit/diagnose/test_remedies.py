@@ -41,7 +41,7 @@ LOCAL_POD_RULES = {
     "container-start",
     "crash-loop",
 }
-CLUSTER_ONLY = {"efa-missing", "operator-absent", "no-pods"}
+CLUSTER_ONLY = {"efa-missing", "operator-missing", "no-pods"}
 by_id = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 
 

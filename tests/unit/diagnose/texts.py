@@ -117,9 +117,9 @@ LINES = [
         "seen: 2.15.0-etcd-no-python-etcd",
     ),
     Text("python-etcd-missing", "ModuleNotFoundError: No module named 'urllib3'", "seen with etcd-v2 (facts, section 6)"),
-    Text("etcd-v2-off", "etcd.EtcdException: Bad response : 404 page not found", "seen: 2.15.0-etcd-server-without-v2"),
+    Text("etcd-v2-disabled", "etcd.EtcdException: Bad response : 404 page not found", "seen: 2.15.0-etcd-server-without-v2"),
     Text(
-        "etcd-v2-off",
+        "etcd-v2-disabled",
         "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to etcd has failed. "
         "See inner exception for details.",
         "torch elastic/rendezvous/etcd_rendezvous_backend.py",

@@ -60,7 +60,7 @@ def test_a_create_that_was_not_sent_is_an_error():
 
 def test_a_later_job_of_that_name_is_left_alone():
     stopping, transport = backend(refused(409, "Conflict", "the UID in the precondition does not match"))
-    with pytest.raises(NotFound, match="another one of that name is left alone"):
+    with pytest.raises(NotFound, match="another job has its name, and was not changed"):
         stopping.stop(REF, timeout=1)
     assert len(transport.requests) == 1
 

@@ -147,7 +147,7 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
         ],
         [{}, {**HOST_NETWORK, "nodes": 1}, {**HOST_NETWORK, **BY_POD_NAME, "resources": {"gpus": 8}}],
     ),
-    "more-than-the-instance": (
+    "exceeds-instance": (
         [
             ({"instance": "p4d.24xlarge", "resources": {"efa": 8}}, "resources.efa", "8 EFA adapters, and p4d"),
             (
@@ -207,7 +207,7 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
             {"env": {"FI_PROVIDER": "efa"}, "resources": {"gpus": 8, "efa": 4}},
         ],
     ),
-    "precision-of-the-card": (
+    "unsupported-precision": (
         [
             (
                 {**train(precision="bf16"), "instance": "g4dn.xlarge"},
@@ -332,7 +332,7 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
         ],
         [train(lanes=8), {**train(lanes=12), **ELASTIC}],
     ),
-    "rate-never-falls": (
+    "constant-learning-rate": (
         [(train(lr=1e-4, min_lr=1e-4), "train.min_lr", "the cosine schedule is constant")],
         [train(lr=1e-4), train(lr=1e-4, min_lr=1e-4, schedule="constant")],
     ),

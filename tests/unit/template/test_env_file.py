@@ -53,7 +53,7 @@ def test_run_time_references_are_kept():
         ("A=1\nB=$(aws configure get region)\n", "2:3", "an env file cannot run commands"),
         ('A="`date`"', "1:3", "an env file cannot run commands"),
         ("NAME value\n", "1:1", "not `NAME=value`"),
-        ("A=one two\n", "1:6", "a value must end with its line"),
+        ("A=one two\n", "1:6", "unexpected text after the value"),
         ("A='open\n", "1:3", "a quote is not closed"),
         ("A=${LATER}\nLATER=1\n", "1:3", "`${LATER}` has no value"),
         ("E=\nA=${E}\n", "2:3", "`${E}` has no value"),

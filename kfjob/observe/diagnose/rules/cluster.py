@@ -206,7 +206,7 @@ RULES = (
         severity=Severity.WARNING,
     ),
     Rule(
-        id="operator-absent",
+        id="operator-missing",
         title="the training operator does not process the job",
         cause=(
             "the job is {seconds} s old and has no status: the operator is not installed, does not run, or watches other "

@@ -20,7 +20,7 @@ RULES = (
         pattern=r"exceeded quota: (?P<name>[^,]+), requested: (?P<requested>.+), used: (?P<used>.+), limited: (?P<limited>.+)",
     ),
     Rule(
-        id="quota-wants-requests",
+        id="quota-requires-resources",
         title="the namespace's quota `{name}` requires {what}",
         cause="a pod that does not specify a resource of the quota is refused",
         remedy="set it in `resources`, or give the namespace a LimitRange with defaults",
@@ -185,7 +185,7 @@ RULES = (
         pattern=r" Preempted: (?P<what>.*)",
     ),
     Rule(
-        id="pod-driven-out",
+        id="pod-evicted-by-taint",
         title="the pod was evicted because of a taint on its node",
         cause=("the node got a taint that the pod does not tolerate: it is not ready, is drained, or is interrupted (spot)"),
         remedy="check `kubectl get nodes`, then run `kfjob relaunch {job}`, which resumes from the last checkpoint",

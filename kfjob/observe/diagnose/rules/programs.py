@@ -130,7 +130,7 @@ RULES = (
     ),
     Rule(
         id="fp16-unscale",
-        title="the optimiser holds fp16 parameters",
+        title="the optimiser has fp16 parameters",
         cause="loss scaling needs fp32 parameters and casts them for the computation, but these are fp16",
         remedy="load the model in fp32 and use mixed precision fp16, or train in bf16",
         markers=("Attempting to unscale FP16",),
@@ -139,7 +139,7 @@ RULES = (
     Rule(
         id="thread-died",
         title="a thread ended with {what}",
-        cause="the program goes on without the thread",
+        cause="the program continues without the thread",
         remedy="see the traceback: nothing does the thread's work any longer",
         subject=Subject.EXCEPTION,
         severity=Severity.WARNING,

@@ -10,7 +10,7 @@ RULES = (
         id="network-unreachable",
         title="`{host}` was tried over IPv6, and there is no IPv6 network",
         cause="the name has an IPv6 address, but the machine has no route to it; torch tries the next address",
-        remedy="nothing, if training goes on",
+        remedy="nothing, if training continues",
         markers=("errno: 101",),
         pattern=rf"client socket has failed to connect to {_ADDRESS} \(errno: 101",
         role_after_join=Role.CONSEQUENCE,
@@ -130,7 +130,7 @@ RULES = (
         pattern=r"EtcdStubError|No module named '(?:etcd|urllib3|dns)'",
     ),
     Rule(
-        id="etcd-v2-off",
+        id="etcd-v2-disabled",
         title="the etcd server has no v2 API",
         cause="torch uses etcd's v2 API; 3.4 and 3.5 enable it only with `--enable-v2=true`, and 3.6 has removed it",
         remedy="start etcd 3.4 with `--enable-v2=true`, or remove `rendezvous.endpoint`: kfjob then starts its own etcd",
@@ -141,7 +141,7 @@ RULES = (
         id="etcd-lease-dead",
         title="the etcd server cannot refresh the rendezvous, which expires two hours after the start",
         cause=(
-            "etcd 3.5 does not refresh v2 directories, but torch's `etcd` backend relies on it; training goes on, and the "
+            "etcd 3.5 does not refresh v2 directories, but torch's `etcd` backend relies on it; training continues, and the "
             "first restart after two hours fails"
         ),
         remedy="use etcd 3.4 (the version of kfjob's own etcd), or `rendezvous: c10d`",
