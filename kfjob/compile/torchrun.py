@@ -63,7 +63,7 @@ class Placement:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agent:
+class AgentProcess:
     """One agent as a process on this machine."""
 
     name: str  # the name of its pod on a cluster
@@ -71,7 +71,7 @@ class Agent:
     env: Mapping[str, str]  # added to the environment of the machine
 
 
-def make_local_agent(plan: JobPlan, index: int, placement: Placement) -> Agent:
+def make_local_agent(plan: JobPlan, index: int, placement: Placement) -> AgentProcess:
     """Return the agent of node rank `index`."""
     name = plan.pods[index]
     rendezvous = operator_environment(plan, index) | _local_addresses(plan, index, placement)
@@ -81,7 +81,7 @@ def make_local_agent(plan: JobPlan, index: int, placement: Placement) -> Agent:
     env["HOSTNAME"] = name
     env = {key: _replace_path(_expand(value, env), placement.folders) for key, value in env.items()}
     words = (_expand(word, env) for word in plan.command)
-    return Agent(name=name, argv=tuple(_replace_path(word, placement.folders) for word in words), env=env)
+    return AgentProcess(name=name, argv=tuple(_replace_path(word, placement.folders) for word in words), env=env)
 
 
 def _local_addresses(plan: JobPlan, index: int, placement: Placement) -> dict[str, str]:

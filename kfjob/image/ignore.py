@@ -18,7 +18,7 @@ _SPECIAL = set("*?[]\\")
 
 
 @dataclass(frozen=True)
-class Pattern:
+class IgnorePattern:
     """A line of the file."""
 
     regex: re.Pattern[str] = field(repr=False)
@@ -34,7 +34,7 @@ class Pattern:
 class IgnorePatterns:
     """The patterns of a file, in order."""
 
-    patterns: tuple[Pattern, ...] = ()
+    patterns: tuple[IgnorePattern, ...] = ()
 
     def excludes(self, path: str) -> bool:
         """Return whether the file or folder at `path` (relative, with `/`) is excluded."""
@@ -61,7 +61,7 @@ def parse_ignore(text: str, *, file: str = ".dockerignore") -> IgnorePatterns:
     return IgnorePatterns(tuple(_parse_lines(text.removeprefix("\ufeff"), file)))
 
 
-def _parse_lines(text: str, file: str) -> Iterator[Pattern]:
+def _parse_lines(text: str, file: str) -> Iterator[IgnorePattern]:
     for number, raw_line in enumerate(text.splitlines(), 1):
         line = raw_line.strip()
         if raw_line.startswith("#") or not line:
@@ -71,7 +71,7 @@ def _parse_lines(text: str, file: str) -> Iterator[Pattern]:
         if line == "!":
             raise UsageError("`!` needs a pattern", location=f"{file}:{number}")
         try:
-            yield Pattern(re.compile(_compile(pattern), re.DOTALL), pattern, is_negated)
+            yield IgnorePattern(re.compile(_compile(pattern), re.DOTALL), pattern, is_negated)
         except re.error as err:
             raise UsageError(f"`{line}` is not a pattern", location=f"{file}:{number}", cause=str(err)) from err
 

@@ -29,7 +29,7 @@ from kfjob.observe.agent_records import (
     AgentRecord,
     LaunchConfig,
     RendezvousResult,
-    Source,
+    ResultSource,
 )
 from kfjob.observe.lines import clean_line
 from kfjob.observe.timestamps import parse_glog, parse_rfc3339
@@ -254,7 +254,7 @@ def _read_event(message: _Message, number: int, text: str) -> tuple[AgentRecord,
     position: dict[str, Any] = {"line": number, "time": message.time, "yearless": message.yearless}
     if "torchelastic.worker.status." in message.text:
         return _read_console_event(message.text, position)
-    for source, pattern in ((Source.NODE, _JOINED), (Source.ETCD, _ETCD_JOINED)):
+    for source, pattern in ((ResultSource.NODE, _JOINED), (ResultSource.ETCD, _ETCD_JOINED)):
         if match := pattern.search(message.text):
             size = match.groupdict().get("size")
             return (
@@ -288,7 +288,7 @@ def _read_console_event(message: str, position: dict[str, Any]) -> tuple[AgentRe
         worker_metadata = json.loads(metadata["metadata"])
         return (
             RendezvousResult(
-                source=Source.EVENT,
+                source=ResultSource.EVENT,
                 role=str(metadata["role"]),
                 restart_count=int(metadata["agent_restarts"]),
                 group_rank=int(metadata["group_rank"]),

@@ -13,7 +13,7 @@ FIELDS = ("restart_count", "master_addr", "master_port", "group_rank", "group_wo
 `_rendezvous`, the same from 2.0 to 2.15; 2.9 and later print `event_log_handler` after them)."""
 
 
-class Source(StrEnum):
+class ResultSource(StrEnum):
     """The kind of agent line that a rendezvous result comes from."""
 
     BLOCK = "rendezvous block"
@@ -29,7 +29,7 @@ class RendezvousResult(Struct, frozen=True, kw_only=True):
     does not order rounds.
     """
 
-    source: Source = Source.BLOCK
+    source: ResultSource = ResultSource.BLOCK
     role: str = ""
     restart_count: int | None = None
     master_addr: str | None = None

@@ -27,7 +27,7 @@ class Curve:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tick:
+class AxisTick:
     """One tick of an axis."""
 
     position: float
@@ -52,8 +52,8 @@ class Picture:
     height: int
     label: str
     points: str  # JSON: for each curve the points [x, y, step, value]
-    x_ticks: Sequence[Tick]
-    y_ticks: Sequence[Tick]
+    x_ticks: Sequence[AxisTick]
+    y_ticks: Sequence[AxisTick]
     paths: Sequence[Path]
 
     left = LEFT
@@ -119,7 +119,7 @@ def _lay_out_picture(title: str, curves: Sequence[Curve], css_class: str, size: 
         label=f"{title}: from {first} to {last} in {steps}",
         points=json.dumps({curve.name: list(_cursor_points(curve, x_scale, y_scale)) for curve in curves}),
         x_ticks=list(_x_ticks(x_scale)),
-        y_ticks=[Tick(position=y_scale(value), text=format_number(value)) for value in choose_ticks(low, high)],
+        y_ticks=[AxisTick(position=y_scale(value), text=format_number(value)) for value in choose_ticks(low, high)],
         paths=[path for curve in curves for path in _paths(curve, x_scale, y_scale)],
     )
 
@@ -128,10 +128,10 @@ def _finite_points(curves: Sequence[Curve]) -> list[tuple[float, float]]:
     return [(x, y) for curve in curves for x, y in curve.points if y is not None and math.isfinite(y)]
 
 
-def _x_ticks(scale: _Scale) -> Iterator[Tick]:
+def _x_ticks(scale: _Scale) -> Iterator[AxisTick]:
     for value in choose_ticks(scale.low, scale.high, 6):
         position = scale(value)
-        yield Tick(position=position, text=format_number(value), anchor="end" if position > scale.end - 20 else "middle")
+        yield AxisTick(position=position, text=format_number(value), anchor="end" if position > scale.end - 20 else "middle")
 
 
 def _paths(curve: Curve, x_scale: _Scale, y_scale: _Scale) -> Iterator[Path]:

@@ -45,7 +45,7 @@ class _Period:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tick:
+class TimeTick:
     """One tick of the time axis."""
 
     x: float
@@ -74,7 +74,7 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Round:
+class RoundMark:
     """One rendezvous round."""
 
     x: float
@@ -97,8 +97,8 @@ class Timeline:
 
     label: str
     height: int
-    ticks: Sequence[Tick]
-    rounds: Sequence[Round]
+    ticks: Sequence[TimeTick]
+    rounds: Sequence[RoundMark]
     rows: Sequence[Row]
     cause: Cause | None
     hidden: str  # the pods without a row, empty if every pod has one
@@ -142,7 +142,7 @@ def lay_out_timeline(view: JobView, diagnosis: Diagnosis, spans: Mapping[str, Ma
     return Timeline(
         label=f"Timeline of {plural(len(pods), 'pod')} over {duration}, {plural(len(view.rounds), 'round')}",
         height=TOP + ROW_HEIGHT * len(pods) + BOTTOM,
-        ticks=[Tick(x=scale(time), text=format_time_of_day(time)) for time in choose_time_ticks(scale.first, scale.last)],
+        ticks=[TimeTick(x=scale(time), text=format_time_of_day(time)) for time in choose_time_ticks(scale.first, scale.last)],
         rounds=list(_rounds(view, scale)),
         rows=[_row(name, periods, TOP + ROW_HEIGHT * index, scale) for index, (name, periods) in enumerate(pods.items())],
         cause=_cause(diagnosis, list(pods), scale),
@@ -213,7 +213,7 @@ def _bars(pod: str, period: _Period, scale: _Scale) -> Iterator[Bar]:
         yield Bar(x=round(x + width - mark, 1), width=mark, css_class="failed", title=title)
 
 
-def _rounds(view: JobView, scale: _Scale) -> Iterator[Round]:
+def _rounds(view: JobView, scale: _Scale) -> Iterator[RoundMark]:
     last_number_x = -1000.0
     for index, round_ in enumerate(view.rounds):
         if (time := round_.first_line.resolve_time(view.reference_time)) is None:
@@ -222,7 +222,7 @@ def _rounds(view: JobView, scale: _Scale) -> Iterator[Round]:
         if x - last_number_x > 18:  # noqa: PLR2004 - two digits beside each other
             number, last_number_x = format_number(index + 1), x
         title = f"round {index + 1}, {len(round_.members)} of {round_.group_world_size or '?'} pods, {format_time(time)}"
-        yield Round(x=x, title=title, number=number)
+        yield RoundMark(x=x, title=title, number=number)
 
 
 def _cause(diagnosis: Diagnosis, pods: list[str], scale: _Scale) -> Cause | None:

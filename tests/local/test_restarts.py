@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kfjob.backends.base import LogRange
-from kfjob.backends.local.agent import Agent, Backoff
+from kfjob.backends.local.agent import Agent, RestartBackoff
 from kfjob.events import JobPhase, LogGap, LogLine, PodChanged, PodPhase
 from tests.local.conftest import PATIENCE, Here
 
@@ -23,7 +23,7 @@ sys.exit(0 if life == 3 else 5)
 
 
 def test_the_waits_are_the_kubelets():
-    backoff = Backoff(10)
+    backoff = RestartBackoff(10)
     assert [backoff.after(1) for _ in range(8)] == [0, 10, 20, 40, 80, 160, 300, 300]
     assert [backoff.after(601), backoff.after(1)] == [0, 10]
     assert [backoff.after(599), backoff.after(1)] == [20, 40]

@@ -24,7 +24,7 @@ RETRYABLE = 128
 """The lowest exit code after which the operator's policy `ExitCode` restarts (v1.9.3, pkg/util/train/train_util.go)."""
 
 
-class Backoff:
+class RestartBackoff:
     """The time before the next restart: 0, then 10 s doubling to 300 s; a long run resets it.
 
     Mirrors the kubelet (v1.34 kuberuntime_manager.go `doBackOff`, client-go util/flowcontrol/backoff.go).
@@ -63,7 +63,7 @@ class Agent:
 
     async def run(self, report: Callable[[], None]) -> None:
         """Run the agent until it has ended for good. `report` is called after each change of the state."""
-        backoff = Backoff(self._launch.backoff_seconds)
+        backoff = RestartBackoff(self._launch.backoff_seconds)
         while not self._ending.is_set():
             begun = time.monotonic()
             code = await self._run_once(report)

@@ -8,7 +8,7 @@ from pathlib import Path
 from kfjob.backends import folder
 from kfjob.backends.local import etcd, machine
 from kfjob.backends.local.launch_spec import AgentSpec, EtcdSpec, LaunchSpec
-from kfjob.compile.torchrun import Agent, Placement, make_local_agent
+from kfjob.compile.torchrun import AgentProcess, Placement, make_local_agent
 from kfjob.errors import Refused
 from kfjob.plan import JobPlan
 
@@ -89,7 +89,7 @@ def make_volumes(plan: JobPlan, staged: Path, volumes: Path) -> None:
             )
 
 
-def _make_agent_spec(plan: JobPlan, index: int, agent: Agent) -> AgentSpec:
+def _make_agent_spec(plan: JobPlan, index: int, agent: AgentProcess) -> AgentSpec:
     env = dict(agent.env)
     for name, value in (_gpus(plan, index) | _threads(plan)).items():
         env.setdefault(name, value)

@@ -3,7 +3,7 @@
 import pytest
 
 from kfjob.observe.agent_log import AgentLog
-from kfjob.observe.agent_records import AgentEvent, AgentEventKind, AgentRecord, LaunchConfig, RendezvousResult, Source
+from kfjob.observe.agent_records import AgentEvent, AgentEventKind, AgentRecord, LaunchConfig, RendezvousResult, ResultSource
 
 FIELDS = (
     "restart_count=1",
@@ -177,8 +177,8 @@ def test_ranks_are_read_without_a_block():
     node = "I1121 06:18:58.464000 1 torch/distributed/elastic/rendezvous/dynamic_rendezvous.py:1207] "
     node += "The node 'fsdp-worker-1_1_0' has joined round 0 of the rendezvous 'job' as rank 1 in a world of size 2."
     first, second = results([etcd, node])
-    assert (first.source, first.group_rank) == (Source.ETCD, 0)
-    assert (second.source, second.group_rank, second.group_world_size) == (Source.NODE, 1, 2)
+    assert (first.source, first.group_rank) == (ResultSource.ETCD, 0)
+    assert (second.source, second.group_rank, second.group_world_size) == (ResultSource.NODE, 1, 2)
 
 
 @pytest.mark.parametrize(
