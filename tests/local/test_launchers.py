@@ -136,6 +136,6 @@ def test_a_program_that_spawns_its_own_processes(here: Here, tmp_path: Path):
 
 
 @pytest.mark.parametrize("launcher", ["accelerate", "deepspeed"])
-def test_a_launcher_that_counts_is_told_the_number(here: Here, launcher: str):
-    with pytest.raises(SpecError, match="must be told the number of processes"):
+def test_launcher_needs_a_number_of_processes(here: Here, launcher: str):
+    with pytest.raises(SpecError, match="needs a number of processes"):
         here.plan(command=["x.py"], launcher=launcher, processes_per_node="auto")
