@@ -67,7 +67,7 @@ def plan_with_code(
     if not code:
         return planned
     spec = add_code_layer(loaded.spec, planned.plan, code, planned.target, notify=notify, dry_run=dry_run)
-    return plan_job(LoadedSpec(spec, loaded.positions), target)
+    return plan_job(LoadedSpec(spec, loaded.positions), target, launch=planned.plan.launch)
 
 
 def start(planned: Planned) -> LiveReader:
