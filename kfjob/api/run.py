@@ -331,15 +331,18 @@ def _wait(reader: LiveReader, timeout: float | None) -> JobPhase:
     from kfjob.api.lifecycle.wait import wait_for_end
 
     interactive = (sys.stderr is not None and sys.stderr.isatty()) or "ipykernel" in sys.modules
-    phase, width = JobPhase.PENDING, 0
-    for view in wait_for_end(reader, timeout=timeout, with_progress=interactive):
-        phase = view.phase or phase
-        if interactive:
-            line = f"{reader.ref.name}: {view.headline}"[:120]
-            sys.stderr.write(f"\r{line:<{width}}")
-            width = len(line)
-    if interactive:
-        sys.stderr.write("\n")
+    if not interactive:
+        return wait_for_end(reader, timeout=timeout)
+    width = 0
+
+    def show(view: JobView) -> None:
+        nonlocal width
+        line = f"{reader.ref.name}: {view.headline}"[:120]
+        sys.stderr.write(f"\r{line:<{width}}")
+        width = len(line)
+
+    phase = wait_for_end(reader, timeout=timeout, on_view=show)
+    sys.stderr.write("\n")
     return phase
 
 

@@ -56,14 +56,8 @@ def wait(*, job: str, timeout: float | None, settings: Settings) -> int:
 def _wait_for_phase(reader: LiveReader | ArchiveReader, timeout: float | None) -> JobPhase:
     from kfjob.api.lifecycle.wait import wait_for_end
     from kfjob.api.reader import LiveReader
-    from kfjob.events import JobPhase
 
-    if not isinstance(reader, LiveReader):
-        return reader.snapshot().job.phase
-    phase = JobPhase.PENDING
-    for view in wait_for_end(reader, timeout=timeout):
-        phase = view.phase or phase
-    return phase
+    return wait_for_end(reader, timeout=timeout) if isinstance(reader, LiveReader) else reader.snapshot().job.phase
 
 
 def _print_cause(reader: LiveReader | ArchiveReader) -> None:

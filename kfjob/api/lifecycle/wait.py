@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from kfjob.api.lifecycle.limits import enforce_limits
 from kfjob.api.logs.event_poller import add_cluster_events
@@ -32,10 +32,12 @@ def follow_job(reader: LiveReader) -> Iterator[tuple[JobView, Event]]:
             enforce_limits(reader.target, reader.ref, view)
 
 
-def wait_for_end(reader: LiveReader, *, timeout: float | None = None, with_progress: bool = False) -> Iterator[JobView]:
-    """Yield the view after each event until the job has ended; the last view has its final phase.
+def wait_for_end(
+    reader: LiveReader, *, timeout: float | None = None, on_view: Callable[[JobView], None] | None = None
+) -> JobPhase:
+    """Wait until the job has ended and return its final phase. `on_view` receives the view after each event.
 
-    Logs are read only `with_progress`, or where a limit needs the progress of training.
+    Logs are read only for `on_view`, or where a limit needs the progress of training.
 
     Raises:
         WaitTimeout: the job had not ended after `timeout` seconds; it continues.
@@ -43,14 +45,16 @@ def wait_for_end(reader: LiveReader, *, timeout: float | None = None, with_progr
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     view = JobView(config=reader.config)
-    reads_logs = with_progress or reader.config.limits.stall is not None
+    reads_logs = on_view is not None or reader.config.limits.stall is not None
     events = stream_events(reader.target.backend, reader.ref, logs=reads_logs, line_filter=prefilter_factory(reader.config))
     for event in events:
         view = reduce(view, event)
-        yield view
+        if on_view:
+            on_view(view)
         if view.phase and view.phase.ended:
-            return
+            break
         enforce_limits(reader.target, reader.ref, view)
         if deadline is not None and time.monotonic() > deadline:
             title = f"job `{reader.ref.name}` has not ended after {timeout:g} s"
             raise WaitTimeout(title, cause=f"it is {view.phase or JobPhase.PENDING}", hint="the job continues")
+    return view.phase or JobPhase.PENDING

@@ -109,13 +109,10 @@ def run_trial(loaded: LoadedSpec, trial: Trial, *, settings: Settings, notify: N
 
 
 def _wait(reader: LiveReader, timeout: float) -> tuple[JobPhase, Problem | None]:
-    phase = JobPhase.PENDING
     try:
-        for view in wait_for_end(reader, timeout=timeout):
-            phase = view.phase or phase
+        return wait_for_end(reader, timeout=timeout), None
     except WaitTimeout as err:
         return JobPhase.PENDING, Problem(title=err.title, detail=err.cause, hint="set a longer `--timeout`")
-    return phase, None
 
 
 def _read_results(reader: LiveReader, plan: JobPlan) -> TrialLog:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from kfjob.observe.diagnose.rule import Role, Severity
 
@@ -35,9 +35,9 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     failed: bool  # the job has failed, or cannot go on as it is
     lines: int = 0
     pods: int = 0
-    first_cause: Issue | None = None
-    other_causes: tuple[Issue, ...] = ()  # independent errors
-    consequences: tuple[Issue, ...] = ()  # effects of the first cause
+    first_cause: Issue | None = field(default=None, name="first")  # `name` is the key in JSON output
+    other_causes: tuple[Issue, ...] = field(default=(), name="others")  # independent errors
+    consequences: tuple[Issue, ...] = field(default=(), name="followed")  # effects of the first cause
     warnings: tuple[Issue, ...] = ()
     recovered: tuple[Issue, ...] = ()  # errors after which training went on
     harmless: tuple[Issue, ...] = ()

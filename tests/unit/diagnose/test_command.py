@@ -33,12 +33,12 @@ def test_json_output(fake, kfjob):
     assert kfjob("diagnose", "train", "-o", "json") == 0
     output = json.loads(kfjob.out)
     assert (output["job"], output["failed"], output["healthy"]) == ("train", True, False)
-    assert (output["first_cause"]["rule"], output["first_cause"]["line"], output["first_cause"]["pods"]) == (
+    assert (output["first"]["rule"], output["first"]["line"], output["first"]["pods"]) == (
         "module-not-found",
         1,
         ["train-worker-0"],
     )
-    assert [issue["rule"] for issue in output["consequences"]] == ["pod-failed"]
+    assert [issue["rule"] for issue in output["followed"]] == ["pod-failed"]
 
 
 def test_healthy_job_has_no_error(fake, kfjob):
@@ -90,7 +90,7 @@ def test_watch_diagnoses_a_failed_job(fake, kfjob):
     assert "\nerror: module `flash_attn` is not installed [module-not-found]\n" in kfjob.err
     assert "consequences:" in kfjob.err
     assert kfjob("watch", "train", "-o", "json") == 100
-    assert json.loads(kfjob.out.splitlines()[-1])["diagnosis"]["first_cause"]["rule"] == "module-not-found"
+    assert json.loads(kfjob.out.splitlines()[-1])["diagnosis"]["first"]["rule"] == "module-not-found"
 
 
 def test_watch_prints_no_hint_for_a_successful_job(fake, kfjob):
