@@ -31,7 +31,7 @@ class Examination:
     diagnosis: Diagnosis
     warnings: tuple[DistinctWarning, ...]
     uncounted: int
-    """Lines of warnings beyond the distinct warnings that are kept."""
+    """Warning lines that were counted in none of `warnings`, because it is full."""
 
 
 def examine(reader: JobReader, *, on_event: Callable[[Event], None] | None = None) -> Examination:

@@ -16,7 +16,7 @@ from kfjob.observe.pods import EvidenceLine
 from kfjob.observe.timestamps import Timestamp
 
 MAX_OCCURRENCES = 8
-"""Occurrences of one symptom in one pod that are kept: the first one of each of the newest rounds."""
+"""Limit of the occurrences of a symptom in one pod: the first of each of the newest rounds."""
 MAX_SYMPTOMS = 64
 """Distinct symptoms that are kept per pod."""
 MAX_QUOTE = 400
