@@ -180,8 +180,9 @@ class Run:
         """Stop the job, submit its recorded spec again and return the new launch; `code` is a folder to add to the image."""
         from kfjob.api.lifecycle.relaunch import relaunch
 
+        uid = self._reader.ref.uid
         self._reader.snapshot()  # raises NotFound if a later launch has the job's name
-        return Run(relaunch(self._reader.target, self.name, timeout=timeout, code=_code_layer(code)))
+        return Run(relaunch(self._reader.target, self.name, timeout=timeout, code=_code_layer(code), uid=uid))
 
     def _failure(self, phase: JobPhase) -> KfjobError:
         if phase is JobPhase.STOPPED:
@@ -214,12 +215,13 @@ def submit(
         settings: all settings at once, instead of the three arguments above.
         strict: treat lint warnings as errors.
         code: a folder to add to the spec's image.
-        replace: stop a job with this name, once everything that can be checked has been checked.
+        replace: stop the launch that has this name now, once everything that can be checked has been checked.
         notify: receives lint warnings and notices.
 
     Raises:
         SpecError: every problem of the spec.
-        AlreadyExists: a job with this name exists; nothing was changed.
+        AlreadyExists: a job with this name exists, or with `replace` another command has started it in the meantime; that
+            job was not changed.
     """
     from dataclasses import replace as replace_fields
 

@@ -15,6 +15,7 @@ Specs and logs can hold secrets, so only the owner may read the folders.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -139,7 +140,7 @@ def _read_text(file: Path) -> str | None:
 
 def replace_file(file: Path, text: str) -> None:
     """Replace the content of a file; a reader sees the old or the new one."""
-    staged = file.with_name(f".{file.name}.{os.getpid()}")
+    staged = file.with_name(f".{file.name}.{os.getpid()}-{threading.get_native_id()}")  # several threads may write the file
     staged.write_text(text, encoding="utf-8")
     staged.replace(file)
 

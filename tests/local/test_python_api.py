@@ -14,6 +14,7 @@ import pytest
 
 from kfjob import JobFailed, JobPhase, JobSpec, JobStopped, NotFound, Run, SpecError, aio, attach, list_jobs, stop, submit
 from kfjob.api.settings import Settings
+from kfjob.concurrency import Task
 from kfjob.errors import AlreadyExists, Refused, WaitTimeout
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "python.md"
@@ -106,6 +107,23 @@ def test_existing_job_is_replaced_only_if_asked(settings):
         first.stop()
     assert second.launch != first.launch
     assert second.wait(check=True) is JobPhase.SUCCEEDED
+
+
+def test_of_several_replacements_at_once_one_job_is_left(settings):
+    submit(spec(FOREVER), settings=settings)
+
+    def replace() -> Run | AlreadyExists:
+        try:
+            return submit(spec(FOREVER), settings=settings, replace=True)
+        except AlreadyExists as err:
+            return err
+
+    results = [task.result() for task in [Task(replace, name="replace") for _ in range(3)]]
+    winners = {run.launch for run in results if isinstance(run, Run)}
+    (job,) = list_jobs(settings=settings)
+    assert job.launch in winners
+    assert not job.job.phase.ended
+    assert all("has started job `job` in the meantime" in err.title for err in results if isinstance(err, AlreadyExists))
 
 
 def test_job_of_another_namespace_is_not_replaced(settings):

@@ -9,15 +9,16 @@ from kfjob.api import observe_config
 from kfjob.api.images import own_pull_secret
 from kfjob.api.images.check import check_images, check_plan_images
 from kfjob.api.images.code_layer import CodeLayer, add_code_layer, push_code_layer
-from kfjob.api.lifecycle.stop import STOP_TIMEOUT, stop
+from kfjob.api.lifecycle.replace import find_live, replace_launch
+from kfjob.api.lifecycle.stop import STOP_TIMEOUT
 from kfjob.api.lifecycle.submit import check_machine, start
 from kfjob.api.planning import make_launch_id, plan_job
-from kfjob.api.reader import LiveReader
+from kfjob.api.reader import LiveReader, check_uid
 from kfjob.api.target import Target
 from kfjob.backends.archived_job import ArchivedJob, find_newest_launch
 from kfjob.common_types import JsonObject, Notify, ignore_notice
 from kfjob.compile.launch_record import restore_objects
-from kfjob.errors import NotFound, UsageError
+from kfjob.errors import UsageError
 from kfjob.events import JobSnapshot
 from kfjob.spec import api_objects
 from kfjob.spec.job import JobSpec
@@ -30,19 +31,22 @@ def relaunch(
     *,
     timeout: float = STOP_TIMEOUT,
     code: CodeLayer | None = None,
+    uid: str = "",
     notify: Notify = ignore_notice,
 ) -> LiveReader:
     """Start a new launch of a job from what was recorded when it was submitted, and return it.
 
     A live job carries the record; the record of a stopped job is in the archive. It is planned, its image checked and `code`
-    added to the image before anything is stopped.
+    added to the image before anything is stopped. With `uid`, a live job must have this uid.
 
     Raises:
-        NotFound: neither the backend nor the archive has the job.
+        NotFound: neither the backend nor the archive has the job, or a later launch has its name.
         UsageError: kfjob did not submit the job, so nothing is recorded; or its template creates a Secret.
-        AlreadyExists: another job took the name after the old launch was removed.
+        AlreadyExists: another command has started the job in the meantime.
     """
-    live = _find_live(target, job)
+    live = find_live(target, job)
+    if live:
+        check_uid(live, uid)
     record = live or ArchivedJob(find_newest_launch(target.settings.archive, target.namespace, job)).snapshot()
     if record.spec is not None:
         submit = _prepare_spec(target, record.spec, code, notify)
@@ -51,9 +55,7 @@ def relaunch(
     else:
         hint = "write a spec and submit it"
         raise UsageError(f"job `{record.name}` has no record of its spec, because kfjob did not submit it", hint=hint)
-    if live:
-        stop(target, job, timeout=timeout, uid=live.uid)
-    return submit()
+    return replace_launch(target, live, submit, timeout=timeout)
 
 
 def _prepare_spec(target: Target, record: str, code: CodeLayer | None, notify: Notify) -> Callable[[], LiveReader]:
@@ -82,10 +84,3 @@ def _create(target: Target, objects: tuple[JsonObject, ...]) -> LiveReader:
     (pytorchjob,) = (item for item in objects if item["kind"] == api_objects.PYTORCHJOB)
     ref, _ = target.cluster.create(objects)
     return LiveReader(target, ref, observe_config.from_pytorchjob(pytorchjob))
-
-
-def _find_live(target: Target, job: str) -> JobSnapshot | None:
-    try:
-        return target.get_job(job)
-    except NotFound:
-        return None

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from functools import partial
 
 from kfjob.api.images import own_pull_secret
 from kfjob.api.images.check import check_plan_images
 from kfjob.api.images.code_layer import CodeLayer, add_code_layer
-from kfjob.api.lifecycle.stop import stop
+from kfjob.api.lifecycle.replace import find_live, replace_launch
 from kfjob.api.planning import Planned, plan_job
 from kfjob.api.reader import LiveReader
 from kfjob.api.target import Target
 from kfjob.common_types import Notify, ignore_notice
-from kfjob.errors import NotFound
+from kfjob.events import JobSnapshot
 from kfjob.spec.source import LoadedSpec
 
 
@@ -24,21 +24,25 @@ def submit_loaded(
     replace: bool = False,
     notify: Notify = ignore_notice,
 ) -> LiveReader:
-    """Start the job of a spec. `code` is added to its image; `replace` first stops a job that has its name.
+    """Start the job of a spec. `code` is added to its image; `replace` stops the launch that has its name now.
 
     Raises:
         SpecError: every problem of the spec.
-        AlreadyExists: a job with this name exists; nothing was changed.
+        AlreadyExists: a job with this name exists, or with `replace` another command has started it in the meantime.
         NotFound, Refused: the image does not exist, or not for the nodes' architecture.
     """
+    live = _find_replaced(loaded, target) if replace else None  # before anything that takes long, such as pushing code
     planned = plan_with_code(loaded, target, code=code, notify=notify)
     check_plan_images(planned.target, planned.plan, notify=notify)
     own_pull_secret.apply_pull_secret(planned.target, planned.plan)
     if replace:
         check_machine(planned)
-        with suppress(NotFound):
-            stop(planned.target, planned.plan.name)
-    return start(planned)
+    return replace_launch(planned.target, live, partial(start, planned))
+
+
+def _find_replaced(loaded: LoadedSpec, target: Target) -> JobSnapshot | None:
+    planned = plan_job(loaded, target)  # decides the namespace
+    return find_live(planned.target, planned.plan.name)
 
 
 def check_machine(planned: Planned) -> None:

@@ -1,37 +1,72 @@
-"""A fake API server that stores objects and answers dry runs. It runs nothing."""
+"""A fake API server that stores objects, checks the uid of a deletion, and answers dry runs. It runs nothing."""
 
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import dataclass, field
 from typing import Any
 
 from kfjob.backends.kubernetes.fake import FakeStream
 from kfjob.backends.kubernetes.requests import Request
 
+Key = tuple[str, str, str]  # namespace, resource, name
+
 
 @dataclass
 class ObjectServer:
-    objects: dict[tuple[str, str, str], dict[str, Any]] = field(default_factory=dict)  # by namespace, resource, name
+    objects: dict[Key, dict[str, Any]] = field(default_factory=dict)
     requests: list[tuple[str, str, str, bool]] = field(default_factory=list)  # method, resource, name, dry run
     refusal: str = ""  # message that refuses the next change
+    created: list[str] = field(default_factory=list)  # uids, in the order of the creates
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def answer(self, request: Request) -> FakeStream:
+        with self._lock:
+            return self._answer(request)
+
+    def _answer(self, request: Request) -> FakeStream:
         dry = ("dryRun", "All") in request.query
         self.requests.append((request.method, request.resource, request.name, dry))
         key = (request.namespace, request.resource, request.name)
         stored = self.objects.get(key)
         if self.refusal and request.method != "GET":
             return _status(422, "Invalid", self.refusal)
+        if request.verb == "list":
+            return _reply({"metadata": {"resourceVersion": "7"}, "items": self._select(request)})
         if request.method == "GET":
             return _reply(stored) if stored else _status(404, "NotFound", "not found", {"kind": request.resource})
-        body = {**dict(request.body or {}), "metadata": {**(request.body or {})["metadata"], "uid": f"uid-{request.name}"}}
-        body["metadata"]["resourceVersion"] = "7"
+        if request.method == "DELETE":
+            return self._delete(key, request.body["preconditions"]["uid"])
         if request.method == "POST" and stored:
             return _status(409, "AlreadyExists", "already exists")
+        uid = stored["metadata"]["uid"] if stored else self._make_uid(request.name)
+        body = {**dict(request.body or {}), "metadata": {**(request.body or {})["metadata"], "uid": uid}}
+        body["metadata"]["resourceVersion"] = "7"
         if not dry:
             self.objects[key] = body
+            self.created += [] if stored else [uid]
         return _reply(body)
+
+    def _make_uid(self, name: str) -> str:
+        return f"uid-{name}" if f"uid-{name}" not in self.created else f"uid-{name}-{len(self.created)}"
+
+    def _select(self, request: Request) -> list[dict[str, Any]]:
+        selector = dict(request.query).get("fieldSelector", "")
+        return [
+            item
+            for (namespace, resource, name), item in self.objects.items()
+            if (namespace, resource) == (request.namespace, request.resource) and selector in {"", f"metadata.name={name}"}
+        ]
+
+    def _delete(self, key: Key, uid: str) -> FakeStream:
+        stored = self.objects.get(key)
+        if stored is None:
+            return _status(404, "NotFound", "not found", {"kind": key[1]})
+        if stored["metadata"]["uid"] != uid:
+            return _status(409, "Conflict", "the UID in the precondition does not match the UID in record")
+        del self.objects[key]
+        return _reply(stored)
 
 
 def _reply(body: dict[str, Any]) -> FakeStream:
