@@ -38,6 +38,7 @@ RULES = (
     operator.latest_image,
     operator.readiness_gates_rendezvous,
     operator.unreliable_policy,
+    operator.limit_keeps_pods,
     operator.exit_code_policy,
     operator.short_grace,
     operator.istio_sidecar,

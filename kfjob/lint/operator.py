@@ -71,8 +71,8 @@ def unreliable_policy(job: Job) -> Iterator[Violation]:
     """A job does not depend on the operator's deadline and back-off limit.
 
     The operator checks `activeDeadlineSeconds` only when another event of the job arrives, and `backoffLimit` counts only
-    restarts of running pods. Both delete all pods and their logs, whatever `cleanPodPolicy` is. `kfjob wait`, `watch` and
-    `submit --follow` enforce the limits of `watchdog` and archive the logs first.
+    restarts of running pods. Up to v1.9.3 both delete all pods and their logs, whatever `cleanPodPolicy` is; v1.9.4 follows
+    `cleanPodPolicy`. `kfjob wait`, `watch` and `submit --follow` enforce the limits of `watchdog` and archive the logs first.
     """
     watchdog = job.spec.watchdog
     policy = job.manifest["spec"].get("runPolicy") or {}
@@ -86,7 +86,30 @@ def unreliable_policy(job: Job) -> Iterator[Violation]:
         ("backoffLimit", "run.backoff_limit", watchdog.crashes, "set `watchdog: {crashes: …}`, and run `kfjob wait`"),
     ):
         if policy.get(key) is not None and limit is None:
-            yield Violation(path=field, message=f"the operator's `{key}` acts late or never, and deletes the logs", hint=hint)
+            yield Violation(
+                path=field, message=f"the operator's `{key}` acts late or never, and can delete the logs", hint=hint
+            )
+
+
+@rule("limit-keeps-pods", "warning")
+def limit_keeps_pods(job: Job) -> Iterator[Violation]:
+    """A job with a limit of the operator deletes its running pods when it fails.
+
+    Since v1.9.4 (kubeflow/trainer#3419) the operator follows `cleanPodPolicy` when a job exceeds `activeDeadlineSeconds` or
+    `backoffLimit`. With `None`, the default, the job is Failed, but its running pods stay and hold their GPUs. `Running`
+    deletes these pods and keeps the pods that have ended, with their logs.
+    """
+    policy = job.manifest["spec"].get("runPolicy") or {}
+    limits = {"activeDeadlineSeconds": "run.deadline", "backoffLimit": "run.backoff_limit"}
+    if policy.get("cleanPodPolicy", "None") != "None":
+        return
+    for key, field in limits.items():
+        if policy.get(key) is not None:
+            yield Violation(
+                path=field,
+                message=f"when `{key}` ends the job, operator v1.9.4 leaves the running pods, which hold their GPUs",
+                hint="set `run.clean_pods: Running`",
+            )
 
 
 @rule("exit-code-policy", "warning")

@@ -1,7 +1,7 @@
 """The limits of a job: deadline, waiting time, stall and crash loop.
 
-The operator's own limits act late or never, and they delete the logs with the pods (v1.9.3: `activeDeadlineSeconds` waits for
-another event, `backoffLimit` counts running pods only). It has no limit for a stall or a crash loop.
+The operator's own limits act late or never, and up to v1.9.3 they delete the logs with the pods (`activeDeadlineSeconds` waits
+for another event, `backoffLimit` counts running pods only). It has no limit for a stall or a crash loop.
 """
 
 from __future__ import annotations

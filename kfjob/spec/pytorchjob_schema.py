@@ -1,4 +1,4 @@
-"""Check parts of a PyTorchJob against the operator's own schema (v1.9.3, `scripts/crd-schema`), as the API server does.
+"""Check parts of a PyTorchJob against the operator's own schema (v1.9.4, `scripts/crd-schema`), as the API server does.
 
 The API server drops unknown fields; this check reports them.
 """

@@ -40,10 +40,11 @@ class Restarts(SpecModel):
 
 
 class RunPolicy(SpecModel):
-    """The operator's run policy. Its deadline and back-off limit act late or never, and delete the logs."""
+    """The operator's run policy. Its deadline and back-off limit act late or never."""
 
     clean_pods: Literal["None", "Running", "All"] = Field(
-        default="None", description="Pods that the operator deletes when the job ends"
+        default="None",
+        description="Pods that the operator deletes when the job ends; up to v1.9.3 it deletes all pods after a limit",
     )
     deadline: Seconds | None = Field(default=None, ge=1, le=_INT64, description="Time after which the operator fails the job")
     backoff_limit: int | None = Field(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from tests.cluster.facts import ROOT, Space
 
 SCRIPT = str(ROOT / "scripts" / "cluster")
 MANIFESTS = ROOT / "manifests"
-OLDER_API = "operator-1-7.kfjob.test/v1"  # tests/cluster/harness/settings.sh: the CRD of v1.7.0 in its own API group
+OLDER_OPERATORS = ("operator-1-7", "operator-1-9-3")  # tests/cluster/harness/settings.sh: each CRD has its own API group
 
 
 def script(*arguments: str, code: int = 0, stdin: str | None = None, **env: str) -> subprocess.CompletedProcess[str]:
@@ -98,23 +99,41 @@ NEWER = {  # goldens with fields that are newer than v1.7.0
 GOLDENS = sorted((ROOT / "tests/golden/manifests").glob("*.yaml"))
 
 
-@pytest.mark.parametrize("path", [path for path in GOLDENS if path.stem not in NEWER], ids=lambda path: path.stem)
-def test_jobs_are_valid_for_the_older_operator(space: Space, path: Path):
-    """HyperPod's auto-resume needs v1.7.0, 1.8.0 or 1.8.1."""
-    jobs = [document for document in yaml.safe_load_all(path.read_text()) if document["kind"] == "PyTorchJob"]
-    assert jobs
-    for job in jobs:
-        job["apiVersion"], job["metadata"]["namespace"] = OLDER_API, space.name
-        assert "created (server dry run)" in validate_on_server(yaml.safe_dump(job), space.name)[0]
+def older_jobs(golden: Path, operator: str, space: Space) -> Iterator[str]:
+    """Yield the PyTorchJobs of a golden for an older operator's CRD."""
+    for document in yaml.safe_load_all(golden.read_text()):
+        if document["kind"] == "PyTorchJob":
+            document["metadata"]["namespace"] = space.name
+            yield yaml.safe_dump(document | {"apiVersion": f"{operator}.kfjob.test/v1"})
+
+
+@pytest.mark.parametrize("operator", OLDER_OPERATORS)
+def test_jobs_are_valid_for_older_operators(space: Space, operator: str):
+    """HyperPod's auto-resume needs v1.7.0, 1.8.0 or 1.8.1. v1.9.3 was the newest operator for a year."""
+    goldens = [path for path in GOLDENS if path.stem not in NEWER or operator != "operator-1-7"]
+    jobs = [job for path in goldens for job in older_jobs(path, operator, space)]
+    assert len(jobs) == len(goldens)
+    created = validate_on_server("---\n".join(jobs), space.name)
+    assert len([line for line in created if line.endswith("created (server dry run)")]) == len(jobs)
 
 
 @pytest.mark.parametrize(("golden", "field"), NEWER.items(), ids=NEWER)
-def test_older_operator_refuses_newer_fields(space: Space, golden: str, field: str):
+def test_oldest_operator_refuses_newer_fields(space: Space, golden: str, field: str):
     """This proves that the test above can fail, and that no job loses a field silently."""
-    job = next(iter(yaml.safe_load_all((ROOT / f"tests/golden/manifests/{golden}.yaml").read_text())))
-    job["apiVersion"], job["metadata"]["namespace"] = OLDER_API, space.name
+    (job,) = older_jobs(ROOT / f"tests/golden/manifests/{golden}.yaml", "operator-1-7", space)
     command = ("kubectl", "-n", space.name, "create", "--dry-run=server", "--validate=strict", "-f", "-")
-    assert f'unknown field "{field}"' in script(*command, code=1, stdin=yaml.safe_dump(job)).stderr
+    assert f'unknown field "{field}"' in script(*command, code=1, stdin=job).stderr
+
+
+def test_fields_of_the_newest_operator_are_refused_by_older_ones(space: Space):
+    """kfjob checks specs against the newest CRD; the API server of an older operator must report what it does not know."""
+    for operator in OLDER_OPERATORS:
+        (job,) = older_jobs(ROOT / "tests/golden/manifests/smallest.yaml", operator, space)
+        document = yaml.safe_load(job)
+        document["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["hostnameOverride"] = "a"
+        command = ("kubectl", "-n", space.name, "create", "--dry-run=server", "--validate=strict", "-f", "-")
+        refusal = script(*command, code=1, stdin=yaml.safe_dump(document)).stderr
+        assert 'unknown field "spec.pytorchReplicaSpecs.Worker.template.spec.hostnameOverride"' in refusal
 
 
 def test_rights_of_submitter_and_nobody(space: Space):

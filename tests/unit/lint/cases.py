@@ -384,6 +384,13 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
         ],
         [{}, {"run": {"ttl": "1d"}}],
     ),
+    "limit-keeps-pods": (
+        [
+            ({"run": {"deadline": "1h"}}, "run.deadline", "leaves the running pods, which hold their GPUs"),
+            ({"run": {"backoff_limit": 3}, "watchdog": {"crashes": 3}}, "run.backoff_limit", "`backoffLimit` ends the job"),
+        ],
+        [{}, {"run": {"deadline": "1h", "clean_pods": "Running"}}, {"run": {"backoff_limit": 3, "clean_pods": "All"}}],
+    ),
     "exit-code-policy": (
         [({"restarts": {"policy": "ExitCode"}}, "restarts.policy", "torchrun always returns 1")],
         [{"restarts": {"policy": "OnFailure"}}, {"restarts": {"policy": "ExitCode"}, "launcher": "python", "command": "a.py"}],

@@ -173,8 +173,8 @@ RULES = (
         title="the job exceeded its deadline",
         cause="it was active for longer than `run.deadline` allows",
         remedy=(
-            "raise the deadline, or resume from the last checkpoint with `kfjob relaunch {job}`; the operator has deleted "
-            "the pods and their logs"
+            "raise the deadline, or resume from the last checkpoint with `kfjob relaunch {job}`; an operator older than v1.9.4 "
+            "has deleted the pods and their logs"
         ),
         local_remedy="raise the deadline, or resume from the last checkpoint with `kfjob relaunch {job}`",
         subject=Subject.JOB,
@@ -187,7 +187,8 @@ RULES = (
         title="the job failed too often",
         cause="its pods were restarted as often as `run.backoff_limit` allows",
         remedy=(
-            "find out why the pods ended; the operator deletes them and their logs, and `kfjob submit --follow` keeps the logs"
+            "find out why the pods ended; an operator older than v1.9.4 has deleted them and their logs, and "
+            "`kfjob submit --follow` keeps the logs"
         ),
         local_remedy="`kfjob logs {job}` shows why the processes ended",
         subject=Subject.JOB,
