@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from kfjob.errors import Forbidden
+from kfjob.errors import Forbidden, UsageError
 from kfjob.image import ecr
-from kfjob.image.references import ImageRef
+from kfjob.image.references import ImageRef, parse_reference
 from kfjob.image.registry.client import Registry
 from kfjob.image.registry.docker_config import find_stored_login
-from kfjob.image.registry.endpoints import Use, find_endpoint, list_config_folders
-from kfjob.image.registry.secrets import Login, LoginSource
+from kfjob.image.registry.endpoints import Endpoint, Use, find_endpoint, list_config_folders
+from kfjob.image.registry.secrets import Login, LoginSource, anonymous
 from kfjob.image.registry.transport import DEFAULT_RETRIES, RetryPolicy
 
 
@@ -39,6 +39,18 @@ def open_registry(
     login: LoginSource | None = None,
     retries: RetryPolicy = DEFAULT_RETRIES,
 ) -> Registry:
-    """Return a client for the registry of an image, logged in as the user or by `login`. The caller closes it."""
+    """Return a client for the registry of an image, logged in as the user or by `login`. The caller closes it.
+
+    A mirror that `hosts.toml` names never receives the registry's login: it receives the login that is stored for its own host.
+    """
     endpoint = find_endpoint(ref.host, use, folders=list_config_folders(), registry=ref.registry)
+    if endpoint.is_mirror:
+        login = _make_mirror_login_source(endpoint, ref, use, profile)
     return Registry(endpoint, login=login or make_login_source(ref, use, profile=profile), retries=retries)
+
+
+def _make_mirror_login_source(endpoint: Endpoint, ref: ImageRef, use: Use, profile: str | None) -> LoginSource:
+    try:
+        return make_login_source(parse_reference(f"{endpoint.host}/{ref.repository}"), use, profile=profile)
+    except UsageError:  # its host is not one that an image can name
+        return anonymous

@@ -29,6 +29,7 @@ from tests.image.builders import buildah
 from tests.image.conftest import MOTO_TOKEN, MOTO_TOKEN_HASHED
 from tests.image.front import front, named
 from tests.image.registries import RealRegistry, real_registry
+from tests.image.tunnel import tunnel
 
 KFJOB = str(Path(sys.executable).with_name("kfjob"))
 # as in tests/cluster/harness/settings.sh
@@ -72,7 +73,7 @@ def certs(folder: Path, registry: RealRegistry, address: str) -> Path:
     local, node = folder / "certs.d" / HOST, STATE / "certs.d" / HOST
     local.mkdir(parents=True)
     node.mkdir()
-    (local / "hosts.toml").write_text(f'[host."https://{registry.host}"]\nca = "{registry.ca}"\n')
+    (local / "hosts.toml").write_text(f'server = "https://{HOST}"\nca = "{registry.ca}"\n')
     (node / "hosts.toml").write_text(f'[host."https://{address}"]\ncapabilities = ["pull", "resolve"]\nskip_verify = true\n')
     return node
 
@@ -95,6 +96,7 @@ def user(space: Space, tmp_path: Path) -> Iterator[User]:
         env |= aws.environment() | builder.environment
         env |= {"KUBECONFIG": space.facts.kubeconfig, "KFJOB_NAMESPACE": space.name, "HOME": str(tmp_path / "home")}
         env |= {"KFJOB_STATE": str(tmp_path / "state"), "KFJOB_REGISTRY_CERTS": str(tmp_path / "certs.d")}
+        env |= stack.enter_context(tunnel({HOST: registry.port}))
         env["PATH"] = f"{builder.program.parent}:{env['PATH']}"
         yield User(tmp_path, env, aws)
 

@@ -9,6 +9,7 @@ import pytest
 from tests.image.aws import ACCOUNT, HOST, MotoAws, moto_aws
 from tests.image.builders import Buildah, buildah, context
 from tests.image.registries import RealRegistry, real_registry
+from tests.image.tunnel import tunnel
 
 MOTO_TOKEN = f"{ACCOUNT}-auth-token"
 MOTO_TOKEN_HASHED = (  # with bcrypt
@@ -81,12 +82,15 @@ def building(builder: Buildah, monkeypatch: pytest.MonkeyPatch) -> Buildah:
 
 @pytest.fixture
 def in_ecr(aws: MotoAws, building: Buildah, ecr_registry: RealRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Map ECR's host name to the test registry."""
+    """Lead ECR's host name to the test registry."""
     folder = tmp_path / "certs.d" / HOST
     folder.mkdir(parents=True)
-    (folder / "hosts.toml").write_text(f'[host."https://{ecr_registry.host}"]\nca = "{ecr_registry.ca}"\n')
+    (folder / "hosts.toml").write_text(f'server = "https://{HOST}"\nca = "{ecr_registry.ca}"\n')
     monkeypatch.setenv("KFJOB_REGISTRY_CERTS", str(tmp_path / "certs.d"))
-    return aws
+    with tunnel({HOST: ecr_registry.port}) as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        yield aws
 
 
 @pytest.fixture

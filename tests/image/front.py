@@ -31,10 +31,10 @@ def _accept(server: socket.socket, port: int) -> None:
     with contextlib.suppress(OSError):
         while True:
             client, _ = server.accept()
-            threading.Thread(target=_join, args=(client, port), daemon=True).start()
+            threading.Thread(target=join_sockets, args=(client, port), daemon=True).start()
 
 
-def _join(client: socket.socket, port: int) -> None:
+def join_sockets(client: socket.socket, port: int) -> None:
     with client, contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)) as server_socket:
         back = threading.Thread(target=_copy, args=(server_socket, client), daemon=True)
         back.start()

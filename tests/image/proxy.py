@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import http.client
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Literal
+
+from tests.image.registries import make_certificate
 
 _HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "server", "date"}
 
@@ -96,6 +100,8 @@ class _Handler(BaseHTTPRequestHandler):
         connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
         for name, value in self.headers.items():
             connection.putheader(name, value)
+        if isinstance(self.connection, ssl.SSLSocket):
+            connection.putheader("X-Forwarded-Proto", "https")  # the registry makes its Location URLs from it
         connection.endheaders(body)
         answer = connection.getresponse()
         content = answer.read()
@@ -133,8 +139,12 @@ class _Handler(BaseHTTPRequestHandler):
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, upstream: int) -> None:
+    def __init__(self, upstream: int, tls_folder: Path | None) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
+        if tls_folder:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(make_certificate(tls_folder), tls_folder / "key.pem")
+            self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
         self.upstream, self.lock, self.proxy = upstream, threading.Lock(), Proxy(self.server_address[1])
 
     def handle_error(self, *_args: object) -> None:
@@ -146,9 +156,9 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def proxy_before(port: int) -> Iterator[Proxy]:
-    """Return a proxy to a registry without TLS."""
-    server = _Server(port)
+def proxy_before(port: int, *, tls_folder: Path | None = None) -> Iterator[Proxy]:
+    """Yield a proxy to a registry without TLS. With a folder, clients speak TLS; the folder gets the certificate `cert.pem`."""
+    server = _Server(port, tls_folder)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:

@@ -73,6 +73,9 @@ class RealRegistry:
         return body
 
 
+CLOUD_HOSTS = (HOST, "public.ecr.aws", "registry-1.docker.io")
+
+
 def known() -> Login:
     return Login(user=USER, password=Secret(PASSWORD))
 
@@ -95,7 +98,7 @@ def real_registry(folder: Path, *, tls: bool = False, auth: dict[str, Any] | Non
     }
     ca = None
     if tls:
-        ca = _certificate(folder)
+        ca = folder / "cert.pem" if (folder / "cert.pem").exists() else make_certificate(folder)
         config["http"]["tls"] = {"certificate": str(folder / "cert.pem"), "key": str(folder / "key.pem")}
         config["auth"] = {"htpasswd": {"realm": "test", "path": str(_htpasswd(folder))}}
     if auth:
@@ -122,8 +125,9 @@ def _wait(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
     raise AssertionError(log.read_text())
 
 
-def _certificate(folder: Path) -> Path:
-    names = f"subjectAltName=IP:127.0.0.1,DNS:localhost,DNS:{HOST}"
+def make_certificate(folder: Path) -> Path:
+    """Write `cert.pem` and `key.pem`, and return the first: it is valid for the loopback and for the names in CLOUD_HOSTS."""
+    names = ",".join(["subjectAltName=IP:127.0.0.1", "DNS:localhost", *(f"DNS:{host}" for host in CLOUD_HOSTS)])
     argv = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
     argv += [
         "-subj",

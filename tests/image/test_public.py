@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tests.image.conftest import clear_aws
 from tests.image.images import push_image
 from tests.image.registries import HURRIED, PASSWORD, USER, RealRegistry, known, real_registry
 from tests.image.tokens import TokenServer, token_server
+from tests.image.tunnel import tunnel
 
 NAMES = {"public.ecr.aws/alias/train:1": "alias/train", "docker.io/alice/train:1": "alice/train", "python:1": "library/python"}
 
@@ -36,11 +38,17 @@ def public(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Public]:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("KFJOB_REGISTRY_CERTS", str(tmp_path / "certs.d"))
-    with token_server(tmp_path) as tokens, real_registry(tmp_path, auth=tokens.configuration()) as registry:
-        for host in ("public.ecr.aws", "docker.io"):  # as containerd calls Docker Hub
-            folder = tmp_path / "certs.d" / host
+    with ExitStack() as stack:
+        tokens = stack.enter_context(token_server(tmp_path))
+        registry = stack.enter_context(real_registry(tmp_path, tls=True, auth=tokens.configuration()))
+        hosts = {"public.ecr.aws": "public.ecr.aws", "docker.io": "registry-1.docker.io"}  # as containerd calls Docker Hub
+        environment = stack.enter_context(tunnel(dict.fromkeys(hosts.values(), registry.port)))
+        for variable, value in environment.items():
+            monkeypatch.setenv(variable, value)
+        for name, host in hosts.items():
+            folder = tmp_path / "certs.d" / name
             folder.mkdir(parents=True)
-            (folder / "hosts.toml").write_text(f'[host."http://{registry.host}"]\n')
+            (folder / "hosts.toml").write_text(f'server = "https://{host}"\nca = "{registry.ca}"\n')
         with registry.open(login=known) as opened:
             for repository in NAMES.values():
                 push_image(opened, repository, "1", "oci")

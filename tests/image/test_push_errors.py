@@ -20,6 +20,7 @@ from tests.image.builders import Buildah, with_shell
 from tests.image.proxy import Cut, ProxiedRequest, Proxy, Reply, proxy_before
 from tests.image.registries import RealRegistry, is_absent
 from tests.image.test_push_image import spec
+from tests.image.tunnel import tunnel
 
 
 @pytest.fixture
@@ -190,10 +191,13 @@ def test_context_change_during_the_build_is_refused(building: Buildah, plain: Re
 
 
 @pytest.fixture
-def proxied(in_ecr: MotoAws, plain: RealRegistry, tmp_path: Path):
-    """Map ECR's name to a proxy that can answer like ECR."""
-    with proxy_before(plain.port) as proxy:
-        (tmp_path / "certs.d" / HOST / "hosts.toml").write_text(f'[host."http://127.0.0.1:{proxy.port}"]\n')
+def proxied(in_ecr: MotoAws, plain: RealRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Lead ECR's name to a proxy that can answer like ECR."""
+    (tmp_path / "tls").mkdir()
+    with proxy_before(plain.port, tls_folder=tmp_path / "tls") as proxy, tunnel({HOST: proxy.port}) as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        (tmp_path / "certs.d" / HOST / "hosts.toml").write_text(f'server = "https://{HOST}"\nca = "{tmp_path}/tls/cert.pem"\n')
         yield proxy
 
 

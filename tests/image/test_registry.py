@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+from base64 import b64encode
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from kfjob.errors import Forbidden, KfjobError, NotFound, Refused, Unreachable
+from kfjob.image.auth import open_registry
+from kfjob.image.references import parse_reference
 from kfjob.image.registry.client import Registry
 from kfjob.image.registry.documents import OCI_CONFIG, OCI_MANIFEST, compute_digest, make_document
 from kfjob.image.registry.endpoints import Endpoint
 from kfjob.image.registry.secrets import Login, Secret
 from kfjob.image.registry.uploads import BytesBlob, FileBlob, RemoteBlob, mount_blob, upload_blob
 from tests.image.proxy import Cut, ProxiedRequest, Proxy, Reply, proxy_before
-from tests.image.registries import HURRIED, NEXT_PASSWORD, PASSWORD, RealRegistry, free_port, known, real_registry
+from tests.image.registries import (
+    HURRIED,
+    NEXT_PASSWORD,
+    PASSWORD,
+    USER,
+    RealRegistry,
+    free_port,
+    known,
+    make_certificate,
+    real_registry,
+)
 from tests.image.tokens import token_server
 
 CHUNK = 64 * 1024
@@ -234,7 +249,7 @@ def test_missing_registry_is_unreachable():
 
 
 def test_tokens_have_the_scopes_and_are_renewed(tmp_path, name: str):
-    with token_server(tmp_path) as tokens, real_registry(tmp_path, auth=tokens.configuration()) as real:
+    with token_server(tmp_path) as tokens, real_registry(tmp_path, tls=True, auth=tokens.configuration()) as real:
         content = blob(CHUNK)
         with real.open(login=known) as registry:
             upload_blob(registry, name, content)
@@ -256,7 +271,7 @@ def test_tokens_have_the_scopes_and_are_renewed(tmp_path, name: str):
             assert PASSWORD not in str(caught.value)
 
 
-def test_login_is_not_sent_to_a_redirect_target(proxy: Proxy, private: RealRegistry, plain: RealRegistry, name: str):
+def test_login_is_not_sent_to_a_redirect_target(plain: RealRegistry, name: str, tmp_path):
     content = blob(100)
     with plain.open() as registry:
         upload_blob(registry, name, content)
@@ -270,13 +285,79 @@ def test_login_is_not_sent_to_a_redirect_target(proxy: Proxy, private: RealRegis
             Reply(307, headers={"Location": elsewhere}) if "Authorization" in request.headers else Reply(401, headers=challenge)
         )
 
-    proxy.rule = rule
-    with proxy_before(plain.port) as second:
+    with proxy_before(plain.port, tls_folder=tmp_path) as proxy, proxy_before(plain.port) as second:
+        proxy.rule = rule
         elsewhere = elsewhere.replace(str(plain.port), str(second.port))
-        with plain.open(proxy.port, login=known) as registry:
+        with Registry(tls_endpoint(proxy, tmp_path), login=known, retries=HURRIED) as registry:
             assert registry.get_blob(name, content.digest) == content.content
         assert "Authorization" in seen[-1].headers
         assert ["Authorization" in request.headers for request in second.requests] == [False]
+
+
+def tls_endpoint(proxy: Proxy, folder: Path) -> Endpoint:
+    return Endpoint(url=f"https://127.0.0.1:{proxy.port}", authorities=(folder / "cert.pem",))
+
+
+CHALLENGES = ['Basic realm="x"', 'Bearer realm="http://127.0.0.1:1/token",service="x"']
+
+
+@pytest.mark.parametrize("challenge", [*CHALLENGES, 'Bearer realm="/token",service="x"'])
+def test_login_is_not_sent_without_tls(proxy: Proxy, plain: RealRegistry, challenge: str):
+    proxy.rule = lambda _request: Reply(401, headers={"WWW-Authenticate": challenge})
+    with plain.open(proxy.port, login=known) as registry, pytest.raises(Forbidden) as caught:
+        registry.get_manifest("team/train", "1")
+    assert caught.value.title == f"registry `127.0.0.1:{proxy.port}` requests the login without TLS"
+    assert not any("Authorization" in request.headers for request in proxy.requests)
+
+
+def test_login_is_not_sent_to_a_token_server_without_tls(plain: RealRegistry, tmp_path):
+    with proxy_before(plain.port, tls_folder=tmp_path) as proxy, proxy_before(plain.port) as tokens:
+        realm = f'Bearer realm="http://127.0.0.1:{tokens.port}/token"'
+        proxy.rule = lambda _request: Reply(401, headers={"WWW-Authenticate": realm})
+        with Registry(tls_endpoint(proxy, tmp_path), login=known, retries=HURRIED) as registry, pytest.raises(Forbidden):
+            registry.get_manifest("team/train", "1")
+        assert tokens.requests == []
+
+
+@pytest.mark.parametrize("protocol", ["https", "http"])
+@pytest.mark.parametrize("scheme", ["Basic", "Bearer"])
+def test_mirror_never_receives_the_registrys_login(
+    plain: RealRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str, protocol: str
+):
+    (tmp_path / "certs.d" / "registry.example").mkdir(parents=True)
+    (tmp_path / ".docker").mkdir()
+    auth = b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+    (tmp_path / ".docker" / "config.json").write_text(json.dumps({"auths": {"registry.example": {"auth": auth}}}))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("KFJOB_REGISTRY_CERTS", str(tmp_path / "certs.d"))
+    ref = parse_reference("registry.example/team/train:1")
+    make_certificate(tmp_path)
+    with proxy_before(plain.port, tls_folder=tmp_path if protocol == "https" else None) as mirror:
+        url = f"{protocol}://127.0.0.1:{mirror.port}"
+        (tmp_path / "certs.d" / "registry.example" / "hosts.toml").write_text(f'[host."{url}"]\nca = "{tmp_path}/cert.pem"\n')
+        mirror.rule = lambda _request: Reply(401, headers={"WWW-Authenticate": f'{scheme} realm="{url}/token"'})
+        for login in (None, known):
+            with open_registry(ref, "pull", retries=HURRIED, login=login) as registry, pytest.raises(KfjobError):
+                registry.get_manifest("team/train", "1")
+        assert mirror.requests
+        assert not any("Authorization" in request.headers for request in mirror.requests)
+
+
+def test_mirror_receives_the_login_of_its_own_host(plain: RealRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "certs.d" / "registry.example").mkdir(parents=True)
+    (tmp_path / ".docker").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("KFJOB_REGISTRY_CERTS", str(tmp_path / "certs.d"))
+    with proxy_before(plain.port, tls_folder=tmp_path) as mirror:
+        host, auth = f"127.0.0.1:{mirror.port}", b64encode(b"mirror:its own").decode()
+        hosts = f'[host."https://{host}"]\nca = "{tmp_path}/cert.pem"\n'
+        (tmp_path / "certs.d" / "registry.example" / "hosts.toml").write_text(hosts)
+        (tmp_path / ".docker" / "config.json").write_text(json.dumps({"auths": {host: {"auth": auth}}}))
+        mirror.rule = lambda _request: Reply(401, headers={"WWW-Authenticate": 'Basic realm="x"'})
+        ref = parse_reference("registry.example/team/train:1")
+        with open_registry(ref, "pull", retries=HURRIED) as registry, pytest.raises(Forbidden):
+            registry.get_manifest("team/train", "1")
+        assert mirror.requests[-1].headers["Authorization"] == f"Basic {auth}"
 
 
 def test_blob_is_copied_between_registries(proxy: Proxy, plain: RealRegistry, private: RealRegistry, name: str):

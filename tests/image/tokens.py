@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import json
+import ssl
 import threading
 import time
 import uuid
@@ -22,7 +23,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
-from tests.image.registries import PASSWORD, USER
+from tests.image.registries import PASSWORD, USER, make_certificate
 
 
 @dataclass
@@ -39,7 +40,7 @@ class TokenServer:
         bundle = str(self.folder / "tokens.pem")
         return {
             "token": {
-                "realm": f"http://127.0.0.1:{self.port}/token",
+                "realm": f"https://127.0.0.1:{self.port}/token",
                 "service": "test",
                 "issuer": "tests",
                 "rootcertbundle": bundle,
@@ -49,6 +50,9 @@ class TokenServer:
 
 @contextmanager
 def token_server(folder: Path) -> Iterator[TokenServer]:
+    """Yield a token server with TLS and the certificate in the folder, `cert.pem`, which it makes if there is none."""
+    if not (folder / "cert.pem").exists():
+        make_certificate(folder)
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = _self_signed(key)
     (folder / "tokens.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
@@ -77,6 +81,9 @@ def token_server(folder: Path) -> Iterator[TokenServer]:
             self.wfile.write(body)
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    server.socket = context.wrap_socket(server.socket, server_side=True)
     tokens = TokenServer(server.server_address[1], folder)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()

@@ -49,7 +49,7 @@ class Authorization:
         """Get credentials for a challenge to a request with the headers `sent`; return whether the headers are new.
 
         Raises:
-            Forbidden: the token server refuses the login, or its address has no TLS.
+            Forbidden: the token server refuses the login, or the registry or the token server has no TLS.
         """
         with self._lock:  # of parallel requests, one answers the challenge, and the others use its token
             return self._is_renewed(scopes, sent) or self._answer(challenge, scopes)
@@ -65,12 +65,25 @@ class Authorization:
             self._tokens.pop(scopes, None)
             self._tokens[scopes] = self._request_token(challenges["bearer"], scopes)
             return True
-        login = self._login() if "basic" in challenges else None
+        login = self._find_login(self._transport.endpoint.url) if "basic" in challenges else None
         if not login:
             return False
         basic = _encode_basic(login)
         is_new, self._basic = basic != self._basic, basic
         return is_new
+
+    def _find_login(self, url: str) -> Login | None:
+        """Return the login to send to a URL.
+
+        Raises:
+            Forbidden: there is a login, and the registry or the URL has no TLS.
+        """
+        endpoint, login = self._transport.endpoint, self._login()
+        if login and not endpoint.has_tls:
+            raise _make_no_tls_error(endpoint.host, f"its address is `http://{endpoint.host}`")
+        if login and urlsplit(url).scheme != "https":
+            raise _make_no_tls_error(endpoint.host, f"its token server is `{urlsplit(url).scheme}://{_get_host(url)}`")
+        return login
 
     def renew(self, scopes: Scopes, sent: Mapping[str, str]) -> bool:
         """Get a new login after a refusal without a challenge, as for an expired one; return whether the headers are new."""
@@ -85,11 +98,8 @@ class Authorization:
 
     def _request_token(self, challenge: dict[str, str], scopes: Scopes) -> tuple[Secret, float]:
         """Return a token and its expiry from the token server that the challenge names."""
-        endpoint = self._transport.endpoint
-        realm, login = urljoin(endpoint.url, challenge.get("realm", "")), self._login()
-        if login and urlsplit(realm).scheme == "http" and urlsplit(endpoint.url).scheme == "https":
-            cause = f"its token server is `http://{_get_host(realm)}`"
-            raise Forbidden(f"registry `{endpoint.host}` requests the login without TLS", cause=cause)
+        realm = urljoin(self._transport.endpoint.url, challenge.get("realm", ""))
+        login = self._find_login(realm)
         query = [("service", challenge["service"])] if "service" in challenge else []
         query += [("scope", scope) for scope in scopes or tuple(filter(None, [challenge.get("scope")]))]
         failures = 0
@@ -142,6 +152,11 @@ def _parse_challenges(headers: Sequence[str]) -> dict[str, dict[str, str]]:
 
 def _encode_basic(login: Login) -> Secret:
     return Secret(base64.b64encode(f"{login.user}:{login.password.reveal()}".encode()).decode())
+
+
+def _make_no_tls_error(host: str, cause: str) -> Forbidden:
+    hint = f"give the registry a certificate, and put its authority at `certs.d/{host}/ca.crt`"
+    return Forbidden(f"registry `{host}` requests the login without TLS", cause=cause, hint=hint)
 
 
 def _get_host(url: str) -> str:

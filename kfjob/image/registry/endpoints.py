@@ -31,6 +31,12 @@ class Endpoint:
     authorities: tuple[Path, ...] = ()  # in addition to the system's
     certificate: tuple[Path, Path] | None = None  # of the client, with its key
     verify: bool = True
+    is_mirror: bool = False  # its host is not the registry's own
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether requests are encrypted. Logins are sent to no other endpoint."""
+        return urlsplit(self.url).scheme == "https"
 
     @property
     def host(self) -> str:
@@ -45,7 +51,7 @@ def list_config_folders(environ: Mapping[str, str] = os.environ) -> tuple[Path, 
 
 
 def find_endpoint(host: str, use: Use, *, folders: Sequence[Path], registry: str = "") -> Endpoint:
-    """Return the first address that allows `use`, else the registry's own.
+    """Return the first address that allows `use`, else the registry's own. An address with another host is marked as a mirror.
 
     A folder has the name of the registry (`docker.io`) or of its host. A registry on this machine's loopback is accessed
     without TLS, as containerd and Docker do, unless a folder configures it.
@@ -80,23 +86,29 @@ def _read_hosts(host: str, file: Path) -> Iterator[tuple[Endpoint, tuple[str, ..
         config = tomllib.loads(file.read_text(encoding="utf-8"))
         for url, table in (config.get("host") or {}).items():
             capabilities = tuple(table.get("capabilities") or ("pull", "resolve", "push"))
-            yield _parse_endpoint(url, table, file.parent), capabilities
-        yield _parse_endpoint(config.get("server") or f"https://{host}", config, file.parent), ("pull", "push")
+            yield _parse_endpoint(host, url, table, file.parent), capabilities
+        yield _parse_endpoint(host, config.get("server") or f"https://{host}", config, file.parent), ("pull", "push")
     except (OSError, ValueError, TypeError, AttributeError) as err:
         raise UsageError("the registry's configuration cannot be read", location=str(file), cause=str(err)) from err
 
 
-def _parse_endpoint(url: str, table: JsonMapping, folder: Path) -> Endpoint:
+def _parse_endpoint(host: str, url: str, table: JsonMapping, folder: Path) -> Endpoint:
     authorities = table.get("ca") or ()
     clients = table.get("client") or ()
     client = clients[0] if clients and not isinstance(clients, str) else clients
     files = (client, client) if isinstance(client, str) else tuple(client)[:2]
+    url = (url if "://" in url else f"https://{url}").rstrip("/").removesuffix("/v2")
     return Endpoint(
-        url=(url if "://" in url else f"https://{url}").rstrip("/").removesuffix("/v2"),
+        url=url,
         authorities=tuple(folder / file for file in ([authorities] if isinstance(authorities, str) else authorities)),
         certificate=(folder / files[0], folder / files[1]) if files else None,
         verify=not table.get("skip_verify", False),
+        is_mirror=_normalize_host(urlsplit(url).netloc) != _normalize_host(host),
     )
+
+
+def _normalize_host(host: str) -> str:
+    return host.lower().removesuffix(":443")
 
 
 def _find_certificate(folder: Path) -> tuple[Path, Path] | None:

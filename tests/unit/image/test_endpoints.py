@@ -41,17 +41,36 @@ def test_other_hosts_have_tls(host):
 
 def test_containerd_configuration_is_read(tmp_path):
     own = folder(tmp_path, "registry.example", hosts_toml=HOSTS)
-    assert find_endpoint("registry.example", "pull", folders=[tmp_path]) == Endpoint(url="http://127.0.0.1:5000")
+    assert find_endpoint("registry.example", "pull", folders=[tmp_path]) == Endpoint(
+        url="http://127.0.0.1:5000", is_mirror=True
+    )
     push = find_endpoint("registry.example", "push", folders=[tmp_path])
     assert push.url == "https://mirror.example"
+    assert push.is_mirror
     assert push.authorities == (own / "ca.pem",)
     assert push.certificate == (own / "me.pem", own / "me.key")
     (own / "hosts.toml").write_text(HOSTS.partition("[host")[0])
-    assert find_endpoint("registry.example", "push", folders=[tmp_path]) == Endpoint(url="https://upstream.example")
+    upstream = Endpoint(url="https://upstream.example", is_mirror=True)
+    assert find_endpoint("registry.example", "push", folders=[tmp_path]) == upstream
     (own / "hosts.toml").write_text(HOSTS.partition('[host."https://other')[2].replace('.example"]', '[host."https://o"]', 1))
     endpoint = find_endpoint("registry.example", "pull", folders=[tmp_path])
     assert not endpoint.verify
     assert endpoint.authorities == (own / "a.pem", Path("/b.pem"))
+
+
+@pytest.mark.parametrize("url", ["registry.example", "https://registry.example", "https://REGISTRY.example:443/v2/"])
+def test_own_host_is_no_mirror(tmp_path, url):
+    folder(tmp_path, "registry.example", hosts_toml=f'server = "https://m.example"\n[host."{url}"]')
+    assert not find_endpoint("registry.example", "pull", folders=[tmp_path]).is_mirror
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["https://registry.example:444", "https://sub.registry.example", "https://registry.example@m.example", "https://m.example"],
+)
+def test_other_host_is_a_mirror(tmp_path, url):
+    folder(tmp_path, "registry.example", hosts_toml=f'[host."{url}"]')
+    assert find_endpoint("registry.example", "pull", folders=[tmp_path]).is_mirror
 
 
 def test_docker_configuration_is_read(tmp_path):
