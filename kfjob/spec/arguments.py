@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticUndefined
 
 from kfjob.errors import Problem, SpecError
-from kfjob.spec.base import validate_fields
+from kfjob.spec.base import list_errors, validate_fields
 from kfjob.spec.models import PRESETS
 from kfjob.spec.paths import Path, join_path
 from kfjob.spec.problems import make_problem
@@ -61,7 +61,7 @@ def parse_argv(argv: Sequence[str]) -> tuple[TrainSpec, list[Problem]]:
     try:
         spec = validate_fields(TrainSpec, translation.values)
     except ValidationError as error:
-        problems += [make_problem(detail, TrainSpec, _show_path) for detail in error.errors(include_url=False)]
+        problems += [make_problem(detail, TrainSpec, _show_path) for detail in list_errors(error)]
         raise SpecError(problems) from None
     if problems:
         raise SpecError(problems)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic_core import PydanticCustomError
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from kfjob.errors import SpecError
 
@@ -85,6 +86,37 @@ def field_error(kind: str, message: str, **context: Any) -> PydanticCustomError:
     return PydanticCustomError(kind, message.replace("{", "{{").replace("}", "}}"), context)
 
 
+@dataclass(frozen=True, kw_only=True)
+class FieldProblem:
+    """A problem with the combination of a model's fields."""
+
+    field: str
+    """The field of the model that the problem is about; "" for the model itself."""
+    title: str
+    detail: str | None = None
+    hint: str | None = None
+
+
+def field_errors(problems: Sequence[FieldProblem]) -> PydanticCustomError:
+    """Return one error with all problems for a validator of a whole model to raise; `list_errors` separates them."""
+    return PydanticCustomError("field_problems", "several fields do not fit together", {"problems": tuple(problems)})
+
+
+def list_errors(error: ValidationError) -> list[ErrorDetails]:
+    """Return pydantic's errors, with one entry for each problem of `field_errors`."""
+    return [entry for detail in error.errors(include_url=False) for entry in _separate(detail)]
+
+
+def _separate(detail: ErrorDetails) -> Iterator[ErrorDetails]:
+    if detail["type"] != "field_problems":
+        yield detail
+        return
+    for problem in detail["ctx"]["problems"]:
+        context = {name: text for name, text in (("detail", problem.detail), ("hint", problem.hint)) if text}
+        location = (*detail["loc"], problem.field) if problem.field else detail["loc"]
+        yield ErrorDetails(type="field_problem", loc=location, msg=problem.title, input=detail["input"], ctx=context)
+
+
 def validate_fields(model: type[_Model], fields: object) -> _Model:
     """Validate fields and let pydantic's own error through, for a caller that knows where in a text each field stands.
 
@@ -98,4 +130,4 @@ def validate_fields(model: type[_Model], fields: object) -> _Model:
 def _make_spec_error(error: ValidationError, model: type[BaseModel]) -> SpecError:
     from kfjob.spec.problems import make_problem  # needed for an error only; it imports modules that import this one
 
-    return SpecError([make_problem(detail, model) for detail in error.errors(include_url=False)])
+    return SpecError([make_problem(detail, model) for detail in list_errors(error)])

@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 from kfjob.common_types import JsonObject
 from kfjob.errors import Problem, SpecError
 from kfjob.spec.assign import apply_assignments
-from kfjob.spec.base import validate_fields
+from kfjob.spec.base import list_errors, validate_fields
 from kfjob.spec.job import JobSpec
 from kfjob.spec.migrate import migrate
 from kfjob.spec.paths import Path, join_path, parse_path
@@ -66,7 +66,7 @@ def load_spec(
     try:
         spec = validate_fields(JobSpec, data)
     except ValidationError as error:
-        problems += [_locate(detail, positions) for detail in error.errors(include_url=False)]
+        problems += [_locate(detail, positions) for detail in list_errors(error)]
     if spec is None or problems:
         raise SpecError(sorted(problems, key=lambda p: (p.line or 0, p.column or 0)))
     return LoadedSpec(spec, positions, tuple(warnings))

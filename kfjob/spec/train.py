@@ -21,7 +21,8 @@ from pydantic import (
     model_validator,
 )
 
-from kfjob.spec.base import SpecModel, field_error
+from kfjob.spec import train_rules
+from kfjob.spec.base import SpecModel, field_error, field_errors
 from kfjob.spec.models import PRESETS, ModelShape
 
 Strategy = Literal["fsdp", "ddp", "dp", "deepspeed", "none"]
@@ -300,43 +301,9 @@ class TrainSpec(SpecModel):
 
     @model_validator(mode="after")
     def _check_combination(self) -> Self:
-        if problem := self._find_data_problem() or self._find_schedule_problem() or self._find_strategy_problem():
-            title, hint = problem
-            raise field_error("train", title, **({"hint": hint} if hint else {}))
+        if problems := tuple(train_rules.find_problems(self, get_shape(self))):
+            raise field_errors(problems)
         return self
-
-    def _find_data_problem(self) -> tuple[str, str] | None:
-        """Return a message and a hint about the fields for data and reports."""
-        if self.data_format == "chat" and self.packing == "stream":
-            return "`packing: stream` splits conversations", "use `documents` or `pad` with `data_format: chat`"
-        if self.wandb_log_model != "none" and "://" in (self.checkpoint_dir or "://"):
-            return "`wandb_log_model` copies checkpoints from a folder", "set `checkpoint_dir` to a local folder"
-        shape = get_shape(self)
-        if shape and self.sequence_length > shape.max_position_embeddings:
-            title = f"`sequence_length` {self.sequence_length} is above the model's {shape.max_position_embeddings} positions"
-            return title, ""
-        return None
-
-    def _find_schedule_problem(self) -> tuple[str, str] | None:
-        """Return a message and a hint about the length of the training and its schedule."""
-        if self.max_steps is None and self.epochs is None:
-            return "the training has no end", "set `max_steps` or `epochs`"
-        if self.schedule == "plateau" and not (self.eval_every or self.evals_per_epoch):
-            return "`schedule: plateau` needs evaluations", "set `eval_every`"
-        if self.schedule == "exponential" and resolve_final_lr(self) == 0:
-            return "`schedule: exponential` never reaches 0", "set `min_lr` above 0"
-        return None
-
-    def _find_strategy_problem(self) -> tuple[str, str] | None:
-        """Return a message and a hint about fields that the strategy does not support."""
-        is_stage_0 = self.strategy == "deepspeed" and self.zero_stage == 0
-        if self.cpu_offload and (self.strategy not in ("fsdp", "deepspeed") or is_stage_0):
-            return "`cpu_offload` needs strategy fsdp, or deepspeed with zero_stage 1 or higher", ""
-        if self.disk_offload and ((self.strategy, self.zero_stage) != ("deepspeed", 3) or self.cpu_offload):
-            return "`disk_offload` needs strategy deepspeed with zero_stage 3, and excludes `cpu_offload`", ""
-        if self.strategy == "deepspeed" and {self.on_nan, self.on_spike} & {"skip", "roll_back"}:
-            return "strategy deepspeed cannot skip steps or roll back", "`on_nan` and `on_spike` may stop the training"
-        return None
 
 
 def get_shape(spec: TrainSpec) -> ModelShape | None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import shlex
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from kfjob.api.specs.schema import FILE_NAME, build_schema
 from kfjob.errors import AlreadyExists, NotFound
+from kfjob.spec.models import PRESETS
 from kfjob.spec.source import LoadedSpec, load_spec
+from kfjob.spec.train_rules import is_text_file
 
 _YAML_KEYWORDS = ("true", "false", "yes", "no", "on", "off", "null", "y", "n")
 
@@ -102,11 +104,20 @@ def _command_lines(answers: Answers) -> list[str]:
         "train:   # the trainer of kfjob; for your own program, use `command:` instead",
         f"  model: {_format_word(answers.model)}",
         f"  data: {_format_word(answers.data)}",
+        *_tokenizer_lines(answers),
         "  max_steps: 1000",
         "  sequence_length: 1024",
         "  micro_batch_size: 1   # samples per forward pass of a process",
         f"  checkpoint_dir: {folder}/{_format_word(answers.name)}   # a relaunch resumes from the newest checkpoint",
     ]
+
+
+def _tokenizer_lines(answers: Answers) -> list[str]:
+    """Return the tokenizer of a text file for a model without one: the folder `tokenizer` beside the file."""
+    if answers.model not in PRESETS or not is_text_file(answers.data):
+        return []
+    folder = _format_word(str(PurePosixPath(answers.data).parent / "tokenizer"))
+    return [f"  tokenizer: {folder}   # a folder with tokenizer.json"]
 
 
 def _format_word(word: str) -> str:

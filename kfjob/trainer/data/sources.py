@@ -11,6 +11,7 @@ from typing import Any
 
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec, get_shape, resolve_eval_batch_size, resolve_packing
+from kfjob.spec.train_rules import SYNTHETIC, TEXT_SUFFIXES, make_epochs_problem
 from kfjob.trainer.data.chat import ChatEncoder
 from kfjob.trainer.data.documents import Encoder, TextEncoder
 from kfjob.trainer.data.hub_dataset import HubSplit
@@ -24,9 +25,6 @@ from kfjob.trainer.data.synthetic import Synthetic
 from kfjob.trainer.data.token_files import HEADER, open_samples, read_header
 from kfjob.trainer.data.tokenizer import TextTokenizer, open_tokenizer
 from kfjob.trainer.hub import REPOSITORY_NAME
-
-SYNTHETIC = "synthetic"
-_SUFFIXES = (".jsonl", ".txt", ".parquet")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +75,6 @@ def _open_tokenized(spec: TrainSpec, rank_arguments: dict[str, int], common: dic
 
 
 def _open_synthetic(spec: TrainSpec, rank_arguments: dict[str, int]) -> RunData:
-    _refuse_epochs(spec, "synthetic data has no end")
     shape = get_shape(spec)
     config = Path(str(spec.model)).expanduser() / "config.json"
     vocab_size = shape.vocab_size if shape else int(json.loads(config.read_text())["vocab_size"]) if config.exists() else 0
@@ -130,8 +127,10 @@ def open_source(
     paths = [path] if path.is_file() else split_files(path, split)
     if not paths:
         raise KfjobError(f"no {split}.jsonl, .txt or .parquet in `{path}`", location="data")
-    if paths[0].suffix not in _SUFFIXES:
-        raise KfjobError(f"`{paths[0]}` does not end in {', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]}", location="data")
+    if paths[0].suffix not in TEXT_SUFFIXES:
+        raise KfjobError(
+            f"`{paths[0]}` does not end in {', '.join(TEXT_SUFFIXES[:-1])} or {TEXT_SUFFIXES[-1]}", location="data"
+        )
     if paths[0].suffix == ".parquet":
         return ParquetFiles(paths, columns=encoder.columns, extract=encoder.extract)
     return LineFiles(paths, text_field=text_field, extract=encoder.extract)
@@ -153,7 +152,7 @@ def local_path(data: str) -> Path | None:
 
 def split_files(folder: Path, split: str) -> list[Path]:
     """Return the first that exists of `train.jsonl`, `train-*.jsonl`, `train/*` and `data/train-*`; also .txt and .parquet."""
-    for suffix in _SUFFIXES:
+    for suffix in TEXT_SUFFIXES:
         for pattern in (f"{split}{suffix}", f"{split}-*{suffix}", f"{split}/*{suffix}", f"data/{split}-*{suffix}"):
             if paths := sorted(folder.glob(pattern)):
                 return paths
@@ -186,8 +185,8 @@ def _eval_samples(spec: TrainSpec) -> int:
 def _refuse_epochs(spec: TrainSpec, reason: str) -> None:
     for name in ("epochs", "evals_per_epoch"):
         if getattr(spec, name):
-            hint = "use `max_steps` and `eval_every`, or tokenise the data first: kfjob-tokenize"
-            raise KfjobError(f"`{name}` needs tokenised data: {reason}", location=name, hint=hint)
+            problem = make_epochs_problem(name, reason)
+            raise KfjobError(problem.title, location=name, hint=problem.hint)
 
 
 def _tokenizer_location(spec: TrainSpec, data: Path | None) -> str:
@@ -204,8 +203,6 @@ def _read_validation(
     spec: TrainSpec, encoder: Encoder, tokenizer: TextTokenizer, open_split: Callable[[str, str], Source]
 ) -> list[Sample]:
     """Return the first samples of the validation data, at most one epoch, in the same order on every rank."""
-    if spec.validation is None and Path(spec.data).expanduser().is_file():
-        raise KfjobError("`eval_every` needs validation data", location="validation", hint="set `validation` to a file")
     if spec.validation and not Path(spec.validation).expanduser().exists():
         raise KfjobError(f"no validation data at `{spec.validation}`", location="validation")
     source = open_split(spec.validation or spec.data, spec.validation_split)

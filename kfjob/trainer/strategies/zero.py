@@ -43,15 +43,6 @@ class DeepSpeed(SingleProcess):
             KfjobError: DeepSpeed is not installed, or does not support the spec.
         """
         super().__init__(spec, ranks)
-        if spec.precision == "bf16-true":
-            raise KfjobError(
-                "DeepSpeed keeps fp32 copies of bf16 parameters", location="precision", hint="use `bf16`, or `strategy: fsdp`"
-            )
-        if spec.precision == "fp16" and spec.zero_stage == 0:
-            cause = "its losses differ from those of all other stages by 0.1 % within four steps"
-            raise KfjobError(
-                "DeepSpeed's stage 0 is not supported in fp16", location="zero_stage", cause=cause, hint="use stage 1"
-            )
         self._ranks, self._config = ranks, make_config(spec, ranks)
         self._deepspeed = _import_deepspeed(ranks)
         self._deepspeed.init_distributed(dist_init_required=False, verbose=False)
