@@ -33,6 +33,7 @@ from kfjob.observe.agent_records import (
 )
 from kfjob.observe.lines import clean_line
 from kfjob.observe.timestamps import parse_glog, parse_rfc3339
+from kfjob.patterns import Pattern
 
 MARKERS = ("elastic", "endezvous", "group_rank=")
 """A line without any of these is relevant only inside a block."""
@@ -46,17 +47,19 @@ MAX_FOREIGN_LINES = 200
 MIN_FIELDS = 3
 """Consecutive fields that identify a block without heading or torch prefix."""
 
-_GLOG = re.compile(r"[IWEFCV](\d{4}) (\d\d:\d\d:\d\d\.\d+) (\d+) \S*torch/distributed/[^\s:\]]+:\d+\](?: (.*))?$")
+_GLOG = Pattern(r"[IWEFCV](\d{4}) (\d\d:\d\d:\d\d\.\d+) (\d+) \S*torch/distributed/[^\s:\]]+:\d+\](?: (.*))?$")
 _TIME = r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+)"
-_BRACKETED = re.compile(rf"\[{_TIME}\] (?:\[[^\]]*\] )?torch\.distributed[\w.]*: \[[A-Z]+\](?: (.*))?$")
-_PLAIN = re.compile(r"[A-Z]{4,8}:torch\.distributed[\w.]*:(.*)$")
-_ETCD = re.compile(rf"(?:DEBUG|INFO|WARNING|ERROR) {_TIME} (.*)$")
-_ANY_PREFIX = re.compile(
+_BRACKETED = Pattern(rf"\[{_TIME}\] (?:\[[^\]]*\] )?torch\.distributed[\w.]*: \[[A-Z]+\](?: (.*))?$")
+_PLAIN = Pattern(r"[A-Z]{4,8}:torch\.distributed[\w.]*:(.*)$")
+_ETCD = Pattern(rf"(?:DEBUG|INFO|WARNING|ERROR) {_TIME} (.*)$")
+_ANY_PREFIX = Pattern(
     r"(.*?)(\[[^\]]*\] Rendezvous complete for workers\. Result:|Starting elastic_operator with launch configs?:)$"
 )
-_HEADER = re.compile(r"\[([^\]]*)\] Rendezvous complete for workers\. Result:$")
-_FIELD = re.compile(rf"(?:(.*?)(\s\s))?\s*({'|'.join(FIELDS)})=(\S.*)$")
-_SETTING = re.compile(r"(?:^|(.*?)\s)\s*(min_nodes|max_nodes|nproc_per_node|max_restarts|run_id|rdzv_\w+)\s+: (.*)$")
+_HEADER = Pattern(r"\[([^\]]*)\] Rendezvous complete for workers\. Result:$")
+_FIELD = Pattern(rf"(?:(.*?)(\s\s))?\s*({'|'.join(FIELDS)})=(\S.*)$")
+_SETTING = Pattern(r"(?:^|(.*?)\s)\s*(min_nodes|max_nodes|nproc_per_node|max_restarts|run_id|rdzv_\w+)\s+: (.*)$")
+_RANKS = Pattern(r"\[(\d+(?:, ?\d+)*)\]$")
+_STATIC_RANK = Pattern(r"'rank': (\d+)")
 _DIGITS = re.compile(r"\d+")
 
 
@@ -140,10 +143,10 @@ def _parse_message(text: str, time: int | None) -> _Message:
             line_time = parse_rfc3339(match[1]) if time is None else time
             return _Message("bracketed", "", "", match[2] or "", line_time, torch_time=match[1])
         if match := _PLAIN.search(text):
-            return _Message("plain", _mask_digits(text[: match.start()]), "", match[1], time)
+            return _Message("plain", _mask_digits(match.before), "", match[1], time)
     if match := _ETCD.search(text):
         line_time = parse_rfc3339(match[1]) if time is None else time
-        return _Message("plain", _mask_digits(text[: match.start()]), "", match[2], line_time)
+        return _Message("plain", _mask_digits(match.before), "", match[2], line_time)
     if match := _ANY_PREFIX.match(text):
         return _Message("plain", _mask_digits(match[1]), "", match[2], time)
     return _Message("plain", "", "", text, time)
@@ -206,7 +209,7 @@ def _parse_field(name: str, value: str, text: str) -> dict[str, Any]:
         values: dict[str, Any] = {name: int(value)} if value.isdecimal() else {}
         return values | {"quote": text.strip()} if name == "group_rank" and values else values
     if name in LISTS:
-        ranks = re.fullmatch(r"\[(\d+(?:, ?\d+)*)\]", value)
+        ranks = _RANKS.match(value)
         return {name: tuple(map(int, ranks[1].split(",")))} if ranks else {}
     return {name: value} if value != "None" and " " not in value else {}
 
@@ -215,15 +218,15 @@ def _parse_setting(name: str, value: str) -> dict[str, Any]:
     """Return the value in one line of the launch message."""
     value = value.strip()
     if name == "rdzv_configs":
-        rank = re.search(r"'rank': (\d+)", value)
+        rank = _STATIC_RANK.search(value)
         return {"node_rank": int(rank[1])} if rank else {}
     if name in ("run_id", "rdzv_backend", "rdzv_endpoint"):
         return {name: value}
     return {name: int(value)} if value.isdecimal() else {}
 
 
-_PATTERNS: tuple[tuple[AgentEventKind, re.Pattern[str]], ...] = tuple(
-    (kind, re.compile(pattern))
+_PATTERNS: tuple[tuple[AgentEventKind, Pattern], ...] = tuple(
+    (kind, Pattern(pattern))
     for kind, pattern in (
         (AgentEventKind.RENDEZVOUS, r"\[[^\]]*\] Rendezvous'ing worker group"),
         (AgentEventKind.STARTED, r"\[[^\]]*\] Starting worker group"),
@@ -243,10 +246,8 @@ _PATTERNS: tuple[tuple[AgentEventKind, re.Pattern[str]], ...] = tuple(
         (AgentEventKind.FAILED, r"torch\.distributed\.elastic\.[\w.]*ChildFailedError\b"),
     )
 )
-_JOINED = re.compile(
-    r"The node '.+?_\d+_\d+' has joined round \d+ of .* as rank (?P<rank>\d+) in a world of size (?P<size>\d+)\."
-)
-_ETCD_JOINED = re.compile(r"Joined rendezvous version \d+ as rank (?P<rank>\d+)\. Full state: ")
+_JOINED = Pattern(r"The node '.+?_\d+_\d+' has joined round \d+ of .* as rank (?P<rank>\d+) in a world of size (?P<size>\d+)\.")
+_ETCD_JOINED = Pattern(r"Joined rendezvous version \d+ as rank (?P<rank>\d+)\. Full state: ")
 
 
 def _read_event(message: _Message, number: int, text: str) -> tuple[AgentRecord, ...]:

@@ -1,23 +1,49 @@
-"""Log lines as plain text, without colours and without the prefixes that log tools add."""
+"""Log lines as plain text: short enough to search, without colours and without the prefixes that log tools add."""
 
 from __future__ import annotations
 
 import re
+from typing import TypeVar
 
+from msgspec.structs import replace
+
+from kfjob.events import LogLine, OpenLine
 from kfjob.observe.timestamps import parse_rfc3339
 
+L = TypeVar("L", bound=LogLine | OpenLine)
+MATCHED_CHARACTERS = 4096
+"""Characters of a line that are searched. No line of a trainer, an agent or an error needs more; quotes are shorter still."""
+
+_MAX_PREFIXES = 8
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _TIMESTAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)) (?:(?:stdout|stderr) [FP] )?")
 _SOURCE = re.compile(r"\[pod/[^\]\s]+\] ")  # kubectl logs --prefix
 
 
+def cut_line(text: str) -> str:
+    """Return the part of a line that is searched: its beginning, or the newest states of a redrawn progress bar."""
+    if len(text) <= MATCHED_CHARACTERS:
+        return text
+    text = text.rstrip("\r\n")
+    redrawn = text.find("\r", len(text) - MATCHED_CHARACTERS) + 1 or text.rfind("\r") + 1
+    return text[redrawn : redrawn + MATCHED_CHARACTERS]
+
+
+def shorten_line(event: L) -> L:
+    """Return the event with the part of its line that is searched."""
+    return event if len(event.text) <= MATCHED_CHARACTERS else replace(event, text=cut_line(event.text))
+
+
 def clean_line(text: str) -> tuple[str, int | None]:
     """Return the line without colours, line end and prefixes of kubectl or containerd, and the time in such a prefix."""
+    text = cut_line(text)
     if "\x1b" in text:
         text = _ANSI.sub("", text)
     text = text.rstrip("\r\n")
     time = None
-    while match := _SOURCE.match(text) or _TIMESTAMP.match(text):
+    for _ in range(_MAX_PREFIXES):
+        if not (match := _SOURCE.match(text) or _TIMESTAMP.match(text)):
+            break
         if match.re is _TIMESTAMP:
             time = parse_rfc3339(match[1])
         text = text[match.end() :]

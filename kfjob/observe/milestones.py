@@ -7,12 +7,12 @@ that both agree.
 from __future__ import annotations
 
 import json
-import re
 
 from msgspec import Struct
 
 from kfjob.observe.lines import clean_line
 from kfjob.observe.timestamps import parse_rfc3339
+from kfjob.patterns import Match, Pattern
 
 MARKER = ".py:"
 """Part of every line of the trainer: `2026-11-21 07:10:48 I [train.py:18] …`."""
@@ -123,30 +123,29 @@ Milestone = (
     | TrainerOutcome
 )  # fmt: skip
 
-# plain strings: `re` compiles each one when the first such line comes, and only kfjob's trainer prints them
 _NUMBER = r"[-+]?(?:\d+(?:\.\d+)?(?:e[-+]?\d+)?|nan|inf)"
-_LINE = (
+_LINE = Pattern(
     r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) [DIWEC] \[\w+\.py:\d+\] "
     r"((Start|Startup|Resume|Checkpoint|Evaluation|Step|Trace|Data|Outcome) .*)$"
 )
-_START = (
+_START = Pattern(
     r"Start (?P<model>.+) with (?P<parameters>\d+) parameters, strategy (?P<strategy>.+), world size (?P<world_size>\d+), "
     r"global batch (?P<global_batch>\d+) samples, (?P<total_steps>\d+) steps"
 )
-_CHECKPOINT = rf"Checkpoint (\S+) in ({_NUMBER}) s (.+)"
-_EVALUATION = rf"Evaluation step (\d+) loss ({_NUMBER}), perplexity ({_NUMBER})"
-_STEP_METRICS = (
+_CHECKPOINT = Pattern(rf"Checkpoint (\S+) in ({_NUMBER}) s (.+)")
+_EVALUATION = Pattern(rf"Evaluation step (\d+) loss ({_NUMBER}), perplexity ({_NUMBER})")
+_STEP_METRICS = Pattern(
     rf"Step (\d+) tokens/s: ({_NUMBER}), grad norm: ({_NUMBER}), peak memory: ({_NUMBER}) GiB"
     rf"(?:, tokens/s/device: ({_NUMBER}))?(?:, MFU: ({_NUMBER}) %)?"
 )
-_SKIPPED_STEP = r"Step (\d+) skipped: (.*)"
-_ROLLBACK = r"Step (\d+) rolled back to (\S+): (.*)"
-_TRACE = r"Trace (?!not written)(.+)"
-_STARTUP = rf"Startup ({_NUMBER}) s: (.+)"
-_PART = rf"([^,]+?) ({_NUMBER})(?:, |$)"
-_DAMAGED_CHECKPOINT = r"Checkpoint (\S+) is damaged: (.*)"
-_DATA_MISMATCH = r"Data differs from what (\S+) was trained on: (.*)"
-_OUTCOME = rf"Outcome (\w+) step (none|\d+) loss (none|{_NUMBER}) checkpoint (\S+)(?: reason (\".*\"))?$"
+_SKIPPED_STEP = Pattern(r"Step (\d+) skipped: (.*)")
+_ROLLBACK = Pattern(r"Step (\d+) rolled back to (\S+): (.*)")
+_TRACE = Pattern(r"Trace (.+)")
+_STARTUP = Pattern(rf"Startup ({_NUMBER}) s: (.+)")
+_PART = Pattern(rf"([^,]+?) ({_NUMBER})(?:, |$)")
+_DAMAGED_CHECKPOINT = Pattern(r"Checkpoint (\S+) is damaged: (.*)")
+_DATA_MISMATCH = Pattern(r"Data differs from what (\S+) was trained on: (.*)")
+_OUTCOME = Pattern(rf"Outcome (\w+) step (none|\d+) loss (none|{_NUMBER}) checkpoint (\S+)(?: reason (\".*\"))?$")
 
 
 def parse_milestone(text: str) -> tuple[Milestone, int | None] | None:
@@ -154,7 +153,7 @@ def parse_milestone(text: str) -> tuple[Milestone, int | None] | None:
     if MARKER not in text:
         return None
     plain, _ = clean_line(text)
-    if not (match := re.search(_LINE, plain)):
+    if not (match := _LINE.search(plain)):
         return None
     milestone = _parse_message(match[3], match[2])
     return (milestone, parse_rfc3339(match[1])) if milestone else None
@@ -176,7 +175,7 @@ def _parse_message(verb: str, message: str) -> Milestone | None:
 
 
 def _parse_start(message: str) -> Start | None:
-    if not (match := re.match(_START, message)):
+    if not (match := _START.match(message)):
         return None
     numbers = {name: int(match[name]) for name in ("parameters", "world_size", "global_batch", "total_steps")}
     return Start(model=match["model"], strategy=match["strategy"], **numbers)
@@ -188,28 +187,28 @@ def _parse_resume(message: str) -> Resume:
 
 
 def _parse_checkpoint(message: str) -> Checkpoint | DamagedCheckpoint | None:
-    if match := re.match(_DAMAGED_CHECKPOINT, message):
+    if match := _DAMAGED_CHECKPOINT.match(message):
         return DamagedCheckpoint(name=match[1], reason=match[2])
-    match = re.match(_CHECKPOINT, message)
+    match = _CHECKPOINT.match(message)
     return Checkpoint(name=match[1], seconds=float(match[2]), path=match[3]) if match else None
 
 
 def _parse_evaluation(message: str) -> Evaluation | None:
-    match = re.match(_EVALUATION, message)
+    match = _EVALUATION.match(message)
     return Evaluation(step=int(match[1]), loss=float(match[2]), perplexity=float(match[3])) if match else None
 
 
 def _parse_step(message: str) -> StepMetrics | Setback | None:
-    if match := re.match(_STEP_METRICS, message):
+    if match := _STEP_METRICS.match(message):
         return _to_step_metrics(match)
-    if match := re.match(_SKIPPED_STEP, message):
+    if match := _SKIPPED_STEP.match(message):
         return SkippedStep(step=int(match[1]), reason=match[2])
-    if match := re.match(_ROLLBACK, message):
+    if match := _ROLLBACK.match(message):
         return Rollback(step=int(match[1]), name=match[2], reason=match[3])
     return None
 
 
-def _to_step_metrics(match: re.Match[str]) -> StepMetrics:
+def _to_step_metrics(match: Match) -> StepMetrics:
     per_device, percent = match[5], match[6]
     return StepMetrics(
         step=int(match[1]),
@@ -222,21 +221,23 @@ def _to_step_metrics(match: re.Match[str]) -> StepMetrics:
 
 
 def _parse_startup(message: str) -> Startup | None:
-    if not (match := re.match(_STARTUP, message)):
+    if not (match := _STARTUP.match(message)):
         return None
-    return Startup(seconds=float(match[1]), parts=tuple((name, float(part)) for name, part in re.findall(_PART, match[2])))
+    parts = tuple((part[1], float(part[2])) for part in _PART.find_all(match[2]))
+    return Startup(seconds=float(match[1]), parts=parts)
 
 
 def _parse_trace(message: str) -> Trace | None:
-    return Trace(path=match[1]) if (match := re.match(_TRACE, message)) else None
+    match = _TRACE.match(message)
+    return Trace(path=match[1]) if match and not match[1].startswith("not written") else None
 
 
 def _parse_data_mismatch(message: str) -> DataMismatch | None:
-    return DataMismatch(name=match[1], reason=match[2]) if (match := re.match(_DATA_MISMATCH, message)) else None
+    return DataMismatch(name=match[1], reason=match[2]) if (match := _DATA_MISMATCH.match(message)) else None
 
 
 def _parse_outcome(message: str) -> TrainerOutcome | None:
-    if not (match := re.match(_OUTCOME, message)):
+    if not (match := _OUTCOME.match(message)):
         return None
     outcome, step, loss, checkpoint, reason = match.groups()
     return TrainerOutcome(

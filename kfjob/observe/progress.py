@@ -8,7 +8,6 @@ possible, so that other lines cost few scans. A new trainer is a new row. Units 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
@@ -16,8 +15,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kfjob.errors import Problem, SpecError
-from kfjob.observe.lines import clean_line
+from kfjob.observe.lines import clean_line, cut_line
 from kfjob.observe.timestamps import parse_rfc3339
+from kfjob.patterns import Pattern
 from kfjob.spec.progress import check_pattern
 
 
@@ -86,28 +86,28 @@ def _to_reading(
 
 def _pattern_format(name: str, marker: str, pattern: str, *, unit: str = "", per_epoch: bool = False) -> ProgressFormat:
     """Return a format whose parser is one regular expression; `@` in it stands for a number."""
-    expression = pattern.replace("@", _NUMBER)
+    expression = Pattern(pattern.replace("@", _NUMBER))
 
     def read(text: str) -> Reading | None:
-        match = re.search(expression, text)  # compiles when the first such line comes: most jobs print only one format
+        match = expression.search(text)
         return _to_reading(name, match.groupdict(), unit=unit, per_epoch=per_epoch) if match else None
 
     return ProgressFormat(name, marker, read)
 
 
-_PAIR = rf"'(\w+)': '?({_NUMBER})'?"
+_PAIR = Pattern(rf"'(\w+)': '?({_NUMBER})'?")
 
 
 def _read_hugging_face(text: str) -> Reading | None:
     """Read `{'loss': 2.1, 'grad_norm': 1.0, 'learning_rate': 5e-05, 'epoch': 0.1}`; transformers 5 quotes the numbers."""
-    pairs = dict(re.findall(_PAIR, text[text.index("'loss'") - 1 :])) if "{'loss'" in text else {}
+    pairs = dict(match.groups() for match in _PAIR.find_all(text[text.index("'loss'") - 1 :])) if "{'loss'" in text else {}
     if "loss" not in pairs or not pairs.keys() & {"epoch", "learning_rate"}:
         return None
     return _to_reading("hugging-face", pairs | {"lr": pairs.get("learning_rate")})
 
 
-_MEGATRON = rf"(?:\[{_TIME}[^\]]*\] )?iteration\s+(?P<step>\d+)/\s*(?P<total>\d+) \|(?P<rest>.*)"
-_MEGATRON_PAIR = rf"\s([a-z][\w ()-]*?):?\s+({_NUMBER}) \|"
+_MEGATRON = Pattern(rf"(?:\[{_TIME}[^\]]*\] )?iteration\s+(?P<step>\d+)/\s*(?P<total>\d+) \|(?P<rest>.*)")
+_MEGATRON_PAIR = Pattern(rf"\s([a-z][\w ()-]*?):?\s+({_NUMBER}) \|")
 
 
 def _read_megatron(text: str) -> Reading | None:
@@ -115,9 +115,9 @@ def _read_megatron(text: str) -> Reading | None:
 
     The speed is the global batch size divided by the time per iteration.
     """
-    if not (match := re.search(_MEGATRON, text)):
+    if not (match := _MEGATRON.search(text)):
         return None
-    pairs = {name.strip(): value for name, value in re.findall(_MEGATRON_PAIR, match["rest"])}
+    pairs = {pair[1].strip(): pair[2] for pair in _MEGATRON_PAIR.find_all(match["rest"])}
     elapsed = _parse_number(pairs.get("elapsed time per iteration (ms)"))
     batch = _parse_number(pairs.get("global batch size"))
     speed = f"{batch * 1000 / elapsed}" if elapsed and batch else None
@@ -125,24 +125,23 @@ def _read_megatron(text: str) -> Reading | None:
     return _to_reading("megatron", match.groupdict() | values | {"speed": speed}, unit="samples/s")
 
 
-_BAR = (
+_BAR = Pattern(
     rf"(?P<description>[^|\r]*?)\s*\d+%\|[^|]*\| (?P<step>\d+)/(?P<total>\d+) "
     rf"\[[^\]<]*<[^\],]*, *(?P<rate>{_NUMBER}|\?)(?P<per>it/s|s/it)(?P<rest>[^\]]*)"
 )
 _CURSOR_UP = "\x1b[A"
-_NESTED_BAR = r"[^\r\n]*\x1b\[A"
-"""A bar below another one (tqdm `position`, such as evaluation within training); tqdm moves the cursor up after it."""
-_BAR_LOSS = rf"\b(?:train_|train/)?loss(?:_step)?=(?P<loss>{_NUMBER})"
-_BAR_EPOCH = r"(?:Training )?[Ee]poch:? \[?(\d+)"
+"""tqdm moves the cursor up after a bar below another one (`position`), such as evaluation within training."""
+_BAR_LOSS = Pattern(rf"\b(?:train_|train/)?loss(?:_step)?=(?P<loss>{_NUMBER})")
+_BAR_EPOCH = Pattern(r"(?:Training )?[Ee]poch:? \[?(\d+)")
 
 
 def _read_bar(text: str) -> Reading | None:
     """Read a tqdm bar: with a description (Lightning: `Epoch 0: … train_loss=0.5`) or without one (transformers' Trainer)."""
-    match = next((match for state in reversed(text.split("\r")) if (match := re.search(_BAR, state))), None)
+    match = next((match for state in reversed(text.split("\r")) if (match := _BAR.search(state))), None)
     if match is None:
         return None
     description = match["description"].rpartition("]:")[2].strip(" :")
-    epoch, loss = re.match(_BAR_EPOCH, description), re.search(_BAR_LOSS, match["rest"])
+    epoch, loss = _BAR_EPOCH.match(description), _BAR_LOSS.search(match["rest"])
     if description and not epoch and not (loss and description.lower().startswith(("train", "step"))):
         return None  # Map, Loading checkpoint shards, Downloading …
     rate = _parse_number(match["rate"]) if match["rate"] != "?" else None
@@ -167,8 +166,7 @@ FORMATS: tuple[ProgressFormat, ...] = (
     _pattern_format(
         "llama-recipes",
         "oss",
-        r"Training Epoch: (?P<epoch>\d+)(?:/\d+)?, (?:step|batch) (?P<step>\d+)/(?P<total>\d+) completed \(loss: (?P<loss>@)"
-        r"(?!.*Training Epoch: )",
+        r".*Training Epoch: (?P<epoch>\d+)(?:/\d+)?, (?:step|batch) (?P<step>\d+)/(?P<total>\d+) completed \(loss: (?P<loss>@)",
         per_epoch=True,
     ),
     ProgressFormat("hugging-face", "oss", _read_hugging_face),
@@ -176,7 +174,7 @@ FORMATS: tuple[ProgressFormat, ...] = (
     _pattern_format(
         "torchtitan",
         "oss",
-        rf"(?:{_TIME}.*?)?(?<!validate )\bstep:\s*(?P<step>\d+)\s+loss:\s+(?P<loss>@)\s+"
+        rf"(?:{_TIME}.*?)?(?:^|[^ \w]|(?:^|[^e]) )step:\s*(?P<step>\d+)\s+loss:\s+(?P<loss>@)\s+"
         r"(?:grad_norm:\s+(?P<grad_norm>@)\s+)?memory:.*?\btps:\s*(?P<speed>@)",
         unit="tokens/s/device",
     ),
@@ -221,7 +219,7 @@ def custom_format(pattern: str) -> ProgressFormat:
     """
     if fault := check_pattern(pattern):
         raise SpecError([Problem(title=fault.title, path="progress", detail=fault.detail, hint=fault.hint)])
-    compiled = re.compile(pattern)
+    compiled = Pattern(pattern)
 
     def read(text: str) -> Reading | None:
         match = compiled.search(text)
@@ -243,8 +241,9 @@ class ProgressReader(Struct, frozen=True):
         """Return the values in the line, None if it is not a progress line."""
         if self.markers and not any(marker in text for marker in self.markers):
             return None
+        text = cut_line(text)
         if _CURSOR_UP in text:
-            text = re.sub(_NESTED_BAR, "", text)
+            text = "\r".join(state.rpartition(_CURSOR_UP)[2] for state in text.split("\r"))
         plain, prefix_time = clean_line(text)
         for candidate in self.formats:
             if candidate.marker in plain and (reading := candidate.read(plain)):

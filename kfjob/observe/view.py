@@ -29,6 +29,7 @@ from kfjob.observe import milestones
 from kfjob.observe.agent_log import AgentLog
 from kfjob.observe.agent_records import AgentEvent, AgentEventKind, AgentRecord, RendezvousResult
 from kfjob.observe.discovery import find_master
+from kfjob.observe.lines import shorten_line
 from kfjob.observe.master import Master, NoMaster
 from kfjob.observe.milestones import (
     Checkpoint,
@@ -263,6 +264,8 @@ def _skip_lines(view: JobView, event: LinesSkipped) -> JobView:
 
 def _add_line(view: JobView, event: LogLine | OpenLine) -> JobView:
     """Add a log line; for nearly all lines only the counters change."""
+    redrawn = len(event.text) > MAX_PART_LENGTH and "\r" in event.text
+    event = shorten_line(event)
     pod = view.pods.get(event.pod) or PodView(event.pod)
     if event.container_id and event.container_id in pod.previous_ids:
         return replace(view, lines=view.lines + isinstance(event, LogLine))  # rest of a log whose container is gone
@@ -280,7 +283,7 @@ def _add_line(view: JobView, event: LogLine | OpenLine) -> JobView:
     for record in records:
         view = _add_record(view, pod, record)
     if reading:
-        return _add_reading(view, pod, reading, redrawn=len(event.text) > MAX_PART_LENGTH and "\r" in event.text)
+        return _add_reading(view, pod, reading, redrawn=redrawn)
     milestone = milestones.parse_milestone(event.text)
     return _add_milestone(view, event, *milestone) if milestone else view
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
+
+from kfjob.patterns import Pattern, PatternError
 
 PROGRESS_GROUPS = ("step", "total", "loss", "speed", "unit", "tokens_per_second", "lr", "epoch", "grad_norm", "when")
 """The names that a pattern may give to its groups."""
@@ -20,14 +21,15 @@ class PatternProblem(NamedTuple):
 def check_pattern(pattern: str) -> PatternProblem | None:
     """Return why a pattern is invalid; None for a regular expression with a group `step` or `loss` and no unknown group."""
     try:
-        groups = re.compile(pattern).groupindex
-    except re.error as error:
-        return PatternProblem("`progress` is not a regular expression", detail=str(error))
+        groups = Pattern(pattern).names
+    except PatternError as error:
+        hint = "kfjob uses RE2, whose syntax has no look-ahead, look-behind and back-references"
+        return PatternProblem("`progress` is not a regular expression", detail=str(error), hint=hint)
     hint = f"valid group names are {', '.join(f'`{name}`' for name in PROGRESS_GROUPS)}"
     if unknown := sorted(set(groups) - set(PROGRESS_GROUPS)):
         return PatternProblem(f"unknown group `{unknown[0]}` in `progress`", hint=hint)
     if not groups.keys() & {"step", "loss"}:
         return PatternProblem("`progress` has neither a group `step` nor a group `loss`", hint=hint)
-    if re.search(pattern, ""):
+    if Pattern(pattern).search(""):
         return PatternProblem("`progress` matches every line", hint="include text that only progress lines contain")
     return None

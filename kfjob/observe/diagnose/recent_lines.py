@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections import deque
 
 from kfjob.observe.timestamps import Timestamp, parse_glog, parse_rfc3339
+from kfjob.patterns import Pattern
 
 MAX_LINES = 200
 """Lines that are searched for a time, counted back from the newest."""
 
 _SEARCH_LENGTH = 100
 """Characters at the start of a line that are searched for a time."""
-_FULL = re.compile(r"(\d{4}-\d\d-\d\d)[ T_](\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)")
-_GLOG = re.compile(r"(?<![A-Za-z])[IWEFCV](\d{4}) (\d\d:\d\d:\d\d\.\d+)")
+_FULL = Pattern(r"(\d{4}-\d\d-\d\d)[ T_](\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)")
+_GLOG = Pattern(r"(?:^|[^A-Za-z])[IWEFCV](\d{4}) (\d\d:\d\d:\d\d\.\d+)")
 
 
 class RecentLines:
@@ -42,8 +42,9 @@ class RecentLines:
 
 def find_timestamp(text: str) -> Timestamp | None:
     """Return the timestamp at the start of the line, taken as UTC; None if there is none."""
-    if match := _FULL.search(text, 0, _SEARCH_LENGTH):
+    text = text[:_SEARCH_LENGTH]
+    if match := _FULL.search(text):
         return Timestamp(time=parse_rfc3339(f"{match[1]} {match[2]}"))
-    if match := _GLOG.search(text, 0, _SEARCH_LENGTH):
+    if match := _GLOG.search(text):
         return Timestamp(yearless=parse_glog(match[1], match[2]))
     return None

@@ -5,11 +5,12 @@ The texts of a rule may contain groups of its pattern in braces: `module {name} 
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
 from functools import cached_property
 
 from msgspec import Struct
+
+from kfjob.patterns import Pattern
 
 UNKNOWN_VALUE = "(unknown)"
 """Stands for a value that this form of the symptom does not contain."""
@@ -63,6 +64,9 @@ class Rule(Struct, frozen=True, kw_only=True, dict=True):
     markers: tuple[str, ...] = ()
     """Literals of which every matching text contains at least one; other texts are not searched."""
 
+    unless: tuple[str, ...] = ()
+    """Literals that no matching text contains: they show another symptom."""
+
     pattern: str = ""
     subject: Subject = Subject.LOG
     severity: Severity = Severity.ERROR
@@ -81,15 +85,15 @@ class Rule(Struct, frozen=True, kw_only=True, dict=True):
     """URL of a document with more about it."""
 
     @cached_property
-    def regex(self) -> re.Pattern[str]:
-        """The compiled pattern."""
-        return re.compile(self.pattern)
+    def regex(self) -> Pattern:
+        """The pattern, which is compiled at its first search."""
+        return Pattern(self.pattern)
 
     def search(self, text: str) -> dict[str, str] | None:
         """Return the groups of the pattern, None if the text does not show this symptom."""
         if self.markers and not any(marker in text for marker in self.markers):
             return None
-        if not (match := self.regex.search(text)):
+        if any(literal in text for literal in self.unless) or not (match := self.regex.search(text)):
             return None
         values: dict[str, str] = {}
         for group, value in match.groupdict().items():  # `host2` is the host in another branch of the pattern

@@ -6,7 +6,6 @@ one search for a few literals and nothing else.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from kfjob.events import (
@@ -33,14 +32,15 @@ from kfjob.observe.diagnose.rules import BY_ID
 from kfjob.observe.diagnose.states import StateReader
 from kfjob.observe.diagnose.tracebacks import HEADING, Raised, Tracebacks
 from kfjob.observe.diagnose.warnings import WarningCounter
-from kfjob.observe.lines import clean_line
+from kfjob.observe.lines import clean_line, shorten_line
 from kfjob.observe.prefilter import is_suspicious
 from kfjob.observe.timestamps import Timestamp
 from kfjob.observe.view import JobView
+from kfjob.patterns import Pattern
 
 AGENT_SUCCESS = "worker group successfully finished"
-_RANK = re.compile(r"\[(rank|default|\w*?)(\d+)\]:")
-_SUMMARY_TIME = re.compile(r"^\s+time\s+: ")
+_RANK = Pattern(r"\[(rank|default|\w*?)(\d+)\]:")
+_SUMMARY_TIME = Pattern(r"\s+time\s+: ")
 
 _RuleMatch = tuple[Rule, Mapping[str, str]]
 
@@ -69,6 +69,7 @@ class SymptomCollector:
 
     def _add_line(self, event: LogLine, view: JobView) -> None:
         pod = self._count_lines(event, 1)
+        event = shorten_line(event)
         pod.recent.append(event.time, event.text)
         self._follow_view(pod, event, view)
         if pod.undated:

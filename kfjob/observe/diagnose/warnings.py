@@ -6,10 +6,12 @@ import re
 
 from msgspec import Struct, field
 
+from kfjob.patterns import Pattern
+
 MAX_DISTINCT = 500
 """Warnings that are counted separately; further ones only add to `uncounted`."""
 
-_WARNING = re.compile(r"\w*Warning: |^\[?W\d{4} \d\d:|\bWARN(?:ING)?\b|\bwarning: ")
+_WARNING = Pattern(r"Warning: |^\[?W\d{4} \d\d:|\bWARN(?:ING)?\b|\bwarning: ")
 _PREFIXES = re.compile(
     r"^(?:\[(?:rank|default|[a-z]+)\d+\]:? ?|\[?[IWEFCV]\d{4} [\d:.]+ [^\]]*\] ?|\[?\d{4}-\d\d-\d\d[ T_][\d:.,]+\]? ?)+"
 )

@@ -116,7 +116,7 @@ def test_rule_is_complete(rule: Rule):
     named = {name for text in texts for _, name, _, _ in string.Formatter().parse(text) if name}
     if rule.subject not in {Subject.VIEW, Subject.EXCEPTION}:
         assert rule.markers
-        assert named <= {name.rstrip("0123456789") for name in rule.regex.groupindex} | {
+        assert named <= {name.rstrip("0123456789") for name in rule.regex.names} | {
             "pod",
             "job",
             *_EXTRA_GROUPS.get(rule.subject, ()),

@@ -48,3 +48,9 @@ def test_memory_is_bounded():
         name = "".join(chr(97 + int(digit)) for digit in str(number))
         counter.add_line(f"UserWarning: {name}", pod="p", rank=None, rule="", harmless=False)
     assert (len(counter.ranked()), counter.uncounted) == (MAX_DISTINCT, 7)
+
+
+def test_long_word_is_searched_once_for_a_warning():
+    counter = WarningCounter()
+    counter.add_line("w" * 1_000_000, pod=A, rank=0, rule="", harmless=False)  # \w*Warning: would need an hour
+    assert counter.ranked() == []

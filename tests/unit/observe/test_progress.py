@@ -186,6 +186,7 @@ def test_custom_pattern_is_tried_first():
     ("pattern", "message"),
     [
         ("(", "not a regular expression"),
+        (r"loss (?!nan)(?P<loss>\S+)", "not a regular expression"),
         (r"(?P<stepp>\d+)", "unknown group `stepp`"),
         (r"(?P<lr>\d+)", "neither a group `step` nor a group `loss`"),
     ],
@@ -193,6 +194,25 @@ def test_custom_pattern_is_tried_first():
 def test_invalid_pattern_is_an_error(pattern: str, message: str):
     with pytest.raises(SpecError, match=message):
         progress_reader(pattern=pattern)
+
+
+def test_catastrophic_pattern_of_a_job_needs_linear_time():
+    custom = progress_reader(pattern=r"(\w+\s?)+(?P<step>\d+)$")
+    assert custom.read("word " * 800 + "!") is None
+    assert custom.read("word " * 100 + "12") is not None
+
+
+def test_newest_state_of_a_long_bar_is_read():
+    states = "".join(f"\r{step:4}%|█| {step}/9999 [00:01<02:00,  4.11it/s]" for step in range(1000))
+    reading = progress_reader().read(states)
+    assert reading is not None
+    assert reading.step == 999
+
+
+def test_beginning_of_a_long_line_is_read():
+    reading = progress_reader().read(LINES["ours and the reference's"][0] + " and more" * 100_000)
+    assert reading is not None
+    assert reading.step == 979
 
 
 @given(st.text())

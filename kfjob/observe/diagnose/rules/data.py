@@ -12,7 +12,8 @@ RULES = (
         markers=("gated repo", "gated dataset", "GatedRepoError", "401 Client Error", "Invalid user token", "403 Client Error"),
         # without a token, the hub also answers 401 for a repository that does not exist
         pattern=r"access(?:ing)? (?:a )?gated repo|is a gated dataset on the Hub|GatedRepoError"
-        r"|(?<!RepositoryNotFoundError: )40[13] Client Error|Invalid user token",
+        r"|40[13] Client Error|Invalid user token",
+        unless=("RepositoryNotFoundError",),
     ),
     Rule(
         id="dataset-not-found",
@@ -26,7 +27,7 @@ RULES = (
             "check the name and the configuration; a private data set needs `HF_TOKEN`; a folder must exist on this machine"
         ),
         markers=("DatasetNotFoundError", "doesn't exist on the Hub", "Couldn't find a dataset", "Couldn't find any data file"),
-        pattern=r"Dataset '(?P<name>[^']*)' doesn't exist on the Hub|DatasetNotFoundError(?!.*Dataset ')"
+        pattern=r"(?:DatasetNotFoundError.*)?Dataset '(?P<name>[^']*)' doesn't exist on the Hub|DatasetNotFoundError"
         r"|Couldn't find (?:a dataset script|any data file) at (?P<name2>\S+?)\.?(?:\s|$)",
     ),
     Rule(
@@ -38,7 +39,7 @@ RULES = (
         markers=("is not a local folder", "Repository Not Found", "RepositoryNotFoundError", "Repo id must be"),
         pattern=r"(?P<name>\S+) is not a local folder and is not a valid model identifier"
         r"|Repository Not Found for url: https?://[^/\s]+/(?:api/(?:model|dataset)s/|datasets/)?"
-        r"(?P<name4>[^/\s]+(?:/(?!resolve/|revision/)[^/\s]*[^/\s.])?)"
+        r"(?:(?P<name4>[^/\s]+)/(?:resolve|revision)/|(?P<name5>[^/\s]+(?:/[^/\s]*[^/\s.])?))"
         r"|(?P<name2>\S+) is not a local folder or a valid repository|RepositoryNotFoundError"
         r"|Repo id must be in the form .*: '(?P<name3>[^']*)'",
     ),

@@ -1,0 +1,97 @@
+r"""Regular expressions that need linear time for every text, for patterns that meet text from programs, clusters and users.
+
+Python's `re` backtracks: some patterns need quadratic or exponential time for some lines. RE2 has no backtracking, so it has no
+look-around and no back-references (docs/decisions/0011-linear-patterns.md). `\d`, `\w`, `\s` and `\b` mean ASCII here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+from msgspec import Struct
+
+
+class PatternError(ValueError):
+    """The text is not a regular expression that RE2 understands."""
+
+
+class Match(Struct, frozen=True):
+    """A match. Groups are read as in `re`: `match[1]`, `match["name"]`; None for a group that took no part."""
+
+    matched: Any  # RE2's match in the encoded text
+    names: Mapping[str, int]
+
+    def __getitem__(self, group: int | str) -> Any:
+        value = self.matched[self.names[group] if isinstance(group, str) else group]
+        return None if value is None else value.decode(errors="replace")
+
+    def groups(self) -> tuple[Any, ...]:
+        """Return the text of every group."""
+        return tuple(None if value is None else value.decode(errors="replace") for value in self.matched.groups())
+
+    def groupdict(self) -> dict[str, Any]:
+        """Return the text of every named group."""
+        values = self.groups()
+        return {name: values[number - 1] for name, number in self.names.items()}
+
+    @property
+    def before(self) -> str:
+        """The text before the match."""
+        return str(self.matched.string[: self.matched.start()].decode(errors="replace"))
+
+
+class Pattern:
+    """A regular expression. It is compiled at the first search: most commands need few of the patterns."""
+
+    def __init__(self, text: str) -> None:
+        """`text` has RE2's syntax."""
+        self.text = text
+
+    def __repr__(self) -> str:
+        return f"Pattern({self.text!r})"
+
+    def check(self) -> None:
+        """Compile the pattern now.
+
+        Raises:
+            PatternError: the text is not a regular expression, or it uses syntax that RE2 does not have.
+        """
+        _ = self._compiled
+
+    @cached_property
+    def names(self) -> Mapping[str, int]:
+        """The named groups and their numbers."""
+        return {name.decode(): number for name, number in self._compiled.groupindex.items()}
+
+    @cached_property
+    def _compiled(self) -> Any:
+        import re2
+
+        options = re2.Options()
+        options.log_errors = False
+        try:
+            return re2.compile(self.text.encode(errors="replace"), options)
+        except re2.error as err:
+            raise PatternError(_describe(err)) from err
+
+    def search(self, text: str) -> Match | None:
+        """Return the first match anywhere in the text."""
+        matched = self._compiled.search(text.encode(errors="replace"))
+        return Match(matched, self.names) if matched else None
+
+    def match(self, text: str) -> Match | None:
+        """Return the match at the start of the text."""
+        matched = self._compiled.match(text.encode(errors="replace"))
+        return Match(matched, self.names) if matched else None
+
+    def find_all(self, text: str) -> Iterator[Match]:
+        """Yield all matches that do not overlap."""
+        for matched in self._compiled.finditer(text.encode(errors="replace")):
+            yield Match(matched, self.names)
+
+
+def _describe(error: Exception) -> str:
+    text = error.args[0] if error.args else ""
+    return text.decode(errors="replace") if isinstance(text, bytes) else str(text)
