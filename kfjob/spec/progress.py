@@ -23,8 +23,11 @@ def check_pattern(pattern: str) -> PatternProblem | None:
     try:
         groups = Pattern(pattern).names
     except PatternError as error:
-        hint = "kfjob uses RE2, whose syntax has no look-ahead, look-behind and back-references"
-        return PatternProblem("`progress` is not a regular expression", detail=str(error), hint=hint)
+        return PatternProblem(
+            "`progress` is not a regular expression",
+            detail=str(error),
+            hint="kfjob uses RE2, whose syntax has no look-ahead, look-behind or back-references",
+        )
     hint = f"valid group names are {', '.join(f'`{name}`' for name in PROGRESS_GROUPS)}"
     if unknown := sorted(set(groups) - set(PROGRESS_GROUPS)):
         return PatternProblem(f"unknown group `{unknown[0]}` in `progress`", hint=hint)
