@@ -20,12 +20,18 @@ from kfjob.cli.panel import panel
 from kfjob.cli.view_text import news_text, outcome_text, progress_line, training_json, view_json
 from kfjob.errors import KfjobError
 from kfjob.events import JobPhase, LogLine
+from kfjob.observe.agent_records import AgentEventKind
 from kfjob.observe.diagnose.diagnosis import Diagnosis
 from kfjob.observe.diagnose.ranking import diagnose
+from kfjob.observe.diagnose.rule import Role
 from kfjob.observe.diagnose.symptoms import SymptomCollector
 from kfjob.observe.master import Confidence, Master, format_ranks
+from kfjob.observe.program_lines import ProgramLines
+from kfjob.observe.program_output import OutputLine, ProgramOutput
+from kfjob.observe.startup import describe_startup
 from kfjob.observe.view import JobView, News
 from kfjob.text import plural
+from kfjob.units import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,14 +44,24 @@ PROGRESS_EVERY = 5.0
 REFRESH_EVERY = 0.2
 """Seconds between two redraws of the live panel."""
 LOG_TAIL = 15
-"""Lines of a failed pod's log in the summary."""
+"""Lines of a failed pod's program in the summary."""
+LOG_READ = 400
+"""Lines of its log that are read for them: the agent writes more lines than the program after a failure."""
+STAGE_AFTER = 2 * SECOND
+"""Duration of a stage before the first step after which it is worth a line."""
+STAGE_EVERY = 15 * SECOND
+"""Time between two lines about the same stage before the first step."""
 
 
 class Display:
     """Receives every event of a job, with the view after it; subclasses print."""
 
-    def __init__(self, reader: LiveReader) -> None:
+    def __init__(self, reader: LiveReader, output: ProgramOutput | None = None) -> None:
+        """Show the job of `reader`, and the program's `output` if it is given."""
         self.reader = reader
+        self._output = output
+        self._causes: set[tuple[str, str]] = set()
+        self._stage = Stage()
         self._symptoms = SymptomCollector()
         self._last_news: News | None = None
         self._last_progress = 0.0
@@ -61,11 +77,16 @@ class Display:
     def update(self, view: JobView, event: Event, now: float) -> None:
         """Process one event; `now` is in seconds of a monotonic clock."""
         self._symptoms.feed(event, view)  # at once: the operator may delete the pods and their logs
+        if self._output:
+            self._show_output(self._output.feed(view, event), view.now)
         if view.phase and view.headline != self._headline:
             self._headline = view.headline
             self.show_message(view.now, self.reader.ref.name, view.headline)
         for news in self._take_news(view):
             self.show_message(news.time, news.pod, news_text(news))
+            if news.kind == AgentEventKind.WORKER_FAILED or (news.kind == "pod" and news.text.startswith("Failed")):
+                self._show_cause(news, view)
+        self.show_stage(view)
         if view.training.step != self._step:
             self._step = view.training.step
             self.show_progress(view, now)
@@ -75,6 +96,35 @@ class Display:
         clock = local_clock(time) if time else " " * 8
         print(f"{clock}  {subject}  {text}", file=sys.stderr, flush=True)  # noqa: T201 - this is the output
 
+    def show_line(self, text: str) -> None:
+        """Print a line of the program."""
+        print(text, flush=True)  # noqa: T201 - this is the output
+
+    def show_stage(self, view: JobView) -> None:
+        """Print what the job does before its first step, and how long it has done so."""
+        if text := self._stage.announce(view):
+            self.show_message(view.now, self.reader.ref.name, text)
+
+    def reads_all(self, pod: str) -> bool:
+        """Return whether the display needs every line of the pod's log."""
+        return self._output is not None and self._output.pod == pod
+
+    def _show_output(self, lines: list[OutputLine], time: int | None) -> None:
+        for line in lines:
+            if line.pod:
+                self.show_message(time, line.pod, "the program's output is that of this pod from here on")
+            self.show_line(line.text)
+
+    def _show_cause(self, news: News, view: JobView) -> None:
+        """Print the cause of the first failure below the news of it, once: the job may go on restarting."""
+        issue = self.diagnosis(view).first_cause
+        if issue is None or issue.role is Role.SYMPTOM or (issue.rule, issue.title) in self._causes:
+            return
+        self._causes.add((issue.rule, issue.title))
+        self.show_message(news.time, issue.pod or news.pod, f"cause: {issue.title} [{issue.rule}]")
+        if issue.remedy:
+            self.show_message(news.time, issue.pod or news.pod, f"hint: {issue.remedy}")
+
     def show_progress(self, view: JobView, now: float) -> None:
         """Print the progress after a new step."""
         if now - self._last_progress >= PROGRESS_EVERY:
@@ -83,6 +133,8 @@ class Display:
 
     def summary(self, view: JobView) -> None:
         """Print the summary of a job that has ended."""
+        if self._output:
+            self._show_output(self._output.flush(), view.now)
         lines = summary(self.reader, view, self.diagnosis(view))
         print("\n" + "\n".join(lines), file=sys.stderr, flush=True)  # noqa: T201 - this is the output
 
@@ -112,6 +164,12 @@ class JsonDisplay(Display):
         """Print an object of kind `news`."""
         print_json({"kind": "news", "time": time, "subject": subject, "text": text})
 
+    def show_stage(self, view: JobView) -> None:
+        """Do nothing."""
+
+    def _show_cause(self, news: News, view: JobView) -> None:
+        """Do nothing: the last object holds the diagnosis."""
+
     def show_progress(self, view: JobView, now: float) -> None:  # noqa: ARG002 - programs get every step
         """Print an object of kind `progress`."""
         print_json({"kind": "progress"} | training_json(view.training) | {"total": view.total, "eta": view.eta})
@@ -123,28 +181,48 @@ class JsonDisplay(Display):
 
 
 class LiveDisplay(Display):
-    """A panel at the bottom of the terminal; messages scroll above it."""
+    """A panel at the bottom of the terminal; messages and the program's output scroll above it."""
 
-    def __init__(self, reader: LiveReader) -> None:
-        super().__init__(reader)
+    def __init__(self, reader: LiveReader, output: ProgramOutput | None = None) -> None:
+        super().__init__(reader, output)
         from rich.console import Console
         from rich.live import Live
 
         self._console = Console(stderr=True, highlight=False)
-        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._live = Live(console=self._console, auto_refresh=False, transient=True, redirect_stdout=False)
         self._last_refresh = 0.0
+        self._lines: list[str] = []  # of the program; printed together, because every print draws the panel again
 
     def __enter__(self) -> Self:
         self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._print_lines()
         self._live.stop()
+
+    def show_line(self, text: str) -> None:
+        """Print a line of the program: above the panel, or to stdout if that is no terminal."""
+        if sys.stdout.isatty():
+            self._lines.append(text)
+        else:
+            super().show_line(text)
+
+    def show_stage(self, view: JobView) -> None:
+        """Do nothing: the panel shows the stage."""
+
+    def _print_lines(self) -> None:
+        from rich.text import Text
+
+        if self._lines:
+            self._console.print(Text("\n".join(self._lines)), soft_wrap=True)
+            self._lines.clear()
 
     def show_message(self, time: int | None, subject: str, text: str) -> None:
         """Print a line above the panel."""
         from rich.text import Text
 
+        self._print_lines()
         clock = local_clock(time) if time else " " * 8
         self._console.print(Text.assemble((f"{clock}  ", "dim"), (f"{subject}  ", "cyan"), text))
 
@@ -156,6 +234,7 @@ class LiveDisplay(Display):
         super().update(view, event, now)
         if now - self._last_refresh >= REFRESH_EVERY:
             self._last_refresh = now
+            self._print_lines()
             self._live.update(panel(self.reader.ref.name, view, width=self._console.width), refresh=True)
 
     def summary(self, view: JobView) -> None:
@@ -163,6 +242,9 @@ class LiveDisplay(Display):
         from rich.text import Text
 
         colour = "green" if view.phase is JobPhase.SUCCEEDED else "red"
+        if self._output:
+            self._show_output(self._output.flush(), view.now)
+        self._print_lines()
         first, *rest = summary(self.reader, view, self.diagnosis(view))
         self._console.print()
         self._console.print(Text(first, style=f"bold {colour}"))
@@ -197,10 +279,30 @@ def _summary_rows(reader: LiveReader, view: JobView) -> Iterator[tuple[str, str]
         yield "outcome", outcome_text(view)
     if view.checkpoint:
         yield "checkpoint", view.checkpoint.path
+    if view.failure and view.phase is not JobPhase.SUCCEEDED:
+        yield "failed", f"{view.failure}"
     yield "logs", str(_logs_folder(reader) or f"kfjob logs {reader.ref.name}")
     is_stopped = view.phase is JobPhase.STOPPED
     commands = ["relaunch {}"] if is_stopped else ["status {}", "logs {} --master", "relaunch {}", "stop {}"]
     yield "next", " · ".join(f"kfjob {command.format(reader.ref.name)}" for command in commands)
+
+
+class Stage:
+    """What the job does before its first progress line, and since when."""
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._since = self._next = 0
+
+    def announce(self, view: JobView) -> str:
+        """Return the stage with its duration: once it has lasted a moment, and again from time to time; else ""."""
+        text, now = describe_startup(view), view.now or 0
+        if text != self._text:
+            self._text, self._since, self._next = text, now, now + STAGE_AFTER
+        if not text or now < self._next:
+            return ""
+        self._next = now + STAGE_EVERY
+        return f"{text} ({format_age(self._since, now)})"
 
 
 def _failed_log(reader: LiveReader, view: JobView, diagnosis: Diagnosis) -> list[str]:
@@ -211,8 +313,17 @@ def _failed_log(reader: LiveReader, view: JobView, diagnosis: Diagnosis) -> list
     problem = next((problem for problem in view.pod_problems if problem.pod == first_pod), view.pod_problems[0])
     lines: list[str] = []
     with suppress(KfjobError):
-        lines = [line.text for line in reader.logs(problem.pod, LogRange(tail=LOG_TAIL)) if isinstance(line, LogLine)]
+        lines = _program_lines(reader, problem.pod)
     return ["", f"last lines of `{problem.pod}` ({problem.reason}):", *(f"  {line}" for line in lines)]
+
+
+def _program_lines(reader: LiveReader, pod: str) -> list[str]:
+    """Return the last lines of the program in a pod's log; the log's last lines if the program printed none."""
+    program, lines = ProgramLines(), []
+    texts = [line.text for line in reader.logs(pod, LogRange(tail=LOG_READ)) if isinstance(line, LogLine)]
+    for text in texts:
+        lines += program.feed(text)
+    return [*lines, *program.flush()][-LOG_TAIL:] or texts[-LOG_TAIL:]
 
 
 def _logs_folder(reader: LiveReader) -> Path | None:

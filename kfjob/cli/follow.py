@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kfjob.cli.exit_codes import INTERRUPTED, job_exit_code
-from kfjob.cli.options import Settings, notify, output_option, target_options
+from kfjob.cli.options import Settings, notify, output_option, quiet_option, target_options
 from kfjob.cli.parameter_types import DURATION
 
 if TYPE_CHECKING:
@@ -20,16 +20,20 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("job")
+@quiet_option
 @output_option("auto", "plain", "json")
 @target_options
-def watch(*, job: str, output: str, settings: Settings) -> int:
-    """Follow a job until it ends: progress, pods and events.
+def watch(*, job: str, quiet: bool, output: str, settings: Settings) -> int:
+    """Follow a job until it ends: the output of the program, progress, pods and events.
 
-    `-o auto` shows a live panel in a terminal and plain lines elsewhere. Ctrl-C detaches; the job continues.
+    The output is that of one pod, the one that prints the progress; `kfjob logs` shows the others. It goes to stdout, and
+    everything else to stderr. `-o auto` shows a live panel in a terminal and plain lines elsewhere.
+
+    Ctrl-C detaches; the job continues.
     """
     from kfjob.api.reader import open_job
 
-    return follow(open_job(job, settings, notify=notify), output)
+    return follow(open_job(job, settings, notify=notify), output, quiet=quiet, since=time.time_ns())
 
 
 @click.command()
@@ -69,8 +73,11 @@ def _print_cause(reader: LiveReader | ArchiveReader) -> None:
         click.echo("\n".join(first_cause(examine(reader).diagnosis)), err=True)
 
 
-def follow(reader: LiveReader | ArchiveReader, output: str) -> int:
-    """Show a job's events until it ends, and return the exit code. Ctrl-C detaches."""
+def follow(reader: LiveReader | ArchiveReader, output: str, *, quiet: bool = False, since: int | None = None) -> int:
+    """Show a job's events until it ends, and return the exit code. Ctrl-C detaches.
+
+    Of the program's output before the time `since`, only the last lines are shown; with `quiet`, the output is not shown.
+    """
     from kfjob.api.lifecycle.wait import follow_job
     from kfjob.api.reader import LiveReader
 
@@ -79,13 +86,15 @@ def follow(reader: LiveReader | ArchiveReader, output: str) -> int:
         click.echo(f"`{name}` has ended; `kfjob status {name}` shows its state", err=True)
         return job_exit_code(reader.snapshot().job.phase)
     from kfjob.cli.display import JsonDisplay, LiveDisplay, PlainDisplay
+    from kfjob.observe.program_output import ProgramOutput
 
     kinds = {"json": JsonDisplay, "plain": PlainDisplay}
-    display = kinds.get(output, LiveDisplay if sys.stderr.isatty() else PlainDisplay)(reader)
+    shown = None if quiet or output == "json" else ProgramOutput(since=since)
+    display = kinds.get(output, LiveDisplay if sys.stderr.isatty() else PlainDisplay)(reader, shown)
     view = None
     try:
         with display:
-            for view, event in follow_job(reader):
+            for view, event in follow_job(reader, reads_all=display.reads_all):
                 display.update(view, event, time.monotonic())
     except KeyboardInterrupt:
         next_commands = f"`kfjob watch {name}` follows it again, `kfjob stop {name}` stops it"

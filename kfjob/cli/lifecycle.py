@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kfjob.cli.options import Settings, code_options, combine, notify, target_options
+from kfjob.cli.options import Settings, code_options, combine, notify, quiet_option, target_options
 
 if TYPE_CHECKING:
     from kfjob.api.images.code_layer import CodeLayer
@@ -36,10 +36,11 @@ def stop(*, job: str, timeout: float, no_archive: bool, settings: Settings) -> N
 @click.command()
 @click.argument("job")
 @click.option("-f", "--follow", "should_follow", is_flag=True, help="Follow the job after the submit.")
+@quiet_option
 @timeout_option
 @target_options
 @code_options
-def relaunch(*, job: str, should_follow: bool, timeout: float, code: CodeLayer | None, settings: Settings) -> int:
+def relaunch(*, job: str, should_follow: bool, quiet: bool, timeout: float, code: CodeLayer | None, settings: Settings) -> int:
     """Stop a job and submit its recorded spec again.
 
     The new launch has its own launch id and uses the same checkpoint directory. To run a changed spec, use `kfjob stop` and
@@ -53,4 +54,4 @@ def relaunch(*, job: str, should_follow: bool, timeout: float, code: CodeLayer |
     reader = relaunch_job(target, job, timeout=timeout, code=code, notify=notify)
     click.echo(reader.ref.name)
     click.echo(f"relaunched `{reader.ref.name}` (launch {reader.ref.launch})", err=True)
-    return follow(reader, "auto") if should_follow else 0
+    return follow(reader, "auto", quiet=quiet) if should_follow else 0

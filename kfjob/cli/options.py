@@ -24,6 +24,9 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 _BACKEND_HELP = "Backend that runs the job. Default: kubernetes if a kubeconfig exists, else local."
 debug_option: Decorator = click.option("--debug", is_flag=True, expose_value=False, help="Show a traceback on errors.")
+quiet_option: Decorator = click.option(
+    "-q", "--quiet", is_flag=True, help="Do not print the program's output while the job is followed."
+)
 from_option: Decorator = click.option("--from", "folder", metavar="DIR", help="Read saved logs from this directory.")
 
 _TARGET_OPTIONS: tuple[Decorator, ...] = (
@@ -153,6 +156,7 @@ __all__ = [
     "notify",
     "output_option",
     "print_json",
+    "quiet_option",
     "strict_option",
     "target_options",
 ]

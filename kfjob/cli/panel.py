@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kfjob.cli.formatting import format_age, local_clock, sparkline
 from kfjob.cli.view_text import first_loss_text, mfu_text, remaining_text, setbacks_text, speed_text, step_text
 from kfjob.observe.master import Master
+from kfjob.observe.startup import describe_startup
 from kfjob.observe.view import JobView
 from kfjob.text import plural
 
@@ -32,6 +33,7 @@ def panel(name: str, view: JobView, *, width: int = 100) -> Group:
     grid.add_column(no_wrap=True, overflow="ellipsis")
     bar_width = max(MIN_BAR_WIDTH, min(MAX_BAR_WIDTH, width - TEXT_WIDTH))
     rows = {
+        "now": Text(describe_startup(view)),
         "progress": _progress(view, bar_width),
         "loss": _loss(view, bar_width),
         "speed": Text(_speed(view)),

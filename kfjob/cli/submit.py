@@ -10,7 +10,16 @@ import click
 
 from kfjob.cli.build_options import build_image, build_options, image_change
 from kfjob.cli.image_options import ImageOptions
-from kfjob.cli.options import Settings, code_options, notify, output_option, print_json, strict_option, target_options
+from kfjob.cli.options import (
+    Settings,
+    code_options,
+    notify,
+    output_option,
+    print_json,
+    quiet_option,
+    strict_option,
+    target_options,
+)
 from kfjob.cli.spec_source import Source, read_spec, spec_argument, spec_or_template
 from kfjob.text import plural
 
@@ -28,6 +37,7 @@ _DRY_RUN_HELP = "Create nothing. `client` checks the spec here; `server` sends i
 @click.command()
 @spec_or_template
 @click.option("-f", "--follow", "should_follow", is_flag=True, help="Follow the job after the submit. Ctrl-C detaches.")
+@quiet_option
 @click.option("--dry-run", type=click.Choice(["client", "server"]), help=_DRY_RUN_HELP)
 @output_option("name", "json")
 @target_options
@@ -38,6 +48,7 @@ def submit(
     *,
     source: Source,
     should_follow: bool,
+    quiet: bool,
     dry_run: str | None,
     output: str,
     code: CodeLayer | None,
@@ -68,7 +79,7 @@ def submit(
         launch = f" (launch {reader.ref.launch})" if reader.ref.launch else ""
         click.echo(f"submitted `{reader.ref.name}`{launch}; `kfjob watch {reader.ref.name}` follows it", err=True)
         return 0
-    return follow(reader, "json" if output == "json" else "auto")
+    return follow(reader, "json" if output == "json" else "auto", quiet=quiet)
 
 
 def _submit(source: Source, settings: Settings, code: CodeLayer | None, build: ImageOptions | None) -> LiveReader:

@@ -50,10 +50,13 @@ def find_markers(config: ObserveConfig) -> tuple[str, ...]:
 class Prefilter:
     """Selects the relevant lines of one container's log. It remembers headings, so each container needs its own."""
 
-    def __init__(self, config: ObserveConfig, *, diagnosis: bool = False) -> None:
-        """Select lines for the view; with `diagnosis` also every line that a rule can match."""
+    def __init__(
+        self, config: ObserveConfig, *, diagnosis: bool = False, select_all: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Select lines for the view; with `diagnosis` also every line that a rule can match; every line of some blocks."""
         markers = find_markers(config)
-        self._select_all = not markers  # the job's own pattern may match any line
+        self._needs_all = not markers  # the job's own pattern may match any line
+        self._select_all = select_all
         if diagnosis:
             markers = tuple(dict.fromkeys((*markers, *RULE_LITERALS, *GLOG_WARNINGS)))
         self.literals = tuple(marker.encode() for marker in markers)
@@ -66,8 +69,12 @@ class Prefilter:
 
     def select(self, block: bytes) -> list[LineRange]:
         """Return the relevant lines of the next block; a block consists of whole lines."""
-        if self._select_all:
+        if self._needs_all:
             return list(_split(block))
+        selected = self._select_relevant(block)
+        return list(_split(block)) if self._select_all() else selected
+
+    def _select_relevant(self, block: bytes) -> list[LineRange]:
         matches = self._find_literals(block)
         if not self._remaining and not any(self._count_lines_after(block, *line) for line in matches):
             return matches
@@ -96,10 +103,15 @@ class Prefilter:
 
 
 def prefilter_factory(
-    config: ObserveConfig, *, diagnosis: bool = False
+    config: ObserveConfig, *, diagnosis: bool = False, select_all: Callable[[], bool] = lambda: False
 ) -> Callable[[], Callable[[bytes], list[LineRange]]] | None:
-    """Return a function that creates a filter for one container's log; None if every line must be read."""
-    return (lambda: Prefilter(config, diagnosis=diagnosis).select) if find_markers(config) else None
+    """Return a function that creates a filter for one container's log; None if every line must be read.
+
+    While `select_all` returns true, the filter selects every line.
+    """
+    if not find_markers(config):
+        return None
+    return lambda: Prefilter(config, diagnosis=diagnosis, select_all=select_all).select
 
 
 def is_suspicious(line: str) -> bool:

@@ -87,6 +87,23 @@ class News(Struct, frozen=True):
     text: str
 
 
+class WorkerFailure(Struct, frozen=True, kw_only=True):
+    """The first training process that failed in a round, as its agent reports it."""
+
+    pod: str
+    local_rank: int
+    rank: int | None  # the global rank
+    exit_code: int  # negative for a signal
+    line: int
+    time: int | None
+
+    def __str__(self) -> str:
+        """Return `pod job-worker-0, rank 3, exit code 1`."""
+        rank = f"local rank {self.local_rank}" if self.rank is None else f"rank {self.rank}"
+        end = f"signal {-self.exit_code}" if self.exit_code < 0 else f"exit code {self.exit_code}"
+        return f"{self.pod}, {rank}, {end}"
+
+
 class JobView(Struct, frozen=True, kw_only=True, dict=True):
     """The observed state of a job. `JobView(config=…)` is the state before the first event; `reduce` returns the next ones."""
 
@@ -100,6 +117,7 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
     checkpoint: Checkpoint | None = None
     evaluation: Evaluation | None = None
     outcome: TrainerOutcome | None = None
+    failure: WorkerFailure | None = None  # of the newest round in which a worker failed
     cluster_events: tuple[KubernetesEvent, ...] = ()  # the newest events of the job's objects by time
     workload: WorkloadStatus | None = None  # status in a queue
     news: tuple[News, ...] = ()
@@ -290,12 +308,34 @@ def _add_line(view: JobView, event: LogLine | OpenLine) -> JobView:
 
 def _add_record(view: JobView, pod: PodView, record: AgentRecord) -> JobView:
     if isinstance(record, AgentEvent):
+        view = _add_failure(view, pod, record) if record.kind is AgentEventKind.WORKER_FAILED else view
         reported = record.kind in _REPORTED_KINDS
         return _with_news(view, News(record.time, pod.name, str(record.kind), record.text)) if reported else view
     if isinstance(record, RendezvousResult) and pod.log.result_line:
         member = Member(pod=pod.name, container=pod.log.id, result=record, line=pod.log.result_line)
         return replace(view, rounds=add_member(view.rounds, member))
     return view
+
+
+def _add_failure(view: JobView, pod: PodView, event: AgentEvent) -> JobView:
+    """Keep the first failure of a round: the others of the same time are its consequences."""
+    if event.exit_code is None or event.local_rank is None:
+        return view
+    ranks, before = pod.global_ranks, view.failure
+    failure = WorkerFailure(
+        pod=pod.name,
+        local_rank=event.local_rank,
+        rank=ranks[event.local_rank] if event.local_rank < len(ranks) else None,
+        exit_code=event.exit_code,
+        line=event.line,
+        time=event.time,
+    )
+    if before is None or before.time is None or failure.time is None:
+        return replace(view, failure=before or failure)
+    round_start = view.rounds[-1].first_line.resolve_time(view.reference_time) if view.rounds else None
+    is_earlier = failure.time < before.time and (round_start is None or failure.time >= round_start)
+    is_later_round = round_start is not None and before.time < round_start <= failure.time
+    return replace(view, failure=failure) if is_earlier or is_later_round else view
 
 
 def _add_reading(view: JobView, pod: PodView, reading: Reading, *, redrawn: bool) -> JobView:

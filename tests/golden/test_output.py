@@ -212,6 +212,11 @@ def test_watch(jobs, check, play):
     check("watch-restarts", "watch restarted")
 
 
+def test_watch_without_the_programs_output(jobs, check, play):
+    play("done")
+    check("watch-quiet", "watch done --quiet", "watch done -o json")
+
+
 def test_wait(jobs, check):
     check("wait", "wait done", "wait broken")
 

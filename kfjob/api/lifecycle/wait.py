@@ -9,22 +9,29 @@ from kfjob.api.lifecycle.limits import enforce_limits
 from kfjob.api.logs.event_poller import add_cluster_events
 from kfjob.api.logs.event_stream import stream_events
 from kfjob.api.reader import LiveReader
+from kfjob.backends.base import LineFilterFactory
 from kfjob.errors import WaitTimeout
 from kfjob.events import Event, JobPhase
 from kfjob.observe.prefilter import prefilter_factory
 from kfjob.observe.view import JobView, reduce
 
 
-def follow_job(reader: LiveReader) -> Iterator[tuple[JobView, Event]]:
+def follow_job(reader: LiveReader, *, reads_all: Callable[[str], bool] = lambda _: False) -> Iterator[tuple[JobView, Event]]:
     """Yield every event with the view after it, until the job has ended. Leaving the loop does not stop the job.
 
-    Only log lines that the view or a diagnosis can use are read, one line a second of the others, and the last line.
+    Only log lines that the view or a diagnosis can use are read, one line a second of the others, and the last line. Of a pod
+    for which `reads_all` is true every line is read; it is asked again for every block of lines.
 
     Raises:
         JobStopped: the job exceeded a limit of its `watchdog` and was stopped.
     """
     view = JobView(config=reader.config)
-    stream = stream_events(reader.target.backend, reader.ref, line_filter=prefilter_factory(reader.config, diagnosis=True))
+    config = reader.config
+
+    def choose_filter(pod: str) -> LineFilterFactory | None:
+        return prefilter_factory(config, diagnosis=True, select_all=lambda: reads_all(pod))
+
+    stream = stream_events(reader.target.backend, reader.ref, choose_filter=choose_filter)
     with add_cluster_events(stream, reader.target.backend, reader.ref) as events:
         for event in events:
             view = reduce(view, event)
@@ -46,7 +53,8 @@ def wait_for_end(
     deadline = None if timeout is None else time.monotonic() + timeout
     view = JobView(config=reader.config)
     reads_logs = on_view is not None or reader.config.limits.stall is not None
-    events = stream_events(reader.target.backend, reader.ref, logs=reads_logs, line_filter=prefilter_factory(reader.config))
+    line_filter = prefilter_factory(reader.config)
+    events = stream_events(reader.target.backend, reader.ref, logs=reads_logs, choose_filter=lambda _: line_filter)
     for event in events:
         view = reduce(view, event)
         if on_view:

@@ -16,27 +16,29 @@ DRAIN_SECONDS = 15.0
 
 ChooseRange = Callable[[PodChanged], LogRange | None]
 """Returns which part of a pod's log to follow, when the pod appears; None: no part."""
+ChooseFilter = Callable[[str], LineFilterFactory | None]
+"""Returns the filter for the lines of a pod; None: every line is read."""
 
 
 def stream_events(
-    backend: Backend, ref: JobRef, *, logs: bool = True, line_filter: LineFilterFactory | None = None
+    backend: Backend, ref: JobRef, *, logs: bool = True, choose_filter: ChooseFilter | None = None
 ) -> Iterator[Event]:
     """Yield the present state, then everything that happens, until the job has ended and its logs are read.
 
-    With a `line_filter`, the logs are read with `Backend.filtered_logs`. A `Tick` comes when nothing happens for a second.
+    With `choose_filter`, the logs are read with `Backend.filtered_logs`. A `Tick` comes when nothing happens for a second.
     Closing the iterator ends the threads.
 
     Raises:
         KfjobError: the backend's watch or logs failed.
     """
-    return EventStream(backend, ref, lambda _: LogRange(follow=True) if logs else None, line_filter=line_filter).events()
+    return EventStream(backend, ref, lambda _: LogRange(follow=True) if logs else None, choose_filter=choose_filter).events()
 
 
 class EventStream:
     """The events of one job. Logs may be added and dropped while the stream is read."""
 
     def __init__(
-        self, backend: Backend, ref: JobRef, choose_range: ChooseRange, *, line_filter: LineFilterFactory | None = None
+        self, backend: Backend, ref: JobRef, choose_range: ChooseRange, *, choose_filter: ChooseFilter | None = None
     ) -> None:
         """Prepare the stream. A pod that is created again under the same name is a new pod."""
         self.open_logs: set[str] = set()
@@ -46,7 +48,7 @@ class EventStream:
         self._backend = backend
         self._ref = ref
         self._choose_range = choose_range
-        self._line_filter = line_filter
+        self._choose_filter = choose_filter
         self._known_pods: set[tuple[str, str]] = set()  # name and uid
         self._readings: dict[str, int] = {}  # by pod, the number of the reading that is current
 
@@ -87,7 +89,8 @@ class EventStream:
             self.add_log(pod.pod, log_range)
 
     def _read_log(self, pod: str, log_range: LogRange, reading: int) -> Iterator[LogEvent]:
-        backend, line_filter = self._backend, self._line_filter
+        backend = self._backend
+        line_filter = self._choose_filter(pod) if self._choose_filter else None
         try:
             for line in (
                 backend.filtered_logs(self._ref, pod, log_range, line_filter)

@@ -53,7 +53,7 @@ def test_render_prints_the_object_that_submit_sends(fake, kfjob, spec):
 def test_watch_ends_with_the_job_and_a_summary(fake, kfjob):
     fake.play("train", *script.SUCCEEDED, spec=script.SPEC)
     assert kfjob("watch", "train") == 0
-    assert kfjob.out == ""
+    assert [line.split("Batch ")[1].split()[0] for line in kfjob.out.splitlines()] == [str(step) for step in range(11, 21)]
     assert "train: Succeeded after 1m00s" in kfjob.err
     assert "master     train-worker-1 (confirmed, global ranks 0)" in kfjob.err
     assert "7.9000 → 6.0000 in 20 steps" in kfjob.err

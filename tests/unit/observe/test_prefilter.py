@@ -126,3 +126,12 @@ def test_block_boundaries_do_not_change_the_selection(
     edges = sorted({0, len(lines), *(cut for cut in cuts if cut < len(lines))})
     together = [line for a, b in pairwise(edges) for line in selected_lines(in_blocks, b"".join(map(stamped, lines[a:b])))]
     assert together == alone
+
+
+def test_every_line_is_selected_while_select_all_is_true():
+    wanted = False
+    prefilter = Prefilter(ObserveConfig(), select_all=lambda: wanted)
+    block = b"hello\nthere\n"
+    assert prefilter.select(block) == []
+    wanted = True
+    assert prefilter.select(block) == [(0, 5), (6, 11)]

@@ -1,0 +1,108 @@
+"""The program's own lines in a pod's log. torchrun's agent writes its messages into the same log; they are left out.
+
+The agent's lines are its log messages (torch/distributed/{elastic,launcher,run.py}), its traceback after a failure, and the box
+that names the failed workers (torch/distributed/elastic/multiprocessing/errors/__init__.py `ChildFailedError.format_msg`).
+"""
+
+from __future__ import annotations
+
+import re
+
+from kfjob.observe.agent_records import FIELDS
+from kfjob.observe.diagnose.tracebacks import HEADING
+from kfjob.observe.lines import clean_line
+
+MAX_HELD = 300
+"""Lines of a traceback that are held until its end shows whose it is."""
+
+_MESSAGE = re.compile(
+    r"[IWEFCV]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [^\s:\]]*torch/distributed/(?:elastic/|launcher/|run\.py|launch\.py)[^\s\]]*\]"
+    r"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\] (?:\[[^\]]*\] )?torch\.distributed\.(?:elastic|launcher|run|launch)[\w.]*: \["
+    r"|[A-Z]{4,8}:torch\.distributed\.(?:elastic|launcher|run|launch)[\w.]*:"
+)
+_ETCD = re.compile(
+    r"(?:DEBUG|INFO|WARNING|ERROR) \d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ "
+    r".*(?:endezvous|peers|EtcdStore|Etcd machines|confirmations)"
+)
+_SETTING = re.compile(
+    rf"  (?:(?:{'|'.join(FIELDS)})=|(?:entrypoint|m(?:in|ax)_nodes|nproc_per_node|run_id|rdzv_\w+|max_restarts|monitor_interval"
+    r"|log_dir|metrics_cfg|event_log_handler|numa_options)\s*[:=])"
+)
+_PHRASES = ("Setting OMP_NUM_THREADS environment variable for each process", '"name": "torchelastic.worker.status.')
+"""Words of other messages: a warning whose first line alone has a prefix, and the events of `--event-log-handler console`."""
+_STARS = re.compile(r"\*{41}$")
+_BORDER = re.compile(r"={10,}$")
+_AGENT_FRAMES = tuple(
+    f"torch/distributed/{part}" for part in ("run.py", "launch.py", "launcher/", "elastic/agent/", "elastic/rendezvous/")
+)
+_GOES_ON = re.compile(
+    r"\s*$|During handling of the above exception, another exception occurred:$"
+    r"|Exception raised from .* \(most recent call first\)"
+    r"|The above exception was the direct cause of the following exception:$|frame #\d+: "
+)
+"""Lines after an agent's traceback that belong to it: the rest of the message, and the words between two tracebacks."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+class ProgramLines:
+    """Reader for the program's lines in one container's log."""
+
+    def __init__(self) -> None:
+        """Begin where the log begins."""
+        self._held: list[str] = []  # lines of a traceback, or a border, that may be the agent's
+        self._in_box = False
+        self._after_traceback = False  # the last lines were an agent's traceback
+
+    def feed(self, text: str) -> list[str]:
+        """Read a line; return the lines of the program that are now complete, without colours and control characters."""
+        text = _to_plain(text)
+        if self._in_box:
+            self._in_box = not _BORDER.match(text)
+            return []
+        if self._held:
+            return self._continue(text)
+        if text == HEADING or _BORDER.match(text):
+            self._held = [text]
+            return []
+        if self._after_traceback and _GOES_ON.match(text):
+            return []
+        self._after_traceback = False
+        return _select(text)
+
+    def flush(self) -> list[str]:
+        """Return the lines that wait for the next one."""
+        held, self._held = self._held, []
+        return held
+
+    def _continue(self, text: str) -> list[str]:
+        """Read the line after the first line of a traceback, or after a border."""
+        if self._held[0] != HEADING:
+            border = self.flush()
+            self._in_box = text.rstrip().endswith(" FAILED")
+            return [] if self._in_box else [*border, *self.feed(text)]
+        if _MESSAGE.search(text):
+            return []  # the agent goes on logging while a program prints
+        self._held.append(text)
+        if text.startswith("  ") and len(self._held) < MAX_HELD:
+            return []
+        lines = self.flush()
+        if any(frame in line for line in lines for frame in _AGENT_FRAMES):
+            self._after_traceback = True
+            return []
+        return lines
+
+
+def _select(text: str) -> list[str]:
+    """Return the part of a line that the program printed: a progress bar without a line end may precede an agent's message."""
+    if "torch" in text and (match := _MESSAGE.search(text)):
+        return [text[: match.start()]] if match.start() else []
+    is_agents = _SETTING.match(text) or _ETCD.match(text) or _STARS.match(text) or any(phrase in text for phrase in _PHRASES)
+    return [] if is_agents else [text]
+
+
+def _to_plain(text: str) -> str:
+    """Return the line without colours and control characters; of a progress bar, its newest state."""
+    plain, _ = clean_line(text)
+    if "\r" in plain:
+        plain = next((state for state in reversed(plain.split("\r")) if state.strip()), "")
+    return plain if plain.isascii() and plain.isprintable() else _CONTROL.sub("", plain)

@@ -1,0 +1,99 @@
+"""The output of the program as a display shows it: the lines of one pod, the one that prints for the job."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from msgspec import Struct
+
+from kfjob.events import Event, JobChanged, LogLine, PodChanged, Tick
+from kfjob.observe.master import Master
+from kfjob.observe.program_lines import ProgramLines
+from kfjob.observe.view import JobView
+from kfjob.units import SECOND
+
+SILENT = 5 * SECOND
+"""Silence of the shown pod after which another pod that prints takes over."""
+OLD_LINES = 10
+"""Lines from before the display began that it shows first."""
+
+
+class OutputLine(Struct, frozen=True):
+    """One line of the program; `pod` is the pod that prints from here on, "" if that has not changed."""
+
+    text: str
+    pod: str = ""
+
+
+class ProgramOutput:
+    """Selects the lines of the pod that prints. Another pod takes over only if it prints and the shown pod does not."""
+
+    def __init__(self, *, since: int | None = None) -> None:
+        """Show all lines, or with `since` (nanoseconds) the last lines before that time and all after it."""
+        self.pod = ""
+        """The pod whose lines are shown."""
+        self._lines = ProgramLines()
+        self._container = ""
+        self._since = since
+        self._old: deque[OutputLine] = deque(maxlen=OLD_LINES)
+        self._last_line: int | None = None
+        self._evidence: object = None
+        self._shown_pod = ""
+
+    def feed(self, view: JobView, event: Event) -> list[OutputLine]:
+        """Read an event, with the view after it; return the lines to show."""
+        self._choose_pod(view, event)
+        if isinstance(event, Tick):
+            return self.flush()
+        if not isinstance(event, LogLine) or event.pod != self.pod:
+            return []
+        if event.container_id != self._container:
+            self._container, self._lines = event.container_id, ProgramLines()
+        lines = self._number(self._lines.feed(event.text))
+        self._last_line = event.time if lines else self._last_line
+        if self._since is None:
+            return lines
+        self._old.extend(lines)
+        return self.flush() if event.time is not None and event.time >= self._since else []
+
+    def flush(self) -> list[OutputLine]:
+        """Return the lines that wait: nothing else happens at present."""
+        lines = [*self._old, *self._number(self._lines.flush())]
+        self._old.clear()
+        self._since = None
+        return lines
+
+    def _number(self, texts: list[str]) -> list[OutputLine]:
+        """Return lines of the shown pod; the first after another pod's lines names its pod."""
+        lines = []
+        for text in texts:
+            is_handover = bool(self._shown_pod) and self._shown_pod != self.pod
+            lines.append(OutputLine(text, self.pod if is_handover else ""))
+            self._shown_pod = self.pod
+        return lines
+
+    def _choose_pod(self, view: JobView, event: Event) -> None:
+        """Choose the pod again where something has changed: the search costs too much for every line."""
+        evidence = (view.training.pod, len(view.pods), view.rounds[-1:])
+        if evidence == self._evidence and not isinstance(event, PodChanged | JobChanged | Tick):
+            return
+        self._evidence = evidence
+        pod = find_printing_pod(view)
+        if pod != self.pod and self._may_take_over(view, pod):
+            self.pod = pod
+            self._lines = ProgramLines()
+
+    def _may_take_over(self, view: JobView, pod: str) -> bool:
+        before = view.pods.get(self.pod)
+        if before is None or not before.live or self._shown_pod != self.pod:
+            return True
+        has_rank = pod in view.pods and view.pods[pod].group_rank == 0 and before.group_rank not in {None, 0}
+        return has_rank or self._last_line is None or (view.now or 0) - self._last_line > SILENT
+
+
+def find_printing_pod(view: JobView) -> str:
+    """Return the pod that prints for the job; before anything shows it, the one with the lowest name; "" without pods."""
+    if isinstance(view.master, Master):
+        return view.master.pod
+    names = [pod.name for pod in view.pods.values() if pod.live] or list(view.pods)
+    return view.config.workers[0] if view.config.workers else min(names, default="")

@@ -1,0 +1,90 @@
+"""The lines of the program in a pod's log, without those of torchrun's agent."""
+
+import re
+
+import pytest
+
+from kfjob.observe.program_lines import ProgramLines
+from tests.unit.observe.test_recordings import FILES, read
+
+AGENT_TRACEBACK = [
+    "Traceback (most recent call last):",
+    '  File "/venv/bin/torchrun", line 8, in <module>',
+    "    sys.exit(main())",
+    '  File "/venv/lib/python3.12/site-packages/torch/distributed/run.py", line 991, in main',
+    "    run(args)",
+    "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
+    "============================================================",
+    "train.py FAILED",
+    "------------------------------------------------------------",
+    "Failures:",
+    "  <NO_OTHER_FAILURES>",
+    "============================================================",
+]
+PROGRAM_TRACEBACK = [
+    "Traceback (most recent call last):",
+    '  File "train.py", line 1, in <module>',
+    "    import nosuch",
+    "ModuleNotFoundError: No module named 'nosuch'",
+]
+
+
+def program_lines(lines: list[str]) -> list[str]:
+    reader = ProgramLines()
+    return [text for line in lines for text in reader.feed(line)] + reader.flush()
+
+
+def test_agents_traceback_and_box_are_left_out():
+    assert program_lines(["hello", *AGENT_TRACEBACK, "bye"]) == ["hello", "bye"]
+
+
+def test_programs_traceback_is_kept():
+    assert program_lines([*PROGRAM_TRACEBACK, *AGENT_TRACEBACK]) == PROGRAM_TRACEBACK
+
+
+def test_traceback_without_an_end_comes_with_the_flush():
+    reader = ProgramLines()
+    assert [line for text in PROGRAM_TRACEBACK[:3] for line in reader.feed(text)] == []
+    assert reader.flush() == PROGRAM_TRACEBACK[:3]
+
+
+def test_a_programs_own_border_is_kept():
+    lines = ["=" * 40, "epoch 1", "=" * 40, "loss 2.3"]
+    assert program_lines(lines) == lines
+
+
+def test_a_bar_before_an_agents_message_is_kept():
+    message = "I1121 06:18:58.464000 1 torch/distributed/elastic/agent/server/api.py:552] [default] Starting worker group"
+    assert program_lines([f"  5%|▌     | 5/100{message}"]) == ["  5%|▌     | 5/100"]
+
+
+def test_agents_message_within_a_traceback_is_left_out():
+    message = "E1121 06:18:58.464000 1 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1)"
+    assert program_lines([*PROGRAM_TRACEBACK[:2], message, *PROGRAM_TRACEBACK[2:]]) == PROGRAM_TRACEBACK
+
+
+@pytest.mark.parametrize(
+    ("printed", "shown"),
+    [
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("a\x1b]52;c;ZXZpbA==\x07b", "ab"),
+        ("10%\r20%\r30%", "30%"),
+        ("30%\r", "30%"),
+        ("bell\x07 \u202egnp.exe", "bell gnp.exe"),
+        ("tab\tstays, ümläuts too", "tab\tstays, ümläuts too"),
+    ],
+)
+def test_lines_have_no_control_characters(printed, shown):
+    assert program_lines([printed]) == [shown]
+
+
+def test_recorded_logs_give_what_the_program_printed():
+    agent = re.compile(
+        r"torch[./]distributed[./](?:elastic[./](?!multiprocessing/errors)|launcher|run\b)|Rendezvous'ing|FAILED$"
+    )
+    for path in FILES:
+        printed = [line.rstrip("\n") for line in read(path)]
+        shown = program_lines(printed)
+        assert not [line for line in shown if agent.search(line)], path
+        expected = [line for line in printed if re.search(r"WTIME|Batch \d+ Loss", line)]
+        assert [line for line in shown if re.search(r"WTIME|Batch \d+ Loss", line)] == expected, path

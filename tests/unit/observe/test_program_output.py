@@ -1,0 +1,66 @@
+"""The pod whose output a display shows, and its lines."""
+
+from collections.abc import Iterable
+
+from kfjob.events import Event, PodPhase, Tick
+from kfjob.observe.program_output import OLD_LINES, OutputLine, ProgramOutput, find_printing_pod
+from kfjob.observe.view import JobView, reduce
+from kfjob.spec.observe_config import ObserveConfig
+from kfjob.units import SECOND
+from tests.unit.api import script
+
+CONFIG = ObserveConfig(workers=("train-worker-0", "train-worker-1"), rendezvous="c10d")
+
+
+def show(events: Iterable[Event], output: ProgramOutput) -> list[OutputLine]:
+    view, shown = JobView(config=CONFIG), []
+    for event in events:
+        view = reduce(view, event)
+        shown += output.feed(view, event)
+    return shown + output.flush()
+
+
+def test_lines_of_one_pod_are_shown_and_no_agents():
+    events = [*script.STARTING, *script.block(0, 0, 5), *script.block(1, 1, 5)]
+    events += [script.line(index, f"hello {index}", 6) for index in (1, 0)]
+    assert show(events, ProgramOutput()) == [OutputLine("hello 0")]
+
+
+def test_before_any_evidence_the_lowest_pod_is_shown():
+    view = JobView()
+    for event in (script.pod(1, PodPhase.RUNNING), script.pod(0, PodPhase.RUNNING)):
+        view = reduce(view, event)
+    assert find_printing_pod(view) == "train-worker-0"
+
+
+def test_the_pod_with_rank_0_is_shown():
+    events = [*script.STARTING, *script.block(0, 1, 5), *script.block(1, 0, 5), script.line(0, "a", 6), script.line(1, "b", 6)]
+    assert show(events, ProgramOutput()) == [OutputLine("b")]
+
+
+def test_handover_names_the_next_pod():
+    events = [*script.STARTING, *script.block(0, 0, 5), *script.block(1, 1, 5), script.line(0, "from 0", 6)]
+    events += [script.pod(0, PodPhase.FAILED, exit_code=1), script.line(1, "from 1", 8), script.line(1, "more", 9)]
+    assert show(events, ProgramOutput()) == [OutputLine("from 0"), OutputLine("from 1", "train-worker-1"), OutputLine("more")]
+
+
+def test_a_pod_that_goes_on_printing_is_kept_though_every_rank_prints_progress():
+    events = [*script.STARTING]
+    events += [script.progress(index, step, 8.0 - step) for step in range(1, 5) for index in (0, 1)]
+    assert {line.pod for line in show(events, ProgramOutput())} == {""}
+    assert len(show(events, ProgramOutput())) == 4
+
+
+def test_of_an_old_log_the_last_lines_are_shown_first():
+    events = [*script.STARTING, *(script.line(0, f"line {number}", number) for number in range(100))]
+    since = script.START + 98 * SECOND
+    assert [line.text for line in show(events, ProgramOutput(since=since))] == [f"line {n}" for n in range(99 - OLD_LINES, 100)]
+
+
+def test_old_lines_are_shown_when_nothing_else_comes():
+    output = ProgramOutput(since=script.START + 1000 * SECOND)
+    view, shown = JobView(config=CONFIG), []
+    for event in [*script.STARTING, script.line(0, "hello", 5), Tick(time=script.START + 6 * SECOND)]:
+        view = reduce(view, event)
+        shown = output.feed(view, event)
+    assert shown == [OutputLine("hello")]
