@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ class Source:
     template: str | None = None
     assignments: tuple[str, ...] = ()
     env_files: tuple[str, ...] = ()
+    env: bool = False
     variables: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
 
@@ -46,7 +48,7 @@ class Source:
         return "<stdin>" if file in (None, "-") else str(file)
 
     def read_values(self) -> dict[str, str]:
-        """Return the values of the env files, overridden by the single variables.
+        """Return the values: with `--env` the exported variables, overridden by the env files and then by the single variables.
 
         Raises:
             NotFound: an env file does not exist.
@@ -54,8 +56,9 @@ class Source:
         """
         from kfjob.errors import Problem, SpecError
         from kfjob.spec.env_file import parse_env_file
+        from kfjob.spec.variables import is_run_time
 
-        values: dict[str, str] = {}
+        values: dict[str, str] = {name: value for name, value in os.environ.items() if self.env and not is_run_time(name)}
         for file in self.env_files:
             values |= parse_env_file(read_text(file, "env file"), file=file)
         for variable in self.variables:
@@ -76,6 +79,7 @@ _SPEC_OPTIONS = (
         "--set", "assignments", multiple=True, metavar="FIELD=VALUE", help="Override a field of the spec. Repeatable."
     ),
     click.option("--env-file", "env_files", multiple=True, metavar="FILE", help="File with values for `${NAME}`. Repeatable."),
+    click.option("--env", is_flag=True, help="Use exported variables of the shell for `${NAME}`; --env-file overrides them."),
     click.option(
         "--var", "variables", multiple=True, metavar="NAME=VALUE", help="Value for `${NAME}`; overrides --env-file. Repeatable."
     ),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -27,7 +27,7 @@ class Rendered:
     """The objects of a template."""
 
     objects: tuple[JsonObject, ...]
-    unresolved: tuple[str, ...]  # unbraced names without a value, which mean nothing inside a pod by themselves
+    unresolved: tuple[str, ...]  # unbraced names without a value, which a program in the pod may replace
 
 
 def render(text: str, *, values: Mapping[str, str], keep: Collection[str] = (), file: str | None = None) -> Rendered:
@@ -73,6 +73,27 @@ for _kind, _pattern, _first in (
     )
 
 
+_SHELLS = frozenset(("sh", "ash", "bash", "dash", "ksh", "zsh"))
+_PROGRAM_TEXT = frozenset(("annotations", "env", "lifecycle"))
+"""Keys of a pod with texts that a program may read; Kubernetes itself replaces no `$NAME`, only `$(NAME)`."""
+
+
+_Place = Literal["document", "object", "program"]
+"""Where a value is: a whole document, metadata or spec of an object, or a text that a program in the pod may read."""
+
+
+@dataclass(frozen=True)
+class _Use:
+    """A reference in a scalar."""
+
+    match: re.Match[str]
+    in_program: bool  # a program in the pod reads the scalar
+
+    @property
+    def name(self) -> str:
+        return self.match["braced"] or self.match["bare"]
+
+
 class _Template:
     """Renders one template. It parses references as words without a meaning in YAML, and replaces them in the scalars."""
 
@@ -84,7 +105,7 @@ class _Template:
             stem += "X"
         self._word = re.compile(rf"{stem}([0-9]+)Z")
         self._stem = stem
-        self._used: dict[int, re.Match[str]] = {}
+        self._used: dict[int, _Use] = {}
         self._replaced: set[int] = set()
         self._ancestors: set[int] = set()
         self._nodes = 0
@@ -96,10 +117,14 @@ class _Template:
         self._problems += self._missing()
         if self._problems:
             raise SpecError(sorted(self._problems, key=lambda problem: (problem.line or 0, problem.column or 0)))
-        for_pod = (r for r in self._used.values() if self._variables.classify(r) is Resolution.FOR_THE_POD)
-        names = dict.fromkeys(r["bare"] for r in for_pod if r["bare"])
+        names = dict.fromkeys(
+            use.name for use in self._used.values() if use.match["bare"] and self._classify(use) is Resolution.FOR_THE_POD
+        )
         unresolved = (name for name in names if not is_run_time(name) and name not in self._variables.keep)
         return Rendered(objects=tuple(item for item in objects if item), unresolved=tuple(unresolved))
+
+    def _classify(self, use: _Use) -> Resolution:
+        return self._variables.classify(use.match, in_program=use.in_program)
 
     def _documents(self) -> Iterator[tuple[Any, int]]:
         numbers = iter(range(len(self._references)))
@@ -108,7 +133,7 @@ class _Template:
             while loader.check_node():
                 node = loader.get_node()
                 line = node.start_mark.line + 1
-                self._walk(node)
+                self._walk(node, "document")
                 yield (None if self._problems else loader.construct_document(node)), line
         except yaml.MarkedYAMLError as err:
             mark = err.problem_mark or err.context_mark
@@ -120,41 +145,41 @@ class _Template:
         finally:
             loader.dispose()
 
-    def _walk(self, node: yaml.Node) -> None:
+    def _walk(self, node: yaml.Node, place: _Place) -> None:
         self._nodes += 1
         if self._nodes > MAX_NODES or id(node) in self._ancestors:
             title = "an alias contains itself" if id(node) in self._ancestors else "the aliases expand to too many values"
             raise SpecError([self._problem(title, node.start_mark.line + 1)])
         self._ancestors.add(id(node))
         if isinstance(node, yaml.ScalarNode):
-            self._scalar(node)
+            self._scalar(node, in_program=place != "object")
         elif isinstance(node, yaml.SequenceNode):
             for item in node.value:
-                self._walk(item)
+                self._walk(item, "program" if place == "document" else place)
         elif isinstance(node, yaml.MappingNode):
-            self._mapping(node)
+            self._mapping(node, place)
         self._ancestors.discard(id(node))
 
-    def _mapping(self, node: yaml.MappingNode) -> None:
+    def _mapping(self, node: yaml.MappingNode, place: _Place) -> None:
         keys: set[str] = set()
         for key, value in node.value:
-            self._walk(key)
+            self._walk(key, place)
             if isinstance(key, yaml.ScalarNode):
                 if key.value in keys and key.tag != "tag:yaml.org,2002:merge":
                     self._problems.append(self._problem(f"duplicate key `{key.value}`", key.start_mark.line + 1))
                 keys.add(key.value)
                 if key.tag != "tag:yaml.org,2002:merge":
                     key.tag = "tag:yaml.org,2002:str"  # the keys of an object are strings
-            self._walk(value)
+            self._walk(value, _place_of_value(key, node, place))
 
-    def _scalar(self, node: yaml.ScalarNode) -> None:
+    def _scalar(self, node: yaml.ScalarNode, *, in_program: bool) -> None:
         if id(node) in self._replaced:  # an alias
             return
         self._replaced.add(id(node))
         numbers = [int(word) for word in self._word.findall(node.value)]
         if not numbers:
             return
-        self._used |= {number: self._references[number] for number in numbers}
+        self._used |= {number: _Use(self._references[number], in_program) for number in numbers}
         node.value = self._variables.replace(self._restore(node.value))
         if not node.style and node.tag == "tag:yaml.org,2002:str":
             node.tag = f"tag:yaml.org,2002:{_type_of(node.value)}"
@@ -165,13 +190,14 @@ class _Template:
     def _missing(self) -> Iterator[Problem]:
         """Yield one problem for each name, with all its positions outside of comments."""
         references: dict[tuple[str, Resolution], list[re.Match[str]]] = {}
-        for _, match in sorted(self._used.items()):
-            if (resolution := self._variables.classify(match)) in UNRESOLVED_REASONS:
-                references.setdefault((match["braced"], resolution), []).append(match)
+        for _, use in sorted(self._used.items()):
+            if (resolution := self._classify(use)) in UNRESOLVED_REASONS:
+                references.setdefault((use.name, resolution), []).append(use.match)
         for (name, resolution), matches in references.items():
             first, *more = (self._position(match.start()) for match in matches)
             also = f"also at {', '.join(f'{line}:{column}' for line, column in more)}" if more else None
-            hint = f"set it in the env file or with `--var {name}=…`; `--keep {name}` leaves it to the pod"
+            hint = f"set it in an env file, with `--var {name}=…`, or export it and use `--env`"
+            hint += f"; `--keep {name}` leaves it to the pod"
             yield self._problem(f"`{matches[0][0]}` {UNRESOLVED_REASONS[resolution]}", *first, detail=also, hint=hint)
 
     def _position(self, offset: int) -> tuple[int, int]:
@@ -201,6 +227,19 @@ def find_object_problem(value: Any) -> str | None:
     if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
         return f"this {value['kind']} has no `metadata.name`"
     return None
+
+
+def _place_of_value(key: yaml.Node, mapping: yaml.MappingNode, place: _Place) -> _Place:
+    if place == "document":
+        return "object" if key.value in ("metadata", "spec") else "program"
+    is_program = key.value in _PROGRAM_TEXT or (key.value in ("command", "args") and _has_shell(mapping))
+    return "program" if is_program else place
+
+
+def _has_shell(container: yaml.MappingNode) -> bool:
+    """Return whether a shell may read the command: one that begins with a shell, or the unknown one of the image."""
+    words = next((value.value for key, value in container.value if key.value == "command"), ())
+    return not words or any(str(word.value).rpartition("/")[2] in _SHELLS for word in words if isinstance(word, yaml.Node))
 
 
 def _type_of(text: str) -> str:

@@ -57,5 +57,6 @@ def _make_problem(name: str, resolution: Resolution, occurrences: list[_Occurren
         line=line,
         column=column,
         detail=f"also at {', '.join(f'{line}:{column}' for _, _, (line, column) in others)}" if others else None,
-        hint=f"set it in the env file or with `--var {name}=…`; write `$${{{name}}}` for the text itself",
+        hint=f"set it in an env file, with `--var {name}=…`, or export it and use `--env`; "
+        f"write `$${{{name}}}` for the text itself",
     )

@@ -65,8 +65,11 @@ class Variables:
     values: Mapping[str, str]
     keep: Collection[str] = ()
 
-    def classify(self, reference: re.Match[str]) -> Resolution:
-        """Return what happens to one match of `REFERENCE`."""
+    def classify(self, reference: re.Match[str], *, in_program: bool = True) -> Resolution:
+        """Return what happens to one match of `REFERENCE`.
+
+        `in_program` means that a program in the pod reads the text. Only a program can replace a name without braces.
+        """
         name = reference["braced"] or reference["bare"]
         if name in self.keep:
             return Resolution.FOR_THE_POD
@@ -74,7 +77,7 @@ class Variables:
             return Resolution.NESTED
         if self.values.get(name):
             return Resolution.REPLACED
-        if reference["bare"] or is_run_time(name):
+        if is_run_time(name) or (reference["bare"] and in_program and name not in self.values):
             return Resolution.FOR_THE_POD
         if name in self.values:
             return Resolution.REPLACED if reference["dash"] and reference["dash"].startswith(":") else Resolution.EMPTY

@@ -62,6 +62,31 @@ def test_variables_override_the_env_file(kfjob, template):
     assert job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 5
 
 
+def test_exported_variables_are_values_with_env_only(kfjob, template, monkeypatch):
+    for name, value in {"NUM_NODES": "7", "IMAGE_URI": "1.dkr/x:1", "MORE": "", "RANK": "9", "OTHER": "exported"}.items():
+        monkeypatch.setenv(name, value)
+    assert kfjob("render", "--template", "t.yaml", "--keep", "MORE") == 2
+    assert "`${NUM_NODES}` has no value" in kfjob.err
+    assert kfjob("render", *template, "--env", "-o", "json") == 0
+    _, job = json.loads(kfjob.out)
+    worker = job["spec"]["pytorchReplicaSpecs"]["Worker"]
+    assert worker["replicas"] == 2  # of the env file
+    assert worker["template"]["spec"]["containers"][0]["command"][2] == "train $RANK ${MORE} exported"
+    assert kfjob("render", "--template", "t.yaml", "--env") == 2
+    assert "`${MORE}` has an empty value" in kfjob.err
+
+
+def test_env_fills_a_spec(kfjob, here, monkeypatch):
+    (here / "job.yaml").write_text('name: train\nimage: ${IMAGE_URI}\ncommand: sh -c "x $IMAGE_URI ${RANK}"\n')
+    monkeypatch.setenv("IMAGE_URI", "a:1")
+    monkeypatch.setenv("RANK", "5")
+    assert kfjob("validate", "job.yaml") == 2
+    assert "export it and use `--env`" in kfjob.err
+    assert kfjob("render", "job.yaml", "--env") == 0
+    assert "x $IMAGE_URI ${RANK}" in kfjob.out
+    assert "image: a:1" in kfjob.out
+
+
 def test_every_missing_value_is_reported(kfjob, template):
     assert kfjob("render", "--template", "t.yaml", "--var", "IMAGE_URI=") == 2
     assert kfjob.out == ""

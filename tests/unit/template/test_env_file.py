@@ -27,6 +27,14 @@ URL=https://x/#part
 SPACE=a\ b
 BACK='a\b\$c'
 AGAIN="${BACK}"
+set -a
+ONE=1 TWO=2; THREE="$ONE$TWO" # three
+set +a
+export ONE FOUR=4 FIVE="5 and \
+more"
+CONT=a\
+b
+HASH=a#b
 """
 
 
@@ -57,6 +65,23 @@ def test_run_time_references_are_kept():
         ("A='open\n", "1:3", "a quote is not closed"),
         ("A=${LATER}\nLATER=1\n", "1:3", "`${LATER}` has no value"),
         ("E=\nA=${E}\n", "2:3", "`${E}` has no value"),
+        ("E=\nA=$E\n", "2:3", "`$E` has no value"),
+        ("A=$((1+1))\n", "1:3", "an env file cannot run commands"),
+        ("A=x$(y)\n", "1:4", "an env file cannot run commands"),
+        ("A=1\nB=${A:1}\n", "2:3", "only a shell can compute `${A:1}`"),
+        ('A=1\nB="x ${A:+y}"\n', "2:3", "only a shell can compute `${A:+y}`"),
+        ("A=${#B}\n", "1:3", "only a shell can compute `${#B}`"),
+        ("A=$1\n", "1:3", "only a shell can compute `$1`"),
+        ("A=$$\n", "1:3", "only a shell can compute `$$`"),
+        ("A=$'x'\n", "1:3", "only a shell can compute `$'…`"),
+        ("A=~/data\n", "1:3", "only a shell can compute `~`"),
+        ("A=(1 2)\n", "1:3", "`(` has a meaning for a shell"),
+        ("A=https://x/?a=1&b=2\n", "1:17", "`&` has a meaning for a shell"),
+        ("A=1 && B=2\n", "1:4", "unexpected text after the value"),
+        ("export A\n", "1:8", "`export A` has no value in this file"),
+        ("if true; then A=1; fi\n", "1:1", "not `NAME=value`"),
+        (". other.env\n", "1:1", "not `NAME=value`"),
+        ("export -p\n", "1:8", "not `NAME=value`"),
     ],
 )
 def test_problem_has_its_position(text, position, message):
@@ -64,6 +89,13 @@ def test_problem_has_its_position(text, position, message):
         parse_env_file(text, file=".env")
     assert f"--> .env:{position}" in str(raised.value)
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize("text", ["A=$(x)\n", "A=`x`\n", "A=${A:1}\n", "A=~\n", "source x\n", "export A\n", "A=$'x'\n"])
+def test_hint_says_how_a_shell_computes_the_values(text):
+    with pytest.raises(SpecError) as raised:
+        parse_env_file(text, file="my env")
+    assert "hint: let a shell compute it: `set -a; source 'my env'; set +a; kfjob submit … --env`" in str(raised.value)
 
 
 def test_every_problem_is_reported_at_once():

@@ -79,25 +79,62 @@ def test_names_without_a_value_or_a_meaning_are_unresolved():
     assert render(template, values={"N": "1"}, keep=["KEPT"]).unresolved == ("NUM_NODE",)
 
 
+POD = """apiVersion: v1
+kind: Pod
+metadata: {name: x, annotations: {note: $NOTE}}
+spec:
+  containers:
+  - name: a
+    image: a:1
+    command: [COMMAND]
+    args: [--nodes=$ARGS, $RANK]
+    env: [{name: A, value: --x=$VARIABLE}]
+    resources: {limits: {nvidia.com/gpu: $GPU_PER_NODE, vpc.amazonaws.com/efa: $EFA_PER_NODE}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "missing", "left"),
+    [
+        ("torchrun, --nnodes=$NUM_NODES", ["NUM_NODES", "ARGS", "GPU_PER_NODE", "EFA_PER_NODE"], ()),
+        ("/bin/bash, -c, run $NUM_NODES", ["GPU_PER_NODE", "EFA_PER_NODE"], ("NOTE", "NUM_NODES", "ARGS", "VARIABLE")),
+    ],
+)
+def test_unbraced_name_that_no_program_replaces_is_missing_like_a_braced_one(command, missing, left):
+    """Kubernetes replaces `$(NAME)` only, so the pod would get the text `$NUM_NODES` itself."""
+    template = POD.replace("COMMAND", command)
+    titles = [problem.title for problem in render_error(template).problems]
+    assert titles == [f"`${name}` has no value" for name in missing]
+    rendered = render(template, values=dict.fromkeys(missing, "8"))
+    assert rendered.unresolved == (left or ("NOTE", "VARIABLE"))
+    assert render(template, values={}, keep=missing).objects  # `--keep` leaves them
+
+
+@pytest.mark.parametrize("place", ["spec: {nodes: $N}", "data: $N", "data: '${N}'", "metadata2: {a: '$N'}"])
+def test_empty_value_is_an_error_with_and_without_braces(place):
+    (problem,) = render_error(HEAD + place, N="").problems
+    assert problem.title.endswith("has an empty value")
+
+
 def test_error_lists_every_name_without_a_value():
     template = HEAD + "data:\n  a: ${ONE} ${TWO}\n  # b: ${COMMENTED}\n  c: ${EMPTY}\n  d: x${ONE}\n  ${KEY}: 1\n"
     assert render_error(template, EMPTY="").lines() == [
         "error: `${ONE}` has no value",
         "  --> t.yaml:5:6",
         "  also at 8:7",
-        "hint: set it in the env file or with `--var ONE=…`; `--keep ONE` leaves it to the pod",
+        "hint: set it in an env file, with `--var ONE=…`, or export it and use `--env`; `--keep ONE` leaves it to the pod",
         "",
         "error: `${TWO}` has no value",
         "  --> t.yaml:5:13",
-        "hint: set it in the env file or with `--var TWO=…`; `--keep TWO` leaves it to the pod",
+        "hint: set it in an env file, with `--var TWO=…`, or export it and use `--env`; `--keep TWO` leaves it to the pod",
         "",
         "error: `${EMPTY}` has an empty value",
         "  --> t.yaml:7:6",
-        "hint: set it in the env file or with `--var EMPTY=…`; `--keep EMPTY` leaves it to the pod",
+        "hint: set it in an env file, with `--var EMPTY=…`, or export it and use `--env`; `--keep EMPTY` leaves it to the pod",
         "",
         "error: `${KEY}` has no value",
         "  --> t.yaml:9:3",
-        "hint: set it in the env file or with `--var KEY=…`; `--keep KEY` leaves it to the pod",
+        "hint: set it in an env file, with `--var KEY=…`, or export it and use `--env`; `--keep KEY` leaves it to the pod",
     ]
 
 
