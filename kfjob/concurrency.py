@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from functools import partial
@@ -44,13 +45,49 @@ class Task(Generic[R]):
         self._thread = threading.Thread(target=lambda: results.put(_Result(call)), name=f"kfjob-{name}", daemon=True)
         self._thread.start()
 
-    def result(self) -> R:
-        """Wait for the call, then return its value or raise its exception. May be called only once."""
-        return self._results.get().get()
+    def result(self, timeout: float | None = None) -> R:
+        """Wait for the call, then return its value or raise its exception. May be called only once.
+
+        Raises:
+            TimeoutError: the call continues after `timeout` seconds.
+        """
+        try:
+            completed = self._results.get(timeout=timeout)
+        except queue.Empty:
+            raise TimeoutError from None
+        return completed.get()
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until the thread has ended, or for `timeout` seconds."""
         self._thread.join(timeout)
+
+
+class Watchdog:
+    """Calls a function in a daemon thread after some seconds, unless it is fed or closed before."""
+
+    def __init__(self, seconds: float, expire: Callable[[], None]) -> None:
+        """Start the time."""
+        self.expired = False
+        self._seconds = seconds
+        self._expire = expire
+        self._closed = threading.Event()
+        self.feed()
+        threading.Thread(target=self._run, name="kfjob-watchdog", daemon=True).start()
+
+    def feed(self) -> None:
+        """Start the time again."""
+        self._deadline = time.monotonic() + self._seconds
+
+    def close(self) -> None:
+        """Never call the function."""
+        self._closed.set()
+
+    def _run(self) -> None:
+        while not self._closed.wait(max(self._deadline - time.monotonic(), 0.0)):
+            if time.monotonic() >= self._deadline:
+                self.expired = True
+                self._expire()
+                return
 
 
 def _cancel() -> NoReturn:

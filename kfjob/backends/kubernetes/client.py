@@ -5,17 +5,17 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
 from msgspec import MsgspecError, Struct, json
 
 from kfjob.backends.kubernetes.errors import ConnectionLost, is_transient, make_error, make_unreachable
+from kfjob.backends.kubernetes.exchange import DEFAULT_LIMITS, Exchanger, Limits, Response, is_success
 from kfjob.backends.kubernetes.requests import Request
-from kfjob.backends.kubernetes.transport import Stream, Transport, read_all
+from kfjob.backends.kubernetes.transport import Stream, Transport
 from kfjob.common_types import JsonObject
-from kfjob.errors import BackendError, Unreachable
+from kfjob.errors import BackendError, KfjobError
 
 CONTACT_SECONDS = 10.0
 """An API server that does not answer within this time counts as unreachable."""
@@ -38,22 +38,18 @@ class Backoff(Struct, frozen=True, kw_only=True):
         return min(self.most, self.first * 2.0 ** min(attempt - 1, 16)) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
 
 
-class Response(Struct, frozen=True):
-    """A complete response."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-
 class Client:
     """One API server."""
 
-    def __init__(self, transport: Transport, *, host: str, backoff: Backoff | None = None) -> None:
+    def __init__(
+        self, transport: Transport, *, host: str, backoff: Backoff | None = None, limits: Limits = DEFAULT_LIMITS
+    ) -> None:
         """`host` names the server in errors."""
         self.host = host
         self.backoff = backoff or Backoff()
+        self.limits = limits
         self._transport = transport
+        self._exchanger = Exchanger(transport, limits)
         self._closed = threading.Event()
 
     def call(self, request: Request, *, shape: Any = JsonObject) -> JsonObject:
@@ -72,17 +68,19 @@ class Client:
                 return self._decode(request, outcome, shape)
             attempt += 1
 
-    def open(self, request: Request, *, read_timeout: float) -> Stream:
+    def open(self, request: Request, *, read_timeout: float, total_seconds: float | None = None) -> Stream:
         """Return the response as a stream. It is not retried: the reader of a stream knows where to resume.
+
+        `read_timeout` limits the seconds between two pieces, `total_seconds` those until the end of the stream.
 
         Raises:
             ConnectionLost: the server did not answer.
             KfjobError: any error that `errors` makes.
         """
-        stream = self._transport.open(request, read_timeout=read_timeout)
-        if not _is_success(stream.status):
-            raise make_error(request, stream.status, read_all(stream))
-        return stream
+        response = self._exchanger.open(request, read_timeout=read_timeout, total_seconds=total_seconds)
+        if isinstance(response, Response):
+            raise make_error(request, response.status, response.body)
+        return response
 
     def pause(self, seconds: float) -> bool:
         """Wait, but not longer than until the client is closed. Return whether it is still open."""
@@ -101,19 +99,18 @@ class Client:
     def _send(self, request: Request) -> Response | ConnectionLost:
         read_timeout = CONTACT_SECONDS - 1 if request.method == "GET" else RESPONSE_SECONDS
         try:
-            stream = self._transport.open(request, read_timeout=read_timeout)
-            return Response(stream.status, stream.headers, read_all(stream))
+            return self._exchanger.call(request, read_timeout=read_timeout)
         except ConnectionLost as lost:
             return lost
 
     def _decode(self, request: Request, outcome: Response | ConnectionLost, shape: Any) -> JsonObject:
         if isinstance(outcome, ConnectionLost):
             raise make_unreachable(outcome, self.host) from outcome
-        if not _is_success(outcome.status):
+        if not is_success(outcome.status):
             raise make_error(request, outcome.status, outcome.body)
         try:
             response: JsonObject = json.decode(outcome.body, type=shape)
-        except MsgspecError as err:
+        except (MsgspecError, UnicodeDecodeError, RecursionError) as err:
             excerpt = outcome.body[:200].decode(errors="replace")
             raise BackendError(f"`{self.host}` does not answer as a Kubernetes API server does", cause=excerpt) from err
         return response
@@ -127,22 +124,28 @@ class RetryPolicy:
         self._client = client
         self._backoff = Backoff(most=10.0)
         self._failures = 0
-        self._last_success = time.monotonic()
+        self._opened = self._last_success = time.monotonic()
+
+    def begin(self) -> None:
+        """Record the next attempt to open the stream."""
+        self._opened = time.monotonic()
 
     def success(self) -> None:
-        """Record that data came."""
-        self._failures, self._last_success = 0, time.monotonic()
-
-    def ended(self, opened: float) -> None:
-        """Record the end of the stream opened at `opened` (monotonic). A short one counts as a failure, against busy loops."""
+        """Record that data came. It ends the backoff only if the stream is no short one, against busy loops."""
         self._last_success = time.monotonic()
-        self._failures = self._failures + 1 if self._last_success - opened < SHORT_STREAM_SECONDS else 0
+        if self._last_success - self._opened >= SHORT_STREAM_SECONDS:
+            self._failures = 0
 
-    def failure(self, err: ConnectionLost | Unreachable | BackendError) -> None:
+    def ended(self) -> None:
+        """Record the end of the stream. A short one counts as a failure."""
+        self._failures += 1
+        self.success()
+
+    def failure(self, err: ConnectionLost | KfjobError) -> None:
         """Record that the stream broke, or could not be opened.
 
         Raises:
-            Unreachable, BackendError: no data came for `OUTAGE_SECONDS`.
+            KfjobError: no data came for `OUTAGE_SECONDS`.
         """
         self._failures += 1
         if time.monotonic() - self._last_success > OUTAGE_SECONDS:
@@ -168,9 +171,5 @@ def retry_delay(request: Request, outcome: Response | ConnectionLost, attempt: i
     if not is_transient(outcome.status) or not (request.repeatable or is_rejected):
         return None
     retry_after = outcome.headers.get("retry-after", "")
-    server_delay = min(float(retry_after), CONTACT_SECONDS / 2) if retry_after.isdigit() else 0.0
+    server_delay = min(float(retry_after), CONTACT_SECONDS / 2) if retry_after.isascii() and retry_after.isdecimal() else 0.0
     return max(backoff.delay(attempt), server_delay)
-
-
-def _is_success(status: int) -> bool:
-    return 200 <= status < 300  # noqa: PLR2004

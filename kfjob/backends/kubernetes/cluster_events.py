@@ -8,6 +8,7 @@ timestamps and a count), Kueue v0.14 apis/kueue/v1beta1/workload_types.go.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
@@ -23,6 +24,10 @@ from kfjob.events import KubernetesEvent, WorkloadStatus
 from kfjob.spec import api_objects, names
 
 _POD_SUFFIX = re.compile(r"(?:master|worker)-\d+")
+MAX_EVENT_PAGES = 200
+"""Pages of events that are read: 100000 events. A cluster keeps them for an hour."""
+EVENTS_SECONDS = 60.0
+"""No page is requested after this time."""
 _KINDS_BY_JOB_NAME = frozenset({"PodGroup", "HorizontalPodAutoscaler", "PodDisruptionBudget"})
 """Kinds of which the operator creates one object per job, under the job's name."""
 
@@ -111,15 +116,16 @@ def workload_status(workload: JsonObject) -> WorkloadStatus:
 
 
 def _list_events(client: Client, namespace: str) -> Iterator[JsonObject]:
-    page = ""
-    while True:
+    """Yield the events of the namespace, as far as the limits allow: the first pages hold the older events."""
+    page, deadline = "", time.monotonic() + EVENTS_SECONDS
+    for _ in range(MAX_EVENT_PAGES):
         try:
             response = client.call(requests.list_events(namespace, page=page))
-        except Expired:  # the server has dropped the rest of the list; the pages read so far hold the older events
+        except Expired:  # the server has dropped the rest of the list
             return
         yield from response.get("items") or ()
         page = (response.get("metadata") or {}).get("continue") or ""
-        if not page:
+        if not page or time.monotonic() > deadline:
             return
 
 

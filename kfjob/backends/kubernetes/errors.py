@@ -12,14 +12,45 @@ no answer         ConnectionLost -> Unreachable
 
 from __future__ import annotations
 
-import json
+from msgspec import MsgspecError, Struct, json
 
 from kfjob.backends.kubernetes.requests import Request
-from kfjob.common_types import JsonObject
 from kfjob.errors import AlreadyExists, BackendError, Forbidden, KfjobError, NotFound, Refused, Unreachable
 from kfjob.spec import api_objects
 
+MESSAGE_BYTES = 500
+"""Bytes of a body that is shown because it is no `Status` object: the page of a proxy, for example."""
+MESSAGE_LENGTH = 4000
+"""Characters of a message of the API server. An invalid job has one of 3000."""
 INSTALL_HINT = "an administrator installs it with `kubectl apply --server-side -k manifests/operator`"
+
+
+class Cause(Struct, frozen=True):
+    """A field that the API server refused, and the reason."""
+
+    field: str | None = None
+    message: str | None = None
+
+
+class Details(Struct, frozen=True):
+    """The object that a refusal is about."""
+
+    kind: str | None = None
+    causes: list[Cause] | None = None
+
+
+class Status(Struct, frozen=True):
+    """The API's `Status` object of a failure (meta/v1); without its fields if the response is no such object."""
+
+    kind: str = ""
+    reason: str | None = None
+    message: str | None = None
+    details: Details | None = None
+
+    @property
+    def causes(self) -> list[Cause]:
+        """The fields that the API server refused."""
+        return (self.details and self.details.causes) or []
 
 
 class ConnectionLost(Exception):
@@ -80,7 +111,8 @@ def make_unreachable(lost: ConnectionLost, host: str) -> Unreachable:
 def make_error(request: Request, status: int, body: bytes) -> KfjobError:
     """Return the error for a response whose status is not 2xx."""
     failure = _parse_status(body)
-    message = str(failure.get("message") or body[:500].decode(errors="replace").strip() or f"status {status}")
+    message = failure.message or body[:MESSAGE_BYTES].decode(errors="replace").strip() or f"status {status}"
+    message = message[:MESSAGE_LENGTH]
     match status:
         case 401:
             title = "the API server does not accept the credentials of the kubeconfig"
@@ -103,9 +135,9 @@ def is_transient(status: int) -> bool:
     return status == 429 or status >= 500  # noqa: PLR2004 - HTTP statuses are best known by their numbers
 
 
-def _make_forbidden(request: Request, failure: JsonObject, message: str) -> KfjobError:
+def _make_forbidden(request: Request, failure: Status, message: str) -> KfjobError:
     """A webhook and a quota use the same status as a missing permission (403): only the messages differ."""
-    if failure and 'User "' not in message:
+    if failure.kind and 'User "' not in message:
         title = f"the cluster refused to {request.verb} {_describe_object(request)}"
         return Refused(title, cause=_list_causes(failure) or message)
     resource = request.resource + (f"/{request.subresource}" if request.subresource else "")
@@ -113,8 +145,8 @@ def _make_forbidden(request: Request, failure: JsonObject, message: str) -> Kfjo
     return Forbidden(title, cause=message, hint=f"ask for that right; `{_can_i(request)}` shows whether you have it")
 
 
-def _make_not_found(request: Request, failure: JsonObject, message: str) -> KfjobError:
-    kind = failure.get("details", {}).get("kind")
+def _make_not_found(request: Request, failure: Status, message: str) -> KfjobError:
+    kind = failure.details.kind if failure.details else None
     if kind == "namespaces" or message.startswith("namespaces "):
         return NotFound(f"there is no namespace `{request.namespace}`", hint="`kubectl get namespaces` lists them")
     if request.resource == api_objects.PYTORCHJOBS and not kind:  # no object in the response: the path itself is unknown
@@ -129,8 +161,8 @@ def _make_not_found(request: Request, failure: JsonObject, message: str) -> Kfjo
     return NotFound(f"there is no {request.resource.removesuffix('s')} `{request.name}` in namespace `{request.namespace}`")
 
 
-def _make_conflict(request: Request, failure: JsonObject, message: str) -> KfjobError:
-    if request.verb == "create" and failure.get("reason") == "AlreadyExists":
+def _make_conflict(request: Request, failure: Status, message: str) -> KfjobError:
+    if request.verb == "create" and failure.reason == "AlreadyExists":
         if request.resource == api_objects.PYTORCHJOBS:
             hint = f"`kfjob stop {request.name}` removes it, `kfjob relaunch {request.name}` starts it again"
             return AlreadyExists(f"there is a job `{request.name}` in namespace `{request.namespace}` already", hint=hint)
@@ -153,19 +185,18 @@ def _can_i(request: Request) -> str:
     return f"kubectl auth can-i {request.verb} {request.resource}{group}{subresource} -n {request.namespace}"
 
 
-def _parse_status(body: bytes) -> JsonObject:
-    """Return the API's `Status` object; {} if the body is not one."""
+def _parse_status(body: bytes) -> Status:
+    """Return the API's `Status` object; one without fields if the body is none."""
     try:
-        status = json.loads(body)
-    except ValueError:
-        return {}
-    return status if isinstance(status, dict) and status.get("kind") == "Status" else {}
+        status = json.decode(body, type=Status)
+    except (MsgspecError, UnicodeDecodeError, RecursionError):
+        return Status()
+    return status if status.kind == "Status" else Status()
 
 
-def _list_causes(failure: JsonObject) -> str:
+def _list_causes(failure: Status) -> str:
     """Return every cause that the API names, one per line."""
-    causes = (failure.get("details") or {}).get("causes") or []
-    lines = (f"{cause.get('field', '')}: {cause.get('message', '')}".removeprefix(": ") for cause in causes)
+    lines = (f"{cause.field or ''}: {cause.message or ''}".removeprefix(": ")[:MESSAGE_LENGTH] for cause in failure.causes)
     return "\n".join(line for line in dict.fromkeys(lines) if not line.startswith("<nil>"))  # `<nil>` marks omitted causes
 
 

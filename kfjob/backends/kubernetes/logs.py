@@ -131,7 +131,7 @@ class PodLog:
         pod_uid = self._get_pod(wait=True)["metadata"]["uid"]
         retries = RetryPolicy(self._client)
         while self._has_room() and not self._client.closed:
-            opened = time.monotonic()
+            retries.begin()
             try:
                 step = self._wait_for_run(pod_uid)
                 if not isinstance(step, NextRun):
@@ -140,7 +140,7 @@ class PodLog:
                     retries.success()
                     yield event
                 if not (self._position and self._position.complete):
-                    retries.ended(opened)
+                    retries.ended()
             except (ConnectionLost, Unreachable, BackendError) as err:
                 retries.failure(err)
             retries.pause()
@@ -233,7 +233,9 @@ class PodLog:
             self._filtered.resume()
         self._position = LogPosition(run.id, run.number, complete=False)
         read_timeout = IDLE_SECONDS if follow else RESPONSE_SECONDS
-        stream = self._client.open(self._request(run, follow=follow), read_timeout=read_timeout)
+        total_seconds = None if follow else self._client.limits.log_seconds
+        request = self._request(run, follow=follow)
+        stream = self._client.open(request, read_timeout=read_timeout, total_seconds=total_seconds)
         splitter = LineSplitter(LINE_BYTES)
         drawn, next_report = b"", time.monotonic() + OPEN_LINE_SECONDS  # a resumed log begins with states of before
         try:

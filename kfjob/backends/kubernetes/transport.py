@@ -22,6 +22,8 @@ CONNECT_SECONDS = 3.0
 CONNECTIONS = 1024
 """Maximum of the pool. Each followed pod holds a connection as long as it is followed."""
 CHUNK_BYTES = 64 * 1024
+ENCODINGS = frozenset({"", "identity", "gzip"})
+"""Encodings of a response that are decoded. A list of encodings (`gzip, gzip`) would multiply its size with each."""
 
 
 class Stream(Protocol):
@@ -56,14 +58,6 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """End every stream, also those in which another thread waits."""
-
-
-def read_all(stream: Stream) -> bytes:
-    """Return the whole body."""
-    try:
-        return b"".join(stream.chunks())
-    finally:
-        stream.close()
 
 
 class Credentials(Protocol):
@@ -144,6 +138,9 @@ class _PooledStream:
         self._response = response
         self.status: int = response.status
         self.headers: Mapping[str, str] = {name.lower(): value for name, value in response.headers.items()}
+        if (encoding := self.headers.get("content-encoding", "identity").lower()) not in ENCODINGS:
+            self.close()
+            raise ConnectionLost(f"the response has the encoding `{encoding[:40]}`, which was not requested", sent=True)
 
     def chunks(self) -> Iterator[bytes]:
         try:

@@ -6,7 +6,6 @@ An `ObjectWatch` reads one selection of objects, `merge_watches` merges several,
 from __future__ import annotations
 
 import queue
-import time
 from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 
@@ -74,16 +73,19 @@ class ObjectWatch:
         """
         retries = RetryPolicy(self._client)
         while not (self._closed or self._client.closed):
-            opened = time.monotonic()
+            retries.begin()
             try:
                 if not self._version:
-                    yield self.list()
+                    snapshot = self.list()
+                    retries.success()
+                    yield snapshot
                 for change in self._watch_once():
                     retries.success()
                     yield change
-                retries.ended(opened)
-            except Expired:
+                retries.ended()
+            except Expired as err:
                 self._version = ""
+                retries.failure(err)
             except (ConnectionLost, Unreachable, BackendError) as err:
                 retries.failure(err)
             retries.pause()
@@ -96,7 +98,8 @@ class ObjectWatch:
 
     def _watch_once(self) -> Iterator[Change]:
         request = self._selection.watch_request(self._version)
-        self._stream = stream = self._client.open(request, read_timeout=WATCH_SECONDS + READ_TIMEOUT_MARGIN)
+        seconds = WATCH_SECONDS + READ_TIMEOUT_MARGIN
+        self._stream = stream = self._client.open(request, read_timeout=seconds, total_seconds=seconds)
         try:
             if self._closed:  # by another thread, while the stream was opened
                 return

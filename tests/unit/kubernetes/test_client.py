@@ -80,7 +80,7 @@ def test_retry_after_is_followed_within_reason():
 
 
 def _whole(stream: FakeStream, headers: dict[str, str]):
-    from kfjob.backends.kubernetes.client import Response
+    from kfjob.backends.kubernetes.exchange import Response
 
     return Response(stream.status, headers, b"".join(stream.chunks()))
 
