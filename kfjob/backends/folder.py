@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import MsgspecError, json
@@ -141,8 +142,13 @@ def _read_text(file: Path) -> str | None:
 def replace_file(file: Path, text: str) -> None:
     """Replace the content of a file; a reader sees the old or the new one."""
     staged = file.with_name(f".{file.name}.{os.getpid()}-{threading.get_native_id()}")  # several threads may write the file
-    staged.write_text(text, encoding="utf-8")
-    staged.replace(file)
+    try:
+        staged.write_text(text, encoding="utf-8")
+        staged.replace(file)
+    except OSError:
+        with suppress(OSError):
+            staged.unlink()
+        raise
 
 
 def _created(folder: Path) -> int:

@@ -29,6 +29,23 @@ WITH_CHILD = (  # as torchrun starts its workers: in a session of their own
     "import subprocess, sys; "
     f"subprocess.Popen([sys.executable, '-c', {STUBBORN!r}], start_new_session=True, stdout=subprocess.DEVNULL); "
 ) + SLEEP
+DAEMON = """
+import os, sys, time
+if not os.fork():
+    os.setsid()
+    if not os.fork():
+        code = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(600)"
+        null = os.open(os.devnull, os.O_RDWR)
+        for fd in (0, 1, 2):
+            os.dup2(null, fd)
+        os.execve(sys.executable, [sys.executable, "-c", code, os.environ["PID_FILE"]], {})
+    os._exit(0)
+os.wait()
+while not os.path.exists(os.environ["PID_FILE"]):
+    time.sleep(0.02)
+print("forked", flush=True)
+"""
+"""A process that has left its parent, its session and its environment."""
 WAIT_FOR = """
 import os, time
 print("waits", flush=True)
@@ -131,15 +148,56 @@ def test_stop_ends_processes_left_by_a_killed_supervisor_and_guard(here: Here):
     ref = here.submit(WITH_CHILD, grace=0.5)
     here.until(lambda: len(here.alive(ref)) == 2)
     supervisor = here.supervisor(ref)
-    children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
-    both = {supervisor, *map(int, children)} - set(here.alive(ref))
+    guard = int(Path(f"/proc/{supervisor}/stat").read_text().rpartition(")")[2].split()[1])
+    both = {supervisor, guard}
     for number in (signal.SIGSTOP, signal.SIGKILL):  # neither is to see the other go
         for pid in both:
             os.kill(pid, number)
-    here.until(lambda: here.get(ref).job.phase.ended)
+    here.until(lambda: here.get(ref).job.reason == "Unsupervised")
+    assert here.get(ref).job.phase is JobPhase.RUNNING
     assert len(here.alive(ref)) == 2
     here.backend.stop(ref, timeout=PATIENCE)
     assert not here.alive(ref)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("end", ["by itself", "stop", "killed supervisor"])
+def test_daemon_without_environment_ends_with_the_job(here: Here, tmp_path: Path, end: str):
+    file = tmp_path / "pid"
+    bystander = subprocess.Popen([sys.executable, "-c", SLEEP], env={}, start_new_session=True, stdout=subprocess.DEVNULL)
+    ref = here.submit(DAEMON + ("" if end == "by itself" else SLEEP), nodes=1, grace=0.5, env={"PID_FILE": str(file)})
+    here.until_says(ref, "forked")
+    pid = int(file.read_text())
+    if end == "stop":
+        here.backend.stop(ref, timeout=PATIENCE)
+    elif end == "killed supervisor":
+        assert is_running(pid)
+        os.kill(here.supervisor(ref), signal.SIGKILL)
+    else:
+        assert here.end(ref).job.phase is JobPhase.SUCCEEDED
+    here.until(lambda: not is_running(pid))
+    assert bystander.poll() is None
+    bystander.kill()
+    bystander.wait()
+
+
+def test_ended_orphans_do_not_stay_as_zombies(here: Here, tmp_path: Path):
+    orphan = "import os, subprocess, sys\nif not os.fork():\n    subprocess.Popen(['true'])\n    os._exit(0)\nos.wait()\n"
+    ref = here.submit(orphan + SLEEP)
+    here.until_says(ref, "asleep")
+    supervisor = here.supervisor(ref)
+
+    def list_names() -> list[str]:
+        states = [file.read_text().rpartition(")") for file in Path("/proc").glob("[0-9]*/stat") if file.exists()]
+        return [name for name, _, rest in states if int(rest.split()[1]) == supervisor]
+
+    here.until(lambda: len(list_names()) == 1)  # the agent
 
 
 def test_an_agent_uses_its_grace_time(here: Here):

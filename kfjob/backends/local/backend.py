@@ -19,7 +19,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar
 
@@ -28,8 +27,10 @@ from msgspec.structs import replace
 from kfjob.backends import folder, log_file
 from kfjob.backends.base import JobRef, LineFilterFactory, LogEvent, LogRange, Requirement
 from kfjob.backends.local import etcd, launch_spec, machine, placement, processes
+from kfjob.backends.local.followed_log import FollowedLog, to_log_line
 from kfjob.backends.local.launch import is_supervised, start_supervisor, write_launch_folder
 from kfjob.backends.local.launch_spec import LaunchSpec
+from kfjob.backends.local.state import read_pod_state, read_state, read_stopped
 from kfjob.backends.local.supervisor import PID
 from kfjob.errors import AlreadyExists, BackendError, NotFound, Refused, WaitTimeout
 from kfjob.events import (
@@ -40,12 +41,10 @@ from kfjob.events import (
     LogGap,
     LogLine,
     PodChanged,
-    PodPhase,
     WorkloadStatus,
 )
 from kfjob.plan import BackendName, JobPlan
 from kfjob.spec import names
-from kfjob.text import plural
 
 BACKOFF_SECONDS = 10.0
 """The kubelet's (v1.34 kubelet.go `backOffPeriod`)."""
@@ -117,21 +116,21 @@ class LocalBackend:
 
     def get(self, name: str, *, namespace: str) -> JobSnapshot:
         """Return the job and its pods as they are now."""
-        if (launch := self._launch(name, namespace)) and (snapshot := _read(launch)):
+        if (launch := self._launch(name, namespace)) and (snapshot := read_state(launch)):
             return snapshot
         raise _make_not_found(name, namespace)
 
     def list(self, *, namespace: str) -> list[JobSnapshot]:
         """Return all jobs of a namespace, oldest first, without their pods."""
         launches = [launch for job in folder.list_folders(self._jobs / namespace) for launch in folder.list_folders(job)]
-        snapshots = [replace(snapshot, pods=()) for launch in launches if (snapshot := _read(launch))]
+        snapshots = [replace(snapshot, pods=()) for launch in launches if (snapshot := read_state(launch))]
         return sorted(snapshots, key=lambda snapshot: (snapshot.job.created or 0, snapshot.name))
 
     def watch(self, ref: JobRef) -> Iterator[JobChanged | PodChanged]:
         """Yield the present state, then every change that lasts longer than the poll interval."""
         reported: dict[str, JobChanged | PodChanged] = {}
         launch = self._launch_of(ref)
-        while launch is not None and (snapshot := _read(launch)) is not None:
+        while launch is not None and (snapshot := read_state(launch)) is not None:
             pods = {pod.pod: pod for pod in snapshot.pods}
             job = {"": snapshot.job}
             now: dict[str, JobChanged | PodChanged] = {**pods, **job} if snapshot.job.phase.ended else {**job, **pods}
@@ -174,13 +173,14 @@ class LocalBackend:
             raise NotFound(f"job `{ref.name}` has no pod `{pod}`")
         path = folder.log_path(launch, pod, log_range.container, previous=log_range.previous)
         if log_range.follow and not log_range.previous:
-            return _FollowedLog(launch, pod, log_range).lines()
+            return FollowedLog(launch, pod, log_range).lines()
         if not path.is_file():
             name = "log of the process before its last restart" if log_range.previous else f"log file `{path.name}`"
             raise NotFound(f"pod `{pod}` has no {name}", cause=f"`{path}` does not exist")
-        state = None if log_range.previous else _pod(launch, pod)
+        state = None if log_range.previous else read_pod_state(launch, pod)
         return (
-            _line(pod, log_range, line, state.container_id if state else "") for line in log_file.read_lines(path, log_range)
+            to_log_line(pod, log_range, line, state.container_id if state else "")
+            for line in log_file.read_lines(path, log_range)
         )
 
     def stop(self, ref: JobRef, *, timeout: float) -> None:
@@ -211,7 +211,7 @@ class LocalBackend:
     def _launch_of(self, ref: JobRef) -> Path | None:
         """Return the folder of this launch."""
         launch = self._launch(ref.name, ref.namespace)
-        snapshot = launch and _read(launch)
+        snapshot = launch and read_state(launch)
         return launch if snapshot and snapshot.uid == ref.uid else None
 
 
@@ -234,78 +234,6 @@ def _check_program(plan: JobPlan) -> str:
 def _check_etcd(plan: JobPlan, folder: Path) -> str:
     etcd.etcd_spec(plan, folder)
     return "etcd is on PATH"
-
-
-class _FollowedLog:
-    """Follows a pod's log across restarts until the pod has ended."""
-
-    def __init__(self, launch: Path, pod: str, log_range: LogRange) -> None:
-        self._launch = launch
-        self._pod = pod
-        self._range = log_range
-        self._state: PodChanged | None = None  # at the start of the process whose log is read
-        self._is_new_process = True
-
-    def lines(self) -> Iterator[LogLine | LogGap]:
-        path = folder.log_path(self._launch, self._pod, self._range.container)
-        for line in log_file.follow_lines(path, self._range, ended=self._has_ended, restarted=self._restarted):
-            if self._is_new_process:
-                yield from self._start_process()
-            yield _line(self._pod, self._range, line, self._state.container_id if self._state else "")
-
-    def _restarted(self) -> None:
-        self._is_new_process = True
-
-    def _start_process(self) -> Iterator[LogGap]:
-        before, self._state, self._is_new_process = self._state, _pod(self._launch, self._pod), False
-        if before and self._state and (missed := self._state.restarts - before.restarts - 1) > 0:
-            yield LogGap(
-                pod=self._pod,
-                container_id=before.container_id,
-                reason=f"the process restarted too quickly: {plural(missed, 'log file')} could not be read",
-            )
-
-    def _has_ended(self) -> bool:
-        if (pod := _pod(self._launch, self._pod)) is not None:
-            return pod.phase.ended
-        snapshot = _read(self._launch)
-        return snapshot is None or snapshot.job.phase.ended
-
-
-def _read(launch: Path) -> JobSnapshot | None:
-    """Return the snapshot in the folder, corrected if the supervisor died; None if the folder does not exist."""
-    supervised = is_supervised(launch)  # checked first, because a supervisor writes its last state before it ends
-    try:
-        stat = (launch / folder.STATUS).stat()
-        snapshot = _read_cached(launch, stat.st_ino, stat.st_mtime_ns)
-    except (NotFound, FileNotFoundError, NotADirectoryError):
-        return None
-    return snapshot if supervised or snapshot.job.phase.ended else _mark_orphaned(snapshot)
-
-
-@lru_cache(maxsize=64)
-def _read_cached(launch: Path, _inode: int, _changed: int) -> JobSnapshot:
-    """Return the snapshot of one version of the file: many readers look ten times a second, and it seldom changes."""
-    return folder.read_snapshot(launch)
-
-
-def _mark_orphaned(snapshot: JobSnapshot) -> JobSnapshot:
-    reason, message = "SupervisorDied", "the job's supervisor died, and its agents were ended"
-    pods = tuple(
-        pod if pod.phase.ended else replace(pod, phase=PodPhase.FAILED, ready=False, reason=reason, message=message)
-        for pod in snapshot.pods
-    )
-    return replace(snapshot, job=replace(snapshot.job, phase=JobPhase.FAILED, reason=reason, message=message), pods=pods)
-
-
-def _pod(launch: Path, pod: str) -> PodChanged | None:
-    snapshot = _read(launch)
-    return next((state for state in snapshot.pods if state.pod == pod), None) if snapshot else None
-
-
-def _line(pod: str, log_range: LogRange, line: log_file.Line, container_id: str) -> LogLine:
-    time_ns, text = line
-    return LogLine(pod=pod, text=text, time=time_ns, container=log_range.container, container_id=container_id)
 
 
 def _take_name(staged: Path, job: Path) -> None:
@@ -358,12 +286,17 @@ def _end_leftovers(launch: Path, *, was_supervised: bool) -> None:
         mark = f"{spec.uid}/"
         if processes.find_marked(mark):
             processes.end([], mark, grace_seconds=spec.grace_seconds)
-    with suppress(NotFound):
-        snapshot = folder.read_snapshot(launch)
-        if not snapshot.job.phase.ended:
-            orphaned = _mark_orphaned(snapshot)
-            stopped = replace(orphaned.job, phase=JobPhase.STOPPED, reason="Stopped", message="the job was stopped")
-            folder.write_snapshot(launch, replace(orphaned, job=stopped) if was_supervised else orphaned)
+    snapshot = read_stopped(launch, was_supervised=was_supervised)
+    if snapshot is None or snapshot == folder.read_snapshot(launch):
+        return
+    try:
+        folder.write_snapshot(launch, snapshot)
+    except OSError as err:
+        raise BackendError(
+            f"the final state of job `{launch.parent.name}` cannot be written",
+            cause=str(err),
+            hint=f"free space on the disk, then run `kfjob stop {launch.parent.name}` again",
+        ) from err
 
 
 def _make_taken(name: str) -> AlreadyExists:

@@ -7,11 +7,13 @@ import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from kfjob.backends.local import processes
 from kfjob.backends.local.log_writer import LogWriter
 from kfjob.backends.local.processes import Guard
+from kfjob.backends.local.subreaper import reap_orphans
 
 _DRAIN_SECONDS = 1.0
 """Time to wait for the rest of the output after a process has ended; only an escaped process keeps the pipe open longer."""
@@ -21,8 +23,13 @@ class ExitWatcher:
     """Reports when child processes end."""
 
     def __init__(self) -> None:
+        self._started: set[int] = set()  # processes whose return code has not been read
         self._awaited: dict[subprocess.Popen[bytes], asyncio.Future[int]] = {}
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._collect)
+
+    def add(self, process: subprocess.Popen[bytes]) -> None:
+        """Add a process whose return code will be asked for; other children are orphans of the job."""
+        self._started.add(process.pid)
 
     async def wait(self, process: subprocess.Popen[bytes]) -> int:
         """Return the process's return code, negative for a signal, once it has ended."""
@@ -33,10 +40,23 @@ class ExitWatcher:
 
     def _collect(self) -> None:
         for process, future in list(self._awaited.items()):
-            if (code := process.poll()) is not None:
-                del self._awaited[process]
-                if not future.done():
-                    future.set_result(code)
+            if not _has_ended(process):
+                continue
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)  # before `poll` lets the kernel reuse the number
+            code = process.poll()
+            del self._awaited[process]
+            self._started.discard(process.pid)
+            if not future.done() and code is not None:
+                future.set_result(code)
+        reap_orphans(self._started)
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Return whether the process has ended, without reading its return code where the system allows that."""
+    if process.returncode is not None or not hasattr(os, "waitid"):
+        return process.poll() is not None
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 class ChildProcess:
@@ -70,6 +90,7 @@ class ChildProcess:
         finally:
             os.close(writing)
         self.pid = self._process.pid
+        exits.add(self._process)
         guard.add(self.pid)
 
     async def end(self) -> int:
@@ -77,7 +98,7 @@ class ChildProcess:
         drained = asyncio.get_running_loop().create_future()
         asyncio.get_running_loop().add_reader(self._reading, self._step, drained)
         code = await self._exits.wait(self._process)
-        processes.kill([self.pid], processes.exact_prefix(self._mark))  # as a container ends with its first process
+        processes.kill([], processes.exact_prefix(self._mark))  # as a container ends with its first process
         self._guard.remove(self.pid)
         await asyncio.wait([drained], timeout=_DRAIN_SECONDS)
         asyncio.get_running_loop().remove_reader(self._reading)

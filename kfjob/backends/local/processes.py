@@ -1,5 +1,7 @@
 """Find and end the processes of a job, also those that have left their parent, their session and their process group.
 
+`subreaper` ends those that have left their environment, too.
+
 torchrun starts every worker in its own session (torch elastic/multiprocessing/subprocess_handler), so the process group of an
 agent does not contain the workers. All of them inherit the environment, which has a variable with the name of their pod.
 """
@@ -12,6 +14,8 @@ import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+
+from kfjob.backends.local.subreaper import become_subreaper, kill_children, list_children
 
 MARK = "KFJOB_LOCAL_POD"
 """Environment variable of every process of a job: `<job uid>/<pod>`."""
@@ -29,8 +33,7 @@ def exact_prefix(mark: str) -> str:
 
 def find_marked(prefix: str) -> list[int]:
     """Return the processes whose mark begins with `prefix` (`<job uid>/` for all of a job); none on systems without /proc."""
-    variable = f"\0{MARK}={prefix}".encode()
-    return [pid for pid in _list_pids() if variable in b"\0" + _read_environment(pid)]
+    return [pid for pid in _list_pids() if _has_mark(pid, prefix)]
 
 
 def kill(groups: Iterable[int], prefix: str) -> None:
@@ -40,13 +43,18 @@ def kill(groups: Iterable[int], prefix: str) -> None:
             os.killpg(group, signal.SIGKILL)
     deadline = time.monotonic() + _UNKILLABLE_SECONDS
     while (pids := find_marked(prefix)) and time.monotonic() < deadline:
-        _send_signal(pids, signal.SIGKILL)
+        for pid in pids:
+            _signal_marked(pid, prefix, signal.SIGKILL)
         time.sleep(_POLL_SECONDS)
 
 
 def end(groups: Collection[int], prefix: str, *, grace_seconds: float) -> None:
     """Send SIGTERM to the agents (without `groups`: to all marked processes), and SIGKILL after the grace time."""
-    _send_signal(groups or find_marked(prefix), signal.SIGTERM)
+    for group in groups:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(group, signal.SIGTERM)
+    for pid in () if groups else find_marked(prefix):
+        _signal_marked(pid, prefix, signal.SIGTERM)
     deadline = time.monotonic() + grace_seconds
     while time.monotonic() < deadline and (find_marked(prefix) if _PROC.is_dir() else any(map(_is_group_alive, groups))):
         time.sleep(_POLL_SECONDS)
@@ -54,12 +62,12 @@ def end(groups: Collection[int], prefix: str, *, grace_seconds: float) -> None:
 
 
 class Guard:
-    """A forked process that ends the agents if the supervisor is killed."""
+    """The parent of the supervisor, which ends the agents if the supervisor is killed: it then adopts their orphans."""
 
     def __init__(self, prefix: str, *, grace_seconds: float, close: list[int]) -> None:
-        """Fork the guard. It closes the file descriptors `close`, which only the supervisor may hold."""
+        """Fork; the child returns as the supervisor. The guard closes the descriptors `close`, which only that may hold."""
         reading, self._writing = os.pipe()
-        if os.fork():
+        if not os.fork():
             os.close(reading)
             return
         for fd in (self._writing, *close):
@@ -86,6 +94,7 @@ class Guard:
 
 def _guard(reading: int, prefix: str, grace_seconds: float) -> None:
     os.setsid()
+    become_subreaper()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     received = b""
@@ -93,14 +102,22 @@ def _guard(reading: int, prefix: str, grace_seconds: float) -> None:
         received += block
     words = received.decode().split()
     if "done" not in words:
-        groups = {word for word in words if f"-{word}" not in words and not word.startswith("-")}
-        end({int(group) for group in groups}, prefix, grace_seconds=grace_seconds)
+        groups = {int(word) for word in words if f"-{word}" not in words and not word.startswith("-")}
+        if _PROC.is_dir():  # a group whose leader this process has not adopted has ended, and its number may be in use again
+            groups &= set(list_children())
+        end(groups, prefix, grace_seconds=grace_seconds)
+        kill_children(timeout=_UNKILLABLE_SECONDS)
 
 
-def _send_signal(pids: Iterable[int], number: signal.Signals) -> None:
-    for pid in pids:
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, number)
+def _signal_marked(pid: int, prefix: str, number: signal.Signals) -> None:
+    """Send a signal to the process if it still has the mark: the kernel may have given its number to another one."""
+    with suppress(OSError):  # the process has ended, or it belongs to another user
+        handle = os.pidfd_open(pid)
+        try:
+            if _has_mark(pid, prefix):
+                signal.pidfd_send_signal(handle, number)
+        finally:
+            os.close(handle)
 
 
 def _is_group_alive(group: int) -> bool:
@@ -115,6 +132,10 @@ def _list_pids() -> Iterator[int]:
     if _PROC.is_dir():
         names = [entry.name for entry in _PROC.iterdir()]
         yield from (int(name) for name in names if name.isdecimal() and int(name) != os.getpid())
+
+
+def _has_mark(pid: int, prefix: str) -> bool:
+    return f"\0{MARK}={prefix}".encode() in b"\0" + _read_environment(pid)
 
 
 def _read_environment(pid: int) -> bytes:

@@ -13,22 +13,28 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
 from kfjob.backends import folder
-from kfjob.backends.local import launch_spec
+from kfjob.backends.local import launch_spec, outcome
 from kfjob.backends.local.agent import Agent
 from kfjob.backends.local.child import ExitWatcher
 from kfjob.backends.local.etcd_server import CONTAINER, EtcdServer
 from kfjob.backends.local.launch_spec import LaunchSpec
 from kfjob.backends.local.processes import Guard
+from kfjob.backends.local.subreaper import become_subreaper, kill_children
 from kfjob.events import JobChanged, JobPhase, JobSnapshot, PodPhase
 
 READY = b"ready\n"
 PID = "supervisor.pid"
+_UNKILLABLE_SECONDS = 5.0
+"""Time after SIGKILL until a process counts as stuck in the kernel."""
+_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.1, 5.0
+"""Time until the final state is written again on a full disk; it doubles."""
 
 
 def main() -> None:
@@ -41,6 +47,7 @@ def main() -> None:
     spec = launch_spec.read(folder_path)
     guard = Guard(f"{spec.uid}/", grace_seconds=spec.grace_seconds, close=[ready, lock])
     (folder_path / folder.RUN / PID).write_text(str(os.getpid()), encoding="ascii")
+    become_subreaper()
     asyncio.run(_supervise(folder_path, spec, guard, ready))
     guard.dismiss()
 
@@ -66,6 +73,8 @@ class Supervisor:
             for agent, pod in zip(spec.agents, self._snapshot.pods, strict=True)
         ]
         self._ending = False
+        self._stopped = asyncio.Event()
+        self._is_disk_full = False
         self._end = JobChanged(phase=JobPhase.SUCCEEDED)  # the final state
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, self._stop)
@@ -87,7 +96,8 @@ class Supervisor:
                     self._fail("PodFailed", f"pod `{agent.state.pod}` has failed with exit code {agent.state.exit_code}")
         if etcd is not None:
             await etcd.stop()
-        self._finish()
+        kill_children(timeout=_UNKILLABLE_SECONDS)
+        await self._finish()
 
     async def _start_etcd(self) -> EtcdServer | None:
         """Start the job's own etcd, if it has one, and wait until it answers: agents that start earlier give up."""
@@ -105,6 +115,7 @@ class Supervisor:
 
     def _stop(self) -> None:
         """Handle SIGTERM. If all agents have ended already, their result counts."""
+        self._stopped.set()
         if not all(agent.state.phase.ended for agent in self._agents):
             self._end_agents(JobChanged(phase=JobPhase.STOPPED, reason="Stopped", message="the job was stopped"))
 
@@ -133,18 +144,33 @@ class Supervisor:
             job = replace(job, phase=JobPhase.RUNNING, started=time.time_ns(), time=time.time_ns())
         self._write(replace(self._snapshot, job=job, pods=pods))
 
-    def _finish(self) -> None:
+    async def _finish(self) -> None:
+        """Write the final state, and try again until the disk has space for it or the job is stopped."""
         now = time.time_ns()
         end = replace(self._end, created=self._snapshot.job.created, started=self._snapshot.job.started, ended=now, time=now)
-        self._write(replace(self._snapshot, job=end))
+        delay = _FIRST_RETRY_SECONDS
+        while not self._write(replace(self._snapshot, job=end)) and not self._stopped.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopped.wait(), delay)
+            delay = min(delay * 2, _LAST_RETRY_SECONDS)
 
-    def _write(self, snapshot: JobSnapshot) -> None:
-        """Write the snapshot. A full disk does not end the job: each change writes the whole snapshot."""
+    def _write(self, snapshot: JobSnapshot) -> bool:
+        """Write the snapshot; return False if the disk is full. That does not end the job: each change writes the whole."""
         self._snapshot = snapshot
         try:
             folder.write_snapshot(self._folder, snapshot)
         except OSError as err:
-            print(f"{folder.STATUS}: {err}", file=sys.stderr, flush=True)  # noqa: T201 - goes to the supervisor's log
+            self._is_disk_full = True
+            with suppress(OSError):
+                outcome.write(self._folder, snapshot)
+            with suppress(OSError):  # the supervisor's log is on the same disk
+                print(f"{folder.STATUS}: {err}", file=sys.stderr, flush=True)  # noqa: T201 - goes to the supervisor's log
+            return False
+        if self._is_disk_full:
+            with suppress(OSError):
+                outcome.clear(self._folder)
+                self._is_disk_full = False
+        return True
 
 
 if __name__ == "__main__":

@@ -1,0 +1,129 @@
+"""A full disk hides no outcome. Each test has a small file system of its own, in its own mount namespace."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.local
+
+PREPARE = """
+import errno, os, signal, sys
+from pathlib import Path
+from kfjob.backends import folder
+from kfjob.backends.local.backend import LocalBackend
+from kfjob.events import JobPhase
+from tests.local.conftest import Here
+
+disk, code = Path(sys.argv[1]), "import os, sys, time\\nwhile not os.path.exists(os.environ['GO']): time.sleep(0.02)\\n"
+go = disk.parent / "go"
+here = Here(disk / "state", LocalBackend(state=disk / "state", backoff_seconds=0.2))
+
+def fill():
+    with (disk / "filler").open("ab", buffering=0) as file:
+        for size in (4096, 1):
+            try:
+                while True:
+                    file.write(b"x" * size)
+            except OSError as err:
+                assert err.errno == errno.ENOSPC, err
+
+def start(end, **spec):
+    ref = here.submit(code + end, env={"GO": str(go)}, **spec)
+    here.until(lambda: here.get(ref).job.phase is JobPhase.RUNNING)
+    return ref
+
+def lose_outcome_file(ref):  # as on a file system that needs free space to write over a block
+    (here.launch(ref) / folder.RUN / "outcome").unlink()
+"""
+
+
+def run_on_small_disk(tmp_path: Path, program: str) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    script = f'mount -t tmpfs -o size=512k none {disk} && exec "$@"'
+    words = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh", sys.executable, "-c"]
+    done = subprocess.run([*words, PREPARE + program, str(disk)], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_success_on_a_full_disk_is_a_success(tmp_path: Path):
+    program = """
+ref = start("sys.exit(0)")
+fill()
+go.touch()
+assert here.end(ref).job.phase is JobPhase.SUCCEEDED, here.get(ref)
+assert [pod.exit_code for pod in here.get(ref).pods] == [0]
+assert here.get(ref).spec
+(disk / "filler").unlink()
+here.until(lambda: folder.read_snapshot(here.launch(ref)).job.phase is JobPhase.SUCCEEDED)
+here.until(lambda: not (here.launch(ref) / folder.RUN / "outcome").read_bytes().strip())
+here.backend.stop(ref, timeout=30)
+assert folder.read_snapshot(here.archived(ref)).job.phase is JobPhase.SUCCEEDED
+"""
+    run_on_small_disk(tmp_path, program)
+
+
+def test_failure_on_a_full_disk_keeps_its_exit_code(tmp_path: Path):
+    program = """
+ref = start("sys.exit(7)")
+fill()
+go.touch()
+snapshot = here.end(ref)
+assert (snapshot.job.phase, snapshot.pods[0].exit_code) == (JobPhase.FAILED, 7)
+"""
+    run_on_small_disk(tmp_path, program + "(disk / 'filler').unlink()\nhere.backend.stop(ref, timeout=30)")
+
+
+def test_outcome_that_cannot_be_written_is_unknown(tmp_path: Path):
+    program = """
+ref = start("sys.exit(0)")
+lose_outcome_file(ref)
+fill()
+go.touch()
+here.until(lambda: here.get(ref).job.message == "outcome unknown (disk full)")
+assert here.get(ref).job.phase is JobPhase.RUNNING
+(disk / "filler").unlink()
+assert here.end(ref).job.phase is JobPhase.SUCCEEDED  # the supervisor has tried again
+here.backend.stop(ref, timeout=30)
+"""
+    run_on_small_disk(tmp_path, program)
+
+
+def test_dead_supervisor_on_a_full_disk_is_no_failure_of_the_job(tmp_path: Path):
+    program = """
+ref = start("sys.exit(0)")
+lose_outcome_file(ref)
+fill()
+go.touch()
+here.until(lambda: here.get(ref).job.message == "outcome unknown (disk full)")
+os.kill(here.supervisor(ref), signal.SIGKILL)
+here.until(lambda: here.get(ref).job.phase.ended)
+assert here.get(ref).job.phase is JobPhase.STOPPED
+assert here.get(ref).job.message == "outcome unknown (disk full)"
+"""
+    run_on_small_disk(tmp_path, program + "(disk / 'filler').unlink()\nhere.backend.stop(ref, timeout=30)")
+
+
+def test_stop_on_a_full_disk_loses_no_outcome(tmp_path: Path):
+    program = """
+from kfjob.errors import BackendError
+ref = start("sys.exit(0)")
+fill()
+go.touch()
+here.end(ref)
+try:
+    here.backend.stop(ref, timeout=30)
+except BackendError as err:
+    assert "cannot be written" in err.title, err
+else:
+    raise AssertionError("the final state was not written, and nothing was said")
+assert here.get(ref).job.phase is JobPhase.SUCCEEDED
+(disk / "filler").unlink()
+here.backend.stop(ref, timeout=30)
+assert folder.read_snapshot(here.archived(ref)).job.phase is JobPhase.SUCCEEDED
+"""
+    run_on_small_disk(tmp_path, program)
