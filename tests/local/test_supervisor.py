@@ -147,6 +147,7 @@ def test_nothing_outlives_a_supervisor_that_is_killed(here: Here):
 def test_stop_ends_processes_left_by_a_killed_supervisor_and_guard(here: Here):
     ref = here.submit(WITH_CHILD, grace=0.5)
     here.until(lambda: len(here.alive(ref)) == 2)
+    here.until_says(ref, "asleep")
     supervisor = here.supervisor(ref)
     guard = int(Path(f"/proc/{supervisor}/stat").read_text().rpartition(")")[2].split()[1])
     both = {supervisor, guard}
