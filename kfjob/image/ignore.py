@@ -10,9 +10,11 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 from kfjob.errors import UsageError
+from kfjob.image.path_patterns import PathPatterns
 
 _SPECIAL = set("*?[]\\")
 
@@ -21,13 +23,8 @@ _SPECIAL = set("*?[]\\")
 class IgnorePattern:
     """A line of the file."""
 
-    regex: re.Pattern[str] = field(repr=False)
     text: str  # normalised, without `!`
     is_negated: bool  # the line starts with `!`
-
-    def matches(self, path: str) -> bool:
-        """Return whether the pattern matches the path itself; `IgnorePatterns` handles the folders above it."""
-        return self.regex.fullmatch(path) is not None
 
 
 @dataclass(frozen=True)
@@ -36,13 +33,15 @@ class IgnorePatterns:
 
     patterns: tuple[IgnorePattern, ...] = ()
 
+    @cached_property
+    def _automaton(self) -> PathPatterns:
+        return PathPatterns([pattern.text for pattern in self.patterns])
+
     def excludes(self, path: str) -> bool:
         """Return whether the file or folder at `path` (relative, with `/`) is excluded."""
-        parts = path.split("/")
-        prefixes = ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
         is_excluded = False
-        for pattern in self.patterns:
-            if is_excluded == pattern.is_negated and any(pattern.matches(prefix) for prefix in prefixes):
+        for pattern, matches in zip(self.patterns, self._automaton.match(path), strict=True):
+            if matches:
                 is_excluded = not pattern.is_negated
         return is_excluded
 
@@ -71,44 +70,7 @@ def _parse_lines(text: str, file: str) -> Iterator[IgnorePattern]:
         if line == "!":
             raise UsageError("`!` needs a pattern", location=f"{file}:{number}")
         try:
-            yield IgnorePattern(re.compile(_compile(pattern), re.DOTALL), pattern, is_negated)
+            PathPatterns([pattern])
         except re.error as err:
             raise UsageError(f"`{line}` is not a pattern", location=f"{file}:{number}", cause=str(err)) from err
-
-
-def _compile(pattern: str) -> str:
-    """Return patternmatcher's regular expression: `**/` matches any number of folders, `**` at the end matches everything."""
-    if pattern.startswith("**") and not set(pattern[2:]) & _SPECIAL:
-        rest = re.escape(pattern[2:])  # patternmatcher compares only the end of such a path
-        return f"(?:.*{rest}|{re.escape(pattern[3:])})" if pattern[2:3] == "/" else f".*{rest}"
-    regex, position = "", 0
-    while position < len(pattern):
-        part, position = _compile_token(pattern, position)
-        regex += part
-    return regex
-
-
-def _compile_token(pattern: str, start: int) -> tuple[str, int]:
-    """Return the expression of the token at `start`, and the position after the token."""
-    if pattern.startswith("**", start):
-        end = start + 3 if pattern.startswith("/", start + 2) else start + 2
-        return ("(?:.*/)?", end) if end < len(pattern) else (".*", end)
-    match pattern[start]:
-        case "*":
-            return "[^/]*", start + 1
-        case "?":
-            return "[^/]", start + 1
-        case "\\":
-            return re.escape(pattern[start + 1 : start + 2] or "\\"), start + 2
-        case "[":
-            return _compile_class(pattern, start)
-        case literal:
-            return re.escape(literal), start + 1
-
-
-def _compile_class(pattern: str, start: int) -> tuple[str, int]:
-    end = pattern.find("]", start + 1)
-    if end < 0:
-        raise re.error("a `[` is not closed")
-    members = pattern[start + 1 : end].replace("[", "\\[")
-    return f"[{members}]", end + 1
+        yield IgnorePattern(pattern, is_negated)

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import posixpath
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kfjob.errors import UsageError
 from kfjob.image.ignore import parse_ignore
+from kfjob.image.path_patterns import PathPatterns
 
 # (lines, left out, kept): Docker's documentation and the tables of patternmatcher's tests, in our own selection
 CASES = [
@@ -76,3 +80,42 @@ def test_any_text_is_parsed_or_refused(text, path):
     parent = path.rpartition("/")[0]
     if parent and ignore.excludes(parent) and not ignore.may_include_again(parent):
         assert ignore.excludes(path)
+
+
+def translate(pattern: str) -> str:
+    """Return the regular expression of Docker's patternmatcher for a pattern, as the reference of the automaton."""
+    tokens = re.findall(r"\*\*/(?=.)|\*\*|\*|\?|\\.|\[[^]]+\]|.", pattern, re.DOTALL)
+    fixed = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    return "".join(
+        fixed[token] if token in fixed else token if token[0] == "[" and token[1:] else re.escape(token.removeprefix("\\"))
+        for token in tokens
+    )
+
+
+@given(
+    st.lists(st.sampled_from(["a", "b", ".", "*", "?", "/", "**", "**/", "[ab]", "[^a]", "\\*"]), min_size=1, max_size=8),
+    st.from_regex(r"[ab.*](/?[ab.*]){0,7}", fullmatch=True),
+)
+def test_automaton_agrees_with_the_regular_expression(tokens, path):
+    pattern = posixpath.normpath("".join(tokens)).lstrip("/") or "."
+    regex = re.compile(translate(pattern), re.DOTALL)
+    parts = path.split("/")
+    prefixes = ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
+    assert PathPatterns([pattern]).match(path) == [any(regex.fullmatch(prefix) for prefix in prefixes)]
+
+
+@pytest.mark.parametrize(
+    "pattern", ["a*" * 40 + "b", "**/" * 40 + "b", "**/*a*a*a*a*a*a*a*a*b", "*" * 2000 + "b", "?*" * 40 + "/b"]
+)
+def test_steps_are_as_many_as_characters(pattern, monkeypatch):
+    path = "/".join(["a" * 200] * 20)
+    steps: list[int] = []
+    skip = PathPatterns._skip
+
+    def count_step(automaton: PathPatterns, states: int) -> int:
+        steps.append(1)
+        return skip(automaton, states)
+
+    monkeypatch.setattr(PathPatterns, "_skip", count_step)
+    assert not parse_ignore(pattern).excludes(path)
+    assert len(steps) <= len(path) + 3
