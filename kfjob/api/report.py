@@ -10,8 +10,8 @@ from kfjob import __version__
 from kfjob.api.diagnose import examine
 from kfjob.api.reader import JobReader
 from kfjob.events import JobSnapshot
-from kfjob.lint.secrets import find_secret
 from kfjob.observe.log_spans import LogSpans
+from kfjob.redaction import find_secret
 from kfjob.report.page import Report, render_page
 
 HIDDEN = "(not shown: it looks like a secret)"

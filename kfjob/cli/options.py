@@ -27,6 +27,12 @@ debug_option: Decorator = click.option("--debug", is_flag=True, expose_value=Fal
 quiet_option: Decorator = click.option(
     "-q", "--quiet", is_flag=True, help="Do not print the program's output while the job is followed."
 )
+include_option: Decorator = click.option(
+    "--include",
+    multiple=True,
+    metavar="PATTERN",
+    help="Add this file with --code, even if it looks like a secret. Repeatable.",
+)
 from_option: Decorator = click.option("--from", "folder", metavar="DIR", help="Read saved logs from this directory.")
 
 _TARGET_OPTIONS: tuple[Decorator, ...] = (
@@ -99,6 +105,7 @@ def code_options(command: Command[Result]) -> Command[Result]:
     @click.option(
         "--workdir", metavar="PATH", help="Directory in the image for --code. Default: the image's working directory."
     )
+    @include_option
     @click.option("--no-image-check", is_flag=True, help="Skip the check that the registry has the image.")
     @functools.wraps(command)
     def with_code(
@@ -106,26 +113,27 @@ def code_options(command: Command[Result]) -> Command[Result]:
         code_folder: str | None,
         code_to: str | None,
         workdir: str | None,
+        include: tuple[str, ...],
         no_image_check: bool,
         settings: Settings,
         **parameters: object,
     ) -> Result:
-        if (code_to or workdir) and not code_folder:
-            option = "--code-to" if code_to else "--workdir"
+        if (code_to or workdir or include) and not code_folder:
+            option = "--code-to" if code_to else "--workdir" if workdir else "--include"
             raise UsageError(f"`{option}` needs `--code`", hint="`--code DIR` names the directory with the code")
         settings = replace(settings, image_check=settings.image_check and not no_image_check)
-        return command(settings=settings, code=_code_layer(code_folder, code_to, workdir), **parameters)
+        return command(settings=settings, code=_code_layer(code_folder, code_to, workdir, include), **parameters)
 
     return with_code
 
 
-def _code_layer(folder: str | None, to: str | None, workdir: str | None) -> CodeLayer | None:
+def _code_layer(folder: str | None, to: str | None, workdir: str | None, include: tuple[str, ...]) -> CodeLayer | None:
     if not folder:
         return None
     from kfjob.api.images.code_layer import CodeLayer
     from kfjob.cli.upload_progress import show_uploads
 
-    return CodeLayer(folder=Path(folder), new_image=to, workdir=workdir, show_progress=show_uploads)
+    return CodeLayer(folder=Path(folder), new_image=to, workdir=workdir, include=include, show_progress=show_uploads)
 
 
 def output_option(*formats: str) -> Decorator:
@@ -153,6 +161,7 @@ __all__ = [
     "combine",
     "debug_option",
     "from_option",
+    "include_option",
     "notify",
     "output_option",
     "print_json",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kfjob.cli.image_options import ImageOptions
-from kfjob.cli.options import combine, notify
+from kfjob.cli.options import combine, include_option
 from kfjob.errors import UsageError
 from kfjob.text import plural
 
@@ -22,10 +22,13 @@ push_code_options = combine(
     click.option("--code", metavar="DIR", help="Build nothing: add this directory to the image of --onto."),
     click.option("--onto", metavar="IMAGE", help="Image that --code extends."),
     click.option("--workdir", metavar="PATH", help="Directory in the image for --code. Default: its working directory."),
+    include_option,
 )
 
 
-def push_code(image: ImageOptions, *, code: str | None, onto: str | None, workdir: str | None) -> CodePushResult:
+def push_code(
+    image: ImageOptions, *, code: str | None, onto: str | None, workdir: str | None, include: tuple[str, ...]
+) -> CodePushResult:
     """Add the directory `code` to the image `onto` and push the result, with a progress bar on stderr.
 
     Raises:
@@ -45,8 +48,8 @@ def push_code(image: ImageOptions, *, code: str | None, onto: str | None, workdi
             onto,
             new_image=_target(image, onto),
             workdir=workdir,
+            include=include,
             profile=image.profile,
-            notify=notify,
             progress=progress,
         )
     seconds = f"{time.monotonic() - started:.1f} s"

@@ -36,6 +36,7 @@ def push_image(
     code: str | None,
     onto: str | None,
     workdir: str | None,
+    include: tuple[str, ...],
     pin: str | None,
     quiet: bool,
     output: str,
@@ -49,8 +50,8 @@ def push_image(
         read_text(pin, "spec")  # a missing spec is an error before the build, not after it
     image = replace(image, profile=image.profile or load_current_settings().aws_profile)
     result: PushResult | CodePushResult
-    if code or onto or workdir:
-        result = push_code(image, code=code, onto=onto, workdir=workdir)
+    if code or onto or workdir or include:
+        result = push_code(image, code=code, onto=onto, workdir=workdir, include=include)
     else:
         result = build_and_push(image.spec(), quiet=quiet)
     if pin:

@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Literal
 
 from kfjob.errors import NotFound, Refused, UsageError
 from kfjob.image.ignore import IgnorePatterns, parse_ignore
+from kfjob.image.secret_files import MAX_CONTENT, find_secret_folder, is_secret_file
 from kfjob.text import join_names
 
 IGNORE_FILE = ".dockerignore"
-DEFAULT_IGNORE = ".git\n.hg\n.svn\n.venv\n**/__pycache__\n**/*.pyc\n**/.ipynb_checkpoints\n**/.*_cache\n**/.DS_Store\n"
+DEFAULT_IGNORE = "**/.git\n.hg\n.svn\n.venv\n**/__pycache__\n**/*.pyc\n**/.ipynb_checkpoints\n**/.*_cache\n**/.DS_Store\n"
 """Patterns for a folder that has no `.dockerignore`."""
 _PIECE = 1024 * 1024
-_SECRET_NAMES = re.compile(
-    r"\.env(\.(?!example|sample|template|dist).*)?|.*\.(pem|key|p12|pfx|kdbx)|id_(rsa|dsa|ecdsa|ed25519)"
-    r"|\.netrc|\.pypirc|\.npmrc|\.git-credentials|\.htpasswd|kubeconfig|service-account.*\.json",
-    re.IGNORECASE,
-)
-_SECRET_PATHS = re.compile(r"(.*/)?(\.aws/credentials|\.docker/config\.json|\.kube/config|\.huggingface/token)")
-_PRIVATE_KEY = re.compile(rb"\s*-----BEGIN [A-Z ]*PRIVATE KEY-----")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,13 +61,13 @@ class Entry:
 
     @cached_property
     def looks_secret(self) -> bool:
-        """Whether the file probably holds a secret, by its name or because it starts like a private key."""
-        name = PurePosixPath(self.path).name
+        """Whether the file probably holds a secret, by its name, its folder or its content."""
         if self.kind != "file":
             return False
-        if _SECRET_NAMES.fullmatch(name) or _SECRET_PATHS.fullmatch(self.path):
-            return not name.endswith(".pub")
-        return self.size < _PIECE and bool(_PRIVATE_KEY.match(next(self.read_pieces(), b"")))
+        if find_secret_folder(self.path):
+            return True
+        content = next(self.read_pieces(), b"") if self.size < MAX_CONTENT else b""
+        return is_secret_file(self.path, content.decode("utf-8", "replace"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,8 +79,9 @@ class Folder:
 
     @property
     def secret_paths(self) -> tuple[str, ...]:
-        """The paths of the files that probably hold secrets."""
-        return tuple(entry.path for entry in self.entries if entry.looks_secret)
+        """The paths of the files that probably hold secrets; a folder such as `.aws` stands for its files."""
+        secrets = (entry.path for entry in self.entries if entry.looks_secret)
+        return tuple(dict.fromkeys(find_secret_folder(path) or path for path in secrets))
 
     def compute_digest(self) -> str:
         """Return the digest of all paths and contents. It does not depend on where the folder is, nor on file times."""
@@ -107,6 +101,31 @@ def format_secrets_warning(folder: Folder) -> str | None:
         return None
     paths = join_names(f"`{path}`" for path in folder.secret_paths)
     return f"warning: {paths} may hold secrets that everyone with the image can read\nhint: exclude them in `{IGNORE_FILE}`"
+
+
+def refuse_secrets(folder: Folder, allowed: Sequence[str]) -> None:
+    """Raise an error about files that probably hold secrets and that no pattern of `allowed` names (as in `.dockerignore`).
+
+    Raises:
+        Refused: the folder holds such files.
+        UsageError: a pattern is not valid.
+    """
+    patterns = parse_ignore("\n".join(allowed), file="--include")
+    secrets = [path for path in folder.secret_paths if not _is_allowed(path, folder, patterns)]
+    if not secrets:
+        return
+    paths = join_names(f"`{path}`" for path in secrets)
+    raise Refused(
+        f"`{folder.root}` holds files that look like secrets: {paths}",
+        cause="everyone with the image could read them",
+        hint=f"exclude them in `{IGNORE_FILE}`, or add them with `--include {secrets[0]}`",
+    )
+
+
+def _is_allowed(path: str, folder: Folder, patterns: IgnorePatterns) -> bool:
+    """Return whether the patterns name a secret file, or all secret files beneath a folder."""
+    files = [entry.path for entry in folder.entries if entry.looks_secret and find_secret_folder(entry.path) == path]
+    return all(map(patterns.excludes, files or [path]))
 
 
 def read_folder(root: Path, *, ignore: IgnorePatterns | None = None) -> Folder:

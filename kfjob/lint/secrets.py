@@ -2,26 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
-
-_SHAPES = {
-    "a Hugging Face token": r"\bhf_[A-Za-z0-9]{30,}\b",
-    "an AWS access key": r"\b(AKIA|ASIA)[0-9A-Z]{16}\b",
-    "a GitHub token": r"\b(gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{50,})\b",
-    "an API key": r"\bsk-[A-Za-z0-9_-]{20,}\b",
-    "a Slack token": r"\bxox[abprs]-[A-Za-z0-9-]{10,}\b",
-    "a GitLab token": r"\bglpat-[A-Za-z0-9_-]{20,}\b",
-    "a private key": r"-----BEGIN [A-Z ]*PRIVATE KEY-----",
-    "a JSON web token": r"\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.",
-    "a password in a URL": r"://[^/\s:@$]+:[^/\s@$]{3,}@",
-}
-_PATTERNS = [(kind, re.compile(pattern)) for kind, pattern in _SHAPES.items()]
-_NAMES = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|PRIVATE_KEY)$", re.IGNORECASE)
-_MIN_LENGTH = 8
+from kfjob.redaction import collect_secrets, find_secret
 
 
 @rule("secret-in-text", "warning", local=True)
@@ -37,15 +22,9 @@ def secret_in_text(job: Job) -> Iterator[Violation]:
         if kind and path not in paths:
             paths.add(path)
             yield Violation(path=path, message=f"this looks like {kind} in plain text", hint=_hint(path, name))
-
-
-def find_secret(text: str, name: str = "") -> str | None:
-    """Return the kind of secret that a text looks like, by its shape or by the `name` of its variable; None for other texts."""
-    if kind := next((kind for kind, pattern in _PATTERNS if pattern.search(text)), None):
-        return kind
-    if _NAMES.search(name) and len(text) >= _MIN_LENGTH and not text.startswith(("/", "$(", "${")):
-        return "a secret (by the variable's name)"
-    return None
+    if "command" not in paths and collect_secrets(list(job.spec.command or ())):
+        message = "this looks like a secret (by the option's name) in plain text"
+        yield Violation(path="command", message=message, hint=_hint("command", ""))
 
 
 def _hint(path: str, name: str) -> str:

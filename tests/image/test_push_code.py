@@ -293,14 +293,15 @@ def test_progress_bar_shows_the_upload(plain: RealRegistry, person: Path, src: P
     assert out.decode().startswith(f"{plain.host}/{repository}:code-")
 
 
-def test_secret_files_in_code_are_a_warning(plain: RealRegistry, person: Path, src: Path, repository: str):
+def test_secret_files_in_code_are_refused(plain: RealRegistry, person: Path, src: Path, repository: str):
     with plain.open() as registry:
         push_image(registry, repository, "base", "oci")
     (src / ".env").write_text("TOKEN=x")
-    output: list[str] = []
-    push_code(src, f"{plain.host}/{repository}:base", notify=output.append)
-    assert len(output) == 1
-    assert output[0].startswith("warning: `.env` may hold secrets")
+    with pytest.raises(Refused, match=r"looks? like secrets: `\.env`"):
+        push_code(src, f"{plain.host}/{repository}:base")
+    result = push_code(src, f"{plain.host}/{repository}:base", include=[".env"])
+    ((_, _, files),) = pushed_images(plain, result)
+    assert any(name.endswith("/.env") for name in files)
 
 
 def test_password_is_not_written_anywhere(  # noqa: PLR0917 - fixtures

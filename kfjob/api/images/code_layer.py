@@ -31,6 +31,7 @@ class CodeLayer:
     folder: Path
     new_image: str | None = None  # repository of the new image, with or without a tag; None: that of the spec's image
     workdir: str | None = None  # None: the image's own
+    include: tuple[str, ...] = ()  # patterns of files that look like secrets and are added nevertheless
     show_progress: Callable[[], AbstractContextManager[ReportProgress]] = _hide_progress
     """Returns the context in which the progress of the upload is shown."""
 
@@ -59,8 +60,8 @@ def push_code_layer(image: str, layer: CodeLayer, target: Target, *, notify: Not
             image,
             new_image=layer.new_image,
             workdir=layer.workdir,
+            include=layer.include,
             profile=target.settings.aws_profile,
-            notify=notify,
             progress=progress,
             dry_run=dry_run,
         )

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from kfjob.common_types import Notify, ignore_notice
 from kfjob.errors import UsageError
 from kfjob.image.auth import open_registry
-from kfjob.image.folder import format_secrets_warning, read_folder
+from kfjob.image.folder import read_folder, refuse_secrets
 from kfjob.image.image_copy import CopyResult, Repository, copy_image
 from kfjob.image.layers import pack_layer
 from kfjob.image.mutate import ImageSet, MutatedImage, add_layers, read_image_set
@@ -56,11 +55,11 @@ def push_code(
     *,
     new_image: str | None = None,
     workdir: str | None = None,
+    include: Sequence[str] = (),
     platforms: Sequence[str] = (),
     labels: Mapping[str, str] | None = None,
     profile: str | None = None,
     retries: RetryPolicy = DEFAULT_RETRIES,
-    notify: Notify = ignore_notice,
     progress: ReportProgress = ignore_progress,
     dry_run: bool = False,
 ) -> CodePushResult:
@@ -69,20 +68,20 @@ def push_code(
     `workdir` becomes the working directory of the new image. `new_image` is its repository, with or without a tag; without a
     host, it is in the base's registry. The default is the base's repository and a tag derived from the digest. The code layer
     of an earlier call is replaced.
+    `include` names files that look like secrets and are added nevertheless (patterns as in `.dockerignore`).
     `platforms` (`linux/amd64`) selects platforms of the base; the default is all. A dry run reads the base and sends nothing:
     `is_new` is then whether a push would send anything.
 
     Raises:
         UsageError: a name is not an image reference, or neither the image nor the caller gives a working directory.
         NotFound: the folder or the base image does not exist.
-        Refused: a link leads out of the folder, or a file changes while it is read.
+        Refused: the folder holds a secret, a link leads out of it, or a file changes while it is read.
         Forbidden, Unreachable: the registry refuses or does not answer. The tag is written last: no tag names a partial image.
     """
     base_ref = parse_reference(base)
     target_ref = _parse_target(new_image, base_ref) if new_image else base_ref.with_tag("")
     files = read_folder(folder)
-    if warning := format_secrets_warning(files):
-        notify(warning)
+    refuse_secrets(files, include)
     with ExitStack() as stack:
         registry = stack.enter_context(open_registry(base_ref, "pull", profile=profile, retries=retries))
         source = Repository(registry=registry, ref=base_ref)

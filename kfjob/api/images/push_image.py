@@ -28,7 +28,7 @@ from kfjob.image.references import ImageRef, parse_reference
 from kfjob.image.registry.client import Registry
 from kfjob.image.registry.documents import Document, parse_object
 from kfjob.image.registry.uploads import ReportProgress, ignore_progress
-from kfjob.lint.secrets import find_secret
+from kfjob.redaction import find_secret
 from kfjob.spec.image import AUTO, ImageSpec
 
 _TAG_LENGTH = 16

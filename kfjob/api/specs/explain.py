@@ -13,8 +13,8 @@ from kfjob.api.target import find_target
 from kfjob.common_types import Notify
 from kfjob.compile.torchrun import operator_environment
 from kfjob.errors import NotFound, Problem
-from kfjob.lint.secrets import find_secret
 from kfjob.plan import JobPlan
+from kfjob.redaction import find_secret
 from kfjob.spec.job import JobSpec
 from kfjob.spec.source import LoadedSpec, Positions
 

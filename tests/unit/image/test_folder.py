@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kfjob.errors import NotFound, Refused, UsageError
-from kfjob.image.folder import format_secrets_warning, read_folder
+from kfjob.image.folder import format_secrets_warning, read_folder, refuse_secrets
 from kfjob.image.layers import MTIME, pack_layer
 
 
@@ -196,30 +196,97 @@ def test_whiteout_name_is_refused(src: Path):
         pass
 
 
-SECRET = {".env": "A=b", ".env.production": "", "tls__server.key": "", "id_rsa": "", ".aws__credentials": "", "kubeconfig": ""}
-HARMLESS = {".env.example": "", ".env.template": "", "id_rsa.pub": "", "keys.py": "", "environment": "", "a__key.txt": "none"}
+HUB_TOKEN = "hf_" + "aB3" * 12
+DOCKER = '{"auths": {"registry.example": {"auth": "YTpi"}}}'
+GOOGLE = '{"type": "x", "private_key": "-----BEGIN PRIVATE KEY-----"}'
+KUBE = "apiVersion: v1\nusers:\n- name: a\ncurrent-context: b\n"
+SECRET = {
+    **dict.fromkeys(
+        [".env", ".ENV", ".envrc", ".env.production", ".env.local", "a/b/.env_prod", "secrets.yaml", "credentials.json"], "A=b"
+    ),
+    **dict.fromkeys(["tls/server.key", "server.pem", "id_rsa", "keys/id_ed25519", "a.p12", "store.jks", "k.ppk"], ""),
+    **dict.fromkeys(
+        [".netrc", "_netrc", ".pypirc", ".npmrc", ".git-credentials", "x/.pgpass", ".vault-token", ".bash_history"], ""
+    ),
+    **dict.fromkeys(["kubeconfig", "prod.kubeconfig", "service-account-x.json", "my_service_account.json"], ""),
+    **dict.fromkeys(["infra/terraform.tfstate", "a.tfstate.backup", "prod.tfvars", "application_default_credentials.json"], ""),
+    **dict.fromkeys(["home/.cache/huggingface/token", ".huggingface/token", "kaggle.json"], "x"),
+    "notes": "-----BEGIN OPENSSH PRIVATE KEY-----\nabc",
+    "both.crt": "-----BEGIN CERTIFICATE-----\n-----BEGIN PRIVATE KEY-----\n",
+    "my-token.txt": HUB_TOKEN + "\n",
+    "config.json": DOCKER,
+    "sa.json": GOOGLE,
+    "cluster.yaml": KUBE,
+}
+IN_FOLDERS = [".aws/credentials", ".aws/sso/cache/1.json", "x/.kube/config", ".ssh/known_hosts", "third_party/lib/.git/config"]
+IN_FOLDERS += [".config/gcloud/a.db", ".docker/config.json", ".azure/x", ".config/gh/hosts.yml", ".gnupg/pubring.kbx"]
+HARMLESS = {
+    **dict.fromkeys(
+        [".env.example", ".env.template", "id_rsa.pub", "keys.py", "environment", "a/key.txt", "secret.py", "env.py"], "none"
+    ),
+    "ca.pem": "-----BEGIN CERTIFICATE-----\nabc\n",
+    "config.json": '{"hidden_size": 8}',
+    "train.py": f"TOKEN = '{HUB_TOKEN}'",
+    "test_keys.py": 'KEY = "-----BEGIN PRIVATE KEY-----"',
+    "tokenizer.json": "{}",
+    ".gitignore": "",
+    "sub/.git": "gitdir: ../x",
+}
 
 
-@pytest.mark.parametrize("name", SECRET)
-def test_secret_files_are_a_warning(tmp_path: Path, name: str):
-    folder = read_folder(write(tmp_path / "src", **{name: SECRET[name]}))
-    assert folder.secret_paths == (name.replace("__", "/"),)
-    warning = format_secrets_warning(folder)
-    assert warning
-    assert f"`{name.replace('__', '/')}` may hold secrets" in warning
+def make_files(root: Path, files: dict[str, str]) -> Path:
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    return root
 
 
-def test_private_key_is_detected_by_its_content(tmp_path: Path):
-    folder = read_folder(write(tmp_path / "src", **HARMLESS))
+@pytest.mark.parametrize("path", SECRET)
+def test_secret_file_is_refused_unless_it_is_included(tmp_path: Path, path: str):
+    folder = read_folder(make_files(tmp_path / "src", {path: SECRET[path], "train.py": ""}))
+    assert folder.secret_paths == (path,)
+    with pytest.raises(Refused) as caught:
+        refuse_secrets(folder, ["other"])
+    assert f"holds files that look like secrets: `{path}`" in caught.value.title
+    assert caught.value.hint == f"exclude them in `.dockerignore`, or add them with `--include {path}`"
+    refuse_secrets(folder, [path])
+    assert f"`{path}` may hold secrets" in (format_secrets_warning(folder) or "")
+
+
+@pytest.mark.parametrize("path", IN_FOLDERS)
+def test_secret_folder_is_named_once(tmp_path: Path, path: str):
+    parent = path.rpartition("/")[0]
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / ".dockerignore").write_text("nothing\n")  # instead of the default patterns
+    folder = read_folder(make_files(tmp_path / "src", {path: "", f"{parent}/other": ""}))
+    (secret,) = folder.secret_paths
+    assert path.startswith(f"{secret}/")
+    with pytest.raises(Refused, match=secret):
+        refuse_secrets(folder, [path])  # not the other file
+    refuse_secrets(folder, [secret])
+
+
+def test_harmless_files_are_no_secrets(tmp_path: Path):
+    folder = read_folder(make_files(tmp_path / "src", HARMLESS))
     assert folder.secret_paths == ()
     assert format_secrets_warning(folder) is None
-    write(tmp_path / "src", notes="-----BEGIN OPENSSH PRIVATE KEY-----\nabc")
-    assert read_folder(tmp_path / "src").secret_paths == ("notes",)
+    refuse_secrets(folder, [])
+
+
+def test_ignored_secret_is_not_refused(tmp_path: Path):
+    folder = read_folder(make_files(tmp_path / "src", {".env": "A=b", ".dockerignore": "**/.env", "a/.git/config": ""}))
+    with pytest.raises(Refused, match=r"a/\.git"):
+        refuse_secrets(folder, [])
+    (tmp_path / "src" / ".dockerignore").unlink()
+    (tmp_path / "src" / ".env").unlink()
+    refuse_secrets(read_folder(tmp_path / "src"), [])  # by default every `.git` is left out
 
 
 def test_long_list_of_secrets_is_shortened(tmp_path: Path):
-    folder = read_folder(write(tmp_path / "src", **{f"{n}.pem": "" for n in range(8)}))
+    folder = read_folder(make_files(tmp_path / "src", {f"{n}.pem": "" for n in range(8)}))
     assert "and 3 more" in (format_secrets_warning(folder) or "")
+    with pytest.raises(Refused, match="and 3 more"):
+        refuse_secrets(folder, [])
 
 
 def test_socket_is_an_error(tmp_path: Path):
