@@ -16,6 +16,7 @@ from kfjob.backends.base import LogRange
 from kfjob.errors import KfjobError
 from kfjob.events import Event, LogGap, LogLine, PodChanged, Tick
 from kfjob.observe.diagnose.diagnosis import Diagnosis
+from kfjob.observe.diagnose.occurrences import JobHistory
 from kfjob.observe.diagnose.ranking import diagnose
 from kfjob.observe.diagnose.symptoms import SymptomCollector
 from kfjob.observe.diagnose.warnings import DistinctWarning
@@ -30,6 +31,7 @@ class Examination:
     view: JobView
     diagnosis: Diagnosis
     warnings: tuple[DistinctWarning, ...]
+    history: JobHistory
     uncounted: int
     """Warning lines that were counted in none of `warnings`, because it is full."""
 
@@ -53,6 +55,7 @@ def examine(reader: JobReader, *, on_event: Callable[[Event], None] | None = Non
         view=view,
         diagnosis=diagnose(symptoms, view, job=reader.ref.name),
         warnings=tuple(symptoms.warnings.ranked()),
+        history=symptoms.history,
         uncounted=symptoms.warnings.uncounted,
     )
 

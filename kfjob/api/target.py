@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from kfjob.plan import BackendName
 
 
+FAILURE_CHECK = ("-m", "kfjob.api.failure_check")
+"""Arguments of a Python that prints why a restart of a job is futile."""
+
+
 @dataclass(frozen=True)
 class Target:
     """One backend and one namespace."""
@@ -52,7 +56,7 @@ class Target:
     @cached_property
     def machine(self) -> MachineBackend:
         """The local backend, also if the target is a cluster."""
-        return open_machine(state=self.settings.state)
+        return open_machine(state=self.settings.state, failure_check=FAILURE_CHECK)
 
     @property
     def kube_context(self) -> str:

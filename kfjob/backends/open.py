@@ -20,8 +20,11 @@ def open_cluster(*, context: str | None = None) -> ClusterBackend:
     return KubernetesBackend.from_kubeconfig(context=context)
 
 
-def open_machine(*, state: Path) -> MachineBackend:
-    """Return this machine, with its jobs under the folder `state`."""
+def open_machine(*, state: Path, failure_check: tuple[str, ...] = ()) -> MachineBackend:
+    """Return this machine, with its jobs under the folder `state`.
+
+    `failure_check` are the arguments of a Python that prints why a restart of a job is futile.
+    """
     from kfjob.backends.local.backend import LocalBackend
 
-    return LocalBackend(state=state)
+    return LocalBackend(state=state, failure_check=failure_check)

@@ -28,7 +28,7 @@ from kfjob.spec.paths import join_path
 from kfjob.spec.pod import EnvEntry, EnvFrom, Pod, Resources
 from kfjob.spec.progress import PROGRESS_GROUPS, check_pattern
 from kfjob.spec.rendezvous import Elastic, Launcher, Rendezvous, RendezvousField, TorchrunOptions
-from kfjob.spec.scheduling import Restarts, RunPolicy, Scheduling
+from kfjob.spec.scheduling import Restarts, RestartsField, RunPolicy, Scheduling
 from kfjob.spec.train import TrainSpec
 from kfjob.spec.volumes import Volume
 from kfjob.spec.watchdog import Watchdog
@@ -115,7 +115,7 @@ class JobSpec(SpecModel):
         default=None,
         description="Size of /dev/shm; default: half of the pod's memory; 0: the size that the container runtime chooses",
     )
-    restarts: Restarts = Restarts()
+    restarts: RestartsField = Restarts()
     run: RunPolicy = RunPolicy()
     watchdog: Watchdog = Watchdog()
     scheduling: Scheduling = Scheduling()

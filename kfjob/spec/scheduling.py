@@ -37,6 +37,19 @@ class Restarts(SpecModel):
         default="Never",
         description="Restart policy for the exit of an agent; with `Never` the job fails, and its pods and logs remain",
     )
+    always: bool = Field(
+        default=False,
+        description="Restart also after a failure that a restart cannot cure, such as a missing module; `restarts: always` "
+        "sets it. By default the local backend ends such a job",
+    )
+
+
+def _convert_restarts(value: object) -> object:
+    return {"always": True} if value == "always" else value
+
+
+RestartsField = Annotated[Restarts, BeforeValidator(_convert_restarts, json_schema_input_type=Literal["always"] | Restarts)]
+"""The policy of restarts, or `always`."""
 
 
 class RunPolicy(SpecModel):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
+from kfjob.api.target import FAILURE_CHECK
 from kfjob.backends.base import LogRange
 from kfjob.backends.local.agent import Agent, RestartBackoff
+from kfjob.backends.local.backend import LocalBackend
 from kfjob.events import JobPhase, LogGap, LogLine, PodChanged, PodPhase
 from tests.local.conftest import PATIENCE, Here
 
@@ -91,3 +95,43 @@ def test_how_the_end_of_a_process_is_recorded(code: int, kills: int, exit_code: 
     assert agent._record_end(code, kills=kills) == exit_code
     assert (agent.state.exit_code, agent.state.reason) == (exit_code, reason)
     assert bool(agent.state.message) == (code < 0 or reason == "OOMKilled")
+
+
+BROKEN_WORKER = """
+import sys, time
+print("Traceback (most recent call last):")
+print('  File "train.py", line 1, in <module>')
+print("ModuleNotFoundError: No module named 'nosuch'")
+prefix = "E1121 06:18:58.464000 1 torch/distributed/elastic/multiprocessing/api.py:1002]"
+print(prefix, "failed (exitcode: 1) local_rank: 0 (pid: 5) of binary: /usr/bin/python", flush=True)
+time.sleep(float(sys.argv[1]))
+"""
+
+
+@pytest.mark.local
+def test_a_failure_that_no_restart_cures_ends_the_job(tmp_path):
+    backend = LocalBackend(state=tmp_path / "state", failure_check=FAILURE_CHECK)
+    here = Here(tmp_path / "state", backend)
+    ref = here.submit(command=[sys.executable, "-c", BROKEN_WORKER, "600"])
+    job = here.end(ref).job
+    assert (job.phase, job.reason) == (JobPhase.FAILED, "NotRestarted")
+    assert job.message == "module `nosuch` is not installed; a restart cannot change that"
+    backend.stop(ref, timeout=PATIENCE)
+
+
+@pytest.mark.local
+def test_restarts_always_keeps_restarting(tmp_path):
+    backend = LocalBackend(state=tmp_path / "state", failure_check=FAILURE_CHECK)
+    here = Here(tmp_path / "state", backend)
+    ref = here.submit(command=[sys.executable, "-c", BROKEN_WORKER, "1.5"], restarts="always")
+    assert here.end(ref).job.phase is JobPhase.SUCCEEDED
+    backend.stop(ref, timeout=PATIENCE)
+
+
+@pytest.mark.local
+def test_an_agent_is_not_started_again_after_such_a_failure(tmp_path):
+    backend = LocalBackend(state=tmp_path / "state", backoff_seconds=300, failure_check=FAILURE_CHECK)
+    here = Here(tmp_path / "state", backend)
+    ref = here.submit(code="import nosuch", restarts={"policy": "OnFailure"})
+    assert here.end(ref).job.message == "module `nosuch` is not installed; a restart cannot change that"
+    backend.stop(ref, timeout=PATIENCE)

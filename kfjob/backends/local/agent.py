@@ -49,8 +49,18 @@ class Agent:
     """One agent, and the state of its pod."""
 
     def __init__(
-        self, spec: AgentSpec, launch: LaunchSpec, state: PodChanged, *, folder_path: Path, exits: ExitWatcher, guard: Guard
+        self,
+        spec: AgentSpec,
+        launch: LaunchSpec,
+        state: PodChanged,
+        *,
+        folder_path: Path,
+        exits: ExitWatcher,
+        guard: Guard,
+        on_failure: Callable[[], None],
     ) -> None:
+        """`on_failure` is called after a failure of a worker, or of an agent that starts again."""
+        self._on_failure = on_failure
         self.state = state
         self._spec = spec
         self._launch = launch
@@ -69,6 +79,8 @@ class Agent:
             code = await self._run_once(report)
             if self._ending.is_set() or not self._restarts_after(code):
                 break
+            if code:
+                self._on_failure()
             if delay := backoff.after(time.monotonic() - begun):
                 self._change(ready=False, reason="CrashLoopBackOff", message=f"restarts in {delay:g} s")
                 report()
@@ -107,7 +119,13 @@ class Agent:
         kills = _out_of_memory_kills()
         try:
             child = ChildProcess(
-                self._spec.argv, self._spec.env, log=self._log(), mark=mark, guard=self._guard, exits=self._exits
+                self._spec.argv,
+                self._spec.env,
+                log=self._log(),
+                mark=mark,
+                guard=self._guard,
+                exits=self._exits,
+                on_failure=self._on_failure,
             )
         except (OSError, ValueError) as err:  # ValueError: an argument or a variable contains NUL
             message = f"`{self._spec.argv[0]}` cannot be started: {err}"

@@ -57,12 +57,16 @@ class LocalBackend:
 
     name: ClassVar[BackendName] = "local"
 
-    def __init__(self, *, state: Path, backoff_seconds: float = BACKOFF_SECONDS) -> None:
-        """`backoff_seconds` is the first delay of the restart policies `OnFailure` and `Always`."""
+    def __init__(self, *, state: Path, backoff_seconds: float = BACKOFF_SECONDS, failure_check: tuple[str, ...] = ()) -> None:
+        """`backoff_seconds` is the first delay of the restart policies `OnFailure` and `Always`.
+
+        `failure_check` are the arguments of a Python that prints why a restart of a job is futile.
+        """
         self._jobs = state.absolute() / "local"
         self._archive = state.absolute() / "archive"
         self._volumes = state.absolute() / "volumes"
         self._backoff_seconds = backoff_seconds
+        self._failure_check = failure_check
 
     def submit(self, plan: JobPlan) -> JobRef:
         """Start the job. It does not depend on the process that submits it."""
@@ -71,7 +75,12 @@ class LocalBackend:
             raise _make_taken(plan.name)
         uid = str(uuid.uuid4())
         spec, addresses = placement.build_launch_spec(
-            plan, uid=uid, launch=launch, volumes=self._volumes, backoff_seconds=self._backoff_seconds
+            plan,
+            uid=uid,
+            launch=launch,
+            volumes=self._volumes,
+            backoff_seconds=self._backoff_seconds,
+            failure_check=self._failure_check,
         )
         try:
             self._start(plan, launch, spec, addresses)

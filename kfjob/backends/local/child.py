@@ -6,11 +6,12 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from kfjob.backends.local import processes
+from kfjob.backends.local.failure_check import FAILURE
 from kfjob.backends.local.log_writer import LogWriter
 from kfjob.backends.local.processes import Guard
 from kfjob.backends.local.subreaper import reap_orphans
@@ -63,9 +64,17 @@ class ChildProcess:
     """A running process and the processes that it starts: all have its mark in their environment."""
 
     def __init__(
-        self, argv: Sequence[str], env: Mapping[str, str], *, log: Path, mark: str, guard: Guard, exits: ExitWatcher
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        log: Path,
+        mark: str,
+        guard: Guard,
+        exits: ExitWatcher,
+        on_failure: Callable[[], None] | None = None,
     ) -> None:
-        """Start the process.
+        """Start the process; `on_failure` is called when it prints that one of its workers has failed.
 
         Raises:
             OSError, ValueError: the process cannot be started.
@@ -74,7 +83,7 @@ class ChildProcess:
         self._guard = guard
         self._exits = exits
         self._reading, writing = os.pipe()
-        self._log_writer = LogWriter(self._reading, log)
+        self._log_writer = LogWriter(self._reading, log, watched=FAILURE, on_watched=on_failure)
         try:
             self._process = subprocess.Popen(
                 argv,

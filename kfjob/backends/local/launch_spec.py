@@ -40,6 +40,7 @@ class LaunchSpec(Struct, frozen=True, kw_only=True):
     restart_policy: str  # Never | OnFailure | Always | ExitCode
     backoff_seconds: float  # before the second restart; doubles from there
     grace_seconds: float  # between SIGTERM and SIGKILL
+    failure_check: tuple[str, ...] = ()  # arguments of a Python that prints why a restart is futile; empty: nothing checks
 
 
 def write(launch: Path, spec: LaunchSpec) -> None:

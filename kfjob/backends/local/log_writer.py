@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,7 +20,10 @@ BAR_SECONDS = 1.0
 class LogWriter:
     """Copies the read end of a pipe to a new file."""
 
-    def __init__(self, source: int, path: Path) -> None:
+    def __init__(self, source: int, path: Path, *, watched: bytes = b"", on_watched: Callable[[], None] | None = None) -> None:
+        """Copy `source`; `on_watched` is called after lines with the bytes `watched`."""
+        self._watched = watched
+        self._on_watched = on_watched
         self._source = source
         self._file = path.open("wb", buffering=0)
         self._partial = b""
@@ -76,3 +80,5 @@ class LogWriter:
             with suppress(OSError):  # the last line is incomplete
                 self._file.truncate(begin)
                 self._file.seek(begin)
+        if self._on_watched and self._watched in lines:
+            self._on_watched()

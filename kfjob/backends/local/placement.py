@@ -14,7 +14,13 @@ from kfjob.plan import JobPlan
 
 
 def build_launch_spec(
-    plan: JobPlan, *, uid: str, launch: Path, volumes: Path, backoff_seconds: float
+    plan: JobPlan,
+    *,
+    uid: str,
+    launch: Path,
+    volumes: Path,
+    backoff_seconds: float,
+    failure_check: tuple[str, ...] = (),
 ) -> tuple[LaunchSpec, tuple[str, ...]]:
     """Return the launch spec for the supervisor, and the address of every agent. `launch` is the future launch folder.
 
@@ -38,6 +44,7 @@ def build_launch_spec(
         restart_policy=plan.restarts.policy,
         backoff_seconds=backoff_seconds,
         grace_seconds=plan.grace_seconds,
+        failure_check=() if plan.restarts.always else failure_check,
     )
     return spec, addresses
 

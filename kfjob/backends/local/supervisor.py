@@ -24,6 +24,7 @@ from kfjob.backends.local import launch_spec, outcome
 from kfjob.backends.local.agent import Agent
 from kfjob.backends.local.child import ExitWatcher
 from kfjob.backends.local.etcd_server import CONTAINER, EtcdServer
+from kfjob.backends.local.failure_check import FailureCheck
 from kfjob.backends.local.launch_spec import LaunchSpec
 from kfjob.backends.local.processes import Guard
 from kfjob.backends.local.subreaper import become_subreaper, kill_children
@@ -68,8 +69,9 @@ class Supervisor:
         self._guard = guard
         self._exits = ExitWatcher()
         self._snapshot = folder.read_snapshot(folder_path)
+        self._check = FailureCheck(spec.failure_check, folder_path, lambda reason: self._fail("NotRestarted", reason))
         self._agents = [
-            Agent(agent, spec, pod, folder_path=folder_path, exits=self._exits, guard=guard)
+            Agent(agent, spec, pod, folder_path=folder_path, exits=self._exits, guard=guard, on_failure=self._check.start)
             for agent, pod in zip(spec.agents, self._snapshot.pods, strict=True)
         ]
         self._ending = False
@@ -128,6 +130,7 @@ class Supervisor:
             return
         self._ending = True
         self._end = end
+        self._check.cancel()
         for agent in self._agents:
             agent.end(f"stopped, because {end.message}")
         asyncio.get_running_loop().call_later(self._spec.grace_seconds, self._kill_agents)

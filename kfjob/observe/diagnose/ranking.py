@@ -182,6 +182,11 @@ class _Values(dict[str, str]):
         return UNKNOWN_VALUE
 
 
+def describe(occurrence: Occurrence) -> str:
+    """Return the title of the occurrence's rule with its values."""
+    return _fill_texts(occurrence, "", local=True)[0]
+
+
 def _fill_texts(occurrence: Occurrence, job: str, *, local: bool) -> tuple[str, str, str]:
     """Return title, cause and remedy of the rule with the values of this occurrence."""
     rule = occurrence.rule

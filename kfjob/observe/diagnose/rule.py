@@ -81,6 +81,9 @@ class Rule(Struct, frozen=True, kw_only=True, dict=True):
     permanent: bool = False
     """Whether it remains an error even if training continues."""
 
+    futile_after: int | None = None
+    """Rounds that end with this failure after which a restart is futile; None: a restart may help."""
+
     link: str = ""
     """URL of a document with more about it."""
 

@@ -17,6 +17,7 @@ RULES = (
     ),
     Rule(
         id="dataset-not-found",
+        futile_after=2,
         title="data set `{name}` cannot be found",
         cause="the hub has no such data set, or this token has no access to it",
         remedy=(
@@ -32,6 +33,7 @@ RULES = (
     ),
     Rule(
         id="model-not-found",
+        futile_after=2,
         title="`{name}` is neither a folder nor a model on the hub",
         cause="the name is misspelt, the repository is private, or the folder does not exist",
         remedy="check the name; a path must exist inside the container; a private repository needs `HF_TOKEN`",
@@ -68,6 +70,7 @@ RULES = (
     ),
     Rule(
         id="data-missing",
+        futile_after=2,
         title="there is no data at `{path}`",
         cause="the path does not exist: the volume is not mounted, or is mounted elsewhere",
         remedy="compare `volumes` with the path; `kfjob render` shows the mount paths",
@@ -78,6 +81,7 @@ RULES = (
     ),
     Rule(
         id="tokenizer-missing",
+        futile_after=2,
         title="there is no tokenizer for `{name}`",
         cause="the folder or repository has no tokenizer files",
         remedy="set the tokenizer itself (`train.tokenizer`), or copy tokenizer.json to the folder",
@@ -136,6 +140,7 @@ RULES = (
     ),
     Rule(
         id="file-not-found",
+        futile_after=2,
         title="`{path}` does not exist",
         cause="the program opens a file or folder that does not exist: a volume is not mounted, or is mounted elsewhere",
         remedy="compare `volumes` with the path; `kfjob render` shows the mount paths",

@@ -5,6 +5,7 @@ from kfjob.observe.diagnose.rule import Role, Rule, Severity, Subject
 RULES = (
     Rule(
         id="module-not-found",
+        futile_after=1,
         title="module `{name}` is not installed",
         cause="Python cannot import `{name}`",
         remedy=(
@@ -18,6 +19,7 @@ RULES = (
     ),
     Rule(
         id="import-error",
+        futile_after=1,
         title="a library cannot be loaded",
         cause="two packages do not fit together, or a shared library is missing: {what}",
         remedy="pin versions that fit together; `python -c 'import torch, transformers'` in the image shows the error",
@@ -28,6 +30,7 @@ RULES = (
     ),
     Rule(
         id="python-syntax",
+        futile_after=1,
         title="the program is not valid Python",
         cause="the Python interpreter cannot parse it: {what}",
         remedy="run `python -m py_compile` with the Python of the image; syntax newer than its version is an error too",
@@ -37,6 +40,7 @@ RULES = (
     ),
     Rule(
         id="argument-error",
+        futile_after=1,
         title="the program does not accept its arguments",
         cause="{what}",
         remedy="compare `command` or `train` with the program's `--help`",
@@ -53,6 +57,7 @@ RULES = (
     ),
     Rule(
         id="script-not-found",
+        futile_after=1,
         title="the program `{path}` does not exist",
         cause="Python cannot open the file: the path is wrong, or the image does not contain it",
         remedy="use an absolute path, or set the working directory; `docker run IMAGE ls` shows the files in the image",
@@ -62,6 +67,7 @@ RULES = (
     ),
     Rule(
         id="command-not-found",
+        futile_after=1,
         title="the command `{name}` does not exist",
         cause="the PATH contains no such executable",
         remedy="check `command` and the image: `docker run IMAGE which {name}`",

@@ -1,0 +1,67 @@
+"""Ask another program, after a worker has failed, whether a restart can cure the failure."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from kfjob.backends import folder
+
+FAILURE = b"failed (exitcode: "
+"""torchrun's agent prints it after a worker has failed (torch/distributed/elastic/multiprocessing/api.py)."""
+MAX_CHECKS = 8
+"""Checks of one job: later failures are left to the restarts."""
+MAX_LOG_BYTES = 32 << 20
+"""Size of a job's logs above which they are not searched: such a job has worked."""
+
+
+class FailureCheck:
+    """Runs the program at most once at a time, and again if a worker has failed meanwhile."""
+
+    def __init__(self, argv: Sequence[str], folder_path: Path, on_answer: Callable[[str], None]) -> None:
+        """`on_answer` receives the reason why a restart is futile. An empty `argv` checks nothing."""
+        self._argv = tuple(argv)
+        self._folder = folder_path
+        self._on_answer = on_answer
+        self._remaining = MAX_CHECKS
+        self._task: asyncio.Task[None] | None = None
+        self._is_outdated = False
+
+    def start(self) -> None:
+        """Check the job now, or after the check that runs."""
+        if self._task and not self._task.done():
+            self._is_outdated = True
+        elif self._argv and self._remaining and self._log_bytes() <= MAX_LOG_BYTES:
+            self._remaining -= 1
+            self._task = asyncio.create_task(self._run())
+
+    def cancel(self) -> None:
+        """End a check that runs."""
+        if self._task:
+            self._task.cancel()
+
+    def _log_bytes(self) -> int:
+        return sum(log.stat().st_size for log in folder.find_logs(self._folder).values() if log.exists())
+
+    async def _run(self) -> None:
+        self._is_outdated = False
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-P",
+            *self._argv,
+            str(self._folder),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        try:
+            answer, _ = await process.communicate()
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+        if text := answer.decode(errors="replace").strip():
+            self._on_answer(text)
+        elif self._is_outdated:
+            asyncio.get_running_loop().call_soon(self.start)

@@ -1,0 +1,89 @@
+"""Failures after which a restart is futile."""
+
+import pytest
+
+from kfjob.events import Event
+from kfjob.observe.diagnose.futile_restarts import find_futile_restart
+from kfjob.observe.diagnose.symptoms import SymptomCollector
+from kfjob.observe.view import JobView, reduce
+from tests.unit.api import script
+
+AGENT = "E1121 06:38:10.000000 1 torch/distributed/elastic/multiprocessing/api.py:1002]"
+
+
+def traceback(index: int, text: str, second: int) -> list[Event]:
+    lines = ("Traceback (most recent call last):", '  File "train.py", line 3, in <module>', "    work()", text)
+    return [script.line(index, line, second) for line in lines]
+
+
+def failed(index: int, second: int, code: int = 1) -> Event:
+    return script.line(index, f"{AGENT} failed (exitcode: {code}) local_rank: 0 (pid: 7) of binary: /usr/bin/python", second)
+
+
+def round_(rank: int, second: int) -> list[Event]:
+    return [*script.block(0, rank, second)]
+
+
+def rule_of(*events: Event) -> str | None:
+    collector, view = SymptomCollector(), JobView()
+    for event in (*script.STARTING, *events):
+        view = reduce(view, event)
+        collector.feed(event, view)
+    occurrence = find_futile_restart(collector.history)
+    return occurrence.rule.id if occurrence else None
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "rule"),
+    [
+        ("ModuleNotFoundError: No module named 'nosuch'", 1, "module-not-found"),
+        ("ImportError: cannot import name 'x' from 'torch' (/venv/torch/__init__.py)", 1, "import-error"),
+        ("SyntaxError: invalid syntax", 1, "python-syntax"),
+        ("train.py: error: unrecognized arguments: --epoch", 2, "argument-error"),
+        ("python: can't open file '/w/train.py': [Errno 2] No such file or directory", 2, "script-not-found"),
+    ],
+)
+def test_the_first_round_is_enough(text, code, rule):
+    assert rule_of(*round_(0, 5), script.line(0, text, 6), failed(0, 7, code)) == rule
+
+
+def test_a_worker_that_has_not_failed_goes_on():
+    assert rule_of(*round_(0, 5), *traceback(0, "ModuleNotFoundError: No module named 'flash_attn'", 6)) is None
+
+
+def test_a_killed_worker_may_succeed_in_the_next_round():
+    module = traceback(0, "ModuleNotFoundError: No module named 'flash_attn'", 6)
+    assert rule_of(*round_(0, 5), *module, failed(0, 7, -9)) is None
+
+
+def test_an_error_that_the_program_handled_is_not_the_reason():
+    module = traceback(0, "ModuleNotFoundError: No module named 'flash_attn'", 6)
+    later = traceback(0, "RuntimeError: CUDA error: an illegal memory access was encountered", 7)
+    assert rule_of(*round_(0, 5), *module, *later, failed(0, 8)) is None
+
+
+def test_progress_leaves_the_failure_to_the_restarts():
+    module = traceback(0, "ModuleNotFoundError: No module named 'safetensors'", 9)
+    assert rule_of(*round_(0, 5), script.progress(0, 1, 8.0), *module, failed(0, 10)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("KeyError: 'lr'", "exception"),
+        ("my.package.ValueError: 7", "exception"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: 'data.txt'", "file-not-found"),
+        ("requests.exceptions.ConnectTimeout: 30 s", None),
+    ],
+)
+def test_the_same_exception_in_two_rounds_is_enough(text, rule):
+    first = [*round_(0, 5), *traceback(0, text, 6), failed(0, 7)]
+    second = [*round_(0, 8), *traceback(0, text, 9), failed(0, 10)]
+    assert rule_of(*first) is None
+    assert rule_of(*first, *second) == rule
+    assert rule_of(*first, *round_(0, 8), script.progress(0, 1, 8.0), *second[-5:]) is None
+
+
+def test_different_exceptions_in_two_rounds_are_not():
+    first = [*round_(0, 5), *traceback(0, "KeyError: 'a'", 6), failed(0, 7)]
+    assert rule_of(*first, *round_(0, 8), *traceback(0, "KeyError: 'b'", 9), failed(0, 10)) is None
