@@ -92,6 +92,7 @@ def resolve(spec: JobSpec, context: Context) -> JobPlan:
 _STATIC_DEFAULTS = (
     ("restarts", "max", "how often torchrun restarts the processes"),
     ("restarts", "policy", "a failed pod and its logs stay"),
+    ("restarts", "always", "a failure that no restart cures ends a local job at once"),
     ("run", "clean_pods", "pods that have ended and their logs stay"),
     ("scheduling", "istio_sidecar", "Istio's proxy would keep the pods from ending"),
 )
