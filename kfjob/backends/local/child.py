@@ -11,11 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from kfjob.backends.local import processes
-from kfjob.backends.local.failure_check import FAILURE
 from kfjob.backends.local.log_writer import LogWriter
 from kfjob.backends.local.processes import Guard
 from kfjob.backends.local.subreaper import reap_orphans
 
+FAILURE = b"failed (exitcode: "
+"""torchrun's agent prints it after a worker has failed (torch/distributed/elastic/multiprocessing/api.py)."""
 _DRAIN_SECONDS = 1.0
 """Time to wait for the rest of the output after a process has ended; only an escaped process keeps the pipe open longer."""
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from kfjob.backends import folder
+from kfjob.backends.local.child import ExitWatcher
 
-FAILURE = b"failed (exitcode: "
-"""torchrun's agent prints it after a worker has failed (torch/distributed/elastic/multiprocessing/api.py)."""
 MAX_CHECKS = 8
 """Checks of one job: later failures are left to the restarts."""
 MAX_LOG_BYTES = 32 << 20
@@ -21,10 +20,11 @@ MAX_LOG_BYTES = 32 << 20
 class FailureCheck:
     """Runs the program at most once at a time, and again if a worker has failed meanwhile."""
 
-    def __init__(self, argv: Sequence[str], folder_path: Path, on_answer: Callable[[str], None]) -> None:
+    def __init__(self, argv: Sequence[str], folder_path: Path, *, exits: ExitWatcher, on_answer: Callable[[str], None]) -> None:
         """`on_answer` receives the reason why a restart is futile. An empty `argv` checks nothing."""
         self._argv = tuple(argv)
         self._folder = folder_path
+        self._exits = exits
         self._on_answer = on_answer
         self._remaining = MAX_CHECKS
         self._task: asyncio.Task[None] | None = None
@@ -48,20 +48,23 @@ class FailureCheck:
 
     async def _run(self) -> None:
         self._is_outdated = False
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-P",
-            *self._argv,
-            str(self._folder),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-        )
+        process = self._start_program()
+        self._exits.add(process)
         try:
-            answer, _ = await process.communicate()
-        finally:
-            with suppress(ProcessLookupError):
-                process.kill()
+            await self._exits.wait(process)
+        except asyncio.CancelledError:
+            process.kill()
+            raise
+        answer = process.stdout.read() if process.stdout else b""
         if text := answer.decode(errors="replace").strip():
             self._on_answer(text)
         elif self._is_outdated:
             asyncio.get_running_loop().call_soon(self.start)
+
+    def _start_program(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-P", *self._argv, str(self._folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )

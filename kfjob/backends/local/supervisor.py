@@ -69,7 +69,12 @@ class Supervisor:
         self._guard = guard
         self._exits = ExitWatcher()
         self._snapshot = folder.read_snapshot(folder_path)
-        self._check = FailureCheck(spec.failure_check, folder_path, lambda reason: self._fail("NotRestarted", reason))
+        self._check = FailureCheck(
+            spec.failure_check,
+            folder_path,
+            exits=self._exits,
+            on_answer=lambda reason: self._fail("NotRestarted", reason),
+        )
         self._agents = [
             Agent(agent, spec, pod, folder_path=folder_path, exits=self._exits, guard=guard, on_failure=self._check.start)
             for agent, pod in zip(spec.agents, self._snapshot.pods, strict=True)
