@@ -19,6 +19,7 @@ from kfjob.image.registry.documents import (
     LAYER_TYPES,
     OCI_MANIFEST,
     Document,
+    ImageConfig,
     Platform,
     compute_digest,
     encode_json,
@@ -115,7 +116,7 @@ def _read_image(registry: Registry, repository: str, manifest: Document) -> Plat
     if descriptor.get("mediaType") not in CONFIG_TYPES:
         cause = f"the media type of its config is `{descriptor.get('mediaType')}`"
         raise Refused(f"`{registry.endpoint.host}/{repository}` is not a container image", cause=cause)
-    config = parse_object(registry.get_blob(repository, descriptor["digest"]), "a config")
+    config = parse_object(registry.get_blob(repository, descriptor["digest"]), "a config", ImageConfig)
     return PlatformImage(platform=parse_platform(config), manifest=manifest, config=config)
 
 

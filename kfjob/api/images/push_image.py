@@ -26,7 +26,7 @@ from kfjob.image.build.push import push_built_image
 from kfjob.image.ecr_errors import parse_push_error
 from kfjob.image.references import ImageRef, parse_reference
 from kfjob.image.registry.client import Registry
-from kfjob.image.registry.documents import Document, parse_object
+from kfjob.image.registry.documents import Document, ImageConfig, parse_object
 from kfjob.image.registry.uploads import ReportProgress, ignore_progress
 from kfjob.redaction import find_secret
 from kfjob.spec.image import AUTO, ImageSpec
@@ -190,7 +190,7 @@ def _find_same_content(registry: Registry, ref: ImageRef, content: str, *, rebui
 def _read_config(registry: Registry, ref: ImageRef, manifest: Document) -> JsonObject:
     if manifest.is_index:
         return {}
-    return parse_object(registry.get_blob(ref.repository, manifest.value["config"]["digest"]), "a config")
+    return parse_object(registry.get_blob(ref.repository, manifest.config_digest), "a config", ImageConfig)
 
 
 def _check_mutable(registry: Registry, ecr_registry: EcrRegistry | None, ref: ImageRef) -> None:

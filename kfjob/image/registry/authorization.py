@@ -12,13 +12,13 @@ import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from urllib.parse import urlencode, urljoin, urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import urllib3
 
 from kfjob.common_types import JsonObject
 from kfjob.errors import Forbidden, KfjobError
-from kfjob.image.registry.errors import Operation, RetryableError, make_response_error
+from kfjob.image.registry.errors import Operation, RetryableError, join_url, make_response_error
 from kfjob.image.registry.secrets import REFRESH_TOKEN, Login, LoginSource, Secret
 from kfjob.image.registry.transport import Transport
 
@@ -98,7 +98,9 @@ class Authorization:
 
     def _request_token(self, challenge: dict[str, str], scopes: Scopes) -> tuple[Secret, float]:
         """Return a token and its expiry from the token server that the challenge names."""
-        realm = urljoin(self._transport.endpoint.url, challenge.get("realm", ""))
+        endpoint = self._transport.endpoint
+        operation = Operation(action="log in to", host=endpoint.host, repository="")
+        realm = join_url(operation, endpoint.url, challenge.get("realm", ""))
         login = self._find_login(realm)
         query = [("service", challenge["service"])] if "service" in challenge else []
         query += [("scope", scope) for scope in scopes or tuple(filter(None, [challenge.get("scope")]))]
@@ -136,7 +138,7 @@ def _parse_token(body: bytes, operation: Operation) -> tuple[Secret, float]:
     try:
         data: JsonObject = json.loads(body)
         token, lifetime = data.get("token") or data["access_token"], float(data.get("expires_in") or _DEFAULT_LIFETIME)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         raise KfjobError(f"cannot log in to `{operation.host}`", cause="its response has no token") from None
     return Secret(str(token)), time.monotonic() + max(lifetime - _MARGIN, 1.0)
 

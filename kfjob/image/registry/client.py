@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
 from kfjob.errors import KfjobError, Refused
 from kfjob.image.registry.authorization import Authorization, Scopes
-from kfjob.image.registry.documents import ACCEPTED_TYPES, INDEX_TYPES, MANIFEST_TYPES, Document
+from kfjob.image.registry.documents import ACCEPTED_TYPES, INDEX_TYPES, MANIFEST_TYPES, Document, TagList, parse_object
 from kfjob.image.registry.endpoints import Endpoint, Use
-from kfjob.image.registry.errors import Operation, RetryableError, make_response_error
+from kfjob.image.registry.errors import Operation, RetryableError, join_url, make_response_error
 from kfjob.image.registry.secrets import LoginSource, anonymous
-from kfjob.image.registry.transport import DEFAULT_RETRIES, Response, RetryPolicy, Transport
+from kfjob.image.registry.transport import DEFAULT_RETRIES, DOCUMENT_BYTES, Response, RetryPolicy, Transport
 from kfjob.units import KIB, MIB
 
-_PARTIAL, _REDIRECTS, _ERROR, _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND = 206, range(300, 400), 400, 401, 403, 404
+_PARTIAL, _REDIRECTS, _NOT_SUCCESS, _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND = 206, range(300, 400), 300, 401, 403, 404
 _EXPIRED = b"authorization token has expired"
 """ECR's message for an expired login, with status 403 and without a challenge."""
 ABSENT = (_NOT_FOUND,)
 _MAX_REDIRECTS = 5
-_MAX_MANIFEST = 4 * MIB  # the limit of the specification
+_ALGORITHMS = ("sha256", "sha384", "sha512")
 _MAX_CONFIG = 32 * MIB
 _PIECE = 256 * KIB
+MAX_TAG_PAGES = 100
+"""Pages of tags that are read: 100000 tags."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +42,7 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = field(default=None, repr=False)
     stream: bool = False
+    limit: int = DOCUMENT_BYTES  # of a response that is no stream
     accepted_statuses: frozenset[int] = frozenset()  # statuses of 400 and more that are no error
 
 
@@ -70,14 +72,12 @@ class Registry:
             Refused: its media type is not an image's, or the content does not match the digest.
         """
         headers = {"Accept": ACCEPTED_TYPES}
-        request = self.make_request("pull", repository, "GET", f"manifests/{tag_or_digest}", headers=headers, stream=True)
-        with self.open_stream(request) as response:
-            body = response.read(_MAX_MANIFEST + 1)
-            media_type = response.headers.get("Content-Type", "").partition(";")[0].strip()
-            digest = tag_or_digest if ":" in tag_or_digest else response.headers.get("Docker-Content-Digest", "")
+        request = self.make_request("pull", repository, "GET", f"manifests/{tag_or_digest}", headers=headers)
+        response = self.send(request)
+        body = response.data
+        media_type = response.headers.get("Content-Type", "").partition(";")[0].strip()
+        digest = tag_or_digest if ":" in tag_or_digest else response.headers.get("Docker-Content-Digest", "")
         name = request.operation.name
-        if len(body) > _MAX_MANIFEST:
-            raise Refused(f"the manifest of `{name}` is larger than 4 MiB")
         _verify_digest(body, digest, request.operation)
         if media_type not in (*INDEX_TYPES, *MANIFEST_TYPES):
             hint = "it has Docker's first schema: push it again with a current builder" if "v1" in media_type else None
@@ -110,30 +110,49 @@ class Registry:
             NotFound: the blob does not exist.
             Refused: the content does not match the digest.
         """
-        request = self.make_request("pull", repository, "GET", f"blobs/{digest}", stream=True)
-        with self.open_stream(request) as response:
-            body = response.read(_MAX_CONFIG)
+        request = replace(self.make_request("pull", repository, "GET", f"blobs/{digest}"), limit=_MAX_CONFIG)
+        body = self.send(request).data
         _verify_digest(body, digest, request.operation)
         return body
 
     def stream_blob(self, repository: str, digest: str, offset: int = 0) -> Iterator[bytes]:
-        """Yield a blob from a byte on, in pieces. They are not verified: the registry that stores them does that."""
+        """Yield a blob from a byte on, in pieces. They are not verified: the registry that stores them does that.
+
+        After a lost connection it continues where it ended.
+        """
+        for failures in range(1, self.retries.attempts + 1):
+            try:
+                for piece in self._stream_once(repository, digest, offset):
+                    offset += len(piece)
+                    yield piece
+            except RetryableError as err:
+                if failures == self.retries.attempts:
+                    raise err.error from err
+                self.retries.wait(failures)
+            else:
+                return
+
+    def _stream_once(self, repository: str, digest: str, offset: int) -> Iterator[bytes]:
         headers = {"Range": f"bytes={offset}-"} if offset else {}
         request = self.make_request("pull", repository, "GET", f"blobs/{digest}", headers=headers, stream=True)
-        with self.open_stream(request) as response:
+        with closing(self.send(request)) as response:
             skip = 0 if response.status == _PARTIAL else offset
             for piece in response.stream(_PIECE):
-                yield piece[skip:]
+                if rest := piece[skip:]:
+                    yield rest
                 skip = max(0, skip - len(piece))
 
     def list_tags(self, repository: str) -> Iterator[str]:
-        """Yield every tag of a repository, fetched page by page."""
-        url: str | None = self.make_url(repository, "tags/list?n=1000")
-        while url:
-            response = self.send(self.make_request("pull", repository, "GET", "", url=url))
-            yield from json.loads(response.data).get("tags") or ()
+        """Yield the tags of a repository, fetched page by page, at most `MAX_TAG_PAGES`."""
+        url = self.make_url(repository, "tags/list?n=1000")
+        for _ in range(MAX_TAG_PAGES):
+            request = self.make_request("pull", repository, "GET", "", url=url)
+            response = self.send(request)
+            yield from parse_object(response.data, "a list of tags", TagList).get("tags") or ()
             link = response.headers.get("Link", "")
-            url = urljoin(url, link.partition("<")[2].partition(">")[0]) if 'rel="next"' in link else None
+            if 'rel="next"' not in link:
+                return
+            url = join_url(request.operation, url, link.partition("<")[2].partition(">")[0])
 
     def make_url(self, repository: str, path: str) -> str:
         """Return the URL of a path in a repository."""
@@ -182,16 +201,6 @@ class Registry:
         except RetryableError as err:
             raise err.error from err
 
-    @contextmanager
-    def open_stream(self, request: Request) -> Iterator[Response]:
-        """Send a streaming request, and release its connection when the block ends."""
-        response = self.send(request)
-        try:
-            yield response
-        finally:
-            response.close()
-            response.release_conn()
-
     def send_once(self, request: Request) -> Response:
         """Send a request once, log in if the registry requires it, and follow redirects.
 
@@ -203,7 +212,7 @@ class Registry:
         sent = self._authorization.get_headers(request.scopes) if is_own else {}
         response = self._send(request, request.url, sent)
         if response.status == _UNAUTHORIZED and is_own:
-            error = make_response_error(request.operation, response.status, _read_error(response))
+            error = make_response_error(request.operation, response.status, response.data)
             if not self._authorization.answer_challenge(response.headers, request.scopes, sent):
                 raise error
             sent = self._authorization.get_headers(request.scopes)
@@ -216,8 +225,8 @@ class Registry:
         ):
             response = self._send(request, request.url, self._authorization.get_headers(request.scopes))
         response = self._follow_redirects(request, response)
-        if response.status >= _ERROR and response.status not in request.accepted_statuses:
-            raise make_response_error(request.operation, response.status, _read_error(response))
+        if response.status >= _NOT_SUCCESS and response.status not in request.accepted_statuses:
+            raise make_response_error(request.operation, response.status, response.data)
         return response
 
     def _follow_redirects(self, request: Request, response: Response) -> Response:
@@ -226,32 +235,30 @@ class Registry:
             is_redirect = response.status in _REDIRECTS and request.method in ("GET", "HEAD")
             if not is_redirect or not response.headers.get("Location"):
                 return response
-            response.drain_conn()
-            url = urljoin(url, response.headers["Location"])
+            url = join_url(request.operation, url, response.headers["Location"])
             is_own = _is_same_origin(url, self.endpoint.url)
             response = self._send(request, url, self._authorization.get_headers(request.scopes) if is_own else {})
         raise KfjobError(f"`{request.operation.host}` redirects more than {_MAX_REDIRECTS} times")
 
     def _send(self, request: Request, url: str, authorization: Mapping[str, str]) -> Response:
         headers = {"User-Agent": "kfjob", **request.headers, **authorization}
-        return self._transport.send(request.operation, request.method, url, headers, request.body, stream=request.stream)
+        return self._transport.send(
+            request.operation, request.method, url, headers, request.body, stream=request.stream, limit=request.limit
+        )
 
 
 def _may_be_expired(request: Request, response: Response) -> bool:
     """Return whether a refusal may mean an expired login; the response to HEAD has no message."""
-    return request.method == "HEAD" or (not request.stream and _EXPIRED in response.data)
-
-
-def _read_error(response: Response) -> bytes:
-    """Return the body of an error, and release the connection."""
-    body = response.data
-    response.release_conn()
-    return body
+    return request.method == "HEAD" or _EXPIRED in response.data
 
 
 def _verify_digest(body: bytes, digest: str, operation: Operation) -> None:
     algorithm, _, expected = digest.partition(":")
-    if expected and hashlib.new(algorithm, body).hexdigest() != expected:
+    if not expected:
+        return
+    if algorithm not in _ALGORITHMS:
+        raise Refused(f"`{operation.name}` has a digest that kfjob cannot verify", cause=f"it is `{digest[:100]}`")
+    if hashlib.new(algorithm, body).hexdigest() != expected:
         raise Refused(f"`{operation.name}` returned content that does not match its digest", cause=f"expected `{digest}`")
 
 

@@ -10,7 +10,9 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Required, TypedDict
+
+import msgspec
 
 from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.errors import Refused
@@ -29,6 +31,63 @@ MANIFEST_TYPES = (OCI_MANIFEST, DOCKER_MANIFEST)
 CONFIG_TYPES = (OCI_CONFIG, DOCKER_CONFIG)
 LAYER_TYPES = {OCI_MANIFEST: OCI_LAYER, DOCKER_MANIFEST: DOCKER_LAYER}
 ACCEPTED_TYPES = ", ".join((*INDEX_TYPES, *MANIFEST_TYPES))
+
+
+class _PlatformFields(TypedDict, total=False):
+    os: str | None
+    architecture: str | None
+    variant: str | None
+
+
+class _Descriptor(TypedDict, total=False):
+    mediaType: str | None
+    digest: Required[str]
+    size: Required[int]
+    urls: list[str] | None
+    annotations: dict[str, str] | None
+    platform: _PlatformFields | None
+
+
+class Index(TypedDict, total=False):
+    """The fields of an index that kfjob uses."""
+
+    manifests: list[_Descriptor] | None
+    annotations: dict[str, str] | None
+
+
+class Manifest(TypedDict, total=False):
+    """The fields of a manifest that kfjob uses."""
+
+    config: _Descriptor | None
+    layers: list[_Descriptor] | None
+    annotations: dict[str, str] | None
+
+
+class _Settings(TypedDict, total=False):
+    WorkingDir: str | None
+    Labels: dict[str, str] | None
+
+
+class _RootFs(TypedDict, total=False):
+    diff_ids: list[str] | None
+
+
+class _History(TypedDict, total=False):
+    empty_layer: bool | None
+
+
+class ImageConfig(_PlatformFields, total=False):
+    """The fields of an image's config that kfjob uses."""
+
+    config: _Settings | None
+    rootfs: _RootFs
+    history: list[_History] | None
+
+
+class TagList(TypedDict, total=False):
+    """A page of tags."""
+
+    tags: list[str] | None
 
 
 def compute_digest(data: bytes) -> str:
@@ -53,9 +112,20 @@ class Document:
         """The parsed JSON.
 
         Raises:
-            Refused: the document is not a JSON object.
+            Refused: the document is not an index or a manifest.
         """
-        return parse_object(self.body, "a manifest")
+        return parse_object(self.body, "an index", Index) if self.is_index else parse_object(self.body, "a manifest", Manifest)
+
+    @property
+    def config_digest(self) -> str:
+        """The digest of a manifest's config.
+
+        Raises:
+            Refused: the manifest names no config.
+        """
+        if not (config := self.value.get("config")):
+            raise Refused("the registry returned a manifest without a config")
+        return str(config["digest"])
 
     @property
     def is_index(self) -> bool:
@@ -77,18 +147,17 @@ def encode_json(value: JsonMapping) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def parse_object(body: bytes, label: str) -> JsonObject:
-    """Return a JSON object; `label` names it in the error.
+def parse_object(body: bytes, label: str, shape: Any) -> JsonObject:
+    """Return a JSON object; `label` names it in the error. Its fields that `shape` (a TypedDict) names have these types.
 
     Raises:
-        Refused: the bytes are not a JSON object.
+        Refused: the bytes are not such an object.
     """
     try:
-        value = json.loads(body)
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        raise Refused(f"the registry returned {label} that is not a JSON object")
+        value: JsonObject = json.loads(body)
+        msgspec.convert(value, shape)
+    except (ValueError, RecursionError) as err:  # msgspec's error is a ValueError
+        raise Refused(f"the registry returned {label} that kfjob cannot read", cause=str(err)[:200]) from err
     return value
 
 

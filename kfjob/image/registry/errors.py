@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urljoin, urlsplit
 
 import urllib3
 
@@ -59,6 +60,20 @@ def make_response_error(operation: Operation, status: int, body: bytes) -> Kfjob
     return kind(f"cannot {operation.action} `{operation.name}`", cause=cause, hint=hint)
 
 
+def join_url(operation: Operation, base: str, location: str) -> str:
+    """Return the URL of a location that a registry sent.
+
+    Raises:
+        Refused: it is not a URL.
+    """
+    try:
+        url = urljoin(base, location)
+        _ = urlsplit(url).port  # parses the rest
+    except ValueError:
+        raise Refused(f"cannot {operation.action} `{operation.name}`", cause="it sends an address that is not a URL") from None
+    return url
+
+
 def make_connection_error(operation: Operation, err: Exception) -> KfjobError:
     """Return the error for a connection that was not established, not trusted, or lost."""
     if isinstance(err, urllib3.exceptions.SSLError):
@@ -78,7 +93,7 @@ def _parse_errors(body: bytes) -> list[tuple[str, str]]:
     try:
         errors: Any = json.loads(body)["errors"]
         return [(str(error.get("code", "")), _format_error(error)) for error in errors]
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return []
 
 

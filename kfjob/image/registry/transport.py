@@ -1,18 +1,22 @@
-"""Send requests to a registry, with TLS, proxies and retries."""
+"""Send requests to a registry, with TLS, proxies and retries, and limit the time and the size of every response."""
 
 from __future__ import annotations
 
 import random
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from http.client import HTTPException
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import urllib3
 
-from kfjob.errors import UsageError
+from kfjob.concurrency import Task, Watchdog
+from kfjob.errors import Refused, Unreachable, UsageError
 from kfjob.image.registry.endpoints import Endpoint
 from kfjob.image.registry.errors import (
     RETRIED_STATUSES,
@@ -22,11 +26,20 @@ from kfjob.image.registry.errors import (
     make_connection_error,
     make_response_error,
 )
+from kfjob.units import KIB, MIB
 
 _MAX_CONNECTIONS = 8  # per host, open for the next request
 _MAX_PAUSE = 20.0
 _MAX_RETRY_AFTER = 60.0
-_MAX_ERROR_BYTES = 64 * 1024
+_NOT_SUCCESS = 300
+_GRACE_SECONDS = 1.0  # for the watchdog of a body, which ends its thread
+DOCUMENT_BYTES = 4 * MIB
+"""Upper limit of a response without its compression, unless a request gives another: that of a manifest (specification)."""
+ERROR_BYTES = 64 * KIB
+"""Bytes that are read of an error, or of a redirect."""
+ENCODINGS = frozenset({"", "identity", "gzip"})
+"""Encodings of a response that are decoded. A list of encodings (`gzip, gzip`) would multiply its size with each."""
+_PIECE = 64 * KIB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +49,8 @@ class RetryPolicy:
     attempts: int = 6
     first_pause: float = 0.5
     connect_timeout: float = 10.0
-    read_timeout: float = 120.0
+    read_timeout: float = 120.0  # between two parts of a response
+    exchange_timeout: float = 300.0  # until a response is complete, from the name server to its last byte
     sleep: Callable[[float], None] = time.sleep
 
     def wait(self, failures: int, *, retry_after: float = 0.0) -> None:
@@ -46,10 +60,74 @@ class RetryPolicy:
 
 
 DEFAULT_RETRIES = RetryPolicy()
-BRIEF_RETRIES = RetryPolicy(attempts=2, connect_timeout=4.0, read_timeout=15.0)
+BRIEF_RETRIES = RetryPolicy(attempts=2, connect_timeout=4.0, read_timeout=15.0, exchange_timeout=30.0)
 """For requests that delay another command, such as a submit."""
 
-Response = urllib3.BaseHTTPResponse
+
+class Response:
+    """A response: its complete body in `data`, or a `stream` that the caller closes."""
+
+    def __init__(self, response: urllib3.BaseHTTPResponse, operation: Operation, timeout: float) -> None:
+        """`timeout` is the number of seconds that each piece of a stream may take."""
+        self.status = response.status
+        self.headers = response.headers
+        self.data = b""
+        self._response = response
+        self._operation = operation
+        self._timeout = timeout
+        if self.headers.get("Content-Encoding", "").lower() not in ENCODINGS:
+            self.close()
+            raise Refused(f"cannot {operation.action} `{operation.name}`", cause="the response has an unknown encoding")
+
+    def read(self, limit: int) -> None:
+        """Read the body into `data`; of an error or a redirect only its beginning.
+
+        Raises:
+            Refused: the body has more than `limit` bytes.
+            RetryableError: the connection is lost.
+        """
+        is_error = self.status >= _NOT_SUCCESS
+        limit = ERROR_BYTES if is_error else limit
+        body = bytearray()
+        try:
+            for piece in self._pieces(_PIECE, each=False):
+                body += piece
+                if len(body) > limit:
+                    break
+        finally:
+            self.close(reuse=len(body) <= limit)
+        if len(body) > limit and not is_error:
+            raise Refused(f"the response of `{self._operation.name}` is larger than {limit // MIB} MiB")
+        self.data = bytes(body[:limit])
+
+    def stream(self, size: int) -> Iterator[bytes]:
+        """Yield the body in pieces.
+
+        Raises:
+            RetryableError: the connection is lost, or a piece takes too long.
+        """
+        return self._pieces(size, each=True)
+
+    def close(self, *, reuse: bool = False) -> None:
+        """Release the connection; with `reuse`, the body was read to its end."""
+        if not reuse:
+            self._response.close()
+        self._response.release_conn()
+
+    def _pieces(self, size: int, *, each: bool) -> Iterator[bytes]:
+        """Yield the pieces; the time is limited for `each` piece, or for all of them."""
+        watchdog = Watchdog(self._timeout, partial(_shut, self._response))
+        try:
+            for piece in self._response.stream(size, decode_content=True):
+                if each:
+                    watchdog.feed()
+                yield piece
+        except (urllib3.exceptions.HTTPError, OSError) as err:
+            raise _make_late_error(self._operation, self._timeout) if watchdog.expired else _map(self._operation, err) from err
+        finally:
+            watchdog.close()
+        if watchdog.expired:
+            raise _make_late_error(self._operation, self._timeout)
 
 
 class Transport:
@@ -64,31 +142,67 @@ class Transport:
         self._pool = urllib3.ProxyManager(proxy, **pool) if proxy else urllib3.PoolManager(**pool)  # type: ignore[arg-type]
 
     def send(
-        self, operation: Operation, method: str, url: str, headers: Mapping[str, str], body: bytes | None, *, stream: bool
+        self,
+        operation: Operation,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        *,
+        stream: bool,
+        limit: int = DOCUMENT_BYTES,
     ) -> Response:
-        """Send a request once, and return the response. It does not follow redirects.
+        """Send a request once, and return the response: complete, or as a `stream` if it is none of an error.
+
+        It does not follow redirects. It waits in a daemon thread, so Ctrl-C ends a command at once.
 
         Raises:
             RetryableError: there was no response, or one after which the request may be repeated.
-            Unreachable: the registry's certificate is not trusted.
+            Unreachable: the registry's certificate is not trusted, or the response was not complete in time.
+            Refused: the response has more than `limit` bytes.
         """
+
+        def exchange() -> Response:
+            response = self._request(operation, method, url, headers, body)
+            if not stream or response.status >= _NOT_SUCCESS:
+                response.read(limit)
+            return response
+
         try:
-            response = self._pool.request(method, url, headers=headers, body=body, redirect=False, preload_content=not stream)
-        except (urllib3.exceptions.HTTPError, OSError) as err:
-            error = make_connection_error(operation, err)
-            if isinstance(err, OSError) or is_retryable(err):
-                raise RetryableError(error) from err
-            raise error from err
+            response = Task(exchange, name="registry").result(timeout=self.retries.exchange_timeout + _GRACE_SECONDS)
+        except TimeoutError:
+            raise _make_late_error(operation, self.retries.exchange_timeout) from None
         if response.status in RETRIED_STATUSES:
-            content = response.read(_MAX_ERROR_BYTES) if stream else response.data
-            response.release_conn()
             retry_after = _parse_seconds(response.headers.get("Retry-After"))
-            raise RetryableError(make_response_error(operation, response.status, content), retry_after=retry_after)
+            raise RetryableError(make_response_error(operation, response.status, response.data), retry_after=retry_after)
         return response
+
+    def _request(self, operation: Operation, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Response:
+        try:
+            response = self._pool.request(method, url, headers=headers, body=body, redirect=False, preload_content=False)
+        except (urllib3.exceptions.HTTPError, HTTPException, OSError, ValueError) as err:
+            raise _map(operation, err) from err
+        return Response(response, operation, self.retries.exchange_timeout)
 
     def close(self) -> None:
         """Close the connections."""
         self._pool.clear()
+
+
+def _map(operation: Operation, err: Exception) -> Exception:
+    """Return the error for an exception of urllib3 or of the socket."""
+    error = make_connection_error(operation, err)
+    return RetryableError(error) if isinstance(err, OSError) or is_retryable(err) else error
+
+
+def _make_late_error(operation: Operation, seconds: float) -> Unreachable:
+    return Unreachable(f"registry `{operation.host}` does not answer", cause=f"no complete answer in {seconds:g} s")
+
+
+def _shut(response: urllib3.BaseHTTPResponse) -> None:
+    """Wake the thread that reads the response."""
+    with suppress(OSError, ValueError, RuntimeError):  # the response has ended
+        response.shutdown()
 
 
 def _make_ssl_context(endpoint: Endpoint) -> ssl.SSLContext:
@@ -107,4 +221,4 @@ def _make_ssl_context(endpoint: Endpoint) -> ssl.SSLContext:
 
 
 def _parse_seconds(text: str | None) -> float:
-    return float(text) if text and text.isdecimal() else 0.0  # the date form is ignored
+    return float(text) if text and text.isascii() and text.isdecimal() else 0.0  # the date form is ignored

@@ -11,16 +11,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import urlencode, urljoin
+from urllib.parse import urlencode
 
 from kfjob.errors import Forbidden, KfjobError, NotFound, Refused, Unreachable
 from kfjob.image.registry.client import Registry
-from kfjob.image.registry.errors import RetryableError
+from kfjob.image.registry.errors import RetryableError, join_url
 from kfjob.image.registry.transport import Response
 from kfjob.units import MIB
 
 CHUNK_SIZE = 8 * MIB
 """ECR accepts parts of 5 MiB and more; a broken connection costs at most one chunk."""
+MAX_CHUNK_SIZE = 128 * MIB
+"""A registry that requires larger chunks is refused: chunks are kept in memory."""
+_MAX_DIGITS = 18
 _CREATED, _NOT_FOUND, _WRONG_RANGE = 201, 404, 416
 _LOST_STATUSES = (_NOT_FOUND, _WRONG_RANGE)
 _PIECE = MIB
@@ -92,7 +95,13 @@ class RemoteBlob:
 
     def read_pieces(self, offset: int) -> Iterator[bytes]:
         """Yield the content as it arrives."""
-        return self.registry.stream_blob(self.repository, self.digest, offset)
+        rest = self.size - offset
+        for piece in self.registry.stream_blob(self.repository, self.digest, offset):
+            rest -= len(piece)
+            if rest < 0:
+                cause = f"its image names {self.size} bytes"
+                raise Refused(f"blob {self.digest[:19]} of `{self.repository}` is too long", cause=cause)
+            yield piece
 
 
 class _SessionLost(Exception):
@@ -111,7 +120,7 @@ def mount_blob(registry: Registry, repository: str, digest: str, *, source: str)
     if response.status == _CREATED:
         return True
     if location := response.headers.get("Location"):  # the registry opened an upload session instead
-        _cancel_session(registry, repository, urljoin(registry.make_url(repository, ""), location))
+        _cancel_session(registry, repository, join_url(request.operation, registry.make_url(repository, ""), location))
     return False
 
 
@@ -151,10 +160,11 @@ class _Session:
 
     def __init__(self, registry: Registry, repository: str, blob: Blob, progress: ReportProgress, chunk_size: int) -> None:
         self.registry, self.repository, self.blob, self.progress = registry, repository, blob, progress
-        response = registry.send(registry.make_request("push", repository, "POST", "blobs/uploads/", body=b""))
+        request = registry.make_request("push", repository, "POST", "blobs/uploads/", body=b"")
+        response, self.operation = registry.send(request), request.operation
         self.offset, self.location = 0, registry.make_url(repository, "")
         self._update_location(response)
-        self.chunk_size = max(chunk_size, int(response.headers.get("OCI-Chunk-Min-Length") or 0))
+        self.chunk_size = max(chunk_size, self._parse_chunk_size(response))
 
     def run(self) -> None:
         self.progress(self.blob.digest, 0, self.blob.size)
@@ -165,6 +175,14 @@ class _Session:
                 self._send_from(self.offset)
             self._finish(b"")
         self.progress(self.blob.digest, self.blob.size, self.blob.size)
+
+    def _parse_chunk_size(self, response: Response) -> int:
+        """Return the size that the registry requires of each chunk but the last; 0 for none."""
+        size = _parse_count(response.headers.get("OCI-Chunk-Min-Length", ""))
+        if size > MAX_CHUNK_SIZE:
+            cause = f"it requires chunks of {size} bytes; kfjob sends at most {MAX_CHUNK_SIZE}"
+            raise Refused(f"cannot {self.operation.action} `{self.operation.name}`", cause=cause)
+        return size
 
     def _send_from(self, offset: int) -> None:
         """Send chunks until all are sent, or until the registry's offset differs after a break."""
@@ -200,9 +218,9 @@ class _Session:
             response = self.registry.send(request)
         except Refused as err:
             raise _SessionLost from err
-        end = response.headers.get("Range", "0-0").rpartition("-")[2]
-        offset = int(end) + 1 if end.isdecimal() and end != "0" else 0
-        if response.status == _NOT_FOUND or offset < self.offset:
+        end = _parse_count(response.headers.get("Range", "").rpartition("-")[2])
+        offset = end + 1 if end else 0
+        if response.status == _NOT_FOUND or not self.offset <= offset <= self.blob.size:
             raise _SessionLost
         self.offset = offset
         self._update_location(response)
@@ -225,7 +243,12 @@ class _Session:
 
     def _update_location(self, response: Response) -> None:
         if location := response.headers.get("Location"):
-            self.location = urljoin(self.location, location)
+            self.location = join_url(self.operation, self.location, location)
+
+
+def _parse_count(text: str) -> int:
+    """Return the number of bytes in a header; 0 if it is not one."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS else 0
 
 
 def _split_chunks(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:

@@ -1,0 +1,284 @@
+"""Every wait for a registry has an end, and everything that a registry may send is a result or one error."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from kfjob.errors import KfjobError, Refused, Unreachable
+from kfjob.image.metadata import read_metadata
+from kfjob.image.references import parse_reference
+from kfjob.image.registry import client, uploads
+from kfjob.image.registry.client import Registry
+from kfjob.image.registry.documents import OCI_CONFIG, OCI_INDEX, OCI_LAYER, OCI_MANIFEST
+from kfjob.image.registry.endpoints import Endpoint
+from kfjob.image.registry.transport import RetryPolicy
+from kfjob.image.registry.uploads import BytesBlob, RemoteBlob, mount_blob, upload_blob
+from tests.hostile_server import MEBIBYTE, Answer, HostileServer, Received, endless, gzip_bomb, serve, twice_compressed
+
+RETRIES = RetryPolicy(attempts=2, sleep=lambda _: None, read_timeout=10.0, exchange_timeout=0.5)
+DIGEST = f"sha256:{'0' * 64}"
+REF = parse_reference("registry.example/team/train:1")
+Respond = Callable[[HostileServer, Received], Answer]
+
+
+def connect(url: str) -> Registry:
+    return Registry(Endpoint(url=url), retries=RETRIES)
+
+
+def prefixed(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+    yield first
+    yield from rest
+
+
+def read_blob(registry: Registry) -> bytes:
+    return b"".join(registry.stream_blob("team/train", DIGEST))
+
+
+READS: dict[str, Callable[[Registry], object]] = {
+    "manifest": lambda registry: registry.get_manifest("team/train", "1"),
+    "config": lambda registry: registry.get_blob("team/train", DIGEST),
+    "tags": lambda registry: list(registry.list_tags("team/train")),
+    "layer": read_blob,
+    "upload": lambda registry: upload_blob(registry, "team/train", BytesBlob(digest=DIGEST, content=b"x")),
+}
+DRIPPING: dict[str, Respond] = {
+    "headers": lambda hostile, _: Answer(raw=prefixed(b"HTTP/1.1 200 OK\r\nX-A: ", hostile.drip(b"a"))),
+    "body within its length": lambda hostile, _: Answer(headers=(("Content-Length", "100000"),), body=hostile.drip()),
+    "a chunk": lambda hostile, _: Answer(
+        headers=(("Transfer-Encoding", "chunked"),), body=prefixed(b"fffff\r\n", hostile.drip())
+    ),
+    "refusal": lambda hostile, _: Answer(status=404, body=hostile.drip()),
+    "nothing": lambda hostile, _: Answer(raw=hostile.hang()),
+}
+
+
+@pytest.mark.parametrize("respond", DRIPPING.values(), ids=DRIPPING.keys())
+@pytest.mark.parametrize("read", [READS["manifest"], READS["layer"]], ids=["manifest", "layer"])
+def test_an_answer_that_drips_is_given_up(respond, read, monkeypatch):
+    monkeypatch.setattr("kfjob.image.registry.transport._GRACE_SECONDS", 0.1)
+    with serve(respond) as hostile, closing(connect(hostile.url)) as registry:
+        with pytest.raises(Unreachable, match=r"no complete answer in 0\.5 s"):
+            read(registry)
+        assert len(hostile.received) == 1, "it is not requested again"
+
+
+@pytest.mark.parametrize("read", ["manifest", "tags", "config"])
+@pytest.mark.parametrize("answer", [Answer(body=endless()), gzip_bomb(64)], ids=["endless", "gzip bomb"])
+def test_a_response_over_the_limit_is_cut_off(read, answer, monkeypatch):
+    monkeypatch.setattr(client, "_MAX_CONFIG", 5 * MEBIBYTE)
+    retries = RetryPolicy(attempts=2, sleep=lambda _: None, exchange_timeout=60.0)
+    with serve(lambda *_: answer) as hostile, closing(Registry(Endpoint(url=hostile.url), retries=retries)) as registry:
+        with pytest.raises(Refused, match=r"larger than [45] MiB"):
+            READS[read](registry)
+        assert hostile.sent < 64 * MEBIBYTE
+        assert len(hostile.received) == 1
+
+
+def test_a_token_without_an_end_is_cut_off():
+    def respond(hostile: HostileServer, received: Received) -> Answer:
+        if received.path.startswith("/token"):
+            return Answer(body=prefixed(b'{"token":"', endless(b"a" * 65536)))
+        return Answer(status=401, headers=(("WWW-Authenticate", f'Bearer realm="{hostile.url}/token"'),))
+
+    with serve(respond) as hostile, closing(connect(hostile.url)) as registry:
+        with pytest.raises(Refused, match="larger than 4 MiB"):
+            registry.get_manifest("team/train", "1")
+        assert hostile.sent < 64 * MEBIBYTE
+
+
+def test_a_layer_that_is_longer_than_its_image_names_is_not_copied():
+    def respond(_: HostileServer, received: Received) -> Answer:
+        return Answer(body=endless()) if received.method == "GET" else Answer(status=404)
+
+    with serve(respond) as hostile, closing(connect(hostile.url)) as registry:
+        blob = RemoteBlob(digest=DIGEST, size=100_000, registry=registry, repository="team/train")
+        with pytest.raises(Refused, match="is too long"):
+            list(blob.read_pieces(0))
+
+
+def test_a_layer_continues_where_its_connection_was_lost():
+    content = bytes(range(256)) * 4096
+
+    def respond(hostile: HostileServer, received: Received) -> Answer:
+        start = int(received.headers.get("Range", "bytes=0-").removeprefix("bytes=").removesuffix("-"))
+        rest = content[start:]
+        sent = rest if start else rest[:500_000]
+        headers = (("Content-Length", str(len(rest))),)
+        return Answer(status=206 if start else 200, headers=headers, body=[sent])
+
+    with serve(respond) as hostile, closing(connect(hostile.url)) as registry:
+        assert read_blob(registry) == content
+        assert len(hostile.received) == 2
+
+
+def test_pages_of_tags_without_an_end_are_not_all_read(monkeypatch):
+    monkeypatch.setattr(client, "MAX_TAG_PAGES", 3)
+    link = (("Link", '</v2/team/train/tags/list?last=a>; rel="next"'),)
+    with (
+        serve(lambda *_: Answer(headers=link, body=[b'{"tags": ["a"]}'])) as hostile,
+        closing(connect(hostile.url)) as registry,
+    ):
+        assert list(registry.list_tags("team/train")) == ["a"] * 3
+        assert len(hostile.received) == 3
+
+
+def test_an_encoding_that_nobody_requested_is_refused():
+    with (
+        serve(lambda *_: twice_compressed(4)) as hostile,
+        closing(connect(hostile.url)) as registry,
+        pytest.raises(Refused, match="unknown encoding"),
+    ):
+        registry.get_manifest("team/train", "1")
+
+
+def test_redirects_without_an_end_are_an_error():
+    def respond(hostile: HostileServer, received: Received) -> Answer:
+        return Answer(status=307, headers=(("Location", f"{hostile.url}{received.path}a"),))
+
+    with serve(respond) as hostile, closing(connect(hostile.url)) as registry:
+        with pytest.raises(KfjobError, match="redirects more than 5 times"):
+            registry.get_manifest("team/train", "1")
+        assert len(hostile.received) == 6
+
+
+def test_a_redirected_change_is_no_success():
+    with (
+        serve(lambda *_: Answer(status=307, headers=(("Location", "/elsewhere"),))) as hostile,
+        closing(connect(hostile.url)) as registry,
+        pytest.raises(Refused, match="the registry answered 307"),
+    ):
+        upload_blob(registry, "team/train", BytesBlob(digest=DIGEST, content=b"x"))
+
+
+ODD: dict[str, Answer] = {
+    "not HTTP": Answer(raw=[b"SSH-2.0-OpenSSH_9.2\r\n"]),
+    "length is a word": Answer(headers=(("Content-Length", "many"),), body=[b"{}"]),
+    "shorter than its length": Answer(headers=(("Content-Length", "50"),), body=[b"{}"]),
+    "header of 100 KB": Answer(headers=(("X-A", "a" * 100_000),), body=[b"{}"]),
+    "chunk of an unknown size": Answer(headers=(("Transfer-Encoding", "chunked"),), body=[b"zz\r\n{}\r\n"]),
+    "not gzip": Answer(headers=(("Content-Encoding", "gzip"),), body=[b"{}"]),
+    "status 999": Answer(status=999, body=[b"x"]),
+    "status 304": Answer(status=304),
+    "empty": Answer(),
+    "an HTML page": Answer(headers=(("Content-Type", "text/html"),), body=[b"<html>Sign in</html>"]),
+    "not UTF-8": Answer(body=[b'{"tags": ["\xff"]}']),
+    "a list": Answer(body=[b"[]"]),
+    "tags that are no list": Answer(body=[b'{"tags": {"a": 1}}']),
+    "tags that are no text": Answer(body=[b'{"tags": [1, null]}']),
+    "deep": Answer(body=[b"[" * 100_000]),
+    "deep refusal": Answer(status=404, body=[b'{"errors":' * 100_000]),
+    "errors that are no list": Answer(status=404, body=[b'{"errors": 5}']),
+    "errors that are no objects": Answer(status=404, body=[b'{"errors": [1]}']),
+    "retry after soon": Answer(status=429, headers=(("Retry-After", "\u00b2"),)),
+    "retry after long": Answer(status=503, headers=(("Retry-After", "9" * 5000),)),
+    "redirect to no URL": Answer(status=307, headers=(("Location", "http://[::1"),)),
+    "redirect to a port that is none": Answer(status=307, headers=(("Location", "http://a:b/"),)),
+    "redirect to a file": Answer(status=307, headers=(("Location", "file:///etc/passwd"),)),
+    "redirect with control characters": Answer(status=307, headers=(("Location", "/a\tb c"),)),
+    "next page that is no URL": Answer(headers=(("Link", '<http://[>; rel="next"'),), body=[b'{"tags": []}']),
+    "challenge without parameters": Answer(status=401, headers=(("WWW-Authenticate", "Bearer"),)),
+    "realm that is no URL": Answer(status=401, headers=(("WWW-Authenticate", 'Bearer realm="http://[::1"'),)),
+    "realm that is a file": Answer(status=401, headers=(("WWW-Authenticate", 'Bearer realm="file:///etc/passwd"'),)),
+    "challenge of noise": Answer(status=401, headers=(("WWW-Authenticate", ',,="\\'),)),
+    "unknown algorithm": Answer(headers=(("Docker-Content-Digest", "md17:abc"), ("Content-Type", OCI_MANIFEST)), body=[b"{}"]),
+    "large chunks": Answer(status=202, headers=(("OCI-Chunk-Min-Length", "9" * 15), ("Location", "/upload"))),
+    "chunk length is a word": Answer(status=202, headers=(("OCI-Chunk-Min-Length", "many"), ("Location", "/upload"))),
+    "upload to no URL": Answer(status=202, headers=(("Location", "http://[::1"),)),
+    "range of noise": Answer(status=202, headers=(("Location", "/upload"), ("Range", "0-" + "9" * 5000))),
+}
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # urllib3 forgets a socket with odd headers
+@pytest.mark.parametrize("answer", ODD.values(), ids=ODD.keys())
+@pytest.mark.parametrize("read", READS.values(), ids=READS.keys())
+def test_an_odd_response_is_one_error_or_a_result(answer, read):
+    retries = RetryPolicy(attempts=2, sleep=lambda _: None, exchange_timeout=20.0)
+    with serve(lambda *_: answer) as hostile, closing(Registry(Endpoint(url=hostile.url), retries=retries)) as registry:
+        message = find_error(lambda: read(registry))
+        assert len(message) < 5000
+        assert len(hostile.received) < 50
+        find_error(lambda: mount_blob(registry, "team/train", DIGEST, source="team/base"))
+    gc.collect()  # a forgotten socket is this test's, and no other's
+
+
+def find_error(call: Callable[[], object]) -> str:
+    """Return the message of the call's error; "" if it succeeds."""
+    try:
+        call()
+    except KfjobError as err:
+        return str(err)
+    return ""
+
+
+def digest(body: bytes) -> str:
+    return f"sha256:{hashlib.sha256(body).hexdigest()}"
+
+
+CONFIG = {"os": "linux", "architecture": "amd64", "config": {"Labels": {"a": "b"}}, "rootfs": {"diff_ids": [DIGEST]}}
+MANIFEST: dict[str, Any] = {
+    "config": {"mediaType": OCI_CONFIG, "digest": DIGEST, "size": 5},
+    "layers": [{"mediaType": OCI_LAYER, "digest": DIGEST, "size": 5}],
+}
+INDEX: dict[str, Any] = {
+    "manifests": [
+        {"mediaType": OCI_MANIFEST, "digest": DIGEST, "size": 5, "platform": {"os": "linux", "architecture": "amd64"}}
+    ]
+}
+WRONG: tuple[Any, ...] = (None, 5, -1, 1e300, "x", [], {}, [None], [[]], {"x": {}}, "\u202e")
+
+
+def replacements(value: Any) -> Iterator[Any]:
+    """Yield the value with each of its parts replaced by each wrong one, and without it."""
+    yield from WRONG
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in list(items):
+        for changed in replacements(part):
+            copy = value.copy()
+            copy[key] = changed
+            yield copy
+        copy = value.copy()
+        del copy[key]
+        yield copy
+
+
+@pytest.mark.parametrize("document", [CONFIG, MANIFEST, INDEX], ids=["config", "manifest", "index"])
+def test_a_document_with_a_wrong_part_is_one_error_or_a_result(document, monkeypatch):
+    """Metadata are read from an index, its manifest and its config, of which one is wrong."""
+
+    def respond(_: HostileServer, received: Received) -> Answer:
+        if "blobs" in received.path:
+            return Answer(body=[encode(CONFIG)])
+        is_tag = received.path.endswith("/1")
+        body, media_type = (encode(INDEX), OCI_INDEX) if is_tag else (encode(MANIFEST), OCI_MANIFEST)
+        return Answer(headers=(("Content-Type", media_type),), body=[body])
+
+    def encode(part: Any) -> bytes:
+        return json.dumps(sent[0] if part is document else part).encode()
+
+    monkeypatch.setattr(client, "_verify_digest", lambda *_: None)
+    retries = RetryPolicy(attempts=1, sleep=lambda _: None)
+    sent = [document]
+    count = 0
+    with serve(respond) as hostile, closing(Registry(Endpoint(url=hostile.url), retries=retries)) as registry:
+        assert read_metadata(registry, REF).labels == {"a": "b"}
+        for sent[0] in replacements(document):
+            find_error(lambda: read_metadata(registry, REF))
+            count += 1
+    assert count > 30
+
+
+def test_chunks_over_the_limit_are_refused():
+    with (
+        serve(lambda *_: ODD["large chunks"]) as hostile,
+        closing(connect(hostile.url)) as registry,
+        pytest.raises(Refused, match="requires chunks of 999999999999999 bytes"),
+    ):
+        upload_blob(registry, "team/train", BytesBlob(digest=DIGEST, content=b"x"))
+    assert uploads.MAX_CHUNK_SIZE < 10**9
