@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from secrets import choice
 
 from kfjob.api.settings import Settings
-from kfjob.api.target import Target
-from kfjob.common_types import JsonMapping, JsonObject, Notify
+from kfjob.api.target import Target, find_target
+from kfjob.common_types import JsonMapping, JsonObject, Notify, ignore_notice
 from kfjob.compile.pytorchjob import check_overrides, compile_manifests
-from kfjob.errors import Problem, SpecError
+from kfjob.errors import KfjobError, Problem, SpecError
 from kfjob.lint.check import lint
 from kfjob.plan import DEFAULT_ETCD_IMAGE, Context, JobPlan, resolve
 from kfjob.spec.job import JobSpec
-from kfjob.spec.source import LoadedSpec, Positions
+from kfjob.spec.paths import join_path, parse_path
+from kfjob.spec.repair import CheckedFields
+from kfjob.spec.source import Draft, LoadedSpec, Positions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +56,11 @@ def plan_job(loaded: LoadedSpec, target: Target, *, launch: str | None = None) -
     Raises:
         SpecError: every problem of the spec, with its position in the text.
     """
-    plan = resolve_spec(loaded.spec, loaded.positions, make_context(target, launch=launch))
+    try:
+        plan = resolve_spec(loaded.spec, loaded.positions, make_context(target, launch=launch))
+    except SpecError as err:
+        checked = CheckedFields(spec=loaded.spec)
+        raise SpecError([*err.problems, *_find_more_problems(checked, loaded.positions, target, err.problems)]) from None
     return Planned(
         spec=loaded.spec,
         plan=plan,
@@ -61,6 +69,49 @@ def plan_job(loaded: LoadedSpec, target: Target, *, launch: str | None = None) -
         findings=_lint(loaded, plan, target.settings),
         warnings=loaded.warnings,
     )
+
+
+def finish_draft(draft: Draft, settings: Settings) -> LoadedSpec:
+    """Return the spec of a draft.
+
+    Raises:
+        SpecError: every problem of the spec: of its text, its fields, and what planning and the lint rules find in the rest.
+    """
+    if not draft.problems:
+        return draft.finish()
+    problems: Iterable[Problem] = ()
+    with suppress(KfjobError):  # without a target, the problems of the draft are all that is known
+        problems = _find_more_problems(draft.checked, draft.positions, find_target(settings, notify=ignore_notice))
+    raise SpecError(_sort([*draft.problems, *problems]))
+
+
+def _find_more_problems(
+    checked: CheckedFields, positions: Positions, target: Target, problems: Sequence[Problem] = ()
+) -> list[Problem]:
+    """Return what planning and lint find in a spec that has `problems` already, except what follows from these."""
+    spec, context = checked.spec, make_context(target)
+    if spec is None:
+        return []
+    replaced = {parse_path(problem.path) for problem in problems}
+    more: list[Problem] = []
+    if not problems:
+        try:
+            resolve_spec(spec, Positions(), context)
+        except SpecError as err:
+            more = list(err.problems)
+    checked = replace(checked, replaced=checked.replaced | replaced)
+    more = [problem for problem in more if not checked.concerns_replaced(problem)]
+    if not spec.image:
+        spec = spec.model_copy(update={"image": "image"})
+        checked = replace(checked, replaced=checked.replaced | {("image",)})
+    with suppress(SpecError):
+        findings = lint(spec, resolve_spec(spec, Positions(), context))
+        more += [problem for problem in findings if not checked.concerns_replaced(problem)]
+    return positions.locate_all(replace(p, path=join_path(checked.find_origin(parse_path(p.path)))) for p in more)
+
+
+def _sort(problems: Iterable[Problem]) -> list[Problem]:
+    return sorted(problems, key=lambda p: (p.severity != "error", p.line or 0, p.column or 0))
 
 
 def plan_manifest(loaded: LoadedSpec, target: Target, manifest: JsonMapping) -> Planned:
@@ -108,4 +159,4 @@ def _lint(loaded: LoadedSpec, plan: JobPlan, settings: Settings, manifest: JsonM
     problems = loaded.positions.locate_all(lint(loaded.spec, plan, user_manifest=manifest))
     if settings.strict:
         problems = [replace(problem, severity="error") for problem in problems]
-    return tuple(sorted(problems, key=lambda p: (p.severity != "error", p.line or 0, p.column or 0)))
+    return tuple(_sort(problems))

@@ -6,7 +6,7 @@ Nothing in `api` imports this module; each method calls the function that the CL
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from kfjob.api.settings import Settings, load_current_settings
 from kfjob.api.target import find_job_target, find_target, make_target
 from kfjob.api.view import read_view
 from kfjob.backends.base import LogRange
-from kfjob.common_types import JsonObject, Notify, ignore_notice
+from kfjob.common_types import JsonMapping, JsonObject, Notify, ignore_notice
 from kfjob.errors import JobFailed, JobStopped, KfjobError, NotFound
 from kfjob.events import Event, JobPhase, JobSnapshot, KubernetesEvent, LogGap, LogLine, WorkloadStatus
 from kfjob.observe.master import Master
@@ -194,7 +194,7 @@ class Run:
 
 
 def submit(
-    spec: JobSpec | str | Path,
+    spec: JobSpec | JsonMapping | str | Path,
     *,
     backend: str | None = None,
     context: str | None = None,
@@ -208,7 +208,7 @@ def submit(
     """Start a job and return its launch.
 
     Args:
-        spec: the job, or the path of a spec file.
+        spec: the job, a mapping with the fields of a spec, or the path of a spec file.
         backend: `kubernetes` or `local`; default: the settings decide, else the kubeconfig.
         context: the kubeconfig context.
         namespace: the namespace; default: that of the kubeconfig context.
@@ -229,11 +229,11 @@ def submit(
 
     current = settings or load_current_settings(backend=backend, context=context, namespace=namespace)
     target = find_target(replace_fields(current, strict=current.strict or strict), notify=notify)
-    return Run(submit_loaded(_load(spec), target, code=_code_layer(code), replace=replace, notify=notify))
+    return Run(submit_loaded(_load(spec, current), target, code=_code_layer(code), replace=replace, notify=notify))
 
 
 def apply(
-    spec: JobSpec | str | Path,
+    spec: JobSpec | JsonMapping | str | Path,
     *,
     backend: str | None = None,
     context: str | None = None,
@@ -251,11 +251,11 @@ def apply(
     from kfjob.api.lifecycle.submit import apply_loaded
 
     current = settings or load_current_settings(backend=backend, context=context, namespace=namespace)
-    return Run(apply_loaded(_load(spec), find_target(current, notify=notify), notify=notify))
+    return Run(apply_loaded(_load(spec, current), find_target(current, notify=notify), notify=notify))
 
 
 def render(
-    spec: JobSpec | str | Path,
+    spec: JobSpec | JsonMapping | str | Path,
     *,
     context: str | None = None,
     namespace: str | None = None,
@@ -270,7 +270,7 @@ def render(
     from kfjob.api.planning import plan_job
 
     current = settings or load_current_settings(context=context, namespace=namespace)
-    planned = plan_job(_load(spec), make_target(current, "kubernetes"))
+    planned = plan_job(_load(spec, current), make_target(current, "kubernetes"))
     planned.check_findings(notify)
     return list(planned.manifests)
 
@@ -361,14 +361,18 @@ def _code_layer(code: str | Path | None) -> CodeLayer | None:
     return CodeLayer(folder=Path(code)) if code else None
 
 
-def _load(spec: JobSpec | str | Path) -> LoadedSpec:
+def _load(spec: JobSpec | JsonMapping | str | Path, settings: Settings) -> LoadedSpec:
+    """Return the spec of a model, of a mapping with its fields, or of a file."""
+    from kfjob.api.planning import finish_draft
     from kfjob.spec.job import JobSpec
-    from kfjob.spec.source import LoadedSpec, Positions, load_spec
+    from kfjob.spec.source import LoadedSpec, Positions, draft_fields, draft_spec
 
     if isinstance(spec, JobSpec):
         return LoadedSpec(spec, Positions())
+    if isinstance(spec, Mapping):
+        return finish_draft(draft_fields(spec), settings)
     try:
-        return load_spec(Path(spec).read_text(encoding="utf-8"), file=str(spec))
+        return finish_draft(draft_spec(Path(spec).read_text(encoding="utf-8"), file=str(spec)), settings)
     except FileNotFoundError as err:
         raise NotFound(f"spec `{spec}` does not exist", hint="`kfjob init` writes a first spec") from err
     except OSError as err:

@@ -47,7 +47,7 @@ def preflight(
     from kfjob.api.preflight.run import run_trial
     from kfjob.api.preflight.trial import Trial
 
-    loaded = read_spec(source)
+    loaded = read_spec(source, settings)
     result = examine(loaded, settings=settings, notify=notify)
     if output == "text":
         click.echo("\n".join(_result_text(result)))

@@ -28,7 +28,7 @@ def explain(*, source: Source, operator_env: bool, node_rank: int, output: str, 
     from kfjob.api.specs.explain import explain as explain_spec
     from kfjob.cli.formatting import format_table
 
-    explanation = explain_spec(read_spec(source), settings=settings, notify=notify)
+    explanation = explain_spec(read_spec(source, settings), settings=settings, notify=notify)
     if operator_env:
         env = explanation.operator_environment(node_rank)
         if output == "json":
@@ -56,7 +56,7 @@ def diff(*, source: Source, output: str, settings: Settings) -> None:
     """
     from kfjob.api.specs.diff import diff_loaded
 
-    name, changes = diff_loaded(read_spec(source), settings=settings, notify=notify)
+    name, changes = diff_loaded(read_spec(source, settings), settings=settings, notify=notify)
     if output == "json":
         click.echo(json.dumps({"job": name, "changes": to_builtins(changes)}, indent=2))
         return

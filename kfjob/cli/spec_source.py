@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kfjob.cli.options import collect_options
+from kfjob.cli.options import Settings, collect_options
 from kfjob.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
@@ -96,16 +96,21 @@ spec_or_template = collect_options("source", Source, click.argument("spec", requ
 """An optional SPEC, `--template`, and the options that change either; the command receives them as `source`."""
 
 
-def read_spec(source: Source) -> LoadedSpec:
-    """Return the spec of the source.
+def read_spec(source: Source, settings: Settings | None = None) -> LoadedSpec:
+    """Return the spec of the source. With settings, its problems include what lint finds for their target.
 
     Raises:
         NotFound: the file does not exist or cannot be read.
         SpecError: the spec is not valid; it holds every problem.
     """
-    from kfjob.spec.source import load_spec
+    from kfjob.spec.source import draft_spec
 
-    return load_spec(source.read(), file=source.name, assignments=source.assignments, variables=source.read_values())
+    draft = draft_spec(source.read(), file=source.name, assignments=source.assignments, variables=source.read_values())
+    if not draft.problems or settings is None:
+        return draft.finish()
+    from kfjob.api.planning import finish_draft
+
+    return finish_draft(draft, settings)
 
 
 def read_text(file: str, kind: str) -> str:

@@ -109,7 +109,7 @@ def _read_spec(
     source: Source, build: ImageOptions | None, code: CodeLayer | None, settings: Settings, *, dry_run: bool = False
 ) -> LoadedSpec:
     """Return the spec; with `--build`, build its image and set it."""
-    loaded = read_spec(source)
+    loaded = read_spec(source, settings)
     if not build:
         return loaded
     image = build_image(loaded.spec.image, build, settings, dry_run=dry_run, code=code)
@@ -142,7 +142,7 @@ def apply(*, source: Source, settings: Settings) -> None:
     from kfjob.api.lifecycle.submit import apply_loaded
     from kfjob.api.target import find_target
 
-    reader = apply_loaded(read_spec(source), find_target(settings, notify=notify), notify=notify)
+    reader = apply_loaded(read_spec(source, settings), find_target(settings, notify=notify), notify=notify)
     click.echo(reader.ref.name)
     click.echo(f"applied `{source.name}` to `{reader.ref.name}`", err=True)
 
@@ -164,7 +164,8 @@ def render(*, source: Source, output: str, settings: Settings) -> None:
         return
     from kfjob.api.specs.render import render as render_spec
 
-    sys.stdout.write(render_spec(read_spec(source), settings=settings, form=output, notify=notify))
+    settings = replace(settings, backend="kubernetes")
+    sys.stdout.write(render_spec(read_spec(source, settings), settings=settings, form=output, notify=notify))
 
 
 @click.command()
@@ -176,7 +177,7 @@ def validate(*, source: Source, settings: Settings) -> None:
     from kfjob.api.planning import plan_job
     from kfjob.api.target import find_target
 
-    planned = plan_job(read_spec(source), find_target(settings, notify=notify))
+    planned = plan_job(read_spec(source, settings), find_target(settings, notify=notify))
     planned.check_findings(notify)
     plan = planned.plan
     count = plan.processes_per_node

@@ -22,6 +22,7 @@ from kfjob.spec.paths import Path, join_path
 from kfjob.spec.problems import make_problem
 from kfjob.spec.script_arguments import SCRIPT_ARGUMENTS
 from kfjob.spec.script_translation import translate_arguments
+from kfjob.spec.synonyms import suggest_field
 from kfjob.spec.train import TrainSpec
 
 
@@ -119,9 +120,7 @@ class _Parser:
         elif name in SCRIPT_ARGUMENTS and name not in TrainSpec.model_fields:
             self._set(argument, name, True if text is None else text)
         elif name not in TrainSpec.model_fields:
-            similar = difflib.get_close_matches(name, [*TrainSpec.model_fields, *SCRIPT_ARGUMENTS], n=1)
-            hint = f"did you mean `{_make_flag(similar[0])}`?" if similar else "`--help` lists all arguments"
-            self.problems.append(Problem(title=f"unknown argument `{argument}`", hint=hint))
+            self.problems.append(Problem(title=f"unknown argument `{argument}`", hint=_suggest_argument(name)))
         elif text is not None or _is_switch(name):
             self._set(argument, name, True if text is None else _parse_value(text))
         else:
@@ -132,6 +131,13 @@ class _Parser:
             self.problems.append(Problem(title=f"duplicate argument `{argument}`", path=argument))
         else:
             self.fields[name] = value
+
+
+def _suggest_argument(name: str) -> str:
+    """Return a hint for an unknown argument: the field that other programs call so, or the most similar argument."""
+    field = suggest_field((name,), TrainSpec).field
+    similar = [str(field[0])] if field and len(field) == 1 else difflib.get_close_matches(name, SCRIPT_ARGUMENTS, n=1)
+    return f"did you mean `{_make_flag(similar[0])}`?" if similar else "`--help` lists all arguments"
 
 
 def _is_switch(name: str) -> bool:

@@ -9,19 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic import ValidationError
-from pydantic_core import ErrorDetails
-
-from kfjob.common_types import JsonObject
+from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.errors import Problem, SpecError
 from kfjob.spec.assign import apply_assignments
-from kfjob.spec.base import list_errors, validate_fields
+from kfjob.spec.foreign_formats import explain_documents, find_foreign_format
 from kfjob.spec.job import JobSpec
 from kfjob.spec.migrate import migrate
 from kfjob.spec.paths import Path, join_path, parse_path
-from kfjob.spec.problems import describe_kind, find_path, make_problem
+from kfjob.spec.problems import describe_kind
+from kfjob.spec.repair import CheckedFields, check_fields
 from kfjob.spec.script_translation import Translation, translate_arguments
-from kfjob.spec.yaml_text import Positions, parse_yaml, parse_yaml_with_problems
+from kfjob.spec.yaml_text import ParsedText, Positions, parse_yaml, parse_yaml_with_problems
 
 __all__ = ["LoadedSpec", "Positions", "load_spec", "parse_yaml"]
 
@@ -36,6 +34,28 @@ class LoadedSpec:
     """Fields that are accepted but have no effect."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """A spec that may have problems."""
+
+    checked: CheckedFields
+    """The fields; where one has a problem, another value takes its place, so that more checks can run."""
+    positions: Positions
+    problems: tuple[Problem, ...]
+    """All problems of the text, its references and its fields, in the order of the text."""
+    warnings: tuple[Problem, ...] = ()
+
+    def finish(self) -> LoadedSpec:
+        """Return the spec.
+
+        Raises:
+            SpecError: the spec has problems.
+        """
+        if self.problems or self.checked.spec is None:
+            raise SpecError(self.problems)
+        return LoadedSpec(self.checked.spec, self.positions, self.warnings)
+
+
 def load_spec(
     text: str, *, file: str | None = None, assignments: Sequence[str] = (), variables: Mapping[str, str] | None = None
 ) -> LoadedSpec:
@@ -47,29 +67,60 @@ def load_spec(
     Raises:
         SpecError: the spec has problems; it holds all of them with their positions in the text.
     """
-    data, positions, problems = parse_yaml_with_problems(text, file=file, variables=variables or {})
+    return draft_spec(text, file=file, assignments=assignments, variables=variables).finish()
+
+
+def draft_spec(
+    text: str, *, file: str | None = None, assignments: Sequence[str] = (), variables: Mapping[str, str] | None = None
+) -> Draft:
+    """Return the spec of a document as `load_spec` does, with the problems of its fields.
+
+    Raises:
+        SpecError: the text is not YAML, or not a job spec at all.
+    """
+    try:
+        parsed = parse_yaml_with_problems(text, file=file, variables=variables or {})
+    except SpecError as error:
+        raise (explain_documents(text, file) or error) from None
+    return _draft(parsed, file=file, assignments=assignments)
+
+
+def draft_fields(fields: JsonMapping) -> Draft:
+    """Return the spec of a mapping, such as a dictionary in Python.
+
+    Raises:
+        SpecError: the mapping is not a job spec at all.
+    """
+    return _draft(ParsedText(data=dict(fields), positions=Positions(), problems=[], unresolved=frozenset()))
+
+
+def _draft(parsed: ParsedText, *, file: str | None = None, assignments: Sequence[str] = ()) -> Draft:
+    data, positions, problems = parsed.data, parsed.positions, list(parsed.problems)
     if not isinstance(data, dict):
         title = f"a job spec must be a mapping, this is {'empty' if data is None else f'a {describe_kind(data)}'}"
         raise SpecError([Problem(title=title, file=file, line=1, column=1, hint="begin with `name: …`")])
+    if problem := find_foreign_format(data, file):
+        raise SpecError([positions.locate(problem, (problem.path,))])
     assigned, assignment_problems = apply_assignments(data, assignments)
     problems += assignment_problems
     positions = replace(positions, assigned=assigned)
     data = _migrate(data, positions)
+    unresolved = parsed.unresolved - set(assigned)
     warnings: list[Problem] = []
     if isinstance(data.get("train"), dict):
         translation = translate_arguments(data["train"])
         data = {**data, "train": translation.values}
-        problems += _locate_in_train(translation.problems, positions)
+        problems += [
+            problem
+            for problem in _locate_in_train(translation.problems, positions)
+            if parse_path(problem.path) not in unresolved
+        ]
         warnings = _locate_in_train(translation.warnings, positions)
         positions = _add_translated_positions(positions, translation)
-    spec = None
-    try:
-        spec = validate_fields(JobSpec, data)
-    except ValidationError as error:
-        problems += [_locate(detail, positions) for detail in list_errors(error)]
-    if spec is None or problems:
-        raise SpecError(sorted(problems, key=lambda p: (p.line or 0, p.column or 0)))
-    return LoadedSpec(spec, positions, tuple(warnings))
+        unresolved |= _find_translated(translation, unresolved)
+    checked = check_fields(data, positions, unresolved=unresolved)
+    problems = sorted([*problems, *checked.problems], key=lambda p: (p.line or 0, p.column or 0))
+    return Draft(checked=checked, positions=positions, problems=tuple(problems), warnings=tuple(warnings))
 
 
 def _migrate(data: JsonObject, positions: Positions) -> JsonObject:
@@ -77,12 +128,6 @@ def _migrate(data: JsonObject, positions: Positions) -> JsonObject:
         return migrate(data)
     except SpecError as error:
         raise SpecError(positions.locate_all(error.problems)) from None
-
-
-def _locate(detail: ErrorDetails, positions: Positions) -> Problem:
-    """Return the problem for an error, with its position in the text."""
-    at_key = detail["type"] == "extra_forbidden"
-    return positions.locate(make_problem(detail, JobSpec), find_path(detail), at_key=at_key)
 
 
 def _locate_in_train(problems: Sequence[Problem], positions: Positions) -> list[Problem]:
@@ -99,3 +144,9 @@ def _add_translated_positions(positions: Positions, translation: Translation) ->
 
     keys, values, assigned = map(add_fields, (positions.keys, positions.values, positions.assigned))
     return replace(positions, keys=keys, values=values, assigned=assigned)
+
+
+def _find_translated(translation: Translation, unresolved: frozenset[Path]) -> frozenset[Path]:
+    """Return the fields of `train` that come from arguments without a value."""
+    origins = ((("train", *parse_path(field)), ("train", argument)) for field, argument in translation.origins.items())
+    return frozenset(field for field, argument in origins if argument in unresolved)

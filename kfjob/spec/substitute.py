@@ -25,14 +25,17 @@ class Substitution:
         self._values = values
         self._unresolved: dict[tuple[str, Resolution], list[_Occurrence]] = {}
 
-    def replace(self, text: str, *, path: str, position: tuple[int, int]) -> str:
-        """Return the text of the scalar at `path` with its references replaced."""
+    def replace(self, text: str, *, path: str, position: tuple[int, int]) -> tuple[str, bool]:
+        """Return the text of the scalar at `path` with its references replaced, and whether all of them have a value."""
+        is_resolved = True
 
         def find_value(reference: re.Match[str]) -> str:
+            nonlocal is_resolved
             resolution = self._variables.classify(reference)
             if not reference["braced"] or resolution is Resolution.FOR_THE_POD:
                 return reference[0]
             if resolution is not Resolution.REPLACED:
+                is_resolved = False
                 self._unresolved.setdefault((reference["braced"], resolution), []).append((reference[0], path, position))
                 return reference[0]
             return self._values.get(reference["braced"]) or reference["default"] or ""
@@ -42,7 +45,7 @@ class Substitution:
         for reference in REFERENCE.finditer(text):
             parts += [_ESCAPED.sub("$", text[offset : reference.start()]), find_value(reference)]
             offset = reference.end()
-        return "".join([*parts, _ESCAPED.sub("$", text[offset:])])
+        return "".join([*parts, _ESCAPED.sub("$", text[offset:])]), is_resolved
 
     def list_problems(self) -> list[Problem]:
         """Return one problem for each name without a value, with all its positions."""

@@ -12,6 +12,7 @@ from kfjob.errors import Problem, SpecError
 from kfjob.spec.paths import Path, join_path, parse_path
 from kfjob.spec.substitute import Substitution
 from kfjob.spec.yaml_loader import Loader
+from kfjob.spec.yaml_syntax import describe_syntax_error
 
 MAX_VALUES = 100_000
 """More values than any spec has. A few lines of aliases can expand to more than fits into memory."""
@@ -47,27 +48,34 @@ class Positions:
         return [p if p.line is not None else self.locate(p, parse_path(p.path)) for p in problems]
 
 
+@dataclass(frozen=True, kw_only=True)
+class ParsedText:
+    """The data of a document and the problems that leave it usable, such as a duplicate key."""
+
+    data: Any
+    positions: Positions
+    problems: list[Problem]
+    unresolved: frozenset[Path]
+    """The scalars that contain a reference without a value; the reference stays as it is, and has a problem."""
+
+
 def parse_yaml(text: str, *, file: str | None = None) -> tuple[Any, Positions]:
     """Return the data of a document and its positions.
 
     Raises:
         SpecError: the text is not valid YAML, or a key is duplicate.
     """
-    data, positions, problems = parse_yaml_with_problems(text, file=file)
-    if problems:
-        raise SpecError(problems)
-    return data, positions
+    parsed = parse_yaml_with_problems(text, file=file)
+    if parsed.problems:
+        raise SpecError(parsed.problems)
+    return parsed.data, parsed.positions
 
 
-def parse_yaml_with_problems(
-    text: str, *, file: str | None = None, variables: Mapping[str, str] | None = None
-) -> tuple[Any, Positions, list[Problem]]:
-    """Return data, positions and the problems that leave the data usable, such as a duplicate key.
-
-    References are replaced if `variables` is not None.
+def parse_yaml_with_problems(text: str, *, file: str | None = None, variables: Mapping[str, str] | None = None) -> ParsedText:
+    """Return the data of a document. References are replaced if `variables` is not None.
 
     Raises:
-        SpecError: the text is not valid YAML or too large, or a reference has no value.
+        SpecError: the text is not valid YAML or too large.
     """
     loader = None
     walk = _Walk()
@@ -77,34 +85,40 @@ def parse_yaml_with_problems(
         node = loader.get_single_node()
         if node is not None:
             walk.add_value((), node)
-        if variables is not None:
-            _replace_references(walk.scalars, Substitution(variables), loader)
+        unresolved = _replace_references(walk, Substitution(variables), loader) if variables is not None else frozenset()
         data = loader.construct_document(node) if node is not None else None
-    except SpecError as error:
-        raise SpecError([replace(problem, file=file) for problem in error.problems]) from None
     except _TooLargeError as error:
         raise SpecError([replace(error.problem, file=file)]) from None
     except yaml.MarkedYAMLError as error:
-        raise SpecError([replace(p, file=file) for p in walk.problems] or [_make_syntax_problem(error, file)]) from None
+        raise SpecError(
+            [replace(p, file=file) for p in walk.problems] or [describe_syntax_error(error, text, file=file)]
+        ) from None
     except (yaml.YAMLError, *_CONSTRUCTOR_ERRORS, RecursionError) as error:
         raise SpecError([Problem(title="invalid YAML", file=file, detail=str(error) or "nested too deeply")]) from None
     finally:
         if loader is not None:
             loader.dispose()
-    return data, Positions(file, walk.keys, walk.values), [replace(problem, file=file) for problem in walk.problems]
+    problems = [replace(problem, file=file) for problem in walk.problems]
+    return ParsedText(data=data, positions=Positions(file, walk.keys, walk.values), problems=problems, unresolved=unresolved)
 
 
-def _replace_references(scalars: Iterable[tuple[Path, yaml.ScalarNode]], substitution: Substitution, loader: Any) -> None:
-    """Replace the references in scalars, and resolve the types of unquoted scalars again."""
-    for path, node in scalars:
-        text = substitution.replace(node.value, path=join_path(path), position=_get_position(node))
+def _replace_references(walk: _Walk, substitution: Substitution, loader: Any) -> frozenset[Path]:
+    """Replace the references in scalars, and resolve the types of unquoted scalars again.
+
+    Return the scalars that keep a reference without a value; the walk gets its problems.
+    """
+    unresolved: set[Path] = set()
+    for paths, node in walk.scalars.values():
+        text, is_resolved = substitution.replace(node.value, path=join_path(paths[0]), position=_get_position(node))
+        if not is_resolved:
+            unresolved.update(paths)
         if text != node.value:
             is_plain = node.style is None and node.tag == loader.resolve(yaml.ScalarNode, node.value, (True, False))
             node.value = text
             if is_plain:
                 node.tag = loader.resolve(yaml.ScalarNode, text, (True, False))
-    if problems := substitution.list_problems():
-        raise SpecError(problems)
+    walk.problems += substitution.list_problems()
+    return frozenset(unresolved)
 
 
 class _TooLargeError(Exception):
@@ -125,13 +139,6 @@ def _check_depth(text: str) -> None:
             raise _TooLargeError("the YAML is nested too deeply", (mark.line + 1, mark.column + 1) if mark else (1, 1))
 
 
-def _make_syntax_problem(error: yaml.MarkedYAMLError, file: str | None) -> Problem:
-    mark = error.problem_mark or error.context_mark
-    detail = " ".join(part for part in (error.context, error.problem) if part)
-    line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)
-    return Problem(title="invalid YAML", file=file, line=line, column=column, detail=detail)
-
-
 class _Walk:
     """Collects the position of every key and value, the scalars with references, and problems such as duplicate keys."""
 
@@ -139,9 +146,9 @@ class _Walk:
         self.keys: dict[Path, tuple[int, int]] = {}
         self.values: dict[Path, tuple[int, int]] = {}
         self.problems: list[Problem] = []
-        self.scalars: list[tuple[Path, yaml.ScalarNode]] = []
+        self.scalars: dict[int, tuple[list[Path], yaml.ScalarNode]] = {}
+        """The scalars that may have references, by the identity of their node, with all their paths."""
         self._open_nodes: set[int] = set()
-        self._scalar_nodes: set[int] = set()
         self._count = 0
 
     def add_value(self, path: Path, node: yaml.Node) -> None:
@@ -151,9 +158,8 @@ class _Walk:
         if self._count > MAX_VALUES:
             raise _TooLargeError("the aliases expand to too many values", _get_position(node))
         if isinstance(node, yaml.ScalarNode):
-            if "$" in node.value and id(node) not in self._scalar_nodes:
-                self._scalar_nodes.add(id(node))
-                self.scalars.append((path, node))
+            if "$" in node.value:
+                self.scalars.setdefault(id(node), ([], node))[0].append(path)
         else:
             self._add_collection(path, node)
 

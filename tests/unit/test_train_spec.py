@@ -24,6 +24,7 @@ from kfjob.spec.train import (
     resolve_final_lr,
     resolve_warmup_steps,
 )
+from kfjob.spec.train_rules import SYNTHETIC
 
 SMALL = {"model": "tiny-llama", "data": "/data", "max_steps": 10, "sequence_length": 128}
 
@@ -47,8 +48,8 @@ specs = st.builds(
     TrainSpec,
     model=st.one_of(st.sampled_from([name for name in PRESETS if name != "micro-llama"]), shapes, st.just("/models/a b/llama")),
     vocab_size=st.none() | st.integers(1, 10**6),
-    data=texts,
-    validation=st.none() | texts,
+    data=texts.filter(lambda text: text != SYNTHETIC and "." not in text),
+    validation=st.none() | texts.filter(lambda text: "." not in text),
     tokenizer=st.none() | texts,
     sequence_length=st.integers(1, 1024),
     lanes=st.integers(1, 1000),

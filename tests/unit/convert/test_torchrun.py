@@ -76,7 +76,7 @@ def test_options_may_be_abbreviated():
 
 
 def test_own_trainer_becomes_a_train_section():
-    spec, _ = convert("torchrun -m kfjob.trainer --model=llama-3-8b --data=/d/x.jsonl --max-steps=10 --lr 0.001")
+    spec, _ = convert("torchrun -m kfjob.trainer --model=llama-3-8b --data=/d/x --max-steps=10 --lr 0.001")
     assert "command" not in spec
     assert spec["train"]["max_steps"] == 10
     assert spec["train"]["lr"] == 0.001

@@ -31,7 +31,7 @@ def list_problems(build, *arguments: object, **fields):
         ),
         (ImageSpec, {"contxt": "."}, ("unknown field `contxt`", "contxt", "did you mean `context`?")),
         (ModelShape, {"hidden": 1}, ("unknown field `hidden`", "hidden", "did you mean `hidden_size`?")),
-        (TrainSpec, TRAIN | {"max_step": 1}, ("unknown field `max_step`", "max_step", "use `max_steps`")),
+        (TrainSpec, TRAIN | {"max_step": 1}, ("unknown field `max_step`", "max_step", "did you mean `max_steps`?")),
         (TrainSpec, TRAIN | {"sed": 1}, ("unknown field `sed`", "sed", "did you mean `seed`?")),
     ],
 )

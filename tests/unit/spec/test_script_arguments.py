@@ -359,8 +359,8 @@ def test_spec_with_every_argument_of_the_eks_script():
 @pytest.mark.parametrize(
     ("valid", "invalid", "message"),
     [
-        ("hidden_width: 4096", "hiden_width: 4096", "7:3 unknown field `hiden_width` (did you mean `hidden_width`?)"),
-        ("val_batch_size", "val_batchsize", "21:3 unknown field `val_batchsize` (did you mean `val_batch_size`?)"),
+        ("hidden_width: 4096", "hiden_width: 4096", "7:3 unknown field `hiden_width` (did you mean `train.hidden_width`?)"),
+        ("val_batch_size", "val_batchsize", "21:3 unknown field `val_batchsize` (did you mean `train.eval_batch_size`?)"),
         ("num_heads: 32", "num_heads: many", "9:14 `train.model.num_attention_heads` must be a whole number, not `many`"),
         ("beta2: 0.95", "beta2: high", "43:10 `train.betas.1` must be a number, not `high`"),
         ("bf16: 1", "bf16: 7", "27:9 `bf16` is not supported: `7` is neither true nor false"),

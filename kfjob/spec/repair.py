@@ -1,0 +1,174 @@
+"""Find all problems in the fields of a spec: where one is wrong, replace it and check the others.
+
+A model that has a wrong field is not built, so the rules across its fields do not run. Here the wrong field is renamed to the
+field that it means, or gets a value that fits, until the spec can be built. That spec is only for further checks. Problems
+that concern a replaced field are left out: one mistake is one problem.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from kfjob.common_types import JsonMapping, JsonObject
+from kfjob.errors import Problem
+from kfjob.spec.base import list_errors, validate_fields
+from kfjob.spec.job import JobSpec
+from kfjob.spec.paths import Path, parse_path
+from kfjob.spec.problems import find_path, make_problem
+from kfjob.spec.synonyms import suggest_field
+from kfjob.spec.yaml_text import Positions
+
+_MAX_ROUNDS = 12
+_ANY_SHAPE = {
+    "vocab_size": 8,
+    "hidden_size": 8,
+    "intermediate_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 1,
+    "max_position_embeddings": 1 << 40,
+}
+_PLACEHOLDERS: Mapping[Path, Any] = MappingProxyType(
+    {
+        ("name",): "name",
+        ("image",): "image",
+        ("command",): ["true"],
+        ("train", "model"): _ANY_SHAPE,
+        ("train", "data"): "data",
+        ("train", "max_steps"): 1,
+    }
+)
+"""Values for fields that a spec cannot be without."""
+
+
+@dataclass
+class CheckedFields:
+    """The problems of a spec's fields, and the spec without them."""
+
+    spec: JobSpec | None = None
+    """A spec for further checks; None if the fields are too wrong for one."""
+    problems: list[Problem] = field(default_factory=list)
+    replaced: set[Path] = field(default_factory=set)
+    """Fields that have another value in `spec` than the user wrote."""
+    renamed: dict[Path, Path] = field(default_factory=dict)
+    """The path in the text of each field that has another name in `spec`."""
+
+    def concerns_replaced(self, problem: Problem) -> bool:
+        """Return whether a problem of the built spec may come from a replaced field alone."""
+        path = parse_path(problem.path)
+        if path in self.renamed or any(path[: len(other)] == other for other in self.replaced):
+            return True
+        text = f"{problem.title} {problem.detail or ''}"
+        words = {word.partition(":")[0].partition("=")[0] for word in re.findall(r"`([^`]*)`", text)}
+        return any(str(other[-1]) in words or ".".join(map(str, other)) in words for other in self.replaced if other)
+
+    def find_origin(self, path: Path) -> Path:
+        """Return the path in the text of a field of the built spec."""
+        for new, old in self.renamed.items():
+            if path[: len(new)] == new:
+                return (*old, *path[len(new) :])
+        return path
+
+
+def check_fields(data: JsonMapping, positions: Positions, *, unresolved: Iterable[Path] = ()) -> CheckedFields:
+    """Validate the fields of a spec. The scalars at `unresolved` have problems of their own already."""
+    checked = CheckedFields()
+    try:
+        if not (unresolved := tuple(unresolved)):
+            checked.spec = validate_fields(JobSpec, data)
+            return checked
+    except ValidationError:
+        pass  # the loop below reports it
+    fields: JsonObject = deepcopy(dict(data))
+    for path in unresolved:
+        _replace(fields, path, checked)
+    for _ in range(_MAX_ROUNDS):
+        try:
+            checked.spec = validate_fields(JobSpec, fields)
+            break
+        except ValidationError as error:
+            details = list_errors(error)
+        unknown = [detail for detail in details if detail["type"] == "extra_forbidden"]
+        for detail in unknown or details:
+            _report(detail, checked, positions)
+        for detail in unknown or details:
+            _repair(fields, detail, checked)
+    return checked
+
+
+def _report(detail: ErrorDetails, checked: CheckedFields, positions: Positions) -> None:
+    path = find_path(detail)
+    origin = checked.find_origin(path)
+    shown = ErrorDetails(**{**detail, "loc": origin}) if origin != path else detail
+    problem = make_problem(shown, JobSpec)
+    is_unknown = detail["type"] == "extra_forbidden"
+    if is_unknown or not checked.concerns_replaced(make_problem(detail, JobSpec)):
+        checked.problems.append(positions.locate(problem, origin, at_key=is_unknown))
+
+
+def _repair(fields: JsonObject, detail: ErrorDetails, checked: CheckedFields) -> None:
+    """Replace or rename the field that an error is about."""
+    path = find_path(detail)
+    if detail["type"] == "nothing_to_run":
+        path = ("command",)
+    if detail["type"] == "extra_forbidden":
+        value = _remove(fields, path)
+        target = suggest_field(path, JobSpec).field
+        if target and not _exists(fields, target) and _put(fields, target, value):
+            checked.renamed[target] = checked.find_origin(path)
+        return
+    while path in checked.replaced:  # another value did not help
+        path = path[:-1]
+    _replace(fields, path, checked)
+
+
+def _replace(fields: JsonObject, path: Path, checked: CheckedFields) -> None:
+    """Give a field a value that fits, or remove it; an item of a list is removed with its list."""
+    while path and not (path in _PLACEHOLDERS or (isinstance(path[-1], str) and _exists(fields, path))):
+        path = path[:-1]
+    if not path:
+        return
+    checked.replaced.add(path)
+    checked.renamed.pop(path, None)
+    if path not in _PLACEHOLDERS or not _put(fields, path, deepcopy(_PLACEHOLDERS[path])):
+        _remove(fields, path)
+    if path == ("train",) and not fields.get("command"):
+        fields["command"] = _PLACEHOLDERS["command",]
+
+
+def _find_parent(fields: JsonObject, path: Path) -> Any:
+    value: Any = fields
+    for part in path[:-1]:
+        try:
+            value = value[part]
+        except (LookupError, TypeError):
+            return None
+    return value
+
+
+def _exists(fields: JsonObject, path: Path) -> bool:
+    parent = _find_parent(fields, path)
+    return isinstance(parent, dict) and path[-1] in parent
+
+
+def _remove(fields: JsonObject, path: Path) -> Any:
+    parent = _find_parent(fields, path)
+    return parent.pop(path[-1], None) if isinstance(parent, dict) else None
+
+
+def _put(fields: JsonObject, path: Path, value: Any) -> bool:
+    """Set a value, and return whether that was possible; a missing section is added, but never `train`."""
+    if len(path) > 1 and path[0] != "train":
+        fields.setdefault(str(path[0]), {})
+    parent = _find_parent(fields, path)
+    if not isinstance(parent, dict):
+        return False
+    parent[path[-1]] = value
+    return True
