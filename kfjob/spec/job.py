@@ -28,6 +28,7 @@ from kfjob.spec.paths import join_path
 from kfjob.spec.pod import EnvEntry, EnvFrom, Pod, Resources
 from kfjob.spec.progress import PROGRESS_GROUPS, check_pattern
 from kfjob.spec.rendezvous import Elastic, Launcher, Rendezvous, RendezvousField, TorchrunOptions
+from kfjob.spec.root_model import root_model
 from kfjob.spec.scheduling import Restarts, RestartsField, RunPolicy, Scheduling
 from kfjob.spec.train import TrainSpec
 from kfjob.spec.volumes import Volume
@@ -55,6 +56,7 @@ class LintOptions(SpecModel):
     ignore: tuple[str, ...] = Field(default=(), description="Ids of the rules to skip")
 
 
+@root_model
 class JobSpec(SpecModel):
     """A training job: a PyTorchJob on a cluster, or processes on this machine."""
 

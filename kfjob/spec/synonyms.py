@@ -17,6 +17,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 
 from kfjob.spec.paths import Path, join_path, parse_path
+from kfjob.spec.root_model import find_root_model
 from kfjob.spec.script_arguments import SCRIPT_ARGUMENTS
 
 _WORDS: Mapping[str, str] = MappingProxyType(
@@ -227,12 +228,10 @@ def find_model(root: type[BaseModel], path: Path) -> type[BaseModel] | None:
 
 
 @cache
-def list_fields() -> Mapping[str, tuple[Path, ...]]:
+def list_fields(spec: type[BaseModel] | None) -> Mapping[str, tuple[Path, ...]]:
     """Return the paths of all fields of a job spec by their last part; the fields of list items are left out."""
-    from kfjob.spec.job import JobSpec  # it imports modules that import this one
-
     table: dict[str, tuple[Path, ...]] = {}
-    for path in _walk(JobSpec, ()):
+    for path in _walk(spec, ()) if spec else ():
         table[str(path[-1])] = (*table.get(str(path[-1]), ()), path)
     return MappingProxyType(table)
 
@@ -250,7 +249,9 @@ def _suggest_known_name(word: str, section: Path, model: type[BaseModel] | None,
         if argument.result[0] != "`":
             return Suggestion(hint=f"`{word}`: {argument.meaning}")
         return _suggest([("train", *parse_path(argument.result.strip("`")))], root, "use {}")
-    paths = [parse_path(field)] if (field := _fields_by_word().get(word)) else list(list_fields().get(word, ()))
+    paths = (
+        [parse_path(field)] if (field := _fields_by_word().get(word)) else list(list_fields(find_root_model()).get(word, ()))
+    )
     if 0 < len(paths) <= _MAX_CHOICES:
         return _suggest(paths, root, "use {}")
     return _suggest_by_hint(_HINTS[word], root) if word in _HINTS else None
@@ -259,7 +260,7 @@ def _suggest_known_name(word: str, section: Path, model: type[BaseModel] | None,
 def _list_known_names(section: Path, model: type[BaseModel] | None) -> Iterator[str]:
     yield from _fields_by_word()
     yield from _HINTS
-    yield from (name for name, paths in list_fields().items() if len(paths) <= _MAX_CHOICES)
+    yield from (name for name, paths in list_fields(find_root_model()).items() if len(paths) <= _MAX_CHOICES)
     if section[:1] == ("train",):
         yield from _TRAIN_HINTS
     if getattr(model, "takes_script_arguments", False):
@@ -291,13 +292,12 @@ def _below(path: Path, root: type[BaseModel]) -> Path | None:
     return path[len(section) :] if path[: len(section)] == section and len(path) > len(section) else None
 
 
-@cache
 def _find_section(root: type[BaseModel]) -> Path:
     """Return the path of a model in a job spec; () for the job spec itself and for the items of lists."""
-    from kfjob.spec.job import JobSpec
-
-    paths = (path for path in _walk(JobSpec, ()) if find_model(JobSpec, path) is root)
-    return next(paths, ()) if root is not JobSpec else ()
+    spec = find_root_model()
+    if spec is None or root is spec:
+        return tuple(getattr(root, "section", ()))
+    return next((path for path in _walk(spec, ()) if find_model(spec, path) is root), ())
 
 
 def _walk(model: type[BaseModel], prefix: Path) -> Iterator[Path]:

@@ -50,6 +50,8 @@ ModelSource = Annotated[Annotated[str, Tag("str")] | Annotated[ModelShape, Tag("
 class TrainSpec(SpecModel):
     """Every argument of the trainer. Steps are optimiser steps; batch sizes count samples of `sequence_length` tokens."""
 
+    section: ClassVar[tuple[str, ...]] = ("train",)
+    """The path of this model in a job spec."""
     takes_script_arguments: ClassVar[bool] = True
     """An unknown field may be an argument of a published script; see `script_arguments`."""
 
