@@ -12,7 +12,7 @@ from kfjob.api.settings import Settings
 from kfjob.backends import folder
 from kfjob.backends.base import Backend, ClusterBackend, MachineBackend
 from kfjob.backends.open import open_cluster, open_machine
-from kfjob.common_types import Notify
+from kfjob.common_types import Notify, ignore_notice
 from kfjob.errors import Forbidden, NotFound, Unreachable, UsageError
 from kfjob.events import JobSnapshot
 
@@ -99,8 +99,11 @@ class Target:
         return open_cluster(context=name)
 
 
-def find_target(settings: Settings, *, notify: Notify) -> Target:
-    """Return the target that the settings select."""
+def find_target(settings: Settings, *, notify: Notify = ignore_notice) -> Target:
+    """Return the target that the settings select.
+
+    `notify` receives a notice if a missing kubeconfig decides. Pass it where a job is started or looked for.
+    """
     name = choose_backend(settings, notify=notify)
     return make_target(settings, name)
 

@@ -84,6 +84,6 @@ def image_change(
         from kfjob.api.images.code_layer import push_code_layer
         from kfjob.api.target import find_target
 
-        return push_code_layer(base, code, find_target(settings, notify=notify), notify=notify, dry_run=dry_run)
+        return push_code_layer(base, code, find_target(settings), notify=notify, dry_run=dry_run)
 
     return change

@@ -48,7 +48,7 @@ def preflight(
     from kfjob.api.preflight.trial import Trial
 
     loaded = read_spec(source, settings)
-    result = examine(loaded, settings=settings, notify=notify)
+    result = examine(loaded, settings=settings)
     if output == "text":
         click.echo("\n".join(_result_text(result)))
     trial_result: TrialResult | None = None

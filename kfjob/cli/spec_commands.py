@@ -28,7 +28,7 @@ def explain(*, source: Source, operator_env: bool, node_rank: int, output: str, 
     from kfjob.api.specs.explain import explain as explain_spec
     from kfjob.cli.formatting import format_table
 
-    explanation = explain_spec(read_spec(source, settings), settings=settings, notify=notify)
+    explanation = explain_spec(read_spec(source, settings), settings=settings)
     if operator_env:
         env = explanation.operator_environment(node_rank)
         if output == "json":

@@ -100,7 +100,7 @@ def _dry_run(source: Source, mode: Any, settings: Settings, code: CodeLayer | No
 
     if source.template:
         objects = _render_template(source, settings, image_change(build, code, settings, dry_run=True))
-        return dry_run.dry_run_objects(objects, mode, settings=settings, notify=notify)
+        return dry_run.dry_run_objects(objects, mode, settings=settings)
     loaded = _read_spec(source, build, code, settings, dry_run=True)
     return dry_run.dry_run_spec(loaded, mode, settings=settings, notify=notify, code=code)
 
@@ -177,7 +177,7 @@ def validate(*, source: Source, settings: Settings) -> None:
     from kfjob.api.planning import plan_job
     from kfjob.api.target import find_target
 
-    planned = plan_job(read_spec(source, settings), find_target(settings, notify=notify))
+    planned = plan_job(read_spec(source, settings), find_target(settings))
     planned.check_findings(notify)
     plan = planned.plan
     count = plan.processes_per_node

@@ -171,6 +171,32 @@ def test_gpus_are_those_of_cuda_visible_devices(monkeypatch: pytest.MonkeyPatch)
 
 def test_torchrun_is_the_one_beside_this_python(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.py").touch()
     beside = Path(sys.executable).parent
     assert launch_spec(here.plan(command=["torchrun", "x.py"]), tmp_path).agents[0].argv == (str(beside / "torchrun"), "x.py")
     assert machine.environment({"PATH": "/bin"})["PATH"] == f"{beside}{os.pathsep}/bin"
+
+
+@pytest.mark.parametrize(
+    ("argv", "script"),
+    [
+        (("torchrun", "train.py", "--lr", "1"), "train.py"),
+        (("/venv/bin/python3.12", "-u", "src/train.py"), "src/train.py"),
+        (("accelerate", "launch", "--num_processes", "2", "train.py", "other.py"), "train.py"),
+        (("python", "-m", "package.train", "x.py"), ""),
+        (("python", "-c", "print(1)"), ""),
+        (("torchrun", "--no-python", "./run.sh", "x.py"), ""),
+        (("bash", "x.py"), ""),
+        (("torchrun", "--config=x.py", "train"), ""),
+        ((), ""),
+    ],
+)
+def test_the_script_of_a_command_line(argv, script):
+    assert machine.find_script(argv) == script
+
+
+def test_a_missing_script_is_refused_before_anything_starts(here):
+    with pytest.raises(Refused, match=r"script `nothere\.py` does not exist"):
+        here.backend.submit(here.plan(command=[sys.executable, "nothere.py"]))
+    assert here.backend.list(namespace="default") == []

@@ -23,7 +23,9 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 def preflight(machine: Machine, *argv: str, code: int = 0, **spec: Any) -> dict[str, Any]:
     path = machine.folder / "job.yaml"
-    path.write_text(json.dumps({"name": "job", "command": "torchrun train.py", **spec}))
+    script = machine.folder / "train.py"
+    script.touch()
+    path.write_text(json.dumps({"name": "job", "command": f"torchrun {script}", **spec}))
     found: dict[str, Any] = json.loads(machine("preflight", str(path), "-o", "json", *argv, code=code))
     return found
 

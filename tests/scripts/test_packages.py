@@ -143,7 +143,7 @@ def test_missing_root_prints_the_command(machine):
     machine.add("id", "#!/bin/sh\necho 1000\n")
     result = machine.run("scripts/packages", "install", "tests")
     assert result.returncode == 1
-    assert "hint: sudo apt-get install " in result.stderr
+    assert "hint: sudo apt-get update && sudo apt-get install " in result.stderr
     assert not machine.log.exists()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from kfjob.api import kubeconfig
 from kfjob.api.doctor import aws, cluster, machine
-from kfjob.api.doctor.findings import Finding, error_finding, run_checks
+from kfjob.api.doctor.findings import Finding, error_finding, fail, ok, run_checks
 from kfjob.api.settings import Settings
 from kfjob.api.target import make_target
 from kfjob.backends.base import Inventory
@@ -21,11 +21,34 @@ NAMES = (API_SERVER, *machine.CHECKS, *cluster.CHECKS, *aws.CHECKS)
 def examine(settings: Settings, *, only: frozenset[str] = frozenset()) -> Iterator[Finding]:
     """Yield findings about this machine, about the cluster if the kubeconfig has one, and about AWS.
 
+    A check that `only` names has a finding in any case.
+
     Raises:
         UsageError: `only` has the name of an unknown check.
     """
     if unknown := only.difference(NAMES):
         raise UsageError(f"unknown check `{min(unknown)}`", hint=f"the checks are {', '.join(f'`{name}`' for name in NAMES)}")
+    silent = set(only)
+    for finding in _run_all(settings, only):
+        silent.discard(finding.name)
+        if finding.name == API_SERVER and finding.verdict == "fail":
+            silent.difference_update(cluster.CHECKS)  # this finding explains why they did not run
+        yield finding
+    yield from (_explain_silence(settings, name) for name in NAMES if name in silent)
+
+
+def _explain_silence(settings: Settings, name: str) -> Finding:
+    """Return the finding of a named check that found nothing to check."""
+    if name not in (API_SERVER, *cluster.CHECKS):
+        return ok(name, "nothing to check on this machine")
+    if settings.backend == "local":
+        return fail(name, "not checked: jobs run on this machine", "`--backend kubernetes` checks the cluster")
+    if not kubeconfig.find_current_context(settings.context):
+        return fail(name, "not checked: the kubeconfig has no context", "aws eks update-kubeconfig --name CLUSTER")
+    return ok(name, "nothing to check in this cluster")
+
+
+def _run_all(settings: Settings, only: frozenset[str]) -> Iterator[Finding]:
     yield from run_checks(machine.CHECKS, machine.Machine(settings=settings, environ=os.environ), only=only)
     if settings.backend != "local":
         yield from _examine_cluster(settings, only)

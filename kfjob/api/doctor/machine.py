@@ -65,7 +65,7 @@ def check_deepspeed(machine: Machine) -> Iterator[Finding]:
     missing = [name for name in ("g++", "ninja") if not machine.find_program(name)]
     if missing:
         names = " and ".join(f"`{name}`" for name in missing)
-        remedy = f"apt-get install {_apt_packages(missing)}"
+        remedy = f"apt-get update && apt-get install {_apt_packages(missing)}"
         yield warn("deepspeed", f"{version}; {names} not on PATH, so DeepSpeed cannot compile its operators", remedy)
     else:
         yield ok("deepspeed", version)
@@ -74,7 +74,9 @@ def check_deepspeed(machine: Machine) -> Iterator[Finding]:
 def check_etcd(machine: Machine) -> Iterator[Finding]:
     """Check for etcd, which only local jobs with an etcd rendezvous need."""
     path = machine.find_program("etcd")
-    missing = warn("etcd", "not on PATH: local jobs cannot use an etcd rendezvous", "apt-get install etcd-server")
+    missing = warn(
+        "etcd", "not on PATH: local jobs cannot use an etcd rendezvous", "apt-get update && apt-get install etcd-server"
+    )
     yield ok("etcd", path) if path else missing
 
 
@@ -136,7 +138,11 @@ def check_kubeconfig(machine: Machine) -> Iterator[Finding]:
 def check_builder(machine: Machine) -> Iterator[Finding]:
     """Check for programs that build images; kfjob uses the first."""
     builders = [name for name in BUILDERS if machine.find_program(name)]
-    missing = warn("builder", f"none of {', '.join(BUILDERS)} on PATH: kfjob cannot build images", "apt-get install buildah")
+    missing = warn(
+        "builder",
+        f"none of {', '.join(BUILDERS)} on PATH: kfjob cannot build images",
+        "apt-get update && apt-get install buildah",
+    )
     yield ok("builder", ", ".join(builders)) if builders else missing
 
 

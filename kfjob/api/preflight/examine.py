@@ -10,19 +10,18 @@ from kfjob.api.preflight.machine import check_machine
 from kfjob.api.preflight.result import CheckResults, Preflight, sort_problems
 from kfjob.api.settings import Settings
 from kfjob.api.target import find_target
-from kfjob.common_types import Notify
 from kfjob.compile.pod_templates import read_pod_templates
 from kfjob.spec.source import LoadedSpec
 
 
-def examine(loaded: LoadedSpec, *, settings: Settings, notify: Notify, inspector: ImageInspector | None = None) -> Preflight:
+def examine(loaded: LoadedSpec, *, settings: Settings, inspector: ImageInspector | None = None) -> Preflight:
     """Return what lint finds, and whether the cluster (or this machine) has everything that the job needs.
 
     Raises:
         SpecError: the spec is not valid.
         Unreachable: the cluster does not answer.
     """
-    planned = plan_job(loaded, find_target(settings, notify=notify))
+    planned = plan_job(loaded, find_target(settings))
     plan, target = planned.plan, planned.target
     results = CheckResults(problems=list(planned.findings))
     if target.name == "local":

@@ -45,13 +45,13 @@ def dry_run_spec(
         SpecError: every problem of the spec, and every lint error.
         AlreadyExists, Refused, Forbidden: the API server would not accept the job (mode `server`).
     """
-    target = find_target(settings, notify=notify)
+    target = find_target(settings)
     planned = plan_with_code(loaded, target, code=code, notify=notify, dry_run=True)
     plan = planned.plan
     return _check(target, DryRun(name=plan.name, namespace=plan.namespace, mode=mode, objects=planned.manifests))
 
 
-def dry_run_objects(objects: Sequence[JsonObject], mode: Mode, *, settings: Settings, notify: Notify) -> DryRun:
+def dry_run_objects(objects: Sequence[JsonObject], mode: Mode, *, settings: Settings) -> DryRun:
     """Check the objects of a rendered template.
 
     Raises:
@@ -59,7 +59,7 @@ def dry_run_objects(objects: Sequence[JsonObject], mode: Mode, *, settings: Sett
     """
     (job,) = (item["metadata"] for item in objects if item["kind"] == api_objects.PYTORCHJOB)
     run = DryRun(name=job["name"], namespace=job["namespace"], mode=mode, objects=tuple(objects))
-    return _check(find_target(settings, notify=notify), run)
+    return _check(find_target(settings), run)
 
 
 def _check(target: Target, run: DryRun) -> DryRun:

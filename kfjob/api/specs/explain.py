@@ -10,7 +10,6 @@ from typing import Any
 from kfjob.api.planning import plan_job
 from kfjob.api.settings import Settings
 from kfjob.api.target import find_target
-from kfjob.common_types import Notify
 from kfjob.compile.torchrun import operator_environment
 from kfjob.errors import NotFound, Problem
 from kfjob.plan import JobPlan
@@ -48,13 +47,13 @@ class Explanation:
         return operator_environment(self.plan, node_rank)
 
 
-def explain(loaded: LoadedSpec, *, settings: Settings, notify: Notify) -> Explanation:
+def explain(loaded: LoadedSpec, *, settings: Settings) -> Explanation:
     """Return what would be submitted, value by value.
 
     Raises:
         SpecError: every problem of the spec.
     """
-    plan = plan_job(loaded, find_target(settings, notify=notify)).plan
+    plan = plan_job(loaded, find_target(settings)).plan
     values = {value.path: value for value in _list_spec_values(loaded.spec, loaded.positions)}
     for decision in plan.decisions:
         path, from_spec = decision.path, decision.origin == "spec"

@@ -237,7 +237,13 @@ def _check_capacity(plan: JobPlan) -> str:
 
 
 def _check_program(plan: JobPlan) -> str:
-    return f"program {machine.find_program(plan.command[0], dict(plan.env).get('PATH', ''))}"
+    program = machine.find_program(plan.command[0], dict(plan.env).get("PATH", ""))
+    script = machine.find_script(plan.command)
+    if not any(
+        script.startswith(f"{volume.mount_path.rstrip('/')}/") for volume in plan.volumes
+    ):  # which is another folder here
+        machine.check_script(plan.command)
+    return f"program {program}"
 
 
 def _check_etcd(plan: JobPlan, folder: Path) -> str:

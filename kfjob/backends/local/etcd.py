@@ -15,7 +15,8 @@ from kfjob.plan import JobPlan
 from kfjob.spec import names
 
 _INSTALL = (
-    "`apt-get install etcd-server` installs one on Debian and Ubuntu; or set `rendezvous.endpoint`, or `rendezvous: c10d`"
+    "`apt-get update && apt-get install etcd-server` installs one on Debian and Ubuntu; or set `rendezvous.endpoint`, or "
+    "`rendezvous: c10d`"
 )
 
 

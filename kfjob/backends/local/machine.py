@@ -10,7 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -52,6 +52,38 @@ def find_program(name: str, path: str) -> str:
         f"program `{name}` is not on this machine",
         cause="it is neither beside this Python nor on PATH" if "/" not in name else None,
         hint="install it, or run with `--backend kubernetes`",
+    )
+
+
+_LAUNCHERS = re.compile(r"(?:python[\d.]*|torchrun|accelerate|deepspeed)")
+_NO_SCRIPT = frozenset({"-c", "-m", "--module", "--no-python", "--no_python"})
+
+
+def find_script(argv: Sequence[str]) -> str:
+    """Return the Python script that a launcher's command line runs; "" without one, or with another program."""
+    if not argv or not _LAUNCHERS.fullmatch(Path(argv[0]).name):
+        return ""
+    for word in argv[1:]:
+        if word in _NO_SCRIPT:
+            return ""
+        if word.endswith(".py") and not word.startswith("-"):
+            return word
+    return ""
+
+
+def check_script(argv: Sequence[str]) -> None:
+    """Check that the script of a command line exists. A relative path is relative to the current folder, where agents start.
+
+    Raises:
+        Refused: it does not exist.
+    """
+    script = find_script(argv)
+    if not script or Path(script).exists():
+        return
+    raise Refused(
+        f"script `{script}` does not exist",
+        cause=None if Path(script).is_absolute() else f"the job would start in `{Path.cwd()}`",
+        hint="check `command`: write an absolute path, or submit in the directory that the path is relative to",
     )
 
 

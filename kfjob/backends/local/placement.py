@@ -101,6 +101,7 @@ def _make_agent_spec(plan: JobPlan, index: int, agent: AgentProcess) -> AgentSpe
     for name, value in (_gpus(plan, index) | _threads(plan)).items():
         env.setdefault(name, value)
     program = machine.find_program(agent.argv[0], env.get("PATH", os.environ.get("PATH", os.defpath)))
+    machine.check_script(agent.argv)
     return AgentSpec(pod=agent.name, argv=(program, *agent.argv[1:]), env=env)
 
 

@@ -205,7 +205,7 @@ def _check_disk_offload() -> None:
     libc.munlock(*region)
     if not AsyncIOBuilder().is_compatible(verbose=False):
         cause = "DeepSpeed compiles its asynchronous I/O with libaio"
-        hint = "apt-get install libaio-dev g++ ninja-build in the image"
+        hint = "apt-get update && apt-get install libaio-dev g++ ninja-build in the image"
         raise KfjobError("`disk_offload` needs libaio", location="disk_offload", cause=cause, hint=hint)
 
 

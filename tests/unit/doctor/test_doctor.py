@@ -13,6 +13,8 @@ import pytest
 from moto import mock_aws
 
 from kfjob.api.doctor import aws
+from kfjob.api.doctor.examine import examine
+from kfjob.api.settings import Settings
 from kfjob.backends.kubernetes import client
 from kfjob.cli.main import run
 from tests.unit.conftest import KUBECONFIG_OF_A_PORT
@@ -98,3 +100,17 @@ def test_boto3_is_imported_only_for_aws():
     command = [sys.executable, "-c", program, "doctor", "python", "torch", "disk"]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     assert result.stdout.splitlines()[-1] == "0"
+
+
+@pytest.mark.parametrize("backend", [None, "local"])
+def test_a_named_check_of_the_cluster_says_that_there_is_none(monkeypatch, tmp_path, backend):
+    monkeypatch.setattr("kfjob.api.kubeconfig.find_current_context", lambda *_: None)
+    findings = list(examine(Settings(backend=backend, state=tmp_path), only=frozenset({"rights", "webhook"})))
+    assert [(finding.name, finding.verdict) for finding in findings] == [("webhook", "fail"), ("rights", "fail")]
+    assert all(finding.message.startswith("not checked: ") and finding.remedy for finding in findings)
+
+
+def test_every_named_check_has_a_finding(monkeypatch, tmp_path):
+    monkeypatch.setattr("kfjob.api.kubeconfig.find_current_context", lambda *_: None)
+    names = frozenset({"deepspeed", "envsubst", "disk"})
+    assert {finding.name for finding in examine(Settings(state=tmp_path), only=names)} == names

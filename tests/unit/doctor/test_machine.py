@@ -54,7 +54,7 @@ def test_deepspeed_needs_a_compiler_and_ninja(tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "_version", lambda name: "0.19" if name == "deepspeed" else None)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     (finding,) = run_check("deepspeed", tmp_path)
-    assert (finding.verdict, finding.remedy) == ("warn", "apt-get install g++ ninja-build")
+    assert (finding.verdict, finding.remedy) == ("warn", "apt-get update && apt-get install g++ ninja-build")
     assert run_check("deepspeed", tmp_path, path=make_programs(tmp_path, "g++", "ninja"))[0].verdict == "ok"
     monkeypatch.setattr(machine, "_version", lambda _: None)
     assert run_check("deepspeed", tmp_path) == []

@@ -18,7 +18,8 @@ RULES = (
         title="the job's own etcd has ended",
         cause="{what}",
         remedy=(
-            "see the etcd log that the message names; `apt-get install etcd-server` installs a version that torch supports"
+            "see the etcd log that the message names; `apt-get update && apt-get install etcd-server` installs a version that "
+            "torch supports"
         ),
         subject=Subject.JOB,
         markers=("EtcdFailed",),
