@@ -9,6 +9,9 @@ from __future__ import annotations
 from enum import StrEnum
 
 from msgspec import Struct, field
+from msgspec.structs import force_setattr
+
+from kfjob.units import check_time
 
 TRAINING_CONTAINER = "pytorch"
 """Name of the training container; the operator requires it (operator v1.9.3, pytorch_validation.go)."""
@@ -48,6 +51,14 @@ class PodPhase(StrEnum):
     def ended(self) -> bool:
         """Whether the pod's containers will not run again."""
         return self in {PodPhase.SUCCEEDED, PodPhase.FAILED, PodPhase.DELETED}
+
+
+def _check_times(event: Struct, *names: str) -> None:
+    """Set the times of an event that are outside 1970 to 2262 to None: programs and broken clocks report such times."""
+    for name in names:
+        time = getattr(event, name)
+        if time is not None and check_time(time) is None:
+            force_setattr(event, name, None)
 
 
 class LogLine(Struct, frozen=True, kw_only=True):
@@ -106,6 +117,10 @@ class PodChanged(Struct, frozen=True, kw_only=True):
     started: int | None = None  # of the training container
     time: int | None = None  # of this report
 
+    def __post_init__(self) -> None:
+        """Forget times that no clock shows."""
+        _check_times(self, "last_ended", "created", "started", "time")
+
 
 class JobChanged(Struct, frozen=True, kw_only=True):
     """The complete state of the job at one time, as its controller reports it."""
@@ -118,6 +133,10 @@ class JobChanged(Struct, frozen=True, kw_only=True):
     ended: int | None = None
     time: int | None = None
 
+    def __post_init__(self) -> None:
+        """Forget times that no clock shows."""
+        _check_times(self, "created", "started", "ended", "time")
+
 
 class LogGap(Struct, frozen=True, kw_only=True):
     """Lines of this container that are lost: the kubelet rotated the log before kfjob read them."""
@@ -126,6 +145,10 @@ class LogGap(Struct, frozen=True, kw_only=True):
     container_id: str = ""
     after: int | None = None  # time of the last line before the gap
     reason: str = ""
+
+    def __post_init__(self) -> None:
+        """Forget times that no clock shows."""
+        _check_times(self, "after")
 
 
 class KubernetesEvent(Struct, frozen=True, kw_only=True, tag_field="is", tag="event"):
@@ -145,6 +168,10 @@ class KubernetesEvent(Struct, frozen=True, kw_only=True, tag_field="is", tag="ev
     time: int | None = None  # time of the last occurrence
     uid: str = ""  # of the event
 
+    def __post_init__(self) -> None:
+        """Forget times that no clock shows."""
+        _check_times(self, "first", "time")
+
 
 class WorkloadStatus(Struct, frozen=True, kw_only=True, tag_field="is", tag="workload"):
     """The state of the job in a Kueue queue."""
@@ -156,6 +183,10 @@ class WorkloadStatus(Struct, frozen=True, kw_only=True, tag_field="is", tag="wor
     reason: str = ""  # of the newest condition that explains why the job waits, or was evicted
     message: str = ""
     time: int | None = None
+
+    def __post_init__(self) -> None:
+        """Forget times that no clock shows."""
+        _check_times(self, "time")
 
 
 class Tick(Struct, frozen=True, kw_only=True):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 SECOND = 1_000_000_000
 """Nanoseconds in a second. Times in kfjob are nanoseconds since the epoch, because the kubelet stamps log lines with them."""
+MAX_TIME = 2**63 - 1
+"""The last time that 64 bits hold, in the year 2262. Other times come from broken clocks or hostile lines."""
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 """Bytes."""
 
@@ -14,6 +16,11 @@ _SUFFIXES = {
     "u": 1e-6,
     "m": 1e-3,
 }
+
+
+def check_time(time: int | None) -> int | None:
+    """Return the time, None if it is no time of a job."""
+    return time if time is not None and 0 <= time <= MAX_TIME else None
 
 
 def parse_quantity(quantity: object) -> float:

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from kfjob.units import SECOND
+from kfjob.units import SECOND, check_time
 
 if TYPE_CHECKING:  # the supervisor writes timestamps and does not need `base`
     from kfjob.backends.base import LogRange
@@ -218,4 +218,4 @@ def _to_time(match: re.Match[bytes]) -> int | None:
     if sign:
         offset = (int(hours) * 60 + int(minutes)) * 60
         seconds -= offset if sign == b"+" else -offset
-    return seconds * SECOND + int((fraction or b"").ljust(9, b"0"))
+    return check_time(seconds * SECOND + int((fraction or b"").ljust(9, b"0")))

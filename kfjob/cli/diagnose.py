@@ -14,7 +14,7 @@ from kfjob.cli.open_reader import open_reader
 from kfjob.cli.options import Settings, from_option, output_option, target_options
 from kfjob.errors import NoEvidence
 from kfjob.text import join_names, plural
-from kfjob.units import SECOND
+from kfjob.units import SECOND, check_time
 
 if TYPE_CHECKING:
     from kfjob.api.diagnose import Examination
@@ -103,7 +103,7 @@ def _location(issue: Issue) -> str:
     parts = [f"pod `{issue.pod}`" if issue.pod else ""]
     parts.append(f"rank {issue.rank}" if issue.rank is not None else "")
     parts.append(f"line {issue.line}{' of the previous container' if issue.previous else ''}" if issue.line else "")
-    if issue.time is not None:
+    if issue.time is not None and check_time(issue.time) is not None:
         parts.append(time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(issue.time / SECOND)))
     location = ", ".join(part for part in parts if part)
     other_pods = [f"`{pod}`" for pod in issue.pods if pod != issue.pod]

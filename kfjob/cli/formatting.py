@@ -7,20 +7,27 @@ import time
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from kfjob.units import SECOND
+from kfjob.units import SECOND, check_time
 
+MAX_SECONDS = 1000 * 365 * 86400
+"""A longer duration is the result of a wrong number, and shown as `?`."""
 _BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+_UNKNOWN_CLOCK = "--:--:--"
 
 
 def format_age(since: int | None, now: int) -> str:
     """Return the time since a moment as kubectl prints it: `12s`, `5m03s`, `3h12m`, `4d2h`; `-` for an unknown moment."""
-    return "-" if since is None else format_duration(max(now - since, 0) / SECOND)
+    return "-" if check_time(since) is None else format_duration(max(now - (since or 0), 0) // SECOND)
 
 
 def format_duration(seconds: float | None) -> str:
     """Return `12s`, `5m03s`, `3h12m` or `4d2h`; `-` for None."""
     if seconds is None:
         return "-"
+    if not abs(seconds) < MAX_SECONDS:
+        return "?"
     total = round(seconds)
     minutes, hours, days = total // 60, total // 3600, total // 86400
     if minutes == 0:
@@ -32,12 +39,12 @@ def format_duration(seconds: float | None) -> str:
 
 def utc_clock(time_ns: int | None) -> str:
     """Return the time of day in UTC; `--:--:--` for None."""
-    return time.strftime("%H:%M:%S", time.gmtime(time_ns / SECOND)) if time_ns is not None else "--:--:--"
+    return _UNKNOWN_CLOCK if check_time(time_ns) is None else time.strftime("%H:%M:%S", time.gmtime((time_ns or 0) // SECOND))
 
 
 def local_clock(time_ns: int) -> str:
     """Return the time of day in the time zone of this machine."""
-    return time.strftime("%H:%M:%S", time.localtime(time_ns / SECOND))
+    return _UNKNOWN_CLOCK if check_time(time_ns) is None else time.strftime("%H:%M:%S", time.localtime(time_ns // SECOND))
 
 
 def format_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -52,6 +59,8 @@ def sparkline(values: Sequence[float], width: int = 32) -> str:
     values = [value for value in values if math.isfinite(value)]
     if not values:
         return ""
+    largest = max(map(abs, values)) or 1.0  # sums of huge values would overflow
+    values = [value / largest for value in values]
     width = min(width, len(values))
     cuts = [round(i * len(values) / width) for i in range(width + 1)]
     means = [sum(values[a:b]) / (b - a) for a, b in pairwise(cuts)]

@@ -14,7 +14,7 @@ import click
 
 from kfjob.common_types import Notify
 from kfjob.events import LogGap
-from kfjob.units import SECOND
+from kfjob.units import SECOND, check_time
 
 if TYPE_CHECKING:
     from kfjob.api.excerpts import Line
@@ -105,7 +105,7 @@ class LogWriter:
 
 
 def _rfc3339(time_ns: int | None) -> str | None:
-    if time_ns is None:
+    if time_ns is None or check_time(time_ns) is None:
         return None
     seconds, nanoseconds = divmod(time_ns, SECOND)
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{nanoseconds:09}Z"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kfjob.cli.formatting import format_age, local_clock, sparkline
-from kfjob.cli.view_text import first_loss_text, mfu_text, remaining_text, setbacks_text, speed_text, step_text
+from kfjob.cli.view_text import first_loss_text, format_loss, mfu_text, remaining_text, setbacks_text, speed_text, step_text
 from kfjob.observe.master import Master
 from kfjob.observe.startup import describe_startup
 from kfjob.observe.view import JobView
@@ -70,7 +70,7 @@ def _loss(view: JobView, width: int) -> Text:
     if training.loss is None:
         return Text()
     curve = sparkline([point.loss for point in training.curve], width) if len(training.curve) > 1 else ""
-    return Text(f"{curve.ljust(width)}  " if curve else "").append(f"{training.loss:.4f}{first_loss_text(training)}")
+    return Text(f"{curve.ljust(width)}  " if curve else "").append(f"{format_loss(training.loss)}{first_loss_text(training)}")
 
 
 def _speed(view: JobView) -> str:

@@ -16,6 +16,7 @@ from kfjob.observe.training import Training
 from kfjob.observe.view import JobView, News
 from kfjob.text import plural
 
+HUGE_LOSS = 1e6
 MAX_ROUNDS = 5
 """Rendezvous rounds that a table shows, the newest ones."""
 
@@ -39,7 +40,12 @@ def step_text(view: JobView) -> str:
 
 def loss_text(training: Training) -> str:
     """Return `loss 4.2104 (7.61 at first)`."""
-    return "" if training.loss is None else f"loss {training.loss:.4f}{first_loss_text(training)}"
+    return "" if training.loss is None else f"loss {format_loss(training.loss)}{first_loss_text(training)}"
+
+
+def format_loss(loss: float) -> str:
+    """Return `4.2104`; a huge loss with few digits."""
+    return f"{loss:.4f}" if abs(loss) < HUGE_LOSS else f"{loss:.4g}"
 
 
 def first_loss_text(training: Training) -> str:

@@ -58,8 +58,9 @@ _ANY_PREFIX = Pattern(
 _HEADER = Pattern(r"\[([^\]]*)\] Rendezvous complete for workers\. Result:$")
 _FIELD = Pattern(rf"(?:(.*?)(\s\s))?\s*({'|'.join(FIELDS)})=(\S.*)$")
 _SETTING = Pattern(r"(?:^|(.*?)\s)\s*(min_nodes|max_nodes|nproc_per_node|max_restarts|run_id|rdzv_\w+)\s+: (.*)$")
-_RANKS = Pattern(r"\[(\d+(?:, ?\d+)*)\]$")
-_STATIC_RANK = Pattern(r"'rank': (\d+)")
+_RANKS = Pattern(r"\[(\d{1,9}(?:, ?\d{1,9})*)\]$")
+_STATIC_RANK = Pattern(r"'rank': (\d{1,9})")
+_NUMBER = Pattern(r"\d{1,9}$")
 _DIGITS = re.compile(r"\d+")
 
 
@@ -206,7 +207,7 @@ def _parse_field(name: str, value: str, text: str) -> dict[str, Any]:
     """Return the value of a block's field; nothing if the line is cut or the value is not a number."""
     value = value.strip()
     if name in INTEGERS:
-        values: dict[str, Any] = {name: int(value)} if value.isdecimal() else {}
+        values: dict[str, Any] = {name: int(value)} if _NUMBER.match(value) else {}
         return values | {"quote": text.strip()} if name == "group_rank" and values else values
     if name in LISTS:
         ranks = _RANKS.match(value)
@@ -222,7 +223,7 @@ def _parse_setting(name: str, value: str) -> dict[str, Any]:
         return {"node_rank": int(rank[1])} if rank else {}
     if name in ("run_id", "rdzv_backend", "rdzv_endpoint"):
         return {name: value}
-    return {name: int(value)} if value.isdecimal() else {}
+    return {name: int(value)} if _NUMBER.match(value) else {}
 
 
 _PATTERNS: tuple[tuple[AgentEventKind, Pattern], ...] = tuple(
@@ -230,11 +231,14 @@ _PATTERNS: tuple[tuple[AgentEventKind, Pattern], ...] = tuple(
     for kind, pattern in (
         (AgentEventKind.RENDEZVOUS, r"\[[^\]]*\] Rendezvous'ing worker group"),
         (AgentEventKind.STARTED, r"\[[^\]]*\] Starting worker group"),
-        (AgentEventKind.RESTARTING, r"\[[^\]]*\] Worker group \w+\. (?P<attempts_left>\d+)/(?P<attempts>\d+) attempts left"),
-        (AgentEventKind.MEMBERSHIP, r"\[[^\]]*\] Detected (?P<nodes>\d+) new nodes from group_rank=\d+"),
+        (
+            AgentEventKind.RESTARTING,
+            r"\[[^\]]*\] Worker group \w+\. (?P<attempts_left>\d{1,9})/(?P<attempts>\d{1,9}) attempts left",
+        ),
+        (AgentEventKind.MEMBERSHIP, r"\[[^\]]*\] Detected (?P<nodes>\d{1,9}) new nodes from group_rank=\d+"),
         (
             AgentEventKind.WORKER_FAILED,
-            r"failed \(exitcode: (?P<exit_code>-?\d+)\) local_rank: (?P<local_rank>\d+) \(pid: \d+\)",
+            r"failed \(exitcode: (?P<exit_code>-?\d{1,9})\) local_rank: (?P<local_rank>\d{1,9}) \(pid: \d+\)",
         ),
         (AgentEventKind.STOPPING, r"\[[^\]]*\] Stopping worker group"),
         (AgentEventKind.SUCCEEDED, r"\[[^\]]*\] worker group successfully finished"),
@@ -246,8 +250,10 @@ _PATTERNS: tuple[tuple[AgentEventKind, Pattern], ...] = tuple(
         (AgentEventKind.FAILED, r"torch\.distributed\.elastic\.[\w.]*ChildFailedError\b"),
     )
 )
-_JOINED = Pattern(r"The node '.+?_\d+_\d+' has joined round \d+ of .* as rank (?P<rank>\d+) in a world of size (?P<size>\d+)\.")
-_ETCD_JOINED = Pattern(r"Joined rendezvous version \d+ as rank (?P<rank>\d+)\. Full state: ")
+_JOINED = Pattern(
+    r"The node '.+?_\d+_\d+' has joined round \d+ of .* as rank (?P<rank>\d{1,9}) in a world of size (?P<size>\d{1,9})\."
+)
+_ETCD_JOINED = Pattern(r"Joined rendezvous version \d+ as rank (?P<rank>\d{1,9})\. Full state: ")
 
 
 def _read_event(message: _Message, number: int, text: str) -> tuple[AgentRecord, ...]:
@@ -300,5 +306,5 @@ def _read_console_event(message: str, position: dict[str, Any]) -> tuple[AgentRe
                 **position,
             ),
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return ()

@@ -11,6 +11,7 @@ import json
 from msgspec import Struct
 
 from kfjob.observe.lines import clean_line
+from kfjob.observe.numbers import parse_number
 from kfjob.observe.timestamps import parse_rfc3339
 from kfjob.patterns import Match, Pattern
 
@@ -129,23 +130,23 @@ _LINE = Pattern(
     r"((Start|Startup|Resume|Checkpoint|Evaluation|Step|Trace|Data|Outcome) .*)$"
 )
 _START = Pattern(
-    r"Start (?P<model>.+) with (?P<parameters>\d+) parameters, strategy (?P<strategy>.+), world size (?P<world_size>\d+), "
-    r"global batch (?P<global_batch>\d+) samples, (?P<total_steps>\d+) steps"
+    r"Start (?P<model>.+) with (?P<parameters>\d{1,18}) parameters, strategy (?P<strategy>.+), "
+    r"world size (?P<world_size>\d{1,18}), global batch (?P<global_batch>\d{1,18}) samples, (?P<total_steps>\d{1,18}) steps"
 )
 _CHECKPOINT = Pattern(rf"Checkpoint (\S+) in ({_NUMBER}) s (.+)")
-_EVALUATION = Pattern(rf"Evaluation step (\d+) loss ({_NUMBER}), perplexity ({_NUMBER})")
+_EVALUATION = Pattern(rf"Evaluation step (\d{{1,18}}) loss ({_NUMBER}), perplexity ({_NUMBER})")
 _STEP_METRICS = Pattern(
-    rf"Step (\d+) tokens/s: ({_NUMBER}), grad norm: ({_NUMBER}), peak memory: ({_NUMBER}) GiB"
+    rf"Step (\d{{1,18}}) tokens/s: ({_NUMBER}), grad norm: ({_NUMBER}), peak memory: ({_NUMBER}) GiB"
     rf"(?:, tokens/s/device: ({_NUMBER}))?(?:, MFU: ({_NUMBER}) %)?"
 )
-_SKIPPED_STEP = Pattern(r"Step (\d+) skipped: (.*)")
-_ROLLBACK = Pattern(r"Step (\d+) rolled back to (\S+): (.*)")
+_SKIPPED_STEP = Pattern(r"Step (\d{1,18}) skipped: (.*)")
+_ROLLBACK = Pattern(r"Step (\d{1,18}) rolled back to (\S+): (.*)")
 _TRACE = Pattern(r"Trace (.+)")
 _STARTUP = Pattern(rf"Startup ({_NUMBER}) s: (.+)")
 _PART = Pattern(rf"([^,]+?) ({_NUMBER})(?:, |$)")
 _DAMAGED_CHECKPOINT = Pattern(r"Checkpoint (\S+) is damaged: (.*)")
 _DATA_MISMATCH = Pattern(r"Data differs from what (\S+) was trained on: (.*)")
-_OUTCOME = Pattern(rf"Outcome (\w+) step (none|\d+) loss (none|{_NUMBER}) checkpoint (\S+)(?: reason (\".*\"))?$")
+_OUTCOME = Pattern(rf"Outcome (\w+) step (none|\d{{1,18}}) loss (none|{_NUMBER}) checkpoint (\S+)(?: reason (\".*\"))?$")
 
 
 def parse_milestone(text: str) -> tuple[Milestone, int | None] | None:
@@ -190,12 +191,12 @@ def _parse_checkpoint(message: str) -> Checkpoint | DamagedCheckpoint | None:
     if match := _DAMAGED_CHECKPOINT.match(message):
         return DamagedCheckpoint(name=match[1], reason=match[2])
     match = _CHECKPOINT.match(message)
-    return Checkpoint(name=match[1], seconds=float(match[2]), path=match[3]) if match else None
+    return Checkpoint(name=match[1], seconds=parse_number(match[2]), path=match[3]) if match else None
 
 
 def _parse_evaluation(message: str) -> Evaluation | None:
     match = _EVALUATION.match(message)
-    return Evaluation(step=int(match[1]), loss=float(match[2]), perplexity=float(match[3])) if match else None
+    return Evaluation(step=int(match[1]), loss=parse_number(match[2]), perplexity=parse_number(match[3])) if match else None
 
 
 def _parse_step(message: str) -> StepMetrics | Setback | None:
@@ -212,19 +213,19 @@ def _to_step_metrics(match: Match) -> StepMetrics:
     per_device, percent = match[5], match[6]
     return StepMetrics(
         step=int(match[1]),
-        tokens_per_second=float(match[2]),
-        grad_norm=float(match[3]),
-        memory=float(match[4]),
-        tokens_per_second_per_device=None if per_device is None else float(per_device),
-        mfu=None if percent is None else float(percent) / 100,
+        tokens_per_second=parse_number(match[2]),
+        grad_norm=parse_number(match[3]),
+        memory=parse_number(match[4]),
+        tokens_per_second_per_device=None if per_device is None else parse_number(per_device),
+        mfu=None if percent is None else parse_number(percent) / 100,
     )
 
 
 def _parse_startup(message: str) -> Startup | None:
     if not (match := _STARTUP.match(message)):
         return None
-    parts = tuple((part[1], float(part[2])) for part in _PART.find_all(match[2]))
-    return Startup(seconds=float(match[1]), parts=parts)
+    parts = tuple((part[1], parse_number(part[2])) for part in _PART.find_all(match[2]))
+    return Startup(seconds=parse_number(match[1]), parts=parts)
 
 
 def _parse_trace(message: str) -> Trace | None:
@@ -243,7 +244,15 @@ def _parse_outcome(message: str) -> TrainerOutcome | None:
     return TrainerOutcome(
         outcome=outcome,
         step=None if step == "none" else int(step),
-        loss=None if loss == "none" else float(loss),
+        loss=None if loss == "none" else parse_number(loss),
         checkpoint=None if checkpoint == "none" else checkpoint,
-        reason=str(json.loads(reason)) if reason else None,
+        reason=_unquote(reason) if reason else None,
     )
+
+
+def _unquote(text: str) -> str:
+    """Return the text in JSON quotes; the line may be cut, or another program may have printed it."""
+    try:
+        return str(json.loads(text))
+    except ValueError:
+        return text.strip('"')

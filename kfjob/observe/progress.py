@@ -7,7 +7,6 @@ possible, so that other lines cost few scans. A new trainer is a new row. Units 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
@@ -16,6 +15,7 @@ from msgspec.structs import replace
 
 from kfjob.errors import Problem, SpecError
 from kfjob.observe.lines import clean_line, cut_line
+from kfjob.observe.numbers import parse_count, parse_number
 from kfjob.observe.timestamps import parse_rfc3339
 from kfjob.patterns import Pattern
 from kfjob.spec.progress import check_pattern
@@ -53,12 +53,11 @@ _TIME = r"(?P<when>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?)"
 
 
 def _parse_number(text: str | None) -> float | None:
-    return None if text is None else float(text.replace(",", ""))
+    return None if text is None else parse_number(text)
 
 
 def _parse_integer(text: str | None) -> int | None:
-    value = _parse_number(text)
-    return int(value) if value is not None and math.isfinite(value) else None
+    return None if text is None else parse_count(text)
 
 
 def _to_reading(

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from msgspec import Struct
 
-from kfjob.units import SECOND
+from kfjob.units import SECOND, check_time
 
 GLOG_YEAR = 2000
 """Year that stands in for the missing one in a glog time; a leap year, so that 29 February exists in it."""
@@ -34,7 +34,7 @@ class Timestamp(Struct, frozen=True):
 
 
 def parse_rfc3339(text: str) -> int | None:
-    """Return the nanoseconds of `2026-11-21T06:18:58.464000123Z`, None if the text is not a time.
+    """Return the nanoseconds of `2026-11-21T06:18:58.464000123Z`, None if the text is not a time between 1970 and 2262.
 
     A space may replace the `T`. A time without a zone is taken as UTC.
     """
@@ -44,9 +44,9 @@ def parse_rfc3339(text: str) -> int | None:
     day, clock, fraction, zone = match.groups()
     try:
         moment = datetime.fromisoformat(f"{day}T{clock}{zone if zone and zone != 'Z' else '+00:00'}")
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
-    return int(moment.timestamp()) * SECOND + int((fraction or "").ljust(9, "0"))
+    return check_time(int(moment.timestamp()) * SECOND + int((fraction or "").ljust(9, "0")))
 
 
 def parse_glog(date: str, clock: str) -> int | None:

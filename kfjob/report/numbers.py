@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import time
 
-from kfjob.units import SECOND
+from kfjob.units import SECOND, check_time
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
 """Seconds."""
+MAX_SECONDS = 1000 * 365 * DAY
+"""A longer duration is the result of a wrong number, and shown as unknown."""
 _STEPS = (1, 2, 5, 10)
 _INTERVALS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800)
 _SMALL, _LARGE = 0.01, 100_000
@@ -16,18 +18,24 @@ _SMALL, _LARGE = 0.01, 100_000
 
 def format_time(time_ns: int | None) -> str:
     """Return `2026-11-21 07:10:48 UTC`, or a dash for None."""
-    return "–" if time_ns is None else time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(time_ns // SECOND))
+    return "–" if check_time(time_ns) is None else _format_utc("%Y-%m-%d %H:%M:%S UTC", time_ns or 0)
 
 
 def format_time_of_day(time_ns: int) -> str:
     """Return `07:10:48`."""
-    return time.strftime("%H:%M:%S", time.gmtime(time_ns // SECOND))
+    return "–" if check_time(time_ns) is None else _format_utc("%H:%M:%S", time_ns)
+
+
+def _format_utc(pattern: str, time_ns: int) -> str:
+    return time.strftime(pattern, time.gmtime(time_ns // SECOND))
 
 
 def format_duration(seconds: float | None) -> str:
     """Return `12 s`, `5 min 3 s`, `3 h 12 min` or `4 d 2 h`, or a dash for None."""
     if seconds is None:
         return "–"
+    if not abs(seconds) < MAX_SECONDS:
+        return "unknown"
     whole = round(seconds)
     for size, unit, part, smaller in ((DAY, "d", HOUR, "h"), (HOUR, "h", MINUTE, "min"), (MINUTE, "min", 1, "s")):
         if whole >= size:
@@ -52,7 +60,7 @@ def choose_ticks(low: float, high: float, count: int = 5) -> list[float]:
     """Return about `count` round numbers between `low` and `high`."""
     if not high > low:
         return [low]
-    exact = (high - low) / count
+    exact = high / count - low / count
     scale = 10.0 ** math.floor(math.log10(exact))
     step = min((factor * scale for factor in _STEPS), key=lambda size: abs(size - exact))
     first = math.ceil(low / step - 1e-9)
@@ -61,6 +69,7 @@ def choose_ticks(low: float, high: float, count: int = 5) -> list[float]:
 
 def choose_time_ticks(first: int, last: int, count: int = 6) -> list[int]:
     """Return about `count` round times between two times, all in nanoseconds."""
-    exact = max((last - first) / SECOND / count, 1)
-    step = next((interval for interval in _INTERVALS if interval >= exact), _INTERVALS[-1]) * SECOND
+    exact = max((last - first) // SECOND // count, 1)
+    weeks = -(-exact // _INTERVALS[-1])  # beyond the longest interval: multiples of it
+    step = next((interval for interval in _INTERVALS if interval >= exact), weeks * _INTERVALS[-1]) * SECOND
     return list(range(-(-first // step) * step, last + 1, step))

@@ -1,0 +1,30 @@
+"""Numbers in log lines, within limits that keep every calculation with them finite."""
+
+from __future__ import annotations
+
+import math
+
+MAX_COUNT = 10**18
+"""Steps, samples and parameters stay below it; no job has more."""
+MAX_NUMBER = 1e100
+"""A number beyond it counts as infinite: the sum or the square of larger ones would overflow."""
+
+
+def parse_number(text: str) -> float:
+    """Return the number in the text, which may have commas; infinite beyond `MAX_NUMBER`.
+
+    Raises:
+        ValueError: the text is not a number.
+    """
+    value = float(text.replace(",", ""))
+    return math.copysign(math.inf, value) if abs(value) > MAX_NUMBER else value
+
+
+def parse_count(text: str) -> int | None:
+    """Return the whole number in the text; None if it is not finite or too large.
+
+    Raises:
+        ValueError: the text is not a number.
+    """
+    value = parse_number(text)
+    return int(value) if abs(value) < MAX_COUNT else None
