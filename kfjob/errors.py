@@ -66,7 +66,7 @@ class Problem:
     column: int | None = None
     detail: str | None = None
     hint: str | None = None
-    severity: Literal["error", "warning"] = "error"
+    severity: Literal["error", "warning", "note"] = "error"
     rule: str = ""
     """The id of the lint rule that reports the problem."""
 

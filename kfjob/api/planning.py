@@ -158,5 +158,5 @@ def make_launch_id() -> str:
 def _lint(loaded: LoadedSpec, plan: JobPlan, settings: Settings, manifest: JsonMapping | None = None) -> tuple[Problem, ...]:
     problems = loaded.positions.locate_all(lint(loaded.spec, plan, user_manifest=manifest))
     if settings.strict:
-        problems = [replace(problem, severity="error") for problem in problems]
+        problems = [p if p.severity == "note" else replace(p, severity="error") for p in problems]
     return tuple(_sort(problems))

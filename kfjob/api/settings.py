@@ -6,11 +6,15 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kfjob.errors import Problem, SpecError
 
+if TYPE_CHECKING:
+    from kfjob.spec.instances import Instance
+
 FILE_NAME = "kfjob.toml"
+INSTANCES_FILE = "instances.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +59,30 @@ def load_settings(*, environ: Mapping[str, str], folder: Path, **flags: str | No
 
 def load_current_settings(**flags: str | None) -> Settings:
     """Return the settings of this process, from its environment and working directory."""
-    return load_settings(environ=os.environ, folder=Path.cwd(), **flags)
+    settings = load_settings(environ=os.environ, folder=Path.cwd(), **flags)
+    if saved_instances := read_saved_instances(settings.state):
+        from kfjob.spec.instances import add_instances
+
+        add_instances(saved_instances)
+    return settings
+
+
+def read_saved_instances(state: Path) -> tuple[Instance, ...]:
+    """Return the instance types that `kfjob instances --refresh` saved in the state folder.
+
+    A file of another version, or one that is not readable, has none.
+    """
+    file = state / INSTANCES_FILE
+    if not file.exists():
+        return ()
+    import json
+
+    from kfjob.spec.instances import Instance
+
+    try:
+        return tuple(Instance(**row) for row in json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return ()
 
 
 def _read_flags(flags: Mapping[str, str | None]) -> dict[str, str]:

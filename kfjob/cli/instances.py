@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--refresh", is_flag=True, help="Compare the catalogue with EC2, and show the differences.")
+@click.option("--refresh", is_flag=True, help="Compare the catalogue with EC2, and add the types that only EC2 knows.")
 @click.option("--region", metavar="REGION", help="AWS region for --refresh. Default: the configured region.")
 @output_option("table", "json")
 def instances(*, names: tuple[str, ...], refresh: bool, region: str | None, output: str) -> None:
@@ -25,15 +25,23 @@ def instances(*, names: tuple[str, ...], refresh: bool, region: str | None, outp
 
     With NAME, list only the types whose name begins with it.
     """
+    from kfjob.api.settings import load_current_settings
     from kfjob.api.specs import instances as catalogue
     from kfjob.cli.formatting import format_table
+    from kfjob.spec.instances import list_instances
 
     if refresh:
-        _print_comparison(catalogue.compare_with_ec2(region=region), output)
+        comparison = catalogue.compare_with_ec2(region=region)
+        if comparison.added:
+            file = catalogue.save_instances(comparison.added, load_current_settings().state)
+            names_added = ", ".join(instance.name for instance in comparison.added)
+            notify(f"added {plural(len(comparison.added), 'instance type')} in `{file}`: {names_added}")
+        _print_comparison(comparison, output)
         return
-    types = [instance for instance in catalogue.list_instances() if not names or instance.name.startswith(names)]
+    load_current_settings()
+    types = [instance for instance in list_instances() if not names or instance.name.startswith(names)]
     if output == "json":
-        click.echo(json.dumps([asdict(instance) for instance in types], indent=2))
+        click.echo(json.dumps([asdict(instance) | {"checked": instance.checked} for instance in types], indent=2))
         return
     if not types:
         notify(f"no known instance type begins with {join_names(f'`{name}`' for name in names)}")

@@ -8,7 +8,6 @@ from kfjob.events import TRAINING_CONTAINER
 from kfjob.plan import JobPlan
 from kfjob.spec import api_objects, names
 from kfjob.spec.pod import EnvFrom
-from kfjob.spec.scheduling import Toleration
 from kfjob.spec.volumes import Volume
 
 
@@ -48,6 +47,8 @@ def _spec(plan: JobPlan) -> JsonObject:
     if init_containers:
         spec["initContainers"] = init_containers
     spec["containers"] = [_make_training_container(plan)]
+    if template := plan.resources.efa_claim:
+        spec["resourceClaims"] = [{"name": names.EFA_CLAIM, "resourceClaimTemplateName": template}]
     if volumes := [*_shared_memory(plan), *map(_volume, plan.volumes)]:
         spec["volumes"] = volumes
     return spec
@@ -60,7 +61,7 @@ def _placement(plan: JobPlan) -> JsonObject:
         "priorityClassName": scheduling.priority_class,
         "nodeSelector": _node_selector(plan),
         "affinity": dict(scheduling.affinity),
-        "tolerations": [_toleration(toleration) for toleration in scheduling.tolerations],
+        "tolerations": [etcd.compile_toleration(toleration) for toleration in scheduling.tolerations],
         "topologySpreadConstraints": [dict(constraint) for constraint in scheduling.spread],
     }
     return {key: value for key, value in spec.items() if value}
@@ -69,17 +70,6 @@ def _placement(plan: JobPlan) -> JsonObject:
 def _node_selector(plan: JobPlan) -> dict[str, str]:
     healthy = {api_objects.LABEL_HYPERPOD_HEALTH: "Schedulable"} if plan.scheduling.hyperpod else {}
     return healthy | plan.scheduling.node_selector
-
-
-def _toleration(toleration: Toleration) -> JsonObject:
-    fields = {
-        "key": toleration.key,
-        "operator": toleration.operator,
-        "value": toleration.value,
-        "effect": toleration.effect,
-        "tolerationSeconds": toleration.seconds,
-    }
-    return {key: value for key, value in fields.items() if value is not None}
 
 
 def _make_training_container(plan: JobPlan) -> JsonObject:
@@ -126,7 +116,8 @@ def _source(source: EnvFrom) -> JsonObject:
 def _resources(plan: JobPlan) -> JsonObject:
     amounts = _amounts(plan)
     requests, limits = amounts | plan.resources.requests, amounts | plan.resources.limits
-    return {name: value for name, value in {"requests": requests, "limits": limits}.items() if value}
+    claims = [{"name": names.EFA_CLAIM}] if plan.resources.efa_claim else []
+    return {name: value for name, value in {"requests": requests, "limits": limits, "claims": claims}.items() if value}
 
 
 def _amounts(plan: JobPlan) -> dict[str, str]:

@@ -13,6 +13,7 @@ from kfjob.errors import SpecError
 from kfjob.spec import api_objects, names
 from kfjob.spec.api_objects import find_training_container
 from kfjob.spec.arguments import from_argv
+from kfjob.spec.instances import list_nccl_variables
 
 SHARED_MEMORY_PATH = "/dev/shm"  # noqa: S108 - the path of shared memory in every pod
 _RESOURCE_FIELDS = {
@@ -38,7 +39,7 @@ def convert_pod_template(template: JsonMapping, *, job: str, hyperpod: bool, exa
         "image": container.get("image"),
         "image_pull_policy": container.get("imagePullPolicy"),
         "env": dict(_convert_env(container.get("env") or ())),
-        "resources": _convert_resources(container.get("resources") or {}),
+        "resources": _convert_resources(container.get("resources") or {}) | _convert_claim(spec, container),
     }
     pod_fields = {
         "pod": _convert_pod(spec, container),
@@ -47,6 +48,7 @@ def convert_pod_template(template: JsonMapping, *, job: str, hyperpod: bool, exa
     return (
         _drop_empty(container_fields)
         | ({"shared_memory": 0} if exact else {})
+        | ({"network_profile": "none"} if exact and not _has_nccl_variables(container) else {})
         | _convert_storage(spec, container)
         | _convert_command(container, job)
         | _drop_empty(pod_fields)
@@ -57,6 +59,14 @@ def is_shared_memory(volume: JsonMapping, mount: JsonMapping) -> bool:
     """Return whether a volume is a pod's shared memory; its name does not matter."""
     in_memory = (volume.get("emptyDir") or {}).get("medium") == "Memory"
     return in_memory and mount["mountPath"] == SHARED_MEMORY_PATH
+
+
+def _has_nccl_variables(container: JsonMapping) -> bool:
+    """Return whether the container has the variables that kfjob sets for NCCL, or no GPUs, for which it sets none."""
+    variables = {variable["name"] for variable in container.get("env") or ()}
+    return bool(list_nccl_variables(gpus=8, nodes=1, profile="auto").keys() & variables) or "nvidia.com/gpu" not in (
+        (container.get("resources") or {}).get("limits") or {}
+    )
 
 
 def _drop_empty(fields: JsonMapping) -> JsonObject:
@@ -94,6 +104,13 @@ def _convert_resources(resources: JsonMapping) -> JsonObject:
             converted.add(key)
     other_requests = {key: value for key, value in requests.items() if key not in converted}
     return fields | ({"requests": other_requests} if other_requests else {})
+
+
+def _convert_claim(spec: JsonMapping, container: JsonMapping) -> JsonObject:
+    """Return the field `efa_claim` if the pod has the claim that kfjob renders for it."""
+    used = {claim["name"] for claim in (container.get("resources") or {}).get("claims") or ()}
+    templates = {claim["name"]: claim.get("resourceClaimTemplateName") for claim in spec.get("resourceClaims") or ()}
+    return _drop_empty({"efa_claim": templates.get(names.EFA_CLAIM) if names.EFA_CLAIM in used else None})
 
 
 def _convert_storage(spec: JsonMapping, container: JsonMapping) -> JsonObject:

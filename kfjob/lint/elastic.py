@@ -49,6 +49,21 @@ def elastic_cancelled(job: Job) -> Iterator[Violation]:
             yield Violation(path="command", message=f"`--{option}` in the command overrides `elastic`", hint=hint)
 
 
+@rule("elastic-never", "warning")
+def elastic_never(job: Job) -> Iterator[Violation]:
+    """The pods of an elastic job are restarted.
+
+    With restart policy `Never` the operator fails the job as soon as one pod fails, also if `elastic.min` agents are left. A
+    drained node is enough: operator 1.9 counts a pod that is being deleted as failed.
+    """
+    if job.plan.is_dynamic and job.plan.min_nodes < job.plan.max_nodes and job.plan.restarts.policy == "Never":
+        yield Violation(
+            path="restarts.policy",
+            message="with restart policy `Never` one failed pod ends the elastic job",
+            hint="set `restarts: {policy: OnFailure}`",
+        )
+
+
 @rule("cpu-metric", "warning")
 def cpu_metric(job: Job) -> Iterator[Violation]:
     """The pods of a job that scales on CPU or memory use request that resource.

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
-from kfjob.spec.instances import list_network_variables
+from kfjob.plan.resolve import count_processes
+from kfjob.spec.instances import NEURON_VARIABLES, suggest_instance
 from kfjob.text import plural
 from kfjob.units import GIB, parse_quantity
 
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a mount path in the pod
+_EFA_RESOURCE = "vpc.amazonaws.com/efa"
 _BF16_CAPABILITY = "compute capability 8.0"
 _BF16_OPTION = re.compile(r"--?(bf16(=(1|true))?|[\w-]*(precision|dtype)=?bf(loat)?16(-\w+)?)", re.IGNORECASE)
 
@@ -85,23 +87,77 @@ def _processes(job: Job) -> tuple[str, str]:
 
 @rule("network-variables", "warning")
 def network_variables(job: Job) -> Iterator[Violation]:
-    """FI_* variables are set only for p4d, or for an image with an old libfabric.
+    """`FI_PROVIDER=efa` is set only in pods with an adapter.
 
-    libfabric 1.18 and aws-ofi-nccl 1.7 find the adapters and use RDMA by themselves. `FI_PROVIDER=efa` in a pod without an
-    adapter leaves NCCL without a network.
+    In a pod without an adapter, `FI_PROVIDER=efa` leaves NCCL and the Neuron runtime without a network.
     """
-    instance, efa = job.plan.instance, job.plan.resources.efa
-    expected = list_network_variables(instance, efa, job.spec.network_profile) if instance else {}
-    for name in (name for name in job.spec.env if name.startswith("FI_") and name not in (*expected, "FI_EFA_USE_HUGE_PAGE")):
-        if name == "FI_PROVIDER" and job.env.get(name) == "efa" and not efa:
-            hint = "set `resources.efa`, or remove the variable"
-            yield Violation(path=f"env.{name}", message="`FI_PROVIDER=efa` is set, and the pods request no adapter", hint=hint)
-        elif instance and instance.family not in ("p4d", "p4de") and job.spec.network_profile == "auto":
-            yield Violation(
-                path=f"env.{name}",
-                message=f"`{name}` is for p4d or an image with an old libfabric, and the nodes are {instance.name}",
-                hint="remove it, or set `network_profile: older` if the image has a libfabric older than 1.18",
-            )
+    if job.spec.env.get("FI_PROVIDER") == "efa" and not _has_efa(job):
+        hint = "set `resources.efa`, or remove the variable"
+        yield Violation(path="env.FI_PROVIDER", message="`FI_PROVIDER=efa` is set, and the pods request no adapter", hint=hint)
+
+
+def _has_efa(job: Job) -> bool:
+    resources = job.plan.resources
+    amounts = {**resources.requests, **resources.limits}
+    return bool(resources.efa or resources.efa_claim or amounts.get(_EFA_RESOURCE))
+
+
+@rule("network-variables-found-alone", "note")
+def network_variables_found_alone(job: Job) -> Iterator[Violation]:
+    """Newer images find the settings for EFA by themselves.
+
+    The documentation of aws-ofi-nccl says that libfabric 1.18 and aws-ofi-nccl 1.7 find the adapters and use RDMA without FI_*
+    variables. AWS's FSDP sample for EKS (since January 2026) sets them on p4d, and has them as comments to uncomment on p5. The
+    variables do no harm on p5. On Trainium, AWS Neuron's guides set them for every image.
+    """
+    instance = job.plan.instance
+    if instance is None or instance.family in ("p4d", "p4de") or job.spec.network_profile != "auto" or not _has_efa(job):
+        return
+    known = {"FI_EFA_USE_HUGE_PAGE", *(NEURON_VARIABLES if instance.neuron else ())}
+    for name in (name for name in job.spec.env if name.startswith("FI_") and name not in known):
+        yield Violation(
+            path=f"env.{name}",
+            message=f"on {instance.name} an image with libfabric 1.18 and aws-ofi-nccl 1.7 needs no `{name}`",
+            detail="aws-ofi-nccl's documentation says so; AWS's FSDP sample for EKS has FI_* as comments to uncomment on p5",
+            hint="keep it for an older image (`network_profile: older` sets what such an image needs)",
+        )
+
+
+@rule("unknown-instance", "warning")
+def unknown_instance(job: Job) -> Iterator[Violation]:
+    """The instance type is in the catalogue.
+
+    For another type kfjob uses only the numbers of `resources`. It adds no GPUs, EFA adapters or network variables, and cannot
+    check what fits on a node.
+    """
+    if job.spec.instance and job.plan.instance is None:
+        similar = suggest_instance(job.spec.instance)
+        yield Violation(
+            path="instance",
+            message=f"instance type `{job.spec.instance}` is not in the catalogue; kfjob uses only the numbers of `resources`",
+            hint=f"did you mean `{similar}`? " * bool(similar) + "`kfjob instances --refresh` adds types that EC2 knows",
+        )
+
+
+@rule("neuron-processes", "warning")
+def neuron_processes(job: Job) -> Iterator[Violation]:
+    """A Neuron node has one process for each core.
+
+    A Neuron device has several cores: two on trn1, and four logical cores on trn2 (`NEURON_LOGICAL_NC_CONFIG=2`, its default).
+    With fewer processes cores stay idle, and with more the runtime fails to get a core.
+    """
+    resources, processes = job.plan.resources, job.plan.processes_per_node
+    if not resources.neuron or job.plan.launcher == "python":
+        return
+    if job.plan.instance is None or not job.plan.instance.neuron_cores:
+        if job.spec.processes_per_node is None:
+            message = f"each node has {plural(int(processes), 'process', 'processes')}, but a Neuron device has several cores"
+            yield Violation(path="processes_per_node", message=message, hint="set `instance`, or `processes_per_node`")
+        return
+    count, _ = count_processes(job.spec, resources)
+    if processes.isdecimal() and int(processes) != count:
+        message = f"each node has {plural(int(processes), 'process', 'processes')}, but {count} Neuron cores"
+        yield Violation(path="processes_per_node", message=message, hint=f"set `processes_per_node: {count}` or remove it")
 
 
 @rule("unsupported-precision", "warning")

@@ -126,6 +126,18 @@ def exit_code_policy(job: Job) -> Iterator[Violation]:
         )
 
 
+@rule("hyperpod-restarts", "warning")
+def hyperpod_restarts(job: Job) -> Iterator[Violation]:
+    """A job with HyperPod's auto-resume has restart policy `OnFailure`.
+
+    HyperPod replaces the node and expects the operator to start the pod again. With `Never` the job has failed by then.
+    """
+    hyperpod = job.plan.scheduling.hyperpod
+    if hyperpod and hyperpod.auto_resume and job.plan.restarts.policy != "OnFailure":
+        message = f"HyperPod's auto-resume needs restart policy `OnFailure`, and the job has `{job.plan.restarts.policy}`"
+        yield Violation(path="restarts.policy", message=message, hint="remove `restarts.policy`, or set `auto_resume: false`")
+
+
 @rule("short-grace", "warning")
 def short_grace(job: Job) -> Iterator[Violation]:
     """The grace period of a pod is longer than torchrun's shutdown timeout.

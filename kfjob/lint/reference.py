@@ -16,6 +16,7 @@ _HEAD = """\
 - An *error* means that the job cannot work as written. The job is not submitted.
 - A *warning* can be intended. It is printed on stderr. `--strict` (also `KFJOB_STRICT=1`, or `strict = true` in `kfjob.toml`)
   treats warnings as errors.
+- A *note* only informs, also with `--strict`.
 - `lint: {ignore: [RULE]}` in a spec turns a rule off for that job.
 
 The rules check the PyTorchJob after `overrides` were merged into it. The local backend checks only the rules that are marked

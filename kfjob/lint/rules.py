@@ -10,7 +10,7 @@ from typing import Literal
 from kfjob.errors import Problem
 from kfjob.lint.job import Job
 
-Severity = Literal["error", "warning"]
+Severity = Literal["error", "warning", "note"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,9 @@ Check = Callable[[Job], Iterator[Violation]]
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """One rule. An `error` means that the job cannot work as written; a `warning` can be intended."""
+    """One rule. An `error` means that the job cannot work as written; a `warning` can be intended; a `note`
+    only informs.
+    """
 
     id: str
     severity: Severity

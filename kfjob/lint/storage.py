@@ -27,12 +27,17 @@ def _read_option(job: Job, options: tuple[str, ...]) -> str | None:
 
 
 def _checkpoint_folder(job: Job) -> tuple[str, str] | None:
-    """Return the checkpoint folder and the field that sets it."""
+    """Return the checkpoint folder in the pods and the field that sets it; None if there is none, or in an object store."""
     if job.spec.train:
         folder = job.spec.train.checkpoint_dir
-        return (folder, "train.checkpoint_dir") if folder else None
+        return (folder, "train.checkpoint_dir") if folder and not _is_url(folder) else None
     option = _read_option(job, _CHECKPOINT_FLAGS)
     return (option, "command") if option and option.startswith("/") else None
+
+
+def _is_url(folder: str) -> bool:
+    """Return whether a folder is in an object store, such as `s3://bucket/checkpoints`, which all nodes share."""
+    return "://" in folder
 
 
 def _find_volume(job: Job, folder: str) -> Volume | None:

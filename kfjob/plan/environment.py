@@ -24,16 +24,28 @@ _LOCAL_ADDR = {"pod-ip": "status.podIP", "pod-name": "metadata.name"}
 
 
 def plain_variables(
-    spec: JobSpec, instance: Instance | None, resources: Resources, references: References, decisions: Decisions
+    spec: JobSpec,
+    instance: Instance | None,
+    resources: Resources,
+    references: References,
+    decisions: Decisions,
+    *,
+    in_cluster: bool,
 ) -> tuple[tuple[str, str], ...]:
     """Return the variables with plain values: the defaults, then the instance's, torchrun's and the spec's own."""
     env = {}
     for name, (value, reason) in (_DEFAULTS | (_DYNAMIC if spec.is_dynamic else {})).items():
         env[name] = _decide(spec, name, value, reason, decisions)
     if instance:
-        network = instances.list_network_variables(instance, resources.efa, spec.network_profile)
+        efa = resources.efa or (instance.efa if resources.efa_claim else 0)
+        network = instances.list_network_variables(instance, efa, spec.network_profile)
         for name, (value, reason) in network.items():
             env[name] = _decide(spec, name, value, f"{instance.name}: {reason}", decisions, from_instance=True)
+    if in_cluster:  # on one machine NCCL may need the loopback interface
+        nodes = spec.elastic.max if spec.elastic else spec.nodes
+        nccl = instances.list_nccl_variables(gpus=resources.gpus, nodes=nodes, profile=spec.network_profile)
+        for name, (value, reason) in nccl.items():
+            env[name] = _decide(spec, name, value, reason, decisions)
     env |= _torchrun_variables(spec, decisions)
     env |= {name: value for name, value in spec.env.items() if isinstance(value, str)}
     for name, _ in references:

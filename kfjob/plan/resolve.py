@@ -38,7 +38,7 @@ def resolve(spec: JobSpec, context: Context) -> JobPlan:
     instance = instances.find_instance(spec.instance) if spec.instance else None
     resources = _resources(spec, instance, decisions)
     processes = _processes(spec, resources, decisions)
-    if problems := [*_problems(spec, context), *launchers.find_problems(spec, processes)]:
+    if problems := [*_problems(spec, context, resources), *launchers.find_problems(spec, processes)]:
         raise SpecError(problems)
     if spec.master is None and not spec.is_dynamic:
         decisions.decide("master", None, "true", "without elastic agents the operator sets the Master's address in all pods")
@@ -66,7 +66,9 @@ def resolve(spec: JobSpec, context: Context) -> JobPlan:
         launcher=launcher,
         processes_per_node=processes,
         command=launchers.make_command(spec, launcher, processes),
-        env=environment.plain_variables(spec, instance, resources, references, decisions),
+        env=environment.plain_variables(
+            spec, instance, resources, references, decisions, in_cluster=context.backend == "kubernetes"
+        ),
         env_from=references,
         instance=instance,
         resources=resources,
@@ -74,9 +76,9 @@ def resolve(spec: JobSpec, context: Context) -> JobPlan:
         shared_memory=_shared_memory(spec, decisions),
         rendezvous=rendezvous.plan_rendezvous(spec, context, decisions),
         own_etcd_image=context.etcd_image if has_own_etcd(spec) else "",
-        restarts=_restarts(spec),
+        restarts=_restarts(spec, decisions),
         run=spec.run,
-        scheduling=_scheduling(spec, instance, decisions),
+        scheduling=_scheduling(spec, instance, resources, decisions),
         pod=spec.pod,
         grace_seconds=_grace(spec, decisions),
         labels=tuple(sorted(spec.labels.items())),
@@ -91,7 +93,6 @@ def resolve(spec: JobSpec, context: Context) -> JobPlan:
 
 _STATIC_DEFAULTS = (
     ("restarts", "max", "how often torchrun restarts the processes"),
-    ("restarts", "policy", "a failed pod and its logs stay"),
     ("restarts", "always", "a failure that no restart cures ends a local job at once"),
     ("run", "clean_pods", "pods that have ended and their logs stay"),
     ("scheduling", "istio_sidecar", "Istio's proxy would keep the pods from ending"),
@@ -130,8 +131,14 @@ def _hash(fields: JsonObject) -> str:
     return hashlib.sha256(f"{SPEC_VERSION}:{_sorted(fields)}".encode()).hexdigest()[:12]
 
 
-def _problems(spec: JobSpec, context: Context) -> Iterator[Problem]:
+def _problems(spec: JobSpec, context: Context, resources: Resources) -> Iterator[Problem]:
     if context.backend == "kubernetes":
+        if spec.train and resources.neuron:
+            yield Problem(
+                title="kfjob's trainer cannot train on Neuron devices: it is written for CUDA and the CPU",
+                path="train",
+                hint="use `command` with an image and a program for AWS Neuron (torch-neuronx)",
+            )
         if not spec.image:
             yield Problem(
                 title="`image` is missing, and pods need one",
@@ -168,11 +175,13 @@ def _resources(spec: JobSpec, instance: Instance | None, decisions: Decisions) -
     """Return the resources of the spec, and the devices of the instance where the spec has none."""
     if instance is None:
         return spec.resources
-    efa = instance.efa if spec.nodes > 1 and instance.checked else 0
+    efa = instance.default_efa if spec.nodes > 1 and not spec.resources.efa_claim else 0
     counts = {"gpus": instance.gpus, "neuron": instance.neuron, "efa": efa}
     all_devices = f"all devices of {instance.name}"
     if efa or not instance.efa:
         efa_reason = all_devices
+    elif spec.resources.efa_claim:
+        efa_reason = f"the claim `{spec.resources.efa_claim}` requests them"
     elif spec.nodes == 1:
         efa_reason = "one node needs no network"
     else:
@@ -188,11 +197,28 @@ def _resources(spec: JobSpec, instance: Instance | None, decisions: Decisions) -
 
 def _processes(spec: JobSpec, resources: Resources, decisions: Decisions) -> str:
     value = None if spec.processes_per_node is None else str(spec.processes_per_node)
-    devices = resources.gpus or resources.neuron
     if spec.launcher == "python":
         return decisions.decide("processes_per_node", value, "1", "`python` starts one process, which can start others")
-    reason = "one process for each GPU" if resources.gpus else "one for each device" if devices else "the job requests no GPU"
-    return decisions.decide("processes_per_node", value, str(devices or 1), reason)
+    count, reason = count_processes(spec, resources)
+    return decisions.decide("processes_per_node", value, str(count), reason)
+
+
+_ONE_TO_ONE = "1"
+"""NEURON_LOGICAL_NC_CONFIG: a logical core of Trainium2 has two physical cores (2, the default) or one (1)."""
+
+
+def count_processes(spec: JobSpec, resources: Resources) -> tuple[int, str]:
+    """Return the default number of processes on each node, and the reason for it."""
+    if resources.gpus:
+        return resources.gpus, "one process for each GPU"
+    if not resources.neuron:
+        return 1, "the job requests no GPU"
+    instance = instances.find_instance(spec.instance) if spec.instance else None
+    if instance is None or not instance.neuron_cores:
+        return resources.neuron, "one process for each device, because the number of their cores is unknown"
+    is_split = instance.accelerator == "Trainium2" and spec.env.get("NEURON_LOGICAL_NC_CONFIG") == _ONE_TO_ONE
+    cores = instance.neuron_cores * (2 if is_split else 1)
+    return resources.neuron * cores, f"one process for each of the {cores} cores of a Neuron device"
 
 
 def _shared_memory(spec: JobSpec, decisions: Decisions) -> str | None:
@@ -206,16 +232,22 @@ def _shared_memory(spec: JobSpec, decisions: Decisions) -> str | None:
     return decisions.decide("shared_memory", spec.shared_memory, half, reason)
 
 
-def _restarts(spec: JobSpec) -> Restarts:
-    if spec.elastic is None or spec.elastic.max_restarts is None:
-        return spec.restarts
-    return spec.restarts.model_copy(update={"max": spec.elastic.max_restarts})
+def _restarts(spec: JobSpec, decisions: Decisions) -> Restarts:
+    hyperpod, default, reason = spec.scheduling.hyperpod, spec.restarts.policy, "a failed pod and its logs stay"
+    if hyperpod and hyperpod.auto_resume:
+        default, reason = "OnFailure", "HyperPod's auto-resume needs it"
+    value = spec.restarts.policy if "policy" in spec.restarts.model_fields_set else None
+    decisions.decide("restarts.policy", value, default, reason)
+    changes: JsonObject = {"policy": value or default}
+    if spec.elastic and spec.elastic.max_restarts is not None:
+        changes["max"] = spec.elastic.max_restarts
+    return spec.restarts.model_copy(update=changes)
 
 
-def _scheduling(spec: JobSpec, instance: Instance | None, decisions: Decisions) -> Scheduling:
+def _scheduling(spec: JobSpec, instance: Instance | None, resources: Resources, decisions: Decisions) -> Scheduling:
     """Return the scheduling of the spec, with a selector and a toleration for the nodes of the instance."""
     scheduling = spec.scheduling
-    if instance is None or spec.instance is None:
+    if spec.instance is None:
         return scheduling
     prefix = HYPERPOD_PREFIX if scheduling.hyperpod else ""
     name = prefix + spec.instance.removeprefix(HYPERPOD_PREFIX) if prefix else spec.instance
@@ -226,9 +258,9 @@ def _scheduling(spec: JobSpec, instance: Instance | None, decisions: Decisions) 
         "pods run on nodes of this type",
         origin="instance",
     )
-    key = "aws.amazon.com/neuron" if instance.neuron else "nvidia.com/gpu"
+    key = "aws.amazon.com/neuron" if resources.neuron else "nvidia.com/gpu"
     tolerations = scheduling.tolerations
-    if all(toleration.key != key for toleration in tolerations):
+    if (instance or resources.gpus or resources.neuron) and all(toleration.key != key for toleration in tolerations):
         decisions.decide("scheduling.tolerations", None, key, "such nodes often have this taint", origin="instance")
         tolerations = (*tolerations, Toleration(key=key, effect="NoSchedule"))
     selector = scheduling.node_selector | {INSTANCE_LABEL: node_type}

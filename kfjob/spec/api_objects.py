@@ -43,6 +43,7 @@ KEYS_OF_KFJOB = frozenset(
         ANNOTATION_SPEC,
         ANNOTATION_OBSERVE_CONFIG,
         ANNOTATION_SPEC_VERSION,
+        ANNOTATION_MANIFEST,
     }
 )
 """The labels and annotations that kfjob adds to every job."""

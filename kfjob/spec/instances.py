@@ -1,7 +1,8 @@
 """The catalogue of accelerator instances: the hardware of one node, and the environment variables for its network.
 
-data/instances.json holds the numbers. `checked` marks the rows whose GPUs and EFA interfaces were checked; the other rows are
-published numbers from memory, and kfjob requests no EFA for them. `kfjob instances --refresh` queries EC2.
+data/instances.json holds the numbers, each row with its source. `EC2` is the answer of DescribeInstanceTypes (for the memory
+and the cores of Trainium2, AWS Neuron's pages on Trn2). Rows without a source are published numbers that nobody compared with
+EC2; kfjob requests no EFA for them. `kfjob instances --refresh` queries EC2 and adds the types that the catalogue lacks.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -27,13 +29,24 @@ class Instance:
     name: str
     accelerator: str  # A100, H100, Trainium …
     gpus: int  # NVIDIA GPUs
-    gpu_memory: int  # GiB of each GPU
+    gpu_memory: int  # GiB of each GPU or Neuron device
     neuron: int  # Neuron devices
+    neuron_cores: int  # logical cores of each Neuron device, each for one process
     efa: int  # largest number of network interfaces with EFA
     vcpus: int
     memory: int  # GiB of the host
     capability: str  # CUDA compute capability; empty without a GPU
-    checked: bool
+    source: str  # where the numbers come from; empty: not compared with EC2
+
+    @property
+    def checked(self) -> bool:
+        """Whether the numbers are those of EC2."""
+        return bool(self.source)
+
+    @property
+    def default_efa(self) -> int:
+        """EFA interfaces that a job of several nodes requests: all of a type that is made to train on several nodes."""
+        return self.efa if self.checked and self.efa > 1 and self.name.startswith(("p", "trn")) else 0
 
     @property
     def family(self) -> str:
@@ -53,19 +66,33 @@ class Instance:
 
 @cache
 def load_catalogue() -> MappingProxyType[str, Instance]:
-    """Return all instance types by name."""
+    """Return the instance types that kfjob brings, by name."""
     rows = json.loads(resources.files("kfjob.spec").joinpath("data", "instances.json").read_text("utf-8"))
     return MappingProxyType({row["name"]: Instance(**row) for row in rows})
 
 
+_added: dict[str, Instance] = {}
+
+
+def add_instances(added: Iterable[Instance]) -> None:
+    """Add instance types for this process: those that `kfjob instances --refresh` has found and saved."""
+    _added.update({instance.name: instance for instance in added if instance.name not in load_catalogue()})
+
+
+def list_instances() -> tuple[Instance, ...]:
+    """Return all instance types, first those of the catalogue."""
+    return (*load_catalogue().values(), *_added.values())
+
+
 def find_instance(name: str) -> Instance | None:
     """Return the instance type of a name; HyperPod's names (`ml.p5.48xlarge`) are those of EC2 with a prefix."""
-    return load_catalogue().get(name.removeprefix(HYPERPOD_PREFIX))
+    plain_name = name.removeprefix(HYPERPOD_PREFIX)
+    return load_catalogue().get(plain_name) or _added.get(plain_name)
 
 
 def suggest_instance(name: str) -> str | None:
     """Return the most similar name in the catalogue; None if no name is similar."""
-    similar = difflib.get_close_matches(name.removeprefix(HYPERPOD_PREFIX), load_catalogue(), n=1)
+    similar = difflib.get_close_matches(name.removeprefix(HYPERPOD_PREFIX), [*load_catalogue(), *_added], n=1)
     return similar[0] if similar else None
 
 
@@ -79,6 +106,29 @@ _CURRENT = MappingProxyType({"FI_EFA_USE_HUGE_PAGE": ("0", "lets data loaders fo
 _NO_EFA = MappingProxyType(
     {"NCCL_SHM_USE_CUDA_MEMCPY": ("1", "is faster without EFA and NVLink: NCCL copies through shared memory")}
 )
+_NCCL = MappingProxyType(
+    {
+        "TORCH_NCCL_TRACE_BUFFER_SIZE": ("2000", "records the last collectives of each rank, which explain a hang"),
+        "TORCH_NCCL_DUMP_ON_TIMEOUT": (
+            "1",
+            "writes these records to a file when a collective times out (older torch does not)",
+        ),
+    }
+)
+"""The flight recorder. torch 2.15 still reads these names, older versions know no others (docs.pytorch.org, NCCL variables)."""
+_SEVERAL_NODES = MappingProxyType(
+    {"NCCL_SOCKET_IFNAME": ("^docker,lo,veth", "keeps NCCL's bootstrap off interfaces that other nodes cannot reach")}
+)
+"""As in AWS's samples for EKS; with `host_network` a node has such interfaces."""
+NEURON_VARIABLES = frozenset(("FI_PROVIDER", "FI_EFA_USE_DEVICE_RDMA", "FI_EFA_FORK_SAFE"))
+"""What AWS Neuron's guides set on trn1 and trn2 (awsdocs-neuron, "How to prepare trn1.32xlarge for multi-node execution")."""
+
+
+def list_nccl_variables(*, gpus: int, nodes: int, profile: Profile) -> MappingProxyType[str, tuple[str, str]]:
+    """Return the variables for NCCL that depend on no instance type, each with its value and the reason for it."""
+    if profile == "none" or not gpus or gpus * nodes == 1:
+        return MappingProxyType({})
+    return MappingProxyType({**_NCCL, **(_SEVERAL_NODES if nodes > 1 else {})})
 
 
 def list_network_variables(instance: Instance, efa: int, profile: Profile) -> MappingProxyType[str, tuple[str, str]]:

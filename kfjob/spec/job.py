@@ -92,9 +92,9 @@ class JobSpec(SpecModel):
     network_profile: instances.Profile = Field(
         default="auto",
         description="Network variables (FI_*, NCCL) for the image's libfabric: `older` for versions before 1.18, `current` "
-        "for others",
+        "for others, `none` for no variables",
     )
-    resources: Resources = Resources()
+    resources: Resources = Field(default=Resources(), validate_default=True)
     launcher: Launcher | None = Field(
         default=None,
         description="Program that starts the processes on each node; `command` is then only the program and its arguments. "
@@ -167,14 +167,18 @@ class JobSpec(SpecModel):
             )
         return value
 
-    @field_validator("instance")
+    @field_validator("resources")
     @classmethod
-    def _check_instance(cls, value: str | None) -> str | None:
-        if value is None or instances.find_instance(value):
+    def _check_instance(cls, value: Resources, info: ValidationInfo) -> Resources:
+        """Check that an instance type is known, or that `resources` has its numbers; the lint rule `unknown-instance` warns."""
+        instance = info.data.get("instance")
+        given = {"cpu", "memory", "gpus", "neuron", "requests", "limits"} & value.model_fields_set
+        if instance is None or given or instances.find_instance(instance):
             return value
-        similar = instances.suggest_instance(value)
-        hint = f"did you mean `{similar}`?" if similar else "`kfjob instances` lists the catalogue; use `resources` for others"
-        raise field_error("instance", f"instance type `{value}` is not in the catalogue", hint=hint)
+        similar = instances.suggest_instance(instance)
+        hint = f"did you mean `{similar}`? " if similar else "`kfjob instances` lists the catalogue; "
+        hint += "for another type, set `resources` (`gpus`, `efa`, `memory` …)"
+        raise field_error("instance", f"instance type `{instance}` is not in the catalogue", path="instance", hint=hint)
 
     @field_validator("elastic")
     @classmethod

@@ -23,6 +23,11 @@ class Resources(SpecModel):
         description="Memory of each GPU, for example `80Gi`, to check whether the model fits; default: that of `instance`",
     )
     efa: int = Field(default=0, ge=0, le=64, description="Elastic Fabric Adapters (vpc.amazonaws.com/efa)")
+    efa_claim: ObjectName | None = Field(
+        default=None,
+        description="ResourceClaimTemplate that requests the adapters from the EFA driver for dynamic resource allocation "
+        "(Kubernetes 1.34), instead of `efa`",
+    )
     neuron: int = Field(default=0, ge=0, le=64, description="Neuron devices (aws.amazon.com/neuron)")
     huge_pages: dict[Literal["2Mi", "1Gi"], Quantity] = Field(
         default_factory=dict, description="Huge pages by page size, for example `2Mi: 5Gi`"
@@ -33,6 +38,23 @@ class Resources(SpecModel):
     limits: dict[str, Quantity] = Field(
         default_factory=dict, description="Limits by Kubernetes' resource names; they override the fields above"
     )
+
+    @model_validator(mode="after")
+    def _check_claim(self) -> Self:
+        if self.efa_claim and self.efa:
+            title = "`efa` and `efa_claim` both request the adapters"
+            raise field_error("efa_twice", title, path="resources.efa_claim", hint="remove one of them")
+        return self
+
+    @model_validator(mode="after")
+    def _check_huge_pages(self) -> Self:
+        amounts = {**self.requests, **self.limits}
+        has_huge_pages = self.huge_pages or any(name.startswith("hugepages-") for name in amounts)
+        if has_huge_pages and not (self.cpu or self.memory or amounts.keys() & {"cpu", "memory"}):
+            title = "Kubernetes refuses a pod that requests huge pages and neither CPU nor memory"
+            hint = "set `resources.cpu` or `resources.memory`"
+            raise field_error("huge_pages", title, path="resources.huge_pages", hint=hint)
+        return self
 
 
 class EnvFrom(SpecModel):

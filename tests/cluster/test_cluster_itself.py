@@ -95,6 +95,7 @@ def test_storage_examples_are_valid(space: Space, path: Path):
 NEWER = {  # goldens with fields that are newer than v1.7.0
     "overrides": "spec.runPolicy.managedBy",
     "pod": "spec.pytorchReplicaSpecs.Worker.template.spec.initContainers[1].restartPolicy",  # a sidecar, Kubernetes 1.29
+    "efa-claim": "spec.pytorchReplicaSpecs.Worker.template.spec.resourceClaims[0].resourceClaimTemplateName",
 }
 GOLDENS = sorted((ROOT / "tests/golden/manifests").glob("*.yaml"))
 

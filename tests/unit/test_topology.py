@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kfjob.compile.merge import merge
-from kfjob.compile.pytorchjob import compile_pytorchjob
+from kfjob.compile.pytorchjob import compile_manifests, compile_pytorchjob
 from kfjob.compile.torchrun import Placement, make_local_agent, operator_environment
 from kfjob.errors import SpecError
 from kfjob.plan import Context, JobPlan, resolve
@@ -42,19 +42,91 @@ def test_spec_overrides_the_instance():
     assert (plan.resources.gpus, plan.resources.efa, plan.processes_per_node) == (4, 0, "4")
 
 
+NCCL = {"TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_NCCL_DUMP_ON_TIMEOUT", "NCCL_SOCKET_IFNAME"}
+
+
 @pytest.mark.parametrize(
-    ("instance", "profile", "expected"),
+    ("fields", "expected"),
     [
-        ("p5.48xlarge", "auto", set()),
-        ("p5.48xlarge", "older", {"FI_PROVIDER", "FI_EFA_USE_DEVICE_RDMA"}),
-        ("p4d.24xlarge", "current", {"FI_EFA_USE_HUGE_PAGE"}),
-        ("p4d.24xlarge", "none", set()),
-        ("g5.12xlarge", "auto", {"NCCL_SHM_USE_CUDA_MEMCPY"}),
+        ({"instance": "p5.48xlarge"}, NCCL),
+        ({"instance": "p5.48xlarge", "network_profile": "older"}, {"FI_PROVIDER", "FI_EFA_USE_DEVICE_RDMA", *NCCL}),
+        ({"instance": "p4d.24xlarge", "network_profile": "current"}, {"FI_EFA_USE_HUGE_PAGE", *NCCL}),
+        ({"instance": "p4d.24xlarge", "network_profile": "none"}, set()),
+        ({"instance": "p4d.24xlarge", "resources": {"efa_claim": "a"}}, {"FI_PROVIDER", "FI_EFA_USE_DEVICE_RDMA", *NCCL}),
+        ({"instance": "g5.12xlarge"}, {"NCCL_SHM_USE_CUDA_MEMCPY", *NCCL}),
+        ({"resources": {"gpus": 1}}, NCCL),
+        ({"resources": {"gpus": 2}, "nodes": 1}, NCCL - {"NCCL_SOCKET_IFNAME"}),
+        ({"resources": {"gpus": 1}, "nodes": 1}, set()),
+        ({"resources": {"gpus": 8}, "network_profile": "none"}, set()),
+        ({"instance": "trn1.32xlarge"}, set()),
+        ({}, set()),
     ],
 )
-def test_network_variables_depend_on_instance_and_profile(instance, profile, expected):
-    names = {name for name, _ in make_plan(instance=instance, network_profile=profile, nodes=2).env}
-    assert {name for name in names if name.startswith(("FI_", "NCCL_"))} == expected
+def test_network_variables_depend_on_devices_and_profile(fields, expected):
+    names = {name for name, _ in make_plan(**{"nodes": 2, **fields}).env}
+    assert {name for name in names if name.startswith(("FI_", "NCCL_", "TORCH_NCCL_"))} == expected
+
+
+def test_local_backend_keeps_the_loopback_interface_for_nccl():
+    assert not NCCL & dict(make_plan(LOCAL, resources={"gpus": 8}, nodes=2).env).keys()
+
+
+def test_efa_claim_replaces_the_extended_resource():
+    job = compile_pytorchjob(make_plan(instance="p5.48xlarge", nodes=2, resources={"efa_claim": "all-efa"}))
+    pod = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+    assert pod["resourceClaims"] == [{"name": "efa", "resourceClaimTemplateName": "all-efa"}]
+    assert pod["containers"][0]["resources"]["claims"] == [{"name": "efa"}]
+    assert "vpc.amazonaws.com/efa" not in pod["containers"][0]["resources"]["limits"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "processes"),
+    [
+        ({"instance": "trn1.32xlarge"}, "32"),
+        ({"instance": "trn1.2xlarge"}, "2"),
+        ({"instance": "trn2.48xlarge"}, "64"),
+        ({"instance": "trn2.48xlarge", "env": {"NEURON_LOGICAL_NC_CONFIG": "1"}}, "128"),
+        ({"instance": "trn1.32xlarge", "resources": {"neuron": 8}}, "16"),
+        ({"resources": {"neuron": 16}}, "16"),
+    ],
+)
+def test_neuron_has_one_process_for_each_core(fields, processes):
+    assert make_plan(**fields).processes_per_node == processes
+
+
+def test_own_trainer_is_refused_on_neuron():
+    train = {"model": "micro-llama", "data": "/d", "max_steps": 1, "sequence_length": 64}
+    with pytest.raises(SpecError, match="cannot train on Neuron devices: it is written for CUDA and the CPU"):
+        make_plan(instance="trn1.32xlarge", command=None, train=train)
+
+
+def test_unknown_instance_selects_its_nodes():
+    plan = make_plan(instance="p9.48xlarge", resources={"gpus": 16})
+    assert plan.scheduling.node_selector == {"node.kubernetes.io/instance-type": "p9.48xlarge"}
+    assert [toleration.key for toleration in plan.scheduling.tolerations] == ["nvidia.com/gpu"]
+    assert plan.processes_per_node == "16"
+
+
+def test_hyperpod_restarts_on_failure_unless_the_spec_says_otherwise():
+    hyperpod = {"hyperpod": {"auto_resume": True}}
+    assert make_plan(scheduling=hyperpod).restarts.policy == "OnFailure"
+    assert make_plan(scheduling=hyperpod, restarts={"policy": "Never"}).restarts.policy == "Never"
+    assert make_plan(scheduling={"hyperpod": {"auto_resume": False}}).restarts.policy == "Never"
+
+
+def test_own_etcd_has_what_the_pods_of_the_job_have():
+    scheduling = {"priority_class": "high", "tolerations": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]}
+    pod = {"container_security_context": {"runAsNonRoot": True, "privileged": True}}
+    plan = make_plan(rendezvous="etcd", scheduling=scheduling, image_pull_secrets=["registry"], pod=pod)
+    job, _, etcd = compile_manifests(plan)
+    worker = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+    for field in ("priorityClassName", "tolerations", "imagePullSecrets"):
+        assert etcd["spec"][field] == worker[field]
+    assert etcd["spec"]["securityContext"]["runAsNonRoot"]
+    (wait,) = worker["initContainers"]
+    assert wait["securityContext"]["runAsNonRoot"]
+    assert "privileged" not in wait["securityContext"]
+    assert wait["resources"]["requests"] == wait["resources"]["limits"]
 
 
 def test_single_node_requests_no_efa():

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
+from kfjob.api.settings import INSTANCES_FILE, read_saved_instances
 from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.errors import Forbidden, KfjobError, Unreachable
-from kfjob.spec.instances import Instance, load_catalogue
+from kfjob.spec.instances import Instance, add_instances, load_catalogue
 
 COMPARED = ("gpus", "gpu_memory", "neuron", "efa", "vcpus", "memory")
 FILTER_VALUES = 100  # EC2 allows at most 200 values in a filter
 MIB_PER_GIB = 1024
+EC2 = "EC2"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,15 +37,11 @@ class Comparison:
     compared: tuple[str, ...]
     missing: tuple[str, ...]  # types that the region does not offer
     differences: tuple[Difference, ...]
+    added: tuple[Instance, ...] = ()  # types with GPUs or Neuron devices that only EC2 knows
 
     def describe(self) -> JsonObject:
         """Return the comparison as data for JSON."""
         return asdict(self)
-
-
-def list_instances() -> tuple[Instance, ...]:
-    """Return all instance types of the catalogue."""
-    return tuple(load_catalogue().values())
 
 
 def compare_with_ec2(*, region: str | None = None, client: Any = None) -> Comparison:
@@ -64,7 +64,9 @@ def compare_with_ec2(*, region: str | None = None, client: Any = None) -> Compar
         for field in COMPARED
         if getattr(catalogue[name], field) != numbers[field]
     ]
+    new_rows = [row for row in _describe_accelerated(client) if row["InstanceType"] not in catalogue]
     return Comparison(
+        added=tuple(read_instance(row) for row in new_rows if _is_usable(row)),
         region=client.meta.region_name,
         compared=tuple(name for name in names if name in ec2),
         missing=tuple(name for name in names if name not in ec2),
@@ -72,10 +74,41 @@ def compare_with_ec2(*, region: str | None = None, client: Any = None) -> Compar
     )
 
 
+def save_instances(added: Sequence[Instance], folder: Path) -> Path:
+    """Write instance types, with those that were saved before, to the state folder, and use them from now on."""
+    file = folder / INSTANCES_FILE
+    rows = {instance.name: instance for instance in (*read_saved_instances(folder), *added)}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_suffix(".new")
+    partial.write_text(json.dumps([asdict(instance) for instance in rows.values()], indent=1) + "\n", encoding="utf-8")
+    partial.replace(file)
+    add_instances(rows.values())
+    return file
+
+
+def read_instance(row: JsonMapping) -> Instance:
+    """Return the instance type of an entry of EC2's DescribeInstanceTypes."""
+    devices = (row.get("GpuInfo") or {}).get("Gpus") or (row.get("NeuronInfo") or {}).get("NeuronDevices") or [{}]
+    cores = (devices[0].get("CoreInfo") or {}).get("Count", 0)
+    return Instance(
+        name=row["InstanceType"],
+        accelerator=devices[0].get("Name") or "unknown",
+        **read_numbers(row),
+        neuron_cores=cores,
+        capability="",
+        source=EC2,
+    )
+
+
+def _is_usable(row: JsonMapping) -> bool:
+    numbers = read_numbers(row)
+    return bool(numbers["gpus"] or numbers["neuron"])
+
+
 def read_numbers(row: JsonMapping) -> dict[str, int]:
     """Return the catalogue's numbers from an entry of EC2's DescribeInstanceTypes; memory in GiB."""
-    gpus = [gpu for gpu in row.get("GpuInfo", {}).get("Gpus", []) if gpu.get("Manufacturer") == "NVIDIA"]
-    neuron = row.get("NeuronInfo", {}).get("NeuronDevices", [])
+    gpus = [gpu for gpu in (row.get("GpuInfo") or {}).get("Gpus", []) if gpu.get("Manufacturer") == "NVIDIA"]
+    neuron = (row.get("NeuronInfo") or {}).get("NeuronDevices", [])
     return {
         "gpus": sum(gpu["Count"] for gpu in gpus),
         "gpu_memory": round(gpus[0]["MemoryInfo"]["SizeInMiB"] / MIB_PER_GIB) if gpus else _neuron_memory(neuron),
@@ -90,6 +123,11 @@ def _neuron_memory(devices: Sequence[JsonMapping]) -> int:
     return round(devices[0].get("MemoryInfo", {}).get("SizeInMiB", 0) / MIB_PER_GIB) if devices else 0
 
 
+def _describe_accelerated(client: Any) -> Iterator[JsonMapping]:
+    """Yield the types of the families with accelerators."""
+    return _describe_types(client, ["p*", "g*", "trn*", "inf*"])
+
+
 def _client(region: str | None) -> Any:
     import boto3
     from botocore.exceptions import BotoCoreError
@@ -101,6 +139,7 @@ def _client(region: str | None) -> Any:
 
 
 def _describe_types(client: Any, names: list[str]) -> Iterator[JsonMapping]:
+    """Yield the types of these names, which may have wildcards."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     pages = client.get_paginator("describe_instance_types")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -158,6 +160,7 @@ class StubEc2:
     """Stands in for EC2: answers with the numbers of the catalogue, changed by `other`, without the types in `lacks`."""
 
     meta = SimpleNamespace(region_name="eu-test-1")
+    more: tuple[dict[str, Any], ...] = ()
 
     def __init__(self, other: dict[str, dict[str, int]], lacks: set[str] | None = None, error: Exception | None = None) -> None:
         self.other, self.lacks, self.error = other, lacks or set(), error
@@ -172,7 +175,9 @@ class StubEc2:
         (type_filter,) = Filters
         assert type_filter["Name"] == "instance-type"
         assert len(type_filter["Values"]) <= 200
-        yield {"InstanceTypes": [self.row(load_catalogue()[name]) for name in type_filter["Values"] if name not in self.lacks]}
+        names = [name for name in load_catalogue() if any(map(partial(fnmatchcase, name), type_filter["Values"]))]
+        rows = [self.row(load_catalogue()[name]) for name in names if name not in self.lacks]
+        yield {"InstanceTypes": [*rows, *(self.more if "p*" in type_filter["Values"] else ())]}
 
     def row(self, instance: Instance) -> dict[str, Any]:
         numbers = {field: getattr(instance, field) for field in instances.COMPARED} | self.other.get(instance.name, {})
@@ -201,6 +206,24 @@ def test_refresh_prints_the_differences_from_ec2(kfjob, monkeypatch):
     comparison = json.loads(kfjob.out)
     assert comparison["differences"] == [{"name": "p5.48xlarge", "field": "efa", "catalogue": 32, "ec2": 16}]
     assert comparison["region"] == "eu-test-1"
+
+
+def test_refresh_adds_the_types_that_only_ec2_knows(kfjob, monkeypatch, here):
+    stub = StubEc2({})
+    gpu = {"Name": "X1", "Count": 8, "Manufacturer": "NVIDIA", "MemoryInfo": {"SizeInMiB": 400 * 1024}}
+    row: dict[str, Any] = {"VCpuInfo": {"DefaultVCpus": 192}, "MemoryInfo": {"SizeInMiB": 4 << 20}}
+    row["NetworkInfo"] = {"EfaInfo": {"MaximumEfaInterfaces": 64}}
+    stub.more = ({"InstanceType": "p9.48xlarge", "GpuInfo": {"Gpus": [gpu]}, **row}, {"InstanceType": "p9.small", **row})
+    monkeypatch.setattr(instances, "_client", lambda _: stub)
+    (here / "job.yaml").write_text("name: a\nimage: a:1\nnodes: 2\ninstance: p9.48xlarge\ncommand: torchrun t.py\n")
+    assert kfjob("validate", "job.yaml", "--backend", "kubernetes") == 2
+    assert kfjob("instances", "--refresh") == 0
+    assert "added 1 instance type in" in kfjob.err
+    assert ": p9.48xlarge\n" in kfjob.err
+    monkeypatch.setattr("kfjob.spec.instances._added", {})  # another process
+    assert kfjob("instances", "p9", "-o", "json") == 0
+    assert [(r["name"], r["gpus"], r["gpu_memory"], r["efa"]) for r in json.loads(kfjob.out)] == [("p9.48xlarge", 8, 400, 64)]
+    assert kfjob("validate", "job.yaml", "--backend", "kubernetes") == 0
 
 
 def test_refresh_fails_without_rights_or_region(kfjob, monkeypatch):

@@ -67,6 +67,10 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
             {"command": "torchrun --nnodes=2 train.py"},
         ],
     ),
+    "elastic-never": (
+        [(ELASTIC, "restarts.policy", "one failed pod ends the elastic job")],
+        [{}, {**ELASTIC, "restarts": {"policy": "OnFailure"}}, {"elastic": {"min": 2, "max": 2}}],
+    ),
     "cpu-metric": (
         [({"elastic": {"min": 1, "max": 4, "metrics": [CPU]}}, "elastic.metrics.0", "needs a request for cpu")],
         [{"elastic": {"min": 1, "max": 4, "metrics": [CPU]}, "resources": {"cpu": 2}}, ELASTIC],
@@ -196,15 +200,55 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     ),
     "network-variables": (
         [
-            ({"instance": "p5.48xlarge", "env": {"FI_PROVIDER": "efa"}}, "env.FI_PROVIDER", "is for p4d"),
             ({"instance": "g5.12xlarge", "env": {"FI_PROVIDER": "efa"}}, "env.FI_PROVIDER", "request no adapter"),
             ({"env": {"FI_PROVIDER": "efa"}}, "env.FI_PROVIDER", "request no adapter"),
+            ({"instance": "trn1.2xlarge", "env": {"FI_PROVIDER": "efa"}}, "env.FI_PROVIDER", "request no adapter"),
+        ],
+        [
+            {"instance": "p4d.24xlarge", "env": {"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1"}},
+            {"instance": "p5.48xlarge", "env": {"FI_PROVIDER": "efa"}, "network_profile": "older"},
+            {"env": {"FI_PROVIDER": "efa"}, "resources": {"gpus": 8, "efa": 4}},
+            {"env": {"FI_PROVIDER": "efa"}, "resources": {"gpus": 8, "efa_claim": "all-efa"}},
+            {"env": {"FI_PROVIDER": "efa"}, "resources": {"limits": {"vpc.amazonaws.com/efa": 4}}},
+        ],
+    ),
+    "network-variables-found-alone": (
+        [
+            ({"instance": "p5.48xlarge", "env": {"FI_PROVIDER": "efa"}}, "env.FI_PROVIDER", "on p5.48xlarge an image with"),
+            ({"instance": "p6-b200.48xlarge", "env": {"FI_EFA_FORK_SAFE": "1"}}, "env.FI_EFA_FORK_SAFE", "needs no"),
+            ({"instance": "trn1.32xlarge", "env": {"FI_LOG_LEVEL": "1"}}, "env.FI_LOG_LEVEL", "needs no"),
         ],
         [
             {"instance": "p4d.24xlarge", "env": {"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1"}},
             {"instance": "p5.48xlarge", "env": {"FI_PROVIDER": "efa"}, "network_profile": "older"},
             {"instance": "p5.48xlarge", "env": {"FI_EFA_USE_HUGE_PAGE": "0"}},
-            {"env": {"FI_PROVIDER": "efa"}, "resources": {"gpus": 8, "efa": 4}},
+            {
+                "instance": "trn1.32xlarge",
+                "env": {"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1", "FI_EFA_FORK_SAFE": "1"},
+            },
+        ],
+    ),
+    "unknown-instance": (
+        [
+            ({"instance": "p9.48xlarge", "resources": {"gpus": 8}}, "instance", "`p9.48xlarge` is not in the catalogue"),
+            ({"instance": "ml.p9.48xlarge", "resources": {"memory": "8Gi"}}, "instance", "only the numbers of `resources`"),
+        ],
+        [{"instance": "p5.48xlarge"}, {"resources": {"gpus": 8}}],
+    ),
+    "neuron-processes": (
+        [
+            (
+                {"instance": "trn1.32xlarge", "processes_per_node": 16},
+                "processes_per_node",
+                "16 processes, but 32 Neuron cores",
+            ),
+            ({"instance": "trn2.48xlarge", "processes_per_node": 128}, "processes_per_node", "but 64 Neuron cores"),
+            ({"resources": {"neuron": 16}}, "processes_per_node", "16 processes, but a Neuron device has several cores"),
+        ],
+        [
+            {"instance": "trn1.32xlarge"},
+            {"instance": "trn2.48xlarge", "processes_per_node": 128, "env": {"NEURON_LOGICAL_NC_CONFIG": "1"}},
+            {"resources": {"neuron": 16}, "processes_per_node": 32},
         ],
     ),
     "unsupported-precision": (
@@ -394,6 +438,14 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
     "exit-code-policy": (
         [({"restarts": {"policy": "ExitCode"}}, "restarts.policy", "torchrun always returns 1")],
         [{"restarts": {"policy": "OnFailure"}}, {"restarts": {"policy": "ExitCode"}, "launcher": "python", "command": "a.py"}],
+    ),
+    "hyperpod-restarts": (
+        [({"scheduling": {"hyperpod": {}}, "restarts": {"policy": "Never"}}, "restarts.policy", "the job has `Never`")],
+        [
+            {},
+            {"scheduling": {"hyperpod": {}}},
+            {"scheduling": {"hyperpod": {"auto_resume": False}}, "restarts": {"policy": "Never"}},
+        ],
     ),
     "short-grace": (
         [

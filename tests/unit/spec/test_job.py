@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+from importlib import resources
+
 import pytest
 
+from kfjob.api.specs.instances import read_numbers
 from kfjob.errors import Problem, SpecError
 from kfjob.spec.instances import load_catalogue
 from kfjob.spec.source import load_spec
@@ -87,13 +92,50 @@ def test_quantity_becomes_a_number(text, number):
     assert parse_quantity(text) == number
 
 
-def test_checked_instances_are_in_the_catalogue():
-    rows = {name: (row.gpus or row.neuron, row.efa) for name, row in load_catalogue().items() if row.checked}
-    assert rows == {
-        "p4d.24xlarge": (8, 4),
-        "p4de.24xlarge": (8, 4),
-        "p5.48xlarge": (8, 32),
-        "p5e.48xlarge": (8, 32),
-        "p5en.48xlarge": (8, 16),
-        "trn1.32xlarge": (16, 8),
+def test_numbers_with_source_ec2_are_those_of_ec2():
+    """moto brings the answer of EC2's DescribeInstanceTypes. It has no Neuron memory for Trainium2 that Neuron's pages have."""
+    recorded = json.loads(
+        gzip.decompress(resources.files("moto.ec2").joinpath("resources/instance_types.json.gz").read_bytes())
+    )
+    rows = {name: row for name, row in load_catalogue().items() if row.source == "EC2"}
+    assert len(rows) > 50
+    for name, row in rows.items():
+        numbers = read_numbers(recorded[name])
+        ours = {field: getattr(row, field) for field in numbers}
+        if row.accelerator == "Trainium2":
+            numbers["gpu_memory"] = 96
+        assert ours == numbers, name
+
+
+def test_newest_types_are_in_the_catalogue():
+    numbers = {name: (row.gpus or row.neuron, row.efa, row.checked) for name, row in load_catalogue().items()}
+    expected = {
+        "p5en.48xlarge": (8, 16, True),
+        "p6-b200.48xlarge": (8, 8, True),
+        "p6-b300.48xlarge": (8, 16, True),
+        "p6e-gb200.36xlarge": (4, 4, False),
+        "trn1.32xlarge": (16, 8, True),
+        "trn2.48xlarge": (16, 16, True),
+        "g6e.48xlarge": (8, 4, True),
     }
+    assert {name: numbers[name] for name in expected} == expected
+
+
+def test_unknown_instance_needs_numbers():
+    with pytest.raises(SpecError, match=r"`p9\.48xlarge` is not in the catalogue"):
+        load_spec(GOOD + "instance: p9.48xlarge\n")
+    spec = load_spec(GOOD + "instance: p9.48xlarge\nresources: {gpus: 16, efa: 8}\n").spec
+    assert (spec.instance, spec.resources.gpus) == ("p9.48xlarge", 16)
+
+
+@pytest.mark.parametrize("pages", ["huge_pages: {2Mi: 5Gi}", "limits: {hugepages-2Mi: 5Gi}"])
+def test_huge_pages_need_cpu_or_memory(pages):
+    """Kubernetes: `HugePages require cpu or memory` (core/v1 validation)."""
+    with pytest.raises(SpecError, match="huge pages and neither CPU nor memory"):
+        load_spec(GOOD + f"resources: {{{pages}}}\n")
+    assert load_spec(GOOD + f"resources: {{{pages}, memory: 8Gi}}\n").spec.resources.memory == "8Gi"
+
+
+def test_efa_is_requested_once():
+    with pytest.raises(SpecError, match="both request the adapters"):
+        load_spec(GOOD + "resources: {efa: 4, efa_claim: all-efa}\n")
