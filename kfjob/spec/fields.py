@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator
 
-from kfjob.spec import names
+from kfjob.spec import names, shell_syntax
 from kfjob.spec.base import SpecModel, field_error
 
 QUANTITY_PATTERN = re.compile(r"\d+(\.\d+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?", re.ASCII)
@@ -53,12 +53,28 @@ EnvValue = Annotated[str, BeforeValidator(_convert_env_value, json_schema_input_
 
 
 def _split_command(value: object) -> object:
+    """Return the words of a command.
+
+    Raises:
+        PydanticCustomError: the command needs a shell, or its quotes are not closed.
+    """
     if not isinstance(value, str):
+        words = [word for word in value if isinstance(word, str)] if isinstance(value, list | tuple) else []
+        _refuse_shell_syntax(shell_syntax.find_in_words(words))
         return value
+    line = shell_syntax.join_lines(value)
     try:
-        return shlex.split(value)
+        words = shlex.split(line)
     except ValueError as error:
         raise field_error("command_quotes", f"cannot split the command into words: {str(error).lower()}") from error
+    _refuse_shell_syntax(shell_syntax.find_in_line(line))
+    return words
+
+
+def _refuse_shell_syntax(syntax: shell_syntax.ShellSyntax | None) -> None:
+    if syntax:
+        title = f"the command needs a shell for {syntax.part}, and runs without one"
+        raise field_error("command_shell", title, hint=syntax.hint)
 
 
 Command = Annotated[tuple[str, ...], BeforeValidator(_split_command, json_schema_input_type=str | tuple[str, ...])]

@@ -1,0 +1,114 @@
+"""A command that needs a shell is an error that says how to write it; one that does not is accepted."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from kfjob.errors import SpecError
+from kfjob.spec.job import JobSpec
+from kfjob.spec.source import load_spec
+
+
+def find_problem(command: object):
+    with pytest.raises(SpecError) as caught:
+        JobSpec(name="train", image="a:1", command=command)
+    (problem,) = caught.value.problems
+    return problem
+
+
+@pytest.mark.parametrize(
+    ("command", "part"),
+    [
+        ("cd src && torchrun train.py", "`cd`"),
+        ("cd /app; torchrun train.py", "`cd`"),
+        ("torchrun train.py && echo done", "`&&`"),
+        ("torchrun train.py&&echo done", "`&&`"),
+        ("torchrun train.py || true", "`||`"),
+        ("torchrun train.py | tee log", "`|`"),
+        ("torchrun train.py|tee log", "`|`"),
+        ("torchrun train.py ; echo done", "`;`"),
+        ("torchrun train.py; echo done", "`;`"),
+        ("torchrun train.py &", "`&`"),
+        ("torchrun train.py > log", "`>`"),
+        ("torchrun train.py >> log", "`>>`"),
+        ("torchrun train.py >log.txt", "`>log.txt`"),
+        ("torchrun train.py 2>&1", "`2>&1`"),
+        ("torchrun train.py 2>/dev/null", "`2>/dev/null`"),
+        ("torchrun train.py &> log", "`&>`"),
+        ("torchrun train.py < data.txt", "`<`"),
+        ("LR=1 torchrun train.py", "`LR=…`"),
+        ("NCCL_DEBUG=INFO A='b c' torchrun train.py", "`NCCL_DEBUG=…`"),
+        ("export A=1 && torchrun train.py", "`export`"),
+        ("source venv/bin/activate && python train.py", "`source`"),
+        ("torchrun train.py /data/*.jsonl", "`*`"),
+        ("torchrun train.py ~/data", "`~`"),
+        ("torchrun train.py --data ~/data", "`~`"),
+        ("torchrun --nproc-per-node $(nvidia-smi -L | wc -l) train.py", "`$(`"),
+        ('torchrun train.py --host "$(hostname -i)"', "`$(`"),
+        ("torchrun train.py --host `hostname`", "```"),
+        ("if true; then torchrun train.py; fi", "`if`"),
+        ("torchrun prepare.py\ntorchrun train.py", "several lines"),
+        ("set -e\ntorchrun train.py", "several lines"),
+        (["cd src && torchrun train.py"], "spaces in the name of the program"),
+        (["torchrun", "train.py", "|", "tee", "log"], "`|`"),
+        (["cd", "src"], "`cd`"),
+        (["LR=1", "torchrun"], "`LR=…`"),
+    ],
+)
+def test_command_that_needs_a_shell_is_an_error(command, part):
+    problem = find_problem(command)
+    assert problem.title == f"the command needs a shell for {part}, and runs without one"
+    assert problem.path == "command"
+    assert "command: [" in (problem.hint or "")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "torchrun train.py --lr 1e-4 --name=a-b_c.d",
+        "torchrun train.py --pattern '*.txt' --regex \"a|b\" 'x > y; z && w'",
+        r"torchrun train.py a\|b \*.txt \~",
+        "torchrun train.py --pattern a|b --where x>1 --and=x>1 --include=*.py --glob *.txt",
+        "torchrun train.py --url http://h/?a=1&b=2",
+        "torchrun train.py model.name=llama optim.lr=2*1e-4 +trainer.max_steps=10 'data=[a,b]'",
+        "torchrun train.py --set A=1 FOO=bar",
+        "env A=1 torchrun train.py",
+        "torchrun train.py --dir /data/~backup --ratio ~0.5",
+        "torchrun train.py $(POD_NAME) --home $HOME",
+        "pip install torch>=2.1",
+        "accelerate launch train.py --prompt 'echo $(x)'",
+        "torchrun train.py \\\n  --lr 1 \\\n  --steps 2",
+        "torchrun train.py\n  --lr 1\n  --steps 2\n",
+        ["bash", "-c", "cd src && torchrun train.py | tee log"],
+        ["sh", "-ec", "set -x\ntorchrun train.py\n"],
+        ["find", "/data", "-exec", "rm", "{}", ";"],
+        ["torchrun", "train.py", "*.txt", "a > b"],
+        "bash -c 'cd src && torchrun train.py'",
+    ],
+)
+def test_command_that_needs_no_shell_is_accepted(command):
+    assert JobSpec(name="train", image="a:1", command=command).command
+
+
+def test_continued_lines_become_one_command():
+    spec = load_spec("name: train\nimage: a:1\ncommand: |\n  torchrun train.py \\\n    --lr 1\n    --steps 2\n").spec
+    assert spec.command == ("torchrun", "train.py", "--lr", "1", "--steps", "2")
+
+
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        ("cd /app && torchrun train.py", "set `pod.working_dir: /app` (an absolute path), or use"),
+        ("cd src && torchrun train.py", "set `pod.working_dir` (an absolute path), or use"),
+        ("A=1 B=x torchrun train.py", 'set `env: {A: "1", B: "x"}` in the spec, or use'),
+    ],
+)
+def test_hint_offers_the_field_and_the_shell(command, hint):
+    assert (find_problem(command).hint or "").startswith(hint)
+
+
+@pytest.mark.parametrize("command", ["cd src && torchrun train.py", "A=1 torchrun train.py", "a | tee b > 'c d'"])
+def test_offered_command_is_a_valid_field(command):
+    line = (find_problem(command).hint or "").partition("use `")[2].removesuffix("`")
+    assert JobSpec(name="train", image="a:1", **yaml.safe_load(line)).command == ("bash", "-c", command)
