@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import to_builtins
 
+from kfjob.cli.json_output import format_json
 from kfjob.cli.open_reader import open_reader
 from kfjob.cli.options import Settings, from_option, output_option, target_options
 from kfjob.errors import NoEvidence
@@ -45,7 +45,7 @@ def diagnose(*, job: str | None, warnings: bool, folder: str | None, output: str
         value: Any = (
             warnings_json(examined.warnings) if warnings else describe_ref(reader.ref) | diagnosis_json(examined.diagnosis)
         )
-        click.echo(json.dumps(value, indent=2))
+        click.echo(format_json(value))
     elif warnings:
         click.echo(warnings_text(examined))
     else:

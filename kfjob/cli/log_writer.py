@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
@@ -12,9 +11,9 @@ from zlib import crc32
 
 import click
 
+from kfjob.cli.json_output import format_rfc3339
 from kfjob.common_types import Notify
 from kfjob.events import LogGap
-from kfjob.units import SECOND, check_time
 
 if TYPE_CHECKING:
     from kfjob.api.excerpts import Line
@@ -105,7 +104,4 @@ class LogWriter:
 
 
 def _rfc3339(time_ns: int | None) -> str | None:
-    if time_ns is None or check_time(time_ns) is None:
-        return None
-    seconds, nanoseconds = divmod(time_ns, SECOND)
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{nanoseconds:09}Z"
+    return None if time_ns is None else format_rfc3339(time_ns)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
 
+from kfjob.cli.json_output import format_json
 from kfjob.cli.open_reader import open_reader
 from kfjob.cli.options import Settings, from_option, output_option, print_json, target_options
 from kfjob.cli.parameter_types import DURATION
@@ -78,7 +78,7 @@ def _print(answer: Master, output: str) -> None:
     if output == "name":
         click.echo(answer.pod)
     elif output == "json":
-        click.echo(json.dumps(master_json(answer), indent=2))
+        click.echo(format_json(master_json(answer)))
     else:
         click.echo("\n".join(answer.explain()))
 
@@ -110,7 +110,7 @@ def _print_rounds(reader: JobReader, output: str) -> None:
 
     view = read_view(reader)
     if output == "json":
-        click.echo(json.dumps(rounds_json(view), indent=2))
+        click.echo(format_json(rounds_json(view)))
     elif output == "name":
         click.echo("\n".join(view.pods))
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kfjob.api.settings import Settings, load_current_settings
+from kfjob.cli.json_output import format_json
 from kfjob.errors import UsageError
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def output_option(*formats: str) -> Decorator:
 
 def print_json(value: dict[str, Any]) -> None:
     """Print a value as one line of JSON."""
-    sys.stdout.write(json.dumps(value) + "\n")
+    sys.stdout.write(format_json(value, indent=None) + "\n")
     sys.stdout.flush()
 
 

@@ -10,6 +10,8 @@ from kfjob.cli.open_reader import open_reader
 from kfjob.cli.options import Settings, from_option, target_options
 from kfjob.errors import UsageError
 
+_FORMATS = ("json", "yaml", "text", "table", "name", "html")
+
 
 @click.command()
 @click.argument("job", required=False)
@@ -24,6 +26,9 @@ def report(*, job: str | None, file: str | None, folder: str | None, settings: S
     """
     from kfjob.api.report import make_report
 
+    if file in _FORMATS:
+        hint = f"`kfjob status JOB -o json` prints the job for programs; for a file of this name, write `-o ./{file}`"
+        raise UsageError(f"`-o` of `kfjob report` takes a file, not the format `{file}`", hint=hint)
     reader = open_reader(job, folder, settings)
     html: bytes = make_report(reader).encode("utf-8", "replace")
     if file == "-":

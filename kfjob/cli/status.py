@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import time
 
 import click
 
+from kfjob.cli.json_output import format_json
 from kfjob.cli.open_reader import open_reader
 from kfjob.cli.options import Settings, from_option, notify, output_option, target_options
 
@@ -26,7 +26,7 @@ def list_jobs(*, output: str, settings: Settings) -> None:
         values = [
             {key: getattr(job, key) for key in keys} | {"phase": job.job.phase, "created": job.job.created} for job in jobs
         ]
-        click.echo(json.dumps(values, indent=2))
+        click.echo(format_json(values))
         return
     if not jobs:
         notify(f"there are no jobs in namespace `{target.namespace}`")
@@ -50,6 +50,6 @@ def status(*, job: str | None, folder: str | None, output: str, settings: Settin
     reader = open_reader(job, folder, settings)
     view = read_view(reader, with_events=True)
     if output == "json":
-        click.echo(json.dumps(describe_ref(reader.ref) | view_json(view), indent=2))
+        click.echo(format_json(describe_ref(reader.ref) | view_json(view)))
     else:
         click.echo(status_text(view, name=reader.ref.name, now=time.time_ns()))

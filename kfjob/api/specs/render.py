@@ -17,7 +17,7 @@ _Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 def render(loaded: LoadedSpec, *, settings: Settings, form: str, notify: Notify) -> str:
-    """Return the manifests that `submit` would send to a cluster, as YAML documents or as one JSON list.
+    """Return the manifests that `submit` would send to a cluster, as YAML documents or as one List in JSON.
 
     Raises:
         SpecError: every problem of the spec.
@@ -28,7 +28,7 @@ def render(loaded: LoadedSpec, *, settings: Settings, form: str, notify: Notify)
 
 
 def format_manifests(manifests: Sequence[JsonObject], form: str) -> str:
-    """Return manifests as YAML documents, or as one JSON list (`form` is `json`)."""
+    """Return manifests as YAML documents, or as one List in JSON (`form` is `json`); `kubectl apply -f -` takes both."""
     if form == "json":
-        return json.dumps(list(manifests), indent=2) + "\n"
+        return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(manifests)}, indent=2) + "\n"
     return str(yaml.dump_all(manifests, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True))

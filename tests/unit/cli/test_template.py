@@ -57,7 +57,7 @@ def test_render_prints_the_objects_and_notes_variables_without_a_value(kfjob, te
 
 def test_variables_override_the_env_file(kfjob, template):
     assert kfjob("render", *template, "--var", "NUM_NODES=5", "--var", "JOB=other", "-o", "json") == 0
-    _, job = json.loads(kfjob.out)
+    _, job = json.loads(kfjob.out)["items"]
     assert job["metadata"]["name"] == "other"
     assert job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 5
 
@@ -68,7 +68,7 @@ def test_exported_variables_are_values_with_env_only(kfjob, template, monkeypatc
     assert kfjob("render", "--template", "t.yaml", "--keep", "MORE") == 2
     assert "`${NUM_NODES}` has no value" in kfjob.err
     assert kfjob("render", *template, "--env", "-o", "json") == 0
-    _, job = json.loads(kfjob.out)
+    _, job = json.loads(kfjob.out)["items"]
     worker = job["spec"]["pytorchReplicaSpecs"]["Worker"]
     assert worker["replicas"] == 2  # of the env file
     assert worker["template"]["spec"]["containers"][0]["command"][2] == "train $RANK ${MORE} exported"
