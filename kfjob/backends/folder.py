@@ -25,12 +25,15 @@ from msgspec.structs import replace
 
 from kfjob.errors import BackendError, NotFound
 from kfjob.events import TRAINING_CONTAINER, JobSnapshot, KubernetesEvent, WorkloadStatus
+from kfjob.units import MIB
 
 RUN = ".run"
 SPEC = "spec.json"
 MANIFEST = "manifest.json"
 STATUS = "status.json"
 EVENTS = "events.json"
+MAX_DOCUMENT_BYTES = 64 * MIB
+"""A larger file beside the logs is not read; the snapshot of 10,000 pods has a tenth of it."""
 
 
 def launch_folder(root: Path, namespace: str, job: str, launch: str) -> Path:
@@ -74,7 +77,7 @@ def read_snapshot(folder: Path) -> JobSnapshot:
         BackendError: the file cannot be read or parsed.
     """
     try:
-        snapshot = json.decode((folder / STATUS).read_bytes(), type=JobSnapshot)
+        snapshot = json.decode(_read_bytes(folder / STATUS), type=JobSnapshot)
         return replace(snapshot, spec=_read_text(folder / SPEC), manifest=_read_text(folder / MANIFEST))
     except (FileNotFoundError, NotADirectoryError) as err:
         raise NotFound(f"`{folder}` holds no {STATUS}") from err
@@ -134,9 +137,17 @@ def _to_json(value: object) -> str:
 
 def _read_text(file: Path) -> str | None:
     try:
-        return file.read_text(encoding="utf-8")
+        return _read_bytes(file).decode()
     except FileNotFoundError:
         return None
+
+
+def _read_bytes(file: Path) -> bytes:
+    with file.open("rb") as opened:
+        data = opened.read(MAX_DOCUMENT_BYTES + 1)
+    if len(data) > MAX_DOCUMENT_BYTES:
+        raise ValueError(f"`{file.name}` is larger than {MAX_DOCUMENT_BYTES // MIB} MiB")
+    return data
 
 
 def replace_file(file: Path, text: str) -> None:

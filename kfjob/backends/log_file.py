@@ -17,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from kfjob.backends.line_splitter import LINE_BYTES, LineSplitter, describe_dropped
 from kfjob.units import SECOND, check_time
 
 if TYPE_CHECKING:  # the supervisor writes timestamps and does not need `base`
@@ -97,26 +98,32 @@ class _FileLines:
 
     def __init__(self, file: BinaryIO, *, start: int = 0) -> None:
         self.file = file
-        self._partial: list[bytes] = []
+        self._splitter = LineSplitter(LINE_BYTES)
         file.seek(start)
 
     def read_complete(self) -> Iterator[bytes]:
         """Yield the new lines that have a line end."""
         while block := self.file.read(BLOCK):
             first, newline, rest = block.partition(b"\n")
-            self._partial.append(first)
-            if newline:
-                yield b"".join(self._partial)
-                *lines, partial = rest.split(b"\n")
-                self._partial = [partial]
-                yield from lines
+            *lines, partial = rest.split(b"\n")
+            yield from self._take(first + newline)
+            yield from lines
+            yield from self._take(partial)
 
     def read_all(self) -> Iterator[bytes]:
         """Yield all new lines, also a last one without a line end."""
         yield from self.read_complete()
-        if partial := b"".join(self._partial):
-            yield partial
-        self._partial = []
+        if rest := self._splitter.take_rest():
+            yield _mark_dropped(*rest)
+
+    def _take(self, piece: bytes) -> Iterator[bytes]:
+        """Yield the lines that the piece completes; a longer line than `LINE_BYTES` is never in memory as a whole."""
+        for line, dropped in self._splitter.take(piece):
+            yield _mark_dropped(line, dropped)
+
+
+def _mark_dropped(line: bytes, dropped: int) -> bytes:
+    return line + describe_dropped(dropped).encode() if dropped else line
 
 
 def _open(path: Path) -> BinaryIO | None:
@@ -165,17 +172,35 @@ def _find_time(file: BinaryIO, end: int, time: int) -> int:
 
 def _next_timed_line(file: BinaryIO, position: int, end: int) -> tuple[int, int | None, int]:
     """Return begin, time and end of the first line with a timestamp that begins at `position` or later and before `end`."""
-    begin = position
-    if position:
-        file.seek(position - 1)
-        begin = position - 1 + len(file.readline())
+    begin = _find_next_line(file, position, end)
     file.seek(begin)
     while begin < end:
-        raw = file.readline()
+        raw, after = _read_line(file)
         if match := _TIMESTAMP.match(raw.rstrip(b"\n")):
-            return begin, _to_time(match), begin + len(raw)
-        begin += len(raw)
+            return begin, _to_time(match), after
+        begin = after
     return end, None, end
+
+
+def _find_next_line(file: BinaryIO, position: int, end: int) -> int:
+    """Return the position of the first line that begins at `position` or later; `end` if none begins before it."""
+    if not position:
+        return 0
+    start = position - 1
+    file.seek(start)
+    while start < end and (block := file.read(min(BLOCK, end - start))):
+        if (newline := block.find(b"\n")) >= 0:
+            return start + newline + 1
+        start += len(block)
+    return end
+
+
+def _read_line(file: BinaryIO) -> tuple[bytes, int]:
+    """Return the beginning of the next line, and the position after the line."""
+    first = part = file.readline(LINE_BYTES)
+    while part and not part.endswith(b"\n"):
+        part = file.readline(LINE_BYTES)
+    return first, file.tell()
 
 
 def _find_tail(file: BinaryIO, start: int, end: int, lines: int) -> int:

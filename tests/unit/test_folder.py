@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 import threading
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,44 @@ def log_of(path: Path, count: int, *, per_second: int = 1) -> Path:
     lines = (log_file.format_timestamp(NOON + i * SECOND // per_second) + f"line {i}\n".encode() for i in range(count))
     path.write_bytes(b"".join(lines))
     return path
+
+
+def huge_log(path: Path) -> Path:
+    """A log with a line of 50 MB between two short ones; the file system stores no block for its zeros."""
+    with path.open("wb") as file:
+        file.write(log_file.format_timestamp(NOON) + b"first\n" + log_file.format_timestamp(NOON + SECOND) + b"huge ")
+        file.seek(50_000_000, os.SEEK_CUR)
+        file.write(b"\n" + log_file.format_timestamp(NOON + 2 * SECOND) + b"last\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    "wanted", [LogRange(), LogRange(tail=2), LogRange(since=NOON + SECOND), LogRange(since=NOON + 2 * SECOND)]
+)
+def test_huge_line_is_never_in_memory_as_a_whole(tmp_path: Path, wanted: LogRange):
+    path = huge_log(tmp_path / "a.log")
+    tracemalloc.start()
+    lines = texts(path, wanted)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 12_000_000
+    assert lines[-1] == "last"
+    if len(lines) > 1:
+        assert lines[-2].startswith("huge")
+        assert lines[-2].endswith(" … (48951460 more bytes of this line are not shown)")
+
+
+def test_huge_snapshot_is_an_error(tmp_path: Path):
+    with (tmp_path / folder.STATUS).open("wb") as file:
+        file.truncate(folder.MAX_DOCUMENT_BYTES + 1)
+    with pytest.raises(BackendError) as raised:
+        folder.read_snapshot(tmp_path)
+    assert "larger than 64 MiB" in str(raised.value.cause)
+
+
+@pytest.mark.parametrize("date", ["0001-01-01", "9999-12-31", "1969-12-31"])
+def test_line_of_another_age_has_no_time(date: str):
+    assert log_file.parse_line(f"{date}T00:00:00Z text".encode()) == (None, f"{date}T00:00:00Z text")
 
 
 def test_a_snapshot_is_read_as_it_was_written(tmp_path: Path):

@@ -18,18 +18,16 @@ from kfjob.backends.kubernetes.client import RESPONSE_SECONDS, Backoff, Client, 
 from kfjob.backends.kubernetes.container_runs import ContainerRun, LogPosition, NextRun, NoRun, next_run, select_run
 from kfjob.backends.kubernetes.cursor import LogCursor
 from kfjob.backends.kubernetes.errors import ConnectionLost, make_unreachable
-from kfjob.backends.kubernetes.lines import LineSplitter
 from kfjob.backends.kubernetes.objects import container_names, owner_uid, pod_changed, will_have_pod
 from kfjob.backends.kubernetes.requests import Request
 from kfjob.backends.kubernetes.watch import Change, ObjectWatch, Snapshot, merge_watches
 from kfjob.backends.line_filter import FilteredLines, RawLine
+from kfjob.backends.line_splitter import LINE_BYTES, LineSplitter, describe_dropped
 from kfjob.common_types import JsonObject
 from kfjob.errors import BackendError, KfjobError, NotFound, Refused, Unreachable
 from kfjob.events import TRAINING_CONTAINER, LinesSkipped, LogGap, LogLine, OpenLine, PodChanged, PodPhase
 from kfjob.spec import api_objects
 
-LINE_BYTES = 1024 * 1024
-"""The end of a longer line is dropped, so a pod cannot fill kfjob's memory."""
 OPEN_LINE_SECONDS = 1.0
 """Minimum time between two `OpenLine` events of a container."""
 IDLE_SECONDS = 120.0
@@ -303,7 +301,7 @@ class PodLog:
             if self._cursor.take_gap():
                 yield LogGap(pod=self._pod, container_id=run.id, after=before, reason="the log was rotated before it was read")
         if raw.truncated:
-            text += f" … ({raw.truncated} more bytes of this line are not shown)"
+            text += describe_dropped(raw.truncated)
         if self._takes(text):
             if raw.skipped:
                 yield LinesSkipped(pod=self._pod, count=raw.skipped, container=container, container_id=run.id)

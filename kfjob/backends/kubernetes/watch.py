@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from kfjob.backends.kubernetes.client import Client, RetryPolicy
 from kfjob.backends.kubernetes.errors import ConnectionLost, Expired, make_error
-from kfjob.backends.kubernetes.lines import split_lines
 from kfjob.backends.kubernetes.objects import job_changed, owner_uid, pod_changed
 from kfjob.backends.kubernetes.requests import WATCH_SECONDS, Request, Selection
 from kfjob.backends.kubernetes.transport import Stream
+from kfjob.backends.line_splitter import split_lines
 from kfjob.common_types import JsonObject
 from kfjob.concurrency import Task
 from kfjob.errors import BackendError, Unreachable

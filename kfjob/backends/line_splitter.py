@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+LINE_BYTES = 1024 * 1024
+"""The end of a longer line is dropped, so neither a pod nor a file can fill kfjob's memory."""
+
+
+def describe_dropped(count: int) -> str:
+    """Return the end of a line of which bytes were dropped."""
+    return f" … ({count} more bytes of this line are not shown)"
+
 
 class LineSplitter:
     """Splits at line feeds only: a carriage return belongs to a progress bar. Lines stay bytes: a piece may end in a character.

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfjob.backends.kubernetes.lines import LineSplitter, split_lines
+from kfjob.backends.line_splitter import LineSplitter, split_lines
 
 
 @given(data=st.binary(max_size=200), cuts=st.lists(st.integers(min_value=0, max_value=200)))
