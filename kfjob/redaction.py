@@ -82,9 +82,7 @@ _HARMLESS_BEFORE = {
     ),
 }
 _HARMLESS_NAMES = frozenset({"PWD", "OLDPWD", "KEY_VALUE", "NO_AUTH", "SSH_AUTH_SOCK", "HUB_TOKEN_SECRET"})
-_STRONG_WORDS = frozenset(
-    ["PASSWD", "PASSWORD", "PASSPHRASE", "APIKEY", "WEBHOOK", "CREDENTIALS", "CREDENTIAL", "AUTHORIZATION"]
-)
+_STRONG_WORDS = frozenset(["PASSWD", "PASSWORD", "PASSPHRASE", "APIKEY", "WEBHOOK"])
 _ENVIRONMENTS = frozenset({"env", "environment", "build_args", "variables"})
 _SECRET_DATA = ("data", "stringData")
 _RANDOM_LENGTH, _MIN_WORD = 16, 6
@@ -99,10 +97,12 @@ _PLAIN = re.compile(
     r"(?:true|false|none|null|yes|no|on|off|default|auto|never|always|required|optional|unset|\*+|x{3,}|\.{3,}|-+)?",
     re.IGNORECASE,
 )
-_VARIABLE = re.compile(r"\$\(\w+\)|\$\{\w+(?::?[-=?+][^}]{0,200})?\}|\$\w+|\[redacted\]|<[\w -]{1,40}>|\{\{.{1,80}\}\}")
+_VARIABLE = re.compile(
+    r"\$\(\w+\)|\$\{\w+(?::?[-=?+][^}]{0,200})?\}|\$\w+|\[redacted\]|<[\w -]{1,40}>|id=[^\s,]*|\{\{.{1,80}\}\}"
+)
 _PATH = re.compile(r"(?:\.{0,2}|~)(?:/[\w.@-]{1,40})+/?")
 
-_VALUE = r"""\\"[^"\n]{1,4096}\\"|"[^"\n]{1,4096}"|'[^'\n]{1,4096}'|[^\s,;&"'\\]{1,4096}"""
+_VALUE = r"""\\"[^"\n]{1,4096}\\"|"[^"\n]{1,4096}"|'[^'\n]{1,4096}'|[^\s,;&"'`\\]{1,4096}"""
 _OPTION = re.compile(rf"(?<![\w-])(--?(?P<name>[A-Za-z][\w.-]{{0,80}})(?:=|\s{{1,8}}))(?P<value>(?!-){_VALUE})")
 _ASSIGNMENT = re.compile(rf"((?<![\w.-])(?P<name>[A-Za-z_][\w.-]{{0,80}})\\?[\"']?\s?[:=]\s?)(?P<value>{_VALUE})")
 _HEADER = re.compile(r"(?i)(\b(?:bearer|basic)\s{1,8})(?P<value>[A-Za-z0-9._~+/=-]{8,4096})")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from kfjob.api import observe_config
+from kfjob.api.secrets import find_secrets
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target, find_job_target
 from kfjob.backends.archived_job import ArchivedJob, find_newest_launch
@@ -35,6 +36,10 @@ class JobReader(Protocol):
     @property
     def config(self) -> ObserveConfig:
         """What observation needs of the job's spec."""
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """The secrets that the recorded spec holds, as far as it was read."""
 
     @property
     def archived(self) -> bool:
@@ -74,6 +79,7 @@ class LiveReader:
         self.config = config
         self._first_snapshot = snapshot
         self._opened = time.monotonic()
+        self.secrets = find_secrets(snapshot) if snapshot else frozenset()
 
     def snapshot(self) -> JobSnapshot:
         """Return the present state of the job and its pods; see `JobReader`."""
@@ -108,6 +114,7 @@ class ArchiveReader:
         self._job = ArchivedJob(folder)
         self._snapshot = self._job.snapshot()
         self.ref = make_ref(target, self._snapshot)
+        self.secrets = find_secrets(self._snapshot)
         self.config = observe_config.read_observe_config(self._snapshot)
         self.target = target
 

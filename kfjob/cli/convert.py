@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from kfjob.cli.options import notify, output_option
+from kfjob.cli.output import write_data
 from kfjob.cli.spec_source import Source, read_spec, read_text, spec_argument
+from kfjob.printable import encode_json, is_clean
 
 if TYPE_CHECKING:
     from kfjob.convert.conversion import Conversion
@@ -90,15 +90,15 @@ def export_accelerate(*, source: Source, output: str) -> None:
     """Convert SPEC to a config for `accelerate launch --config_file`."""
     from kfjob.api.specs.exports import export_accelerate as export
 
-    sys.stdout.write(_format(export(read_spec(source)), output))
+    write_data(_format(export(read_spec(source)), output))
 
 
 def _print(conversion: Conversion, output: str) -> None:
     if output == "json":
         notes = [{"what": note.item, "why": note.reason} for note in conversion.notes]
-        click.echo(json.dumps({"spec": conversion.spec, "notes": notes}, indent=2))
+        write_data(encode_json({"spec": conversion.spec, "notes": notes}, indent=2) + "\n")
         return
-    sys.stdout.write(_SCHEMA_COMMENT + _format(conversion.spec, output))
+    write_data(_SCHEMA_COMMENT + _format(conversion.spec, output))
     for note in conversion.notes:
         notify(str(note))
 
@@ -107,5 +107,6 @@ def _format(data: object, output: str) -> str:
     import yaml
 
     if output == "json":
-        return json.dumps(data, indent=2) + "\n"
-    return str(yaml.safe_dump(data, sort_keys=False, width=120, allow_unicode=True))
+        return encode_json(data, indent=2) + "\n"
+    text = str(yaml.safe_dump(data, sort_keys=False, width=120, allow_unicode=True))
+    return text if is_clean(text) else str(yaml.safe_dump(data, sort_keys=False, width=120))

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import to_builtins
 
-from kfjob.cli.json_output import format_json
 from kfjob.cli.open_reader import open_reader
 from kfjob.cli.options import Settings, from_option, output_option, target_options
+from kfjob.cli.output import print_json
 from kfjob.errors import NoEvidence
 from kfjob.text import join_names, plural
 from kfjob.units import SECOND, check_time
@@ -45,7 +45,7 @@ def diagnose(*, job: str | None, warnings: bool, folder: str | None, output: str
         value: Any = (
             warnings_json(examined.warnings) if warnings else describe_ref(reader.ref) | diagnosis_json(examined.diagnosis)
         )
-        click.echo(format_json(value))
+        print_json(value, indent=2)
     elif warnings:
         click.echo(warnings_text(examined))
     else:

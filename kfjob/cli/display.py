@@ -15,7 +15,7 @@ from kfjob.backends import folder
 from kfjob.backends.base import LogRange
 from kfjob.cli.diagnose import diagnosis_json, first_cause
 from kfjob.cli.formatting import format_age, local_clock, sparkline
-from kfjob.cli.options import print_json
+from kfjob.cli.output import print_json, redact
 from kfjob.cli.panel import panel
 from kfjob.cli.view_text import news_text, outcome_text, progress_line, training_json, view_json
 from kfjob.errors import KfjobError
@@ -185,10 +185,11 @@ class LiveDisplay(Display):
 
     def __init__(self, reader: LiveReader, output: ProgramOutput | None = None) -> None:
         super().__init__(reader, output)
-        from rich.console import Console
         from rich.live import Live
 
-        self._console = Console(stderr=True, highlight=False)
+        from kfjob.cli.clean_console import CleanConsole
+
+        self._console = CleanConsole()
         self._live = Live(console=self._console, auto_refresh=False, transient=True, redirect_stdout=False)
         self._last_refresh = 0.0
         self._lines: list[str] = []  # of the program; printed together, because every print draws the panel again
@@ -204,7 +205,7 @@ class LiveDisplay(Display):
     def show_line(self, text: str) -> None:
         """Print a line of the program: above the panel, or to stdout if that is no terminal."""
         if sys.stdout.isatty():
-            self._lines.append(text)
+            self._lines.append(redact(text))
         else:
             super().show_line(text)
 
@@ -224,7 +225,7 @@ class LiveDisplay(Display):
 
         self._print_lines()
         clock = local_clock(time) if time else " " * 8
-        self._console.print(Text.assemble((f"{clock}  ", "dim"), (f"{subject}  ", "cyan"), text))
+        self._console.print(Text.assemble((f"{clock}  ", "dim"), (f"{subject}  ", "cyan"), redact(text)))
 
     def show_progress(self, view: JobView, now: float) -> None:
         """Do nothing: the panel shows the progress."""
@@ -245,7 +246,7 @@ class LiveDisplay(Display):
         if self._output:
             self._show_output(self._output.flush(), view.now)
         self._print_lines()
-        first, *rest = summary(self.reader, view, self.diagnosis(view))
+        first, *rest = map(redact, summary(self.reader, view, self.diagnosis(view)))
         self._console.print()
         self._console.print(Text(first, style=f"bold {colour}"))
         for line in rest:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
 from kfjob.cli.options import Settings, output_option, target_options
+from kfjob.cli.output import print_json
 from kfjob.errors import UsageError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def doctor(*, checks: tuple[str, ...], in_image: bool, require: tuple[str, ...],
         if output == "text":
             click.echo(finding_text(finding))
     if output == "json":
-        click.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
+        print_json([asdict(finding) for finding in findings], indent=2)
     return int(any(finding.verdict == "fail" for finding in findings))
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from kfjob.cli.exit_codes import INTERRUPTED, job_exit_code
-from kfjob.cli.options import Settings, notify, output_option, quiet_option, target_options
+from kfjob.cli.open_reader import open_live_or_archived
+from kfjob.cli.options import Settings, output_option, quiet_option, target_options
 from kfjob.cli.parameter_types import DURATION
 
 if TYPE_CHECKING:
@@ -31,9 +32,7 @@ def watch(*, job: str, quiet: bool, output: str, settings: Settings) -> int:
 
     Ctrl-C detaches; the job continues.
     """
-    from kfjob.api.reader import open_job
-
-    return follow(open_job(job, settings, notify=notify), output, quiet=quiet, since=time.time_ns())
+    return follow(open_live_or_archived(job, settings), output, quiet=quiet, since=time.time_ns())
 
 
 @click.command()
@@ -47,9 +46,7 @@ def wait(*, job: str, timeout: float | None, settings: Settings) -> int:
 
     Exit codes: 0 succeeded, 100 failed, 103 stopped, 124 timed out. The cause of a failure is printed to stderr.
     """
-    from kfjob.api.reader import open_job
-
-    reader = open_job(job, settings, notify=notify)
+    reader = open_live_or_archived(job, settings)
     phase = _wait_for_phase(reader, timeout)
     click.echo(phase)
     if phase == "Failed":

@@ -49,7 +49,7 @@ def local_clock(time_ns: int) -> str:
 
 def format_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table with left-aligned columns, three spaces apart."""
-    lines = [list(header), *(list(row) for row in rows)]
+    lines = [list(header), *([" ".join(cell.splitlines()) for cell in row] for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     return "\n".join("   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
 from kfjob.cli.options import notify, output_option
+from kfjob.cli.output import print_json
 from kfjob.text import join_names, plural
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def instances(*, names: tuple[str, ...], refresh: bool, region: str | None, outp
     load_current_settings()
     types = [instance for instance in list_instances() if not names or instance.name.startswith(names)]
     if output == "json":
-        click.echo(json.dumps([asdict(instance) | {"checked": instance.checked} for instance in types], indent=2))
+        print_json([asdict(instance) | {"checked": instance.checked} for instance in types], indent=2)
         return
     if not types:
         notify(f"no known instance type begins with {join_names(f'`{name}`' for name in names)}")
@@ -63,7 +63,7 @@ def _print_comparison(comparison: Comparison, output: str) -> None:
     from kfjob.cli.formatting import format_table
 
     if output == "json":
-        click.echo(json.dumps(comparison.describe(), indent=2))
+        print_json(comparison.describe(), indent=2)
         return
     rows = [
         (difference.name, difference.field, str(difference.catalogue), str(difference.ec2))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Any
 
+from kfjob.printable import encode_json
 from kfjob.units import SECOND, check_time
 
 _TIME_NAMES = ("time", "created", "started", "ended", "last_ended")
@@ -13,8 +13,8 @@ _TIME_NAMES = ("time", "created", "started", "ended", "last_ended")
 
 
 def format_json(value: object, *, indent: int | None = 2) -> str:
-    """Return a value as JSON with readable times."""
-    return json.dumps(_convert_times(value), indent=indent)
+    """Return a value as JSON with readable times; characters that could harm a terminal are escaped."""
+    return encode_json(_convert_times(value), indent=indent)
 
 
 def format_rfc3339(time_ns: int) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import click
 from kfjob.cli.json_output import format_rfc3339
 from kfjob.common_types import Notify
 from kfjob.events import LogGap
+from kfjob.printable import encode_json
 
 if TYPE_CHECKING:
     from kfjob.api.excerpts import Line
@@ -81,7 +81,7 @@ class LogWriter:
             return
         if self._format.kind == "json":
             value = {"time": _rfc3339(line.time), "pod": line.pod, "container": line.container, "text": line.text}
-            self._out.write(json.dumps(value, ensure_ascii=False) + "\n")
+            self._out.write(encode_json(value, plain_ascii=False) + "\n")
             return
         timestamp = f"{_rfc3339(line.time)} " if self._format.timestamps and line.time is not None else ""
         prefix = self._prefix(line.pod) if self._has_prefix and self._format.kind == "default" else ""
@@ -90,7 +90,7 @@ class LogWriter:
     def _write_gap(self, gap: LogGap) -> None:
         reason = gap.reason or _ROTATED
         if self._format.kind == "json":
-            self._out.write(json.dumps({"time": _rfc3339(gap.after), "pod": gap.pod, "gap": reason}) + "\n")
+            self._out.write(encode_json({"time": _rfc3339(gap.after), "pod": gap.pod, "gap": reason}) + "\n")
         else:
             self._notify(f"{gap.pod}: {reason}")
 

@@ -14,6 +14,7 @@ import click
 from kfjob.cli.log_writer import LineFormat, LogWriter
 from kfjob.cli.open_reader import open_reader
 from kfjob.cli.options import Settings, collect_options, from_option, notify, output_option, target_options
+from kfjob.cli.output import open_log_output
 from kfjob.cli.parameter_types import PATTERN, SINCE
 from kfjob.errors import NoEvidence, UsageError
 from kfjob.events import TRAINING_CONTAINER
@@ -173,7 +174,8 @@ def logs(
     pods, lines = _read_lines(reader, options, selection, log_range)
     needs_times = reader.archived and (format_options.timestamps or options.since is not None)
     line_format = format_options.line_format(output, needs_times=needs_times)
-    LogWriter(line_format, pods, sys.stdout, notify).write(lines, live=options.follow)
+    out = open_log_output(raw=output == "raw", keeps_colours=line_format.colour)
+    LogWriter(line_format, pods, out, notify).write(lines, live=options.follow)
 
 
 def _read_lines(

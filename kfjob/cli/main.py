@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import click
 
 from kfjob.cli.exit_codes import INTERRUPTED, SIGNAL_BASE
+from kfjob.cli.output import clean_output
 from kfjob.errors import KfjobError
 
 GC_THRESHOLD = 50_000
@@ -110,6 +111,12 @@ def _exit_on_signal(number: int, _frame: object) -> NoReturn:
 
 
 def run(argv: list[str]) -> int:
+    """Run the command line with clean output and return the exit code."""
+    with clean_output():
+        return _run(argv)
+
+
+def _run(argv: list[str]) -> int:
     """Run the command line and return the exit code. An error is printed as a message; `--debug` shows its traceback."""
     debug = "--debug" in argv
     try:

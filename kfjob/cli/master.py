@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kfjob.cli.json_output import format_json
 from kfjob.cli.open_reader import open_reader
-from kfjob.cli.options import Settings, from_option, output_option, print_json, target_options
+from kfjob.cli.options import Settings, from_option, output_option, target_options
+from kfjob.cli.output import print_json
 from kfjob.cli.parameter_types import DURATION
 from kfjob.errors import UsageError
 
@@ -78,7 +78,7 @@ def _print(answer: Master, output: str) -> None:
     if output == "name":
         click.echo(answer.pod)
     elif output == "json":
-        click.echo(format_json(master_json(answer)))
+        print_json(master_json(answer), indent=2)
     else:
         click.echo("\n".join(answer.explain()))
 
@@ -110,7 +110,7 @@ def _print_rounds(reader: JobReader, output: str) -> None:
 
     view = read_view(reader)
     if output == "json":
-        click.echo(format_json(rounds_json(view)))
+        print_json(rounds_json(view), indent=2)
     elif output == "name":
         click.echo("\n".join(view.pods))
     else:

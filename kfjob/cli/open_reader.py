@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kfjob.cli.options import Settings, notify
+from kfjob.cli.output import hide_secrets
 from kfjob.errors import UsageError
 
 if TYPE_CHECKING:
-    from kfjob.api.reader import JobReader
+    from kfjob.api.reader import ArchiveReader, JobReader, LiveReader
 
 
 def open_reader(job: str | None, folder: str | None, settings: Settings) -> JobReader:
@@ -19,10 +20,25 @@ def open_reader(job: str | None, folder: str | None, settings: Settings) -> JobR
         UsageError: neither was named.
         NotFound: the job or the folder does not exist.
     """
-    from kfjob.api.reader import open_folder, open_job
+    from kfjob.api.reader import open_folder
 
     if folder is not None:
-        return open_folder(Path(folder), settings)
+        saved = open_folder(Path(folder), settings)
+        hide_secrets(saved.secrets)
+        return saved
     if job is None:
         raise UsageError("JOB or `--from` is missing", hint="`kfjob list` shows the jobs; `--from DIR` reads saved logs")
-    return open_job(job, settings, notify=notify)
+    return open_live_or_archived(job, settings)
+
+
+def open_live_or_archived(job: str, settings: Settings) -> LiveReader | ArchiveReader:
+    """Return the job with this name, and hide its secrets in everything that is printed.
+
+    Raises:
+        NotFound: neither the backend nor the archive has the job.
+    """
+    from kfjob.api.reader import open_job
+
+    reader = open_job(job, settings, notify=notify)
+    hide_secrets(reader.secrets)
+    return reader

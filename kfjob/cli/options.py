@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kfjob.api.settings import Settings, load_current_settings
-from kfjob.cli.json_output import format_json
 from kfjob.errors import UsageError
 
 if TYPE_CHECKING:
@@ -142,12 +140,6 @@ def output_option(*formats: str) -> Decorator:
     return click.option("-o", "--output", type=choice, default=formats[0], show_default=True, help="Output format.")
 
 
-def print_json(value: dict[str, Any]) -> None:
-    """Print a value as one line of JSON."""
-    sys.stdout.write(format_json(value, indent=None) + "\n")
-    sys.stdout.flush()
-
-
 def notify(text: str) -> None:
     """Print a note to stderr; a text that begins with `warning: ` is printed as a warning."""
     mark, text = ("warning: ", text[9:]) if text.startswith("warning: ") else ("note: ", text)
@@ -164,7 +156,6 @@ __all__ = [
     "include_option",
     "notify",
     "output_option",
-    "print_json",
     "quiet_option",
     "strict_option",
     "target_options",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
 
 from kfjob.cli.options import Settings, notify, output_option, strict_option, target_options
+from kfjob.cli.output import print_json
 from kfjob.cli.spec_source import Source, read_spec, spec_argument
 from kfjob.text import plural
 from kfjob.units import MIB
@@ -60,7 +60,7 @@ def preflight(
     elif should_run:
         click.echo("hint: the collectives did not run; fix the problems first", err=True)
     if output == "json":
-        click.echo(json.dumps(result.describe() | {"run": trial_result.describe() if trial_result else None}, indent=2))
+        print_json(result.describe() | {"run": trial_result.describe() if trial_result else None}, indent=2)
     return int(not result.passed or (trial_result is not None and not trial_result.passed))
 
 

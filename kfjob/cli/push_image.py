@@ -12,7 +12,8 @@ import click
 
 from kfjob.api.settings import load_current_settings
 from kfjob.cli.image_options import ImageOptions, image_options
-from kfjob.cli.options import debug_option, notify, output_option, print_json
+from kfjob.cli.options import debug_option, notify, output_option
+from kfjob.cli.output import print_json
 from kfjob.cli.push_code import push_code, push_code_options
 from kfjob.cli.spec_source import read_text
 from kfjob.errors import BackendError

@@ -9,7 +9,10 @@ import click
 from msgspec import to_builtins
 
 from kfjob.cli.options import Settings, notify, output_option, target_options
+from kfjob.cli.output import print_json, write_data
 from kfjob.cli.spec_source import Source, read_spec, spec_argument
+from kfjob.printable import encode_json
+from kfjob.redaction import Redactor
 
 MAX_VALUE_WIDTH = 72
 
@@ -30,13 +33,13 @@ def explain(*, source: Source, operator_env: bool, node_rank: int, output: str, 
 
     explanation = explain_spec(read_spec(source, settings), settings=settings)
     if operator_env:
-        env = explanation.operator_environment(node_rank)
+        env = Redactor().value({"env": explanation.operator_environment(node_rank)})["env"]
         if output == "json":
-            click.echo(json.dumps(env, indent=2))
+            print_json(env, indent=2)
         else:
             click.echo(format_table(("NAME", f"VALUE IN {explanation.plan.pods[node_rank]}"), list(env.items())))
     elif output == "json":
-        click.echo(json.dumps([asdict(value) for value in explanation.values], indent=2))
+        print_json([asdict(value) for value in explanation.values], indent=2)
     else:
         rows = [
             (value.path, _shorten(value.value), value.origin, value.reason or value.location) for value in explanation.values
@@ -58,7 +61,7 @@ def diff(*, source: Source, output: str, settings: Settings) -> None:
 
     name, changes = diff_loaded(read_spec(source, settings), settings=settings, notify=notify)
     if output == "json":
-        click.echo(json.dumps({"job": name, "changes": to_builtins(changes)}, indent=2))
+        print_json({"job": name, "changes": to_builtins(changes)}, indent=2)
         return
     for change in changes:
         click.echo(f"{change.path}  ({'in place' if change.in_place else 'needs a new launch'})")
@@ -78,7 +81,7 @@ def schema() -> None:
     """Print the JSON Schema of a job spec, for editors."""
     from kfjob.api.specs.schema import build_schema
 
-    click.echo(json.dumps(build_schema(), indent=2))
+    write_data(encode_json(build_schema(), indent=2) + "\n")
 
 
 def _format_value(value: object) -> str:

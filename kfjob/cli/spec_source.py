@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 import click
 
 from kfjob.cli.options import Settings, collect_options
+from kfjob.cli.output import hide_secrets
 from kfjob.errors import NotFound, UsageError
+from kfjob.redaction import collect_secrets
 
 if TYPE_CHECKING:
     from kfjob.spec.source import LoadedSpec
@@ -106,6 +108,8 @@ def read_spec(source: Source, settings: Settings | None = None) -> LoadedSpec:
     from kfjob.spec.source import draft_spec
 
     draft = draft_spec(source.read(), file=source.name, assignments=source.assignments, variables=source.read_values())
+    if draft.checked.spec is not None:
+        hide_secrets(collect_secrets(draft.checked.spec.model_dump(mode="json", warnings=False)))
     if not draft.problems or settings is None:
         return draft.finish()
     from kfjob.api.planning import finish_draft

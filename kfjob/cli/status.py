@@ -6,9 +6,9 @@ import time
 
 import click
 
-from kfjob.cli.json_output import format_json
 from kfjob.cli.open_reader import open_reader
 from kfjob.cli.options import Settings, from_option, notify, output_option, target_options
+from kfjob.cli.output import print_json
 
 
 @click.command("list")
@@ -26,7 +26,7 @@ def list_jobs(*, output: str, settings: Settings) -> None:
         values = [
             {key: getattr(job, key) for key in keys} | {"phase": job.job.phase, "created": job.job.created} for job in jobs
         ]
-        click.echo(format_json(values))
+        print_json(values, indent=2)
         return
     if not jobs:
         notify(f"there are no jobs in namespace `{target.namespace}`")
@@ -50,6 +50,6 @@ def status(*, job: str | None, folder: str | None, output: str, settings: Settin
     reader = open_reader(job, folder, settings)
     view = read_view(reader, with_events=True)
     if output == "json":
-        click.echo(format_json(describe_ref(reader.ref) | view_json(view)))
+        print_json(describe_ref(reader.ref) | view_json(view), indent=2)
     else:
         click.echo(status_text(view, name=reader.ref.name, now=time.time_ns()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +14,11 @@ from kfjob.cli.options import (
     code_options,
     notify,
     output_option,
-    print_json,
     quiet_option,
     strict_option,
     target_options,
 )
+from kfjob.cli.output import print_json, write_data
 from kfjob.cli.spec_source import Source, read_spec, spec_argument, spec_or_template
 from kfjob.text import plural
 
@@ -160,12 +159,12 @@ def render(*, source: Source, output: str, settings: Settings) -> None:
     if source.template:
         from kfjob.api.specs.render import format_manifests
 
-        sys.stdout.write(format_manifests(_render_template(source, settings), output))
+        write_data(format_manifests(_render_template(source, settings), output))
         return
     from kfjob.api.specs.render import render as render_spec
 
     settings = replace(settings, backend="kubernetes")
-    sys.stdout.write(render_spec(read_spec(source, settings), settings=settings, form=output, notify=notify))
+    write_data(render_spec(read_spec(source, settings), settings=settings, form=output, notify=notify))
 
 
 @click.command()

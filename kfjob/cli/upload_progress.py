@@ -16,11 +16,12 @@ def show_uploads() -> Iterator[UpdateBar]:
     if not sys.stderr.isatty():
         yield lambda _digest, _done, _size: None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 
+    from kfjob.cli.clean_console import CleanConsole
+
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+    with Progress(*columns, console=CleanConsole(), transient=True) as bars:
         tasks: dict[str, TaskID] = {}
 
         def update(digest: str, done: int, size: int) -> None:

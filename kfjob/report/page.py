@@ -6,7 +6,7 @@ the templates escape every value, and the page's Content-Security-Policy allows 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from markupsafe import Markup
@@ -38,15 +38,15 @@ class Report:
     version: str = ""  # kfjob's own
 
 
-def render_page(report: Report) -> str:
-    """Return the page as HTML."""
+def render_page(report: Report, *, redact: Callable[[str], str] = str) -> str:
+    """Return the page as HTML; `redact` removes secrets from every text of it."""
     view = report.view
     tables = (
         sections.make_pod_table(view),
         sections.make_event_table(view),
         sections.make_warning_table(report.warnings, report.omitted_warnings),
     )
-    template = make_environment().get_template("page.html")
+    template = make_environment(redact).get_template("page.html")
     return template.render(
         report=report,
         policy=assets.make_policy(),

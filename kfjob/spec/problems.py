@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from kfjob.errors import Problem
+from kfjob.redaction import is_secret_name
 from kfjob.spec.paths import Path, join_path, parse_path
 from kfjob.spec.synonyms import suggest_field
 
@@ -72,7 +73,7 @@ def make_problem(detail: ErrorDetails, model: type[BaseModel], show: Callable[[P
 
 def _make_title(detail: ErrorDetails, name: str) -> str:
     kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
-    shown = f"`{value}`" if isinstance(value, str | int | float) else "empty" if value is None else f"a {describe_kind(value)}"
+    shown = _show_value(value, name)
     if kind in _EXPECTED:
         return f"`{name}` must be {_EXPECTED[kind]}, not {shown}"
     if kind in _LIMITS:
@@ -83,3 +84,11 @@ def _make_title(detail: ErrorDetails, name: str) -> str:
         return f"the text is not valid JSON: {context['error']}"
     message = detail["msg"].removeprefix("Value error, ")
     return _PYDANTIC_SUBJECT.sub(f"`{name}` must", message)
+
+
+def _show_value(value: object, name: str) -> str:
+    """Return a value as a message shows it: only its kind if its field may hold a secret."""
+    if value is None:
+        return "empty"
+    may_be_secret = name.startswith("env.") or is_secret_name(name)
+    return f"`{value}`" if isinstance(value, str | int | float) and not may_be_secret else f"a {describe_kind(value)}"

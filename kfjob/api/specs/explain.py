@@ -13,7 +13,7 @@ from kfjob.api.target import find_target
 from kfjob.compile.torchrun import operator_environment
 from kfjob.errors import NotFound, Problem
 from kfjob.plan import JobPlan
-from kfjob.redaction import find_secret
+from kfjob.redaction import Redactor, collect_secrets
 from kfjob.spec.job import JobSpec
 from kfjob.spec.source import LoadedSpec, Positions
 
@@ -61,14 +61,15 @@ def explain(loaded: LoadedSpec, *, settings: Settings) -> Explanation:
         values[path] = Value(path=path, value=decision.value, origin=decision.origin, reason=decision.reason, location=location)
     order = {name: index for index, name in enumerate(JobSpec.model_fields)}
     ordered = sorted(values.values(), key=lambda value: order.get(value.path.partition(".")[0], len(order)))
-    return Explanation(plan=plan, values=tuple(map(_hide_secret, ordered)))
+    redactor = Redactor(collect_secrets(loaded.spec.model_dump(mode="json")))
+    return Explanation(plan=plan, values=tuple(_redact(value, redactor) for value in ordered))
 
 
-def _hide_secret(value: Value) -> Value:
-    """Replace a value that looks like a secret, because terminals are shared and their output is kept."""
-    _, _, name = value.path.rpartition("env.")
-    kind = find_secret(value.value, name)
-    return replace(value, value=f"(not shown: this looks like {kind})") if kind else value
+def _redact(value: Value, redactor: Redactor) -> Value:
+    """Return the value without secrets, because terminals are shared and their output is kept."""
+    before, dot, variable = f".{value.path}".rpartition(".env.")
+    name = variable if dot else before.rpartition(".")[2]
+    return replace(value, value=redactor.value(value.value, name, is_environment=bool(dot)))
 
 
 def _list_spec_values(spec: JobSpec, positions: Positions) -> Iterator[Value]:

@@ -1,0 +1,87 @@
+"""Standard output and error: text of others is cleaned and redacted here, for every command.
+
+`clean_output` replaces both streams while a command runs. Messages and tables lose terminal sequences, control characters,
+direction marks and secrets. Data (manifests, specs, logs, JSON) loses no secrets by its wording: `write_data` and `print_json`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from typing import Any, TextIO, cast
+
+from kfjob.cli.json_output import format_json
+from kfjob.printable import clean_text
+from kfjob.redaction import Redactor
+
+
+class CleanStream:
+    """A text stream that cleans what is written to it."""
+
+    def __init__(self, stream: TextIO, redactor: Redactor | None = None, *, keeps_colours: bool = False) -> None:
+        """Write to `stream`, without the secrets that `redactor` finds. Colours stay where it is a terminal."""
+        self.stream = stream
+        self.redactor = redactor
+        self.keeps_colours = keeps_colours or stream.isatty()
+
+    def write(self, text: str) -> int:
+        """Write text for people, without secrets."""
+        self.write_data(self.redactor.text(text) if self.redactor else text)
+        return len(text)
+
+    def write_data(self, text: str) -> None:
+        """Write text as it is, except for terminal sequences and control characters."""
+        self.stream.write(clean_text(text, keep_colours=self.keeps_colours))
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the stream."""
+        return getattr(self.stream, name)
+
+
+@contextmanager
+def clean_output() -> Iterator[None]:
+    """Clean and redact standard output and error while the context is open."""
+    with redirect_stdout(CleanStream(sys.stdout, Redactor())), redirect_stderr(CleanStream(sys.stderr, Redactor())):
+        yield
+
+
+def hide_secrets(known: Iterable[str]) -> None:
+    """Redact these secrets of a job, too, until the command ends."""
+    redactor = Redactor(known)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, CleanStream):
+            stream.redactor = redactor
+
+
+def redact(text: str) -> str:
+    """Return a text for people, clean and without secrets, for programs that write to the terminal themselves."""
+    return clean_text(_find_redactor(sys.stderr).text(text))
+
+
+def write_data(text: str) -> None:
+    """Write data to standard output: what a user wrote or a job printed, with its secrets."""
+    write = sys.stdout.write_data if isinstance(sys.stdout, CleanStream) else sys.stdout.write
+    write(text)
+
+
+def print_json(value: Any, *, indent: int | None = None) -> None:
+    """Print JSON without secrets; characters that could harm a terminal are escaped."""
+    write_data(format_json(_find_redactor(sys.stdout).value(value), indent=indent) + "\n")
+    sys.stdout.flush()
+
+
+def _find_redactor(stream: TextIO) -> Redactor:
+    redactor = stream.redactor if isinstance(stream, CleanStream) else None
+    return redactor or Redactor()
+
+
+def open_log_output(*, raw: bool, keeps_colours: bool) -> TextIO:
+    """Return standard output for log lines, which keep their secrets. `raw` keeps every byte, unless it is a terminal."""
+    stream = find_stream(sys.stdout)
+    return stream if raw and not stream.isatty() else cast("TextIO", CleanStream(stream, keeps_colours=keeps_colours))
+
+
+def find_stream(stream: TextIO) -> TextIO:
+    """Return the stream itself, for programs that move the cursor and clean their text themselves."""
+    return stream.stream if isinstance(stream, CleanStream) else stream

@@ -1,0 +1,45 @@
+"""Make text of others safe to show: without terminal sequences, control characters and direction marks. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+_SEQUENCE = re.compile(
+    r"\x1b\][^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)"  # operating system command: titles, links, the clipboard
+    r"|\x1b[PX^_][^\x1b\x9c\n]*(?:\x1b\\|\x9c)"  # device control and other strings
+    r"|(?:\x1b\[|\x9b)[0-?]{0,40}[ -/]{0,8}[@-~]?"  # control sequences: cursor, screen
+    r"|\x1b[ -/]{0,8}[0-~]?"
+)
+_COLOUR = re.compile(r"(\x1b\[[0-9;:]{0,40}m)")
+_LINE_END = re.compile(r"\r+(?=\n|\Z)")
+_SPACE = re.compile("[\r\x0b\x0c\x85\u2028\u2029]+")
+_BIDI = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+_UNSAFE = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff{_BIDI}]")
+"""Every character that `clean_text` removes or replaces; newlines and tabs stay."""
+
+
+def is_clean(text: str) -> bool:
+    """Return whether `clean_text` leaves the text as it is."""
+    return _UNSAFE.search(text) is None
+
+
+def clean_text(text: str, *, keep_colours: bool = False, mark: str = "") -> str:
+    """Return the text without terminal sequences, control characters and direction marks; newlines and tabs stay.
+
+    `keep_colours` keeps the sequences that set colours (SGR). `mark` replaces each character that is removed alone.
+    """
+    if is_clean(text):
+        return text
+    if keep_colours:
+        parts = _COLOUR.split(text)
+        return "".join(part if index % 2 else clean_text(part, mark=mark) for index, part in enumerate(parts))
+    text = _SPACE.sub(" ", _LINE_END.sub("", _SEQUENCE.sub("", text)))
+    return _UNSAFE.sub(mark, text)
+
+
+def encode_json(value: Any, *, indent: int | None = None, plain_ascii: bool = True) -> str:
+    """Return JSON in which every character that `clean_text` would remove is escaped."""
+    text = json.dumps(value, indent=indent, ensure_ascii=plain_ascii)
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
