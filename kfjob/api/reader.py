@@ -150,7 +150,7 @@ def open_job(job: str, settings: Settings, *, notify: Notify) -> LiveReader | Ar
         try:
             folder = find_newest_launch(settings.archive, target.namespace, job)
         except NotFound:
-            raise err from None
+            raise target.suggest(job, err) from None
         notify(f"`{job}` is gone, this is the archive of its last launch: {folder}")
         return ArchiveReader(folder, target)
     return LiveReader(target, make_ref(target, snapshot), observe_config.read_observe_config(snapshot), snapshot=snapshot)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -72,6 +73,25 @@ class Target:
         """
         return self.backend.get(job, namespace=self.namespace)
 
+    def list_names(self) -> list[str]:
+        """Return the names of the jobs in the namespace, and of those in the archive.
+
+        Raises:
+            Unreachable, Forbidden: the cluster's jobs cannot be listed.
+        """
+        archived = [entry.name for entry in folder.list_folders(self.settings.archive / self.namespace)]
+        return sorted({*archived, *(job.name for job in self.backend.list(namespace=self.namespace))})
+
+    def suggest(self, job: str, err: NotFound) -> NotFound:
+        """Return the error for a job that does not exist; its hint names the job with the most similar name."""
+        with suppress(Forbidden, Unreachable):
+            names = self.list_names()
+            matches = [] if job in names else difflib.get_close_matches(job, names, n=1)
+            if matches:
+                hint = f"did you mean `{matches[0]}`? `kfjob list` shows the jobs"
+                return NotFound(err.title, cause=err.cause, hint=hint)
+        return err
+
     def read_job(self, job: str) -> JobSnapshot:
         """Return the job as it is now; if the user may not read jobs, what its pods show. The result is for reading only.
 
@@ -114,6 +134,14 @@ def make_target(settings: Settings, name: BackendName) -> Target:
         return Target(settings, name, settings.namespace)
     current = kubeconfig.find_current_context(settings.context) if name == "kubernetes" else None
     return Target(settings, name, current.namespace if current else "default")
+
+
+def list_targets(settings: Settings) -> list[Target]:
+    """Return the targets where a job of the settings may be: both backends, unless the settings name one."""
+    local, cluster = make_target(settings, "local"), make_target(settings, "kubernetes")
+    if settings.backend or settings.context:
+        return [local if settings.backend == "local" else cluster]
+    return [local, cluster] if kubeconfig.find_current_context() else [local]
 
 
 def choose_backend(settings: Settings, *, notify: Notify) -> BackendName:

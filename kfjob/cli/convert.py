@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kfjob.cli.completion import FILE
 from kfjob.cli.options import notify, output_option
 from kfjob.cli.output import write_data
 from kfjob.cli.spec_source import Source, read_spec, read_text, spec_argument
@@ -30,7 +31,7 @@ def import_spec() -> None:
 
 
 @import_spec.command("pytorchjob", short_help="Convert the manifest of a PyTorchJob.")
-@click.argument("file")
+@click.argument("file", type=FILE)
 @output_option("yaml", "json")
 def import_pytorchjob(*, file: str, output: str) -> None:
     """Convert the manifest of a PyTorchJob to a job spec.
@@ -43,7 +44,7 @@ def import_pytorchjob(*, file: str, output: str) -> None:
 
 
 @import_spec.command("accelerate", short_help="Convert an Accelerate config.", context_settings=_OPTIONS_FIRST)
-@click.argument("file")
+@click.argument("file", type=FILE)
 @click.argument("program", nargs=-1, type=click.UNPROCESSED)
 @_name_option
 @_image_option

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import to_builtins
 
+from kfjob.cli.colours import colour_marks
+from kfjob.cli.completion import JOB
 from kfjob.cli.open_reader import open_reader
 from kfjob.cli.options import Settings, from_option, output_option, target_options
 from kfjob.cli.output import print_json
@@ -25,7 +27,7 @@ MAX_NAMES = 3
 
 
 @click.command()
-@click.argument("job", required=False)
+@click.argument("job", required=False, type=JOB)
 @click.option("--warnings", is_flag=True, help="List the distinct warnings of the job instead.")
 @from_option
 @output_option("text", "json")
@@ -49,7 +51,7 @@ def diagnose(*, job: str | None, warnings: bool, folder: str | None, output: str
     elif warnings:
         click.echo(warnings_text(examined))
     else:
-        click.echo("\n".join(diagnosis_text(reader.ref.name, examined.diagnosis)))
+        click.echo(colour_marks("\n".join(diagnosis_text(reader.ref.name, examined.diagnosis))))
     if examined.view.phase == "Failed" and examined.diagnosis.first_cause is None:
         raise NoEvidence(
             f"the cause of `{reader.ref.name}`'s failure is unknown",

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kfjob.cli.colours import colour_marks
+from kfjob.cli.completion import JOB
 from kfjob.cli.exit_codes import INTERRUPTED, job_exit_code
 from kfjob.cli.open_reader import open_live_or_archived
 from kfjob.cli.options import Settings, output_option, quiet_option, target_options
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", type=JOB)
 @quiet_option
 @output_option("auto", "plain", "json")
 @target_options
@@ -36,7 +38,7 @@ def watch(*, job: str, quiet: bool, output: str, settings: Settings) -> int:
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", type=JOB)
 @click.option(
     "--timeout", type=DURATION, metavar="TIME", help="Stop waiting after this time, for example `5m` (exit code 124)."
 )
@@ -67,7 +69,7 @@ def _print_cause(reader: LiveReader | ArchiveReader) -> None:
     from kfjob.errors import KfjobError
 
     with suppress(KfjobError):  # the exit code is the answer; the cause is extra
-        click.echo("\n".join(first_cause(examine(reader).diagnosis)), err=True)
+        click.echo(colour_marks("\n".join(first_cause(examine(reader).diagnosis))), err=True)
 
 
 def follow(reader: LiveReader | ArchiveReader, output: str, *, quiet: bool = False, since: int | None = None) -> int:

@@ -9,20 +9,21 @@ from typing import Any
 
 import click
 
+from kfjob.cli.completion import FILE, INSTANCE, MODEL
 from kfjob.errors import UsageError
 
 
 @click.command()
-@click.argument("file", default="job.yaml")
+@click.argument("file", default="job.yaml", type=FILE)
 @click.option("--name", metavar="NAME", help="Name of the job.")
 @click.option("--image", metavar="IMAGE", help="Container image of the pods.")
 @click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="Number of nodes.")
-@click.option("--instance", metavar="TYPE", help="Instance type of the nodes; `kfjob instances` lists them.")
+@click.option("--instance", metavar="TYPE", type=INSTANCE, help="Instance type of the nodes; `kfjob instances` lists them.")
 @click.option("--gpus", type=click.IntRange(min=0), metavar="N", help="GPUs per node, if no instance type is named.")
 @click.option("--rendezvous", type=click.Choice(["c10d", "etcd", "etcd-v2"]), help="Rendezvous backend.")
 @click.option("--command", metavar="COMMAND", help="Command to run, as one line. Default: the trainer of kfjob.")
-@click.option("--model", metavar="MODEL", help="Model for the trainer: a preset or a directory.")
-@click.option("--data", metavar="PATH", help="Training data for the trainer: a file or a directory.")
+@click.option("--model", metavar="MODEL", type=MODEL, help="Model for the trainer: a preset or a directory.")
+@click.option("--data", metavar="PATH", type=FILE, help="Training data for the trainer: a file or a directory.")
 @click.option("--claim", metavar="NAME", help="PersistentVolumeClaim that all nodes share.")
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
 @click.option("-y", "--yes", is_flag=True, help="Do not prompt; use the default of every option that is not given.")

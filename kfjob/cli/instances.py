@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kfjob.cli.completion import INSTANCE
 from kfjob.cli.options import notify, output_option
 from kfjob.cli.output import print_json
 from kfjob.text import join_names, plural
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", nargs=-1, metavar="[NAME]...", type=INSTANCE)
 @click.option("--refresh", is_flag=True, help="Compare the catalogue with EC2, and add the types that only EC2 knows.")
 @click.option("--region", metavar="REGION", help="AWS region for --refresh. Default: the configured region.")
 @output_option("table", "json")

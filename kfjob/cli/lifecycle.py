@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kfjob.cli.colours import colour_marks
+from kfjob.cli.completion import JOB
 from kfjob.cli.options import Settings, code_options, combine, notify, quiet_option, target_options
+from kfjob.errors import KfjobError
 
 if TYPE_CHECKING:
     from kfjob.api.images.code_layer import CodeLayer
@@ -16,25 +19,39 @@ timeout_option = combine(click.option("--timeout", default=300.0, show_default=T
 
 
 @click.command()
-@click.argument("job")
+@click.argument("jobs", nargs=-1, required=True, metavar="JOB...", type=JOB)
 @timeout_option
 @click.option("--no-archive", is_flag=True, help="Do not archive the logs.")
 @target_options
-def stop(*, job: str, timeout: float, no_archive: bool, settings: Settings) -> None:
-    """Stop a job and remove it, so that its name is free. Its logs are archived first.
+def stop(*, jobs: tuple[str, ...], timeout: float, no_archive: bool, settings: Settings) -> int:
+    """Stop jobs and remove them, so that their names are free. Their logs are archived first.
 
-    A job that has ended is removed too.
+    A job that has ended is removed too. After an error the other jobs are stopped nevertheless; the exit code is that of the
+    first error.
     """
+    code = 0
+    for job in dict.fromkeys(jobs):
+        try:
+            _stop_job(job, timeout=timeout, archive_logs=not no_archive, settings=settings)
+        except KfjobError as err:
+            if len(jobs) == 1:
+                raise
+            click.echo(colour_marks(str(err)), err=True)
+            code = code or err.exit_code
+    return code
+
+
+def _stop_job(job: str, *, timeout: float, archive_logs: bool, settings: Settings) -> None:
     from kfjob.api.lifecycle.stop import stop as stop_job
     from kfjob.api.target import find_job_target
 
-    archive = stop_job(find_job_target(job, settings, notify=notify), job, timeout=timeout, archive_logs=not no_archive)
+    archive = stop_job(find_job_target(job, settings, notify=notify), job, timeout=timeout, archive_logs=archive_logs)
     click.echo(job)
     click.echo(f"stopped `{job}`" + (f"; its logs are in {archive}" if archive else ""), err=True)
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", type=JOB)
 @click.option("-f", "--follow", "should_follow", is_flag=True, help="Follow the job after the submit.")
 @quiet_option
 @timeout_option

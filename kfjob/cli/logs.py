@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kfjob.cli.completion import JOB, POD
 from kfjob.cli.log_writer import LineFormat, LogWriter
 from kfjob.cli.open_reader import open_reader
 from kfjob.cli.options import Settings, collect_options, from_option, notify, output_option, target_options
@@ -116,7 +117,7 @@ _log_options = collect_options(
     click.option("--all", "all_pods", is_flag=True, help="All pods. Default without --follow."),
     click.option("--rank", "ranks", metavar="RANKS", help="Only the pods of these global ranks, for example `0,8-15,last`."),
     click.option("--node", "nodes", multiple=True, metavar="NODE", help="Only the pods on this node. Repeatable."),
-    click.option("--pod", "pods", multiple=True, metavar="POD", help="Only this pod. Repeatable."),
+    click.option("--pod", "pods", multiple=True, metavar="POD", type=POD, help="Only this pod. Repeatable."),
     click.option("--failed", is_flag=True, help="Only pods that have failed."),
     click.option("--first-error", is_flag=True, help="Only the lines around the first error of the job."),
     click.option("--tail", type=click.IntRange(min=0), metavar="LINES", help="Only the last LINES lines of each pod."),
@@ -146,7 +147,7 @@ _format_options = collect_options(
 
 
 @click.command()
-@click.argument("job", required=False)
+@click.argument("job", required=False, type=JOB)
 @_log_options
 @_format_options
 @from_option

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import click
 
+from kfjob.cli.colours import colour_marks, wants_colour
 from kfjob.cli.exit_codes import INTERRUPTED, SIGNAL_BASE
 from kfjob.cli.output import clean_output
 from kfjob.errors import KfjobError
@@ -44,8 +45,21 @@ COMMANDS = {
     "preflight": ("kfjob.cli.preflight", "Check what a job needs before it starts."),
     "instances": ("kfjob.cli.instances", "List the instance types that kfjob knows."),
     "schema": ("kfjob.cli.spec_commands", "Print the JSON Schema of a spec."),
+    "completion": ("kfjob.cli.completion", "Print the completion script of a shell."),
+    "help": ("kfjob.cli.help", "Show the help of a command."),
 }
-_FUNCTIONS = {"list": "list_jobs", "import": "import_spec", "export": "export_spec", "push-image": "push_image"}
+ALIASES = {"ls": "list", "ps": "list", "delete": "stop", "rm": "stop"}
+"""Other names of commands. The help does not list them."""
+_SYNONYMS = {
+    "run": "submit", "create": "submit", "start": "submit", "launch": "submit", "cancel": "stop", "kill": "stop",
+    "remove": "stop", "restart": "relaunch", "resume": "relaunch", "describe": "status", "show": "status", "get": "list",
+    "jobs": "list", "follow": "watch", "attach": "watch", "tail": "logs", "lint": "validate", "check": "validate",
+    "build": "push-image", "push": "push-image", "convert": "import", "new": "init",
+}  # fmt: skip
+"""What other tools call a command; the error for an unknown name suggests it."""
+_FUNCTIONS = {
+    "list": "list_jobs", "import": "import_spec", "export": "export_spec", "push-image": "push_image", "help": "show_help",
+}  # fmt: skip
 """The functions of commands whose name is taken in Python or is no identifier."""
 
 
@@ -58,6 +72,9 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
         """Import the module of one command, and return the command."""
+        cmd_name = ALIASES.get(cmd_name, cmd_name)
+        if cmd_name == "version":
+            return _show_version
         if cmd_name not in COMMANDS:
             return None
         module = import_module(COMMANDS[cmd_name][0])
@@ -70,15 +87,23 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command; the error for an unknown name suggests a similar one."""
+        """Return the command; the error for an unknown name suggests the one that is meant."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as err:
             import difflib
 
-            matches = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            matches = [_SYNONYMS[args[0]]] if args[0] in _SYNONYMS else difflib.get_close_matches(args[0], COMMANDS, n=1)
             suggestion = f"; did you mean `{matches[0]}`?" if matches else ""
             raise click.UsageError(f"unknown command `{args[0]}`{suggestion}", ctx) from err
+
+
+@click.command("version")
+def _show_version() -> None:
+    """Show the version."""
+    from importlib.metadata import version
+
+    click.echo(f"kfjob {version('kfjob')}")
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
@@ -120,17 +145,16 @@ def _run(argv: list[str]) -> int:
     """Run the command line and return the exit code. An error is printed as a message; `--debug` shows its traceback."""
     debug = "--debug" in argv
     try:
-        result: Any = kfjob.main(args=argv, prog_name="kfjob", standalone_mode=False)
+        result: Any = kfjob.main(args=argv, prog_name="kfjob", standalone_mode=False, color=wants_colour())
     except KfjobError as err:
         if debug:
             raise
-        click.echo(str(err), err=True)
+        click.echo(colour_marks(str(err)), err=True, color=wants_colour())
         return err.exit_code
     except (click.exceptions.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except click.ClickException as err:
-        _print_usage_error(err)
-        return err.exit_code
+        return _print_usage_error(err)
     except RuntimeError as err:
         if not isinstance(err.__context__, KeyboardInterrupt):
             raise
@@ -141,9 +165,15 @@ def _run(argv: list[str]) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _print_usage_error(err: click.ClickException) -> None:
+def _print_usage_error(err: click.ClickException) -> int:
+    """Print the error, and return the exit code. A group of commands without a command prints its help."""
+    if isinstance(err, click.exceptions.NoArgsIsHelpError):
+        click.echo(err.format_message())
+        return 0
     message = re.sub(r"'([\w./:=-]+)'", r"`\1`", err.format_message()).rstrip(".")
-    click.echo(f"error: {message[:1].lower()}{message[1:]}", err=True)
+    lines = [f"error: {message[:1].lower()}{message[1:]}"]
     ctx = getattr(err, "ctx", None)
     if ctx is not None:
-        click.echo(f"hint: `{ctx.command_path} --help` shows the usage", err=True)
+        lines.append(f"hint: `{ctx.command_path} --help` shows the usage")
+    click.echo(colour_marks("\n".join(lines)), err=True, color=wants_colour())
+    return err.exit_code

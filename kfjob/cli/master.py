@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kfjob.cli.completion import JOB
 from kfjob.cli.open_reader import open_reader
 from kfjob.cli.options import Settings, from_option, output_option, target_options
 from kfjob.cli.output import print_json
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("job", required=False)
+@click.argument("job", required=False, type=JOB)
 @from_option
 @click.option(
     "--wait", default=0.0, type=DURATION, metavar="TIME", help="Wait this long for evidence: seconds, or for example `5m`."

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kfjob.api.settings import Settings, load_current_settings
+from kfjob.cli.completion import FILE
 from kfjob.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ include_option: Decorator = click.option(
     metavar="PATTERN",
     help="Add this file with --code, even if it looks like a secret. Repeatable.",
 )
-from_option: Decorator = click.option("--from", "folder", metavar="DIR", help="Read saved logs from this directory.")
+from_option: Decorator = click.option("--from", "folder", metavar="DIR", type=FILE, help="Read saved logs from this directory.")
 
 _TARGET_OPTIONS: tuple[Decorator, ...] = (
     click.option("--backend", type=click.Choice(["kubernetes", "local"]), help=_BACKEND_HELP),
@@ -95,7 +96,11 @@ def code_options(command: Command[Result]) -> Command[Result]:
     """
 
     @click.option(
-        "--code", "code_folder", metavar="DIR", help="Add this directory to the job's image as a layer; run that image."
+        "--code",
+        "code_folder",
+        metavar="DIR",
+        type=FILE,
+        help="Add this directory to the job's image as a layer; run that image.",
     )
     @click.option(
         "--code-to", metavar="REPOSITORY[:TAG]", help="Image to push with --code. Default: the repository of the job's image."

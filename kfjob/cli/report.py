@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from kfjob.cli.completion import JOB
 from kfjob.cli.open_reader import open_reader
 from kfjob.cli.options import Settings, from_option, target_options
 from kfjob.errors import UsageError
@@ -14,7 +15,7 @@ _FORMATS = ("json", "yaml", "text", "table", "name", "html")
 
 
 @click.command()
-@click.argument("job", required=False)
+@click.argument("job", required=False, type=JOB)
 @click.option("-o", "--output", "file", metavar="FILE", help="Output file; `-` is stdout. Default: JOB-report.html.")
 @from_option
 @target_options

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kfjob.cli.completion import FILE
 from kfjob.cli.options import Settings, collect_options
 from kfjob.cli.output import hide_secrets
 from kfjob.errors import NotFound, UsageError
@@ -80,21 +81,25 @@ _SPEC_OPTIONS = (
     click.option(
         "--set", "assignments", multiple=True, metavar="FIELD=VALUE", help="Override a field of the spec. Repeatable."
     ),
-    click.option("--env-file", "env_files", multiple=True, metavar="FILE", help="File with values for `${NAME}`. Repeatable."),
+    click.option(
+        "--env-file", "env_files", multiple=True, metavar="FILE", type=FILE, help="File with values for `${NAME}`. Repeatable."
+    ),
     click.option("--env", is_flag=True, help="Use exported variables of the shell for `${NAME}`; --env-file overrides them."),
     click.option(
         "--var", "variables", multiple=True, metavar="NAME=VALUE", help="Value for `${NAME}`; overrides --env-file. Repeatable."
     ),
 )
 _TEMPLATE_OPTIONS = (
-    click.option("--template", metavar="FILE", help="Manifest template to use instead of SPEC."),
+    click.option("--template", metavar="FILE", type=FILE, help="Manifest template to use instead of SPEC."),
     click.option("--keep", multiple=True, metavar="NAME", help="Leave `${NAME}` in the template for the pod. Repeatable."),
 )
 
 
-spec_argument = collect_options("source", Source, click.argument("spec"), *_SPEC_OPTIONS)
+spec_argument = collect_options("source", Source, click.argument("spec", type=FILE), *_SPEC_OPTIONS)
 """The argument SPEC and the options that change it; the command receives them as `source`."""
-spec_or_template = collect_options("source", Source, click.argument("spec", required=False), *_TEMPLATE_OPTIONS, *_SPEC_OPTIONS)
+spec_or_template = collect_options(
+    "source", Source, click.argument("spec", required=False, type=FILE), *_TEMPLATE_OPTIONS, *_SPEC_OPTIONS
+)
 """An optional SPEC, `--template`, and the options that change either; the command receives them as `source`."""
 
 

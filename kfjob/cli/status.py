@@ -6,6 +6,8 @@ import time
 
 import click
 
+from kfjob.cli.colours import colour_states
+from kfjob.cli.completion import JOB
 from kfjob.cli.open_reader import open_reader
 from kfjob.cli.options import Settings, from_option, notify, output_option, target_options
 from kfjob.cli.output import print_json
@@ -33,11 +35,11 @@ def list_jobs(*, output: str, settings: Settings) -> None:
         return
     now = time.time_ns()
     rows = [(job.name, str(job.job.phase), format_age(job.job.created, now), job.launch or "-") for job in jobs]
-    click.echo(format_table(("NAME", "STATE", "AGE", "LAUNCH"), rows))
+    click.echo(colour_states(format_table(("NAME", "STATE", "AGE", "LAUNCH"), rows)))
 
 
 @click.command()
-@click.argument("job", required=False)
+@click.argument("job", required=False, type=JOB)
 @from_option
 @output_option("text", "json")
 @target_options
@@ -52,4 +54,4 @@ def status(*, job: str | None, folder: str | None, output: str, settings: Settin
     if output == "json":
         print_json(describe_ref(reader.ref) | view_json(view), indent=2)
     else:
-        click.echo(status_text(view, name=reader.ref.name, now=time.time_ns()))
+        click.echo(colour_states(status_text(view, name=reader.ref.name, now=time.time_ns())))

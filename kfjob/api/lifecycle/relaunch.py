@@ -18,7 +18,7 @@ from kfjob.api.target import Target
 from kfjob.backends.archived_job import ArchivedJob, find_newest_launch
 from kfjob.common_types import JsonObject, Notify, ignore_notice
 from kfjob.compile.launch_record import restore_objects
-from kfjob.errors import UsageError
+from kfjob.errors import NotFound, UsageError
 from kfjob.events import JobSnapshot
 from kfjob.spec import api_objects
 from kfjob.spec.job import JobSpec
@@ -47,7 +47,7 @@ def relaunch(
     live = find_live(target, job)
     if live:
         check_uid(live, uid)
-    record = live or ArchivedJob(find_newest_launch(target.settings.archive, target.namespace, job)).snapshot()
+    record = live or _read_archived(target, job)
     if record.spec is not None:
         submit = _prepare_spec(target, record.spec, code, notify)
     elif record.manifest is not None:
@@ -56,6 +56,13 @@ def relaunch(
         hint = "write a spec and submit it"
         raise UsageError(f"job `{record.name}` has no record of its spec, because kfjob did not submit it", hint=hint)
     return replace_launch(target, live, submit, timeout=timeout)
+
+
+def _read_archived(target: Target, job: str) -> JobSnapshot:
+    try:
+        return ArchivedJob(find_newest_launch(target.settings.archive, target.namespace, job)).snapshot()
+    except NotFound as err:
+        raise target.suggest(job, err) from None
 
 
 def _prepare_spec(target: Target, record: str, code: CodeLayer | None, notify: Notify) -> Callable[[], LiveReader]:

@@ -8,6 +8,7 @@ from kfjob.api.lifecycle.archive import archive_job
 from kfjob.api.reader import check_uid, make_ref
 from kfjob.api.target import Target
 from kfjob.backends.archived_job import find_newest_launch
+from kfjob.errors import NotFound
 
 STOP_TIMEOUT = 300.0
 """Seconds."""
@@ -21,7 +22,10 @@ def stop(target: Target, job: str, *, timeout: float = STOP_TIMEOUT, archive_log
         WaitTimeout: its pods still exist after `timeout` seconds.
         Unreachable, Forbidden: the backend failed; if the logs could not be fetched, nothing was stopped.
     """
-    snapshot = target.get_job(job)
+    try:
+        snapshot = target.get_job(job)
+    except NotFound as err:
+        raise target.suggest(job, err) from None
     check_uid(snapshot, uid)
     ref = make_ref(target, snapshot)
     archive = target.settings.archive

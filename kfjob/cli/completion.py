@@ -1,0 +1,117 @@
+"""The command `completion`, and the argument types that complete names of jobs, pods, models and instance types."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kfjob.cli.output import write_data
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from kfjob.api.target import Target
+
+VARIABLE = "_KFJOB_COMPLETE"
+"""The variable with which the shell asks for completions; click derives it from the name of the program."""
+COMPLETION_SECONDS = 2.0
+"""How long a completion waits for a cluster."""
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(*, shell: str) -> None:
+    """Print the completion script of a shell.
+
+    It completes commands, options, files, and the names of jobs, pods, model presets and instance types.
+
+    \b
+    bash:  eval "$(kfjob completion bash)"   in ~/.bashrc
+    zsh:   eval "$(kfjob completion zsh)"    in ~/.zshrc, after compinit
+    fish:  kfjob completion fish | source    in ~/.config/fish/config.fish
+    """  # noqa: D301 - \b marks a block that click does not rewrap
+    from click.shell_completion import get_completion_class
+
+    from kfjob.cli.main import kfjob
+
+    kind = get_completion_class(shell)
+    if kind is not None:
+        script = kind(kfjob, {}, "kfjob", VARIABLE)
+        write_data(script.source_template % script.source_vars() + "\n")
+
+
+class Name(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
+    """A text that the shell completes from a list of names."""
+
+    name = "text"
+
+    def __init__(self, list_names: Callable[[click.Context], Iterable[str]], *, is_file: bool = False) -> None:
+        """Complete the names that the function returns, and with `is_file` also files."""
+        self._list_names = list_names
+        self._is_file = is_file
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ARG002 - click's signature
+        """Return the value."""
+        return value
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's signature
+        """Return the names that begin with the text."""
+        from click.shell_completion import CompletionItem
+
+        items = [CompletionItem(name) for name in sorted(self._list_names(ctx)) if name.startswith(incomplete)]
+        return [*items, CompletionItem(incomplete, type="file")] if self._is_file else items
+
+
+def _list_jobs(ctx: click.Context) -> list[str]:
+    """Return the jobs of both backends and of the archive."""
+    return _collect(ctx, lambda target: target.list_names())
+
+
+def _list_pods(ctx: click.Context) -> list[str]:
+    job = ctx.params.get("job") or next(iter(ctx.args), "")  # click leaves it in `args` while the option has no value
+    return _collect(ctx, lambda target: [pod.pod for pod in target.read_job(job).pods]) if job else []
+
+
+def _list_presets(_ctx: click.Context) -> Iterable[str]:
+    from kfjob.spec.models import PRESETS
+
+    return PRESETS
+
+
+def _list_instances(_ctx: click.Context) -> Iterable[str]:
+    from kfjob.spec.instances import load_catalogue
+
+    return load_catalogue()
+
+
+def _collect(ctx: click.Context, read: Callable[[Target], Iterable[str]]) -> list[str]:
+    """Return what `read` finds within `COMPLETION_SECONDS` on the targets of the command line; one that fails has nothing."""
+    from kfjob.api.settings import load_current_settings
+    from kfjob.api.target import list_targets
+
+    names: set[str] = set()
+
+    def add_names(target: Target) -> None:
+        with suppress(Exception):  # a completion never prints an error
+            names.update(read(target))
+
+    with suppress(Exception):
+        options = {key: ctx.params.get(key) for key in ("backend", "context", "namespace")}
+        threads = [
+            threading.Thread(target=add_names, args=(target,), daemon=True)
+            for target in list_targets(load_current_settings(**options))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(COMPLETION_SECONDS)
+    return list(names)
+
+
+JOB, POD, INSTANCE = Name(_list_jobs), Name(_list_pods), Name(_list_instances)
+MODEL = Name(_list_presets, is_file=True)
+FILE = click.Path()

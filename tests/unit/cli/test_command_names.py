@@ -1,0 +1,57 @@
+"""Names of commands: aliases, suggestions, help."""
+
+import pytest
+
+from kfjob.cli.main import ALIASES, COMMANDS
+
+
+def test_bare_kfjob_and_a_bare_group_print_their_help(kfjob):
+    assert kfjob() == 0
+    assert kfjob.out.startswith("Usage: kfjob [OPTIONS] COMMAND")
+    assert kfjob.err == ""
+    assert kfjob("import") == 0
+    assert kfjob.out.startswith("Usage: kfjob import")
+
+
+@pytest.mark.parametrize("name", ["submit", "import"])
+def test_help_of_a_command(kfjob, name):
+    assert kfjob("help", name) == 0
+    shown = kfjob.out
+    assert kfjob(name, "--help") == 0
+    assert shown == kfjob.out
+
+
+def test_help_of_subcommands_and_unknown_commands(kfjob):
+    assert kfjob("help") == 0
+    assert "Commands:" in kfjob.out
+    assert kfjob("help", "import", "torchrun") == 0
+    assert kfjob.out.startswith("Usage: kfjob import torchrun")
+    assert kfjob("help", "sbmit") == 2
+    assert "did you mean `submit`?" in kfjob.err
+    assert kfjob("help", "submit", "x") == 2
+    assert kfjob.err.startswith("error: `kfjob submit` has no command `x`")
+
+
+@pytest.mark.parametrize(("alias", "name"), ALIASES.items())
+def test_aliases(kfjob, alias, name):
+    assert kfjob(alias, "--help") == 0
+    assert kfjob.out.split("\n\n", 1)[1].startswith(_description(kfjob, name)[:20])
+
+
+def _description(kfjob, name: str) -> str:
+    kfjob(name, "--help")
+    return str(kfjob.out.split("\n\n", 1)[1])
+
+
+@pytest.mark.parametrize(("word", "name"), [("run", "submit"), ("kill", "stop"), ("get", "list"), ("validat", "validate")])
+def test_words_of_other_tools_get_a_suggestion(kfjob, word, name):
+    assert kfjob(word) == 2
+    assert f"error: unknown command `{word}`; did you mean `{name}`?" in kfjob.err
+    assert name in COMMANDS
+
+
+def test_version_is_a_command_too(kfjob):
+    assert kfjob("version") == 0
+    shown = kfjob.out
+    assert kfjob("--version") == 0
+    assert shown == kfjob.out
