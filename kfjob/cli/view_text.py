@@ -139,8 +139,9 @@ def outcome_text(view: JobView) -> str:
 
 def training_json(training: Training) -> dict[str, Any]:
     """Return the progress as JSON, without the curve."""
-    internal = {"curve", "curve_interval", "smoothed_count", "setbacks"}
-    return {key: value for key, value in asdict(training).items() if key not in internal and value not in (None, "")}
+    internal = {"curve", "curve_interval", "smoothed_count", "setbacks", "position", "evaluations"}
+    values = asdict(training) | {"run_step": training.run_step, "run_total": training.position.run_total}
+    return {key: value for key, value in values.items() if key not in internal and value not in (None, "")}
 
 
 def view_json(view: JobView) -> dict[str, Any]:

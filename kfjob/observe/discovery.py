@@ -23,8 +23,8 @@ from kfjob.observe.pods import ContainerLog, EvidenceLine, PodView
 from kfjob.spec.observe_config import ObserveConfig
 from kfjob.units import SECOND
 
-SIMULTANEOUS = 30 * SECOND
-"""Pods whose newest progress lines are less than this apart both print; the one with the printing rank is the master."""
+SIMULTANEOUS = 60 * SECOND
+"""Pods whose newest progress lines are less than this apart both print; the one whose curve is the job's is the master."""
 
 _CONFIDENCE = {
     EvidenceKind.PROGRESS: Confidence.CONFIRMED,
@@ -45,6 +45,7 @@ class _Search(Struct, frozen=True):
     config: ObserveConfig
     near: int | None
     running: bool
+    printer: str = ""  # the pod whose progress is the job's
 
     @property
     def rendezvous_backend(self) -> str:
@@ -60,17 +61,19 @@ class _Search(Struct, frozen=True):
         )
 
 
-def find_master(pods: Mapping[str, PodView], config: ObserveConfig, *, running: bool, near: int | None) -> Master | NoMaster:
+def find_master(
+    pods: Mapping[str, PodView], config: ObserveConfig, *, running: bool, near: int | None, printer: str = ""
+) -> Master | NoMaster:
     """Return the pod that prints progress, or the reasons why it is unknown.
 
     With `running` only live pods count; otherwise the pod that printed last is the master. `near` is any time at which the job
-    ran; it gives a year to times without one.
+    ran; it gives a year to times without one. Where several pods print at once, `printer` is the one whose curve is the job's.
     """
     current = tuple((pod, pod.log) for pod in pods.values() if pod.live or not running)
     previous = tuple((pod, pod.previous_log) for pod in pods.values() if pod.previous_log)
-    search = _Search(pods, current, config, near, running)
+    search = _Search(pods, current, config, near, running, printer)
     if not running:
-        search = _Search(pods, (*current, *previous), config, near, running)
+        search = _Search(pods, (*current, *previous), config, near, running, printer)
     for find in (_find_by_progress, _find_by_rank, _find_by_address):
         if master := find(search):
             return master
@@ -89,20 +92,19 @@ def _find_by_progress(search: _Search) -> Master | None:
     if newest is None or (search.running and _is_superseded(search, newest)):
         return None
     simultaneous = _simultaneous_printers(search, newest, printers)
-    pod, log, line = search.newest(simultaneous) or newest
-    others = sorted({item[0].name for item in printers if simultaneous and item[0].name != pod.name})
+    chosen = next((item for item in simultaneous if item[0].name == search.printer), newest)
+    pod, log, line = chosen
+    others = sorted({item[0].name for item in simultaneous if item[0].name != pod.name})
     notes = (f"also printed by {', '.join(f'`{name}`' for name in others)}",) if others else ()
     return _to_master(search, pod, log, line, EvidenceKind.PROGRESS, notes=notes)
 
 
 def _simultaneous_printers(search: _Search, newest: _Candidate, printers: list[_Candidate]) -> list[_Candidate]:
-    """Return the printers that hold the printing rank, if every rank prints and the newest line is of another rank."""
-    last_rank = _last_rank_prints(search)
+    """Return the pods that print at the same time, because every rank prints; pods without times may do so."""
     last = newest[2].resolve_time(search.near)
-    if last is None or newest[1].result is None or _has_printing_rank(newest[1].result, last_rank=last_rank):
-        return []
-    ranked = [item for item in printers if _has_printing_rank(item[1].result, last_rank=last_rank)]
-    return [item for item in ranked if (time := item[2].resolve_time(search.near)) is not None and last - time <= SIMULTANEOUS]
+    times = [(item, item[2].resolve_time(search.near)) for item in printers]
+    near = [item for item, time in times if time is None or last is None or last - time <= SIMULTANEOUS]
+    return near if len({item[0].name for item in near}) > 1 else []
 
 
 def _has_lost_rank(search: _Search, log: ContainerLog) -> bool:

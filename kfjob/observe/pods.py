@@ -10,6 +10,8 @@ from msgspec.structs import replace
 from kfjob.events import LinesSkipped, LogLine, OpenLine, PodChanged, PodPhase
 from kfjob.observe.agent_log import AgentLog
 from kfjob.observe.agent_records import AgentEvent, AgentRecord, LaunchConfig, RendezvousResult
+from kfjob.observe.general.state import Emission, GeneralReader
+from kfjob.observe.log_progress import read_progress
 from kfjob.observe.progress import ProgressReader, Reading
 from kfjob.observe.timestamps import resolve_year
 
@@ -47,13 +49,16 @@ class ContainerLog(Struct, frozen=True):
     reading: Reading | None = None
     reading_line: EvidenceLine | None = None
     result_at_reading: RendezvousResult | None = None  # the rendezvous result at the time of the newest progress line
+    general: GeneralReader = field(default_factory=GeneralReader)
+    rank: int | None = None  # the lowest rank that its progress lines name
 
     def feed(
         self, event: LogLine | OpenLine, order: int, progress: ProgressReader
-    ) -> tuple[ContainerLog, tuple[AgentRecord, ...], Reading | None]:
-        """Return the log after one more line, with the agent records and the progress reading in that line."""
+    ) -> tuple[ContainerLog, tuple[AgentRecord, ...], list[Emission]]:
+        """Return the log after one more line, with the agent records and the progress readings in that line."""
         number, is_open = self.lines, isinstance(event, OpenLine)
         agent, records = (self.agent, ()) if is_open else self.agent.feed(number, event.text, event.time)
+        general, emissions = read_progress(event.text, number, event.time, progress, self.general)
         log = ContainerLog(  # field by field, because `replace` costs more and every line comes here
             self.id or event.container_id,
             event.container,
@@ -66,15 +71,24 @@ class ContainerLog(Struct, frozen=True):
             self.reading,
             self.reading_line,
             self.result_at_reading,
+            general,
+            self.rank,
         )
         for record in records:
             log = log._with_record(record, order)
-        reading = progress.read(event.text)
-        if reading:
-            text = _newest_bar_state(event.text, progress)
-            line = EvidenceLine(text=text, number=number, order=order, time=event.time or reading.line_time)
-            log = replace(log, reading=reading, reading_line=line, result_at_reading=log.result)
-        return log, records, reading
+        for emission in emissions:
+            log = log.with_reading(emission, order)
+        return log, records, emissions
+
+    def with_reading(self, emission: Emission, order: int) -> ContainerLog:
+        """Return the log after one more reading."""
+        reading = emission.reading
+        if reading.is_evaluation or (reading.extra and self.reading and self.reading.conclusive):
+            return self
+        time = reading.line_time if emission.line.time is None else emission.line.time
+        line = EvidenceLine(text=emission.line.text.strip(), number=emission.line.number, order=order, time=time)
+        rank = self.rank if reading.rank is None else min(reading.rank, reading.rank if self.rank is None else self.rank)
+        return replace(self, reading=reading, reading_line=line, result_at_reading=self.result, rank=rank)
 
     def skip(self, event: LinesSkipped) -> ContainerLog:
         """Return the log after lines that a filter left out."""
@@ -92,13 +106,6 @@ class ContainerLog(Struct, frozen=True):
     def has_evidence(self) -> bool:
         """Whether the log holds a rendezvous result or a progress line."""
         return self.result is not None or self.reading is not None
-
-
-def _newest_bar_state(text: str, progress: ProgressReader) -> str:
-    """Return the newest complete state of a progress bar that was redrawn within the line, else the line."""
-    if "\r" in text:
-        text = next((state for state in reversed(text.split("\r")) if progress.read(state)), text)
-    return text.strip()
 
 
 class PodView(Struct, frozen=True):

@@ -6,6 +6,7 @@ rounds, progress), and with `diagnosis` for the rules too.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from functools import cache
 
@@ -14,6 +15,9 @@ from ahocorasick_rs import BytesAhoCorasick, MatchKind
 from kfjob.observe import milestones
 from kfjob.observe.agent_log import HEADINGS
 from kfjob.observe.diagnose import tracebacks
+from kfjob.observe.general import tables
+from kfjob.observe.lines import clean_line
+from kfjob.observe.log_progress import MARKERS
 from kfjob.observe.progress import KFJOB_TRAINER, progress_reader
 from kfjob.spec.observe_config import ObserveConfig
 
@@ -31,6 +35,9 @@ RULE_LITERALS = (
 GLOG_WARNINGS = (" W0", " W1", "\nW0", "\nW1")
 """Every glog warning contains one of these: glog prints the month after the `W`, and a time may precede it."""
 
+_ROW_START = re.compile(rb"(?m)^(?:\d{4}-\d\d-\d\dT[^ \n]{1,40} (?:std(?:out|err) [FP] )?)?[ \t|]*+\d[\d.]*+[ \t|,(%]")
+"""A line that begins with a number, after the stamp of a log tool."""
+
 LineRange = tuple[int, int]
 """Position of a line within its block: its start, and its line end."""
 
@@ -43,7 +50,8 @@ def find_markers(config: ObserveConfig) -> tuple[str, ...]:
     if config.trainer == KFJOB_TRAINER and config.progress_pattern is None:
         # kfjob's trainer needs a torch whose agent writes `api.py:552]`, as the trainer itself writes `train.py:18]`
         return (milestones.MARKER,) if config.rendezvous in {"c10d", "etcd-v2", "static"} else (milestones.MARKER, "endezvous")
-    markers = progress_reader(config.trainer, config.progress_pattern).markers
+    formats = progress_reader(config.trainer, config.progress_pattern)
+    markers = (*formats.markers, *MARKERS) if formats.general else formats.markers
     return tuple(dict.fromkeys(("elastic", "endezvous", *markers))) if markers else ()
 
 
@@ -66,6 +74,8 @@ class Prefilter:
         if diagnosis:
             self._lines_after[tracebacks.HEADING.encode()] = tracebacks.MAX_LINES
         self._remaining = 0  # lines that the last heading still selects
+        self._reads_tables = progress_reader(config.trainer, config.progress_pattern).general
+        self._has_table = False  # the header of a table was selected, so rows of numbers matter
 
     def select(self, block: bytes) -> list[LineRange]:
         """Return the relevant lines of the next block; a block consists of whole lines."""
@@ -76,6 +86,8 @@ class Prefilter:
 
     def _select_relevant(self, block: bytes) -> list[LineRange]:
         matches = self._find_literals(block)
+        if self._reads_tables:
+            matches = self._add_rows(block, matches)
         if not self._remaining and not any(self._count_lines_after(block, *line) for line in matches):
             return matches
         return list(self._add_lines_after_headings(block, frozenset(matches)))
@@ -90,6 +102,17 @@ class Prefilter:
             if not lines or last > lines[-1][1]:
                 lines.append((block.rfind(b"\n", 0, last) + 1, _find_line_end(block, last)))
         return lines
+
+    def _add_rows(self, block: bytes, matches: list[LineRange]) -> list[LineRange]:
+        """Add the rows of a table, which have no literal: they begin with a number."""
+        first = 0
+        if not self._has_table:
+            header = next((line for line in matches if _is_table_header(block[line[0] : line[1]])), None)
+            if header is None:
+                return matches
+            self._has_table, first = True, header[1]
+        starts = (match.start() for match in _ROW_START.finditer(block, first))
+        return sorted({*matches, *((start, _find_line_end(block, start)) for start in starts)})
 
     def _count_lines_after(self, block: bytes, start: int, end: int) -> int:
         """Return how many lines the heading in this line selects; 0 without a heading."""
@@ -122,6 +145,13 @@ def is_suspicious(line: str) -> bool:
         if literal in line:
             return True
     return False
+
+
+def _is_table_header(line: bytes) -> bool:
+    """Return whether the line names the columns of a table."""
+    if len(line) > tables.MAX_WIDTH + 100:
+        return False
+    return tables.parse_header(clean_line(line.decode(errors="replace"))[0]) is not None
 
 
 @cache

@@ -36,8 +36,25 @@ class Reading(Struct, frozen=True, kw_only=True):
     grad_norm: float | None = None
     line_time: int | None = None  # time in the line, taken as UTC, or the more precise one in the prefix of a log tool
     per_epoch: bool = False
+    epochs: int | None = None  # of the whole run
+    evaluation_loss: float | None = None
+    evaluation_step: int | None = None
+    rank: int | None = None  # the rank that the line names
+    template: str = ""  # an example of the lines that the general reader took
+    late: bool = False  # an earlier line that was not read at once
+    extra: bool = False  # values of a step that another line has counted
     conclusive: bool = True
     """False for a bare progress bar, which data preparation prints too: any other progress line takes precedence over it."""
+
+    def with_rank(self, rank: int | None) -> Reading:
+        """Return the reading with the rank that a prefix of the line names."""
+        return replace(self, rank=rank)
+
+    @property
+    def is_evaluation(self) -> bool:
+        """Whether the line has nothing but an evaluation loss."""
+        values = (self.step, self.loss, self.speed, self.lr, self.epoch, self.grad_norm)
+        return self.evaluation_loss is not None and all(value is None for value in values)
 
 
 class ProgressFormat(Struct, frozen=True):
@@ -117,6 +134,8 @@ def _read_megatron(text: str) -> Reading | None:
     if not (match := _MEGATRON.search(text)):
         return None
     pairs = {pair[1].strip(): pair[2] for pair in _MEGATRON_PAIR.find_all(match["rest"])}
+    if not pairs.keys() & {"elapsed time per iteration (ms)", "lm loss", "learning rate"}:
+        return None  # NeMo 2 and others print `iteration 1/9 |` too
     elapsed = _parse_number(pairs.get("elapsed time per iteration (ms)"))
     batch = _parse_number(pairs.get("global batch size"))
     speed = f"{batch * 1000 / elapsed}" if elapsed and batch else None
@@ -128,9 +147,10 @@ _BAR = Pattern(
     rf"(?P<description>[^|\r]*?)\s*\d+%\|[^|]*\| (?P<step>\d+)/(?P<total>\d+) "
     rf"\[[^\]<]*<[^\],]*, *(?P<rate>{_NUMBER}|\?)(?P<per>it/s|s/it)(?P<rest>[^\]]*)"
 )
-_CURSOR_UP = "\x1b[A"
+CURSOR_UP = "\x1b[A"
 """tqdm moves the cursor up after a bar below another one (`position`), such as evaluation within training."""
 _BAR_LOSS = Pattern(rf"\b(?:train_|train/)?loss(?:_step)?=(?P<loss>{_NUMBER})")
+_EVALUATION_BAR = Pattern(r"(?i)\b(?:val|valid|validat\w*|eval\w*|test|testing|dev)\b")
 _BAR_EPOCH = Pattern(r"(?:Training )?[Ee]poch:? \[?(\d+)")
 
 
@@ -140,6 +160,8 @@ def _read_bar(text: str) -> Reading | None:
     if match is None:
         return None
     description = match["description"].rpartition("]:")[2].strip(" :")
+    if _EVALUATION_BAR.search(match["description"]):
+        return None
     epoch, loss = _BAR_EPOCH.match(description), _BAR_LOSS.search(match["rest"])
     if description and not epoch and not (loss and description.lower().startswith(("train", "step"))):
         return None  # Map, Loading checkpoint shards, Downloading …
@@ -230,20 +252,28 @@ def custom_format(pattern: str) -> ProgressFormat:
     return ProgressFormat("custom", "", read)
 
 
+def remove_nested_bars(text: str) -> str:
+    """Return the line without the bars below another one."""
+    if CURSOR_UP not in text:
+        return text
+    return "\r".join(state.rpartition(CURSOR_UP)[2] for state in text.split("\r"))
+
+
 class ProgressReader(Struct, frozen=True):
     """The progress formats of one job, in the order in which they are tried."""
 
     formats: tuple[ProgressFormat, ...]
     markers: tuple[str, ...]  # every progress line contains one of them; empty: try every line
+    general: bool = False  # lines of unknown programs are read too
 
     def read(self, text: str) -> Reading | None:
-        """Return the values in the line, None if it is not a progress line."""
+        """Return the values in the line, None if it is not a progress line of a known format."""
         if self.markers and not any(marker in text for marker in self.markers):
             return None
-        text = cut_line(text)
-        if _CURSOR_UP in text:
-            text = "\r".join(state.rpartition(_CURSOR_UP)[2] for state in text.split("\r"))
-        plain, prefix_time = clean_line(text)
+        return self.read_plain(*clean_line(remove_nested_bars(cut_line(text))))
+
+    def read_plain(self, plain: str, prefix_time: int | None) -> Reading | None:
+        """Return the values in a line without colours and prefixes of log tools."""
         for candidate in self.formats:
             if candidate.marker in plain and (reading := candidate.read(plain)):
                 return reading if prefix_time is None else replace(reading, line_time=prefix_time)
@@ -252,10 +282,15 @@ class ProgressReader(Struct, frozen=True):
 
 @lru_cache(maxsize=64)
 def progress_reader(trainer: str = "", pattern: str | None = None) -> ProgressReader:
-    """Return the reader for one trainer; an unknown name or "" stands for all formats. The job's own pattern comes first."""
+    """Return the reader for one trainer; an unknown name or "" stands for all formats and for the general reader.
+
+    The job's own pattern comes first, and switches the general reader off: the user knows better.
+    """
     name = "reference" if trainer == KFJOB_TRAINER else trainer
-    formats = tuple(item for item in FORMATS if item.name == name) or FORMATS
+    formats = tuple(item for item in FORMATS if item.name == name)
+    general = not formats and pattern is None
+    formats = formats or FORMATS
     if pattern is not None:
         formats = (custom_format(pattern), *formats)
     markers = dict.fromkeys(item.marker for item in formats)
-    return ProgressReader(formats, () if "" in markers else tuple(markers))
+    return ProgressReader(formats, () if "" in markers else tuple(markers), general)

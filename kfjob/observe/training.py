@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
+from kfjob.observe.epochs import Position
 from kfjob.observe.milestones import Rollback, Setback, SkippedStep, StepMetrics
 from kfjob.observe.progress import Reading
 from kfjob.units import SECOND
@@ -16,6 +17,8 @@ _T = TypeVar("_T")
 
 MAX_POINTS = 512
 """Length of the loss curve; a longer curve drops every second point."""
+MAX_EVALUATIONS = 256
+"""Evaluation losses that are remembered."""
 MAX_SETBACKS = 64
 """Setbacks that are remembered, so that another rank's line about the same step does not count again."""
 SMOOTHING = 0.9
@@ -42,6 +45,11 @@ class Training(Struct, frozen=True, kw_only=True):
     step: int | None = None
     total: int | None = None
     per_epoch: bool = False  # `step` and `total` count within the current epoch
+    epochs: int | None = None  # of the whole run
+    template: str = ""  # an example of the lines that the general reader took
+    position: Position = field(default_factory=Position)
+    evaluation_loss: float | None = None
+    evaluations: tuple[Point, ...] = ()  # the newest evaluation losses
     epoch: float | None = None
     loss: float | None = None
     first_loss: float | None = None
@@ -64,11 +72,17 @@ class Training(Struct, frozen=True, kw_only=True):
     smoothed_count: int = 0  # readings in `smoothed_loss`
     setbacks: tuple[tuple[type[Setback], int], ...] = ()  # newest setbacks with their steps, since training last went back
 
+    @property
+    def run_step(self) -> int | None:
+        """The step of the whole run; `step` counts within the epoch where the program prints it so."""
+        return self.position.run_step
+
     def eta(self) -> float | None:
         """Return the seconds from the newest line to the last step, None if the total or the pace is unknown."""
-        if self.per_epoch or self.step is None or not self.total or self.seconds_per_step is None:
+        total = self.position.run_total if self.per_epoch else self.total
+        if self.run_step is None or not total or self.seconds_per_step is None:
             return None
-        return max(self.total - self.step, 0) * self.seconds_per_step
+        return max(total - self.run_step, 0) * self.seconds_per_step
 
     def eta_at(self, now: int) -> float | None:
         """Return the seconds from `now` to the last step."""
@@ -77,19 +91,31 @@ class Training(Struct, frozen=True, kw_only=True):
             return eta
         return max(eta - max(now - self.last_time, 0) / SECOND, 0.0)
 
-    def with_reading(self, reading: Reading, *, pod: str, time: int | None) -> Training:
-        """Return the state after one more progress line."""
-        went_back = reading.step is not None and self.step is not None and reading.step < self.step and not reading.per_epoch
-        before = self._rewind(reading.step) if went_back and reading.step is not None else self
+    def with_reading(self, reading: Reading, *, pod: str, time: int | None, restarted: bool = False) -> Training:
+        """Return the state after one more progress line. `restarted`: the program began again since the line before."""
+        training = self if reading.evaluation_loss is None else self._with_evaluation(reading, pod, time)
+        if reading.is_evaluation:
+            return training
+        if reading.late and training.step is not None and (reading.step is None or reading.step < training.step):
+            return training.with_late_point(reading, time)
+        return training.with_step(reading, pod=pod, time=time, restarted=restarted)
+
+    def with_step(self, reading: Reading, *, pod: str, time: int | None, restarted: bool) -> Training:
+        """Return the state after a line of a step, or of values of the same step."""
+        position, went_back = self.position.advance(reading, restarted=restarted)
+        before = self._rewind(position.run_step) if went_back and position.run_step is not None else self
         loss, smoothed_loss, smoothed_count = _next_loss(before, reading)
         after = replace(
             before,
-            format=reading.format if reading.conclusive or not before.format else before.format,
+            format=reading.format if (reading.conclusive and not reading.extra) or not before.format else before.format,
+            template=before.template if reading.extra else reading.template,
             pod=pod,
-            lines=before.lines + 1,
+            lines=before.lines + (not reading.extra),
             step=_first_known(reading.step, before.step),
             total=_first_known(reading.total, before.total),
-            per_epoch=reading.per_epoch if reading.step is not None else before.per_epoch,
+            position=position,
+            per_epoch=position.per_epoch,
+            epochs=position.epochs,
             epoch=_first_known(reading.epoch, before.epoch),
             loss=loss,
             first_loss=_first_known(before.first_loss, reading.loss),
@@ -102,10 +128,35 @@ class Training(Struct, frozen=True, kw_only=True):
             grad_norm=_first_known(reading.grad_norm, before.grad_norm),
             first_time=_first_known(before.first_time, time),
             last_time=_first_known(time, before.last_time),
-            seconds_per_step=_next_pace(before, reading, time),
+            seconds_per_step=_next_pace(before, position, time),
             setbacks=_next_setbacks(before, reading),
         )
         return _add_point(after, reading, time)
+
+    def _with_evaluation(self, reading: Reading, pod: str, time: int | None) -> Training:
+        """Return the state with a point of the evaluation curve."""
+        step = _first_known(reading.evaluation_step, _first_known(reading.step, self.run_step))
+        if reading.evaluation_loss is None or (self.pod and self.pod != pod):
+            return self
+        point = Point(_first_known(step, self.lines) or 0, reading.evaluation_loss, time)
+        kept = self.evaluations[:-1] if self.evaluations and self.evaluations[-1].step == point.step else self.evaluations
+        return replace(self, evaluation_loss=reading.evaluation_loss, evaluations=(*kept, point)[-MAX_EVALUATIONS:])
+
+    def with_late_point(self, reading: Reading, time: int | None) -> Training:
+        """Return the state with the loss of an earlier step, which its line gave only now."""
+        if reading.loss is None:
+            return self
+        loss, smoothed_loss, smoothed_count = _next_loss(self, reading)
+        step = self.lines if reading.step is None else self.position.base + reading.step
+        after = replace(
+            self,
+            lines=self.lines + 1,
+            loss=loss,
+            first_loss=_first_known(self.first_loss, reading.loss),
+            smoothed_loss=smoothed_loss,
+            smoothed_count=smoothed_count,
+        )
+        return replace(after, curve=(*after.curve, Point(step, reading.loss, time, smoothed_loss, reading.lr, reading.speed)))
 
     def with_metrics(self, metrics: StepMetrics) -> Training:
         """Return the state with the second line of kfjob's trainer."""
@@ -133,7 +184,7 @@ class Training(Struct, frozen=True, kw_only=True):
     def _rewind(self, step: int) -> Training:
         """Return the state before `step`, without the later points of the curve."""
         curve = tuple(point for point in self.curve if point.step < step)
-        return replace(self, curve=curve, setbacks=(), seconds_per_step=None, last_time=None, step=None)
+        return replace(self, curve=curve, setbacks=(), seconds_per_step=None, last_time=None, step=None, position=Position())
 
 
 def _next_setbacks(before: Training, reading: Reading) -> tuple[tuple[type[Setback], int], ...]:
@@ -157,14 +208,14 @@ def _next_loss(before: Training, reading: Reading) -> tuple[float | None, float 
     return reading.loss, smoothed, before.smoothed_count + 1
 
 
-def _next_pace(before: Training, reading: Reading, time: int | None) -> float | None:
+def _next_pace(before: Training, position: Position, time: int | None) -> float | None:
     """Return the smoothed seconds per step."""
-    if None in (time, before.last_time, reading.step, before.step) or reading.per_epoch:
+    if time is None or before.last_time is None or position.run_step is None or before.run_step is None:
         return before.seconds_per_step
-    steps = (reading.step or 0) - (before.step or 0)
+    steps = position.run_step - before.run_step
     if steps <= 0:
         return before.seconds_per_step
-    pace = max((time or 0) - (before.last_time or 0), 0) / SECOND / steps
+    pace = max(time - before.last_time, 0) / SECOND / steps
     if before.seconds_per_step is None:
         return pace
     weight = SMOOTHING**steps
@@ -172,11 +223,13 @@ def _next_pace(before: Training, reading: Reading, time: int | None) -> float | 
 
 
 def _add_point(training: Training, reading: Reading, time: int | None) -> Training:
-    if reading.loss is None or training.lines % training.curve_interval:
+    if reading.loss is None or (training.lines % training.curve_interval and not reading.extra):
         return training
-    step = training.lines if reading.step is None or reading.per_epoch else reading.step
+    step = training.lines if training.run_step is None else training.run_step
     point = Point(step, reading.loss, time, training.smoothed_loss, training.lr, training.speed)
     curve = (*training.curve, point)
+    if reading.extra and training.curve and training.curve[-1].step == step:
+        curve = (*training.curve[:-1], point)
     if len(curve) <= MAX_POINTS:
         return replace(training, curve=curve)
     return replace(training, curve=curve[::2], curve_interval=training.curve_interval * 2)

@@ -29,6 +29,7 @@ from kfjob.observe import milestones
 from kfjob.observe.agent_log import AgentLog
 from kfjob.observe.agent_records import AgentEvent, AgentEventKind, AgentRecord, RendezvousResult
 from kfjob.observe.discovery import find_master
+from kfjob.observe.general.state import Emission
 from kfjob.observe.lines import shorten_line
 from kfjob.observe.master import Master, NoMaster
 from kfjob.observe.milestones import (
@@ -52,7 +53,8 @@ from kfjob.observe.pod_problems import (
     missing_pods_reason,
 )
 from kfjob.observe.pods import Pods, PodView
-from kfjob.observe.progress import Reading, progress_reader
+from kfjob.observe.printers import choose_training
+from kfjob.observe.progress import progress_reader
 from kfjob.observe.rounds import Member, Round, add_member
 from kfjob.observe.training import Training
 from kfjob.spec.observe_config import ObserveConfig
@@ -65,9 +67,6 @@ RECENT_NEWS = 16
 MAX_PART_LENGTH = 16 * 1024
 """Length above which a line has the time of its first part: containerd splits lines there, and the kubelet joins the parts.
 The time of the last state of a progress bar in such a line is unknown."""
-SILENCE = 60 * SECOND
-"""Silence of the printing pod after which another pod without a known rank may take over."""
-
 _REPORTED_KINDS = {
     AgentEventKind.WORKER_FAILED,
     AgentEventKind.RESTARTING,
@@ -155,7 +154,7 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def master(self) -> Master | NoMaster:
         """The pod that prints progress, or the reasons why it is unknown."""
-        return find_master(self.pods, self.config, running=self.running, near=self.reference_time)
+        return find_master(self.pods, self.config, running=self.running, near=self.reference_time, printer=self.training.pod)
 
     @property
     def total(self) -> int | None:
@@ -288,9 +287,10 @@ def _add_line(view: JobView, event: LogLine | OpenLine) -> JobView:
     if event.container_id and event.container_id in pod.previous_ids:
         return replace(view, lines=view.lines + isinstance(event, LogLine))  # rest of a log whose container is gone
     pod = pod.in_container(event.container_id)
-    log, records, reading = pod.log.feed(event, view.lines, progress_reader(view.config.trainer, view.config.progress_pattern))
+    formats = progress_reader(view.config.trainer, view.config.progress_pattern)
+    log, records, emissions = pod.log.feed(event, view.lines, formats)
     pod = PodView(pod.name, pod.state, log, pod.previous_log, pod.previous_ids, pod.gaps)
-    time = event.time or (log.reading_line.time if reading and log.reading_line else None)
+    time = event.time or (log.reading_line.time if emissions and log.reading_line else None)
     view = replace(
         view,
         pods=view.pods.with_pod(pod),
@@ -300,8 +300,10 @@ def _add_line(view: JobView, event: LogLine | OpenLine) -> JobView:
     )
     for record in records:
         view = _add_record(view, pod, record)
-    if reading:
-        return _add_reading(view, pod, reading, redrawn=redrawn)
+    if emissions:
+        for emission in emissions:
+            view = _add_reading(view, pod, emission, redrawn=redrawn)
+        return view
     milestone = milestones.parse_milestone(event.text)
     return _add_milestone(view, event, *milestone) if milestone else view
 
@@ -338,33 +340,21 @@ def _add_failure(view: JobView, pod: PodView, event: AgentEvent) -> JobView:
     return replace(view, failure=failure) if is_earlier or is_later_round else view
 
 
-def _add_reading(view: JobView, pod: PodView, reading: Reading, *, redrawn: bool) -> JobView:
+def _add_reading(view: JobView, pod: PodView, emission: Emission, *, redrawn: bool) -> JobView:
     """Add a progress line if its pod is the one that prints, or takes over from it."""
-    line = pod.log.reading_line
-    time = line.time if line and not redrawn else None
+    reading = emission.reading
+    time = None if redrawn else reading.line_time if emission.line.time is None else emission.line.time
     if not reading.conclusive and view.training.format and view.training.pod != pod.name:
         return view
-    if not _prints_for_job(view, pod, time):
-        return view
-    return replace(view, training=view.training.with_reading(reading, pod=pod.name, time=time))
-
-
-def _prints_for_job(view: JobView, pod: PodView, time: int | None) -> bool:
-    """Return whether this pod's progress is the job's. With some trainers every rank prints, but there is one curve."""
+    training: Training | None = view.training
     printer = view.pods.get(view.training.pod)
-    if printer is None or printer.name == pod.name or not printer.live or printer.log.reading is None:
-        return True
-    last = view.training.last_time
-    if time is not None and last is not None and time < last:
-        return False  # logs are read one after the other, and this one is older
-    result_line, reading_line = printer.log.result_line, printer.log.reading_line
-    if result_line and reading_line and result_line.number > reading_line.number:
-        return True  # the printer has joined a later round since it printed
-    if pod.group_rank is not None and printer.group_rank is not None and 0 in {pod.group_rank, printer.group_rank}:
-        if pod.group_rank == printer.group_rank:  # the printer has not joined the newest round yet
-            return True
-        return pod.group_rank == 0
-    return time is None or last is None or time - last > SILENCE
+    if printer and printer.name != pod.name and printer.live and printer.log.reading:
+        training = choose_training(
+            view.training, pod=pod, printer=printer, reading=reading, time=time, workers=view.config.workers
+        )
+    if training is None:
+        return view
+    return replace(view, training=training.with_reading(reading, pod=pod.name, time=time))
 
 
 def _add_milestone(view: JobView, event: LogLine | OpenLine, milestone: Milestone, line_time: int | None) -> JobView:

@@ -140,17 +140,22 @@ def test_last_rank_stays_the_printing_rank_after_a_restart():
 
 
 def test_loss_takes_precedence_over_a_bare_bar():
-    bar = line("w-1", 9, " 10%|█   | 5/50 [00:01<00:09,  4.5it/s]")
+    bar = [line("w-1", 8, "***** Running training *****"), line("w-1", 9, " 10%|█   | 5/50 [00:01<00:09,  4.5it/s]")]
     assert find(RUNNING, progress("w-0", 5), bar).pod == "w-0"
     assert (find(RUNNING, bar).pod, find(RUNNING, bar).confidence) == ("w-1", "likely")
+
+
+def test_bare_bar_before_the_training_names_no_pod():
+    assert find(RUNNING, line("w-1", 9, " 10%|█   | 5/50 [00:01<00:09,  4.5it/s]")).evidence.kind == "prediction"
 
 
 def test_last_state_of_a_redrawn_bar_is_quoted():
     last = "12%|█   | 6/50 [00:01<00:09,  4.5it/s]"
     drawn = line("w-1", 9, f"\r 10%|█   | 5/50 [00:01<00:09,  4.5it/s]\r {last}\r")
-    assert find(RUNNING, drawn).evidence.quote == last
+    begin = line("w-1", 8, "***** Running training *****")
+    assert find(RUNNING, begin, drawn).evidence.quote == last
     cut = line("w-1", 9, f"{drawn.text}\r 14%|█   | 7/5")
-    assert find(RUNNING, cut).evidence.quote == last
+    assert find(RUNNING, begin, cut).evidence.quote == last
 
 
 def test_master_addr_is_evidence_without_a_log_of_rank_0():

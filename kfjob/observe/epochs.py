@@ -1,0 +1,101 @@
+"""The step of the whole run, where a program counts steps from the beginning in each epoch."""
+
+from __future__ import annotations
+
+import math
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from kfjob.observe.progress import Reading
+
+_COUNTS_ON = frozenset({"general", "custom"})
+"""Formats whose step may restart in each epoch although their lines do not say so."""
+
+
+class Position(Struct, frozen=True, kw_only=True):
+    """Where the run is: its step is `base` plus the printed step."""
+
+    step: int | None = None
+    epoch: float | None = None
+    total: int | None = None
+    epochs: int | None = None
+    base: int = 0  # steps of the epochs before
+    first_step: int | None = None  # the lowest printed step
+    interval: int = 0  # steps between the first two lines
+    epoch_steps: int | None = None  # steps of one epoch, where known
+    per_epoch: bool = False
+
+    @property
+    def run_step(self) -> int | None:
+        """The step of the run."""
+        return None if self.step is None else self.base + self.step
+
+    @property
+    def run_total(self) -> int | None:
+        """The steps of the run, None if unknown."""
+        if not self.per_epoch:
+            return self.total
+        steps = self.total or self.epoch_steps
+        return steps * self.epochs if steps and self.epochs else None
+
+    def advance(self, reading: Reading, *, restarted: bool) -> tuple[Position, bool]:
+        """Return the position after a line, and whether the run went back to an earlier step."""
+        epoch = self.epoch if reading.epoch is None else reading.epoch
+        after = replace(
+            self,
+            epoch=epoch,
+            epochs=reading.epochs or self.epochs,
+            total=self.total if reading.total is None else reading.total,
+            per_epoch=self.per_epoch or reading.per_epoch or _counts_within_epoch(reading),
+        )
+        if reading.step is None:
+            return after, False
+        first_step = reading.step if self.first_step is None else min(reading.step, self.first_step)
+        after = replace(after, step=reading.step, first_step=first_step)
+        if self.step is None:
+            return replace(after, base=_earlier_epochs(after)), False
+        if reading.step >= self.step and not self._has_new_epoch(reading):
+            interval = self.interval or reading.step - self.step
+            return replace(after, interval=interval), False
+        if self._begins_epoch(reading, restarted=restarted):
+            length = self._epoch_length()
+            return replace(after, base=self.base + length, epoch_steps=length, per_epoch=True), False
+        if reading.step >= self.step:
+            return after, False
+        return replace(after, base=self.base if self.per_epoch and not restarted else 0), True
+
+    def _has_new_epoch(self, reading: Reading) -> bool:
+        """Return whether the line is of a later epoch, so that an equal step is a new one."""
+        is_later = reading.epoch is not None and self.epoch is not None and math.floor(reading.epoch) > math.floor(self.epoch)
+        return is_later and self.per_epoch and reading.step == self.step
+
+    def _begins_epoch(self, reading: Reading, *, restarted: bool) -> bool:
+        if restarted:
+            return False
+        if reading.epoch is not None and self.epoch is not None:
+            return math.floor(reading.epoch) > math.floor(self.epoch)
+        if reading.per_epoch:
+            return True
+        is_first = self.first_step is not None and reading.step is not None and reading.step <= self.first_step
+        return reading.format in _COUNTS_ON and is_first and self.interval > 0
+
+    def _epoch_length(self) -> int:
+        if self.total:
+            return self.total
+        return (self.step or 0) + (self.interval if self.first_step == 0 else 0)
+
+
+def _counts_within_epoch(reading: Reading) -> bool:
+    """Return whether `Epoch [2/5], Step [100/600]` cannot be a step of the whole run."""
+    if not (reading.epochs and reading.epochs > 1 and reading.total and reading.step is not None and reading.epoch is not None):
+        return False
+    share = reading.step / reading.total * reading.epochs
+    return not reading.epoch - 1 <= share <= reading.epoch + 1 or reading.epoch <= 1
+
+
+def _earlier_epochs(position: Position) -> int:
+    """Return the steps before the first line that was read, where the line says its epoch and the steps of one."""
+    if not position.per_epoch or not position.total or position.epoch is None or position.epoch != math.floor(position.epoch):
+        return 0
+    return max(int(position.epoch) - 1, 0) * position.total

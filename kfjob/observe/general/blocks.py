@@ -1,0 +1,92 @@
+"""Blocks: the figures of one step in several lines."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from kfjob.observe.general.figures import Figures
+from kfjob.observe.general.state import Block, GeneralReader, Line, Step, add_figures
+from kfjob.observe.general.vocabulary import CLEAR_COUNT, WEAK_COUNT, Role
+
+MAX_BLOCK = 60
+"""Lines after which the values below a counter no longer belong to it."""
+
+
+def with_epoch(reader: GeneralReader, figures: Figures) -> Figures:
+    """Return the figures with the epoch that a line above counts."""
+    if reader.epoch is None or figures.counts(Role.EPOCH):
+        return figures
+    return replace(figures, counters=(*figures.counters, *reader.epoch.counters))
+
+
+def begin_block(reader: GeneralReader, figures: Figures, line: Line) -> Step:
+    """Return the step for a line that counts and has no value: the values may follow."""
+    if reader.block and _continues(reader, line) and all(counter.rank >= WEAK_COUNT for counter in figures.counters):
+        return reader, ()  # `Total timesteps` below `Learning iteration`
+    complete = with_epoch(reader, figures)
+    if figures.lr is not None:
+        return add_figures(reader, complete, line)
+    is_epoch = not figures.counts(Role.STEP) and all(counter.rank < CLEAR_COUNT for counter in figures.counters)
+    after = replace(
+        reader,
+        block=Block(number=line.number, figures=complete),
+        epoch=figures if is_epoch else reader.epoch,
+        evaluating=False,
+    )
+    if figures.metric is not None or figures.counts(Role.EPOCH):
+        return add_figures(after, complete, line)
+    return after, ()
+
+
+def add_pair(reader: GeneralReader, figures: Figures, line: Line) -> Step:
+    """Return the step for one line of a table `| name | value |`; a name that comes again begins the next block."""
+    names = _names(figures)
+    block = reader.block
+    if block is None or not block.from_cells or not _continues(reader, line) or names & block.names:
+        block = Block(number=line.number, figures=Figures(), from_cells=True)
+    block = replace(block, figures=merge_figures(block.figures, figures), names=block.names | names)
+    return _add_block(replace(reader, block=block), block, line)
+
+
+def add_value(reader: GeneralReader, figures: Figures, line: Line) -> Step:
+    """Return the step for a line that has a value and counts nothing."""
+    if reader.block is None or reader.evaluating or not _continues(reader, line):
+        return reader, ()
+    merged = merge_figures(reader.block.figures, figures)
+    if merged is reader.block.figures:
+        return reader, ()
+    block = replace(reader.block, figures=merged)
+    return _add_block(replace(reader, block=block), block, line)
+
+
+def _add_block(reader: GeneralReader, block: Block, line: Line) -> Step:
+    if not block.figures.counters or (block.figures.loss is None and block.figures.speed is None):
+        return reader, ()
+    return add_figures(reader, block.figures, line, block=block.number)
+
+
+def _continues(reader: GeneralReader, line: Line) -> bool:
+    return reader.block is not None and line.number - reader.block.number <= MAX_BLOCK
+
+
+def _names(figures: Figures) -> frozenset[str]:
+    names = {counter.name for counter in figures.counters}
+    values = {figures.loss_name, "lr" if figures.lr is not None else "", "speed" if figures.speed is not None else ""}
+    return frozenset(names | values) - {""}
+
+
+def merge_figures(before: Figures, after: Figures) -> Figures:
+    """Return the figures with those of one more line of the same step: the better name wins, else the first."""
+    names = {counter.name for counter in before.counters}
+    values: dict[str, object] = {}
+    if counters := tuple(counter for counter in after.counters if counter.name not in names):
+        values["counters"] = (*before.counters, *counters)
+    if after.loss is not None and after.loss_rank < before.loss_rank:
+        values |= {"loss": after.loss, "loss_name": after.loss_name, "loss_rank": after.loss_rank}
+    if after.speed is not None and after.speed_rank < before.speed_rank:
+        values |= {"speed": after.speed, "speed_rank": after.speed_rank, "unit": after.unit}
+    if after.lr is not None and after.lr_rank < before.lr_rank:
+        values |= {"lr": after.lr, "lr_rank": after.lr_rank}
+    if after.grad_norm is not None and before.grad_norm is None:
+        values["grad_norm"] = after.grad_norm
+    return replace(before, **values) if values else before

@@ -1,0 +1,211 @@
+"""The figures in one line: counters, loss, learning rate and speed, in any layout.
+
+A figure is a number with a name before it (`loss: 2.3`, `loss=2.3`, `loss 2.3`, `| loss 2.3 |`, `'loss': 2.3`), a number with
+a unit after it (`101.5 samples/s`), or a counter (`[10/5005]`, `[1][10/7330]`, `[1, 100]`, `10/100`).
+"""
+
+from __future__ import annotations
+
+import math
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from kfjob.observe.general.parser import NamedFigure, Parser
+from kfjob.observe.general.prefixes import strip_prefixes
+from kfjob.observe.general.tokens import split_tokens
+from kfjob.observe.general.vocabulary import (
+    CLEAR_COUNT,
+    TRAINING_WORDS,
+    WEAK_COUNT,
+    Meaning,
+    Phase,
+    Role,
+    find_meaning,
+    find_phase,
+    is_metric,
+    parse_unit,
+    seconds_in,
+    split_name,
+)
+
+UNKNOWN_RANK = 99
+"""Rank of a value that no name has given yet."""
+_DERIVED_SPEED_RANK = 50
+_UNNAMED_COUNTER_RANK = 2
+_MAX_WORDS = 24
+_MAX_HEAD = 60
+_HEAD_WORDS = 4
+
+
+class Counter(Struct, frozen=True):
+    """A number that may count steps or epochs."""
+
+    role: Role
+    rank: int
+    name: str
+    value: float
+    total: float | None = None
+
+
+class Figures(Struct, frozen=True, kw_only=True):
+    """The figures in one line, or in several lines of one step."""
+
+    phase: Phase = Phase.NONE
+    counters: tuple[Counter, ...] = ()
+    percent: float | None = None
+    loss: float | None = None
+    loss_name: str = ""
+    loss_rank: int = UNKNOWN_RANK
+    evaluation_loss: float | None = None
+    speed: float | None = None
+    speed_rank: int = UNKNOWN_RANK
+    unit: str = ""
+    lr: float | None = None
+    lr_rank: int = UNKNOWN_RANK
+    grad_norm: float | None = None
+    total: float | None = None  # steps, named on their own: `total=1000`
+    epochs: float | None = None
+    metric: float | None = None  # another figure of the model, such as its accuracy
+    rank: int | None = None
+    words: tuple[str, ...] = ()  # words of the line that name no figure
+    is_bar: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the line has neither a counter nor a value of training."""
+        return (
+            not self.counters and self.loss is None and self.evaluation_loss is None and self.speed is None and self.lr is None
+        )
+
+    def counts(self, role: Role) -> bool:
+        """Whether the line counts steps, or epochs."""
+        return any(counter.role is role for counter in self.counters)
+
+
+def parse_line(text: str) -> Figures:
+    """Return the figures in one line without colours."""
+    message = strip_prefixes(text)
+    return parse_message(message.text, rank=message.rank, phase=message.phase)
+
+
+def parse_message(text: str, *, rank: int | None = None, phase: Phase = Phase.NONE) -> Figures:
+    """Return the figures in a line without prefixes."""
+    parser = Parser(split_tokens(text))
+    parser.run()
+    phase = phase or _find_line_phase(parser, text)
+    builder = _Builder(phase)
+    for figure in parser.named:
+        builder.add(figure)
+    builder.add_slots(parser.slots)
+    words = tuple(parser.free[:_MAX_WORDS])
+    figures = Figures(phase=phase, counters=tuple(builder.counters), percent=parser.percent, words=words, rank=rank)
+    return replace(figures, **(builder.values if rank is None else builder.values | {"rank": rank}))
+
+
+def _find_line_phase(parser: Parser, text: str) -> Phase:
+    """Return the phase that the words before the first value name."""
+    first = parser.named[0].words if parser.named else ()
+    if phase := find_phase(parser.free[: _count_head_words(parser.named)]):
+        return phase
+    meaning = find_meaning(first) if first else None
+    if first and (meaning is None or meaning.role is not Role.LOSS) and (phase := find_phase(first)):
+        return phase
+    head = split_name(text[:_MAX_HEAD].partition("{")[0].partition(":")[0].partition("=")[0])
+    words = tuple(word for word in head if not word.isdigit())
+    is_name = bool(first) and words[: len(first)] == first
+    return Phase.NONE if is_name or words[:1] == ("loss",) else find_phase(words[:_HEAD_WORDS])
+
+
+def _count_head_words(named: list[NamedFigure]) -> int | None:
+    """Return how many words stand before the first value that is no count; None: all of them."""
+    counts = {Role.STEP, Role.EPOCH, Role.TOTAL, Role.RANK, Role.EPOCHS}
+    for item in named:
+        meaning = find_meaning(item.words) if item.words else None
+        if meaning is not None and meaning.role not in counts:
+            return item.free
+    return None
+
+
+class _Builder:
+    """Collects the figures of one line: of two names for the same figure the better one wins."""
+
+    def __init__(self, phase: Phase) -> None:
+        self.phase = phase
+        self.values: dict[str, object] = {}
+        self.counters: list[Counter] = []
+        self._ranks: dict[str, int] = {}
+
+    def add(self, figure: NamedFigure) -> None:
+        """Add a number with a name or a unit."""
+        meaning = find_meaning(figure.words) if figure.words else None
+        if "/" in figure.unit and not (meaning and meaning.role is Role.LOSS):
+            meaning = parse_unit(figure.unit) or meaning
+        if meaning is None:
+            self._add_unknown(figure)
+        elif meaning.role is Role.LOSS:
+            self._add_loss(figure, meaning)
+        elif meaning.role in {Role.STEP, Role.EPOCH}:
+            if figure.unit in {"", "it", "its"} and (figure.whole or meaning.role is Role.EPOCH) and figure.value >= 0:
+                self._add_counter(meaning.role, meaning.rank, figure)
+        elif meaning.role in {Role.SPEED, Role.SECONDS}:
+            self._add_speed(figure, meaning)
+        elif meaning.role in {Role.LR, Role.GRAD_NORM}:
+            if not figure.unit and math.isfinite(figure.value) and not self._is_evaluation(meaning):
+                self._add_ranked(str(meaning.role), meaning.rank, figure.value)
+        elif figure.whole and not figure.unit and figure.total is None:
+            value = int(figure.value) if meaning.role is Role.RANK else figure.value
+            self.values.setdefault(str(meaning.role), value)
+
+    def _add_unknown(self, figure: NamedFigure) -> None:
+        if figure.words[-1:] and figure.words[-1] in TRAINING_WORDS and figure.whole and not figure.unit:
+            self._add_counter(Role.EPOCH, WEAK_COUNT, figure)  # `Train: 3 [10/100]`
+        elif is_metric(figure.words) and not seconds_in(figure.unit):
+            self.values.setdefault("metric", figure.value)
+
+    def _add_counter(self, role: Role, rank: int, figure: NamedFigure) -> None:
+        if math.isfinite(figure.value):
+            self.counters.append(Counter(role, rank, " ".join(figure.words), figure.value, figure.total))
+
+    def _add_loss(self, figure: NamedFigure, meaning: Meaning) -> None:
+        if figure.unit or figure.total is not None:
+            return
+        if self._is_evaluation(meaning):
+            self.values.setdefault("evaluation_loss", figure.value)
+        elif self._add_ranked("loss", meaning.rank, figure.value):
+            self.values["loss_name"] = " ".join(figure.words)
+
+    def _add_speed(self, figure: NamedFigure, meaning: Meaning) -> None:
+        if self._is_evaluation(meaning) or not math.isfinite(figure.value):
+            return
+        unit = meaning.unit or (figure.unit if "/" in figure.unit else "")
+        if meaning.role is Role.SPEED and self._add_ranked("speed", meaning.rank, figure.value):
+            self.values["unit"] = unit
+        elif meaning.role is Role.SECONDS and figure.value > 0:
+            rate = 1 / (figure.value * seconds_in(meaning.unit))
+            if self._add_ranked("speed", _DERIVED_SPEED_RANK, rate):
+                self.values["unit"] = "it/s"
+
+    def _add_ranked(self, name: str, rank: int, value: float) -> bool:
+        """Set the value unless an earlier name was as good; return whether it was set."""
+        if rank >= self._ranks.get(name, UNKNOWN_RANK):
+            return False
+        self._ranks[name] = rank
+        self.values[name] = value
+        if name != "grad_norm":
+            self.values[f"{name}_rank"] = rank
+        return True
+
+    def _is_evaluation(self, meaning: Meaning) -> bool:
+        if meaning.phase is Phase.NONE:
+            return self.phase is Phase.EVALUATION
+        return meaning.phase is Phase.EVALUATION
+
+    def add_slots(self, slots: list[tuple[float, float | None]]) -> None:
+        """Add the counters without a name: the last one counts steps, the one before it epochs."""
+        has_named = bool(self.counters)
+        if slots[1:] and not has_named:
+            self.counters.append(Counter(Role.EPOCH, _UNNAMED_COUNTER_RANK, "[]", *slots[-2]))
+        if slots and not any(item.role is Role.STEP and item.rank < CLEAR_COUNT for item in self.counters):
+            name = "[][]" if slots[1:] else "[]"
+            self.counters.append(Counter(Role.STEP, _UNNAMED_COUNTER_RANK, name, *slots[-1]))

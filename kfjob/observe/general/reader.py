@@ -1,0 +1,116 @@
+"""The general reader: it reads the progress lines of programs that kfjob does not know.
+
+One reader reads the log of one container, line by line. It keeps templates, the block that the line belongs to, and the columns
+of a table.
+"""
+
+from __future__ import annotations
+
+import re
+
+from msgspec.structs import replace
+
+from kfjob.observe.general import bars, blocks, tables
+from kfjob.observe.general.figures import Figures, parse_message
+from kfjob.observe.general.prefixes import strip_prefixes
+from kfjob.observe.general.readings import FORMAT, bar_reading
+from kfjob.observe.general.state import Emission, GeneralReader, Line, Step, add_figures, add_known
+from kfjob.observe.general.vocabulary import ANNOUNCEMENT, CLEAR_COUNT, Phase, Role, is_preparation
+from kfjob.observe.progress import Reading
+
+_MAX_ANNOUNCEMENT = 400
+_MAX_HEADING = 120
+_MAX_PAIR = 200
+_CELLS = re.compile(r"[ \t]*[|│┃][ \t>]{0,8}([^|│┃]{1,80})[|│┃]([^|│┃]{1,40})(?:[|│┃][ \t]*)?$")
+"""`| name | value |`."""
+_QUOTED = re.compile(r"[ \t]*[{\[]{0,2}[ \t]*['\"][\w/. -]{1,60}['\"][ \t]*:[ \t]*[^{:]{1,60}$")
+"""One pair of a dictionary that is printed over several lines."""
+_WEB_REQUEST = "HTTP/1."
+
+
+def read_line(reader: GeneralReader, line: Line, known: Reading | None) -> Step:
+    """Return the reader after one state of a line, and the readings in it. `known` is the reading of a known format."""
+    if known is not None:
+        if bars.MARKER in line.text and (figures := bars.parse_bar(line.text)):
+            known = replace(known, lr=figures.lr, grad_norm=figures.grad_norm)
+        return add_known(reader, known, line)
+    if not line.text.strip() or _WEB_REQUEST in line.text:
+        return reader, ()
+    if ANNOUNCEMENT.search(line.text[:_MAX_ANNOUNCEMENT]):
+        reader = replace(reader, announced=True)
+    if bars.MARKER in line.text:
+        figures = bars.parse_bar(line.text)
+        return (reader, ()) if figures is None else _add_bar(reader, figures, line)
+    return _read_text(reader, line)
+
+
+def _add_bar(reader: GeneralReader, figures: Figures, line: Line) -> Step:
+    figures = _with_row(reader, figures, line.text)
+    if bars.is_other_work(figures):
+        return reader, ()
+    if figures.phase is Phase.EVALUATION:
+        return _add_evaluation(reader, figures, line)
+    if bars.is_nameless(figures):
+        return add_known(reader, bar_reading(figures), line, key=("bar",)) if reader.announced else (reader, ())
+    return add_figures(reader, figures, line)
+
+
+def _with_row(reader: GeneralReader, figures: Figures, text: str) -> Figures:
+    """Return the bar with the figures of the table's row before it, as YOLO prints it."""
+    description = text.partition(bars.MARKER)[0].rpartition(":")[0]
+    if reader.table is None or not tables.looks_like_row(description):
+        return figures
+    row = tables.read_row(reader.table, description)
+    if row is None:
+        return figures
+    merged = blocks.merge_figures(replace(figures, counters=figures.counters[:1]), parse_message(row))
+    return replace(merged, words=("epoch",), phase=Phase.NONE)
+
+
+def _read_text(reader: GeneralReader, line: Line) -> Step:
+    message = strip_prefixes(line.text)
+    if header := tables.parse_header(message.text):
+        return replace(reader, table=header), ()
+    if reader.table and tables.looks_like_row(message.text) and (row := tables.read_row(reader.table, message.text)):
+        figures = parse_message(row, rank=message.rank)
+        return add_figures(reader, figures, line) if figures.counters else (reader, ())
+    cells = _CELLS.match(line.text) if len(line.text) <= _MAX_PAIR else None
+    if cells:
+        figures = parse_message(f"{cells[1].strip()}: {cells[2].strip()}")
+    else:
+        figures = parse_message(message.text, rank=message.rank, phase=message.phase)
+    if figures.is_empty:
+        is_heading = len(message.text) < _MAX_HEADING and figures.phase is Phase.EVALUATION and reader.block is not None
+        return (replace(reader, evaluating=True) if is_heading else reader), ()
+    if figures.phase is Phase.EVALUATION or (figures.loss is None and figures.evaluation_loss is not None):
+        return _add_evaluation(reader, figures, line)
+    if is_preparation(figures.words) and figures.loss is None:
+        return reader, ()
+    return _add_message(reader, figures, line, is_pair=cells is not None or _QUOTED.match(line.text) is not None)
+
+
+def _add_message(reader: GeneralReader, figures: Figures, line: Line, *, is_pair: bool) -> Step:
+    if is_pair:
+        return blocks.add_pair(reader, figures, line)
+    has_value = figures.loss is not None or figures.speed is not None
+    if has_value and figures.counters:
+        return add_figures(replace(reader, evaluating=False), blocks.with_epoch(reader, figures), line)
+    if figures.counters:
+        return blocks.begin_block(reader, figures, line)
+    return blocks.add_value(reader, figures, line)
+
+
+def _add_evaluation(reader: GeneralReader, figures: Figures, line: Line) -> Step:
+    if not figures.is_bar and figures.evaluation_loss is None:
+        reader = replace(reader, evaluating=True)
+    if figures.evaluation_loss is None or reader.primary is None:
+        return reader, ()
+    steps = [counter.value for counter in figures.counters if counter.role is Role.STEP and counter.rank < CLEAR_COUNT]
+    reading = Reading(
+        format=FORMAT,
+        evaluation_loss=figures.evaluation_loss,
+        evaluation_step=int(steps[0]) if steps and not figures.is_bar else None,
+        rank=figures.rank,
+        extra=True,
+    )
+    return reader, (Emission(reading=reading, line=line),)

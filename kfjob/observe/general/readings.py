@@ -1,0 +1,94 @@
+"""Readings of templates that count, and what one template may add to another."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from kfjob.observe.general.figures import Counter, Figures
+from kfjob.observe.general.templates import Template, find_counter
+from kfjob.observe.general.vocabulary import WEAK_COUNT, Role
+from kfjob.observe.progress import Reading
+
+FORMAT = "general"
+"""The format of a reading that the general reader took."""
+WEAK = 0.5
+"""Quality of lines that only count: another pod with a loss takes precedence."""
+_FIELDS = ("loss", "speed", "lr", "grad_norm", "step", "epoch")
+
+
+def known_fields(reading: Reading) -> frozenset[str]:
+    """Return the names of the values that a reading has."""
+    return frozenset(name for name in _FIELDS if getattr(reading, name) is not None)
+
+
+def rate_fields(fields: frozenset[str]) -> float:
+    """Return how much lines with these values say: the best template of a log counts its steps."""
+    if "loss" in fields:
+        return 4.0 if "step" in fields else 3.0 if "epoch" in fields else 2.5
+    if not fields & {"speed", "lr"}:
+        return WEAK
+    return 2.0 if "step" in fields else 1.0
+
+
+def limit_reading(reading: Reading, known: frozenset[str]) -> Reading | None:
+    """Return the values of a reading that the primary template never has; None if there are none."""
+    values: dict[str, object] = {name: None for name in ("loss", "lr", "grad_norm", "epoch") if name in known}
+    if "step" in known:
+        values |= {"step": None, "total": None}
+    if "speed" in known:
+        values |= {"speed": None, "unit": ""}
+    extra = replace(reading, extra=True, **values)
+    return extra if known_fields(extra) else None
+
+
+def bar_reading(figures: Figures) -> Reading:
+    """Return the reading of a bar without a name and without values: any loop may print it."""
+    counter = figures.counters[0]
+    return Reading(
+        format="tqdm",
+        step=int(counter.value),
+        total=_whole(counter.total),
+        speed=figures.speed,
+        unit=figures.unit if figures.speed is not None else "",
+        conclusive=False,
+    )
+
+
+def make_reading(template: Template, figures: Figures) -> Reading:
+    """Return the values of one sample of a template that counts."""
+    step, total, epoch, epochs = _read_counters(template, figures)
+    return Reading(
+        format=FORMAT,
+        step=_whole(step),
+        total=_whole(figures.total if total is None and step is not None else total),
+        loss=figures.loss,
+        speed=figures.speed,
+        unit=figures.unit if figures.speed is not None else "",
+        lr=figures.lr,
+        epoch=epoch,
+        epochs=_whole(epochs or figures.epochs) or None,
+        grad_norm=figures.grad_norm,
+        evaluation_loss=figures.evaluation_loss,
+        rank=figures.rank,
+        template=template.example,
+    )
+
+
+def _read_counters(template: Template, figures: Figures) -> tuple[float | None, float | None, float | None, float | None]:
+    """Return step, steps, epoch and epochs."""
+    chosen = find_counter(figures, template.counter or "")
+    others = [counter for counter in figures.counters if counter.role is Role.EPOCH and counter is not chosen]
+    named = min(others, key=lambda counter: counter.rank, default=Counter(Role.EPOCH, 0, "", -1))
+    epoch, epochs = (None, None) if named.value < 0 else (named.value, named.total)
+    if chosen is not None and chosen.role is Role.STEP:
+        if template.swapped:  # `0/100` is epoch and step
+            return chosen.total, None, chosen.value, None
+        return chosen.value, chosen.total, epoch, epochs
+    if chosen is not None:
+        epoch, epochs = chosen.value, chosen.total
+    done = next((item for item in figures.counters if item.role is Role.STEP and item.total and item.rank < WEAK_COUNT), None)
+    return (done.value, done.total, epoch, epochs) if done else (None, None, epoch, epochs)  # `1875/1875` in each epoch
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)

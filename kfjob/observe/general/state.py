@@ -1,0 +1,152 @@
+"""The state of the general reader, and the readings of templates that count."""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from kfjob.observe.general.figures import Figures
+from kfjob.observe.general.readings import WEAK, known_fields, limit_reading, make_reading, rate_fields
+from kfjob.observe.general.tables import Table
+from kfjob.observe.general.templates import (
+    MAX_EXAMPLE,
+    MAX_TEMPLATES,
+    Choice,
+    Key,
+    Sample,
+    Template,
+    find_choice,
+    make_key,
+)
+from kfjob.observe.progress import Reading
+
+MAX_QUOTE = 640
+"""Characters of a line that are kept as evidence."""
+KNOWN_FORMAT_BONUS = 0.5
+"""Quality by which a known format takes precedence over a template with the same values."""
+_FORMAT_KEY = "format"
+
+
+class Line(Struct, frozen=True, kw_only=True):
+    """One state of a log line, without colours."""
+
+    text: str
+    number: int
+    time: int | None = None
+
+
+class Block(Struct, frozen=True, kw_only=True):
+    """Counters of a line without values, and the values of the lines below it."""
+
+    number: int
+    figures: Figures
+    names: frozenset[str] = frozenset()
+    from_cells: bool = False
+
+
+class Emission(Struct, frozen=True, kw_only=True):
+    """A reading with its line."""
+
+    reading: Reading
+    line: Line
+
+
+class GeneralReader(Struct, frozen=True, kw_only=True):
+    """What the reader of one log remembers. Its size does not grow with the log."""
+
+    templates: dict[Key, Template] = field(default_factory=dict)
+    primary: Key | None = None
+    """The template that counts steps; other templates only add values that it never has."""
+    quality: float = 0.0
+    known_format_fields: frozenset[str] = frozenset()
+    block: Block | None = None
+    epoch: Figures | None = None  # the newest line that counts epochs and nothing else
+    evaluating: bool = False
+    table: Table | None = None
+    announced: bool = False  # a line said that training begins
+    rank: int | None = None  # the lowest rank that progress lines name
+
+    @property
+    def template(self) -> Template | None:
+        """The template that counts; None for a known format, or if none counts yet."""
+        return self.templates.get(self.primary) if self.primary is not None else None
+
+
+Step = tuple[GeneralReader, tuple[Emission, ...]]
+"""The reader after a line, and the readings in the line."""
+
+
+def add_known(reader: GeneralReader, reading: Reading, line: Line, *, key: Key = ()) -> Step:
+    """Return the step for a reading of a known format, or of a bar without a name."""
+    if reading.rank is not None and reader.rank is not None and reading.rank > reader.rank:
+        return reader, ()
+    fields = known_fields(reading)
+    emission = Emission(reading=reading, line=line)
+    key = key or (_FORMAT_KEY, reading.format)
+    rank = reader.rank if reading.rank is None else reading.rank
+    reader = replace(reader, announced=reader.announced or reading.conclusive, rank=rank)
+    if reader.primary == key:
+        return replace(reader, known_format_fields=reader.known_format_fields | fields), (emission,)
+    quality = rate_fields(fields) + KNOWN_FORMAT_BONUS
+    if quality > reader.quality and reading.conclusive:
+        return replace(reader, primary=key, quality=quality, known_format_fields=fields), (emission,)
+    if reader.primary is None:
+        return reader, (emission,)
+    extra = limit_reading(reading, _primary_fields(reader))
+    return reader, (replace(emission, reading=extra),) if extra else ()
+
+
+def add_figures(reader: GeneralReader, figures: Figures, line: Line, *, block: int = -1) -> Step:
+    """Return the step for figures with a counter: they belong to a template, which may count now."""
+    if figures.rank is not None and reader.rank is not None and figures.rank > reader.rank:
+        return reader, ()
+    reader = reader if figures.rank is None else replace(reader, rank=figures.rank)
+    key = make_key(figures, joined=block >= 0)
+    text = line.text.strip()
+    template = reader.templates.get(key) or Template(example=text[:MAX_EXAMPLE])
+    sample = Sample(figures=figures, time=line.time, number=line.number, text=text[:MAX_QUOTE], block=block)
+    updates = template.last is not None and block >= 0 and template.last.block == block
+    template = template.with_sample(sample)
+    if template.confirmed:
+        return _emit(_with_template(reader, key, template), key, template, (sample,), updates=updates)
+    choice = find_choice(template)
+    return (_with_template(reader, key, template), ()) if choice is None else _confirm(reader, key, template, choice)
+
+
+def _with_template(reader: GeneralReader, key: Key, template: Template) -> GeneralReader:
+    templates = {other: item for other, item in reader.templates.items() if other != key}
+    if len(templates) >= MAX_TEMPLATES:
+        del templates[next((other for other in templates if other != reader.primary), next(iter(templates)))]
+    templates[key] = template
+    return replace(reader, templates=templates)
+
+
+def _confirm(reader: GeneralReader, key: Key, template: Template, choice: Choice) -> Step:
+    """Return the step in which a template begins to count: its first lines are read again."""
+    samples = template.samples
+    template = replace(template, counter=choice.name, swapped=choice.swapped, samples=())
+    reader = replace(_with_template(reader, key, template), announced=True)
+    return _emit(reader, key, template, samples, updates=False)
+
+
+def _emit(reader: GeneralReader, key: Key, template: Template, samples: tuple[Sample, ...], *, updates: bool) -> Step:
+    readings = [make_reading(template, sample.figures) for sample in samples]
+    fields = template.fields.union(*map(known_fields, readings))
+    if fields != template.fields:
+        reader = replace(reader, templates=reader.templates | {key: replace(template, fields=fields)})
+    quality = rate_fields(fields)
+    if reader.primary != key and quality > reader.quality:
+        reader = replace(reader, primary=key, quality=quality)
+    emissions = []
+    for sample, complete in zip(samples, readings, strict=True):
+        reading = complete if reader.primary == key else limit_reading(complete, _primary_fields(reader))
+        if reading is not None:
+            is_late = sample is not samples[-1]
+            reading = replace(reading, late=is_late, extra=reading.extra or updates, conclusive=quality > WEAK)
+            line = Line(text=sample.text, number=sample.number, time=sample.time)
+            emissions.append(Emission(reading=reading, line=line))
+    return reader, tuple(emissions)
+
+
+def _primary_fields(reader: GeneralReader) -> frozenset[str]:
+    return reader.template.fields if reader.template else reader.known_format_fields

@@ -1,0 +1,87 @@
+"""Tables with a header line: the names stand above the figures."""
+
+from __future__ import annotations
+
+import re
+
+from msgspec import Struct
+
+from kfjob.observe.general.vocabulary import Role, find_meaning, split_name
+
+MAX_WIDTH = 400
+MIN_COLUMNS, MAX_COLUMNS = 3, 40
+WIDE_GAP = 16
+"""Spaces that stand for an empty cell."""
+
+_SPACED = re.compile(r"[ \t]{2,}|\t")
+_ROW = re.compile(r"[\s|]*[-+]?[\d.]")
+_NUMBER = re.compile(r"(?<![\w#])[-+]?\d")
+_ALONE = {"e": "epoch", "#": "step", "it": "step", "i": "step"}
+
+
+class Table(Struct, frozen=True):
+    """The header of a table."""
+
+    spaced: tuple[str, ...]  # columns if two spaces separate them
+    words: tuple[str, ...]  # columns if one space does
+    separator: str = ""  # "|" or ",", where the table has one
+
+
+def parse_header(text: str) -> Table | None:
+    """Return the columns if the line is the header of a table with a counter and something else that is known."""
+    if len(text) > MAX_WIDTH or _NUMBER.search(text) or "=" in text or "{" in text:
+        return None
+    separator = next((mark for mark in "|," if text.count(mark) >= MIN_COLUMNS - 1), "")
+    if not separator and ":" in text:
+        return None
+    spaced = _split(text, separator)
+    words = () if separator else tuple(text.split())
+    if not any(MIN_COLUMNS <= len(columns) <= MAX_COLUMNS and _has_meaning(columns) for columns in (spaced, words)):
+        return None
+    is_single_spaced = any(len(_find_roles(tuple(column.split()))) > 1 for column in spaced) and not separator
+    return Table(words if is_single_spaced else spaced, words, separator)
+
+
+def _split(text: str, separator: str) -> tuple[str, ...]:
+    parts = text.strip().strip("|").split(separator) if separator else _SPACED.split(text.strip())
+    return tuple(part.strip() for part in parts)
+
+
+def _has_meaning(columns: tuple[str, ...]) -> bool:
+    roles = _find_roles(columns)
+    counts = [role for role in roles if role in {Role.STEP, Role.EPOCH}]
+    return bool(counts) and bool(roles[1:]) and len(counts) < len(columns)
+
+
+def _find_roles(columns: tuple[str, ...]) -> list[Role]:
+    return [meaning.role for column in columns if (meaning := find_meaning(split_name(column_name(column))))]
+
+
+def column_name(column: str) -> str:
+    """Return the name of a column in words: `E` and `#` are epoch and step in tables."""
+    plain = column.partition("(")[0].strip() or column
+    return _ALONE.get(plain.lower(), plain)
+
+
+def looks_like_row(text: str) -> bool:
+    """Return whether the line begins with a number, as rows do."""
+    return len(text) <= MAX_WIDTH and _ROW.match(text) is not None
+
+
+def read_row(table: Table, text: str) -> str | None:
+    """Return the row as `name: value` pairs; None if the line does not fit the header."""
+    cells = _split(text, table.separator)
+    if len(cells) == len(table.spaced):
+        return _join(table.spaced, cells)
+    if table.separator:
+        return None
+    words = text.split()
+    for columns in (table.words, table.spaced):
+        if len(words) == len(columns):
+            return _join(columns, tuple(words))
+    words = text.strip().partition(" " * WIDE_GAP)[0].split()
+    return _join(table.words, tuple(words)) if words[1:] and len(words) <= len(table.words) else None
+
+
+def _join(columns: tuple[str, ...], cells: tuple[str, ...]) -> str:
+    return ", ".join(f"{column_name(column)}: {cell}" for column, cell in zip(columns, cells, strict=False) if cell)

@@ -1,0 +1,159 @@
+"""Templates: lines of one layout. A template counts as training progress once its lines count up and their loss changes."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from kfjob.observe.general.figures import Counter, Figures
+from kfjob.observe.general.vocabulary import ANY_LOSS, CLEAR_COUNT, WEAK_COUNT, Role
+
+MAX_TEMPLATES = 32
+"""Templates that are remembered per container; the one that was seen least recently leaves."""
+MAX_SAMPLES = 6
+"""First lines that are kept until the template counts, and are then read again."""
+MAX_EXAMPLE = 160
+MIN_LINES, MIN_WEAK_LINES = 2, 3
+"""Lines that confirm a template: with a known loss and step, and with weaker names or values from several lines."""
+
+Key = tuple[object, ...]
+
+
+class Sample(Struct, frozen=True, kw_only=True):
+    """The figures of one line, or of several lines of one step, with the position of the line."""
+
+    figures: Figures
+    time: int | None
+    number: int
+    text: str
+    block: int = -1  # number of the line that began the block; -1: the line stands alone
+
+
+class Template(Struct, frozen=True, kw_only=True):
+    """Lines of one layout."""
+
+    example: str
+    lines: int = 0
+    samples: tuple[Sample, ...] = ()  # empty after the confirmation
+    last: Sample | None = None
+    counter: str | None = None  # name of the counter that counts; None until the template counts
+    swapped: bool = False  # the second number of `0/100` counts
+    fields: frozenset[str] = frozenset()
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether the template counts as progress."""
+        return self.counter is not None
+
+    def with_sample(self, sample: Sample) -> Template:
+        """Return the template after one more line; a line of the same block replaces the sample before it."""
+        repeats = self.last is not None and sample.block >= 0 and sample.block == self.last.block
+        samples = self.samples
+        if not self.confirmed:
+            samples = (*(samples[:-1] if repeats else samples), sample)[-MAX_SAMPLES:]
+        return replace(self, lines=self.lines + (not repeats), samples=samples, last=sample)
+
+
+def make_key(figures: Figures, *, joined: bool) -> Key:
+    """Return what lines of one template share: the names of the counters and of the loss."""
+    counters = tuple((counter.role, counter.name) for counter in figures.counters if counter.rank < WEAK_COUNT)
+    if joined:
+        return ("block", *counters[:1])
+    return (figures.is_bar, counters, figures.loss_name, is_count_only(figures))
+
+
+class Choice(Struct, frozen=True):
+    """The counter that counts."""
+
+    name: str
+    role: Role | None
+    swapped: bool = False
+
+
+PERCENT = "%"
+
+
+def choose_counter(samples: tuple[Sample, ...]) -> Choice | None:
+    """Return the best counter that grows in the samples; None if none does."""
+    names: dict[str, Counter] = {}
+    for counter in samples[-1].figures.counters:
+        names.setdefault(counter.name, counter)
+    has_loss = samples[-1].figures.loss is not None
+    ranked = sorted(names.values(), key=lambda item: (has_loss and item.rank >= WEAK_COUNT, item.role is Role.EPOCH, item.rank))
+    for counter in ranked:
+        values = [find_counter(sample.figures, counter.name) for sample in samples]
+        known = [item for item in values if item is not None]
+        if _grows([item.value for item in known]):
+            return Choice(counter.name, counter.role)
+        totals = [item.total for item in known if item.total is not None]
+        if len(totals) == len(known) and len({item.value for item in known}) == 1 and _grows(totals):
+            return Choice(counter.name, counter.role, swapped=True)
+    percents = [sample.figures.percent for sample in samples if sample.figures.percent is not None]
+    has_counter = any(sample.figures.counters for sample in samples)
+    return Choice(PERCENT, None) if has_counter and len(percents) == len(samples) and _grows(percents) else None
+
+
+def find_counter(figures: Figures, name: str) -> Counter | None:
+    """Return the counter of this name."""
+    return next((counter for counter in figures.counters if counter.name == name), None)
+
+
+def _grows(values: list[float]) -> bool:
+    """Return whether the values count up; they may begin again once."""
+    steps = [after - before for before, after in pairwise(values)]
+    return sum(step > 0 for step in steps) > sum(step < 0 for step in steps)
+
+
+def find_choice(template: Template) -> Choice | None:
+    """Return the counter if the lines so far are training progress."""
+    samples = template.samples
+    if len(samples) < MIN_LINES:
+        return None
+    choice = choose_counter(samples)
+    if choice is None:
+        return None
+    figures = samples[-1].figures
+    distinct = len({_position(sample.figures, choice) for sample in samples})
+    losses = [sample.figures.loss for sample in samples if sample.figures.loss is not None]
+    if len(losses) >= MIN_LINES:
+        return choice if _confirms_loss(samples, losses, choice, distinct) else None
+    if not figures.is_bar and is_count_only(figures):
+        return choice if distinct >= MIN_WEAK_LINES and _shows_training(samples, choice) else None
+    has_speed = sum(sample.figures.speed is not None for sample in samples) >= MIN_WEAK_LINES
+    counts = choice.role is not None and not choice.swapped
+    if figures.is_bar and counts and figures.speed is not None:
+        return choice if distinct >= MIN_LINES else None
+    return choice if has_speed and counts and distinct >= MIN_WEAK_LINES else None
+
+
+def is_count_only(figures: Figures) -> bool:
+    """Return whether the line has neither a loss nor a speed."""
+    return figures.loss is None and figures.speed is None
+
+
+def _shows_training(samples: tuple[Sample, ...], choice: Choice) -> bool:
+    """Return whether lines without loss and speed show training: they count epochs, or another figure changes with the step."""
+    counter = find_counter(samples[-1].figures, choice.name)
+    if counter is None or counter.rank >= CLEAR_COUNT or choice.swapped:
+        return False
+    metrics = {sample.figures.metric for sample in samples} - {None}
+    return (counter.role is Role.EPOCH and counter.rank == 0) or len(metrics) >= MIN_LINES
+
+
+def _position(figures: Figures, choice: Choice) -> tuple[float | None, ...]:
+    counter = find_counter(figures, choice.name)
+    return (figures.percent,) if counter is None else (counter.value, counter.total if choice.swapped else None)
+
+
+def _confirms_loss(samples: tuple[Sample, ...], losses: list[float], choice: Choice, distinct: int) -> bool:
+    figures = samples[-1].figures
+    counter = find_counter(figures, choice.name)
+    is_clear = figures.loss_rank < ANY_LOSS and counter is not None and samples[-1].block < 0
+    if distinct < (MIN_LINES if is_clear else MIN_WEAK_LINES):
+        return False
+    finite = {loss for loss in losses if math.isfinite(loss)}
+    broken = len(finite) < len(losses)
+    return len(finite) >= MIN_LINES or (is_clear and broken and distinct >= MIN_WEAK_LINES)

@@ -1,0 +1,291 @@
+"""Names of figures that training programs print, ranked: of two names for the same figure the lower rank wins.
+
+A name is a sequence of lower-case words: `train/grad_norm` and `Train Grad-Norm` are the same. `docs/reference/progress.md` is
+generated from the tables here.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from functools import lru_cache
+from typing import NamedTuple
+
+
+class Role(StrEnum):
+    """What a figure is."""
+
+    STEP = "step"
+    EPOCH = "epoch"
+    TOTAL = "total"
+    EPOCHS = "epochs"
+    LOSS = "loss"
+    LR = "lr"
+    SPEED = "speed"
+    SECONDS = "seconds per step"
+    GRAD_NORM = "grad_norm"
+    RANK = "rank"
+
+
+class Phase(StrEnum):
+    """What the program does when it prints a figure; NONE if the name does not say it."""
+
+    TRAINING = "training"
+    EVALUATION = "evaluation"
+    NONE = ""
+
+
+class Meaning(NamedTuple):
+    """The meaning of a name."""
+
+    role: Role
+    rank: int
+    phase: Phase = Phase.NONE
+    unit: str = ""  # of a speed
+
+
+TRAINING_WORDS = frozenset({"train", "training", "trn", "tr"})
+EVALUATION_WORDS = frozenset((
+    "val", "valid", "validation", "validate", "validating", "eval", "evaluation", "evaluate", "evaluating", "test",
+    "testing", "dev", "cv", "heldout", "inference", "evaluator",
+))  # fmt: skip
+PREPARATION_WORDS = (
+    "map", "tokeniz", "load", "download", "split", "shard", "filter", "pack", "group", "process", "preprocess", "preprocess",
+    "fetch", "cach", "captur", "compil", "convert", "extract", "upload", "sav", "read", "build", "shuffl", "index", "encod",
+    "collect", "install", "loglikelihood", "wait", "connect", "retry", "attempt", "warmup", "profil", "quantiz", "merg",
+    "prepar", "comput", "search", "sampl", "writ", "copy", "import", "export", "resolv", "unpack", "creat", "calibrat",
+    "predict", "generat", "scann", "pars", "decod", "check", "verif", "trial",
+)  # fmt: skip
+"""Beginnings of words that name the preparation of data and other work that is not training."""
+
+ANNOUNCEMENT = re.compile(r"(?i)\b(?:start|begin|run|resum|enter|launch)\w{0,5}\s+(?:the\s+)?(?:train|fit)|^\W*training\W*$")
+"""A line that says that training begins, such as `***** Running training *****`."""
+
+STEPS: tuple[tuple[str, ...], ...] = (
+    ("global step", "global steps", "globalstep", "optimizer step", "optimizer steps", "optimiser step", "train step",
+     "num updates", "train updates", "training step", "training steps"),
+    ("step", "steps", "iteration", "iterations", "iter", "iters", "it", "itr", "its", "update", "updates", "n iter", "niter"),
+    ("batch", "batches", "minibatch", "mini batch", "batch idx", "batch index", "batch id", "mb", "up"),
+    ("tick", "ticks", "round", "rounds", "episode", "episodes", "frame", "frames", "samples", "kimg", "examples",
+     "sample count", "tokens", "timesteps", "env steps", "environment steps"),
+)  # fmt: skip
+EPOCHS: tuple[tuple[str, ...], ...] = (("epoch", "epochs", "ep"), ("pass", "generation"))
+TOTALS = (
+    "total steps", "max steps", "num steps", "total iterations", "max iterations", "num iterations", "total iters", "max iters",
+    "num iters", "total batches", "num batches", "total", "steps total", "total updates", "max updates", "num training steps",
+)  # fmt: skip
+EPOCH_TOTALS = ("total epochs", "max epochs", "num epochs", "n epochs", "epochs total", "num train epochs")
+_COUNT_EXCLUDED = frozenset((
+    "per", "skipped", "max", "min", "total", "warmup", "accumulation", "log", "logging", "save", "saving", "eval", "every",
+    "interval", "size", "time", "timing", "nan", "skip", "num", "best", "last", "restart", "patience", "left", "remaining",
+    "elapsed", "avg", "average", "mean", "example", "examples", "sub", "inner", "val", "valid", "validation", "test", "dev",
+    "checkpoint", "resume", "resumed", "local", "micro",
+))  # fmt: skip
+_LOSS_EXCLUDED = frozenset((
+    "scale", "scaler", "scaling", "weight", "weights", "fn", "type", "ratio", "coef", "coefficient", "lambda", "packet",
+    "packets", "best", "lowest", "tokens", "time", "improvement", "improved", "previous", "prev", "delta", "target", "stop",
+    "patience", "count", "num", "clip", "spike", "factor", "threshold", "name", "mode", "hit", "change", "std", "var",
+    "variance", "minimum", "min", "diff", "gap",
+))  # fmt: skip
+_NO_LOSSES = frozenset({"gloss", "floss", "bloss"})
+LOSSES: tuple[tuple[str, ...], ...] = (
+    ("train loss",),
+    ("loss",),
+    ("total loss", "loss total", "lm loss", "loss all", "overall loss", "sum loss", "loss sum", "gen loss total"),
+    ("step loss", "batch loss", "iter loss", "current loss", "reduced loss", "loss step", "minibatch loss"),
+    ("average loss", "avg loss", "mean loss", "running loss", "epoch loss", "smoothed loss", "ema loss", "loss epoch",
+     "loss avg", "loss mean", "loss value"),
+)  # fmt: skip
+CLEAR_COUNT, WEAK_COUNT = 2, 3
+"""Ranks of counters: below the first a name is clear; from the second on it may count something else, such as samples."""
+ANY_LOSS, LOSS_PART = len(LOSSES), len(LOSSES) + 1
+LOSS_PARTS = frozenset((
+    "cost", "objective", "nll", "nelbo", "elbo", "bce", "xent", "mse", "rmse", "ce", "crossentropy", "kld", "gan", "cycle",
+    "idt", "recon", "rec", "nce", "bpb", "bpc", "learn",
+))  # fmt: skip
+METRICS = frozenset((
+    "accuracy", "acc", "reward", "rewards", "return", "returns", "ppl", "perplexity", "psnr", "ssim", "map", "miou", "iou",
+    "f1", "bleu", "wer", "cer", "score", "auc", "top1", "acc1", "error", "err", "kl", "entropy", "dice", "recall",
+    "precision", "mae",
+))  # fmt: skip
+"""Names of other figures of a model: with a step they show training even where no loss is printed."""
+_RATES = frozenset({"throughput", "tps", "wps", "ips", "fps", "sps", "ups", "qps", "speed", "tgs"})
+_SHORT_RATES = frozenset({"fps", "sps", "tps"})
+_TIMES = frozenset({"time", "timing", "elapsed", "eta"})
+_DEVICES = frozenset({"gpu", "device", "rank"})
+_SECOND = frozenset({"s", "sec", "secs", "second", "seconds"})
+_SHORT_TIMES = {"s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0, "ms": 1e-3, "msec": 1e-3, "us": 1e-6}
+_STEP_UNITS = frozenset({"it", "iter", "iteration", "step", "batch", "tick", "update", "b"})
+_PLACE_FILLERS = frozenset({"at", "after"})
+_COUNT_FILLERS = frozenset({"at", "after", "for", "in", "of"})
+FILLERS = frozenset((
+    "is", "was", "of", "at", "in", "for", "after", "the", "to", "and", "on", "by", "current", "curr", "cur",
+    "so", "far", "now",
+))  # fmt: skip
+_PARTS = re.compile(r"[^\W_]+")
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+
+
+def split_name(name: str) -> tuple[str, ...]:
+    """Return the words of a name; `CrossEntropyLoss` has three."""
+    return tuple(part.lower() for word in _PARTS.findall(name) for part in _CAMEL.split(word))
+
+
+@lru_cache(maxsize=4096)
+def find_meaning(words: tuple[str, ...]) -> Meaning | None:
+    """Return what a name means; None for a name that is not in the vocabulary."""
+    phase = find_phase(words)
+    rest = tuple(word for word in words if word not in FILLERS and word not in EVALUATION_WORDS and word not in TRAINING_WORDS)
+    if rest[-1:] == ("value",):
+        rest = rest[:-1]
+    if not rest:
+        return None
+    for find in (_find_loss_count, _find_loss, _find_lr, _find_grad_norm, _find_speed, _find_count):
+        if meaning := find(words, rest):
+            return meaning._replace(phase=phase)
+    return None
+
+
+def is_count(words: tuple[str, ...]) -> bool:
+    """Return whether the name counts steps or epochs."""
+    meaning = find_meaning(words)
+    return meaning is not None and meaning.role in {Role.STEP, Role.EPOCH}
+
+
+def is_metric(words: tuple[str, ...]) -> bool:
+    """Return whether the name is that of a figure of a model, other than its loss."""
+    return any(word in METRICS for word in words)
+
+
+def find_phase(words: tuple[str, ...] | list[str]) -> Phase:
+    """Return whether the words speak of training or of evaluation."""
+    if any(word in TRAINING_WORDS for word in words):
+        return Phase.TRAINING
+    return Phase.EVALUATION if any(word in EVALUATION_WORDS for word in words) else Phase.NONE
+
+
+def is_preparation(words: tuple[str, ...] | list[str]) -> bool:
+    """Return whether a word names the preparation of data."""
+    return any(word.startswith(PREPARATION_WORDS) for word in words)
+
+
+def _find_loss_count(words: tuple[str, ...], rest: tuple[str, ...]) -> Meaning | None:
+    """Return the count in `loss at step 100`."""
+    if len(rest) == 1 or not (words[-2] in _COUNT_FILLERS or _PLACE_FILLERS & set(words)):
+        return None
+    for role, groups in ((Role.STEP, STEPS), (Role.EPOCH, EPOCHS)):
+        if any(rest[-1] in names for names in groups[:CLEAR_COUNT]):
+            return Meaning(role, 1)
+    return None
+
+
+def _find_loss(words: tuple[str, ...], rest: tuple[str, ...]) -> Meaning | None:
+    if any(word in _LOSS_EXCLUDED for word in rest) or rest[-1] == "function":
+        return None
+    if any(word in {"loss", "losses"} or (word.endswith("loss") and word not in _NO_LOSSES) for word in rest):
+        name = " ".join(word for word in words if word not in FILLERS)
+        plain = " ".join(rest)
+        if plain == "loss":
+            return Meaning(Role.LOSS, 0 if find_phase(words) is Phase.TRAINING else 1)
+        rank = next((rank for rank, names in enumerate(LOSSES) if plain in names or name in names), ANY_LOSS)
+        return Meaning(Role.LOSS, rank)
+    if (
+        rest[-2:] == ("cross", "entropy")
+        or rest[-1] in LOSS_PARTS
+        or rest[0] in LOSS_PARTS
+        or (len(rest) > 1 and rest[0] in {"l", "d", "g"})
+        or rest in {("d",), ("g",)}
+    ):
+        return Meaning(Role.LOSS, LOSS_PART)
+    return None
+
+
+def _find_lr(_: tuple[str, ...], rest: tuple[str, ...]) -> Meaning | None:
+    joined = " ".join(rest)
+    if not ("lr" in rest or "learning rate" in joined or "learn rate" in joined or "learningrate" in rest):
+        return None
+    if any(
+        word in {"base", "initial", "max", "min", "peak", "init", "warmup", "decay", "multiplier", "scale"} for word in rest
+    ):
+        return None
+    return Meaning(Role.LR, 0 if joined in {"lr", "learning rate"} else 1)
+
+
+def _find_grad_norm(_: tuple[str, ...], rest: tuple[str, ...]) -> Meaning | None:
+    has_gradient = any(word in {"grad", "gradient", "gradients", "grads", "g"} for word in rest)
+    if (has_gradient and "norm" in rest) or rest[-1] in {"gnorm", "gradnorm"} or rest == ("grad",):
+        return Meaning(Role.GRAD_NORM, 0)
+    return None
+
+
+def _find_speed(words: tuple[str, ...], rest: tuple[str, ...]) -> Meaning | None:
+    nouns = tuple(word for word in rest if word != "per")
+    if not nouns or _TIMES & set(nouns):
+        return None
+    *before, last = nouns
+    if last in _SECOND and before:
+        return Meaning(Role.SPEED, 1, unit=_format_rate(before[-1]))
+    if last in _DEVICES and before[1:] and before[-1] in _SECOND:
+        return Meaning(Role.SPEED, 3, unit=f"{_format_rate(before[-2])}/{last}")
+    if last in _RATES or nouns[0] in _SHORT_RATES:
+        return Meaning(Role.SPEED, 2 if last in _RATES else 3)
+    if [nouns[0]] == before and nouns[0] in _SHORT_TIMES and last in _STEP_UNITS and words[0] != "per":
+        return Meaning(Role.SECONDS, 0, unit=nouns[0])
+    return None
+
+
+def _format_rate(noun: str) -> str:
+    return f"{ {'tok': 'tokens', 'its': 'it', 'iter': 'it', 'iters': 'it', 'imgs': 'images'}.get(noun, noun) }/s"
+
+
+def _find_count(words: tuple[str, ...], _: tuple[str, ...]) -> Meaning | None:
+    if words[-1:] == ("rank",) and not {"local", "tensor", "pipeline", "node", "group"} & set(words):
+        return Meaning(Role.RANK, 0)
+    plain = [word for word in words if word not in FILLERS]
+    while len(plain) > 1 and (plain[-1] in TRAINING_WORDS or plain[-1] in EVALUATION_WORDS):
+        plain.pop()  # `Iter(train)`
+    joined = " ".join(plain)
+    if joined in TOTALS:
+        return Meaning(Role.TOTAL, 0)
+    if joined in EPOCH_TOTALS:
+        return Meaning(Role.EPOCHS, 0)
+    if (rank := _rank_count(plain, EPOCHS)) is not None:
+        return Meaning(Role.EPOCH, rank)
+    if (rank := _rank_count(plain, STEPS)) is not None:
+        return Meaning(Role.STEP, rank)
+    return None
+
+
+def _rank_count(words: list[str], names: tuple[tuple[str, ...], ...]) -> int | None:
+    """Return the rank of a counter; None for a name such as `steps per epoch` or `warmup steps`."""
+    rank = _count_rank(words, names)
+    if rank is None or "per" in words:
+        return None
+    rest = words[:-2] if " ".join(words[-2:]) in names[rank] else words[:-1]
+    excluded = _COUNT_EXCLUDED - {"total"} if rank == 0 and len(words) > 1 else _COUNT_EXCLUDED  # `total_train_updates`
+    return None if any(word in excluded for word in rest) else rank
+
+
+def _count_rank(words: list[str], names: tuple[tuple[str, ...], ...]) -> int | None:
+    if not words:
+        return None
+    two, last = " ".join(words[-2:]), words[-1]
+    return next((rank for rank, group in enumerate(names) if two in group or last in group), None)
+
+
+def parse_unit(unit: str) -> Meaning | None:
+    """Return what a unit after a number means: `samples/s` is a speed, `ms/it` a time per step."""
+    noun, slash, divisor = unit.lower().partition("/")
+    if not slash or not divisor:
+        return None
+    divisor, _, device = divisor.partition("/")
+    if divisor in _SECOND:
+        return Meaning(Role.SPEED, 3 if device else 1, unit=_format_rate(noun or "samples") + (f"/{device}" if device else ""))
+    if noun in _SHORT_TIMES and divisor in _STEP_UNITS:
+        return Meaning(Role.SECONDS, 0, unit=noun)
+    return None
+
+
+def seconds_in(unit: str) -> float:
+    """Return the seconds in a unit of time, 0 for another unit."""
+    return _SHORT_TIMES.get(unit.lower(), 0.0)
