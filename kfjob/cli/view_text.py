@@ -140,7 +140,9 @@ def outcome_text(view: JobView) -> str:
 def training_json(training: Training) -> dict[str, Any]:
     """Return the progress as JSON, without the curve."""
     internal = {"curve", "curve_interval", "smoothed_count", "setbacks", "position", "evaluations"}
-    values = asdict(training) | {"run_step": training.run_step, "run_total": training.position.run_total}
+    values = asdict(training)
+    if training.per_epoch:
+        values |= {"run_step": training.run_step, "run_total": training.position.run_total}
     return {key: value for key, value in values.items() if key not in internal and value not in (None, "")}
 
 
