@@ -61,6 +61,8 @@ from kfjob.spec.observe_config import ObserveConfig
 from kfjob.text import plural
 from kfjob.units import SECOND
 
+LIMIT_EXCEEDED = "LimitExceeded"
+"""Reason in the state of a job that was stopped because it exceeded a limit of its `watchdog`."""
 MAX_NEWS = 50
 RECENT_NEWS = 16
 """Newest news in which a line of another rank is looked for, so that it is reported once."""
@@ -197,7 +199,8 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
             return f"{phase}, no pods: {reason}"
         if self.stalled:
             return f"{phase}, but no progress for {self.seconds_since_progress:.0f} s"
-        reason = self.job.message or self.job.reason if self.job and self.phase is JobPhase.FAILED else ""
+        is_explained = self.phase is JobPhase.FAILED or (self.job is not None and self.job.reason == LIMIT_EXCEEDED)
+        reason = self.job.message or self.job.reason if self.job and is_explained else ""
         return f"{phase}: {reason}" if reason else phase
 
 

@@ -93,6 +93,18 @@ def test_archived_job_is_attached_and_cannot_be_stopped_again(settings):
     assert (again.name, again.launch == run.launch) == ("job", False)
 
 
+def test_job_that_exceeded_a_limit_is_diagnosed_as_that(settings):
+    run = submit(spec(FOREVER, watchdog={"deadline": 1}), settings=settings)
+    with pytest.raises(JobStopped, match="its watchdog allows 1 s"):
+        run.wait()
+    archived = attach("job", settings=settings)
+    assert archived.status().headline.startswith("Stopped: it has run for ")
+    cause = archived.diagnose().first_cause
+    assert cause is not None
+    assert cause.rule == "limit-exceeded"
+    assert "its watchdog allows 1 s" in cause.title
+
+
 def test_existing_job_is_replaced_only_if_asked(settings):
     first = submit(spec(FOREVER), settings=settings)
     with pytest.raises(AlreadyExists):

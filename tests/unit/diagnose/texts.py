@@ -614,6 +614,11 @@ JOBS: list[tuple[str, JobChanged, str]] = [
         "kfjob/backends/local",
     ),
     (
+        "limit-exceeded",
+        JobChanged(phase=JobPhase.STOPPED, reason="LimitExceeded", message="it has run for 12 s, and its watchdog allows 10 s"),
+        "kfjob/api/lifecycle/limits.py",
+    ),
+    (
         "deadline",
         JobChanged(
             phase=JobPhase.FAILED,

@@ -232,6 +232,18 @@ RULES = (
         subject=Subject.VIEW,
     ),
     Rule(
+        id="limit-exceeded",
+        title="kfjob stopped the job: {what}",
+        cause="the job exceeded a limit of its `watchdog`, and no earlier error explains it",
+        remedy=(
+            "`kfjob logs {job} --tail 20` shows what each pod did last; raise the limit in `watchdog` if the job was healthy"
+        ),
+        subject=Subject.JOB,
+        markers=("LimitExceeded",),
+        pattern=r"LimitExceeded: (?P<what>.*)",
+        role=Role.SUSPECT,
+    ),
+    Rule(
         id="crash-loop",
         title="the container ends again and again",
         cause=(
