@@ -12,7 +12,7 @@ import yaml
 from msgspec import Struct
 
 from kfjob.errors import Unreachable
-from kfjob.spec.yaml_loader import Loader
+from kfjob.spec.yaml_loader import Loader, TooLargeError, check_depth
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -58,9 +58,10 @@ def _read(file: Path) -> dict[str, Any]:
 def _parse(file: Path, _mtime_ns: int) -> dict[str, Any]:
     """Parse the file once, for all functions of a command that ask for it."""
     try:
-        with file.open(encoding="utf-8") as text:
-            data = yaml.load(text, Loader)  # noqa: S506 - a safe loader
-    except (yaml.YAMLError, ValueError) as err:
+        text = file.read_text(encoding="utf-8")
+        check_depth(text)
+        data = yaml.load(text, Loader)  # noqa: S506 - a safe loader
+    except (yaml.YAMLError, ValueError, TooLargeError) as err:
         raise Unreachable(f"kubeconfig `{file}` is not valid YAML", cause=str(err)) from err
     return data if isinstance(data, dict) else {}
 

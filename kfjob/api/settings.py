@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -97,11 +98,37 @@ def _read_project(folder: Path) -> dict[str, Any]:
     """Return the settings of the nearest `kfjob.toml`, or `pyproject.toml` with `[tool.kfjob]`, in the folder or above it."""
     for directory in (folder, *folder.parents):
         if (file := directory / FILE_NAME).is_file():
+            _check_owner(file)
             return _read_file(file)
         project = directory / "pyproject.toml"
-        if project.is_file() and "[tool.kfjob]" in project.read_text(encoding="utf-8"):
-            return _read_file(project, ("tool", "kfjob"))
+        if _mentions_settings(project) and (values := _read_file(project, ("tool", "kfjob"))):
+            _check_owner(project)
+            return values
     return {}
+
+
+def _mentions_settings(project: Path) -> bool:
+    try:
+        return project.is_file() and b"kfjob" in project.read_bytes()
+    except OSError:  # another user's
+        return False
+
+
+def _check_owner(file: Path) -> None:
+    """Check that nobody else can change a file that was found and not named, as git does for its repositories.
+
+    Raises:
+        SpecError: the file belongs to another user, or others may write it.
+    """
+    status, users = file.stat(), {0, os.getuid()}
+    if os.getuid() == 0 and os.environ.get("SUDO_UID", "").isdecimal():
+        users.add(int(os.environ["SUDO_UID"]))
+    is_shared = status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and status.st_gid not in {0, os.getgid()})
+    if status.st_uid in users and not is_shared:
+        return
+    cause = "other users may write it" if status.st_uid in users else "it belongs to another user"
+    hint = f"check its content, then run `{'chmod go-w' if status.st_uid in users else 'chown $USER'} {file}`"
+    raise SpecError([Problem(title="the settings file is not safe to use", file=str(file), detail=cause, hint=hint)])
 
 
 def _read_file(file: Path, table: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -114,7 +141,9 @@ def _read_file(file: Path, table: tuple[str, ...] = ()) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as err:
         raise SpecError([Problem(title="the settings file cannot be read", file=str(file), detail=str(err))]) from None
     for key in table:
-        values = values[key]
+        values = values.get(key, {})
+        if not isinstance(values, dict):
+            raise SpecError([Problem(title=f"`{'.'.join(table)}` must be a table", file=str(file))])
     for name, value in values.items():
         if name not in _NAMES:
             from difflib import get_close_matches

@@ -15,6 +15,8 @@ Specs and logs can hold secrets, so only the owner may read the folders.
 from __future__ import annotations
 
 import os
+import re
+import stat
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -27,6 +29,7 @@ from kfjob.errors import BackendError, NotFound
 from kfjob.events import TRAINING_CONTAINER, JobSnapshot, KubernetesEvent, WorkloadStatus
 from kfjob.units import MIB
 
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 RUN = ".run"
 SPEC = "spec.json"
 MANIFEST = "manifest.json"
@@ -37,12 +40,29 @@ MAX_DOCUMENT_BYTES = 64 * MIB
 
 
 def launch_folder(root: Path, namespace: str, job: str, launch: str) -> Path:
-    """Return the path of a launch's folder."""
-    return root / namespace / job / launch
+    """Return the path of a launch's folder.
+
+    Raises:
+        BackendError: a name could lead out of the folder.
+    """
+    return root / check_name(namespace) / check_name(job) / check_name(launch)
+
+
+def check_name(name: str) -> str:
+    """Return a name that comes from elsewhere, if it is safe as a part of a path.
+
+    Raises:
+        BackendError: the name is not one that Kubernetes would accept.
+    """
+    if not _NAME.fullmatch(name):
+        raise BackendError(f"`{name[:80]}` cannot be the name of a file", cause="it is not a name of Kubernetes")
+    return name
 
 
 def list_launches(root: Path, namespace: str, job: str) -> list[Path]:
     """Return the folders of all launches of a job under `root`, oldest first."""
+    if not (_NAME.fullmatch(namespace) and _NAME.fullmatch(job)):
+        return []
     return sorted(list_folders(root / namespace / job), key=lambda folder: (_created(folder), folder.name))
 
 
@@ -103,8 +123,12 @@ def read_events(folder: Path) -> list[KubernetesEvent | WorkloadStatus]:
 
 
 def log_path(folder: Path, pod: str, container: str = TRAINING_CONTAINER, *, previous: bool = False) -> Path:
-    """Return the path of a container's log."""
-    return folder / pod / f"{container}{'.previous' if previous else ''}.log"
+    """Return the path of a container's log.
+
+    Raises:
+        BackendError: a name could lead out of the folder.
+    """
+    return folder / check_name(pod) / f"{check_name(container)}{'.previous' if previous else ''}.log"
 
 
 def find_logs(folder: Path) -> dict[str, Path]:
@@ -143,6 +167,8 @@ def _read_text(file: Path) -> str | None:
 
 
 def _read_bytes(file: Path) -> bytes:
+    if file.exists() and not stat.S_ISREG(file.stat().st_mode):
+        raise ValueError(f"`{file.name}` is not a regular file")  # a FIFO would wait for ever
     with file.open("rb") as opened:
         data = opened.read(MAX_DOCUMENT_BYTES + 1)
     if len(data) > MAX_DOCUMENT_BYTES:

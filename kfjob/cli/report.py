@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from kfjob.backends.folder import check_name
 from kfjob.cli.completion import JOB
 from kfjob.cli.open_reader import open_reader
 from kfjob.cli.options import Settings, from_option, target_options
@@ -35,7 +36,7 @@ def report(*, job: str | None, file: str | None, folder: str | None, settings: S
     if file == "-":
         click.echo(html, nl=False)
         return
-    path = Path(file or f"{reader.ref.name}-report.html")
+    path = Path(file or f"{check_name(reader.ref.name)}-report.html")
     try:
         path.write_bytes(html)
     except OSError as err:

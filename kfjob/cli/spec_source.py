@@ -15,6 +15,7 @@ from kfjob.cli.options import Settings, collect_options
 from kfjob.cli.output import hide_secrets
 from kfjob.errors import NotFound, UsageError
 from kfjob.redaction import collect_secrets
+from kfjob.units import MIB
 
 if TYPE_CHECKING:
     from kfjob.spec.source import LoadedSpec
@@ -122,6 +123,10 @@ def read_spec(source: Source, settings: Settings | None = None) -> LoadedSpec:
     return finish_draft(draft, settings)
 
 
+MAX_TEXT = 4 * MIB
+"""Characters; larger than any spec, template or env file: etcd takes 1.5 MiB for an object."""
+
+
 def read_text(file: str, kind: str) -> str:
     """Return the text of a file, or of standard input for `-`; `kind` names the file in messages.
 
@@ -129,9 +134,16 @@ def read_text(file: str, kind: str) -> str:
         NotFound: the file does not exist or cannot be read.
     """
     try:
-        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+        if file == "-":
+            text = sys.stdin.read(MAX_TEXT + 1)
+        else:
+            with Path(file).open(encoding="utf-8") as stream:
+                text = stream.read(MAX_TEXT + 1)
     except FileNotFoundError as err:
         hint = "`kfjob init` writes a first spec" if kind == "spec" else None
         raise NotFound(f"{kind} `{file}` does not exist", hint=hint) from err
     except (OSError, UnicodeDecodeError) as err:
         raise NotFound(f"cannot read {kind} `{file}`", cause=str(err)) from err
+    if len(text) > MAX_TEXT:
+        raise UsageError(f"{kind} `{file}` is larger than {MAX_TEXT // MIB} MiB")
+    return text

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import yaml
@@ -16,7 +16,7 @@ import yaml
 from kfjob.common_types import JsonObject
 from kfjob.errors import Problem, SpecError
 from kfjob.spec.variables import REFERENCE, UNRESOLVED_REASONS, Resolution, Variables, is_run_time
-from kfjob.spec.yaml_loader import Loader
+from kfjob.spec.yaml_loader import Loader, TooLargeError, check_depth
 
 MAX_NODES = 200_000
 """Nested aliases can make a small file fill the memory."""
@@ -128,13 +128,18 @@ class _Template:
 
     def _documents(self) -> Iterator[tuple[Any, int]]:
         numbers = iter(range(len(self._references)))
-        loader = _Loader(REFERENCE.sub(lambda _: f"{self._stem}{next(numbers)}Z", self._text))
+        text = REFERENCE.sub(lambda _: f"{self._stem}{next(numbers)}Z", self._text)
+        loader = None
         try:
+            check_depth(text)
+            loader = _Loader(text)
             while loader.check_node():
                 node = loader.get_node()
                 line = node.start_mark.line + 1
                 self._walk(node, "document")
                 yield (None if self._problems else loader.construct_document(node)), line
+        except TooLargeError as err:
+            raise SpecError([replace(err.problem, file=self._file)]) from None
         except yaml.MarkedYAMLError as err:
             mark = err.problem_mark or err.context_mark
             detail = " ".join(self._restore(part) for part in (err.context, err.problem) if part)
@@ -143,7 +148,8 @@ class _Template:
         except (yaml.YAMLError, ValueError, RecursionError) as err:
             raise SpecError([self._problem("invalid YAML", None, detail=str(err) or "nested too deeply")]) from None
         finally:
-            loader.dispose()
+            if loader is not None:
+                loader.dispose()
 
     def _walk(self, node: yaml.Node, place: _Place) -> None:
         self._nodes += 1

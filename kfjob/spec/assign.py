@@ -8,7 +8,7 @@ from typing import Any
 from kfjob.common_types import JsonObject
 from kfjob.errors import Problem, SpecError
 from kfjob.spec.paths import Path, parse_path
-from kfjob.spec.yaml_text import parse_yaml
+from kfjob.spec.yaml_text import IMPOSSIBLE, parse_yaml
 
 
 def apply_assignments(data: JsonObject, assignments: Sequence[str]) -> tuple[dict[Path, str], list[Problem]]:
@@ -22,6 +22,9 @@ def apply_assignments(data: JsonObject, assignments: Sequence[str]) -> tuple[dic
             problems.append(
                 Problem(title="an assignment has the form `FIELD=VALUE`", file=origin, hint="for example `--set nodes=4`")
             )
+        elif IMPOSSIBLE.search(text):
+            origin = f"--set {name}"
+            problems.append(Problem(title="a text holds NUL or bytes that are not UTF-8", path=name, file=origin))
         elif not _set(data, path, _parse_value(text)):
             problems.append(Problem(title=f"cannot set `{name}`: the spec has no such field", path=name, file=origin))
         else:

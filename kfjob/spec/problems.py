@@ -39,6 +39,7 @@ _EXPECTED = {
 }
 _PYDANTIC_SUBJECT = re.compile(r"^(Input|String|Value|List|Tuple|Dictionary) should")
 """How pydantic's own messages begin."""
+_LONG_TEXT, _LONG_NUMBER = 200, 10**30
 _LIMITS = {
     "greater_than_equal": "at least",
     "greater_than": "more than",
@@ -91,4 +92,6 @@ def _show_value(value: object, name: str) -> str:
     if value is None:
         return "empty"
     may_be_secret = name.startswith("env.") or is_secret_name(name)
-    return f"`{value}`" if isinstance(value, str | int | float) and not may_be_secret else f"a {describe_kind(value)}"
+    text = str(value) if not isinstance(value, int) or abs(value) < _LONG_NUMBER else "a number with many digits"
+    text = text if len(text) <= _LONG_TEXT else f"{text[:_LONG_TEXT]}…"
+    return f"`{text}`" if isinstance(value, str | int | float) and not may_be_secret else f"a {describe_kind(value)}"

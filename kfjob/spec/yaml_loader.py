@@ -6,5 +6,35 @@ from typing import Any
 
 import yaml
 
+from kfjob.errors import Problem
+
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """PyYAML's safe loader; libyaml's, which is ten times faster, where PyYAML was built with it."""
+
+MAX_DEPTH = 100
+"""Deeper than any spec. libyaml's composer recurses for every level, and crashes the process at some tens of thousands."""
+
+
+class TooLargeError(Exception):
+    """A text is nested too deeply, or expands to too many values."""
+
+    def __init__(self, title: str, position: tuple[int, int]) -> None:
+        super().__init__(title)
+        self.problem = Problem(title=title, line=position[0], column=position[1])
+
+
+def check_depth(text: str) -> None:
+    """Reject a text that could crash the composer. Most texts have too few brackets and too short lines for that.
+
+    Raises:
+        TooLargeError: the text is nested too deeply.
+        yaml.YAMLError: the text is not YAML.
+    """
+    if text.count("[") + text.count("{") + max(map(len, text.splitlines()), default=0) < 10 * MAX_DEPTH:
+        return
+    depth = 0
+    for event in yaml.parse(text, Loader=Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            mark = event.start_mark
+            raise TooLargeError("the YAML is nested too deeply", (mark.line + 1, mark.column + 1) if mark else (1, 1))

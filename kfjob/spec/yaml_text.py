@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,13 +12,13 @@ import yaml
 from kfjob.errors import Problem, SpecError
 from kfjob.spec.paths import Path, join_path, parse_path
 from kfjob.spec.substitute import Substitution
-from kfjob.spec.yaml_loader import Loader
+from kfjob.spec.yaml_loader import MAX_DEPTH, Loader, TooLargeError, check_depth
 from kfjob.spec.yaml_syntax import describe_syntax_error
 
 MAX_VALUES = 100_000
 """More values than any spec has. A few lines of aliases can expand to more than fits into memory."""
-MAX_DEPTH = 100
-"""Deeper than any spec. libyaml's composer recurses for every level, and crashes the process at some tens of thousands."""
+IMPOSSIBLE = re.compile("[\0\ud800-\udfff]")
+"""Characters that no environment variable, file or Kubernetes object can hold: NUL and halves of surrogate pairs."""
 _MERGE = "tag:yaml.org,2002:merge"
 _CONSTRUCTOR_ERRORS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
 """What PyYAML's constructor raises for scalars that do not fit their tag, such as `!!int ''`."""
@@ -80,14 +81,14 @@ def parse_yaml_with_problems(text: str, *, file: str | None = None, variables: M
     loader = None
     walk = _Walk()
     try:
-        _check_depth(text)
+        check_depth(text)
         loader = Loader(text)
         node = loader.get_single_node()
         if node is not None:
             walk.add_value((), node)
         unresolved = _replace_references(walk, Substitution(variables), loader) if variables is not None else frozenset()
         data = loader.construct_document(node) if node is not None else None
-    except _TooLargeError as error:
+    except TooLargeError as error:
         raise SpecError([replace(error.problem, file=file)]) from None
     except yaml.MarkedYAMLError as error:
         raise SpecError(
@@ -121,24 +122,6 @@ def _replace_references(walk: _Walk, substitution: Substitution, loader: Any) ->
     return frozenset(unresolved)
 
 
-class _TooLargeError(Exception):
-    def __init__(self, title: str, position: tuple[int, int]) -> None:
-        super().__init__(title)
-        self.problem = Problem(title=title, line=position[0], column=position[1])
-
-
-def _check_depth(text: str) -> None:
-    """Reject a text that could crash the composer. Most texts have too few brackets and too short lines for that."""
-    if text.count("[") + text.count("{") + max(map(len, text.splitlines()), default=0) < 10 * MAX_DEPTH:
-        return
-    depth = 0
-    for event in yaml.parse(text, Loader=Loader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > MAX_DEPTH:
-            mark = event.start_mark
-            raise _TooLargeError("the YAML is nested too deeply", (mark.line + 1, mark.column + 1) if mark else (1, 1))
-
-
 class _Walk:
     """Collects the position of every key and value, the scalars with references, and problems such as duplicate keys."""
 
@@ -156,16 +139,22 @@ class _Walk:
         self.values[path] = _get_position(node)
         self._count += 1
         if self._count > MAX_VALUES:
-            raise _TooLargeError("the aliases expand to too many values", _get_position(node))
+            raise TooLargeError("the aliases expand to too many values", _get_position(node))
         if isinstance(node, yaml.ScalarNode):
+            self._check_characters(path, node)
             if "$" in node.value:
                 self.scalars.setdefault(id(node), ([], node))[0].append(path)
         else:
             self._add_collection(path, node)
 
+    def _check_characters(self, path: Path, node: yaml.ScalarNode) -> None:
+        if match := IMPOSSIBLE.search(node.value):
+            character = "the character NUL" if match[0] == "\0" else "half of a surrogate pair"
+            self._add_problem(f"a text holds {character}", node, path, "no program, file or Kubernetes object can hold it")
+
     def _add_collection(self, path: Path, node: yaml.Node) -> None:
         if len(path) > MAX_DEPTH:
-            raise _TooLargeError("the YAML is nested too deeply", _get_position(node))
+            raise TooLargeError("the YAML is nested too deeply", _get_position(node))
         if id(node) in self._open_nodes:
             self._add_problem("an alias contains itself", node, path)
             return
@@ -186,6 +175,7 @@ class _Walk:
                 self._add_problem("a key must be text", key, path)
                 continue
             inner = (*path, key.value)
+            self._check_characters(inner, key)
             if inner in self.keys:
                 self._add_problem(f"duplicate key `{key.value}`", key, inner, f"first on line {self.keys[inner][0]}")
             self.keys[inner] = _get_position(key)

@@ -59,7 +59,9 @@ def connect(*, context: str | None = None, kubeconfig: str | Path | None = None)
     configuration, name, namespace = load()
     if not configuration.host.startswith(("https://", "http://")):
         raise Unreachable(
-            f"`{configuration.host}` is not the address of an API server", location=path, hint="write `https://HOST:PORT`"
+            f"`{hide_login(configuration.host)}` is not the address of an API server",
+            location=path,
+            hint="write `https://HOST:PORT`",
         )
     return Connection(client=_client(configuration, load), namespace=namespace, context=name)
 
@@ -69,7 +71,7 @@ def _load_file(*, path: str, context: str | None) -> tuple[Any, str, str]:
     configuration = Configuration()
     problem = "the kubeconfig cannot be used"
     try:
-        files = config.kube_config.KubeConfigMerger(path)  # `load_kube_config` does not return the context
+        files = config.kube_config.KubeConfigMerger(_join_full_files(path))  # `load_kube_config` does not return the context
         loader = config.kube_config.KubeConfigLoader(
             config_dict=files.config, config_base_path=None, config_persister=files.save_changes
         )
@@ -81,6 +83,8 @@ def _load_file(*, path: str, context: str | None) -> tuple[Any, str, str]:
         with _capture_errors() as errors:
             loader.set_active_context(context)
             loader.load_and_set(configuration)
+        if proxy := _find_proxy(files.config, selected["context"].get("cluster")):
+            configuration.proxy, configuration.no_proxy = proxy, ""
     except (config.ConfigException, yaml.YAMLError, OSError, TypeError, AttributeError, KeyError, ValueError) as err:
         raise Unreachable(
             problem, location=path, cause=str(err), hint="`kubectl config view` shows what kubectl makes of it"
@@ -91,6 +95,30 @@ def _load_file(*, path: str, context: str | None) -> tuple[Any, str, str]:
             "the kubeconfig's credential plugin gave no credentials", location=path, cause="\n".join(errors), hint=hint
         )
     return configuration, selected["name"], selected["context"].get("namespace") or "default"
+
+
+def _join_full_files(path: str) -> str:
+    """Return the list of files without empty ones, which kubectl accepts and the `kubernetes` package does not."""
+    files = [part for part in path.split(os.pathsep) if part and _has_content(Path(part).expanduser())]
+    return os.pathsep.join(files) or path
+
+
+def _has_content(file: Path) -> bool:
+    return file.exists() and any(line.strip() and not line.lstrip().startswith("#") for line in file.read_text().splitlines())
+
+
+def _find_proxy(kubeconfig: Any, name: str | None) -> str | None:
+    """Return the `proxy-url` of a cluster, which the `kubernetes` package up to version 35 does not read."""
+    entry = kubeconfig["clusters"].get_with_name(name, safe=True)
+    cluster = entry["cluster"] if entry is not None and "cluster" in entry else {}
+    return str(cluster["proxy-url"]) if "proxy-url" in cluster else None
+
+
+def hide_login(url: str) -> str:
+    """Return a URL without the user and the password in it."""
+    scheme, separator, rest = url.rpartition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
 
 
 def _load_service_account() -> tuple[Any, str, str]:
@@ -106,13 +134,14 @@ def _load_service_account() -> tuple[Any, str, str]:
 
 def _client(configuration: Any, load: Load) -> Client:
     configuration.connection_pool_maxsize = CONNECTIONS
-    if not configuration.no_proxy:  # versions up to 35 read the variable, then drop its value
+    if configuration.no_proxy is None:  # versions up to 35 read the variable, then drop its value
         configuration.no_proxy = os.environ.get("no_proxy") or os.environ.get("NO_PROXY")
     pool = RESTClientObject(configuration).pool_manager
     options = pool.connection_pool_kw.get("socket_options") or HTTPConnection.default_socket_options
     pool.connection_pool_kw["socket_options"] = add_keepalive(list(options))
     return Client(
-        PooledTransport(pool, configuration.host, ConfiguredCredentials(configuration, load, pool)), host=configuration.host
+        PooledTransport(pool, configuration.host, ConfiguredCredentials(configuration, load, pool)),
+        host=hide_login(configuration.host),
     )
 
 

@@ -198,3 +198,41 @@ def test_a_list_may_come_compressed(tmp_path: Path, compressing: tuple[str, bool
     else:
         assert len(client.call(requests.select_jobs("ml").list_request())["items"]) == 9000
     client.close()
+
+
+def test_empty_file_in_the_list_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = kubeconfig(tmp_path, namespace="team")
+    (tmp_path / "empty").write_text("")
+    (tmp_path / "comments").write_text("# nothing\n\n")
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/empty:{path}:{tmp_path}/comments:{tmp_path}/absent")
+    assert connect().namespace == "team"
+
+
+def test_proxy_of_the_kubeconfig_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("NO_PROXY", "*")  # holds for the proxies of the environment
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        path = kubeconfig(tmp_path, server="https://api.example:6443")
+        text = path.read_text().replace("server:", f"proxy-url: http://127.0.0.1:{proxy.getsockname()[1]}\n    server:")
+        path.write_text(text)
+        requests_seen: list[bytes] = []
+
+        def refuse() -> None:
+            client_socket, _ = proxy.accept()
+            with client_socket:
+                requests_seen.append(client_socket.recv(4096))
+                client_socket.sendall(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+
+        thread = threading.Thread(target=refuse)
+        thread.start()
+        ask(path)
+        thread.join(20)
+    assert requests_seen[0].startswith(b"CONNECT api.example:6443")
+
+
+@pytest.mark.parametrize("server", ["https://me:tomato-soup@127.0.0.1:1", "ftp://me:tomato-soup@127.0.0.1:1"])
+def test_password_in_the_address_is_not_printed(tmp_path: Path, server: str):
+    path = kubeconfig(tmp_path, server=server)
+    with pytest.raises(Unreachable) as caught:
+        KubernetesBackend(connect(kubeconfig=path).client).list(namespace="default")
+    assert "127.0.0.1:1" in str(caught.value)
+    assert "tomato-soup" not in str(caught.value)

@@ -147,7 +147,7 @@ def test_error_lists_every_name_without_a_value():
         (HEAD + "data: &x [*x]\n", "t.yaml:4", "an alias contains itself"),
         (HEAD + "---\n- 1\n", "t.yaml:5", "not a Kubernetes object"),
         ("apiVersion: v1\nkind: Pod\nmetadata: {}\n", "t.yaml:1", "has no `metadata.name`"),
-        (HEAD + "data: " + "[" * 3000, "t.yaml", "invalid YAML"),
+        (HEAD + "data: " + "[" * 3000, "t.yaml:4:106", "the YAML is nested too deeply"),
     ],
 )
 def test_errors_have_a_position(template, position, message):
