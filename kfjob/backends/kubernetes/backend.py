@@ -17,8 +17,17 @@ from kfjob.backends.kubernetes.connect import connect
 from kfjob.backends.kubernetes.errors import Conflict, ConnectionLost
 from kfjob.backends.kubernetes.inventory import KubernetesInventory
 from kfjob.backends.kubernetes.logs import read_pod_log
-from kfjob.backends.kubernetes.objects import PodList, launch_of, own_pods, owner_uid, snapshot, snapshot_of_pods, with_owner
+from kfjob.backends.kubernetes.objects import (
+    architecture_of,
+    launch_of,
+    own_pods,
+    owner_uid,
+    snapshot,
+    snapshot_of_pods,
+    with_owner,
+)
 from kfjob.backends.kubernetes.requests import Selection
+from kfjob.backends.kubernetes.shapes import ItemList, Pod, read_version
 from kfjob.backends.kubernetes.watch import Change, JobState, ObjectWatch, merge_watches
 from kfjob.common_types import JsonObject
 from kfjob.errors import AlreadyExists, BackendError, Forbidden, KfjobError, NotFound, Unreachable, WaitTimeout
@@ -106,7 +115,7 @@ class KubernetesBackend:
             nodes = self._client.call(requests.list_nodes()).get("items") or ()
         except Forbidden:
             return frozenset()
-        return frozenset(architecture for node in nodes if (architecture := node["status"]["nodeInfo"].get("architecture")))
+        return frozenset(architecture for node in nodes if (architecture := architecture_of(node)))
 
     def dry_run(self, objects: Sequence[JsonObject]) -> list[JsonObject]:
         """Return the objects as the API server would store them; nothing is created."""
@@ -118,8 +127,7 @@ class KubernetesBackend:
 
         live = self._client.call(requests.get(api_objects.PYTORCHJOBS, plan.namespace, plan.name))
         manifest = job_update.manifest_for_live_job(plan, live)
-        version = str(live["metadata"]["resourceVersion"])
-        changed = self._client.call(requests.dry_run_replace(manifest, resource_version=version))
+        changed = self._client.call(requests.dry_run_replace(manifest, resource_version=read_version(live)))
         changes = job_update.job_changes(live, changed)
         etcd_change = job_update.etcd_change(plan, self._get_etcd(plan)) if plan.own_etcd_image else None
         return [*changes, etcd_change] if etcd_change else changes
@@ -227,7 +235,7 @@ class KubernetesBackend:
 
     def _list_pods(self, job: str, namespace: str) -> builtins.list[JsonObject]:
         request = requests.select_job_objects("pods", namespace, job).list_request()
-        pods: builtins.list[JsonObject] = self._client.call(request, shape=PodList).get("items") or []
+        pods: builtins.list[JsonObject] = self._client.call(request, shape=ItemList[Pod]).get("items") or []
         return pods
 
     def _get_etcd(self, plan: JobPlan) -> JsonObject | None:
@@ -271,6 +279,5 @@ def _list_then_merge(jobs: ObjectWatch, pods: ObjectWatch) -> Generator[Change]:
 
 def _make_ref(job: JsonObject) -> JobRef:
     metadata = job["metadata"]
-    return JobRef(
-        backend="kubernetes", namespace=metadata["namespace"], name=metadata["name"], uid=metadata["uid"], launch=launch_of(job)
-    )
+    namespace = metadata.get("namespace", "")
+    return JobRef(backend="kubernetes", namespace=namespace, name=metadata["name"], uid=metadata["uid"], launch=launch_of(job))

@@ -8,11 +8,12 @@ import time
 from http import HTTPStatus
 from typing import Any
 
-from msgspec import MsgspecError, Struct, json
+from msgspec import MsgspecError, Struct, ValidationError, convert, json
 
-from kfjob.backends.kubernetes.errors import ConnectionLost, is_transient, make_error, make_unreachable
+from kfjob.backends.kubernetes.errors import ConnectionLost, Malformed, is_transient, make_error, make_unreachable
 from kfjob.backends.kubernetes.exchange import DEFAULT_LIMITS, Exchanger, Limits, Response, is_success
 from kfjob.backends.kubernetes.requests import Request
+from kfjob.backends.kubernetes.shapes import find_shape
 from kfjob.backends.kubernetes.transport import Stream, Transport
 from kfjob.common_types import JsonObject
 from kfjob.errors import BackendError, KfjobError
@@ -52,8 +53,8 @@ class Client:
         self._exchanger = Exchanger(transport, limits)
         self._closed = threading.Event()
 
-    def call(self, request: Request, *, shape: Any = JsonObject) -> JsonObject:
-        """Return the response as JSON. A `shape` (a TypedDict) decodes only the fields that it names.
+    def call(self, request: Request, *, shape: Any = None) -> JsonObject:
+        """Return the response as JSON, checked by the shape of its resource. With `shape`, only the fields that it names.
 
         Raises:
             KfjobError: any error that `errors` makes; `Unreachable` within 10 s.
@@ -109,11 +110,18 @@ class Client:
         if not is_success(outcome.status):
             raise make_error(request, outcome.status, outcome.body)
         try:
-            response: JsonObject = json.decode(outcome.body, type=shape)
+            response: JsonObject = json.decode(outcome.body, type=shape or JsonObject)
+            if shape is None:
+                convert(response, find_shape(request))
         except (MsgspecError, UnicodeDecodeError, RecursionError) as err:
-            excerpt = outcome.body[:200].decode(errors="replace")
-            raise BackendError(f"`{self.host}` does not answer as a Kubernetes API server does", cause=excerpt) from err
+            raise self._make_malformed(request, outcome.body, err) from err
         return response
+
+    def _make_malformed(self, request: Request, body: bytes, err: Exception) -> BackendError:
+        if isinstance(err, ValidationError) and body.lstrip().startswith(b"{"):
+            return Malformed(f"the API server `{self.host}` sent {request.resource} that kfjob cannot read", cause=str(err))
+        excerpt = body[:200].decode(errors="replace") or "its response is empty"
+        return BackendError(f"`{self.host}` does not answer as a Kubernetes API server does", cause=excerpt)
 
 
 class RetryPolicy:

@@ -66,7 +66,7 @@ class EventSelector(Struct, frozen=True, kw_only=True):
 
 def read_events(client: Client, job: JsonObject) -> list[KubernetesEvent | WorkloadStatus]:
     """Return the events of the job and its state in a queue, oldest first, without those that the user may not read."""
-    namespace, selector = job["metadata"]["namespace"], EventSelector.for_job(job)
+    namespace, selector = job["metadata"].get("namespace", ""), EventSelector.for_job(job)
     events: list[KubernetesEvent | WorkloadStatus] = []
     with suppress(Forbidden, Refused, NotFound):
         events += [kubernetes_event(event) for event in _list_events(client, namespace) if selector.matches(event)]

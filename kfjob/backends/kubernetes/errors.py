@@ -69,6 +69,10 @@ class Conflict(Refused):
     """The object has changed, or another object has its name."""
 
 
+class Malformed(BackendError):
+    """An object of the API server has a field of another type. Asking again does not help."""
+
+
 class Expired(KfjobError):
     """The resource version is too old to watch from (410 Gone). Internal to this backend."""
 

@@ -6,52 +6,17 @@ older or newer server leaves out counts as absent; it is never an error.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, TypedDict
 
+from kfjob.backends.kubernetes.errors import Malformed
 from kfjob.common_types import JsonObject
 from kfjob.events import TRAINING_CONTAINER, JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
 from kfjob.spec import api_objects, names
 from kfjob.units import SECOND
 
-
-class _Metadata(TypedDict, total=False):
-    name: Any
-    uid: Any
-    labels: Any
-    ownerReferences: Any
-    creationTimestamp: Any
-    deletionTimestamp: Any
-
-
-class _Spec(TypedDict, total=False):
-    nodeName: Any
-
-
-class _Status(TypedDict, total=False):
-    phase: Any
-    reason: Any
-    message: Any
-    hostIP: Any
-    podIP: Any
-    conditions: Any
-    containerStatuses: Any
-    initContainerStatuses: Any
-
-
-class _Pod(TypedDict, total=False):
-    metadata: _Metadata
-    spec: _Spec
-    status: _Status
-
-
-class PodList(TypedDict, total=False):
-    """The fields of a pod list that this module reads: a third of it, decoded in a third of the time."""
-
-    items: list[_Pod] | None
-
-
+_INDEX = re.compile(r"[0-9]{1,6}")
 _PHASES = {
     "Created": JobPhase.PENDING,
     "Running": JobPhase.RUNNING,
@@ -63,11 +28,18 @@ _PHASES = {
 
 
 def parse_time(text: str | None) -> int | None:
-    """Return a time of the API (in seconds or microseconds) as nanoseconds since the epoch."""
+    """Return a time of the API (in seconds or microseconds) as nanoseconds since the epoch.
+
+    Raises:
+        Malformed: the text is not a time.
+    """
     if not text:
         return None
-    time = datetime.fromisoformat(text)
-    return int(time.timestamp()) * SECOND + time.microsecond * 1000
+    try:
+        time = datetime.fromisoformat(text)
+        return int(time.timestamp()) * SECOND + time.microsecond * 1000
+    except (ValueError, OverflowError) as err:
+        raise Malformed("the API server sent a time that kfjob cannot read", cause=f"it is `{text[:100]}`") from err
 
 
 def launch_of(item: JsonObject) -> str:
@@ -81,7 +53,7 @@ def snapshot(job: JsonObject, pods: list[JsonObject] | None = None, *, now: int)
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     return JobSnapshot(
         name=metadata["name"],
-        namespace=metadata["namespace"],
+        namespace=metadata.get("namespace", ""),
         job=job_changed(job, now=now),
         pods=own_pods(pods or (), metadata["uid"], now=now),
         uid=metadata["uid"],
@@ -143,8 +115,8 @@ def job_changed(job: JsonObject, *, now: int) -> JobChanged:
         ended = parse_time(condition.get("lastTransitionTime"))
     return JobChanged(
         phase=phase,
-        reason=condition.get("reason", "") if condition else "",
-        message=condition.get("message", "") if condition else "",
+        reason=(condition.get("reason") if condition else "") or "",
+        message=(condition.get("message") if condition else "") or "",
         created=parse_time(job["metadata"].get("creationTimestamp")),
         started=parse_time(status.get("startTime")),
         ended=ended if phase.ended else None,
@@ -168,7 +140,7 @@ def newest_condition(conditions: list[JsonObject]) -> JsonObject | None:
 def owner_uid(item: JsonObject) -> str:
     """Return the uid of the PyTorchJob that owns the object; "" for none."""
     references = item["metadata"].get("ownerReferences") or []
-    return next((one.get("uid", "") for one in references if one.get("kind") == api_objects.PYTORCHJOB), "")
+    return next((one.get("uid") or "" for one in references if one.get("kind") == api_objects.PYTORCHJOB), "")
 
 
 def with_owner(item: JsonObject, job: str, uid: str) -> JsonObject:
@@ -200,7 +172,7 @@ def pod_changed(pod: JsonObject, *, now: int) -> PodChanged:
         phase=_pod_phase(status.get("phase")),
         uid=metadata.get("uid", ""),
         replica_type=labels.get(api_objects.LABEL_REPLICA_TYPE, "worker").capitalize(),
-        replica_index=int(index) if index.isdecimal() else 0,
+        replica_index=int(index) if _INDEX.fullmatch(index) else 0,
         node=(pod.get("spec") or {}).get("nodeName") or "",
         ip=status.get("podIP") or "",
         host_ip=status.get("hostIP") or "",
@@ -216,6 +188,11 @@ def pod_changed(pod: JsonObject, *, now: int) -> PodChanged:
         started=parse_time(state.get("startedAt")),
         time=now,
     )
+
+
+def architecture_of(node: JsonObject) -> str:
+    """Return the architecture of a node's processor; "" if the node does not report one."""
+    return ((node.get("status") or {}).get("nodeInfo") or {}).get("architecture") or ""
 
 
 def container_names(pod: JsonObject) -> list[str]:

@@ -7,6 +7,7 @@ spec no longer has would stay. So the first apply takes over the fields of the c
 
 from __future__ import annotations
 
+from kfjob.backends.kubernetes.shapes import read_version
 from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.spec import api_objects
 
@@ -18,7 +19,7 @@ def owned_keys(live: JsonObject, part: str) -> frozenset[str]:
     """Return the keys of `metadata.labels` or `metadata.annotations` that kfjob has set."""
     owned: set[str] = set()
     for entry in _own_entries(live):
-        keys = entry.get("fieldsV1", {}).get("f:metadata", {}).get(f"f:{part}", {})
+        keys = (entry.get("fieldsV1") or {}).get("f:metadata", {}).get(f"f:{part}") or {}
         owned |= {key.removeprefix("f:") for key in keys if key != "."}
     return frozenset(owned)
 
@@ -32,14 +33,14 @@ def take_over_patch(live: JsonObject) -> Operations:
     if not created:
         return []
     applied = next((entry for entry in _own_entries(live) if entry.get("operation") == "Apply"), None)
-    fields: JsonObject = applied["fieldsV1"] if applied else {}
+    fields: JsonObject = (applied and applied.get("fieldsV1")) or {}
     for entry in created:
         fields = _merge_fields(fields, entry.get("fieldsV1") or {})
     own = {**(applied or created[0]), "operation": "Apply", "fieldsV1": fields}
     foreign = [entry for entry in live["metadata"]["managedFields"] if entry not in _own_entries(live)]
     return [
         {"op": "replace", "path": "/metadata/managedFields", "value": [*foreign, own]},
-        {"op": "replace", "path": "/metadata/resourceVersion", "value": live["metadata"]["resourceVersion"]},
+        {"op": "replace", "path": "/metadata/resourceVersion", "value": read_version(live)},
     ]
 
 
@@ -50,4 +51,4 @@ def _own_entries(live: JsonObject) -> list[JsonObject]:
 
 def _merge_fields(fields: JsonMapping, more: JsonMapping) -> JsonObject:
     """Return the union of two trees of field names."""
-    return {key: _merge_fields(fields.get(key, {}), more.get(key, {})) for key in dict.fromkeys([*fields, *more])}
+    return {key: _merge_fields(fields.get(key) or {}, more.get(key) or {}) for key in dict.fromkeys([*fields, *more])}

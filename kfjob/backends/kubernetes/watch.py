@@ -9,13 +9,14 @@ import queue
 from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 
-from msgspec import MsgspecError, Struct, json
+from msgspec import MsgspecError, Struct, ValidationError, json
 from msgspec.structs import replace
 
 from kfjob.backends.kubernetes.client import Client, RetryPolicy
-from kfjob.backends.kubernetes.errors import ConnectionLost, Expired, make_error
+from kfjob.backends.kubernetes.errors import ConnectionLost, Expired, Malformed, make_error
 from kfjob.backends.kubernetes.objects import job_changed, owner_uid, pod_changed
 from kfjob.backends.kubernetes.requests import WATCH_SECONDS, Request, Selection
+from kfjob.backends.kubernetes.shapes import WatchEvent, check_item, read_version
 from kfjob.backends.kubernetes.transport import Stream
 from kfjob.backends.line_splitter import split_lines
 from kfjob.common_types import JsonObject
@@ -62,7 +63,7 @@ class ObjectWatch:
     def list(self) -> Snapshot:
         """Return the objects that exist now; `changes` continues from here."""
         response = self._client.call(self._selection.list_request())
-        self._version = response["metadata"]["resourceVersion"]
+        self._version = read_version(response)
         return Snapshot(self._selection.resource, response.get("items") or [])
 
     def changes(self) -> Generator[Change]:
@@ -83,6 +84,8 @@ class ObjectWatch:
                     retries.success()
                     yield change
                 retries.ended()
+            except Malformed:
+                raise
             except Expired as err:
                 self._version = ""
                 retries.failure(err)
@@ -111,15 +114,21 @@ class ObjectWatch:
 
     def _parse_event(self, request: Request, line: bytes) -> Iterator[Change]:
         try:
-            event = json.decode(line)
-            kind, item = event["type"], event["object"]
-        except (MsgspecError, KeyError, TypeError) as err:  # the stream ended in the middle of a line
+            event = json.decode(line, type=WatchEvent)
+        except (MsgspecError, UnicodeDecodeError, RecursionError) as err:  # the stream ended in the middle of a line
             raise ConnectionLost("the watch ended within an event", sent=True) from err
-        if kind == "ERROR":
-            raise make_error(request, int(item.get("code") or 500), json.encode(item))
-        self._version = item["metadata"]["resourceVersion"]
-        if kind != "BOOKMARK":
-            yield ItemChange(self._selection.resource, item, deleted=kind == "DELETED")
+        item = event["object"]
+        if event["type"] == "ERROR":
+            code = item.get("code")
+            raise make_error(request, code if isinstance(code, int) else 500, json.encode(item))
+        self._version = read_version(item)
+        if event["type"] != "BOOKMARK":
+            try:
+                check_item(self._selection.resource, item)
+            except ValidationError as err:
+                title = f"the API server sent {self._selection.resource} that kfjob cannot read"
+                raise Malformed(title, cause=str(err)) from err
+            yield ItemChange(self._selection.resource, item, deleted=event["type"] == "DELETED")
 
 
 def merge_watches(watches: Sequence[ObjectWatch]) -> Generator[Change]:

@@ -87,7 +87,9 @@ def test_webhook_down_refusing_and_missing_differ():
     refuses = 'admission webhook "validator.pytorchjob" denied the request: spec is invalid'
     assert verdict("webhook", lambda _: refused(500, "InternalError", down))[0] == "fail"
     assert verdict("webhook", lambda _: refused(403, "Forbidden", refuses)) == ("ok", "answers")
-    (missing,) = run_check("webhook", lambda request: reply(request.body))
+    (missing,) = run_check(
+        "webhook", lambda request: reply({**request.body, "metadata": {**request.body["metadata"], "uid": "u"}})
+    )
     assert (missing.verdict, "operator 1.7 has none" in missing.message) == ("warn", True)
     assert verdict("webhook", forbidden)[0] == "warn"
 

@@ -20,6 +20,7 @@ DELETE = requests.delete_job("ml", "llama", "u")
 REFUSED = ConnectionLost("connection refused", sent=False)
 RESET = ConnectionLost("connection reset", sent=True)
 FAST = Backoff(first=0.001)
+OBJECT = {"kind": "Pod", "metadata": {"name": "p", "namespace": "ml", "uid": "u"}}
 
 
 def make(*answers: FakeStream | ConnectionLost) -> tuple[Client, FakeTransport]:
@@ -47,9 +48,9 @@ def make(*answers: FakeStream | ConnectionLost) -> tuple[Client, FakeTransport]:
     ],
 )
 def test_which_requests_are_retried(request_: requests.Request, first: Callable[[], FakeStream | ConnectionLost], times: int):
-    client, transport = make(first(), reply({"kind": "Pod"}))
+    client, transport = make(first(), reply(OBJECT))
     if times == 2:
-        assert client.call(request_) == {"kind": "Pod"}
+        assert client.call(request_) == OBJECT
     else:
         with pytest.raises(KfjobError):
             client.call(request_)
@@ -92,7 +93,7 @@ def test_a_server_that_is_no_api_server_is_an_error():
 
 
 def test_every_answer_is_closed():
-    streams = [refused(404, "NotFound", "no"), reply({})]
+    streams = [refused(404, "NotFound", "no"), reply(OBJECT)]
     client, _ = make(*streams)
     with pytest.raises(NotFound):
         client.call(GET)

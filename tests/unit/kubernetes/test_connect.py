@@ -165,7 +165,7 @@ def compressing(request: pytest.FixtureRequest) -> Iterator[tuple[str, bool]]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            body = b'{"items": [%s]}' % b", ".join([b'{"kind": "Pod"}'] * 9000)
+            body = b'{"items": [%s]}' % b", ".join([b'{"metadata": {"name": "p", "uid": "u"}}'] * 9000)
             self.send_response(200)
             if self.headers.get("Accept-Encoding") == "gzip":
                 self.send_header("Content-Encoding", "gzip")

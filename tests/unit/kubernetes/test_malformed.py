@@ -1,0 +1,174 @@
+"""A recorded answer of an API server with any part changed is a result or one error, in everything that reads jobs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kfjob.backends.base import JobRef, LogRange
+from kfjob.backends.kubernetes.backend import KubernetesBackend
+from kfjob.backends.kubernetes.client import Backoff, Client
+from kfjob.backends.kubernetes.fake import FakeStream, FakeTransport, refused, reply
+from kfjob.backends.kubernetes.requests import Request
+from kfjob.errors import KfjobError
+
+RECORDED = Path(__file__).parent / "recorded"
+JOB = json.loads((RECORDED / "job-running.json").read_text())
+PODS = [json.loads(file.read_text()) for file in sorted(RECORDED.glob("pod-*.json"))]
+for pod in PODS:
+    pod["metadata"]["ownerReferences"] = [{"kind": "PyTorchJob", "uid": JOB["metadata"]["uid"]}]
+EVENT = {
+    "metadata": {"name": "e", "uid": "e1"},
+    "involvedObject": {"kind": "PyTorchJob", "name": "j", "uid": JOB["metadata"]["uid"]},
+    "reason": "Created",
+    "message": "created",
+    "type": "Normal",
+    "source": {"component": "pytorchjob-controller"},
+    "count": 1,
+    "firstTimestamp": "2026-11-21T06:37:49Z",
+    "lastTimestamp": "2026-11-21T06:37:49Z",
+    "series": {"count": 2, "lastObservedTime": "2026-11-21T06:37:49.000000Z"},
+}
+NODE = {
+    "metadata": {"name": "n", "labels": {}},
+    "spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]},
+    "status": {"nodeInfo": {"architecture": "amd64"}, "allocatable": {"cpu": "4"}},
+}
+REF = JobRef(
+    backend="kubernetes",
+    namespace=JOB["metadata"]["namespace"],
+    name=JOB["metadata"]["name"],
+    uid=JOB["metadata"]["uid"],
+)
+BAD_TEXTS = ("", "x", "2026-13-45T99:99:99Z", "9" * 5000, "\u00b2")
+WRONG: tuple[Any, ...] = (None, True, 0, -1, 10**30, 1e300, *BAD_TEXTS, [], [None], {}, {"a": []})
+
+
+def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the path of each part."""
+    yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in items:
+        yield from paths(part, (*path, key))
+
+
+def change(value: Any, path: tuple[Any, ...], wrong: Any, *, remove: bool) -> Any:
+    """Return a copy of the value with another part, or without it."""
+    if not path:
+        return wrong
+    copy = value.copy()
+    if len(path) == 1 and remove:
+        del copy[path[0]]
+    else:
+        copy[path[0]] = change(value[path[0]], path[1:], wrong, remove=remove)
+    return copy
+
+
+def changes(value: Any) -> st.SearchStrategy[Any]:
+    return st.builds(
+        lambda path, wrong, remove: change(value, path, wrong, remove=remove),
+        st.sampled_from(list(paths(value))),
+        st.sampled_from(WRONG),
+        st.booleans(),
+    )
+
+
+def backend(**replaced: Any) -> KubernetesBackend:
+    """Return a backend on a server that sends recorded objects, with some replaced."""
+    lists = {"pods": PODS, "pytorchjobs": [JOB], "events": [EVENT], "nodes": [NODE], "services": []}
+
+    def answer(request: Request) -> FakeStream:
+        items = replaced.get(request.resource, lists.get(request.resource, []))
+        if request.verb == "list":
+            return reply({"metadata": {"resourceVersion": "7"}, "items": items})
+        if request.verb == "watch":
+            events = replaced.get("watch") or [{"type": "MODIFIED", "object": item} for item in items]
+            return FakeStream(pieces=[json.dumps(event).encode() + b"\n" for event in events])
+        if request.subresource == "log":
+            return FakeStream(pieces=[replaced.get("log", b"2026-11-21T06:37:49.000000001Z hello\n")])
+        return reply(items[0]) if items else refused(404, "NotFound", "no")
+
+    client = Client(FakeTransport(answer), host="https://cluster", backoff=Backoff(first=0.0, most=0.0, attempts=2))
+    pauses = iter(range(3))
+
+    def pause(seconds: float) -> bool:
+        if next(pauses, None) is None:
+            client.close()
+        return not client.closed
+
+    client.pause = pause  # type: ignore[method-assign]
+    return KubernetesBackend(client, namespace=REF.namespace)
+
+
+def use_everything(cluster: KubernetesBackend, pod: str) -> None:
+    """Read a job in every way; each way ends with a result or an error of kfjob."""
+    ways: list[Callable[[], object]] = [
+        lambda: cluster.get(REF.name, namespace=REF.namespace),
+        lambda: cluster.get_by_pods(REF.name, namespace=REF.namespace),
+        lambda: cluster.pods(REF.name, namespace=REF.namespace),
+        lambda: cluster.list(namespace=REF.namespace),
+        lambda: cluster.events(REF),
+        cluster.node_architectures,
+        lambda: list(cluster.logs(REF, pod, LogRange())),
+        lambda: list(cluster.logs(REF, pod, LogRange(previous=True))),
+        lambda: cluster.stop(REF, timeout=0.0),
+        lambda: watch_some(cluster),
+    ]
+    for way in ways:
+        with contextlib.suppress(KfjobError):
+            way()
+
+
+def watch_some(cluster: KubernetesBackend) -> None:
+    with contextlib.closing(cluster.watch(REF)) as events:  # type: ignore[type-var]
+        for _, _event in zip(range(5), events, strict=False):
+            pass
+
+
+EXAMPLES = settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+
+
+@pytest.mark.parametrize("kind", ["pods", "pytorchjobs", "events", "nodes"])
+def test_a_changed_object_is_a_result_or_an_error(kind):
+    original = {"pods": PODS[0], "pytorchjobs": JOB, "events": EVENT, "nodes": NODE}[kind]
+
+    @EXAMPLES
+    @given(changes(original))
+    def check(item: Any) -> None:
+        cluster = backend(**{kind: [item]})
+        try:
+            use_everything(cluster, PODS[0]["metadata"]["name"])
+        finally:
+            cluster.close()
+
+    check()
+
+
+@settings(max_examples=25)
+@given(st.binary(max_size=200))
+def test_any_log_is_a_result_or_an_error(text):
+    with contextlib.closing(backend(pods=[PODS[0]], log=text)) as cluster, contextlib.suppress(KfjobError):
+        list(cluster.logs(REF, PODS[0]["metadata"]["name"], LogRange()))
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        (("status", "conditions", 0, "type"), r"Expected `str`, got `array` - at `\$.items\[0\].status.conditions\[0\].type`"),
+        (("metadata", "uid"), r"at `\$.items\[0\].metadata.uid`"),
+        (("spec", "pytorchReplicaSpecs"), r"at `\$.items\[0\].spec.pytorchReplicaSpecs`"),
+    ],
+)
+def test_the_error_names_the_field(field, message):
+    with (
+        contextlib.closing(backend(pytorchjobs=[change(JOB, field, [], remove=False)])) as cluster,
+        pytest.raises(KfjobError, match=message),
+    ):
+        cluster.list(namespace=REF.namespace)
