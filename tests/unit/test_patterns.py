@@ -1,0 +1,245 @@
+"""Every regular expression of the package needs linear time: for hostile shapes, and for repetitions of its own parts.
+
+All patterns are found automatically: a new one takes part. Patterns of `kfjob.patterns` are RE2's and linear by design; they
+must compile here. A pattern of `re` is searched in long texts within a limit of CPU time: a linear one needs a hundredth of it, a
+quadratic one more.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import kfjob
+from kfjob.observe.diagnose.rules import RULES
+from kfjob.observe.lines import MATCHED_CHARACTERS, clean_line, cut_line
+from kfjob.patterns import Pattern
+
+ROOT = Path(kfjob.__file__).parent
+CPU_SECONDS = 2.0
+LENGTH = 100_000
+UNITS = (
+    "a", " ", "\t", "0", "A", "_", "-", ".", "/", ",", ":", "=", "[", "]", "(", "{", "'", '"', "\\", "|", "%", "\r",
+    "\x1b[", "\x1b]", "a ", "a.", "a-", "a/", "0,", "0.", "a=", "'a': '1'", "Warning", "2026-11-21 08:30:00 ",
+    "[rank0]: ", "W0101 00:00:00.0 ", "loss: 1 ", "step 1 ", "12%|█| 1/2 [", "$a", "${a}", "FROM a ", "é", "sk-a",
+)  # fmt: skip
+"""The 44 shapes are repetitions of these, with an end that fits nothing."""
+METHODS = ("search", "match", "fullmatch", "sub", "subn", "split", "findall", "finditer")
+OF_USERS = {
+    "kfjob.cli.parameter_types": "the pattern of `--include` and `--exclude`, which the user has just typed",
+    "kfjob.spec.pytorchjob_schema": "the patterns of the CRD, for values of the user's own file",
+    "kfjob.redaction": "an alternation of escaped secrets",
+    "kfjob.image.build.engine_process": "a loop over the table `_SYMPTOMS`, which is searched below",
+}
+"""Modules that pass a variable to `re`, and why that is safe."""
+
+
+class Use(NamedTuple):
+    """A pattern of `re` and how it is applied."""
+
+    module: str
+    pattern: str
+    flags: int
+    method: str
+
+
+@cache
+def modules() -> tuple[str, ...]:
+    found = [info.name for info in pkgutil.walk_packages(kfjob.__path__, "kfjob.")]
+    return tuple(name for name in found if not name.startswith("kfjob.trainer.") and not name.endswith("__main__"))
+
+
+def source(module: str) -> ast.Module:
+    file = ROOT.parent / (module.replace(".", "/") + ".py")
+    return ast.parse((file if file.exists() else ROOT.parent / module.replace(".", "/") / "__init__.py").read_text())
+
+
+@cache
+def methods_by_name() -> dict[str, set[str]]:
+    """Return how every name is used: `names.DNS_1123.fullmatch(…)` and `_RANKS.match(…)` count for `DNS_1123` and `_RANKS`."""
+    methods: dict[str, set[str]] = {}
+    for module in modules():
+        for node in ast.walk(source(module)):
+            if isinstance(node, ast.Attribute) and node.attr in METHODS:
+                owner = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
+                methods.setdefault(owner, set()).add(node.attr)
+    return methods
+
+
+def values(value: Any, depth: int = 2) -> Iterator[Any]:
+    """Yield the value, and what containers hold."""
+    yield value
+    if depth and isinstance(value, (tuple, list, dict)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from values(item, depth - 1)
+
+
+class Placeholders(dict[str, str]):
+    """Stands for the local variables in an f-string."""
+
+    def __missing__(self, name: str) -> str:
+        if name.isupper() or name.startswith("_"):
+            raise KeyError(name)  # a constant of the module
+        return "x"
+
+
+def compiled_uses(module: str) -> Iterator[Use]:
+    for name, value in vars(importlib.import_module(module)).items():
+        for pattern in values(value):
+            if isinstance(pattern, re.Pattern):
+                text = pattern.pattern.decode("latin-1") if isinstance(pattern.pattern, bytes) else pattern.pattern
+                for method in methods_by_name().get(name, {"search"}) & {"match", "fullmatch"} or {"search"}:
+                    yield Use(module, text, pattern.flags & ~re.UNICODE, method)
+                if methods_by_name().get(name, set()) - {"match", "fullmatch"}:
+                    yield Use(module, text, pattern.flags & ~re.UNICODE, "search")
+
+
+def inline_uses(module: str) -> Iterator[Use]:
+    """Yield the patterns in `re.search(…)` and `re.compile(…)`; evaluated in the module, because they may name constants."""
+    namespace = vars(importlib.import_module(module))
+    tree = source(module)
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name)):
+            continue
+        if node.func.value.id != "re" or node.func.attr not in {*METHODS, "compile"}:
+            continue
+        try:
+            locals_ = Placeholders() if isinstance(node.args[0], ast.JoinedStr) else {}
+            text = eval(compile(ast.Expression(node.args[0]), module, "eval"), namespace, locals_)  # noqa: S307 - our own source
+        except NameError:
+            if not is_module_level(tree, node):
+                assert module in OF_USERS, f"{module}:{node.lineno} passes a variable to `re`: use kfjob.patterns.Pattern"
+            continue
+        if node.func.attr != "compile" or not is_module_level(tree, node):
+            method = node.func.attr if node.func.attr in {"match", "fullmatch"} else "search"
+            yield Use(module, text.decode("latin-1") if isinstance(text, bytes) else text, 0, method)
+
+
+def is_module_level(tree: ast.Module, node: ast.AST) -> bool:
+    functions = (item for item in ast.walk(tree) if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda))
+    return not any(node in ast.walk(function) for function in functions)
+
+
+@cache
+def uses() -> tuple[Use, ...]:
+    return tuple(sorted({use for module in modules() for use in (*compiled_uses(module), *inline_uses(module))}))
+
+
+def linear_patterns() -> Iterator[Pattern]:
+    for module in modules():
+        for value in vars(importlib.import_module(module)).values():
+            yield from (item for item in values(value) if isinstance(item, Pattern))
+    yield from (rule.regex for rule in RULES if rule.pattern)
+
+
+def example(pattern: str) -> list[str]:
+    """Return texts that match the beginnings of the pattern: repeated, they are what it is worst at."""
+    parser: Any = importlib.import_module("re._parser")
+    texts, text = [], ""
+    for operation, argument in parser.parse(pattern):
+        text += _example(str(operation), argument)
+        texts.append(text)
+    return texts
+
+
+def _example(operation: str, argument: Any) -> str:
+    if operation in {"LITERAL", "IN"}:
+        return chr(argument) if operation == "LITERAL" else _member(argument)
+    if operation in {"NOT_LITERAL", "ANY"}:
+        return "x" if argument != ord("x") else "y"
+    if operation in {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"}:
+        low, high, items = argument
+        return _join(items) * min(max(low, 1), high)
+    if operation == "SUBPATTERN":
+        return _join(argument[-1])
+    return _join(argument[1][0]) if operation == "BRANCH" else ""
+
+
+def _join(items: Any) -> str:
+    return "".join(_example(str(name), value) for name, value in items)
+
+
+def _member(items: Any) -> str:
+    kinds = {"CATEGORY_DIGIT": "0", "CATEGORY_SPACE": " ", "CATEGORY_WORD": "w"}
+    for operation, argument in items:
+        match str(operation):
+            case "LITERAL":
+                return chr(argument)
+            case "RANGE":
+                return chr(argument[0])
+            case "CATEGORY":
+                return kinds.get(str(argument), "x")
+    return "x"
+
+
+@contextmanager
+def cpu_limit(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError in the block after this much CPU time of the process; `re` looks at signals while it searches."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError
+
+    previous = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, previous)
+
+
+def find_slow(use: Use, length: int) -> str:
+    """Return the repeated text for which the pattern is not linear; "" if it is linear for all."""
+    compiled = re.compile(use.pattern, use.flags)
+    for unit in dict.fromkeys((*UNITS, *example(use.pattern))):
+        if not unit:
+            continue
+        text = unit * (length // len(unit)) + "\0"
+        try:
+            with cpu_limit(CPU_SECONDS):
+                getattr(compiled, use.method)(text)
+        except TimeoutError:
+            return unit
+    return ""
+
+
+def test_patterns_are_found():
+    assert len(UNITS) == 44
+    assert len(uses()) > 70
+    assert len(list(linear_patterns())) > 120
+    assert any(use.module == "kfjob.lint.secrets" or "secret" in use.module for use in uses())
+
+
+def test_test_notices_a_slow_pattern():
+    assert find_slow(Use("", r"\w*Warning: ", 0, "search"), LENGTH) == "a"
+    assert find_slow(Use("", r"abc.*def", 0, "search"), LENGTH).startswith("abc")
+
+
+def test_every_pattern_needs_linear_time():
+    assert [(use, unit) for use in uses() if (unit := find_slow(use, LENGTH))] == []
+
+
+@pytest.mark.long
+def test_every_pattern_needs_linear_time_for_a_megabyte():
+    assert [(use, unit) for use in uses() if (unit := find_slow(use, 1_000_000))] == []
+
+
+def test_linear_patterns_search_every_shape():
+    for pattern in linear_patterns():
+        for unit in UNITS:
+            pattern.search(cut_line(unit * (1_000_000 // len(unit))))
+
+
+def test_every_line_is_cut_before_it_is_searched():
+    for unit in UNITS:
+        assert len(clean_line(unit * (1_000_000 // len(unit)))[0]) <= MATCHED_CHARACTERS
