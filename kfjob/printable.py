@@ -13,7 +13,7 @@ _SEQUENCE = re.compile(
     r"|\x1b[ -/]{0,8}[0-~]?"
 )
 _COLOUR = re.compile(r"(\x1b\[[0-9;:]{0,40}m)")
-_LINE_END = re.compile(r"\r+(?=\n|\Z)")
+_LINE_END = re.compile(r"(?<!\r)\r+(?=\n|\Z)")
 _SPACE = re.compile("[\r\x0b\x0c\x85\u2028\u2029]+")
 _BIDI = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _UNSAFE = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff{_BIDI}]")

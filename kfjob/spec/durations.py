@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_PARTS = re.compile(r"(\d+)([smhd])")
+_PARTS = re.compile(r"(?<!\d)(\d+)([smhd])")
 
 
 def parse_duration(text: str) -> int | None:

@@ -40,7 +40,7 @@ class ShellSyntax:
 def join_lines(line: str) -> str:
     r"""Return a command with its continued lines joined: after a `\`, and before a line that begins with an option."""
     joined = re.sub(r"\\\r?\n[ \t]*", " ", line.strip())
-    return re.sub(r"[ \t]*\r?\n[ \t]*(?=-)", " ", joined)
+    return re.sub(r"(?<![ \t])[ \t]*\r?\n[ \t]*(?=-)", " ", joined)
 
 
 def find_in_line(line: str) -> ShellSyntax | None:

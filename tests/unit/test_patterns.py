@@ -1,8 +1,8 @@
 """Every regular expression of the package needs linear time: for hostile shapes, and for repetitions of its own parts.
 
 All patterns are found automatically: a new one takes part. Patterns of `kfjob.patterns` are RE2's and linear by design; they
-must compile here. A pattern of `re` is searched in long texts within a limit of CPU time: a linear one needs a hundredth of it, a
-quadratic one more.
+must compile here. A pattern of `re` is searched in long texts within a limit of CPU time: a linear one needs a hundredth of it,
+a quadratic one more.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from kfjob.observe.lines import MATCHED_CHARACTERS, clean_line, cut_line
 from kfjob.patterns import Pattern
 
 ROOT = Path(kfjob.__file__).parent
-CPU_SECONDS = 2.0
-LENGTH = 100_000
+CPU_SECONDS = 0.5
+LENGTH = 50_000
 UNITS = (
     "a", " ", "\t", "0", "A", "_", "-", ".", "/", ",", ":", "=", "[", "]", "(", "{", "'", '"', "\\", "|", "%", "\r",
     "\x1b[", "\x1b]", "a ", "a.", "a-", "a/", "0,", "0.", "a=", "'a': '1'", "Warning", "2026-11-21 08:30:00 ",
@@ -42,6 +42,10 @@ OF_USERS = {
     "kfjob.image.build.engine_process": "a loop over the table `_SYMPTOMS`, which is searched below",
 }
 """Modules that pass a variable to `re`, and why that is safe."""
+
+
+ANCHORED = {"kfjob.spec.env_file": "a function takes the pattern and matches it at one position"}
+"""Modules whose constants are used by `match` only, in a form that is not found."""
 
 
 class Use(NamedTuple):
@@ -59,21 +63,30 @@ def modules() -> tuple[str, ...]:
     return tuple(name for name in found if not name.startswith("kfjob.trainer.") and not name.endswith("__main__"))
 
 
+@cache
 def source(module: str) -> ast.Module:
     file = ROOT.parent / (module.replace(".", "/") + ".py")
     return ast.parse((file if file.exists() else ROOT.parent / module.replace(".", "/") / "__init__.py").read_text())
 
 
 @cache
-def methods_by_name() -> dict[str, set[str]]:
-    """Return how every name is used: `names.DNS_1123.fullmatch(…)` and `_RANKS.match(…)` count for `DNS_1123` and `_RANKS`."""
+def methods_by_name(module: str) -> dict[str, set[str]]:
+    """Return how a module uses every name: `_RANKS.match(…)` counts for `_RANKS`, `names.DNS_1123.match(…)` for `DNS_1123`."""
     methods: dict[str, set[str]] = {}
-    for module in modules():
-        for node in ast.walk(source(module)):
-            if isinstance(node, ast.Attribute) and node.attr in METHODS:
-                owner = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
-                methods.setdefault(owner, set()).add(node.attr)
+    for node in ast.walk(source(module)):
+        if isinstance(node, ast.Attribute) and node.attr in METHODS:
+            owner = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
+            methods.setdefault(owner, set()).add(node.attr)
     return methods
+
+
+def methods_of(module: str, name: str) -> set[str]:
+    """Return how the constant of a module is used there, or else in the modules that import it; unknown uses are searches."""
+    own = methods_by_name(module).get(name, set())
+    used = own if name.startswith("_") else own.union(*(methods_by_name(other).get(name, set()) for other in modules()))
+    return {method if method in {"match", "fullmatch"} else "search" for method in used} or {
+        "match" if module in ANCHORED else "search"
+    }
 
 
 def values(value: Any, depth: int = 2) -> Iterator[Any]:
@@ -98,16 +111,15 @@ def compiled_uses(module: str) -> Iterator[Use]:
         for pattern in values(value):
             if isinstance(pattern, re.Pattern):
                 text = pattern.pattern.decode("latin-1") if isinstance(pattern.pattern, bytes) else pattern.pattern
-                for method in methods_by_name().get(name, {"search"}) & {"match", "fullmatch"} or {"search"}:
+                for method in methods_of(module, name):
                     yield Use(module, text, pattern.flags & ~re.UNICODE, method)
-                if methods_by_name().get(name, set()) - {"match", "fullmatch"}:
-                    yield Use(module, text, pattern.flags & ~re.UNICODE, "search")
 
 
 def inline_uses(module: str) -> Iterator[Use]:
     """Yield the patterns in `re.search(…)` and `re.compile(…)`; evaluated in the module, because they may name constants."""
     namespace = vars(importlib.import_module(module))
     tree = source(module)
+    local = nodes_in_functions(tree)
     for node in ast.walk(tree):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name)):
             continue
@@ -117,17 +129,17 @@ def inline_uses(module: str) -> Iterator[Use]:
             locals_ = Placeholders() if isinstance(node.args[0], ast.JoinedStr) else {}
             text = eval(compile(ast.Expression(node.args[0]), module, "eval"), namespace, locals_)  # noqa: S307 - our own source
         except NameError:
-            if not is_module_level(tree, node):
+            if node in local:
                 assert module in OF_USERS, f"{module}:{node.lineno} passes a variable to `re`: use kfjob.patterns.Pattern"
             continue
-        if node.func.attr != "compile" or not is_module_level(tree, node):
+        if node.func.attr != "compile" or node in local:
             method = node.func.attr if node.func.attr in {"match", "fullmatch"} else "search"
             yield Use(module, text.decode("latin-1") if isinstance(text, bytes) else text, 0, method)
 
 
-def is_module_level(tree: ast.Module, node: ast.AST) -> bool:
-    functions = (item for item in ast.walk(tree) if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda))
-    return not any(node in ast.walk(function) for function in functions)
+def nodes_in_functions(tree: ast.Module) -> set[ast.AST]:
+    functions = (item for item in ast.walk(tree) if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef))
+    return {node for function in functions for node in ast.walk(function)}
 
 
 @cache

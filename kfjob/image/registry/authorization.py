@@ -22,7 +22,7 @@ from kfjob.image.registry.errors import Operation, RetryableError, join_url, mak
 from kfjob.image.registry.secrets import REFRESH_TOKEN, Login, LoginSource, Secret
 from kfjob.image.registry.transport import Transport
 
-_PARAMETER = re.compile(r'([a-zA-Z_]+)=(?:"((?:[^"\\]|\\.)*)"|([^",\s]+))')
+_PARAMETER = re.compile(r'(?<![a-zA-Z_])([a-zA-Z_]+)=(?:"((?:[^"\\]|\\.)*)"|([^",\s]+))')
 _DEFAULT_LIFETIME = 60.0  # seconds, if a token server gives none
 _MARGIN = 10.0
 _ERROR = 400
