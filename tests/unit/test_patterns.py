@@ -171,7 +171,7 @@ def _example(operation: str, argument: Any) -> str:
         return "x" if argument != ord("x") else "y"
     if operation in {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"}:
         low, high, items = argument
-        return _join(items) * min(max(low, 1), high)
+        return _join(items) * int(min(max(low, 1), high))
     if operation == "SUBPATTERN":
         return _join(argument[-1])
     return _join(argument[1][0]) if operation == "BRANCH" else ""
