@@ -262,3 +262,8 @@ class MachineBackend(Backend, Protocol):
 
     def check_requirements(self, plan: JobPlan) -> builtins.list[Requirement]:
         """Return what the plan needs from this machine, and whether it is there; nothing is started."""
+
+
+def find_api_version(inventory: Inventory, api_versions: Sequence[str], resource: str) -> str | None:
+    """Return the first of these API versions in which the cluster serves the resource; None if it serves none of them."""
+    return next((version for version in api_versions if resource in inventory.list_resources(version)), None)

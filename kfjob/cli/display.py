@@ -274,7 +274,8 @@ def _summary_rows(reader: LiveReader, view: JobView) -> Iterator[tuple[str, str]
     training = view.training
     if training.loss is not None:
         steps = f" in {plural(training.step, 'step')}" if training.step is not None else ""
-        first = f"{training.first_loss:.4f} → " if training.first_loss is not None else ""
+        place = f" (step {training.first_step}, where the log begins)" if training.begins_late else ""
+        first = f"{training.first_loss:.4f}{place} → " if training.first_loss is not None else ""
         yield "loss", f"{first}{training.loss:.4f}{steps}  {sparkline([point.loss for point in training.curve])}"
     if view.outcome:
         yield "outcome", outcome_text(view)

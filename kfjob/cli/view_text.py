@@ -49,8 +49,11 @@ def format_loss(loss: float) -> str:
 
 
 def first_loss_text(training: Training) -> str:
-    """Return ` (7.61 at first)`; empty until the loss differs from the first one."""
-    return f" ({training.first_loss:.4g} at first)" if training.first_loss not in (None, training.loss) else ""
+    """Return ` (7.61 at first)`, or the step where a log without its beginning begins; empty until the loss differs."""
+    if training.first_loss in (None, training.loss):
+        return ""
+    place = f"at step {training.first_step}, where the log begins" if training.begins_late else "at first"
+    return f" ({training.first_loss:.4g} {place})"
 
 
 def speed_text(training: Training) -> str:

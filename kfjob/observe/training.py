@@ -53,6 +53,8 @@ class Training(Struct, frozen=True, kw_only=True):
     epoch: float | None = None
     loss: float | None = None
     first_loss: float | None = None
+    first_step: int | None = None  # of the first line with a step
+    step_interval: int | None = None  # smallest distance between the steps of two lines
     smoothed_loss: float | None = None
     lr: float | None = None
     speed: float | None = None
@@ -76,6 +78,13 @@ class Training(Struct, frozen=True, kw_only=True):
     def run_step(self) -> int | None:
         """The step of the whole run; `step` counts within the epoch where the program prints it so."""
         return self.position.run_step
+
+    @property
+    def begins_late(self) -> bool:
+        """Whether lines before the first one are missing: the log's beginning was rotated away, or training resumed there."""
+        if self.per_epoch or self.first_step is None or self.step_interval is None:
+            return False
+        return self.first_step > self.step_interval
 
     def eta(self) -> float | None:
         """Return the seconds from the newest line to the last step, None if the total or the pace is unknown."""
@@ -119,6 +128,8 @@ class Training(Struct, frozen=True, kw_only=True):
             epoch=_first_known(reading.epoch, before.epoch),
             loss=loss,
             first_loss=_first_known(before.first_loss, reading.loss),
+            first_step=_first_known(before.first_step, reading.step),
+            step_interval=_next_interval(before, reading),
             smoothed_loss=smoothed_loss,
             smoothed_count=smoothed_count,
             lr=_first_known(reading.lr, before.lr),
@@ -206,6 +217,13 @@ def _next_loss(before: Training, reading: Reading) -> tuple[float | None, float 
     weight = min(SMOOTHING, before.smoothed_count / (before.smoothed_count + 1))
     smoothed = weight * (before.smoothed_loss or 0.0) + (1 - weight) * reading.loss
     return reading.loss, smoothed, before.smoothed_count + 1
+
+
+def _next_interval(before: Training, reading: Reading) -> int | None:
+    if reading.step is None or before.step is None or reading.step <= before.step:
+        return before.step_interval
+    distance = reading.step - before.step
+    return distance if before.step_interval is None else min(distance, before.step_interval)
 
 
 def _next_pace(before: Training, position: Position, time: int | None) -> float | None:

@@ -124,7 +124,8 @@ def _training_tiles(view: JobView) -> Iterator[Tile]:
         epoch = f"epoch {format_number(training.epoch)}" if training.epoch is not None else ""
         yield Tile(name="Step", value=format_number(training.step), note=_join(total, epoch))
     if training.loss is not None:
-        yield Tile(name="Loss", value=format_number(training.loss), note=f"{format_number(training.first_loss)} at the start")
+        place = f"at step {training.first_step}, where the log begins" if training.begins_late else "at the start"
+        yield Tile(name="Loss", value=format_number(training.loss), note=f"{format_number(training.first_loss)} {place}")
     if training.speed is not None:
         tokens = training.tokens_per_second
         rate = f"{format_number(tokens)} tokens/s" if tokens is not None else ""

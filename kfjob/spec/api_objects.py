@@ -48,7 +48,8 @@ KEYS_OF_KFJOB = frozenset(
 )
 """The labels and annotations that kfjob adds to every job."""
 
-KUEUE_API_VERSION = "kueue.x-k8s.io/v1beta1"
+KUEUE_API_VERSIONS = ("kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1")
+"""The versions that kfjob can read, the newest first: Kueue 0.15 to 0.19 serve both, 0.20 does not serve v1beta1."""
 KUEUE_WORKLOADS = "workloads"
 """The resource that holds the state of one queued job."""
 KUEUE_LOCAL_QUEUES = "localqueues"

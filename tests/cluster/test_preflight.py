@@ -14,8 +14,9 @@ import pytest
 import yaml
 
 from kfjob.backends.kubernetes.requests import Request
+from kfjob.errors import KfjobError
 from tests.cluster import test_bad_input
-from tests.cluster.facts import Space
+from tests.cluster.facts import Space, until
 from tests.cluster.facts import space as make_space
 
 
@@ -199,3 +200,64 @@ def test_interrupt_removes_the_trial(space, tmp_path):
         assert process.wait(timeout=60) == 130
     with space.open() as backend:
         assert "gone-preflight" not in {job.name for job in backend.list(namespace=space.name)}
+
+
+NODE_POOL_CRD = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "nodepools.karpenter.sh"},
+    "spec": {
+        "group": "karpenter.sh",
+        "names": {"kind": "NodePool", "plural": "nodepools"},
+        "scope": "Cluster",
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+
+
+@pytest.fixture
+def node_pool(space: Space) -> Iterator[str]:
+    """Yield the name of a node pool for p5 instances, as Karpenter and Auto Mode have it, without their controller."""
+    crds, pools = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "/apis/karpenter.sh/v1/nodepools"
+    requirements = [{"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["p5"]}]
+    taints = [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]
+    spec = {"template": {"spec": {"requirements": requirements, "taints": taints}}}
+    pool = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "gpu"}, "spec": spec}
+    send(space, "POST", crds, NODE_POOL_CRD)
+    try:
+        until(lambda: is_served(space, pools))
+        send(space, "POST", pools, pool)
+        yield "gpu"
+    finally:
+        send(space, "DELETE", f"{crds}/nodepools.karpenter.sh")
+
+
+def send(space: Space, method: str, path: str, body: Mapping[str, Any] | None = None) -> None:
+    verb = {"POST": "create", "DELETE": "delete", "GET": "list"}[method]
+    space.client.call(Request(method=method, path=path, verb=verb, resource="", namespace="", body=body))
+
+
+def is_served(space: Space, path: str) -> bool:
+    try:
+        send(space, "GET", path)
+    except KfjobError:
+        return False
+    return True
+
+
+def test_node_that_a_pool_can_add_is_a_warning(kfjob, node_pool: str):
+    report = kfjob({"name": "scaled", "nodes": 2, "instance": "p5.48xlarge", "resources": {"efa": 0}})
+    assert [title for title in titles(report) if "node" in title] == []
+    (warning,) = [problem for problem in report["problems"] if "can add one" in problem["title"]]
+    assert warning["title"] == f"no node can hold pod `scaled-worker-0` yet; node pool `{node_pool}` can add one"
+    assert "preflight --run" in warning["hint"]
+    report = kfjob({"name": "other", "instance": "g5.xlarge"})
+    (error,) = [problem for problem in report["problems"] if problem["title"] == "no node can hold pod `other-worker-0`"]
+    assert "node pool `gpu` excludes g5.xlarge by `karpenter.k8s.aws/instance-family`" in error["detail"]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from kfjob.api.doctor.findings import Checks, Finding, fail, ok, warn
-from kfjob.backends.base import Inventory, Permission
+from kfjob.backends.base import Inventory, Permission, find_api_version
 from kfjob.backends.resources import APPS, CORE, CUSTOM_RESOURCE_DEFINITIONS, is_node_ready
 from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.errors import BackendError, Forbidden, Refused
@@ -168,11 +168,12 @@ def check_nodes(cluster: Inventory) -> Iterator[Finding]:
 
 def check_queues(cluster: Inventory) -> Iterator[Finding]:
     """Check for Kueue and its local queues."""
-    if api_objects.KUEUE_LOCAL_QUEUES not in cluster.list_resources(api_objects.KUEUE_API_VERSION):
+    kueue = find_api_version(cluster, api_objects.KUEUE_API_VERSIONS, api_objects.KUEUE_LOCAL_QUEUES)
+    if kueue is None:
         yield ok("queues", "Kueue is not installed: jobs start when nodes are free")
         return
     try:
-        queues = cluster.list_objects(api_objects.KUEUE_API_VERSION, api_objects.KUEUE_LOCAL_QUEUES)
+        queues = cluster.list_objects(kueue, api_objects.KUEUE_LOCAL_QUEUES)
     except Forbidden:
         yield warn("queues", f"Kueue is installed; not allowed to list the queues in `{cluster.namespace}`")
         return

@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kfjob.api.preflight import fit, quota
-from kfjob.api.preflight.pod_requirements import Reference, find_references
+from kfjob.api.preflight import fit, node_pools, quota
+from kfjob.api.preflight.pod_requirements import Reference, find_references, sum_requests
 from kfjob.api.preflight.result import CheckResults
-from kfjob.backends.base import Inventory
+from kfjob.backends.base import Inventory, find_api_version
 from kfjob.backends.resources import CORE, is_node_ready
 from kfjob.common_types import JsonObject
 from kfjob.compile.pod_templates import PodTemplate
@@ -146,10 +146,11 @@ def check_queue(job: PreflightJob, results: CheckResults) -> None:
     name, path = job.plan.scheduling.queue, "scheduling.queue"
     if not name:
         return
-    if api_objects.KUEUE_LOCAL_QUEUES not in job.cluster.list_resources(api_objects.KUEUE_API_VERSION):
+    kueue = find_api_version(job.cluster, api_objects.KUEUE_API_VERSIONS, api_objects.KUEUE_LOCAL_QUEUES)
+    if kueue is None:
         results.error(f"the job uses queue `{name}`, but the cluster has no Kueue", path, hint="remove `scheduling.queue`")
         return
-    queue = job.cluster.get_object(api_objects.KUEUE_API_VERSION, api_objects.KUEUE_LOCAL_QUEUES, name)
+    queue = job.cluster.get_object(kueue, api_objects.KUEUE_LOCAL_QUEUES, name)
     if queue is None:
         title = f"queue `{name}` does not exist in namespace `{job.plan.namespace}`"
         results.error(title, path, hint="`kubectl get localqueues`")
@@ -244,11 +245,38 @@ def check_nodes(job: PreflightJob, results: CheckResults) -> None:
             hint = "the job will wait until other pods have ended"
             results.warning(f"no node has room for pod `{misfit.pod}` now", "resources", detail=misfit.reason, hint=hint)
         else:
-            hint = "change `resources`, `instance` or `scheduling`, unless an autoscaler adds such nodes"
-            results.error(f"no node can hold pod `{misfit.pod}`", "resources", detail=misfit.reason, hint=hint)
+            _report_missing_nodes(job, misfit, results)
     if not misfits:
         pods = sum(len(template.names) for template in job.pods)
         results.ok(f"{plural(pods, 'pod')} can be scheduled on {plural(len(nodes), 'ready node')}")
+
+
+def _report_missing_nodes(job: PreflightJob, misfit: fit.Misfit, results: CheckResults) -> None:
+    """Report a pod that fits on no node: a warning if a node pool of Karpenter or Auto Mode would add one."""
+    template = next(template for template in job.pods if misfit.pod in template.names)
+    requests = sum_requests(template.spec)
+    pools = _list_node_pools(job, results)
+    reasons = {pool.name: node_pools.explain_pool_misfit(pool, template.spec, requests) for pool in pools}
+    serving = [f"`{name}`" for name, reason in reasons.items() if not reason]
+    if serving:
+        hint = "the first pods wait some minutes for their nodes; `kfjob preflight --run` makes the pool add them"
+        title = f"no node can hold pod `{misfit.pod}` yet; node pool {join_names(serving, limit=3)} can add one"
+        results.warning(title, "resources", detail=misfit.reason, hint=hint)
+        return
+    lines = [misfit.reason, *(f"node pool `{name}` {reason}" for name, reason in reasons.items())]
+    hint = "change `resources`, `instance` or `scheduling`" + ("" if pools else ", unless an autoscaler adds such nodes")
+    results.error(f"no node can hold pod `{misfit.pod}`", "resources", detail="\n".join(lines), hint=hint)
+
+
+def _list_node_pools(job: PreflightJob, results: CheckResults) -> list[node_pools.NodePool]:
+    if node_pools.RESOURCE not in job.cluster.list_resources(node_pools.API_VERSION):
+        return []
+    try:
+        items = job.cluster.list_objects(node_pools.API_VERSION, node_pools.RESOURCE, namespaced=False)
+    except Forbidden:
+        results.skip("node pools", "not allowed to list them")
+        return []
+    return [node_pools.read_node_pool(item) for item in items]
 
 
 CHECKS: dict[str, Callable[[PreflightJob, CheckResults], None]] = {

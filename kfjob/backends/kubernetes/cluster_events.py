@@ -2,7 +2,7 @@
 
 The server can select events by one exact name only, and a job has many pods. So kfjob lists the events of the namespace in
 pages, and selects those of the job. Sources: core/v1 Event (an event of events.k8s.io has `eventTime` and `series` instead of
-timestamps and a count), Kueue v0.14 apis/kueue/v1beta1/workload_types.go.
+timestamps and a count), Kueue apis/kueue/{v1beta1,v1beta2}/workload_types.go.
 """
 
 from __future__ import annotations
@@ -70,11 +70,39 @@ def read_events(client: Client, job: JsonObject) -> list[KubernetesEvent | Workl
     events: list[KubernetesEvent | WorkloadStatus] = []
     with suppress(Forbidden, Refused, NotFound):
         events += [kubernetes_event(event) for event in _list_events(client, namespace) if selector.matches(event)]
-    if (job["metadata"].get("labels") or {}).get(api_objects.LABEL_KUEUE_QUEUE):
-        with suppress(Forbidden, Refused, NotFound):  # the cluster has no Kueue, or another version of it
-            response = client.call(requests.list_workloads(namespace, selector.uid))
-            events += [workload_status(workload) for workload in response.get("items") or ()]
+    if queue := (job["metadata"].get("labels") or {}).get(api_objects.LABEL_KUEUE_QUEUE):
+        events += _read_workloads(client, job, queue)
     return sorted(events, key=lambda event: event.time or 0)
+
+
+def _read_workloads(client: Client, job: JsonObject, queue: str) -> list[WorkloadStatus]:
+    """Return the state of the job in its queue, in the newest version of Kueue's API that the cluster serves."""
+    namespace, uid = job["metadata"]["namespace"], job["metadata"]["uid"]
+    for api_version in api_objects.KUEUE_API_VERSIONS:
+        try:
+            response = client.call(requests.list_workloads(namespace, uid, api_version))
+        except NotFound:  # the cluster does not serve this version
+            continue
+        except Forbidden:
+            return [_make_unreadable_status(job, queue)] if _is_suspended(job) else []
+        except Refused:
+            return []
+        return [workload_status(workload) for workload in response.get("items") or ()]
+    return []
+
+
+def _is_suspended(job: JsonObject) -> bool:
+    """Return whether the job waits: Kueue suspends a job until it admits it."""
+    return bool(((job.get("spec") or {}).get("runPolicy") or {}).get("suspend"))
+
+
+def _make_unreadable_status(job: JsonObject, queue: str) -> WorkloadStatus:
+    message = (
+        f"you may not read why: list workloads in API group kueue.x-k8s.io is not allowed in `{job['metadata']['namespace']}` "
+        "(`manifests/rbac/submitter.yaml` has the right)"
+    )
+    time = parse_time(job["metadata"].get("creationTimestamp"))
+    return WorkloadStatus(name=job["metadata"]["name"], queue=queue, reason="Forbidden", message=message, time=time)
 
 
 def kubernetes_event(event: JsonObject) -> KubernetesEvent:

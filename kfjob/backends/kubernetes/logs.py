@@ -27,11 +27,15 @@ from kfjob.common_types import JsonObject
 from kfjob.errors import BackendError, KfjobError, NotFound, Refused, Unreachable
 from kfjob.events import TRAINING_CONTAINER, LinesSkipped, LogGap, LogLine, OpenLine, PodChanged, PodPhase
 from kfjob.spec import api_objects
+from kfjob.units import SECOND
 
 OPEN_LINE_SECONDS = 1.0
 """Minimum time between two `OpenLine` events of a container."""
 IDLE_SECONDS = 120.0
 """A stream without data is opened again after this time: its other end may be gone without notice."""
+
+LATE_START = 15 * 60 * SECOND
+"""Time after the start of a container from which on the beginning of its log is in doubt: agents print within seconds."""
 
 _PHASES_WITH_LOG = {PodPhase.RUNNING, PodPhase.SUCCEEDED, PodPhase.FAILED}
 _KUBELET_ERRORS = (
@@ -84,6 +88,7 @@ class PodLog:
         self._pod = pod
         self._range = log_range
         self._pod_state = pod_state
+        self._started = pod_state.started if pod_state else None  # of the training container
         self._line_filter = line_filter
         self._cursor = LogCursor(from_first=log_range.tail is not None)
         self._position: LogPosition | None = None  # the run that was read last
@@ -181,6 +186,7 @@ class PodLog:
         """Check that the pod belongs to this job and has the container."""
         if owner_uid(pod) != self._ref.uid:
             raise NotFound(f"there is no pod `{self._pod}` of this job", cause="a pod of that name belongs to something else")
+        self._started = pod_changed(pod, now=0).started
         containers = container_names(pod)
         if self._range.container not in containers:
             hint = f"it has {', '.join(f'`{container}`' for container in containers)}"
@@ -298,6 +304,7 @@ class PodLog:
             elif not self._cursor.is_new(timestamp):
                 return
             self._last_run_id = run.id
+            yield from self._check_beginning(run, timestamp, is_first=before is None and not raw.skipped)
             if self._cursor.take_gap():
                 yield LogGap(pod=self._pod, container_id=run.id, after=before, reason="the log was rotated before it was read")
         if raw.truncated:
@@ -306,6 +313,18 @@ class PodLog:
             if raw.skipped:
                 yield LinesSkipped(pod=self._pod, count=raw.skipped, container=container, container_id=run.id)
             yield LogLine(pod=self._pod, text=text, time=timestamp, container=container, container_id=run.id)
+
+    def _check_beginning(self, run: ContainerRun, timestamp: int, *, is_first: bool) -> Iterator[LogGap]:
+        """Yield a gap if the first line of a whole log is much later than the start of its container."""
+        is_whole = self._range.tail is None and self._range.since is None and not run.previous
+        if not (is_first and is_whole) or self._range.container != TRAINING_CONTAINER or self._started is None:
+            return
+        if (delay := timestamp - self._started) > LATE_START:
+            minutes = delay // (60 * SECOND)
+            reason = (
+                f"the log begins {minutes} min after its container started; the kubelet may have rotated earlier lines away"
+            )
+            yield LogGap(pod=self._pod, container_id=run.id, after=self._started, reason=reason)
 
     def _open_line(self, run: ContainerRun, drawn: bytes) -> OpenLine:
         """Return the state of a progress bar. The cursor does not count it: the whole line comes later."""

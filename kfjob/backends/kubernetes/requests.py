@@ -150,12 +150,10 @@ def list_events(namespace: str, *, page: str = "") -> Request:
     return _request("GET", "list", "events", namespace, query=query)
 
 
-def list_workloads(namespace: str, job_uid: str) -> Request:
+def list_workloads(namespace: str, job_uid: str, api_version: str) -> Request:
     """Read the Kueue Workload of a job (v0.14 pkg/controller/constants: the label with the job's uid)."""
     query = (("labelSelector", f"{api_objects.LABEL_KUEUE_JOB_UID}={job_uid}"),)
-    return _request(
-        "GET", "list", api_objects.KUEUE_WORKLOADS, namespace, group=api_path(api_objects.KUEUE_API_VERSION), query=query
-    )
+    return _request("GET", "list", api_objects.KUEUE_WORKLOADS, namespace, group=api_path(api_version), query=query)
 
 
 def pod_log(

@@ -128,7 +128,7 @@ def test_events_of_all_pages_are_sorted_by_time():
         workloads=body({"items": [{"metadata": {"name": "w", "creationTimestamp": "2026-11-21T12:00:02Z"}}]}),
     )
     assert [one.name for one in read_events(client, QUEUED)] == ["train-worker-1", "w", "train-worker-0"]
-    assert transport.requests[-1].path == "/apis/kueue.x-k8s.io/v1beta1/namespaces/team/workloads"
+    assert transport.requests[-1].path == "/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads"
     assert transport.requests[-1].query == (("labelSelector", "kueue.x-k8s.io/job-uid=u-1"),)
 
 
@@ -142,4 +142,28 @@ def test_forbidden_events_are_left_out_and_an_expired_list_ends():
     assert [one.name for one in read_events(client, QUEUED)] == ["train-worker-0"]
     client, transport = answering(events=body(no, 403), workloads=body({}, 404))
     assert read_events(client, QUEUED) == []
-    assert len(transport.requests) == 2
+    assert [request.path.split("/")[3] for request in transport.requests[1:]] == ["v1beta2", "v1beta1"]
+
+
+def test_older_kueue_is_read_in_its_own_version():
+    workload = {"metadata": {"name": "w", "creationTimestamp": CREATED}, "spec": {"queueName": "q"}}
+
+    def answer(request: Request) -> FakeStream:
+        if request.resource == "events":
+            return body({"items": []})
+        return body({"items": [workload]}) if "/v1beta1/" in request.path else body({}, 404)
+
+    (status,) = read_events(Client(FakeTransport(answer), host="test"), QUEUED)
+    assert isinstance(status, WorkloadStatus)
+    assert (status.name, status.queue) == ("w", "q")
+
+
+def test_submitter_without_the_right_learns_why_the_reason_is_unknown():
+    no = {"kind": "Status", "reason": "Forbidden", "message": 'User "x" cannot list resource "workloads"'}
+    client, _ = answering(events=body({"items": []}), workloads=body(no, 403))
+    assert read_events(client, QUEUED) == []  # the job runs
+    waiting = {**QUEUED, "spec": {**QUEUED["spec"], "runPolicy": {"suspend": True}}}
+    (status,) = read_events(client, waiting)
+    assert isinstance(status, WorkloadStatus)
+    assert (status.queue, status.admitted, status.reason) == ("q", False, "Forbidden")
+    assert "list workloads in API group kueue.x-k8s.io is not allowed in `team`" in status.message

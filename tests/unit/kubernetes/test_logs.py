@@ -21,7 +21,7 @@ from kfjob.backends.kubernetes.fake import FakeStream, FakeTransport, refused, r
 from kfjob.backends.kubernetes.logs import read_pod_log
 from kfjob.backends.kubernetes.requests import Request
 from kfjob.errors import Forbidden, NotFound, Unreachable
-from kfjob.events import LinesSkipped, LogGap, LogLine, OpenLine
+from kfjob.events import LinesSkipped, LogGap, LogLine, OpenLine, PodChanged, PodPhase
 
 SECOND = 1_000_000_000
 START = 1_795_253_000 * SECOND
@@ -387,3 +387,20 @@ def test_an_abandoned_reading_closes_its_stream():
     assert not streams[0].closed
     reading.close()  # type: ignore[attr-defined]
     assert streams[0].closed
+
+
+@pytest.mark.parametrize(("minutes", "log_range", "has_gap"), [(14, {}, False), (142, {}, True), (142, {"tail": 9}, False)])
+def test_log_that_begins_long_after_its_container_is_marked(minutes: int, log_range: dict[str, Any], *, has_gap: bool):
+    """The kubelet serves only the newest file of a rotated log."""
+    pod = PodChanged(pod=POD, phase=PodPhase.RUNNING, container_id="run-0", started=START)
+    kubelet = Kubelet(
+        [[(START + minutes * 60 * SECOND, "Batch 400"), (START + 9999 * SECOND, "Batch 401")]], iter([]), iter([])
+    )
+    client = Client(FakeTransport(kubelet.answer), host="test")
+    events = list(read_pod_log(client, REF, POD, LogRange(**log_range), pod_state=pod))
+    gaps = [event for event in events if isinstance(event, LogGap)]
+    assert bool(gaps) is has_gap
+    assert [event.text for event in events if isinstance(event, LogLine)] == ["Batch 400", "Batch 401"]
+    if has_gap:
+        assert events[0] is gaps[0]
+        assert gaps[0].reason.startswith("the log begins 142 min after its container started")

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from kfjob.cli.view_text import first_loss_text
 from kfjob.events import JobChanged, JobPhase, LogGap, LogLine, OpenLine, PodChanged, PodPhase, Tick
 from kfjob.observe.lines import clean_line
 from kfjob.observe.timestamps import parse_glog, parse_rfc3339, resolve_year
@@ -312,3 +313,16 @@ def test_news_from_every_rank_appears_once():
     view = reduce_all(JobView(), [*damaged, *differs, ours("Trace /data/a.json", 3), ours("Startup 9.8 s: imports 6.1", 4)])
     assert [news.kind for news in view.news] == ["checkpoint", "data", "trace", "startup"]
     assert view.checkpoint is None
+
+
+@pytest.mark.parametrize(
+    ("steps", "late"),
+    [((1, 2, 3), False), ((0, 1), False), ((10, 20), False), ((1, 10, 20), False), ((400, 401), True), ((400, 410, 420), True)],
+)
+def test_log_without_its_beginning_is_not_said_to_show_the_first_loss(steps, late):
+    """The kubelet rotates a log: its first line can be any step."""
+    view = reduce_all(JobView(), [batch(step, step, loss=5.4 - step / 1000) for step in steps])
+    assert view.training.first_step == steps[0]
+    assert view.training.begins_late is late
+    place = f"at step {steps[0]}, where the log begins)" if late else "at first)"
+    assert first_loss_text(view.training).endswith(place)
