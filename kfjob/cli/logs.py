@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import replace
 
 from kfjob.cli.completion import JOB, POD
 from kfjob.cli.log_writer import LineFormat, LogWriter
@@ -18,7 +21,7 @@ from kfjob.cli.options import Settings, collect_options, from_option, notify, ou
 from kfjob.cli.output import open_log_output
 from kfjob.cli.parameter_types import PATTERN, SINCE
 from kfjob.errors import NoEvidence, UsageError
-from kfjob.events import TRAINING_CONTAINER
+from kfjob.events import TRAINING_CONTAINER, LogLine
 
 if TYPE_CHECKING:
     from kfjob.api.excerpts import Line
@@ -120,7 +123,12 @@ _log_options = collect_options(
     click.option("--pod", "pods", multiple=True, metavar="POD", type=POD, help="Only this pod. Repeatable."),
     click.option("--failed", is_flag=True, help="Only pods that have failed."),
     click.option("--first-error", is_flag=True, help="Only the lines around the first error of the job."),
-    click.option("--tail", type=click.IntRange(min=0), metavar="LINES", help="Only the last LINES lines of each pod."),
+    click.option(
+        "--tail",
+        type=click.IntRange(min=0),
+        metavar="LINES",
+        help="Only the last LINES lines of each pod. --include and --exclude come first, except with --follow.",
+    ),
     click.option(
         "--since", type=SINCE, metavar="TIME", help="Only lines after this time, for example `10m` or `2026-11-21T08:30:00Z`."
     ),
@@ -172,11 +180,25 @@ def logs(
     options.check()
     reader = open_reader(job, folder, settings)
     log_range = options.log_range()
-    pods, lines = _read_lines(reader, options, selection, log_range)
     needs_times = reader.archived and (format_options.timestamps or options.since is not None)
     line_format = format_options.line_format(output, needs_times=needs_times)
+    tails_matches = options.tail is not None and not options.follow and bool(format_options.include or format_options.exclude)
+    if tails_matches:
+        log_range = replace(log_range, tail=None)
+    pods, lines = _read_lines(reader, options, selection, log_range)
+    if tails_matches:
+        lines = _take_last(lines, line_format.includes, options.tail or 0)
     out = open_log_output(raw=output == "raw", keeps_colours=line_format.colour)
     LogWriter(line_format, pods, out, notify).write(lines, live=options.follow)
+
+
+def _take_last(lines: Iterable[Line], includes: Callable[[str], bool], count: int) -> list[Line]:
+    """Return the last lines of each pod that the filter includes, in their order; gaps before them are left out."""
+    last: dict[str, deque[tuple[int, Line]]] = defaultdict(lambda: deque(maxlen=count))
+    for number, line in enumerate(lines):
+        if isinstance(line, LogLine) and includes(line.text):
+            last[line.pod].append((number, line))
+    return [line for _, line in sorted((item for pod in last.values() for item in pod), key=itemgetter(0))]
 
 
 def _read_lines(
