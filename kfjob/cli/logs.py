@@ -112,6 +112,7 @@ class FormatOptions:
         )
 
 
+_TAIL_HELP = "Only the last LINES lines of each pod. --include and --exclude come first, except with --follow."
 _log_options = collect_options(
     "options",
     LogOptions,
@@ -127,7 +128,7 @@ _log_options = collect_options(
         "--tail",
         type=click.IntRange(min=0),
         metavar="LINES",
-        help="Only the last LINES lines of each pod. --include and --exclude come first, except with --follow.",
+        help=_TAIL_HELP,
     ),
     click.option(
         "--since", type=SINCE, metavar="TIME", help="Only lines after this time, for example `10m` or `2026-11-21T08:30:00Z`."

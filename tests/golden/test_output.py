@@ -190,7 +190,7 @@ def test_diagnose_of_recorded_logs(check):
 
 def test_logs(jobs, check):
     options = (
-        "--tail 2", "--master --tail 1", "--pod train-worker-1 --tail 1 --timestamps", 
+        "--tail 2", "--master --tail 1", "--pod train-worker-1 --tail 1 --timestamps",
         "--include Batch.[34] --tail 1", "--tail 1 -o json", "--rank 0 --tail 1",
     )  # fmt: skip
     check("logs", *(f"logs train {option}" for option in options), "logs broken --first-error", "logs broken --failed")
