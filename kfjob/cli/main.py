@@ -28,6 +28,7 @@ COMMANDS = {
     "render": ("kfjob.cli.submit", "Print the manifests that submit would create."),
     "validate": ("kfjob.cli.submit", "Check a spec, and report every problem."),
     "explain": ("kfjob.cli.spec_commands", "Show every value of a job, its origin, and the reason for it."),
+    "estimate": ("kfjob.cli.estimate", "Estimate the memory, time and GPU hours of a training."),
     "diff": ("kfjob.cli.spec_commands", "Show what a spec would change in the live job."),
     "list": ("kfjob.cli.status", "List the jobs of a namespace."),
     "status": ("kfjob.cli.status", "Show a job's pods and its training progress."),

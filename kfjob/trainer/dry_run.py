@@ -6,17 +6,15 @@ import os
 import sys
 from collections.abc import Iterator
 from itertools import groupby
-from typing import Any, get_args
+from typing import Any
 
 from torch import nn
 
-from kfjob.spec.memory import MemorySetup, Scheme, estimate_memory, make_setup
+from kfjob.spec.memory_table import describe_memory
 from kfjob.spec.train import TrainSpec, get_shape
-from kfjob.text import plural
 from kfjob.trainer.model import build_meta_model, find_wrap_units, has_tied_embeddings, read_shape
-from kfjob.units import GIB
 
-WORLD_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+__all__ = ["describe_memory", "describe_modules", "print_dry_run"]
 
 
 def print_dry_run(spec: TrainSpec) -> int:
@@ -61,53 +59,3 @@ def _describe_tree(module: nn.Module, prefix: str, units: dict[str, nn.Module], 
 def _signature(module: nn.Module) -> str:
     """Return a text that is equal for modules with the same structure."""
     return type(module).__name__ + str([(name, tuple(value.shape)) for name, value in module.named_parameters()])
-
-
-def describe_memory(spec: TrainSpec, world_size: int, local_world_size: int) -> Iterator[str]:
-    """Yield the table of GiB per rank for every strategy, and the table of peaks for several world sizes."""
-    if get_shape(spec) is None:
-        yield "memory: unknown, there is no formula for this model family"
-        return
-    own = make_setup(spec, world_size=world_size, local_world_size=local_world_size)
-    ranks = f"{plural(world_size, 'rank')} ({local_world_size} per node)"
-    yield f"GiB on each of {ranks}, micro-batch {spec.micro_batch_size} x {spec.sequence_length} tokens:"
-    names = ("parameters", "gradients", "optimiser", "copies", "activations", "logits", "peak")
-    yield f"  {'strategy':<14}" + "".join(f"{name:>13}" for name in names)
-    for scheme in get_args(Scheme):
-        setup = _make_scheme_setup(spec, scheme, world_size, local_world_size)
-        if setup is None:
-            continue
-        estimate = estimate_memory(setup)
-        columns = (
-            estimate.parameters,
-            estimate.gradients,
-            estimate.optimizer,
-            estimate.copies,
-            estimate.activations,
-            estimate.logits,
-            estimate.peak,
-        )
-        mark = "  <- this one" if own and own.scheme == scheme else ""
-        yield f"  {scheme:<14}" + "".join(f"{size / GIB:>13.3f}" for size in columns) + mark
-    yield ""
-    yield f"  {'peak, ranks':<14}" + "".join(f"{ranks:>9}" for ranks in WORLD_SIZES)
-    for scheme in get_args(Scheme):
-        setups = [_make_scheme_setup(spec, scheme, ranks, min(ranks, max(local_world_size, 8))) for ranks in WORLD_SIZES]
-        yield f"  {scheme:<14}" + "".join(
-            f"{estimate_memory(setup).peak / GIB:>9.2f}" if setup else f"{'':>9}" for setup in setups
-        )
-
-
-def _make_scheme_setup(spec: TrainSpec, scheme: Scheme, world_size: int, local_world_size: int) -> MemorySetup | None:
-    """Return the setup of the spec with another strategy; None if the strategy does not support this world size."""
-    if scheme == "none" and world_size > 1:
-        return None
-    precision = (
-        "bf16" if spec.precision == "bf16-true" and scheme.startswith("zero") else spec.precision
-    )  # ZeRO refuses bf16-true
-    no_offload = {"cpu_offload": False, "disk_offload": None}
-    base_spec = spec.model_copy(update={"strategy": "fsdp", "sharding": "full", "precision": precision, **no_offload})
-    setup = make_setup(base_spec, world_size=world_size, local_world_size=local_world_size)
-    if setup is None:
-        return None
-    return MemorySetup(**{**vars(setup), "scheme": scheme})

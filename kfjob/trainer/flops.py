@@ -1,48 +1,15 @@
-"""Model FLOPs utilisation (MFU, Chowdhery et al. 2022, appendix B): the share of a device's peak FLOPs that a run uses.
-
-    MFU = tokens/s of a device x FLOPs per token / peak FLOPs of the device
-    FLOPs per token = 6 (N - N_embedding) + 12 L h d s
-
-N parameters, L layers, h heads of width d, s tokens in a sample: torchtitan's formula. An embedding that is only looked up does
-not count; a tied one counts, because the head multiplies it. The upper triangle that causal attention skips counts, and what
-activation checkpointing recomputes does not. llm-foundry counts the embedding too: 6 N + 12 L h d s.
-"""
+"""Model FLOPs utilisation of a run; `kfjob.spec.flops` has the formula and the peaks of the devices."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import torch
 
+from kfjob.spec.flops import PEAK_FLOPS, flops_per_token, peak_flops
 from kfjob.spec.train import TrainSpec
 
-PEAK_FLOPS: Mapping[str, float] = MappingProxyType(
-    {
-        "H200": 989e12,
-        "GH200": 989e12,
-        "H100 PCIe": 756e12,
-        "H100 NVL": 835e12,
-        "H100": 989e12,
-        "H800": 989e12,
-        "B200": 2250e12,
-        "A100": 312e12,
-        "A800": 312e12,
-        "A10G": 70e12,
-        "A10": 125e12,
-        "L40S": 362e12,
-        "L4": 121e12,
-        "V100": 125e12,
-        "T4": 65e12,
-    }
-)
-"""The makers' dense 16-bit FLOPs per second, by a part of the device's name; the first match counts."""
-
-
-def flops_per_token(*, parameters: int, embedding: int, layers: int, heads: int, head_dim: int, sequence_length: int) -> float:
-    """Return the FLOPs of forward and backward pass per token; `embedding` counts the parameters that are only looked up."""
-    return 6 * (parameters - embedding) + 12 * layers * heads * head_dim * sequence_length
+__all__ = ["PEAK_FLOPS", "device_peak_flops", "flops_per_token", "model_flops_per_token", "peak_flops"]
 
 
 def model_flops_per_token(model: Any, parameters: int, sequence_length: int) -> float:
@@ -65,10 +32,3 @@ def device_peak_flops(spec: TrainSpec, device: torch.device) -> float | None:
     if spec.peak_tflops:
         return spec.peak_tflops * 1e12
     return peak_flops(torch.cuda.get_device_name(device), spec.precision) if device.type == "cuda" else None
-
-
-def peak_flops(device_name: str, precision: str) -> float | None:
-    """Return the peak FLOPs per second; None for unknown devices and for fp32, whose peak depends on TF32."""
-    if precision == "fp32":
-        return None
-    return next((flops for part, flops in PEAK_FLOPS.items() if part in device_name), None)

@@ -1,0 +1,87 @@
+"""The command `estimate`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from kfjob.cli.json_output import format_json
+from kfjob.cli.options import Settings, notify, output_option, target_options
+from kfjob.cli.spec_source import Source, read_spec, spec_argument
+from kfjob.text import plural
+
+if TYPE_CHECKING:
+    from kfjob.api.specs.estimate import Estimate
+
+
+@click.command()
+@spec_argument
+@click.option(
+    "--tokens-per-second", type=click.FloatRange(min=0, min_open=True), metavar="N", help="Measured speed of the whole job."
+)
+@click.option("--job", metavar="JOB", help="Use the speed that this job shows, running or ended.")
+@click.option(
+    "--mfu",
+    type=click.FloatRange(min=0, max=1, min_open=True),
+    metavar="SHARE",
+    help="Share of the GPUs' peak FLOPs, without a measured speed. Default: 0.4.",
+)
+@output_option("text", "json")
+@target_options
+def estimate(
+    *,
+    source: Source,
+    tokens_per_second: float | None,
+    job: str | None,
+    mfu: float | None,
+    output: str,
+    settings: Settings,
+) -> None:
+    """Estimate the memory, the time and the GPU hours of a training.
+
+    The table compares the memory of a GPU with every strategy: DP, DDP, the stages of ZeRO, and FSDP. Nothing is started,
+    and no GPU is needed.
+    """
+    from kfjob.api.specs.estimate import estimate as estimate_spec
+
+    loaded = read_spec(source, settings)
+    result = estimate_spec(loaded, settings=settings, notify=notify, tokens_per_second=tokens_per_second, job=job, mfu=mfu)
+    click.echo(format_json(result.describe()) if output == "json" else "\n".join(_format(result)))
+
+
+def _format(result: Estimate) -> Iterator[str]:
+    from kfjob.spec.memory_table import describe_memory
+    from kfjob.spec.models import count_embedding_parameters
+    from kfjob.units import GIB
+
+    model = result.train.model if isinstance(result.train.model, str) else "the model"
+    outside = result.parameters - count_embedding_parameters(result.shape)
+    yield f"{model}: {result.parameters} parameters ({outside} without the embedding)"
+    if result.world_size > 1:
+        yield f"{-(-result.parameters // result.world_size)} of them per rank where {result.world_size} ranks share them"
+    yield ""
+    yield from describe_memory(result.train, result.world_size, result.local_world_size)
+    if result.gpu_memory:
+        too_large = [row.name for row in result.rows if not result.fits(row)]
+        yield ""
+        yield f"a GPU has {result.gpu_memory / GIB:.0f} GiB for this; too large: {', '.join(too_large) or 'none'}"
+    yield ""
+    yield from _format_time(result)
+
+
+def _format_time(result: Estimate) -> Iterator[str]:
+    from kfjob.cli.formatting import format_duration
+
+    yield f"{result.tokens_per_step} tokens per step"
+    if result.tokens is None:
+        yield "time: unknown, because `epochs` depends on the data; set `max_steps`"
+        return
+    yield f"{result.tokens} tokens in {plural(result.train.max_steps or 0, 'step')}"
+    if result.speed is None or result.seconds is None:
+        yield "time: unknown; give `--tokens-per-second`, `--job`, or an `instance` with GPUs"
+        return
+    hours = f", {result.gpu_hours:.1f} GPU hours" if result.gpu_hours is not None else ""
+    yield f"speed: {result.speed.tokens_per_second:.0f} tokens/s ({result.speed.source})"
+    yield f"time: {format_duration(result.seconds)}{hours}"
