@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import io
 import os
 import re
 import signal
 import sys
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -126,9 +129,39 @@ def main(argv: list[str] | None = None) -> None:
         if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP
             signal.signal(number, _exit_on_signal)
     gc.set_threshold(GC_THRESHOLD)
-    code = run(sys.argv[1:] if argv is None else argv)
+    _open_streams()
+    code = _flush(run(sys.argv[1:] if argv is None else argv))
     gc.freeze()  # otherwise the interpreter visits all objects when it exits, which takes 20 ms
     sys.exit(code)
+
+
+def _open_streams() -> None:
+    """Let every text be written: a closed stream drops it, and one that is not UTF-8 escapes what it lacks."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8"))
+        if isinstance(stream := getattr(sys, name), io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _flush(code: int) -> int:
+    """Write what is buffered for stdout; return the exit code, or 1 if it cannot be written."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as err:
+        return _report_lost_output(err)
+    return code
+
+
+def _report_lost_output(err: OSError) -> int:
+    """Drop what is buffered for stdout and return the exit code. A closed pipe needs no message."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes stdout when it exits
+    if not isinstance(err, BrokenPipeError):
+        with suppress(OSError):
+            click.echo(f"error: the output cannot be written\n  cause: {err.strerror or err}", err=True)
+    return 1
 
 
 def _exit_on_signal(number: int, _frame: object) -> NoReturn:
@@ -160,9 +193,10 @@ def _run(argv: list[str]) -> int:
         if not isinstance(err.__context__, KeyboardInterrupt):
             raise
         return INTERRUPTED  # Ctrl-C while a Condition waited: it then releases its lock twice
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes stdout when it exits
-        return 1
+    except OSError as err:
+        if not isinstance(err, BrokenPipeError) and err.errno != errno.ENOSPC:
+            raise
+        return _report_lost_output(err)
     return result if isinstance(result, int) else 0
 
 
