@@ -160,7 +160,7 @@ def neuron_processes(job: Job) -> Iterator[Violation]:
         yield Violation(path="processes_per_node", message=message, hint=f"set `processes_per_node: {count}` or remove it")
 
 
-@rule("unsupported-precision", "warning")
+@rule("unsupported-precision", "warning", local=True)
 def precision_of_the_card(job: Job) -> Iterator[Violation]:
     """A job uses bf16 only on GPUs that support it.
 

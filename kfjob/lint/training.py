@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
-from kfjob.spec.train import resolve_final_lr
+from kfjob.spec.train import TrainSpec, get_shape, resolve_final_lr
 from kfjob.text import plural
+
+_CONFIGURATIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "allenai/c4": "en",
+        "Salesforce/wikitext": "wikitext-103-raw-v1",
+        "wikimedia/wikipedia": "20231101.en",
+        "openai/gsm8k": "main",
+        "nyu-mll/glue": "sst2",
+        "abisee/cnn_dailymail": "3.0.0",
+        "oscar-corpus/OSCAR-2301": "en",
+        "uonlp/CulturaX": "en",
+        "cais/mmlu": "all",
+    }
+)
+"""A configuration of each data set that has no default one."""
 
 
 def _world_sizes(job: Job) -> tuple[int, ...]:
@@ -20,14 +37,77 @@ def _world_sizes(job: Job) -> tuple[int, ...]:
 
 @rule("single-process", "error", local=True)
 def single_process(job: Job) -> Iterator[Violation]:
-    """A job with strategy `none` has one process.
+    """A job with strategy `none` or `dp` has one process.
 
     The trainer refuses to start otherwise: each process would train its own model and overwrite the checkpoints of the others.
     """
     train, worlds = job.spec.train, _world_sizes(job)
-    if train and train.strategy == "none" and worlds and worlds[-1] > 1:
-        message = f"strategy `none` needs a single process, and the job has {worlds[-1]}"
-        yield Violation(path="train.strategy", message=message, hint="use `fsdp` or `ddp`")
+    if train and train.strategy in ("none", "dp") and worlds and worlds[-1] > 1:
+        message = f"strategy `{train.strategy}` needs a single process, and the job has {worlds[-1]}"
+        one_node = ", or `processes_per_node: 1`" if train.strategy == "dp" and job.plan.max_nodes == 1 else ""
+        yield Violation(path="train.strategy", message=message, hint=f"use `fsdp` or `ddp`{one_node}")
+
+
+@rule("shard-groups", "error", local=True)
+def shard_groups(job: Job) -> Iterator[Violation]:
+    """The groups of hybrid sharding divide every possible number of ranks.
+
+    FSDP makes groups of `shard_size` ranks, or of the ranks of a node, and the trainer refuses
+    a number of ranks that has a rest.
+    """
+    train = job.spec.train
+    if not train or train.strategy != "fsdp" or not train.sharding.startswith("hybrid") or not job.processes:
+        return
+    size = train.shard_size or job.processes
+    for world in _world_sizes(job):
+        if world % size:
+            path = "train.shard_size" if train.shard_size else "train.sharding"
+            message = f"{plural(world, 'rank')} cannot be divided into groups of {size}"
+            yield Violation(path=path, message=message, hint="use a `shard_size` that divides the number of ranks")
+            return
+
+
+@rule("log-rank", "error", local=True)
+def log_rank(job: Job) -> Iterator[Violation]:
+    """The rank that prints progress exists.
+
+    The trainer refuses a `log_rank` that is not below the number of ranks. An elastic job needs it with the fewest agents too.
+    """
+    train, worlds = job.spec.train, _world_sizes(job)
+    if train and worlds and train.log_rank >= worlds[0]:
+        message = f"`log_rank: {train.log_rank}` does not exist in a run of {plural(worlds[0], 'rank')}"
+        yield Violation(path="train.log_rank", message=message, hint=f"use a rank from 0 to {worlds[0] - 1}")
+
+
+@rule("hub-tokenizer", "error", local=True)
+def hub_tokenizer(job: Job) -> Iterator[Violation]:
+    """Text from the hub has a tokenizer.
+
+    A preset or a shape has no tokenizer, and a data set on the hub brings none. The trainer stops before its first step.
+    """
+    train = job.spec.train
+    if train and _is_on_hub(train) and not train.tokenizer and get_shape(train):
+        message = f"the text of `{train.data}` needs a tokenizer, and a preset or a shape has none"
+        yield Violation(path="train.data", message=message, hint="set `train.tokenizer` to a folder with tokenizer.json")
+
+
+@rule("hub-config", "error", local=True)
+def hub_config(job: Job) -> Iterator[Violation]:
+    """A data set on the hub that has several configurations is used with one of them.
+
+    `datasets` ends with `Config name is missing`. kfjob knows some data sets that have no default configuration.
+    """
+    train = job.spec.train
+    if train and train.data in _CONFIGURATIONS and not train.data_config:
+        example = _CONFIGURATIONS[train.data]
+        message = f"the data set `{train.data}` has several configurations, and `data_config` names none"
+        yield Violation(path="train.data", message=message, hint=f"for example `train.data_config: {example}`")
+
+
+def _is_on_hub(train: TrainSpec) -> bool:
+    """Return whether `data` is surely a data set on the hub; a relative folder can have the same form."""
+    is_name = re.fullmatch(r"[\w.-]+/[\w.-]+", train.data) is not None and train.data[0] != "."
+    return is_name and (train.data in _CONFIGURATIONS or bool(train.data_config or train.data_revision))
 
 
 @rule("lanes", "warning", local=True)

@@ -58,7 +58,8 @@ def _set(name: str, convert: Callable[[Any], Any] = lambda value: value) -> Conv
 def _choose(name: str, choices: Mapping[str, Any]) -> Convert:
     def convert(value: Any) -> JsonObject:
         if str(value).lower() not in choices:
-            raise UnsupportedValueError(f"`{value}` is not one of {', '.join(f'`{choice}`' for choice in choices)}")
+            public = [f"`{choice}`" for choice in choices if not choice.startswith("_")]
+            raise UnsupportedValueError(f"`{value}` is not one of {', '.join(public)}")
         return {name: choices[str(value).lower()]}
 
     return convert

@@ -99,7 +99,10 @@ class _Translator:
     def _combine_resume(self) -> None:
         """Set `resume` from the scripts' three arguments, one of which has the same name as our field."""
         arguments = self._arguments
-        resume = arguments.get("resume")
+        resume, checkpoint = arguments.get("resume"), arguments.get("checkpoint")
+        if str(resume).lower() in ("false", "0") and str(checkpoint or "none").lower() not in ("none", "null"):
+            title, hint = f"`resume: false` ignores `checkpoint: {checkpoint}`", "remove one of them"
+            self._problems.append(Problem(title=title, path="checkpoint", hint=hint))
         if "resume" in arguments and (str(resume).lower() in ("true", "false") or resume in (0, 1)):
             self._values["resume"] = (arguments.get("checkpoint") or "auto") if parse_switch(resume) else "none"
         elif arguments.get("checkpoint"):

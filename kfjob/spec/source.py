@@ -18,6 +18,7 @@ from kfjob.spec.migrate import migrate
 from kfjob.spec.paths import Path, join_path, parse_path
 from kfjob.spec.problems import describe_kind
 from kfjob.spec.repair import CheckedFields, check_fields
+from kfjob.spec.script_devices import check_devices
 from kfjob.spec.script_translation import Translation, translate_arguments
 from kfjob.spec.yaml_text import ParsedText, Positions, parse_yaml, parse_yaml_with_problems
 
@@ -108,7 +109,9 @@ def _draft(parsed: ParsedText, *, file: str | None = None, assignments: Sequence
     unresolved = parsed.unresolved - set(assigned)
     warnings: list[Problem] = []
     if isinstance(data.get("train"), dict):
-        translation = translate_arguments(data["train"])
+        train, device_problems = check_devices(data)
+        translation = translate_arguments(train)
+        problems += _locate_in_train(device_problems, positions)
         data = {**data, "train": translation.values}
         problems += [
             problem

@@ -366,8 +366,38 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
         ],
     ),
     "single-process": (
-        [(train(strategy="none"), "train.strategy", "the job has 2")],
+        [
+            (train(strategy="none"), "train.strategy", "the job has 2"),
+            (train(strategy="dp"), "train.strategy", "strategy `dp` needs a single process"),
+        ],
         [{**train(strategy="none"), "nodes": 1}, train(strategy="ddp")],
+    ),
+    "shard-groups": (
+        [
+            (train(sharding="hybrid", shard_size=3), "train.shard_size", "2 ranks cannot be divided into groups of 3"),
+            ({**train(sharding="hybrid", shard_size=2), **ELASTIC}, "train.shard_size", "3 ranks cannot be divided"),
+        ],
+        [train(sharding="hybrid", shard_size=2), train(sharding="hybrid"), train(shard_size=3), train(strategy="ddp")],
+    ),
+    "log-rank": (
+        [(train(log_rank=2), "train.log_rank", "`log_rank: 2` does not exist in a run of 2 ranks")],
+        [train(log_rank=1), {**train(log_rank=15), "processes_per_node": 8}],
+    ),
+    "hub-tokenizer": (
+        [
+            (train(data="allenai/c4", data_config="en"), "train.data", "the text of `allenai/c4` needs a tokenizer"),
+            (train(data="me/corpus", data_revision="main"), "train.data", "the text of `me/corpus` needs"),
+        ],
+        [
+            train(data="allenai/c4", data_config="en", tokenizer="/t"),
+            train(data="me/corpus"),
+            train(data="/data/corpus", data_config="en"),
+            train(data="me/corpus", data_config="en", model="me/model"),
+        ],
+    ),
+    "hub-config": (
+        [(train(data="allenai/c4", tokenizer="/t"), "train.data", "has several configurations")],
+        [train(data="allenai/c4", data_config="en", tokenizer="/t"), train(data="me/corpus", tokenizer="/t")],
     ),
     "lanes": (
         [
