@@ -23,7 +23,7 @@ _MAX_HEADING = 120
 _MAX_PAIR = 200
 _CELLS = re.compile(r"[ \t]*[|│┃][ \t>]{0,8}([^|│┃]{1,80})[|│┃]([^|│┃]{1,40})(?:[|│┃][ \t]*)?$")
 """`| name | value |`."""
-_QUOTED = re.compile(r"[ \t]*[{\[]{0,2}[ \t]*['\"][\w/. -]{1,60}['\"][ \t]*:[ \t]*[^{:]{1,60}$")
+_QUOTED = re.compile(r"[ \t]*(?:[{\[]{1,2}[ \t]*)?['\"][\w/. -]{1,60}['\"][ \t]*:[ \t]*[^{:]{1,60}$")
 """One pair of a dictionary that is printed over several lines."""
 _WEB_REQUEST = "HTTP/1."
 
