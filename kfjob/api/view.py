@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 
+from msgspec.structs import replace
+
 from kfjob.api.excerpts import read_excerpt
 from kfjob.api.reader import JobReader
 from kfjob.concurrency import map_parallel
@@ -16,14 +18,17 @@ THREADS = 16
 """Logs that are read at the same time."""
 
 
-def read_view(reader: JobReader, *, with_events: bool = False) -> JobView:
+def read_view(reader: JobReader, *, with_events: bool = False, pattern: str | None = None) -> JobView:
     """Return what the job's state and its logs show now; with `with_events`, also what the cluster's controllers recorded.
+
+    `pattern` replaces the job's own pattern of progress lines.
 
     Raises:
         NotFound: the job is gone.
     """
     snapshot = reader.snapshot()
-    view = reduce_all(JobView(config=reader.config), (snapshot.job, *snapshot.pods))
+    config = reader.config if pattern is None else replace(reader.config, progress_pattern=pattern)
+    view = reduce_all(JobView(config=config), (snapshot.job, *snapshot.pods))
     excerpts = map_parallel(
         lambda pod: read_excerpt(reader, pod, previous=reader.archived), snapshot.pods, threads=THREADS, name="logs"
     )

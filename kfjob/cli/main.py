@@ -37,6 +37,7 @@ COMMANDS = {
     "status": ("kfjob.cli.status", "Show a job's pods and its training progress."),
     "logs": ("kfjob.cli.logs", "Print the logs of a job's pods."),
     "master": ("kfjob.cli.master", "Find the pod that prints the training progress."),
+    "progress": ("kfjob.cli.progress", "Show which lines of a log are training progress."),
     "diagnose": ("kfjob.cli.diagnose", "Find the first cause of a failure, and how to fix it."),
     "report": ("kfjob.cli.report", "Write an HTML report of a job."),
     "watch": ("kfjob.cli.follow", "Follow a job until it ends."),

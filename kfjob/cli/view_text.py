@@ -33,9 +33,13 @@ def progress_line(view: JobView) -> str:
 
 
 def step_text(view: JobView) -> str:
-    """Return `step 120/300`, or `step 120` if the number of steps is unknown."""
-    step = view.training.step
-    return "" if step is None else f"step {step}{f'/{view.total}' if view.total else ''}"
+    """Return `step 120/300`, `step 120` without a total, or `epoch 2/5, step 20/100` where steps restart in each epoch."""
+    training = view.training
+    epoch = f"epoch {training.epoch:g}{f'/{training.epochs}' if training.epochs else ''}" if training.epoch is not None else ""
+    if training.step is None:
+        return epoch
+    step = f"step {training.step}{f'/{view.total}' if view.total else ''}"
+    return f"{epoch}, {step}" if epoch and training.per_epoch else step
 
 
 def loss_text(training: Training) -> str:
@@ -127,10 +131,22 @@ def _status_rows(view: JobView) -> Iterator[tuple[str, str]]:
     if isinstance(view.master, Master):
         yield "master", f"{view.master.pod} ({view.master.confidence})"
     yield "progress", progress_line(view)
+    yield "read from", source_text(view)
     yield "loss", sparkline([point.loss for point in view.training.curve])
     if view.checkpoint:
         yield "checkpoint", f"{view.checkpoint.name}  {view.checkpoint.path}"
     yield "outcome", outcome_text(view)
+
+
+def source_text(view: JobView) -> str:
+    """Return from which lines the general reader took the progress, or which lines it could not read."""
+    if view.training.template:
+        return f"lines of {view.training.pod} like `{view.training.template}`"
+    if view.unread is None:
+        return ""
+    pod, lines = view.unread
+    advice = f"; `progress: '{lines.pattern}'` in the spec reads them" if lines.pattern else ""
+    return f"nothing; {plural(lines.lines, 'line')} of {pod} like `{lines.example}` look like progress{advice}"
 
 
 def outcome_text(view: JobView) -> str:

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from kfjob.observe.addresses import find_address_owner
 from kfjob.observe.agent_records import RendezvousResult
+from kfjob.observe.general.suggestions import find_unread
 from kfjob.observe.master import Confidence, Evidence, EvidenceKind, Master, NoMaster, Store
 from kfjob.observe.pods import ContainerLog, EvidenceLine, PodView
 from kfjob.spec.observe_config import ObserveConfig
@@ -259,12 +260,18 @@ def _explain_failure(search: _Search) -> NoMaster:
         reasons.append("no pod has printed anything yet")
     else:
         reasons.append("no progress line and no rendezvous result in any log")
+        hint = "describe the job's progress line with `progress:` in its spec; `kfjob progress` tries a pattern on its log"
+        unread = next((found for _, log in search.logs if (found := find_unread(log.general))), None)
+        if unread:
+            reasons.append(f"lines like `{unread.example}` look like progress")
+            hint = f"add `progress: '{unread.pattern}'` to the spec: it reads these lines" if unread.pattern else hint
     level = search.config.loglevel
     if not results and lines and level not in {"INFO", "DEBUG", "NOTSET"}:
         reasons.append(
             f"`LOGLEVEL` is `{level}`" if level else "torch prints the rendezvous result only if `LOGLEVEL` is `INFO`"
         )
-        hint = "set `LOGLEVEL` to `INFO` in the job's environment and relaunch"
+        level_hint = "set `LOGLEVEL` to `INFO` in the job's environment and relaunch"
+        hint = f"{hint}, or {level_hint}" if hint else level_hint
     if search.rendezvous_backend == "etcd":
         reasons.append("with etcd the first agent that joins gets rank 0, which cannot be predicted")
     return NoMaster(pods=len(search.pods) or len(search.config.workers), lines=lines, reasons=tuple(reasons), hint=hint)

@@ -30,6 +30,7 @@ from kfjob.observe.agent_log import AgentLog
 from kfjob.observe.agent_records import AgentEvent, AgentEventKind, AgentRecord, RendezvousResult
 from kfjob.observe.discovery import find_master
 from kfjob.observe.general.state import Emission
+from kfjob.observe.general.suggestions import UnreadLines, find_unread
 from kfjob.observe.lines import shorten_line
 from kfjob.observe.master import Master, NoMaster
 from kfjob.observe.milestones import (
@@ -173,14 +174,23 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def seconds_since_progress(self) -> float | None:
-        """Seconds since the newest progress line, or since the job started; None if both are unknown."""
-        since = self.training.last_time or (self.job.started if self.job else None)
+        """Seconds since the newest progress line, or since the job started if no pod has printed anything; else None."""
+        started = self.job.started if self.job and not self.lines else None
+        since = self.training.last_time or started  # progress that kfjob cannot read is no stall
         return None if since is None or self.now is None else max(self.now - since, 0) / SECOND
 
     @property
     def stalled(self) -> bool:
         """Whether the job runs without progress for longer than `stall_after`."""
         return self.phase is JobPhase.RUNNING and (self.seconds_since_progress or 0) > self.config.stall_after
+
+    @property
+    def unread(self) -> tuple[str, UnreadLines] | None:
+        """The pod whose lines look like progress although none was read, and these lines."""
+        if self.training.lines:
+            return None
+        found = [(pod.name, lines) for pod in self.pods.values() if (lines := find_unread(pod.log.general))]
+        return max(found, key=lambda item: item[1].lines, default=None)
 
     @property
     def pod_problems(self) -> tuple[PodProblem, ...]:
@@ -357,7 +367,10 @@ def _add_reading(view: JobView, pod: PodView, emission: Emission, *, redrawn: bo
         )
     if training is None:
         return view
-    return replace(view, training=training.with_reading(reading, pod=pod.name, time=time))
+    after = replace(view, training=training.with_reading(reading, pod=pod.name, time=time))
+    if not reading.template or view.training.template == reading.template:
+        return after
+    return _with_news(after, News(time, pod.name, "progress", f"progress is read from lines like `{reading.template}`"))
 
 
 def _add_milestone(view: JobView, event: LogLine | OpenLine, milestone: Milestone, line_time: int | None) -> JobView:

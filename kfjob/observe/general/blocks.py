@@ -50,7 +50,9 @@ def add_pair(reader: GeneralReader, figures: Figures, line: Line) -> Step:
 
 def add_value(reader: GeneralReader, figures: Figures, line: Line) -> Step:
     """Return the step for a line that has a value and counts nothing."""
-    if reader.block is None or reader.evaluating or not _continues(reader, line):
+    if reader.block is None or not _continues(reader, line):
+        return add_figures(reader, figures, line)  # it cannot count without a counter, but it looks like progress
+    if reader.evaluating:
         return reader, ()
     merged = merge_figures(reader.block.figures, figures)
     if merged is reader.block.figures:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfjob.events import LogLine, OpenLine
+from kfjob.events import JobChanged, JobPhase, LogLine, OpenLine, Tick
 from kfjob.observe.general.figures import parse_line
 from kfjob.observe.general.prefixes import strip_prefixes
 from kfjob.observe.general.state import GeneralReader
@@ -20,6 +20,7 @@ from kfjob.observe.progress import progress_reader
 from kfjob.observe.training import Training
 from kfjob.observe.view import JobView, reduce_all
 from kfjob.spec.observe_config import ObserveConfig
+from kfjob.units import SECOND
 from tests.unit.observe.general_formats import FORMATS, LOSSES, NO_PROGRESS, STEPS, Values
 
 PREFIXES = {
@@ -282,3 +283,28 @@ def test_work_on_a_long_line_is_bounded(unit: str):
     figures = parse_line(text)
     assert len(figures.counters) <= 128
     read_progress("loss" + text, 0, None, progress_reader(), GeneralReader())
+
+
+def test_progress_that_is_not_read_is_no_stall():
+    running = JobChanged(phase=JobPhase.RUNNING, started=0)
+    config = ObserveConfig(stall_after=60)
+    silent = reduce_all(JobView(config=config), [running, Tick(time=1080 * SECOND)])
+    assert silent.stalled
+    prints = reduce_all(JobView(config=config), [running, LogLine(pod="w-0", text="x", time=0), Tick(time=1080 * SECOND)])
+    assert (prints.stalled, prints.headline) == (False, "Running")
+
+
+def test_unread_lines_have_a_pattern_that_reads_them():
+    view = read([f"loss {loss}" for loss in LOSSES])
+    assert view.unread is not None
+    pod, lines = view.unread
+    assert (pod, lines.lines, lines.example) == ("w-0", 5, "loss 2.91")
+    assert lines.pattern is not None
+    config = ObserveConfig(progress_pattern=lines.pattern)
+    assert reduce_all(JobView(config=config), [LogLine(pod="w-0", text="loss 2.5")]).training.loss == 2.5
+    assert read(FORMATS["colons"][0]).unread is None
+
+
+def test_first_reading_is_news():
+    news = read(FORMATS["colons"][0]).news
+    assert [item.text for item in news] == ["progress is read from lines like `step: 10, loss: 2.91, lr: 0.001`"]

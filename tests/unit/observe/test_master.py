@@ -216,6 +216,9 @@ def test_static_rendezvous_has_a_node_rank():
     assert (master.pod, master.confidence, master.evidence.kind) == ("w-1", "likely", "node rank")
 
 
+PATTERN_HINT = "describe the job's progress line with `progress:` in its spec; `kfjob progress` tries a pattern on its log"
+
+
 def test_error_without_evidence_counts_pods_and_lines():
     events = [line("w-0", 1, "hello"), line("w-1", 1, "hello")]
     result = discover(RUNNING, events, rendezvous="etcd", loglevel="WARNING")
@@ -227,7 +230,7 @@ def test_error_without_evidence_counts_pods_and_lines():
         "  cause: no progress line and no rendezvous result in any log",
         "         `LOGLEVEL` is `WARNING`",
         "         with etcd the first agent that joins gets rank 0, which cannot be predicted",
-        "hint: set `LOGLEVEL` to `INFO` in the job's environment and relaunch",
+        f"hint: {PATTERN_HINT}, or set `LOGLEVEL` to `INFO` in the job's environment and relaunch",
     ]
 
 

@@ -1,0 +1,82 @@
+"""The command `progress`: show which lines of a log are training progress, and try a pattern on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kfjob.cli.completion import JOB
+from kfjob.cli.open_reader import open_reader
+from kfjob.cli.options import Settings, from_option, output_option, target_options
+from kfjob.cli.output import print_json
+from kfjob.errors import SpecError, UsageError
+
+if TYPE_CHECKING:
+    from kfjob.observe.view import JobView
+
+
+@click.command()
+@click.argument("job", required=False, metavar="LOG|JOB", type=JOB)
+@from_option
+@click.option("--progress", "pattern", metavar="PATTERN", help="Try this regular expression, as `progress` in a spec.")
+@output_option("text", "json")
+@target_options
+def progress(*, job: str | None, folder: str | None, pattern: str | None, output: str, settings: Settings) -> None:
+    """Show the layouts of lines that kfjob takes for training progress, and the values in them.
+
+    LOG is a log file. With `--progress`, show what the pattern reads instead.
+    """
+    from kfjob.spec.progress import check_pattern
+
+    if pattern is not None and (problem := check_pattern(pattern)):
+        raise UsageError(problem.title, cause=problem.detail, hint=problem.hint)
+    try:
+        view = _read(job, folder, pattern, settings)
+    except SpecError as error:
+        raise UsageError(str(error)) from error
+    rows = list(_rows(view))
+    if output == "json":
+        print_json({"pod": view.training.pod or None, "templates": rows}, indent=2)
+        return
+    for row in rows:
+        click.echo(f"{row['state']}  {row['pod']}  {row['lines']} lines  {row['example']}")
+    from kfjob.cli.view_text import progress_line, source_text
+
+    click.echo(progress_line(view) or source_text(view) or "no line looks like training progress")
+
+
+def _read(job: str | None, folder: str | None, pattern: str | None, settings: Settings) -> JobView:
+    """Return the view of a log file, or of the logs of a job."""
+    from kfjob.events import LogLine
+    from kfjob.observe.view import JobView, reduce_all
+    from kfjob.spec.observe_config import ObserveConfig
+
+    if job is not None and Path(job).is_file():
+        config = ObserveConfig(progress_pattern=pattern)
+        with Path(job).open(errors="replace", newline="\n") as file:
+            return reduce_all(JobView(config=config), (LogLine(pod=Path(job).stem, text=line.rstrip("\n")) for line in file))
+    from kfjob.api.view import read_view
+
+    reader = open_reader(job, folder, settings)
+    if pattern is None:
+        return read_view(reader)
+    return read_view(reader, pattern=pattern)
+
+
+def _rows(view: JobView) -> list[dict[str, Any]]:
+    """Return the layouts of each pod, the one that counts first."""
+    rows = []
+    for pod in view.pods.values():
+        reader = pod.log.general
+        for key, template in reader.templates.items():
+            state = "counts" if key == reader.primary else "read  " if template.confirmed else "unread"
+            values = sorted(template.fields)
+            rows.append(
+                {"pod": pod.name, "state": state, "lines": template.lines, "values": values, "example": template.example}
+            )
+        if not reader.templates and pod.log.reading and pod.log.reading_line:
+            state, example = pod.log.reading.format, pod.log.reading_line.text
+            rows.append({"pod": pod.name, "state": state, "lines": view.training.lines, "values": [], "example": example})
+    return sorted(rows, key=lambda row: (row["state"] != "counts", row["state"], -row["lines"]))

@@ -1,0 +1,72 @@
+"""The page `docs/reference/progress.md`: `python -m kfjob.observe.general.reference > docs/reference/progress.md`."""
+
+from __future__ import annotations
+
+from kfjob.observe.general import vocabulary
+from kfjob.observe.general.templates import MAX_SAMPLES, MAX_TEMPLATES, MIN_LINES, MIN_WEAK_LINES
+from kfjob.observe.progress import FORMATS
+
+_SHAPES = {
+    "pairs": "step: 100, loss: 2.31, lr: 3.0e-04",
+    "counters": "Epoch [1/5], Step [100/600], Loss: 2.31",
+    "counters without names": "[1][100/7330] loss: 2.31 (2.40)",
+    "bars": "Training:  10%|█    | 100/1000 [00:40<06:00,  2.50it/s, loss=2.31]",
+    "JSON and dictionaries": '{"step": 100, "train": {"loss": 2.31}}',
+    "blocks": "[step=100/1000]\n    train/loss=2.31\n    optim/lr=0.0003",
+    "tables": "epoch  train_loss  valid_loss\n1      2.31        2.40",
+}
+
+
+def render_page() -> str:
+    """Return the page as Markdown."""
+    names = ", ".join(dict.fromkeys(item.name for item in FORMATS))
+    shapes = "\n\n".join(f"{name[:1].upper()}{name[1:]}:\n\n```text\n{example}\n```" for name, example in _SHAPES.items())
+    return f"""# What kfjob reads
+
+<!-- generated: python -m kfjob.observe.general.reference > docs/reference/progress.md -->
+
+kfjob finds the training progress in the lines that a program prints. It first tries the exact formats of these trainers:
+{names}. Lines of all other programs go to the general reader.
+
+## The general reader
+
+It removes what loggers put before a message (time, level, logger, rank), and reads these shapes:
+
+{shapes}
+
+Lines of one layout count as progress after {MIN_LINES} or {MIN_WEAK_LINES} lines that fit it: a counter grows and the loss
+changes, or a counter grows and a speed is printed. The first lines are then read again. A bar without a name counts only after
+a line that says that training begins. Lines about the preparation of data never count.
+
+kfjob remembers at most {MAX_TEMPLATES} layouts per container, with at most {MAX_SAMPLES} lines each. The layout that was seen
+least recently leaves.
+
+## Names
+
+Of two names for the same figure the one that is listed first wins.
+
+{_table("Step", vocabulary.STEPS)}
+{_table("Epoch", vocabulary.EPOCHS)}
+{_table("Loss", vocabulary.LOSSES)}
+Every other name with the word `loss` is a loss too, and then {_join(sorted(vocabulary.LOSS_PARTS))}.
+
+Names and line heads with {_join(sorted(vocabulary.EVALUATION_WORDS))} belong to the evaluation.
+
+## Try it
+
+`kfjob progress LOG` shows the layouts in a log and which one counts. `kfjob progress LOG --progress PATTERN` tries a pattern
+before you write it to `progress:` in a spec.
+"""
+
+
+def _table(title: str, ranks: tuple[tuple[str, ...], ...]) -> str:
+    rows = "\n".join(f"{number}. {_join(names)}" for number, names in enumerate(ranks, 1))
+    return f"{title}:\n\n{rows}\n"
+
+
+def _join(names: tuple[str, ...] | list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+if __name__ == "__main__":
+    print(render_page(), end="")  # noqa: T201 - this is the output

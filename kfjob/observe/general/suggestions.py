@@ -1,0 +1,52 @@
+"""Lines that look like progress although none counts, with a `progress:` pattern that would read them."""
+
+from __future__ import annotations
+
+import re
+
+from msgspec import Struct
+
+from kfjob.observe.general.state import GeneralReader
+from kfjob.observe.general.templates import Template
+from kfjob.observe.general.vocabulary import Role, find_meaning, split_name
+from kfjob.observe.progress import custom_format
+
+MIN_UNREAD = 3
+"""Lines of one layout that are worth a suggestion."""
+_NAMED = re.compile(r"([A-Za-z][\w/.-]{0,40})([^\w\n]{1,8})([-+]?\d[\d.,]*(?:[eE][-+]?\d+)?)")
+_STEP, _NUMBER = r"(?P<step>\d+)", r"(?P<loss>[-+.\deE]+)"
+
+
+class UnreadLines(Struct, frozen=True, kw_only=True):
+    """Lines of one layout that do not count as progress."""
+
+    example: str
+    lines: int
+    pattern: str | None = None  # it reads every line that is remembered
+
+
+def find_unread(reader: GeneralReader) -> UnreadLines | None:
+    """Return the most frequent layout that looks like progress; None if progress was read, or if no line looks like it."""
+    if reader.primary is not None:
+        return None
+    candidates = [item for item in reader.templates.values() if not item.confirmed and item.lines >= MIN_UNREAD]
+    template = max(candidates, key=lambda item: item.lines, default=None)
+    if template is None:
+        return None
+    return UnreadLines(example=template.example, lines=template.lines, pattern=suggest_pattern(template))
+
+
+def suggest_pattern(template: Template) -> str | None:
+    """Return a pattern that reads all remembered lines of the template; None if none of the simple ones does."""
+    parts = []
+    for role, group in ((Role.STEP, _STEP), (Role.LOSS, _NUMBER)):
+        for match in _NAMED.finditer(template.example):
+            meaning = find_meaning(split_name(match[1]))
+            if meaning and meaning.role is role:
+                parts.append((match.start(), rf"{re.escape(match[1])}[^\w\n]+{group}"))
+                break
+    if not parts:
+        return None
+    pattern = ".*?".join(text for _, text in sorted(parts))
+    custom = custom_format(pattern)
+    return pattern if all(custom.read(sample.text) for sample in template.samples) else None
