@@ -300,6 +300,7 @@ def _add_line(view: JobView, event: LogLine | OpenLine) -> JobView:
     if event.container_id and event.container_id in pod.previous_ids:
         return replace(view, lines=view.lines + isinstance(event, LogLine))  # rest of a log whose container is gone
     pod = pod.in_container(event.container_id)
+    restarted = pod.log.reading is None or pod.log.result != pod.log.result_at_reading
     formats = progress_reader(view.config.trainer, view.config.progress_pattern)
     log, records, emissions = pod.log.feed(event, view.lines, formats)
     pod = PodView(pod.name, pod.state, log, pod.previous_log, pod.previous_ids, pod.gaps)
@@ -314,8 +315,9 @@ def _add_line(view: JobView, event: LogLine | OpenLine) -> JobView:
     for record in records:
         view = _add_record(view, pod, record)
     if emissions:
-        for emission in emissions:
-            view = _add_reading(view, pod, emission, redrawn=redrawn)
+        for number, emission in enumerate(emissions):
+            is_first = restarted and not number
+            view = _add_reading(view, pod, emission, redrawn=redrawn, restarted=is_first)
         return view
     milestone = milestones.parse_milestone(event.text)
     return _add_milestone(view, event, *milestone) if milestone else view
@@ -353,7 +355,7 @@ def _add_failure(view: JobView, pod: PodView, event: AgentEvent) -> JobView:
     return replace(view, failure=failure) if is_earlier or is_later_round else view
 
 
-def _add_reading(view: JobView, pod: PodView, emission: Emission, *, redrawn: bool) -> JobView:
+def _add_reading(view: JobView, pod: PodView, emission: Emission, *, redrawn: bool, restarted: bool) -> JobView:
     """Add a progress line if its pod is the one that prints, or takes over from it."""
     reading = emission.reading
     time = None if redrawn else reading.line_time if emission.line.time is None else emission.line.time
@@ -367,7 +369,10 @@ def _add_reading(view: JobView, pod: PodView, emission: Emission, *, redrawn: bo
         )
     if training is None:
         return view
-    after = replace(view, training=training.with_reading(reading, pod=pod.name, time=time))
+    restarted = restarted or training.pod != pod.name
+    if restarted and training.lines:
+        reading = replace(reading, late=False)  # the program began again, so these lines are the newest ones
+    after = replace(view, training=training.with_reading(reading, pod=pod.name, time=time, restarted=restarted))
     if not reading.template or view.training.template == reading.template:
         return after
     return _with_news(after, News(time, pod.name, "progress", f"progress is read from lines like `{reading.template}`"))

@@ -200,9 +200,11 @@ def make_charts(training: Training) -> list[Chart]:
     smoothed = Curve(name="smoothed", points=[(sample.step, sample.smoothed) for sample in samples], css_class="main")
     speed = Curve(name="speed", points=[(sample.step, sample.speed) for sample in samples], css_class="main")
     rate = Curve(name="lr", points=[(sample.step, sample.lr) for sample in samples], css_class="main")
+    evaluation = Curve(name="loss", points=[(point.step, point.loss) for point in training.evaluations], css_class="main")
     change = f"{format_number(training.first_loss)} → {format_number(training.loss)}" if training.loss is not None else ""
     charts = (
         lay_out_chart("Loss", [loss, smoothed], note=change, wide=True),
+        lay_out_chart("Evaluation loss", [evaluation], note=format_number(training.evaluation_loss)),
         lay_out_chart("Speed", [speed], unit=training.unit, note=format_number(training.speed)),
         lay_out_chart("Learning rate", [rate], note=format_number(training.lr)),
     )

@@ -308,3 +308,11 @@ def test_unread_lines_have_a_pattern_that_reads_them():
 def test_first_reading_is_news():
     news = read(FORMATS["colons"][0]).news
     assert [item.text for item in news] == ["progress is read from lines like `step: 10, loss: 2.91, lr: 0.001`"]
+
+
+def test_restart_of_the_container_goes_back():
+    before = [LogLine(pod="w-0", container_id="a", text=f"iter {step} loss {9 - step / 100}") for step in (0, 10, 20, 30)]
+    after = [LogLine(pod="w-0", container_id="b", text=f"iter {step} loss {8 - step / 100}") for step in (0, 10, 20)]
+    training = reduce_all(JobView(), [*before, *after]).training
+    assert (training.run_step, training.per_epoch) == (20, False)
+    assert [point.step for point in training.curve] == [0, 10, 20]

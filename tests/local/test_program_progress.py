@@ -1,0 +1,65 @@
+"""Progress of people's own scripts, while they run: the lines are printed by every shape of program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kfjob.api.observe_config import read_observe_config
+from kfjob.api.reader import LiveReader
+from kfjob.api.settings import Settings
+from kfjob.api.target import Target
+from kfjob.api.view import read_view
+from kfjob.backends.base import JobRef
+from kfjob.observe.master import Master
+from kfjob.report.sections import make_charts
+from tests.local.conftest import NAMESPACE, Here
+
+SHAPES = {
+    "pairs": "print(f'step {s} loss {9 - s / 10:.4f} lr 0.001', flush=True)",
+    "counter": "print(f'Epoch [1/2], Step [{s}/40], Loss: {9 - s / 10:.4f}', flush=True)",
+    "json": "print(json.dumps({'step': s, 'train': {'loss': 9 - s / 10}}), flush=True)",
+    "block": "print(f'[step={s}/40]\\n    train/loss={9 - s / 10:.4f}', flush=True)",
+    "bar": "print(f'\\rTrain:  5%|#  | {s}/40 [00:01<00:09,  4.5it/s, loss={9 - s / 10}]', end='', flush=True)",
+}
+CODE = """
+import json, os, time
+for s in range(10, 50, 10):
+    {line}
+print(flush=True)
+while not os.path.exists({end!r}):
+    time.sleep(0.02)
+"""
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_progress_is_right_while_the_program_runs(shape: str, here: Here, tmp_path: Path):
+    end = tmp_path / "end"
+    ref = here.submit(CODE.format(line=SHAPES[shape], end=f"{end}"))
+    target = Target(Settings(state=here.state), "local", NAMESPACE)
+    here.until(lambda: read_view(make_reader(here, ref, target)).training.step == 40)
+    view = read_view(make_reader(here, ref, target))
+    first_loss = 7.0 if shape == "bar" else 8.0  # of a line that was redrawn only the newest states are read
+    assert (view.training.loss, view.training.first_loss, view.training.pod) == (5.0, first_loss, "job-worker-0")
+    assert (view.master.pod, str(view.phase)) == ("job-worker-0", "Running")  # type: ignore[union-attr]
+    assert make_charts(view.training)[0].title == "Loss"
+    end.touch()
+    assert here.end(ref).job.phase == "Succeeded"
+
+
+def test_one_pod_stands_for_all_that_print(here: Here, tmp_path: Path):
+    end = tmp_path / "end"
+    ref = here.submit(CODE.format(line=SHAPES["pairs"], end=f"{end}"), nodes=2)
+    target = Target(Settings(state=here.state), "local", NAMESPACE)
+    here.until(lambda: sum(pod.log.reading is not None for pod in read_view(make_reader(here, ref, target)).pods.values()) == 2)
+    view = read_view(make_reader(here, ref, target))
+    assert isinstance(view.master, Master)
+    assert (view.master.pod, view.training.pod, len(view.training.curve)) == ("job-worker-0", "job-worker-0", 4)
+    assert "also printed by `job-worker-1`" in view.master.notes
+    end.touch()
+    assert here.end(ref).job.phase == "Succeeded"
+
+
+def make_reader(here: Here, ref: JobRef, target: Target) -> LiveReader:
+    return LiveReader(target, ref, read_observe_config(here.get(ref)))
