@@ -200,6 +200,11 @@ class TrainSpec(SpecModel):
         description="Start of the training: `auto` (the newest complete checkpoint, else from scratch), `none` (from "
         "scratch), or a checkpoint or a folder with checkpoints",
     )
+    trust_checkpoint: bool = Field(
+        default=False,
+        description="Unpickle the checkpoint of `resume` without restrictions, which can run code; checkpoints of this trainer "
+        "never need it",
+    )
     checkpoint_every: NonNegativeInt = Field(
         default=1000, description="Steps between checkpoints; 0 writes one checkpoint at the end only"
     )

@@ -333,17 +333,17 @@ def _checkpoint_name(manifest: Manifest) -> str:
     return f"step-{manifest.step:06d}"
 
 
-def load_checkpoint(checkpoint: Checkpoint, model: nn.Module, state: CheckpointState) -> None:
-    """Load the checkpoint into `state`, which belongs to `model`.
+def load_checkpoint(checkpoint: Checkpoint, model: nn.Module, state: CheckpointState, *, trusted: bool = False) -> None:
+    """Load the checkpoint into `state`, which belongs to `model`; see `dcp_reader` for `trusted`.
 
     Raises:
-        KfjobError: the checkpoint belongs to a model with other shapes.
+        KfjobError: the checkpoint belongs to a model with other shapes, or holds more than data.
     """
-    from torch.distributed.checkpoint.state_dict_loader import load as load_shards
+    from kfjob.trainer.dcp_reader import load_tensors
 
     _check_shapes(checkpoint, parameter_shapes(model))
     tensors = state.state_dict()
-    load_shards(tensors, storage_reader=checkpoint.storage.dcp_reader(checkpoint.name, checkpoint.manifest))
+    load_tensors(checkpoint, tensors, trusted=trusted)
     state.load_state_dict(tensors)
 
 

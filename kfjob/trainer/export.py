@@ -30,6 +30,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--tokenizer", type=Path, help="tokenizer folder; default: the one of the training, if it exists here")
     parser.add_argument("--upload", metavar="NAME", help="upload the folder to the hub as this model; a new model is private")
     parser.add_argument("--public", action="store_true", help="make a model that --upload creates public")
+    parser.add_argument(
+        "--trust-checkpoint",
+        action="store_true",
+        help="unpickle the checkpoint without restrictions, which can run code; checkpoints of kfjob never need it",
+    )
     arguments = parser.parse_args(argv)
     if arguments.upload and arguments.format != "hf":
         parser.error("--upload needs --format hf")
@@ -41,6 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             dtype=arguments.dtype,
             shard_size=arguments.shard_size,
             tokenizer=arguments.tokenizer,
+            trusted=arguments.trust_checkpoint,
         )
         if arguments.upload:
             summary += f"\n{upload(arguments.folder, arguments.upload, private=not arguments.public)}"
@@ -59,6 +65,7 @@ def export(
     dtype: str = "fp32",
     shard_size: str = "5GB",
     tokenizer: Path | None = None,
+    trusted: bool = False,
 ) -> str:
     """Write the weights to `target`, and return a summary.
 
@@ -74,7 +81,7 @@ def export(
     source, spec = _open_checkpoint(checkpoint)
     model = build_meta_model(spec)
     dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-    state = {name: tensor.to(dtypes[dtype]) for name, tensor in _read_weights(source, model).items()}
+    state = {name: tensor.to(dtypes[dtype]) for name, tensor in _read_weights(source, model, trusted=trusted).items()}
     staging = target.with_name(f".{target.name}.partial")
     if file_format == "torch":
         torch.save(state, staging)
@@ -127,21 +134,24 @@ def _open_checkpoint(location: str) -> tuple[Any, TrainSpec]:
         raise KfjobError(f"`{checkpoint.path}` was written by another version of kfjob", cause=str(error)) from error
 
 
-def _read_weights(checkpoint: Any, model: Any) -> dict[str, Any]:
+def _read_weights(checkpoint: Any, model: Any, *, trusted: bool) -> dict[str, Any]:
     """Return the model's full tensors, read from the shards of all ranks."""
     import torch
-    from torch.distributed.checkpoint.state_dict_loader import load
+    from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
-    reader = checkpoint.storage.dcp_reader(checkpoint.name, checkpoint.manifest)
-    stored = reader.read_metadata().state_dict_metadata
-    names = [name for name in model.state_dict() if f"model.{name}" in stored]
-    if not names:
+    from kfjob.trainer.dcp_reader import load_tensors, read_metadata
+
+    stored = read_metadata(checkpoint, trusted=trusted).state_dict_metadata
+    tensors = {}
+    for name, meta_tensor in model.state_dict().items():
+        entry = stored.get(f"model.{name}")
+        if isinstance(entry, TensorStorageMetadata):
+            tensors[name] = torch.empty(meta_tensor.shape, dtype=entry.properties.dtype)
+    if not tensors:
         raise KfjobError(f"`{checkpoint.path}` has no weights with the names of its model")
-    meta_tensors = model.state_dict()
-    tensors = {name: torch.empty(meta_tensors[name].shape, dtype=stored[f"model.{name}"].properties.dtype) for name in names}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a load without ranks is intended
-        load({"model": tensors}, storage_reader=reader, no_dist=True)
+        load_tensors(checkpoint, {"model": tensors}, trusted=trusted, distributed=False)
     return tensors
 
 

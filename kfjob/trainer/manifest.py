@@ -18,6 +18,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from kfjob.errors import KfjobError
 
 MANIFEST_FILE = "manifest.json"
@@ -68,9 +70,15 @@ class Manifest:
             raise KfjobError(f"`{checkpoint}` has no readable {MANIFEST_FILE}", cause=str(error)) from error
         if checksum != _checksum(body):
             raise KfjobError(f"`{checkpoint}/{MANIFEST_FILE}` does not match its own checksum")
-        if body["version"] != VERSION:
-            raise KfjobError(f"`{checkpoint}` has version {body['version']}, this trainer reads {VERSION}")
-        return cls(**body)
+        if body.get("version") != VERSION:
+            raise KfjobError(f"`{checkpoint}` has version {body.get('version')}, this trainer reads {VERSION}")
+        try:
+            manifest = _TYPE.validate_python(body)
+        except ValidationError as error:
+            raise KfjobError(f"`{checkpoint}/{MANIFEST_FILE}` is not a manifest", cause=str(error)) from error
+        if foreign := [name for name in (*manifest.files, manifest.shards) if "/" in name or name == ".."]:
+            raise KfjobError(f"`{checkpoint}/{MANIFEST_FILE}` names `{foreign[0]}`, which is outside the checkpoint")
+        return manifest
 
     def write(self, folder: Path) -> None:
         """Write the manifest to `folder` and flush it to the disk."""
@@ -92,6 +100,9 @@ class Manifest:
         except (OSError, ValueError) as error:
             raise KfjobError(f"`{folder}` has no readable {MANIFEST_FILE}", cause=str(error)) from error
         return cls.from_json(text, str(folder))
+
+
+_TYPE = TypeAdapter(Manifest)
 
 
 def describe_file(path: Path) -> dict[str, Any]:

@@ -217,11 +217,11 @@ def _read_meta_model(folder: Path, vocab_size: int | None) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
         raise KfjobError(f"cannot read the model configuration in `{folder}`", location="model", cause=str(error)) from error
     if vocab_size and vocab_size != config.vocab_size:
         hint = "remove `vocab_size`, or set the shape instead of the folder"
         raise KfjobError(f"the model in `{folder}` has vocabulary {config.vocab_size}, not {vocab_size}", hint=hint)
     with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(config, dtype=torch.float32)  # type: ignore[no-untyped-call]
+        return AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=False)  # type: ignore[no-untyped-call]

@@ -99,7 +99,7 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
     )
     log.info(metrics.resume_line(start.name if start else None, start.path if start else None))
     if start:
-        load_checkpoint(start, model, state)
+        load_checkpoint(start, model, state, trusted=spec.trust_checkpoint)
         strategy.load_state_dict(start.manifest.loss_scale)
         plateau.load_state_dict(start.manifest.plateau)
         step, loss = start.manifest.step, start.manifest.loss

@@ -31,7 +31,9 @@ class HubSplit:
             ) from error
         self.name, self.extract = f"`{repository}` on the hub", extract
         try:
-            self._stream = datasets.load_dataset(repository, config, split=split, revision=revision, streaming=True)
+            self._stream = datasets.load_dataset(
+                repository, config, split=split, revision=revision, streaming=True, trust_remote_code=False
+            )
         except Exception as error:  # the library and its transports share no base class
             raise KfjobError(
                 f"cannot open the split `{split}` of `{repository}`{f' ({config})' if config else ''}",

@@ -1,0 +1,146 @@
+"""Checkpoints in a folder that all ranks share."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from kfjob.errors import KfjobError
+from kfjob.trainer.manifest import Manifest, describe_file, sync_folder
+from kfjob.trainer.storage.base import CHECKPOINT_NAME, check_file
+
+_TEMPORARY = (".staging-", ".discarded-")
+_REPLACED = ".replaced-"
+
+
+@dataclass(frozen=True)
+class FolderStorage:
+    """A folder that all ranks share."""
+
+    location: str
+
+    @property
+    def path(self) -> Path:
+        """The path of the folder."""
+        return Path(self.location)
+
+    def prepare(self) -> None:
+        """Restore a checkpoint whose replacement was interrupted by a kill, and remove temporary folders."""
+        with self._wrap_errors():
+            self.path.mkdir(parents=True, exist_ok=True)
+            for path in self.path.iterdir():
+                if path.name.startswith(_REPLACED):
+                    target = self.path / path.name.removeprefix(_REPLACED).rpartition("-")[0]
+                    path.rename(target if not target.exists() else self._hidden_path(path.name))
+            for path in self.path.iterdir():
+                if path.name.startswith(_TEMPORARY):
+                    shutil.rmtree(path)
+
+    def list_names(self) -> list[str]:
+        """Return the folders with the name of a checkpoint."""
+        return [path.name for path in self.path.iterdir() if CHECKPOINT_NAME.match(path.name)] if self.path.is_dir() else []
+
+    def read_manifest(self, name: str) -> Manifest:
+        """Return the manifest of a checkpoint."""
+        return Manifest.read(self.path / name)
+
+    def find_damage(self, name: str, manifest: Manifest, *, rank: int = 0, world_size: int = 1) -> str | None:
+        """Return the first problem of this rank's share of the files."""
+        for file in sorted(manifest.files)[rank::world_size]:
+            path = self.path / name / file
+            size = path.stat().st_size if path.is_file() else None
+            if problem := check_file(file, manifest.files[file], size, partial(_file_digest, path)):
+                return problem
+        return None
+
+    def stage(self, name: str, token: str) -> Path:
+        """Return a hidden folder next to the checkpoints."""
+        staging = self.path / f".staging-{name}-{token}"
+        with self._wrap_errors():
+            staging.mkdir(exist_ok=True)
+        return staging
+
+    def upload(self, staging: Path, name: str, token: str, files: list[str]) -> None:
+        """Do nothing: the files are already in the shared folder."""
+
+    def commit(self, staging: Path, name: str, token: str, manifest: Manifest) -> None:
+        """Write the manifest and rename the folder; after a kill in between, `prepare` restores a replaced checkpoint."""
+        with self._wrap_errors():
+            for file in manifest.files:
+                if not (staging / file).exists():
+                    hint = "use a volume that every pod mounts at the same path"
+                    title = f"the ranks do not share `{self.location}`: {file} is missing"
+                    raise KfjobError(title, location="checkpoint_dir", hint=hint)
+            manifest.write(staging)
+            target, replaced = self.path / name, self.path / f"{_REPLACED}{name}-{token}"
+            if target.exists():
+                target.rename(replaced)
+            staging.rename(target)
+            sync_folder(self.path)
+            shutil.rmtree(replaced, ignore_errors=True)
+
+    def delete(self, name: str) -> None:
+        """Hide the folder, then delete it."""
+        with self._wrap_errors():
+            hidden = (self.path / name).rename(self._hidden_path(name))
+            shutil.rmtree(hidden, ignore_errors=True)
+
+    def quarantine(self, name: str) -> None:
+        """Rename the folder."""
+        with self._wrap_errors():
+            (self.path / name).rename(self.path / f"damaged-{name}-{secrets.token_hex(2)}")
+
+    def read_bytes(self, name: str, manifest: Manifest, file: str) -> bytes:
+        """Return the content of a checkpoint's file."""
+        with self._wrap_errors("read"):
+            return (self.path / name / manifest.shards / file).read_bytes()
+
+    def dcp_reader(self, name: str, manifest: Manifest) -> Any:
+        """Return a reader of files."""
+        from torch.distributed.checkpoint.filesystem import FileSystemReader
+
+        return FileSystemReader(self.path / name / manifest.shards)
+
+    def write_file(self, name: str, text: str, *, overwrite: bool) -> bool:
+        """Rename a temporary file, or link it if nothing must be overwritten."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        target, temporary = self.path / name, self.path / f".{name}-{os.getpid()}-{time.time_ns()}"
+        temporary.write_text(text)
+        if overwrite:
+            temporary.replace(target)
+            return True
+        try:
+            target.hardlink_to(temporary)
+        except FileExistsError:
+            return False
+        finally:
+            temporary.unlink()
+        return True
+
+    def remove_file(self, name: str) -> None:
+        """Unlink the file."""
+        with self._wrap_errors():
+            (self.path / name).unlink(missing_ok=True)
+
+    def _hidden_path(self, name: str) -> Path:
+        return self.path / f".discarded-{name}-{secrets.token_hex(4)}"
+
+    @contextmanager
+    def _wrap_errors(self, action: str = "write to") -> Iterator[None]:
+        """Turn errors of the file system into KfjobErrors."""
+        try:
+            yield
+        except OSError as error:
+            raise KfjobError(f"cannot {action} `{self.location}`", location="checkpoint_dir", cause=str(error)) from error
+
+
+def _file_digest(path: Path) -> str:
+    return str(describe_file(path)["sha256"])

@@ -1,0 +1,178 @@
+"""Checkpoints below a prefix of an object store."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import IO, Any
+
+from kfjob.errors import KfjobError
+from kfjob.trainer.manifest import MANIFEST_FILE, Manifest
+from kfjob.trainer.storage.base import CHECKPOINT_NAME, check_file
+
+
+@dataclass(frozen=True)
+class ObjectStorage:
+    """A prefix that fsspec can access (`s3://bucket/folder` needs kfjob's extra `s3`).
+
+    Each save has a new folder below the checkpoint's name. A second save of a step changes nothing of the first one until its
+    manifest replaces the first one's, which the store does atomically.
+    """
+
+    location: str
+
+    @cached_property
+    def _fs(self) -> Any:
+        """The file system, without any cache of listings."""
+        from fsspec.core import url_to_fs
+
+        with self._wrap_errors():
+            return url_to_fs(self.location, use_listings_cache=False, skip_instance_cache=True)[0]
+
+    def prepare(self) -> None:
+        """Remove the files of saves that no manifest names."""
+        with self._wrap_errors():
+            committed = {name: self._committed_folder(name) for name in self.list_names()}
+            for name in self._list_entries():
+                for entry in self._list_entries(name) if CHECKPOINT_NAME.match(name) else ():
+                    if entry not in (MANIFEST_FILE, committed.get(name)):
+                        self._fs.rm(self._path(name, entry), recursive=True)
+
+    def list_names(self) -> list[str]:
+        """Return the prefixes with a manifest."""
+        with self._wrap_errors():
+            candidates = [name for name in self._list_entries() if CHECKPOINT_NAME.match(name)]
+            return [name for name in candidates if self._fs.exists(self._path(name, MANIFEST_FILE))]
+
+    def read_manifest(self, name: str) -> Manifest:
+        """Return the manifest of a checkpoint."""
+        with self._wrap_errors():
+            text = self._fs.cat_file(self._path(name, MANIFEST_FILE)).decode(errors="replace")
+        return Manifest.from_json(text, f"{self.location}/{name}")
+
+    def find_damage(self, name: str, manifest: Manifest, *, rank: int = 0, world_size: int = 1) -> str | None:
+        """Return the first problem of this rank's share of the files, which it reads completely."""
+        with self._wrap_errors():
+            sizes = {Path(path).name: facts["size"] for path, facts in self._list_files(name, manifest.shards).items()}
+            for file in sorted(manifest.files)[rank::world_size]:
+                path = self._path(name, manifest.shards, file)
+                if problem := check_file(file, manifest.files[file], sizes.get(file), partial(self._digest, path)):
+                    return problem
+        return None
+
+    def stage(self, name: str, token: str) -> Path:
+        """Return a temporary folder of this rank."""
+        return Path(tempfile.mkdtemp(prefix=f"kfjob-{name}-{token}-"))
+
+    def upload(self, staging: Path, name: str, token: str, files: list[str]) -> None:
+        """Upload the files and delete the temporary folder."""
+        with self._wrap_errors():
+            for file in files:
+                self._fs.put_file(str(staging / file), self._path(name, token, file))
+        shutil.rmtree(staging, ignore_errors=True)
+
+    def commit(self, staging: Path, name: str, token: str, manifest: Manifest) -> None:  # noqa: ARG002 -- the protocol's
+        """Check that all files exist, upload the manifest, and delete the save that it replaces."""
+        with self._wrap_errors():
+            sizes = {Path(path).name: facts["size"] for path, facts in self._list_files(name, token).items()}
+            if missing := [file for file, facts in manifest.files.items() if sizes.get(file) != facts["bytes"]]:
+                title = f"`{self.location}/{name}` lacks an uploaded file: {missing[0]}"
+                raise KfjobError(title, location="checkpoint_dir")
+            self._fs.pipe_file(self._path(name, MANIFEST_FILE), replace(manifest, shards=token).to_json().encode())
+            for entry in self._list_entries(name):
+                if entry not in (MANIFEST_FILE, token):
+                    self._fs.rm(self._path(name, entry), recursive=True)
+
+    def delete(self, name: str) -> None:
+        """Delete the manifest first, then the files."""
+        with self._wrap_errors():
+            self._fs.rm_file(self._path(name, MANIFEST_FILE))
+            self._fs.rm(self._path(name), recursive=True)
+
+    def quarantine(self, name: str) -> None:
+        """Copy the checkpoint to another name and delete the original."""
+        with self._wrap_errors():
+            target = f"damaged-{name}-{secrets.token_hex(2)}"
+            self._fs.copy(self._path(name), self._path(target), recursive=True)
+        self.delete(name)
+
+    def read_bytes(self, name: str, manifest: Manifest, file: str) -> bytes:
+        """Return the content of a checkpoint's file."""
+        with self._wrap_errors():
+            return bytes(self._fs.cat_file(self._path(name, manifest.shards, file)))
+
+    def dcp_reader(self, name: str, manifest: Manifest) -> Any:
+        """Return a reader of fsspec files."""
+        try:
+            module = importlib.import_module("torch.distributed.checkpoint.fsspec_filesystem")
+        except ImportError:  # torch 2.11
+            module = importlib.import_module("torch.distributed.checkpoint._fsspec_filesystem")
+        return module.FsspecReader(f"{self.location}/{name}/{manifest.shards}")
+
+    def write_file(self, name: str, text: str, *, overwrite: bool) -> bool:
+        """Write one object."""
+        with self._wrap_errors():
+            if not overwrite and self._fs.exists(self._path(name)):
+                return False
+            self._fs.pipe_file(self._path(name), text.encode())
+        return True
+
+    def remove_file(self, name: str) -> None:
+        """Delete the object."""
+        with self._wrap_errors():
+            if self._fs.exists(self._path(name)):
+                self._fs.rm_file(self._path(name))
+
+    def _path(self, *parts: str) -> str:
+        return "/".join([self._fs._strip_protocol(self.location), *filter(None, parts)])  # noqa: SLF001 -- fsspec has no public name for it
+
+    def _list_entries(self, *parts: str) -> list[str]:
+        try:
+            return [entry.rstrip("/").rpartition("/")[2] for entry in self._fs.ls(self._path(*parts), detail=False)]
+        except FileNotFoundError:
+            return []
+
+    def _list_files(self, *parts: str) -> dict[str, Any]:
+        files: dict[str, Any] = self._fs.find(self._path(*parts), detail=True)
+        return files
+
+    def _committed_folder(self, name: str) -> str | None:
+        try:
+            return self.read_manifest(name).shards
+        except KfjobError:  # the manifest is damaged: keep the files, so that a person can inspect them
+            return next((entry for entry in self._list_entries(name) if entry != MANIFEST_FILE), None)
+
+    def _digest(self, path: str) -> str:
+        file: IO[bytes]
+        with self._fs.open(path, "rb") as file:
+            digest = hashlib.sha256()
+            while part := file.read(2**24):
+                digest.update(part)
+        return digest.hexdigest()
+
+    @contextmanager
+    def _wrap_errors(self) -> Iterator[None]:
+        """Turn errors of the store into KfjobErrors; every file system of fsspec has its own exceptions."""
+        try:
+            yield
+        except KfjobError:
+            raise
+        except Exception as error:
+            cause = f"{type(error).__name__}: {error}"
+            raise KfjobError(
+                f"cannot use `{self.location}`", location="checkpoint_dir", cause=cause, hint=_access_hint(error)
+            ) from error
+
+
+def _access_hint(error: Exception) -> str | None:
+    if isinstance(error, ImportError):
+        return "install the package that the cause names; for a pod, in the Dockerfile"
+    return "set AWS_* variables, a profile or the pod's role" if "Credentials" in type(error).__name__ else None

@@ -1,0 +1,164 @@
+"""A checkpoint is data: none of its files can run code, even if a manifest with matching checksums names them."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import pickle
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import kfjob
+from kfjob.errors import KfjobError
+from kfjob.trainer import checkpoint
+from kfjob.trainer.dcp_reader import read_metadata
+from kfjob.trainer.export import main
+from kfjob.trainer.manifest import Manifest, describe_file
+from kfjob.trainer.storage import open_storage
+
+
+class RunsCode:
+    """Creates a folder when it is unpickled, through the function `name` of `module`."""
+
+    def __init__(self, folder, kind) -> None:
+        self.folder, self.kind = folder, kind
+
+    def __reduce__(self) -> tuple[object, ...]:
+        code = f"import os; os.mkdir({str(self.folder)!r})"
+        calls = {
+            "os.system": (__import__("os").system, (f"mkdir {self.folder}",)),
+            "os.mkdir": (__import__("os").mkdir, (str(self.folder),)),
+            "eval": (eval, (f"__import__('os').mkdir({str(self.folder)!r})",)),
+            "exec": (exec, (code,)),
+            "getattr": (getattr, (Path(self.folder), "mkdir")),
+            "torch.load": (torch.load, (str(self.folder),)),
+        }
+        return calls[self.kind]
+
+
+KINDS = ["os.system", "os.mkdir", "eval", "exec", "getattr", "torch.load"]
+
+
+@pytest.fixture(scope="module")
+def trained(workers, tiny, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    workers.run("run_training", {"spec": tiny | {"strategy": "none", "checkpoint_dir": str(folder), "max_steps": 1}})
+    return folder
+
+
+@pytest.fixture
+def copy(trained, tmp_path):
+    return shutil.copytree(trained, tmp_path / "run")
+
+
+def sign(folder):
+    """Write a manifest with the sizes and checksums of the present files, as an attacker would."""
+    manifest = Manifest.read(folder)
+    (folder / "manifest.json").unlink()
+    files = {path.name: describe_file(path) for path in folder.iterdir()}
+    replace(manifest, files=files).write(folder)
+
+
+def poison_metadata(folder, kind, target, *, nested):
+    path = folder / ".metadata"
+    hostile = RunsCode(target, kind)
+    if nested:
+        metadata = pickle.loads(path.read_bytes())  # noqa: S301 -- of the fixture
+        metadata.planner_data = {**metadata.planner_data, "more": hostile}
+        hostile = metadata
+    path.write_bytes(pickle.dumps(hostile))
+    sign(folder)
+
+
+def poison_optimizer(folder, kind, target):
+    """Replace the learning rate in the shard by a value that runs code."""
+    path = folder / ".metadata"
+    metadata = pickle.loads(path.read_bytes())  # noqa: S301 -- of the fixture
+    index = next(index for index in metadata.storage_data if index.fqn.startswith("optimizer.param_groups"))
+    buffer = io.BytesIO()
+    torch.save(RunsCode(target, kind), buffer)
+    shard = folder / metadata.storage_data[index].relative_path
+    metadata.storage_data[index].offset = shard.stat().st_size
+    metadata.storage_data[index].length = len(buffer.getvalue())
+    shard.write_bytes(shard.read_bytes() + buffer.getvalue())
+    path.write_bytes(pickle.dumps(metadata))
+    sign(folder)
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["alone", "in metadata"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_metadata_cannot_run_code(copy, tmp_path, capsys, kind, nested):
+    folder, target = copy / "step-000001", tmp_path / "created"
+    poison_metadata(folder, kind, target, nested=nested)
+    (source,) = checkpoint.list_checkpoints(open_storage(str(copy)))
+    with pytest.raises(KfjobError, match="holds more than data"):
+        read_metadata(source)
+    assert main([str(copy), str(tmp_path / "exported")]) == 1
+    assert "which torch's DCP does not write\nhint: `--trust-checkpoint` loads it" in capsys.readouterr().err
+    assert not target.exists()
+
+
+@pytest.mark.parametrize("poison", ["metadata", "optimizer"])
+def test_resume_cannot_run_code(workers, tiny, copy, tmp_path, poison):
+    folder, target = copy / "step-000001", tmp_path / "created"
+    if poison == "metadata":
+        poison_metadata(folder, "os.mkdir", target, nested=True)
+    else:
+        poison_optimizer(folder, "os.mkdir", target)
+    spec = tiny | {"checkpoint_dir": str(copy), "strategy": "none"}
+    messages = workers.run("error_of_training", {"spec": spec | {"strategy": "fsdp", "micro_batch_size": 2}}, world_size=2)
+    messages += workers.run("error_of_training", {"spec": spec})
+    expected = "holds more than data, and loading it could run code\n  --> resume"
+    assert [message for message in messages if expected not in message] == []
+    assert not target.exists()
+    # with the user's trust the code runs, so the cases above have tested the restriction
+    (message,) = workers.run("error_of_training", {"spec": spec | {"trust_checkpoint": True}})
+    assert target.exists(), message
+
+
+def test_metadata_names_files_of_its_checkpoint_only(copy, tmp_path):
+    path = copy / "step-000001" / ".metadata"
+    metadata = pickle.loads(path.read_bytes())  # noqa: S301 -- of the fixture
+    torch.save(torch.zeros(3), tmp_path / "outside")
+    next(iter(metadata.storage_data.values())).relative_path = str(tmp_path / "outside")
+    path.write_bytes(pickle.dumps(metadata))
+    sign(copy / "step-000001")
+    (source,) = checkpoint.list_checkpoints(open_storage(str(copy)))
+    with pytest.raises(KfjobError, match="outside`, which its manifest lacks"):
+        read_metadata(source)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\x80\x04", b"\x80\x04K\x01.", b"garbage", b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\x7f."]
+)
+def test_unreadable_metadata_is_one_error(copy, content):
+    (copy / "step-000001" / ".metadata").write_bytes(content)
+    sign(copy / "step-000001")
+    (source,) = checkpoint.list_checkpoints(open_storage(str(copy)))
+    with pytest.raises(KfjobError, match=r"no readable \.metadata"):
+        read_metadata(source)
+
+
+def test_every_loader_of_foreign_files_is_restricted():
+    """No call in the package may run code of a checkpoint, a model or a data set."""
+    required = {
+        "from_pretrained": ("trust_remote_code", False),
+        "from_config": ("trust_remote_code", False),
+        "load_dataset": ("trust_remote_code", False),
+        "torch.load": ("weights_only", True),
+    }
+    calls = []
+    for path in sorted(Path(kfjob.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                name = ast.unparse(node.func)
+                calls += [(path, node, rule) for ending, rule in required.items() if f".{name}".endswith(f".{ending}")]
+    assert len(calls) >= 4
+    for path, node, (keyword, value) in calls:
+        given = {entry.arg: ast.unparse(entry.value) for entry in node.keywords}
+        assert given.get(keyword) == str(value), f"{path}:{node.lineno}: {json.dumps(given)}"
