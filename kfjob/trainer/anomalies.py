@@ -18,6 +18,9 @@ MIN_LOSSES = 10
 MAX_ROLL_BACKS = 3
 """Roll-backs in a row, without progress in between, before the run fails."""
 
+MAX_SKIPS = 50
+"""Skipped steps in a row before the run fails: the model itself is then invalid."""
+
 HINT = "use a lower `lr`, a longer warm-up or `precision: fp32`"
 
 
@@ -25,7 +28,7 @@ HINT = "use a lower `lr`, a longer warm-up or `precision: fp32`"
 class Decision:
     """What to do with a step, and the reason."""
 
-    action: Literal["accept", "skip", "roll back"]
+    action: Literal["accept", "skip", "roll back", "stop"]
     reason: str = ""
 
 
@@ -39,39 +42,55 @@ class AnomalyDetector:
         """React to anomalies as the spec requires."""
         self._on_nan, self._on_spike, self._factor = spec.on_nan, spec.on_spike, spec.spike_factor
         self._losses: deque[float] = deque(maxlen=WINDOW)
-        self._ignores_infinite_norm = spec.precision == "fp16"  # the loss scaler handles overflows
-        self._roll_backs, self._furthest_step = 0, 0
+        self.ignores_infinite_norm = spec.precision == "fp16"  # the loss scaler handles overflows
+        self.roll_backs = 0
+        """Roll-backs since the run last made progress."""
+        self._skips, self._furthest_step = 0, 0
 
     @property
     def needs_every_step(self) -> bool:
         """Whether to check every step, even if it is not logged; the host then waits for the device at each step."""
         return self._on_nan != "stop" or self._on_spike != "ignore"
 
-    def check(self, step: int, *, loss: float, grad_norm: float | None) -> Decision:
+    def check(self, step: int, *, loss: float, grad_norm: float | None, finite: bool = True) -> Decision:
         """Decide about step number `step` before it is taken; `loss` is of all ranks, `grad_norm` the global norm.
+
+        `finite` tells whether both were finite on every rank at all steps since the last check.
 
         Raises:
             KfjobError: the step is invalid and the spec requires a stop, or repeated roll-backs brought no progress.
         """
-        finite = math.isfinite(loss) and (grad_norm is None or self._ignores_infinite_norm or math.isfinite(grad_norm))
-        if not finite:
-            problem = f"the loss is {loss}" if not math.isfinite(loss) else f"the gradient norm is {grad_norm}"
+        if problem := self._find_infinity(loss, grad_norm, finite=finite):
             return self._react(self._on_nan, step, problem)
         median = statistics.median(self._losses) if len(self._losses) >= MIN_LOSSES else None
         if self._on_spike != "ignore" and median is not None and loss > self._factor * median:
             return self._react(self._on_spike, step, f"the loss is {loss:.5f}, {loss / median:.1f} times the recent median")
         self._losses.append(loss)
+        self._skips = 0
         if step > self._furthest_step:
-            self._roll_backs, self._furthest_step = 0, step
+            self.roll_backs, self._furthest_step = 0, step
         return ACCEPT
+
+    def _find_infinity(self, loss: float, grad_norm: float | None, *, finite: bool) -> str | None:
+        """Return which of the numbers is not finite."""
+        if not math.isfinite(loss):
+            return f"the loss is {loss}"
+        if grad_norm is not None and not self.ignores_infinite_norm and not math.isfinite(grad_norm):
+            return f"the gradient norm is {grad_norm}"
+        return None if finite else "the loss or the gradient norm was not finite since the last check"
 
     def _react(self, reaction: str, step: int, problem: str) -> Decision:
         if reaction == "stop":
             raise KfjobError(f"{problem} at step {step}", hint=HINT)
         if reaction == "skip":
+            self._skips += 1
+            if self._skips > MAX_SKIPS:
+                raise KfjobError(
+                    f"{problem} at step {step}", cause=f"the {MAX_SKIPS} steps before it were skipped too", hint=HINT
+                )
             return Decision(action="skip", reason=problem)
-        self._roll_backs += 1
-        if self._roll_backs > MAX_ROLL_BACKS:
+        self.roll_backs += 1
+        if self.roll_backs > MAX_ROLL_BACKS:
             cause = f"the run was rolled back {MAX_ROLL_BACKS} times and never passed step {self._furthest_step}"
             raise KfjobError(f"{problem} at step {step}", cause=cause, hint=HINT)
         return Decision(action="roll back", reason=problem)

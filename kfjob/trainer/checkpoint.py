@@ -12,9 +12,10 @@ stores tensors by name, so a checkpoint of 4 ranks with fsdp loads on 2 ranks wi
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -24,10 +25,12 @@ from typing import Any, Protocol, Self
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer import metrics
+from kfjob.trainer.anomalies import HINT
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.manifest import Manifest, describe_file
 from kfjob.trainer.metrics import log
@@ -112,11 +115,12 @@ def list_checkpoints(storage: Storage, *, warn: bool = False) -> list[Checkpoint
     return sorted(checkpoints, key=lambda checkpoint: checkpoint.manifest.step, reverse=True)
 
 
-def find_checkpoint(resume: str, storage: Storage | None, ranks: Ranks) -> Checkpoint | None:
+def find_checkpoint(resume: str, storage: Storage | None, ranks: Ranks, *, bad: Collection[str] = ()) -> Checkpoint | None:
     """Return the verified checkpoint to resume from, the same on every rank; None for a fresh start.
 
     `auto` selects the newest valid one in `storage`, and so does the location of `storage` itself. `none` and another path
     apply only to the first start of a launch: when torchrun restarts the ranks, they resume from what this launch has written.
+    The checkpoints named in `bad` are passed over.
 
     Raises:
         KfjobError: the checkpoint at `resume` is damaged, or `storage` holds a later one of another launch, which `auto` would
@@ -127,7 +131,7 @@ def find_checkpoint(resume: str, storage: Storage | None, ranks: Ranks) -> Check
     own: list[Checkpoint] = []
     with ranks.fail_together():
         if ranks.is_rank_zero and storage:
-            own = list_checkpoints(storage, warn=True)
+            own = [checkpoint for checkpoint in list_checkpoints(storage, warn=True) if checkpoint.name not in bad]
     candidates: list[Checkpoint] = ranks.broadcast(own)
     if resume != "auto":
         other_launches = [
@@ -216,7 +220,7 @@ class CheckpointWriter:
 
         self.storage, self._state, self._full = storage, state, full
         self._keep_last, self._keep_every = keep_last, keep_every
-        self._ranks, self._on_commit = ranks.with_own_group(), on_commit
+        self._loop_ranks, self._ranks, self._on_commit = ranks, ranks.with_own_group(), on_commit
         # The class that DefaultStager wraps; torch 2.11 closes DefaultStager after the first use.
         self._pinned = ranks.device.type == "cuda"
         self._stager = StateDictStager(pin_memory=self._pinned) if asynchronous else None
@@ -227,11 +231,15 @@ class CheckpointWriter:
         """Copy the state and write it, in the background if asynchronous. Gradients must be zero.
 
         Raises:
-            KfjobError: the ranks do not share the storage, or writing fails; the error may be that of the previous save.
+            KfjobError: a value is not finite, the ranks do not share the storage, or writing fails; the error may be that of
+                the previous save.
         """
         self.wait()
         began = time.monotonic()
         state = self._state.state_dict()
+        if not is_finite(state, self._loop_ranks):
+            title = f"the weights or the optimiser state at step {manifest.step} hold values that are not finite"
+            raise KfjobError(title, cause="such a checkpoint would be useless, so it is not written", hint=HINT)
         weights = self._state.full_weights() if self._full else {}
         if self._stager:
             staged = self._stager.stage(state, non_blocking=self._pinned)
@@ -347,20 +355,51 @@ def load_checkpoint(checkpoint: Checkpoint, model: nn.Module, state: CheckpointS
     state.load_state_dict(tensors)
 
 
-def roll_back(writer: CheckpointWriter | None, model: nn.Module, state: CheckpointState, ranks: Ranks) -> Checkpoint:
+def roll_back(
+    writer: CheckpointWriter | None, model: nn.Module, state: CheckpointState, ranks: Ranks, *, passed_over: int = 0
+) -> Checkpoint:
     """Load the run's newest valid checkpoint. The data position stays, so that the run skips the samples that failed.
 
+    A checkpoint from which the run made no progress is bad: the newest `passed_over` ones are not used if there are older ones.
+
     Raises:
-        KfjobError: the run has no checkpoint.
+        KfjobError: the run has no checkpoint whose values are finite.
     """
-    checkpoint = None
-    if writer:
+    bad: list[str] = []
+    while writer:
         writer.wait()
-        checkpoint = find_checkpoint("auto", writer.storage, ranks)
-    if checkpoint is None:
-        raise KfjobError("there is no checkpoint to roll back to", hint="set `checkpoint_dir` and a smaller `checkpoint_every`")
-    load_checkpoint(checkpoint, model, state)
-    return checkpoint
+        checkpoint = find_checkpoint("auto", writer.storage, ranks, bad=bad)
+        if checkpoint is None:
+            break
+        has_older = any(entry.name not in (*bad, checkpoint.name) for entry in list_checkpoints(writer.storage))
+        if len(bad) < passed_over and has_older:
+            log.warning("Checkpoint %s passed over: the run made no progress from it", checkpoint.name)
+        else:
+            load_checkpoint(checkpoint, model, state)
+            if is_finite(state.state_dict(), ranks):
+                return checkpoint
+            log.warning("Checkpoint %s passed over: it holds values that are not finite", checkpoint.name)
+        bad.append(checkpoint.name)
+    raise KfjobError("there is no checkpoint to roll back to", hint="set `checkpoint_dir` and a smaller `checkpoint_every`")
+
+
+def is_finite(state: object, ranks: Ranks) -> bool:
+    """Return whether every number in the tensors of all ranks is finite."""
+    tensors = [tensor for tensor in _local_tensors(state) if tensor.is_floating_point() and tensor.numel()]
+    largest = torch.nn.utils.get_total_norm(tensors, norm_type=math.inf)  # needs no memory, and NaN is larger than all numbers
+    return ranks.all_reduce([not bool(largest.isfinite())]) == [0]
+
+
+def _local_tensors(state: object) -> Iterator[torch.Tensor]:
+    """Yield this rank's tensors in nested dictionaries and lists."""
+    if isinstance(state, torch.Tensor):
+        yield state.to_local() if isinstance(state, DTensor) else state
+    elif isinstance(state, Mapping):
+        for value in state.values():
+            yield from _local_tensors(value)
+    elif isinstance(state, list | tuple):
+        for value in state:
+            yield from _local_tensors(value)
 
 
 def parameter_shapes(model: nn.Module) -> dict[str, list[int]]:

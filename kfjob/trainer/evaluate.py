@@ -13,6 +13,7 @@ from kfjob.spec.train import TrainSpec
 from kfjob.trainer.data.packing import IGNORE, Sample
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.loss import count_targets, to_batch, token_loss
+from kfjob.trainer.stop_request import StopRequest
 from kfjob.trainer.strategies import Strategy
 
 
@@ -28,9 +29,15 @@ def is_evaluation_due(step: int, spec: TrainSpec, global_batch: int, samples_per
 
 @torch.no_grad()
 def evaluate(
-    model: nn.Module, samples: Sequence[Sample], *, batch_size: int, ranks: Ranks, strategy: Strategy
-) -> tuple[float, int]:
-    """Return (mean loss, number of targets) over `samples`; the ranks evaluate whole batches in turn.
+    model: nn.Module,
+    samples: Sequence[Sample],
+    *,
+    batch_size: int,
+    ranks: Ranks,
+    strategy: Strategy,
+    stop: StopRequest | None = None,
+) -> tuple[float, int] | None:
+    """Return (mean loss, number of targets) over `samples`, or None after a stop; the ranks evaluate whole batches in turn.
 
     The batches are the same on any number of ranks, and their losses are summed exactly. So the result is bit-exact if the
     weights are. A rank without a batch computes one without targets: sharded models need every rank in every forward pass.
@@ -38,6 +45,9 @@ def evaluate(
     model.eval()
     losses, tokens = [], 0
     for begin in range(0, len(samples), batch_size * ranks.world_size):
+        if stop and stop.ask(ranks):
+            model.train()
+            return None
         own_begin = begin + batch_size * ranks.rank
         batch = np.stack(samples[own_begin : own_begin + batch_size] or samples[:1])
         if own_begin >= len(samples):

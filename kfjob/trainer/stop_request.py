@@ -6,18 +6,21 @@ import signal
 import time
 from types import FrameType
 
+from kfjob.trainer.distributed import Ranks
+
 SIGNAL_REASON = "signal"
 """The outcome's reason if any rank received a signal."""
 
 
 class StopRequest:
-    """Whether this rank should stop. The loop asks all ranks at every step, so a request to one rank stops all.
+    """Whether this rank should stop. The loop asks all ranks before every micro-batch, so a request to one rank stops all.
 
     The first SIGTERM or SIGINT is a request; a second SIGINT has its usual effect.
     """
 
     def __init__(self, max_minutes: float | None) -> None:
         """Start the time limit and install the signal handlers."""
+        self._max_minutes = max_minutes
         self._deadline = time.monotonic() + max_minutes * 60 if max_minutes else None
         self.signal: signal.Signals | None = None
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -33,3 +36,10 @@ class StopRequest:
     def out_of_time(self) -> bool:
         """Whether `max_minutes` have passed."""
         return self._deadline is not None and time.monotonic() >= self._deadline
+
+    def ask(self, ranks: Ranks) -> str | None:
+        """Return the reason for which all ranks stop now, or None; every rank calls it."""
+        signals, out_of_time = ranks.all_reduce([self.signal is not None, self.out_of_time])
+        if signals:
+            return SIGNAL_REASON
+        return f"max_minutes {self._max_minutes:g}" if out_of_time else None

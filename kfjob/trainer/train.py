@@ -16,24 +16,24 @@ from kfjob.trainer.anomalies import AnomalyDetector
 from kfjob.trainer.checkpoint import (
     Checkpoint,
     find_checkpoint,
+    is_finite,
     load_checkpoint,
     open_checkpoint_writer,
     parameter_shapes,
     prepare_storage,
     roll_back,
 )
-from kfjob.trainer.data.permutation import mix
 from kfjob.trainer.data.sources import RunData, open_data
 from kfjob.trainer.data.stream import Position, merge_positions
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.evaluate import evaluate, is_evaluation_due
-from kfjob.trainer.loss import count_targets, to_batch, token_loss
 from kfjob.trainer.manifest import Manifest
 from kfjob.trainer.metrics import Outcome, log
 from kfjob.trainer.model import build_model
 from kfjob.trainer.optim import ReduceOnPlateau, compute_learning_rate, set_learning_rate
 from kfjob.trainer.profiler import StepProfiler, explain_out_of_memory
-from kfjob.trainer.stop_request import SIGNAL_REASON, StopRequest
+from kfjob.trainer.step import Stepper
+from kfjob.trainer.stop_request import StopRequest
 from kfjob.trainer.storage import open_storage
 from kfjob.trainer.strategies import describe_strategy, make_strategy
 from kfjob.trainer.trackers import open_trackers
@@ -100,6 +100,9 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
     log.info(metrics.resume_line(start.name if start else None, start.path if start else None))
     if start:
         load_checkpoint(start, model, state, trusted=spec.trust_checkpoint)
+        if not is_finite(state.state_dict(), ranks):
+            hint = "move it away, or set `resume` to an older checkpoint"
+            raise KfjobError(f"checkpoint `{start.path}` holds values that are not finite", location="resume", hint=hint)
         strategy.load_state_dict(start.manifest.loss_scale)
         plateau.load_state_dict(start.manifest.plateau)
         step, loss = start.manifest.step, start.manifest.loss
@@ -110,7 +113,7 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
             log.warning("Data differs from what %s was trained on: it is read from its beginning", start.name)
     startup.lap("resume")
 
-    def save(step: int, position: Position) -> Checkpoint | None:
+    def save(step: int, loss: float | None, position: Position) -> Checkpoint | None:
         if writer is None:
             return None
         manifest = Manifest(
@@ -130,6 +133,15 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
 
     profiler = stack.enter_context(StepProfiler(spec, ranks))
     anomalies = AnomalyDetector(spec)
+    stepper = Stepper(
+        model=model,
+        optimizer=optimizer,
+        strategy=strategy,
+        anomalies=anomalies,
+        stop=stop,
+        ranks=ranks,
+        seed=spec.seed,
+    )
     throughput = metrics.Throughput(
         sequence_length=spec.sequence_length,
         devices=ranks.world_size,
@@ -139,77 +151,54 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
     stop_reason = None
     while step < total_steps:
         profiler.begin_step(step + 1)
-        # Read the step's samples, and ask all ranks with the same collective whether to stop.
-        position = data.train.position()
-        micro_batches = [data.train.read_batch(spec.micro_batch_size) for _ in range(accumulation)]
-        own_tokens = sum(map(count_targets, micro_batches))
-        tokens, signals, out_of_time = ranks.all_reduce([own_tokens, stop.signal is not None, stop.out_of_time])
-        if signals or out_of_time:
-            stop_reason = SIGNAL_REASON if signals else f"max_minutes {spec.max_minutes:g}"
-            if saved is None or saved.manifest.step != step:
-                saved = save(step, position)
-            break
-
-        # Forward, backward, clip. Randomness is a function of seed, step and rank, so checkpoints do not store its state.
-        torch.manual_seed(mix(ranks.rank, mix(step, spec.seed)))
-        own_loss = torch.zeros((), device=ranks.device)
-        for number, samples in enumerate(micro_batches):
-            batch = to_batch(samples, ranks.device)
-            with strategy.micro_batch(model, last=number == accumulation - 1):
-                with strategy.autocast():
-                    micro_loss = token_loss(model, *batch) / tokens
-                strategy.backward(model, micro_loss)
-            own_loss += micro_loss.detach()
-        grad_norm = strategy.clip_gradients(model, optimizer)
-
-        # Check for anomalies. All ranks have the same numbers, so all decide alike.
         last = step + 1 == total_steps
         log_due = last or _is_due(step + 1, spec.log_every)
         save_due = last or _is_due(step + 1, spec.checkpoint_every)
-        skipped = False
-        if log_due or save_due or anomalies.needs_every_step:
-            step_loss = ranks.all_reduce([float(own_loss)])[0]
-            norm = None if grad_norm is None else metrics.norm_to_float(grad_norm)
-            decision = anomalies.check(step + 1, loss=step_loss, grad_norm=norm)
-            skipped = decision.action != "accept"
-            if decision.action == "roll back":
-                saved = roll_back(writer, model, state, ranks)
-                log.warning("Step %s rolled back to %s: %s", step + 1, saved.name, decision.reason)
-                strategy.skip_step(optimizer)
-                strategy.load_state_dict(saved.manifest.loss_scale)
-                plateau.load_state_dict(saved.manifest.plateau)
-                step, loss = saved.manifest.step, saved.manifest.loss
-                continue
-            loss = loss if skipped else step_loss
 
-        # The optimiser step.
+        # Read the step's samples, and take the step.
+        position = data.train.position()
+        micro_batches = [data.train.read_batch(spec.micro_batch_size) for _ in range(accumulation)]
         lr = compute_learning_rate(step, total_steps, spec, factor=plateau.factor)
         set_learning_rate(optimizer, lr)
-        if skipped:
-            log.warning("Step %s skipped: %s", step + 1, decision.reason)
-            strategy.skip_step(optimizer)
-        else:
-            step_norm = strategy.step(model, optimizer)
-            grad_norm = step_norm if grad_norm is None else grad_norm
+        result = stepper.take(step, micro_batches, check=log_due or save_due)
+        action, reason = result.decision.action, result.decision.reason
+        if action == "stop":
+            stop_reason = reason
+            if saved is None or saved.manifest.step != step:
+                saved = save(step, loss, position)
+            break
+        if action == "roll back":
+            saved = roll_back(writer, model, state, ranks, passed_over=anomalies.roll_backs - 1)
+            log.warning("Step %s rolled back to %s: %s", step + 1, saved.name, reason)
+            strategy.load_state_dict(saved.manifest.loss_scale)
+            plateau.load_state_dict(saved.manifest.plateau)
+            step, loss = saved.manifest.step, saved.manifest.loss
+            continue
         step += 1
         throughput.add_samples(global_batch)
 
         # Log, evaluate and save.
-        if log_due and not skipped and loss is not None:
-            values = throughput.step_metrics(loss=loss, lr=lr, grad_norm=metrics.norm_to_float(grad_norm))
-            log.info(metrics.progress_line(step, loss=loss, speed=values.samples_per_second, lr=lr))
-            log.info(metrics.metrics_line(step, values))
-            trackers.log_metrics(step, **vars(values))
+        if action == "skip":
+            log.warning("Step %s skipped: %s", step, reason)
+        elif result.loss is not None:
+            loss = result.loss
+            if log_due:
+                values = throughput.step_metrics(loss=loss, lr=lr, grad_norm=metrics.norm_to_float(result.grad_norm))
+                log.info(metrics.progress_line(step, loss=loss, speed=values.samples_per_second, lr=lr))
+                log.info(metrics.metrics_line(step, values))
+                trackers.log_metrics(step, **vars(values))
         pause_began = time.monotonic()
         if data.validation and (last or is_evaluation_due(step, spec, global_batch, data.train.samples_per_epoch)):
-            eval_loss, eval_tokens = evaluate(
-                model, data.validation, batch_size=resolve_eval_batch_size(spec), ranks=ranks, strategy=strategy
+            evaluation = evaluate(
+                model, data.validation, batch_size=resolve_eval_batch_size(spec), ranks=ranks, strategy=strategy, stop=stop
             )
-            log.info(metrics.evaluation_line(step, loss=eval_loss, tokens=eval_tokens))
-            trackers.log_metrics(step, eval_loss=eval_loss, eval_tokens=eval_tokens)
-            plateau.step(eval_loss)
+            if evaluation:
+                eval_loss, eval_tokens = evaluation
+                log.info(metrics.evaluation_line(step, loss=eval_loss, tokens=eval_tokens))
+                trackers.log_metrics(step, eval_loss=eval_loss, eval_tokens=eval_tokens)
+                plateau.step(eval_loss)
         if save_due:
-            saved = save(step, data.train.position())
+            saved = save(step, loss, data.train.position())
         throughput.exclude_since(pause_began)
         if startup.running:
             log.info(startup.line())

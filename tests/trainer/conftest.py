@@ -95,6 +95,10 @@ class Workers:
             assert "error" not in response, f"{response['error']}\n{worker.log.read_text()[-3000:]}"
         return [responses[worker]["result"] for worker in pool]
 
+    def log(self, rank=0):
+        """Return the output of a rank in all runs so far."""
+        return self._pool[rank].log.read_text()
+
     def _read_responses(self, pool):
         """Return the response of every rank. If one fails, the others may wait for it forever: kill and replace all."""
         responses: dict[Worker, Any] = {}

@@ -34,27 +34,32 @@ from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.evaluate import evaluate
 from kfjob.trainer.loss import token_loss
 from kfjob.trainer.model import build_model
-from kfjob.trainer.storage import open_storage
+from kfjob.trainer.profiler import StepProfiler
+from kfjob.trainer.step import Stepper
+from kfjob.trainer.stop_request import StopRequest
+from kfjob.trainer.storage import open_storage, split_location
 from kfjob.trainer.strategies import make_strategy
 from kfjob.trainer.train import train
 
 LINEAR = torch.nn.functional.linear
 
 
-class StopAfter:
-    """Replaces the signal handler: requests a stop after the loop has asked `steps` times."""
+class StopAfter(StopRequest):
+    """Replaces the signal handler: requests a stop after `steps` steps and `micro_batches` micro-batches of the next one."""
 
-    out_of_time = False
+    def __init__(self, steps: int | None, micro_batches: int = 0) -> None:
+        self._max_minutes = self._deadline = self.signal = None
+        self._steps, self._micro_batches = steps, micro_batches
+        self._begun, self._asked = 0, 0
 
-    def __init__(self, steps: int | None) -> None:
-        self._remaining = steps
+    def begin_step(self) -> None:
+        self._begun, self._asked = self._begun + 1, 0
 
-    @property
-    def signal(self) -> signal.Signals | None:
-        if self._remaining is None:
-            return None
-        self._remaining -= 1
-        return signal.SIGTERM if self._remaining < 0 else None
+    def ask(self, ranks: Ranks) -> str | None:
+        if self._steps is not None and (self._begun - 1, self._asked) >= (self._steps, self._micro_batches):
+            self.signal = signal.SIGTERM
+        self._asked += 1
+        return super().ask(ranks)
 
 
 def run_training(
@@ -62,6 +67,7 @@ def run_training(
     *,
     spec: dict[str, Any],
     stop_after: int | None = None,
+    micro_batches: int = 0,
     only_rank: int | None = None,
     environment: dict[str, str] | None = None,
 ) -> dict[str, Any]:
@@ -71,6 +77,12 @@ def run_training(
     batches: list[list[str]] = []
     evaluations: list[tuple[int, int, float]] = []
     progress_line, evaluation_line, read_batch = metrics.progress_line, metrics.evaluation_line, SampleStream.read_batch
+    stop = StopAfter(stop_after if only_rank in (None, ranks.rank) else None, micro_batches)
+    begin_step = StepProfiler.begin_step
+
+    def count_step(self: StepProfiler, step: int) -> None:
+        stop.begin_step()
+        begin_step(self, step)
 
     def record_loss(step: int, **values: Any) -> str:
         losses[step] = values["loss"]
@@ -86,11 +98,12 @@ def run_training(
         return samples
 
     metrics.progress_line, metrics.evaluation_line, SampleStream.read_batch = record_loss, record_evaluation, record_batch  # type: ignore[method-assign]
+    StepProfiler.begin_step = count_step  # type: ignore[method-assign]
     try:
-        stop = StopAfter(stop_after if only_rank in (None, ranks.rank) else None)
-        outcome = train(TrainSpec(**spec), ranks, stop, metrics.StartupTimer())  # type: ignore[arg-type]
+        outcome = train(TrainSpec(**spec), ranks, stop, metrics.StartupTimer())
     finally:
         metrics.progress_line, metrics.evaluation_line, SampleStream.read_batch = progress_line, evaluation_line, read_batch  # type: ignore[method-assign]
+        StepProfiler.begin_step = begin_step  # type: ignore[method-assign]
     return {"losses": losses, "batches": batches, "outcome": vars(outcome), "evaluations": evaluations}
 
 
@@ -104,16 +117,21 @@ def run_compiled(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
     return result | {"graphs": counters["stats"]["unique_graphs"]}
 
 
-def train_with_nan(ranks: Ranks, *, spec: dict[str, Any], steps: list[int], rank: int) -> dict[str, Any]:
-    """Train; on rank `rank` the loss of each step in `steps` is NaN the first time."""
+def train_with_nan(
+    ranks: Ranks, *, spec: dict[str, Any], steps: list[int], rank: int, gradients: bool = True
+) -> dict[str, Any]:
+    """Train; on rank `rank` the loss of each step in `steps` is NaN the first time, and so are its gradients if `gradients`."""
     logged: list[tuple[int, float]] = []
-    trainer: Any = sys.modules[train.__module__]
+    trainer: Any = sys.modules[Stepper.__module__]
     calls, token_loss = [0], trainer.token_loss
     progress_line = metrics.progress_line
 
     def nan_loss(*args: Any) -> Any:
         calls[0] += 1
-        return token_loss(*args) * (math.nan if calls[0] in steps and ranks.rank == rank else 1.0)
+        loss = token_loss(*args)
+        if calls[0] not in steps or ranks.rank != rank:
+            return loss
+        return loss * math.nan if gradients else loss + math.nan
 
     def record_loss(step: int, **values: Any) -> str:
         logged.append((step, values["loss"]))
@@ -135,9 +153,39 @@ def error_of_train_with_nan(ranks: Ranks, **arguments: Any) -> str:
     raise AssertionError("the run raised no error")
 
 
+def save_not_finite(ranks: Ranks, *, spec: dict[str, Any], source: str, step: int) -> None:
+    """Write a checkpoint with a NaN next to the checkpoint `source`, as earlier versions did."""
+    parsed = TrainSpec(**spec)
+    strategy = make_strategy(parsed, ranks)
+    model = build_model(parsed, strategy, ranks.device)
+    state = strategy.checkpoint_state(model, strategy.make_optimizer(model))
+    with torch.no_grad():
+        next(iter(model.parameters())).view(-1)[0] = math.nan
+    storage, name = split_location(source)
+    is_finite, checkpoint.is_finite = checkpoint.is_finite, lambda *_: True
+    try:
+        with checkpoint.CheckpointWriter(storage, state, ranks) as writer:
+            writer.save(dataclasses.replace(storage.read_manifest(name), step=step, files={}))
+    finally:
+        checkpoint.is_finite = is_finite
+
+
+def roll_back_to(ranks: Ranks, *, spec: dict[str, Any], passed_over: int) -> str:
+    """Return the name of the checkpoint to which a run rolls back."""
+    parsed = TrainSpec(**spec)
+    strategy = make_strategy(parsed, ranks)
+    model = build_model(parsed, strategy, ranks.device)
+    state = strategy.checkpoint_state(model, strategy.make_optimizer(model))
+    with checkpoint.CheckpointWriter(open_storage(str(parsed.checkpoint_dir)), state, ranks) as writer:
+        try:
+            return checkpoint.roll_back(writer, model, state, ranks, passed_over=passed_over).name
+        except KfjobError as error:
+            return str(error)
+
+
 def train_out_of_memory(ranks: Ranks, *, spec: dict[str, Any]) -> str:
     """Return the error message of a run whose first forward pass is out of memory."""
-    trainer: Any = sys.modules[train.__module__]
+    trainer: Any = sys.modules[Stepper.__module__]
     token_loss = trainer.token_loss
 
     def raise_out_of_memory(*args: Any) -> Any:
@@ -180,7 +228,7 @@ def compute_transformers_loss(ranks: Ranks, *, spec: dict[str, Any]) -> float:
 def error_of_training(ranks: Ranks, *, spec: dict[str, Any]) -> str:
     """Return the error message of a run that fails."""
     try:
-        train(TrainSpec(**spec), ranks, StopAfter(None), metrics.StartupTimer())  # type: ignore[arg-type]
+        train(TrainSpec(**spec), ranks, StopAfter(None), metrics.StartupTimer())
     except KfjobError as error:
         return str(error)
     raise AssertionError("the run raised no error")
@@ -254,7 +302,7 @@ def measure_zero_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, int]:
             averaged = [tensor for group in getattr(optimizer, "averaged_gradients", {}).values() for tensor in group or ()]
             shards = [getattr(optimizer, "grad_partitions_flat_buffer", None)]
             gradients = max(gradients, _nbytes([tensor for tensor in (*full, *averaged, *shards) if tensor is not None]))
-    strategy.step(engine, optimizer)
+    strategy.step(engine, optimizer, lambda _norm: True)
     adam = getattr(optimizer, "optimizer", optimizer)
     state = [value for values in adam.state.values() for value in values.values()]
     masters = getattr(optimizer, "fp32_partitioned_groups_flat", None) or getattr(
@@ -338,7 +386,7 @@ def measure_offloaded_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> list[int]:
         inputs = torch.zeros(parsed.micro_batch_size, parsed.sequence_length, dtype=torch.long)
         with strategy.micro_batch(engine, last=number == parsed.gradient_accumulation_steps - 1):
             strategy.backward(engine, token_loss(engine, inputs, inputs))
-    strategy.step(engine, optimizer)
+    strategy.step(engine, optimizer, lambda _norm: True)
     gc.collect()
     sizes = [size for address, size in _live_storages().items() if address not in before]
     return [sum(sizes), max(sizes)]
@@ -441,8 +489,7 @@ def run_evaluation(ranks: Ranks, *, spec: dict[str, Any]) -> list[float]:
     strategy = make_strategy(parsed, ranks)
     samples = open_data(parsed, rank=ranks.rank, world_size=ranks.world_size).validation
     model = build_model(parsed, strategy, ranks.device)
-    loss, tokens = evaluate(model, samples, batch_size=resolve_eval_batch_size(parsed), ranks=ranks, strategy=strategy)
-    return [loss, tokens]
+    return list(evaluate(model, samples, batch_size=resolve_eval_batch_size(parsed), ranks=ranks, strategy=strategy) or ())
 
 
 def find_newest_checkpoint(ranks: Ranks, *, folder: str, resume: str = "auto", run_id: str = "") -> str | None:

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
 
 from kfjob.errors import KfjobError
+from kfjob.spec.arguments import to_argv
 from kfjob.spec.train import TrainSpec
-from kfjob.trainer.anomalies import AnomalyDetector
+from kfjob.trainer.__main__ import main
+from kfjob.trainer.anomalies import MAX_SKIPS, AnomalyDetector
 
 
 def detector(**settings):
@@ -62,6 +65,19 @@ def test_every_step_is_checked_only_if_configured():
     assert detector(on_spike="stop").needs_every_step
 
 
+def test_invalid_step_between_two_checks_is_found():
+    with pytest.raises(KfjobError, match="not finite since the last check at step 8"):
+        detector().check(8, loss=1.0, grad_norm=1.0, finite=False)
+
+
+def test_skipping_every_step_fails():
+    anomalies = detector(on_nan="skip")
+    assert actions(anomalies, *[math.nan] * MAX_SKIPS, 1.0, *[math.nan] * MAX_SKIPS)[-1] == "skip"
+    with pytest.raises(KfjobError) as raised:
+        actions(anomalies, math.nan)
+    assert raised.value.cause == f"the {MAX_SKIPS} steps before it were skipped too"
+
+
 SKIP_NAN = {"on_nan": "skip", "max_steps": 6, "strategy": "fsdp"}
 
 
@@ -92,3 +108,51 @@ def test_roll_back_without_a_checkpoint_is_an_error(workers, tiny):
         "error_of_train_with_nan", {"spec": tiny | SKIP_NAN | {"on_nan": "roll_back"}, "steps": [2], "rank": 0}
     )
     assert "error: there is no checkpoint to roll back to" in messages[0]
+
+
+def test_transient_nan_between_progress_lines_is_found(workers, tiny):
+    spec = tiny | {"strategy": "fsdp", "log_every": 3}
+    arguments = {"spec": spec, "steps": [2], "rank": 1, "gradients": False}
+    for message in workers.run("error_of_train_with_nan", arguments, world_size=2):
+        assert "not finite since the last check at step 3" in message
+
+
+@pytest.mark.usefixtures("in_process")
+def test_time_limit_saves_no_model_with_nan(tiny, tmp_path, capsys):
+    """No step is logged before the limit, and the first update makes every later loss NaN."""
+    spec = tiny | {"strategy": "none", "lr": 1e30, "warmup_steps": 0, "log_every": 10**6, "max_steps": 10**6}
+    spec |= {"max_minutes": 0.01, "checkpoint_dir": str(tmp_path / "c")}
+    assert main(to_argv(TrainSpec(**spec))) == 1
+    assert "hold values that are not finite" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "c").iterdir()] == ["outcome.json"]
+    assert json.loads((tmp_path / "c" / "outcome.json").read_text())["outcome"] == "failed"
+
+
+@pytest.mark.parametrize(("strategy", "world_size"), [("none", 1), ("fsdp", 2), ("deepspeed", 2)])
+def test_weights_that_overflow_are_not_saved(workers, tiny, tmp_path, strategy, world_size):
+    """The loss and the gradient norm of the step are finite, the weights after it are not."""
+    spec = tiny | {
+        "strategy": strategy,
+        "lr": 1e39,
+        "warmup_steps": 0,
+        "checkpoint_every": 1,
+        "checkpoint_dir": str(tmp_path / "c"),
+    }
+    for message in workers.run("error_of_training", {"spec": spec | {"zero_stage": 2}}, world_size=world_size):
+        assert "error: the weights or the optimiser state at step 1 hold values that are not finite" in message
+    assert list((tmp_path / "c").glob("step-*")) == []
+
+
+def test_roll_back_passes_over_bad_checkpoints(workers, tiny, tmp_path):
+    spec = tiny | {"strategy": "ddp", "checkpoint_dir": str(tmp_path / "c"), "checkpoint_every": 2, "micro_batch_size": 2}
+    workers.run("run_training", {"spec": spec}, world_size=2)
+    source = str(tmp_path / "c" / "step-000006")
+    workers.run("save_not_finite", {"spec": spec, "source": source, "step": 8}, world_size=2)
+    for passed_over, expected in ((0, "step-000006"), (2, "step-000004"), (9, "step-000002")):
+        assert workers.run("roll_back_to", {"spec": spec, "passed_over": passed_over}, world_size=2) == [expected] * 2
+    log = workers.log()
+    assert "W [checkpoint.py" in log
+    assert "Checkpoint step-000008 passed over: it holds values that are not finite" in log
+    assert "Checkpoint step-000006 passed over: the run made no progress from it" in log
+    (message, _) = workers.run("error_of_training", {"spec": spec}, world_size=2)
+    assert "step-000008` holds values that are not finite\n  --> resume" in message

@@ -7,6 +7,7 @@ import io
 import json
 import pickle
 import shutil
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -117,8 +118,9 @@ def test_resume_cannot_run_code(workers, tiny, copy, tmp_path, poison):
     assert [message for message in messages if expected not in message] == []
     assert not target.exists()
     # with the user's trust the code runs, so the cases above have tested the restriction
-    (message,) = workers.run("error_of_training", {"spec": spec | {"trust_checkpoint": True}})
-    assert target.exists(), message
+    with suppress(AssertionError):  # the run may fail, because the code returns no value of the right type
+        workers.run("run_training", {"spec": spec | {"trust_checkpoint": True}})
+    assert target.exists()
 
 
 def test_metadata_names_files_of_its_checkpoint_only(copy, tmp_path):

@@ -57,6 +57,29 @@ def test_resume_from_any_step_is_bit_exact(workers, spec_of, tmp_path, case):
     assert have_same_state(end["checkpoint"], outcome["checkpoint"], tmp_path)
 
 
+@pytest.mark.parametrize("name", ["ddp", "fsdp", "hsdp", "zero-2", "zero-3"])
+def test_stop_in_the_middle_of_a_step_is_bit_exact(workers, spec_of, tmp_path, name):
+    """The gradients of the finished micro-batches are dropped, and the resumed run reads the samples of the step again."""
+    ranks, change = STRATEGIES[name]
+    spec = spec_of("shuffled") | change | {"micro_batch_size": 1, "gradient_accumulation_steps": 8 // ranks, "max_steps": 4}
+    plain = workers.run("run_training", {"spec": spec}, world_size=ranks)
+    spec |= {"checkpoint_dir": str(tmp_path / "c")}
+    stopped = workers.run("run_training", {"spec": spec, "stop_after": 2, "micro_batches": 1, "only_rank": 1}, world_size=ranks)
+    resumed = workers.run("run_training", {"spec": spec}, world_size=ranks)
+    for first, second, expected in zip(stopped, resumed, plain, strict=True):
+        assert (first["outcome"]["step"], first["outcome"]["reason"]) == (2, "signal")
+        assert losses(first) + losses(second) == losses(expected)
+        assert second["batches"] == expected["batches"][2 * 8 // ranks :]
+
+
+def test_stop_during_an_evaluation(workers, tiny, tmp_path):
+    """The evaluation asks before each batch; the second question of a step is the first of its evaluation."""
+    spec = tiny | {"strategy": "ddp", "eval_every": 1, "checkpoint_dir": str(tmp_path / "c")}
+    for result in workers.run("run_training", {"spec": spec, "stop_after": 1, "micro_batches": 2}, world_size=2):
+        assert [step for step, _, _ in result["evaluations"]] == [1]
+        assert (result["outcome"]["step"], result["outcome"]["reason"]) == (2, "signal")
+
+
 CHAINS: dict[str, list[dict[str, object]]] = {
     "ddp": [{"strategy": "ddp"}] * 4,
     "fsdp": [FSDP] * 4,

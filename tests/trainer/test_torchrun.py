@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import uuid
+from pathlib import Path
 
 import pytest
 
@@ -129,6 +130,33 @@ def test_signal_stops_the_run_and_the_same_command_resumes(job, tiny, tmp_path):
     last = re.fullmatch(r".* I \[run\.py:\d+\] Outcome finished step (\d+) loss (\d+\.\d{5}) checkpoint (.*)", lines[-1])
     assert last
     assert last.groups() == (str(step + 20), progress[-1][2], str(folder / f"step-{step + 20:06d}"))
+
+
+@pytest.mark.parametrize("micro_batches", [300, pytest.param(8000, marks=pytest.mark.long)])
+def test_signal_in_a_long_step_stops_before_it(job, tiny, tmp_path, micro_batches):
+    """The long case's step takes more than 40 s, and torchrun kills its workers 30 s after a signal."""
+    folder = tmp_path / "checkpoints"
+    spec = tiny | {"strategy": "fsdp", "micro_batch_size": 1, "gradient_accumulation_steps": micro_batches, "max_steps": 9}
+    run = job(spec | {"checkpoint_dir": str(folder)}, tmp_path / "logs")
+    run.wait_for("] Batch 1 Loss", seconds=300)
+    began = cpu_seconds(run.agents[0].pid)
+    deadline = time.monotonic() + 60
+    while cpu_seconds(run.agents[0].pid) < began + 0.5:  # the worker computes its second step
+        assert time.monotonic() < deadline, run.tail()
+        time.sleep(0.02)
+    run.agents[0].send_signal(signal.SIGTERM)
+    assert all(run.wait()), run.tail()
+    outcome = json.loads((folder / "outcome.json").read_text())
+    assert (outcome["outcome"], outcome["reason"], outcome["step"]) == ("stopped", "signal", 1), run.tail()
+    manifest = json.loads((folder / "step-000001" / "manifest.json").read_text())
+    assert manifest["data_position"]["next"] == 2 * micro_batches
+
+
+def cpu_seconds(agent):
+    """Return the CPU time of an agent's worker."""
+    (worker,) = Path(f"/proc/{agent}/task/{agent}/children").read_text().split()
+    fields = Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def source_line(number):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer.checkpoint import CheckpointState, ModelState
@@ -17,6 +17,9 @@ from kfjob.trainer.optim import make_optimizer
 
 COMPUTE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "bf16-true": torch.bfloat16}
 """The dtype of matrix products, for each precision."""
+
+Accept = Callable[[Tensor | None], bool]
+"""Decides whether to take a step, given the norm of its gradients; None if the norm is known only after the step."""
 
 
 class Strategy(Protocol):
@@ -43,14 +46,11 @@ class Strategy(Protocol):
     def backward(self, model: nn.Module, loss: Tensor) -> None:
         """Accumulate the gradient of `loss`, this rank's sum divided by the tokens of all ranks."""
 
-    def clip_gradients(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor | None:
-        """Clip the global gradient norm, and return the norm before; None if `step` returns it, or after an fp16 overflow."""
+    def step(self, model: nn.Module, optimizer: torch.optim.Optimizer, accept: Accept) -> Tensor:
+        """Clip the gradients, take the optimiser step if `accept` agrees, and zero the gradients; return the norm before."""
 
-    def step(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor | None:
-        """Take the optimiser step and zero the gradients; return the norm if `clip_gradients` could not."""
-
-    def skip_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Zero the gradients instead of taking the step."""
+    def drop_gradients(self, optimizer: torch.optim.Optimizer) -> None:
+        """Zero the gradients of a step that will not be taken."""
 
     def checkpoint_state(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> CheckpointState:
         """Return the tensors of both, for checkpoints."""
@@ -72,7 +72,6 @@ class SingleProcess:
         """Compute in the spec's precision: with autocast, or with parameters of that dtype."""
         self._spec, self._device = spec, ranks.device
         self._gradient_scale = 1.0
-        self._overflow: Tensor | None = None
         # fp16 cannot represent small numbers: the loss is scaled up, and a step that overflows is skipped (torch's own rule)
         self._scaler = torch.amp.GradScaler(ranks.device.type, enabled=spec.precision == "fp16")
 
@@ -104,23 +103,27 @@ class SingleProcess:
         """Run autograd."""
         torch.autograd.backward(self._scaler.scale(loss * self._gradient_scale))
 
-    def clip_gradients(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor | None:
-        """Clip as torch does, which supports sharded tensors."""
+    def step(self, model: nn.Module, optimizer: torch.optim.Optimizer, accept: Accept) -> Tensor:
+        """Clip as torch does; a step with an fp16 overflow is normal: the scaler skips it, and the scale is lower next time."""
         self._scaler.unscale_(optimizer)
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), self._spec.grad_clip or float("inf"))
-        self._overflow = norm if self._scaler.is_enabled() and not math.isfinite(norm) else None
-        return norm if self._overflow is None else None
-
-    def step(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor | None:  # noqa: ARG002 -- the protocol's
-        """Take the step, unless fp16 has overflowed: that is normal, and the scale is lower next time."""
-        self._scaler.step(optimizer)
+        norm = self._clip_gradients(model)
+        if accept(norm):
+            self._scaler.step(optimizer)
         self._scaler.update()
         optimizer.zero_grad()
-        return self._overflow
+        return norm
 
-    def skip_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Zero the gradients; the loss scaler adapts to an overflow that `clip_gradients` found."""
-        self._scaler.update()
+    def _clip_gradients(self, model: nn.Module) -> Tensor:
+        """Clip the global gradient norm, and return the norm before, which every rank has in full."""
+        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients)
+        norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
+        if self._spec.grad_clip:
+            torch.nn.utils.clip_grads_with_norm_(model.parameters(), self._spec.grad_clip, norm)
+        return norm
+
+    def drop_gradients(self, optimizer: torch.optim.Optimizer) -> None:
+        """Zero the gradients."""
         optimizer.zero_grad()
 
     def checkpoint_state(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> CheckpointState:

@@ -23,7 +23,7 @@ from kfjob.trainer.checkpoint import CheckpointState
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.metrics import log
 from kfjob.trainer.optim import make_optimizer
-from kfjob.trainer.strategies.base import COMPUTE_DTYPES, SingleProcess
+from kfjob.trainer.strategies.base import COMPUTE_DTYPES, Accept, SingleProcess
 from kfjob.trainer.strategies.zero_state import ZeroState
 from kfjob.units import MIB
 
@@ -103,17 +103,17 @@ class DeepSpeed(SingleProcess):
         engine: Any = model
         engine.backward(loss * self._ranks.world_size, scale_wrt_gas=False)
 
-    def clip_gradients(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor | None:
-        """Clip at stage 0; from stage 1 on the engine clips in its step."""
-        return None if self._spec.zero_stage else super().clip_gradients(model, optimizer)
-
-    def step(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor | None:  # noqa: ARG002 -- the protocol's
-        """Clip, take the step and zero the gradients."""
+    def step(self, model: nn.Module, optimizer: torch.optim.Optimizer, accept: Accept) -> Tensor:
+        """Clip at stage 0; from stage 1 on the engine clips in its step, which returns the norm too late for `accept`."""
         engine: Any = model
-        engine.step()
-        return torch.as_tensor(engine.get_global_grad_norm()) if self._spec.zero_stage else None
+        norm = None if self._spec.zero_stage else self._clip_gradients(model)
+        if accept(norm):
+            engine.step()
+        else:
+            self.drop_gradients(optimizer)
+        return torch.as_tensor(engine.get_global_grad_norm()) if norm is None else norm
 
-    def skip_step(self, optimizer: torch.optim.Optimizer) -> None:
+    def drop_gradients(self, optimizer: torch.optim.Optimizer) -> None:
         """Zero the gradients as DeepSpeed does after an overflow."""
         zero: Any = optimizer
         zero.zero_grad(set_to_none=True)
