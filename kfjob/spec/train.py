@@ -32,6 +32,7 @@ Recompute = Literal["all", "cheap"]
 Accumulate = Literal["whole", "sharded"]
 OnNan = Literal["stop", "skip", "roll_back"]
 OnSpike = Literal["ignore", "skip", "stop", "roll_back"]
+OnSaveError = Literal["stop", "continue"]
 LogModel = Literal["none", "end", "all"]
 DataFormat = Literal["text", "chat"]
 Packing = Literal["stream", "documents", "pad"]
@@ -213,6 +214,11 @@ class TrainSpec(SpecModel):
         default=0, description="Also keep the checkpoints at multiples of this number of steps; 0 keeps none of them"
     )
     async_checkpoint: bool = Field(default=True, description="Write checkpoints while training continues")
+    on_save_error: OnSaveError = Field(
+        default="stop",
+        description="Action if a checkpoint cannot be written: `stop`, or `continue` with the last complete one; the run fails "
+        "if its last checkpoint cannot be written",
+    )
     full_state_dict: bool = Field(default=False, description="Also write the weights of each checkpoint as one file, model.pt")
 
     on_nan: OnNan = Field(

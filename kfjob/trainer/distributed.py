@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Self, cast
 
 import torch
@@ -15,6 +15,10 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore, Store
 
 from kfjob.errors import KfjobError
+from kfjob.trainer.process_identity import boot_id, identify_process
+
+DEFAULT_RUN_ID = "none"
+"""torchrun's rendezvous id without `--rdzv-id` (torch 2.15 distributed/run.py)."""
 
 
 class PeerError(KfjobError):
@@ -31,7 +35,7 @@ class Ranks:
     local_world_size: int
     device: torch.device
     run_id: str
-    """torchrun's rendezvous id: the same for every restart of one launch, empty without torchrun."""
+    """The id of the launch, the same for each of its restarts: torchrun's rendezvous id; empty without torchrun."""
     group: dist.ProcessGroup | None = None
     """The process group of the collectives; None is the default group."""
 
@@ -62,7 +66,14 @@ class Ranks:
             run_id=os.environ.get("TORCHELASTIC_RUN_ID", ""),
         )
         ranks._divide_cores()
+        if ranks.run_id == DEFAULT_RUN_ID:  # of every launch; the agent of rank 0 is the same for all restarts of one launch
+            agent = ranks.broadcast(identify_process(os.getppid()).text())
+            return replace(ranks, run_id=f"{DEFAULT_RUN_ID}-{hashlib.sha256(agent.encode()).hexdigest()[:16]}")
         return ranks
+
+    def is_own_launch(self, run_id: str) -> bool:
+        """Return whether `run_id` is the id of this launch."""
+        return bool(self.run_id) and run_id == self.run_id
 
     def with_own_group(self) -> Self:
         """Return the same ranks with their own gloo group, for a thread: two threads in one group mix their collectives."""
@@ -120,7 +131,7 @@ class Ranks:
 
         torchrun divides them only among the ranks of one agent; two agents on one machine would each use all cores.
         """
-        ranks_here = self.all_gather(_machine_id()).count(_machine_id())
+        ranks_here = self.all_gather(boot_id()).count(boot_id())
         if "OMP_NUM_THREADS" not in os.environ:
             cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
             torch.set_num_threads(max(1, cores // ranks_here))
@@ -132,9 +143,3 @@ _ENVIRONMENT = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE":
 def use_loopback() -> None:
     """Make gloo use the loopback interface: it would resolve the host's own name, which fails on some machines."""
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if platform.system() == "Darwin" else "lo")
-
-
-def _machine_id() -> str:
-    """Return an id that all containers of a machine share on Linux; elsewhere the host name."""
-    boot_id = Path("/proc/sys/kernel/random/boot_id")
-    return boot_id.read_text() if boot_id.exists() else platform.node()

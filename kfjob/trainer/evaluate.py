@@ -11,19 +11,21 @@ from torch import nn
 
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer.data.packing import IGNORE, Sample
+from kfjob.trainer.data.stream import SampleStream
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.loss import count_targets, to_batch, token_loss
 from kfjob.trainer.stop_request import StopRequest
 from kfjob.trainer.strategies import Strategy
 
 
-def is_evaluation_due(step: int, spec: TrainSpec, global_batch: int, samples_per_epoch: int | None) -> bool:
+def is_evaluation_due(step: int, spec: TrainSpec, global_batch: int, data: SampleStream) -> bool:
     """Return whether to evaluate after step `step`: every `eval_every` steps, and `evals_per_epoch` times per epoch."""
     if spec.eval_every and step % spec.eval_every == 0:
         return True
-    if not spec.evals_per_epoch or samples_per_epoch is None:
+    if not spec.evals_per_epoch or data.samples_per_epoch is None:
         return False
-    before, after = ((number * global_batch * spec.evals_per_epoch) // samples_per_epoch for number in (step - 1, step))
+    samples = (data.samples_read - global_batch, data.samples_read)
+    before, after = (number * spec.evals_per_epoch // data.samples_per_epoch for number in samples)
     return after > before
 
 

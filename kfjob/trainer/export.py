@@ -12,6 +12,7 @@ import shutil
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -78,10 +79,11 @@ def export(
 
     if target.exists():
         raise KfjobError(f"`{target}` exists", hint="choose a new target")
-    source, spec = _open_checkpoint(checkpoint)
-    model = build_meta_model(spec)
     dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-    state = {name: tensor.to(dtypes[dtype]) for name, tensor in _read_weights(source, model, trusted=trusted).items()}
+    with ExitStack() as pins:
+        source, spec = _open_checkpoint(checkpoint, pins)
+        model = build_meta_model(spec)
+        state = {name: tensor.to(dtypes[dtype]) for name, tensor in _read_weights(source, model, trusted=trusted).items()}
     staging = target.with_name(f".{target.name}.partial")
     if file_format == "torch":
         torch.save(state, staging)
@@ -115,9 +117,10 @@ def upload(folder: Path, name: str, *, private: bool = True) -> str:
     return f"{name} is at {commit.repo_url}"
 
 
-def _open_checkpoint(location: str) -> tuple[Any, TrainSpec]:
-    """Return the checkpoint at a location, or the newest one in it, verified, and its spec."""
+def _open_checkpoint(location: str, pins: ExitStack) -> tuple[Any, TrainSpec]:
+    """Return the checkpoint at a location, or the newest one in it, and its spec; verified, and pinned by `pins`."""
     from kfjob.trainer.checkpoint import Checkpoint, list_checkpoints
+    from kfjob.trainer.pins import pin
     from kfjob.trainer.storage import open_storage, split_location
 
     checkpoints = list_checkpoints(open_storage(location))
@@ -126,6 +129,7 @@ def _open_checkpoint(location: str) -> tuple[Any, TrainSpec]:
     else:
         storage, name = split_location(location)
         checkpoint = Checkpoint(storage=storage, name=name, manifest=storage.read_manifest(name))
+    pins.enter_context(pin(checkpoint.storage, checkpoint.name))
     if problem := checkpoint.storage.find_damage(checkpoint.name, checkpoint.manifest):
         raise KfjobError(f"checkpoint `{checkpoint.path}` is damaged", cause=problem)
     try:

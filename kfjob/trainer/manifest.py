@@ -42,6 +42,8 @@ class Manifest:
     data_position: dict[str, Any]
     spec: dict[str, Any]
     torch_version: str
+    attention: dict[str, int] = field(default_factory=dict)
+    """The numbers of attention heads, which `parameters` does not show."""
     loss_scale: dict[str, Any] = field(default_factory=dict)
     """The state of fp16's loss scaler."""
     plateau: dict[str, Any] = field(default_factory=dict)

@@ -6,6 +6,7 @@ This is the format of the reference sample; the number after `Batch` is the opti
 
     Start MODEL with N parameters, strategy S, world size W, global batch G samples, N steps
     Resume none | Resume step-000050 PATH
+    Changed since step-000050: max_steps 50 -> 100, …                if the spec differs from that of the checkpoint's run
     Step N tokens/s: N, grad norm: X, peak memory: X GiB, tokens/s/device: N[, MFU: X %]    after each progress line
     Step N skipped: REASON | Step N rolled back to step-000050: REASON    level W, instead of both
     Trace PATH                                                      a trace of the profiler
@@ -13,6 +14,9 @@ This is the format of the reference sample; the number after `Batch` is the opti
     Evaluation step N loss X, perplexity X, N tokens
     Checkpoint step-000050 in X s PATH                              logged when the checkpoint is complete
     Checkpoint step-000050 is damaged: REASON                       level W
+    Checkpoint step-000050 passed over: REASON                      level W, before a roll-back
+    Checkpoint step-000050 not written: REASON                      level E, with `on_save_error: continue`
+    Lease of PATH belongs to another machine: wait N s …
     Data differs from what step-000050 was trained on: …            level W
     Outcome finished|stopped|failed step N|none loss X|none checkpoint PATH|none[ reason "JSON"]    last; failed: level E
 """
@@ -89,6 +93,11 @@ def start_line(*, model: str, parameters: int, strategy: str, world_size: int, g
 def resume_line(name: str | None, path: str | None) -> str:
     """Return the line that names the checkpoint of the start."""
     return f"Resume {name} {path}" if name else "Resume none"
+
+
+def changes_line(name: str, changes: str) -> str:
+    """Return the line about settings that differ from those of the checkpoint's run."""
+    return f"Changed since {name}: {changes}"
 
 
 def checkpoint_line(name: str, path: str, seconds: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from contextlib import ExitStack
 
@@ -15,18 +16,21 @@ from kfjob.trainer import flops, metrics
 from kfjob.trainer.anomalies import AnomalyDetector
 from kfjob.trainer.checkpoint import (
     Checkpoint,
+    describe_changes,
     find_checkpoint,
     is_finite,
     load_checkpoint,
     open_checkpoint_writer,
     parameter_shapes,
     prepare_storage,
+    read_attention,
     roll_back,
 )
-from kfjob.trainer.data.sources import RunData, open_data
-from kfjob.trainer.data.stream import Position, merge_positions
+from kfjob.trainer.data.sources import open_data
+from kfjob.trainer.data.stream import Position, SampleStream, merge_positions
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.evaluate import evaluate, is_evaluation_due
+from kfjob.trainer.lease import hold_lease
 from kfjob.trainer.manifest import Manifest
 from kfjob.trainer.metrics import Outcome, log
 from kfjob.trainer.model import build_model
@@ -62,12 +66,18 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
     strategy = make_strategy(spec, ranks)
     with ranks.fail_together():
         data = open_data(spec, rank=ranks.rank, world_size=ranks.world_size)
+    lease = None
     if storage:
+        lease = stack.enter_context(hold_lease(storage, ranks, os.getpid()))
         prepare_storage(storage, ranks)
-    start = find_checkpoint(spec.resume, storage, ranks)
+    pins = stack.enter_context(ExitStack())
+    start = find_checkpoint(spec.resume, storage, ranks, pins=pins)
     global_batch = _compute_global_batch(spec, start, ranks)
     accumulation = global_batch // (spec.micro_batch_size * ranks.world_size)
-    total_steps = _compute_total_steps(spec, data, global_batch)
+    is_same_data = start is not None and start.manifest.data_identity == data.identity
+    if start and is_same_data:
+        data.train.seek(start.manifest.data_position)
+    total_steps = _compute_total_steps(spec, data.train, global_batch, start.manifest.step if start else 0)
     startup.lap("data")
 
     # The model and the optimiser.
@@ -85,7 +95,10 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
         trackers = stack.enter_context(open_trackers(spec, log_rank=ranks.rank == spec.log_rank))
     writer = None
     if storage:
-        writer = stack.enter_context(open_checkpoint_writer(spec, storage, state, ranks, trackers.log_checkpoint))
+        check_lease = lease.check if lease else None
+        writer = stack.enter_context(
+            open_checkpoint_writer(spec, storage, state, ranks, before_commit=check_lease, on_commit=trackers.log_checkpoint)
+        )
     step, loss, saved = 0, None, None
     log.info(
         metrics.start_line(
@@ -103,13 +116,14 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
         if not is_finite(state.state_dict(), ranks):
             hint = "move it away, or set `resume` to an older checkpoint"
             raise KfjobError(f"checkpoint `{start.path}` holds values that are not finite", location="resume", hint=hint)
+        pins.close()
         strategy.load_state_dict(start.manifest.loss_scale)
         plateau.load_state_dict(start.manifest.plateau)
         step, loss = start.manifest.step, start.manifest.loss
         saved = start if start.storage == storage else None
-        if start.manifest.data_identity == data.identity:
-            data.train.seek(start.manifest.data_position)
-        else:
+        if changes := describe_changes(start, spec):
+            log.info(metrics.changes_line(start.name, changes))
+        if not is_same_data:
             log.warning("Data differs from what %s was trained on: it is read from its beginning", start.name)
     startup.lap("resume")
 
@@ -122,6 +136,7 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
             run_id=ranks.run_id,
             global_batch=global_batch,
             parameters=shapes,
+            attention=read_attention(model),
             data_identity=data.identity,
             data_position=merge_positions(ranks.all_gather(position)),
             spec=spec.model_dump(mode="json"),
@@ -173,6 +188,7 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
             strategy.load_state_dict(saved.manifest.loss_scale)
             plateau.load_state_dict(saved.manifest.plateau)
             step, loss = saved.manifest.step, saved.manifest.loss
+            total_steps = _compute_total_steps(spec, data.train, global_batch, step)
             continue
         step += 1
         throughput.add_samples(global_batch)
@@ -188,7 +204,7 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
                 log.info(metrics.metrics_line(step, values))
                 trackers.log_metrics(step, **vars(values))
         pause_began = time.monotonic()
-        if data.validation and (last or is_evaluation_due(step, spec, global_batch, data.train.samples_per_epoch)):
+        if data.validation and (last or is_evaluation_due(step, spec, global_batch, data.train)):
             evaluation = evaluate(
                 model, data.validation, batch_size=resolve_eval_batch_size(spec), ranks=ranks, strategy=strategy, stop=stop
             )
@@ -236,11 +252,14 @@ def _compute_global_batch(spec: TrainSpec, start: Checkpoint | None, ranks: Rank
     return start.manifest.global_batch
 
 
-def _compute_total_steps(spec: TrainSpec, data: RunData, global_batch: int) -> int:
-    """Return the number of the last step: `max_steps` or the end of `epochs`, whichever is first."""
-    if spec.epochs is None or data.train.samples_per_epoch is None:
+def _compute_total_steps(spec: TrainSpec, data: SampleStream, global_batch: int, step: int) -> int:
+    """Return the number of the last step: `max_steps` or the end of `epochs`, whichever is first.
+
+    Epochs count samples: with another global batch, or after a roll-back, the run still ends where the data ends.
+    """
+    if spec.epochs is None or data.samples_per_epoch is None:
         return spec.max_steps or 0
-    steps = spec.epochs * data.train.samples_per_epoch // global_batch
+    steps = step + max(0, spec.epochs * data.samples_per_epoch - data.samples_read) // global_batch
     if steps == 0:
         title = f"{plural(spec.epochs, 'epoch')} of data are smaller than one global batch of {plural(global_batch, 'sample')}"
         raise KfjobError(title, location="epochs")

@@ -34,6 +34,7 @@ from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.evaluate import evaluate
 from kfjob.trainer.loss import token_loss
 from kfjob.trainer.model import build_model
+from kfjob.trainer.pins import delete_unless_pinned
 from kfjob.trainer.profiler import StepProfiler
 from kfjob.trainer.step import Stepper
 from kfjob.trainer.stop_request import StopRequest
@@ -225,13 +226,26 @@ def compute_transformers_loss(ranks: Ranks, *, spec: dict[str, Any]) -> float:
     return torch.nn.functional.cross_entropy(model_logits.flatten(0, 1), targets.flatten()).item()
 
 
-def error_of_training(ranks: Ranks, *, spec: dict[str, Any]) -> str:
-    """Return the error message of a run that fails."""
+def error_of_training(ranks: Ranks, **arguments: Any) -> str:
+    """Return the error message of `run_training`."""
     try:
-        train(TrainSpec(**spec), ranks, StopAfter(None), metrics.StartupTimer())
+        run_training(ranks, **arguments)
     except KfjobError as error:
         return str(error)
     raise AssertionError("the run raised no error")
+
+
+def optimizer_settings_after_load(ranks: Ranks, *, spec: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the settings of the optimiser's groups after the checkpoint `resume` is loaded."""
+    parsed = TrainSpec(**spec)
+    strategy = make_strategy(parsed, ranks)
+    model = build_model(parsed, strategy, ranks.device)
+    optimizer = strategy.make_optimizer(model)
+    state = strategy.checkpoint_state(model, optimizer)
+    source = checkpoint.find_checkpoint(parsed.resume, None, ranks)
+    assert source
+    checkpoint.load_checkpoint(source, model, state)
+    return [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
 
 
 def count_local_elements(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
@@ -497,6 +511,38 @@ def find_newest_checkpoint(ranks: Ranks, *, folder: str, resume: str = "auto", r
     ranks = dataclasses.replace(ranks, run_id=run_id)
     result = checkpoint.find_checkpoint(resume, open_storage(folder), ranks)
     return result.name if result else None
+
+
+def prepare_different_folders(ranks: Ranks, *, folder: str) -> str:
+    """Return the error of ranks whose storage is not shared."""
+    storage = open_storage(f"{folder}/{ranks.rank}")
+    storage.create()
+    try:
+        checkpoint.prepare_storage(storage, ranks)
+    except KfjobError as error:
+        return str(error)
+    finally:
+        for name in storage.list_files(".probe-"):
+            storage.remove_file(name)
+    return "no error"
+
+
+def delete_while_resuming(ranks: Ranks, *, spec: dict[str, Any], folder: str) -> int:
+    """Return the last step of a run, while another run wants to delete the checkpoint from which it resumes."""
+    trainer: Any = sys.modules[train.__module__]
+    load_checkpoint = trainer.load_checkpoint
+
+    def delete_then_load(*args: Any, **kwargs: Any) -> None:
+        if ranks.is_rank_zero:
+            delete_unless_pinned(open_storage(folder), "step-000001")
+        ranks.all_gather(None)
+        load_checkpoint(*args, **kwargs)
+
+    trainer.load_checkpoint = delete_then_load
+    try:
+        return int(run_training(ranks, spec=spec)["outcome"]["step"])
+    finally:
+        trainer.load_checkpoint = load_checkpoint
 
 
 def fail_some_ranks(ranks: Ranks, *, failing: list[int]) -> str:

@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-import json
 import math
 
 import pytest
 
 from kfjob.errors import KfjobError
-from kfjob.spec.arguments import to_argv
 from kfjob.spec.train import TrainSpec
-from kfjob.trainer.__main__ import main
 from kfjob.trainer.anomalies import MAX_SKIPS, AnomalyDetector
 
 
@@ -117,15 +114,12 @@ def test_transient_nan_between_progress_lines_is_found(workers, tiny):
         assert "not finite since the last check at step 3" in message
 
 
-@pytest.mark.usefixtures("in_process")
-def test_time_limit_saves_no_model_with_nan(tiny, tmp_path, capsys):
-    """No step is logged before the limit, and the first update makes every later loss NaN."""
+def test_stop_saves_no_model_with_nan(workers, tiny, tmp_path):
+    """No step is logged before the stop, and the first update makes every later loss NaN."""
     spec = tiny | {"strategy": "none", "lr": 1e30, "warmup_steps": 0, "log_every": 10**6, "max_steps": 10**6}
-    spec |= {"max_minutes": 0.01, "checkpoint_dir": str(tmp_path / "c")}
-    assert main(to_argv(TrainSpec(**spec))) == 1
-    assert "hold values that are not finite" in capsys.readouterr().err
-    assert [path.name for path in (tmp_path / "c").iterdir()] == ["outcome.json"]
-    assert json.loads((tmp_path / "c" / "outcome.json").read_text())["outcome"] == "failed"
+    (message,) = workers.run("error_of_training", {"spec": spec | {"checkpoint_dir": str(tmp_path / "c")}, "stop_after": 4})
+    assert "error: the weights or the optimiser state at step 4 hold values that are not finite" in message
+    assert list((tmp_path / "c").iterdir()) == []
 
 
 @pytest.mark.parametrize(("strategy", "world_size"), [("none", 1), ("fsdp", 2), ("deepspeed", 2)])

@@ -169,6 +169,42 @@ def test_restart_of_the_same_launch_ignores_resume_none(workers, copy):
         workers.run("find_newest_checkpoint", {"folder": str(copy), "resume": "none", "run_id": "launch-2"})
 
 
+@pytest.mark.parametrize(("strategy", "world_size"), [("none", 1), ("fsdp", 2), ("ddp", 2), ("deepspeed", 2)], ids=str)
+def test_optimiser_settings_are_those_of_the_spec(workers, tiny, two_checkpoints, strategy, world_size):
+    change = {"lr": 3e-5, "betas": [0.8, 0.99], "eps": 1e-6, "weight_decay": 0.3, "zero_stage": 2, "strategy": strategy}
+    spec = tiny | change | {"resume": str(two_checkpoints / "step-000006")}
+    for groups in workers.run("optimizer_settings_after_load", {"spec": spec}, world_size=world_size):
+        assert [(group["lr"], list(group["betas"]), group["eps"]) for group in groups] == [(3e-5, [0.8, 0.99], 1e-6)] * 2
+        assert [group["weight_decay"] for group in groups] == [0.3, 0.0]
+
+
+def test_resume_reports_changed_settings(workers, tiny, two_checkpoints):
+    change = {"strategy": "ddp", "max_steps": 7, "lr": 0.002, "resume": str(two_checkpoints / "step-000006")}
+    workers.run("run_training", {"spec": tiny | change}, world_size=2)
+    line = workers.log().rpartition("Changed since step-000006: ")[2].splitlines()[0]
+    assert line.split(", ")[0] == 'strategy "fsdp" -> "ddp"'
+    assert {"max_steps 6 -> 7", "lr 0.01 -> 0.002"} < set(line.split(", "))
+    assert "resume" not in line
+
+
+def test_other_attention_heads_are_refused(workers, tiny, tmp_path):
+    """The parameters of both models have the same shapes."""
+    shape = {"vocab_size": 320, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    spec = tiny | {
+        "model": shape,
+        "vocab_size": None,
+        "strategy": "fsdp",
+        "checkpoint_dir": str(tmp_path / "c"),
+        "max_steps": 1,
+    }
+    workers.run("run_training", {"spec": spec})
+    (message,) = workers.run(
+        "error_of_training", {"spec": spec | {"model": shape | {"num_attention_heads": 8}, "max_steps": 2}}
+    )
+    assert "error: step-000001 is of a model with other attention heads" in message
+    assert "num_attention_heads: 4 in the checkpoint, 8 in the model" in message
+
+
 def test_checkpoint_of_another_version_is_an_error(copy):
     body = vars(Manifest.read(copy / "step-000006"))
     Manifest(**body | {"version": 99}).write(copy / "step-000006")

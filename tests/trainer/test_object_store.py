@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import torch
 
 from kfjob.errors import KfjobError
 from kfjob.trainer.export import export
+from kfjob.trainer.lease import LEASE_FILE, Lease
 from kfjob.trainer.manifest import MANIFEST_FILE, Manifest
 from kfjob.trainer.storage import open_storage
 
@@ -160,3 +162,25 @@ def test_missing_bucket_and_unknown_protocol_are_errors(bucket):
         open_storage("s3://no-such-bucket/x").write_file("outcome.json", "{}", overwrite=True)
     with pytest.raises(KfjobError, match="cannot use `nothing://x`"):
         open_storage("nothing://x").prepare()
+
+
+def test_store_is_proved_before_the_first_step(workers, tiny, store, bucket):
+    spec = tiny | {"strategy": "none", "checkpoint_dir": "s3://no-such-bucket/x"}
+    (message,) = workers.run("error_of_training", {"spec": spec, "environment": store})
+    assert "error: cannot write to `s3://no-such-bucket/x`\n  --> checkpoint_dir\n  cause: " in message
+    storage = open_storage(URL)
+    storage.probe(".probe-1")
+    assert bucket.size("bucket/jobs/one/.probe-1") > 5 * 2**20  # in parts
+    storage.prepare()
+    assert storage.list_files("") == []
+
+
+def test_lease_on_a_store(bucket):
+    first, second = Lease(open_storage(URL), "run-1", os.getpid()), Lease(open_storage(URL), "run-2", os.getpid())
+    first.acquire()
+    with pytest.raises(KfjobError, match="another job writes to"):
+        second.acquire()
+    first.release()
+    second.acquire()
+    second.release()
+    assert not bucket.exists(f"bucket/jobs/one/{LEASE_FILE}")

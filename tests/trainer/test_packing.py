@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer.data.chat import ChatEncoder, mask_tokens
-from kfjob.trainer.data.documents import Document
+from kfjob.trainer.data.documents import Document, TextEncoder
 from kfjob.trainer.data.packing import IGNORE, best_fit, pack_documents, split_document
 from kfjob.trainer.data.sources import open_data
 from kfjob.trainer.data.token_files import open_samples
@@ -49,6 +49,60 @@ def encoder(text_folder, tmp_path):
         return ChatEncoder(open_tokenizer(tmp_path)), tokenizer
 
     return make_encoder
+
+
+def save_tokenizer(text_folder, target, *, post_processor=False, **config):
+    tokenizer = tokenizers.Tokenizer.from_file(str(text_folder / "tokenizer" / "tokenizer.json"))
+    tokenizer.add_special_tokens(["<bos>", "<eos>"])
+    if post_processor:
+        tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+            single="<bos> $A", special_tokens=[("<bos>", tokenizer.token_to_id("<bos>"))]
+        )
+    tokenizer.save(str(target / "tokenizer.json"))
+    config = {"bos_token": "<bos>", "eos_token": "<eos>"} | config
+    (target / "tokenizer_config.json").write_text(json.dumps(config))
+    return tokenizer
+
+
+@pytest.mark.parametrize(
+    ("post_processor", "config", "begins"),
+    [
+        (False, {"add_bos_token": True}, True),
+        (False, {"add_bos_token": False}, False),
+        (False, {}, False),
+        (True, {}, True),
+        (True, {"add_bos_token": False}, False),
+        (False, {"add_bos_token": True, "bos_token": None}, False),
+        (False, {"add_bos_token": True, "bos_token": {"content": "<bos>"}}, True),
+    ],
+)
+def test_text_begins_as_the_tokenizer_says(text_folder, tmp_path, post_processor, config, begins):
+    reference = save_tokenizer(text_folder, tmp_path, post_processor=post_processor, **config)
+    tokenizer = open_tokenizer(tmp_path)
+    bos, eos = reference.token_to_id("<bos>"), reference.token_to_id("<eos>")
+    begin = [bos] if begins else []
+    prompt, answer = (reference.encode(text, add_special_tokens=False).ids for text in ("loss rank", " shard"))
+    text = TextEncoder("text", tokenizer).encode("loss rank")
+    assert text.tokens.tolist() == [*begin, *prompt, eos]
+    completion = ChatEncoder(tokenizer).encode({"prompt": "loss rank", "completion": " shard"})
+    assert completion.tokens.tolist() == [*begin, *prompt, *answer, eos]
+    assert completion.loss_mask is not None
+    assert completion.loss_mask.tolist() == [False] * len([*begin, *prompt]) + [True] * len([*answer, eos])
+    chat = ChatEncoder(tokenizer).encode(
+        {"messages": [{"role": "user", "content": "loss"}], "tools": None, "prompt_messages": 0}
+    )
+    assert chat.tokens.tolist().count(bos) == len(begin)
+    plain = save_tokenizer(text_folder, tmp_path)
+    assert (open_tokenizer(tmp_path).fingerprint != tokenizer.fingerprint) == (begins or post_processor), plain
+
+
+def test_template_of_a_tokenizer_adds_its_own_begin_of_text(text_folder, tmp_path):
+    save_tokenizer(text_folder, tmp_path, add_bos_token=True, chat_template="{{ bos_token }}{{ messages[0]['content'] }}")
+    tokenizer = open_tokenizer(tmp_path)
+    chat = ChatEncoder(tokenizer).encode(
+        {"messages": [{"role": "user", "content": "loss"}], "tools": None, "prompt_messages": 0}
+    )
+    assert chat.tokens.tolist().count(tokenizer.begin_of_text) == 1
 
 
 def text_and_answers(encoder_and_tokenizer, record):

@@ -6,9 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kfjob.spec.train import TrainSpec
+from kfjob.trainer.data.stream import ShuffledStream
 from kfjob.trainer.evaluate import is_evaluation_due
 from tests.trainer.test_run import losses, run_in_stages
 
@@ -68,7 +70,12 @@ def test_evaluation_is_bit_exact_on_any_number_of_ranks(workers, tiny, packing):
 
 def due_steps(steps, **spec):
     parsed = TrainSpec(model="micro-llama", data="-", max_steps=steps, sequence_length=8, **spec)
-    return [step for step in range(1, steps + 1) if is_evaluation_due(step, parsed, 8, 100)]
+    data = ShuffledStream([np.zeros((2, 8), np.int64)] * 100, seed=1, rank=0, world_size=2)
+    due = []
+    for step in range(1, steps + 1):
+        data.read_batch(4)
+        due += [step] if is_evaluation_due(step, parsed, 8, data) else []
+    return due
 
 
 def test_evaluations_per_epoch_are_due_at_equal_shares():
@@ -86,6 +93,23 @@ def test_run_evaluates_each_epoch(workers, tiny, tokenised_chat):
     steps, tokens, _ = zip(*result["evaluations"], strict=True)
     assert [round(step / steps[-1] * 4) for step in steps] == [1, 2, 3, 4]
     assert len(set(tokens)) == 1
+
+
+def test_epochs_count_samples(workers, tiny, tokenised_chat, tmp_path):
+    """With a smaller global batch from the third step on, the run reads the whole epoch, and nothing twice."""
+    spec = tiny | {"data": str(tokenised_chat), "sequence_length": 96, "strategy": "none", "max_steps": None, "epochs": 1}
+    spec |= {"micro_batch_size": 8}
+    (plain,) = workers.run("run_training", {"spec": spec})
+    spec |= {"checkpoint_dir": str(tmp_path), "evals_per_epoch": 2, "eval_batches": 1}
+    (first,) = workers.run("run_training", {"spec": spec, "stop_after": 2})
+    (second,) = workers.run("run_training", {"spec": spec | {"micro_batch_size": 4}})
+    samples = [[sample for batch in result["batches"] for sample in batch] for result in (plain, first, second)]
+    resumed = samples[1][:16] + samples[2]
+    assert len(set(resumed)) == len(resumed)
+    assert resumed[: len(samples[0])] == samples[0]
+    assert second["outcome"]["step"] == 2 + len(samples[2]) // 4
+    steps = [step for step, _, _ in second["evaluations"]]
+    assert steps == [round(2 + (len(resumed) / 2 - 16) / 4), second["outcome"]["step"]]
 
 
 def test_data_works_without_datasets_and_pyarrow(tiny, tokenised_folder, tmp_path):

@@ -152,6 +152,29 @@ def test_signal_in_a_long_step_stops_before_it(job, tiny, tmp_path, micro_batche
     assert manifest["data_position"]["next"] == 2 * micro_batches
 
 
+def test_default_id_of_torchrun_is_different_for_each_launch(tmp_path):
+    """torchrun's id is `none` without `--rdzv-id`. The id here stays the same when the agent restarts its ranks."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, sys\n"
+        "from kfjob.trainer.distributed import Ranks\n"
+        "ranks = Ranks.join()\n"
+        "print(os.environ['TORCHELASTIC_RUN_ID'], ranks.run_id, flush=True)\n"
+        "ranks.leave()\n"
+        "sys.exit(os.environ['TORCHELASTIC_RESTART_COUNT'] == '0')\n"
+    )
+    ids = []
+    for port in ("29611", "29612"):
+        command = [sys.executable, "-m", "torch.distributed.run", "--max-restarts=1", f"--master-port={port}", str(program)]
+        environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "PYTHONPATH": ":".join(sys.path)}
+        output = subprocess.run(command, check=True, env=environment, capture_output=True, text=True, timeout=120).stdout
+        (first, second) = [line for line in output.splitlines() if line.startswith("none ")]
+        assert first == second
+        ids.append(first)
+    assert re.fullmatch(r"none none-[0-9a-f]{16}", ids[0])
+    assert ids[0] != ids[1]
+
+
 def cpu_seconds(agent):
     """Return the CPU time of an agent's worker."""
     (worker,) = Path(f"/proc/{agent}/task/{agent}/children").read_text().split()

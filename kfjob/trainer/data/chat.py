@@ -40,6 +40,7 @@ class ChatEncoder:
         """Render with the tokenizer's template."""
         self._tokenizer = tokenizer
         self._template = tokenizer.chat_template or PLAIN_TEMPLATE
+        self._has_template = tokenizer.chat_template is not None
         self._template_marks_answers = bool(_GENERATION_BLOCK.search(self._template))
 
     def extract(self, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -62,9 +63,9 @@ class ChatEncoder:
         if "prompt" in item:
             end_of_text = self._tokenizer.special_tokens["eos_token"]
             text = item["prompt"] + item["completion"] + end_of_text
-            return self._encode_text(text, [(len(item["prompt"]), len(text))])
+            return self._encode_text(text, [(len(item["prompt"]), len(text))], begin=True)
         text, answers = self._render_answers(item["messages"], item["tools"], skip=item["prompt_messages"])
-        return self._encode_text(text, answers)
+        return self._encode_text(text, answers, begin=not self._has_template)  # a tokenizer's own template has the token
 
     def _render_answers(self, messages: Sequence[Message], tools: Any, *, skip: int) -> tuple[str, list[Span]]:
         """Return the text of the conversation and the spans of its answers, without those in the first `skip` messages.
@@ -112,8 +113,10 @@ class ChatEncoder:
             ) from error
         return texts[0], [(begin, end) for begin, end in spans[0]] if spans else []
 
-    def _encode_text(self, text: str, answers: list[Span]) -> Document:
+    def _encode_text(self, text: str, answers: list[Span], *, begin: bool) -> Document:
         token_ids, spans = self._tokenizer.encode_with_spans(text)
+        if begin and self._tokenizer.begin_of_text is not None:
+            token_ids, spans = [self._tokenizer.begin_of_text, *token_ids], [(0, 0), *spans]
         return Document(np.array(token_ids, dtype=np.int64), mask_tokens(spans, answers))
 
 

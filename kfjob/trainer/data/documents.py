@@ -42,7 +42,7 @@ class Encoder(Protocol):
 
 
 class TextEncoder:
-    """Encodes the text of one field and appends an end-of-text token."""
+    """Encodes the text of one field between the tokenizer's begin-of-text token, if it adds one, and an end-of-text token."""
 
     splits_documents = True
 
@@ -51,6 +51,7 @@ class TextEncoder:
         self.columns = (text_field,)
         self._field = text_field
         self._encode: Callable[[str], list[int]] = tokenizer.encode
+        self._begin = [] if tokenizer.begin_of_text is None else [tokenizer.begin_of_text]
         self._end_of_text = tokenizer.end_of_text
 
     def extract(self, record: Mapping[str, Any]) -> str | None:
@@ -64,4 +65,4 @@ class TextEncoder:
 
     def encode(self, item: str) -> Document:
         """Tokenise the text; the model learns all of it."""
-        return Document(np.array([*self._encode(item), self._end_of_text], dtype=np.int64))
+        return Document(np.array([*self._begin, *self._encode(item), self._end_of_text], dtype=np.int64))

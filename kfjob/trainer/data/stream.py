@@ -51,6 +51,11 @@ class SampleStream(ABC):
         """Return the next `size` samples of this rank, shaped (size, rows of a sample, sequence length)."""
         return np.stack([self._next() for _ in range(size)])
 
+    @property
+    def samples_read(self) -> int:
+        """The number of samples that all ranks have read."""
+        return self._round * self._world_size
+
     def position(self) -> Position:
         """Return this rank's part of the position."""
         return {"next": self._round}

@@ -1,4 +1,4 @@
-"""A tokenizer from a folder with tokenizer.json, or from the hub, with its end-of-text token and its chat template."""
+"""A tokenizer from a folder with tokenizer.json, or from the hub, with its chat template and the tokens around a text."""
 
 from __future__ import annotations
 
@@ -22,12 +22,15 @@ class TextTokenizer:
     """Turns text into token ids."""
 
     encode: Callable[[str], list[int]]
+    """Returns the token ids of the text alone, without special tokens."""
     encode_with_spans: Callable[[str], tuple[list[int], list[tuple[int, int]]]]
     """Returns token ids, and for each the span of characters that it stands for."""
     vocab_size: int
     end_of_text: int
+    begin_of_text: int | None
+    """The token with which every text begins; None if the tokenizer adds none."""
     fingerprint: str
-    """SHA-256 of tokenizer.json."""
+    """SHA-256 of everything that the tokens of a text depend on."""
     folder: Path
     chat_template: str | None = None
     special_tokens: dict[str, str] = field(default_factory=dict)
@@ -36,6 +39,9 @@ class TextTokenizer:
 
 def open_tokenizer(location: Path | str) -> TextTokenizer:
     """Read `tokenizer.json`; the end-of-text token is the one in tokenizer_config.json, else a common one.
+
+    A text begins with `bos_token` if the configuration has `add_bos_token: true`. Without this setting, the post-processor in
+    tokenizer.json decides (Llama 3).
 
     Raises:
         KfjobError: the file is missing or invalid, or the tokenizer has no end-of-text token.
@@ -60,6 +66,8 @@ def open_tokenizer(location: Path | str) -> TextTokenizer:
         hint = f"set `eos_token` in {CONFIG}, in the same folder"
         raise KfjobError(f"the tokenizer `{path}` has no end-of-text token", hint=hint)
 
+    begin_of_text = _find_begin_of_text(tokenizer, special_tokens.get("bos_token"), config.get("add_bos_token"))
+
     def encode_with_spans(text: str) -> tuple[list[int], list[tuple[int, int]]]:
         encoding = tokenizer.encode(text, add_special_tokens=False)
         return encoding.ids, encoding.offsets
@@ -69,11 +77,20 @@ def open_tokenizer(location: Path | str) -> TextTokenizer:
         encode_with_spans=encode_with_spans,
         vocab_size=tokenizer.get_vocab_size(),
         end_of_text=end_of_text,
-        fingerprint=hashlib.sha256(content).hexdigest(),
+        begin_of_text=begin_of_text,
+        fingerprint=hashlib.sha256(content + (b"" if begin_of_text is None else b"bos")).hexdigest(),
         folder=path.parent,
         chat_template=_read_chat_template(path.parent, config),
         special_tokens={"eos_token": str(tokenizer.id_to_token(end_of_text))} | special_tokens,
     )
+
+
+def _find_begin_of_text(tokenizer: Any, token: str | None, add: Any) -> int | None:
+    """Return the token with which the tokenizer begins a text; `add` is its own setting, None without one."""
+    token_id: int | None = tokenizer.token_to_id(token) if token else None
+    if add is None:
+        return token_id if token_id in tokenizer.encode("").ids[:1] else None
+    return token_id if add else None
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

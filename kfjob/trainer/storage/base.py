@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from kfjob.errors import KfjobError
 from kfjob.trainer.manifest import Manifest
+from kfjob.units import MIB
 
 CHECKPOINT_NAME = re.compile(r"step-(\d+)$")
 
@@ -19,8 +23,18 @@ class Storage(Protocol):
     def location(self) -> str:
         """The folder or URL."""
 
+    def create(self) -> None:
+        """Create the location."""
+
+    def probe(self, name: str) -> None:
+        """Do all that a save does with a small file `name`, which stays: write, read, and rename it or write it in parts.
+
+        Raises:
+            KfjobError: one of these is not possible.
+        """
+
     def prepare(self) -> None:
-        """Create the location and remove the files of killed runs; rank 0 calls it before any search."""
+        """Remove the files of killed runs; rank 0 calls it before any search, while it holds the lease."""
 
     def list_names(self) -> list[str]:
         """Return the names of possible checkpoints."""
@@ -36,6 +50,9 @@ class Storage(Protocol):
 
     def upload(self, staging: Path, name: str, token: str, files: list[str]) -> None:
         """Upload this rank's files."""
+
+    def discard_staging(self, staging: Path) -> None:
+        """Remove the folder of a save that failed."""
 
     def commit(self, staging: Path, name: str, token: str, manifest: Manifest) -> None:
         """Make the checkpoint visible, in place of one with the same name; only rank 0 calls it."""
@@ -55,6 +72,12 @@ class Storage(Protocol):
     def write_file(self, name: str, text: str, *, overwrite: bool) -> bool:
         """Write a small file next to the checkpoints, atomically; return False if it exists and `overwrite` is not set."""
 
+    def read_file(self, name: str) -> str | None:
+        """Return the content of such a file; None if it does not exist."""
+
+    def list_files(self, prefix: str) -> list[str]:
+        """Return the names of such files that begin with `prefix`."""
+
     def remove_file(self, name: str) -> None:
         """Remove such a file, if it exists."""
 
@@ -66,3 +89,21 @@ def check_file(name: str, expected: dict[str, Any], size: int | None, digest: Ca
     if size != expected["bytes"]:
         return f"{name} has {size} of {expected['bytes']} bytes"
     return None if digest() == expected["sha256"] else f"{name} does not match its checksum"
+
+
+def not_shared(location: str, file: str) -> KfjobError:
+    """Return the error for ranks that see different folders at the same path."""
+    hint = "use a volume that every pod mounts at the same path"
+    return KfjobError(f"the ranks do not share `{location}`: {file} is missing", location="checkpoint_dir", hint=hint)
+
+
+PROBE = b"kfjob writes this to prove that it can.\n"
+
+
+def describe_write_error(error: BaseException, folder: Path) -> tuple[str, str] | None:
+    """Return the title and a hint for an error of a full disk; None if `folder` still has space."""
+    is_full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left on device" in str(error)
+    if not is_full and shutil.disk_usage(folder if folder.exists() else folder.parent).free >= MIB:
+        return None
+    hint = "delete files there, or use a larger volume or a smaller `keep_last`; `on_save_error: continue` trains on without it"
+    return f"no space left in `{folder.parent}`", hint

@@ -15,9 +15,9 @@ from typing import Any
 
 from kfjob.errors import KfjobError
 from kfjob.trainer.manifest import Manifest, describe_file, sync_folder
-from kfjob.trainer.storage.base import CHECKPOINT_NAME, check_file
+from kfjob.trainer.storage.base import CHECKPOINT_NAME, PROBE, check_file, describe_write_error, not_shared
 
-_TEMPORARY = (".staging-", ".discarded-")
+_TEMPORARY = (".staging-", ".discarded-", ".probe-", ".deleting-")
 _REPLACED = ".replaced-"
 
 
@@ -32,17 +32,34 @@ class FolderStorage:
         """The path of the folder."""
         return Path(self.location)
 
-    def prepare(self) -> None:
-        """Restore a checkpoint whose replacement was interrupted by a kill, and remove temporary folders."""
+    def create(self) -> None:
+        """Create the folder."""
         with self._wrap_errors():
             self.path.mkdir(parents=True, exist_ok=True)
+
+    def probe(self, name: str) -> None:
+        """Write, flush, rename and read a file."""
+        temporary = self.path / f"{name}-temporary"
+        with self._wrap_errors():
+            with temporary.open("wb") as file:
+                file.write(PROBE)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.rename(self.path / name)
+            sync_folder(self.path)
+            if (self.path / name).read_bytes() != PROBE:
+                raise KfjobError(f"`{self.location}` does not return what was written", location="checkpoint_dir")
+
+    def prepare(self) -> None:
+        """Restore a checkpoint whose replacement was interrupted by a kill, and remove temporary files and folders."""
+        with self._wrap_errors():
             for path in self.path.iterdir():
                 if path.name.startswith(_REPLACED):
                     target = self.path / path.name.removeprefix(_REPLACED).rpartition("-")[0]
                     path.rename(target if not target.exists() else self._hidden_path(path.name))
             for path in self.path.iterdir():
                 if path.name.startswith(_TEMPORARY):
-                    shutil.rmtree(path)
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def list_names(self) -> list[str]:
         """Return the folders with the name of a checkpoint."""
@@ -71,14 +88,16 @@ class FolderStorage:
     def upload(self, staging: Path, name: str, token: str, files: list[str]) -> None:
         """Do nothing: the files are already in the shared folder."""
 
+    def discard_staging(self, staging: Path) -> None:
+        """Remove the folder."""
+        shutil.rmtree(staging, ignore_errors=True)
+
     def commit(self, staging: Path, name: str, token: str, manifest: Manifest) -> None:
         """Write the manifest and rename the folder; after a kill in between, `prepare` restores a replaced checkpoint."""
         with self._wrap_errors():
             for file in manifest.files:
                 if not (staging / file).exists():
-                    hint = "use a volume that every pod mounts at the same path"
-                    title = f"the ranks do not share `{self.location}`: {file} is missing"
-                    raise KfjobError(title, location="checkpoint_dir", hint=hint)
+                    raise not_shared(self.location, file)
             manifest.write(staging)
             target, replaced = self.path / name, self.path / f"{_REPLACED}{name}-{token}"
             if target.exists():
@@ -111,19 +130,33 @@ class FolderStorage:
 
     def write_file(self, name: str, text: str, *, overwrite: bool) -> bool:
         """Rename a temporary file, or link it if nothing must be overwritten."""
-        self.path.mkdir(parents=True, exist_ok=True)
         target, temporary = self.path / name, self.path / f".{name}-{os.getpid()}-{time.time_ns()}"
-        temporary.write_text(text)
-        if overwrite:
-            temporary.replace(target)
-            return True
-        try:
-            target.hardlink_to(temporary)
-        except FileExistsError:
-            return False
-        finally:
-            temporary.unlink()
+        with self._wrap_errors():
+            self.path.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(text)
+            if overwrite:
+                temporary.replace(target)
+                return True
+            try:
+                target.hardlink_to(temporary)
+            except FileExistsError:
+                return False
+            finally:
+                temporary.unlink()
         return True
+
+    def read_file(self, name: str) -> str | None:
+        """Read the file."""
+        with self._wrap_errors("read"):
+            try:
+                return (self.path / name).read_text(errors="replace")
+            except FileNotFoundError:
+                return None
+
+    def list_files(self, prefix: str) -> list[str]:
+        """Return the names with the prefix."""
+        with self._wrap_errors("read"):
+            return [path.name for path in self.path.iterdir() if path.name.startswith(prefix)] if self.path.is_dir() else []
 
     def remove_file(self, name: str) -> None:
         """Unlink the file."""
@@ -139,6 +172,8 @@ class FolderStorage:
         try:
             yield
         except OSError as error:
+            if action == "write to" and (full := describe_write_error(error, self.path / "file")):
+                raise KfjobError(full[0], location="checkpoint_dir", cause=str(error), hint=full[1]) from error
             raise KfjobError(f"cannot {action} `{self.location}`", location="checkpoint_dir", cause=str(error)) from error
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import secrets
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,7 +14,12 @@ from typing import IO, Any
 
 from kfjob.errors import KfjobError
 from kfjob.trainer.manifest import MANIFEST_FILE, Manifest
-from kfjob.trainer.storage.base import CHECKPOINT_NAME, check_file
+from kfjob.trainer.storage.base import CHECKPOINT_NAME, PROBE, check_file
+from kfjob.trainer.storage.staging import close_folder, open_folder
+from kfjob.units import MIB
+
+PART = 5 * MIB
+"""The smallest part of an upload in parts."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +40,24 @@ class ObjectStorage:
         with self._wrap_errors():
             return url_to_fs(self.location, use_listings_cache=False, skip_instance_cache=True)[0]
 
+    def create(self) -> None:
+        """Do nothing: a prefix needs no creation."""
+
+    def probe(self, name: str) -> None:
+        """Write an object in two parts, and read it; the error names the step that the store refuses."""
+        path, content = self._path(name), PROBE.ljust(PART + 1)
+        with self._wrap_errors("write to"), self._fs.open(path, "wb", block_size=PART) as file:
+            file.write(content)
+        with self._wrap_errors("read"):
+            if self._fs.cat_file(path) != content:
+                raise KfjobError(f"`{self.location}` does not return what was written", location="checkpoint_dir")
+
     def prepare(self) -> None:
         """Remove the files of saves that no manifest names."""
         with self._wrap_errors():
+            for name in self._list_entries():
+                if name.startswith((".probe-", ".deleting-")):
+                    self._fs.rm_file(self._path(name))
             committed = {name: self._committed_folder(name) for name in self.list_names()}
             for name in self._list_entries():
                 for entry in self._list_entries(name) if CHECKPOINT_NAME.match(name) else ():
@@ -69,15 +87,22 @@ class ObjectStorage:
         return None
 
     def stage(self, name: str, token: str) -> Path:
-        """Return a temporary folder of this rank."""
-        return Path(tempfile.mkdtemp(prefix=f"kfjob-{name}-{token}-"))
+        """Return a temporary folder of this rank; those of killed processes are removed."""
+        with self._wrap_errors("write to"):
+            return open_folder(f"{name}-{token}")
 
     def upload(self, staging: Path, name: str, token: str, files: list[str]) -> None:
         """Upload the files and delete the temporary folder."""
-        with self._wrap_errors():
-            for file in files:
-                self._fs.put_file(str(staging / file), self._path(name, token, file))
-        shutil.rmtree(staging, ignore_errors=True)
+        try:
+            with self._wrap_errors("write to"):
+                for file in files:
+                    self._fs.put_file(str(staging / file), self._path(name, token, file))
+        finally:
+            self.discard_staging(staging)
+
+    def discard_staging(self, staging: Path) -> None:
+        """Remove the folder."""
+        close_folder(staging)
 
     def commit(self, staging: Path, name: str, token: str, manifest: Manifest) -> None:  # noqa: ARG002 -- the protocol's
         """Check that all files exist, upload the manifest, and delete the save that it replaces."""
@@ -125,9 +150,22 @@ class ObjectStorage:
             self._fs.pipe_file(self._path(name), text.encode())
         return True
 
+    def read_file(self, name: str) -> str | None:
+        """Read the object."""
+        with self._wrap_errors("read"):
+            try:
+                return bytes(self._fs.cat_file(self._path(name))).decode(errors="replace")
+            except FileNotFoundError:
+                return None
+
+    def list_files(self, prefix: str) -> list[str]:
+        """Return the names with the prefix."""
+        with self._wrap_errors("read"):
+            return [name for name in self._list_entries() if name.startswith(prefix)]
+
     def remove_file(self, name: str) -> None:
         """Delete the object."""
-        with self._wrap_errors():
+        with self._wrap_errors("delete from"):
             if self._fs.exists(self._path(name)):
                 self._fs.rm_file(self._path(name))
 
@@ -159,7 +197,7 @@ class ObjectStorage:
         return digest.hexdigest()
 
     @contextmanager
-    def _wrap_errors(self) -> Iterator[None]:
+    def _wrap_errors(self, action: str = "use") -> Iterator[None]:
         """Turn errors of the store into KfjobErrors; every file system of fsspec has its own exceptions."""
         try:
             yield
@@ -168,7 +206,7 @@ class ObjectStorage:
         except Exception as error:
             cause = f"{type(error).__name__}: {error}"
             raise KfjobError(
-                f"cannot use `{self.location}`", location="checkpoint_dir", cause=cause, hint=_access_hint(error)
+                f"cannot {action} `{self.location}`", location="checkpoint_dir", cause=cause, hint=_access_hint(error)
             ) from error
 
 

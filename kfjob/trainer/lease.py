@@ -1,0 +1,157 @@
+"""The lease of a folder of checkpoints: one job at a time writes to it.
+
+Rank 0 holds the lease, a small file that it renews until the run ends. Another job takes a lease over only if its owner is
+dead: it was a process of the same launch, it is a process of this machine that has ended, or it did not renew the lease while
+the other job watched it. No clocks are compared.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+
+from pydantic import TypeAdapter, ValidationError
+
+from kfjob.errors import KfjobError
+from kfjob.trainer.distributed import Ranks
+from kfjob.trainer.metrics import log
+from kfjob.trainer.process_identity import ProcessIdentity, identify_process
+from kfjob.trainer.storage import Storage
+
+LEASE_FILE = "lease.json"
+RENEWAL = 10.0
+"""Seconds between two renewals."""
+PATIENCE = 3 * RENEWAL
+"""Seconds without a renewal after which an owner is dead."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Owner:
+    """The content of a lease."""
+
+    token: str
+    """New for each run of rank 0."""
+    run_id: str
+    process: ProcessIdentity
+    renewals: int = 0
+
+
+_OWNER = TypeAdapter(Owner)
+
+
+class Lease:
+    """A lease that this rank holds."""
+
+    def __init__(self, storage: Storage, run_id: str, pid: int) -> None:
+        """Prepare a lease of `storage` for the process `pid`."""
+        self._storage, self._ended = storage, threading.Event()
+        self._owner = Owner(token=secrets.token_hex(8), run_id=run_id, process=identify_process(pid))
+        self._renewals = 0
+
+    def acquire(self, *, patience: float = PATIENCE, clock: Callable[[], float] = time.monotonic) -> None:
+        """Take the lease.
+
+        Raises:
+            KfjobError: another job holds it.
+        """
+        if not self._write(overwrite=False):
+            self._wait_for_end(patience, clock)
+            self._write(overwrite=True)
+        self.check()
+
+    def check(self) -> None:
+        """Check that the lease is still this run's; a missing one is written again.
+
+        Raises:
+            KfjobError: another job has taken it over.
+        """
+        owner = _parse_owner(self._storage.read_file(LEASE_FILE))
+        if owner is None:
+            self._write(overwrite=True)
+        elif owner.token != self._owner.token:
+            raise _in_use(self._storage, owner)
+
+    def renew_until_release(self) -> None:
+        """Renew the lease every `RENEWAL` seconds, until `release`."""
+        while not self._ended.wait(RENEWAL):
+            with suppress(KfjobError):  # the storage may be unavailable for a moment; every commit checks the lease
+                self.check()
+                self._renewals += 1
+                self._write(overwrite=True)
+
+    def release(self) -> None:
+        """End the renewals, and remove the lease if it is still this run's."""
+        self._ended.set()
+        with suppress(KfjobError):
+            self.check()
+            self._storage.remove_file(LEASE_FILE)
+
+    def _write(self, *, overwrite: bool) -> bool:
+        content = asdict(self._owner) | {"renewals": self._renewals}
+        return self._storage.write_file(LEASE_FILE, json.dumps(content) + "\n", overwrite=overwrite)
+
+    def _wait_for_end(self, patience: float, clock: Callable[[], float]) -> None:
+        """Return when the present owner is dead."""
+        first = self._storage.read_file(LEASE_FILE)
+        owner = _parse_owner(first)
+        state = "gone" if owner and owner.run_id and owner.run_id == self._owner.run_id else owner and owner.process.state
+        if first is None or state == "gone":
+            return
+        if owner and state == "running":
+            raise _in_use(self._storage, owner)
+        log.info(
+            "Waiting up to %.0f s to see whether the owner of %s/%s is alive", patience, self._storage.location, LEASE_FILE
+        )
+        deadline = clock() + patience
+        while clock() < deadline:
+            self._ended.wait(min(1.0, patience / 10))
+            present = self._storage.read_file(LEASE_FILE)
+            if present is None:
+                return
+            if present != first:
+                raise _in_use(self._storage, _parse_owner(present) or self._owner)
+
+
+@contextmanager
+def hold_lease(storage: Storage, ranks: Ranks, pid: int) -> Iterator[Lease | None]:
+    """Hold the lease of `storage` on rank 0, the process `pid`, during the block.
+
+    Raises:
+        KfjobError: another job holds it.
+    """
+    lease = Lease(storage, ranks.run_id, pid) if ranks.is_rank_zero else None
+    with ranks.fail_together():
+        if lease:
+            storage.create()
+            lease.acquire()
+    renewal = threading.Thread(target=lease.renew_until_release, daemon=True, name="lease") if lease else None
+    if renewal:
+        renewal.start()
+    try:
+        yield lease
+    finally:
+        if lease and renewal:
+            lease.release()
+            renewal.join()
+
+
+def _parse_owner(text: str | None) -> Owner | None:
+    try:
+        return _OWNER.validate_json(text) if text else None
+    except ValidationError:
+        return None
+
+
+def _in_use(storage: Storage, owner: Owner) -> KfjobError:
+    run = f"run {owner.run_id}, " if owner.run_id else ""
+    return KfjobError(
+        f"another job writes to `{storage.location}`",
+        location="checkpoint_dir",
+        cause=f"its {LEASE_FILE} belongs to {run}process {owner.process.pid} on {owner.process.host}",
+        hint="use another `checkpoint_dir`, or stop that job first",
+    )

@@ -1,0 +1,251 @@
+"""The storage of checkpoints: it is proved before the first step, belongs to one job, and survives a full disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+
+import pytest
+
+from kfjob.errors import KfjobError
+from kfjob.spec.arguments import to_argv
+from kfjob.spec.train import TrainSpec
+from kfjob.trainer import lease as lease_module
+from kfjob.trainer.lease import LEASE_FILE, Lease
+from kfjob.trainer.pins import delete_unless_pinned, pin
+from kfjob.trainer.process_identity import identify_process
+from kfjob.trainer.storage import open_storage
+from kfjob.trainer.storage.staging import close_folder, open_folder
+
+
+@pytest.fixture
+def storage(tmp_path):
+    return open_storage(str(tmp_path / "c"))
+
+
+def write_lease(storage, process, run_id="other"):
+    """Write the lease of another job, and return its text."""
+    lease = Lease(storage, run_id, os.getpid())
+    lease._owner = replace(lease._owner, process=process)
+    lease._write(overwrite=True)
+    return storage.read_file(LEASE_FILE)
+
+
+@pytest.fixture
+def ended():
+    """The identity of a process that has ended."""
+    process = subprocess.Popen(["sleep", "60"])
+    identity = identify_process(process.pid)
+    states: list[str] = [identity.state]
+    process.kill()
+    process.wait()
+    states.append(identity.state)
+    assert states == ["running", "gone"]
+    return identity
+
+
+def test_second_job_on_a_folder_is_refused(workers, tiny, storage):
+    lease = Lease(storage, "run-1", os.getpid())
+    lease.acquire()
+    spec = tiny | {"strategy": "ddp", "micro_batch_size": 2, "checkpoint_dir": storage.location, "max_steps": 1}
+    messages = workers.run("error_of_training", {"spec": spec}, world_size=2)
+    assert (
+        f"error: another job writes to `{storage.location}`\n  --> checkpoint_dir\n  cause: its lease.json belongs to run run-1"
+        in messages[0]
+    )
+    assert f"process {os.getpid()} on " in messages[0]
+    lease.release()
+    workers.run("run_training", {"spec": spec}, world_size=2)
+    assert storage.read_file(LEASE_FILE) is None
+
+
+def test_lease_of_a_process_that_has_ended_is_taken_over(storage, ended):
+    write_lease(storage, ended)
+    Lease(storage, "run-2", os.getpid()).acquire(patience=1e9)
+
+
+def test_lease_of_the_same_launch_is_taken_over(storage):
+    """torchrun has ended all ranks of a launch before it restarts them, also those on other machines."""
+    write_lease(storage, identify_process(os.getpid()), run_id="run-1")
+    Lease(storage, "run-1", os.getpid()).acquire(patience=1e9)
+    with pytest.raises(KfjobError, match="another job writes to"):
+        Lease(storage, "", os.getpid()).acquire(patience=1e9)
+
+
+@pytest.mark.parametrize("renewed", [False, True])
+def test_lease_of_another_machine_is_taken_over_without_renewals(storage, ended, renewed):
+    text = write_lease(storage, replace(ended, machine="another"))
+    ticks = iter(range(100))
+
+    def clock():
+        tick = next(ticks)
+        if renewed and tick == 2:
+            storage.write_file(LEASE_FILE, text.replace('"renewals": 0', '"renewals": 1'), overwrite=True)
+        return float(tick)
+
+    lease = Lease(storage, "run-2", os.getpid())
+    lease._ended.set()  # do not sleep between two looks
+    if renewed:
+        with pytest.raises(KfjobError, match="another job writes to"):
+            lease.acquire(patience=5, clock=clock)
+    else:
+        lease.acquire(patience=5, clock=clock)
+        assert next(ticks) >= 5
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"token": 1}'])
+def test_unreadable_lease_counts_as_one_of_another_machine(storage, text):
+    storage.write_file(LEASE_FILE, text, overwrite=True)
+    lease, ticks = Lease(storage, "run-2", os.getpid()), iter(range(100))
+    lease._ended.set()
+    lease.acquire(patience=5, clock=lambda: float(next(ticks)))
+    assert next(ticks) >= 5
+
+
+def test_lost_lease_prevents_a_commit(storage):
+    first, second = Lease(storage, "run-1", os.getpid()), Lease(storage, "run-1", os.getpid())
+    first.acquire()
+    first.check()
+    second.acquire()
+    with pytest.raises(KfjobError, match="another job writes to"):
+        first.check()
+    first.release()  # keeps the lease of the second
+    second.check()
+
+
+def test_of_many_jobs_one_gets_the_lease(storage):
+    winners, barrier = [], threading.Barrier(8)
+
+    def acquire(number):
+        lease = Lease(storage, f"run-{number}", os.getpid())
+        barrier.wait()
+        try:
+            lease.acquire()
+        except KfjobError:
+            return
+        winners.append(number)
+
+    threads = [threading.Thread(target=acquire, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(winners) == 1
+
+
+def test_lease_is_renewed(storage, monkeypatch):
+    monkeypatch.setattr(lease_module, "RENEWAL", 0.001)
+    lease = Lease(storage, "run-1", os.getpid())
+    lease.acquire()
+    thread = threading.Thread(target=lease.renew_until_release)
+    thread.start()
+    while json.loads(storage.read_file(LEASE_FILE))["renewals"] < 3:
+        assert thread.is_alive()
+    lease.release()
+    thread.join()
+    assert storage.list_files(LEASE_FILE) == []
+
+
+def make_checkpoint(storage, name):
+    (storage.path / name).mkdir(parents=True)
+
+
+def test_retention_keeps_a_pinned_checkpoint(storage, ended):
+    make_checkpoint(storage, "step-000001")
+    with pin(storage, "step-000001"):
+        delete_unless_pinned(storage, "step-000001")
+        assert storage.list_names() == ["step-000001"]
+        assert storage.list_files(".deleting-") == []
+    content = {"time": 0, "process": vars(ended)}
+    storage.write_file(".pin-step-000001-dead", json.dumps(content), overwrite=True)
+    storage.write_file(
+        ".pin-step-000001-old", json.dumps(content | {"process": vars(replace(ended, machine="x"))}), overwrite=True
+    )
+    delete_unless_pinned(storage, "step-000001")
+    assert list(storage.path.iterdir()) == []
+
+
+def test_checkpoint_that_is_being_deleted_cannot_be_pinned(storage):
+    make_checkpoint(storage, "step-000001")
+    storage.write_file(".deleting-step-000001", "", overwrite=True)
+    with pytest.raises(KfjobError, match="step-000001` is being deleted"), pin(storage, "step-000001"):
+        pass
+    assert storage.list_files(".pin-") == []
+
+
+def test_export_pins_its_checkpoint(workers, tiny, tmp_path, monkeypatch):
+    from kfjob.trainer import export
+
+    spec = tiny | {"strategy": "none", "checkpoint_dir": str(tmp_path / "c"), "max_steps": 1}
+    workers.run("run_training", {"spec": spec})
+    storage, read_weights = open_storage(str(tmp_path / "c")), export._read_weights
+
+    def delete_then_read(source, model, **kwargs):
+        delete_unless_pinned(storage, "step-000001")
+        return read_weights(source, model, **kwargs)
+
+    monkeypatch.setattr(export, "_read_weights", delete_then_read)
+    assert export.export(storage.location, tmp_path / "model.pt", file_format="torch")
+    delete_unless_pinned(storage, "step-000001")
+    assert storage.list_names() == []
+
+
+def test_resume_pins_the_checkpoint_of_another_folder(workers, tiny, tmp_path):
+    spec = tiny | {"strategy": "ddp", "micro_batch_size": 2, "max_steps": 2}
+    workers.run("run_training", {"spec": spec | {"checkpoint_dir": str(tmp_path / "c"), "max_steps": 1}}, world_size=2)
+    arguments = {"spec": spec | {"resume": str(tmp_path / "c" / "step-000001")}, "folder": str(tmp_path / "c")}
+    assert workers.run("delete_while_resuming", arguments, world_size=2) == [2, 2]
+    assert [path.name for path in (tmp_path / "c").iterdir()] == ["step-000001"]
+
+
+def test_folder_that_the_ranks_do_not_share_is_an_error_at_the_start(workers, tmp_path):
+    messages = workers.run("prepare_different_folders", {"folder": str(tmp_path)}, world_size=2)
+    assert f"error: the ranks do not share `{tmp_path}/0`: .probe-" in messages[0]
+    assert [list((tmp_path / str(rank)).iterdir()) for rank in range(2)] == [[], []]
+
+
+def test_staging_folders_of_killed_processes_are_removed(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    program = (
+        "import os, signal; from kfjob.trainer.storage.staging import open_folder\n"
+        "(open_folder('step-1') / 'part').write_text('x'); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False, env=os.environ).returncode == -signal.SIGKILL
+    (parent,) = tmp_path.iterdir()
+    assert len(list(parent.glob("step-1*/files/part"))) == 1
+    first = open_folder("step-2")
+    second = open_folder("step-3")  # the folders of living processes stay
+    assert sorted(path.name[:6] for path in parent.iterdir() if path.is_dir()) == ["step-2", "step-3"]
+    close_folder(first)
+    close_folder(second)
+    assert [path.name for path in parent.iterdir()] == ["lock"]
+
+
+@pytest.mark.parametrize("on_save_error", ["stop", "continue"])
+def test_full_disk(tiny, tmp_path, on_save_error):
+    """The disk has room for one checkpoint."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    spec = tiny | {"strategy": "none", "max_steps": 3, "checkpoint_every": 1, "checkpoint_dir": str(folder / "c")}
+    spec |= {"on_save_error": on_save_error}
+    script = f'mount -t tmpfs -o size=1m tmpfs {folder} && "$@"; code=$?; ls -A {folder}/c; exit $code'
+    command = ["unshare", "--mount", "sh", "-c", script, "trainer", sys.executable, "-m", "kfjob.trainer"]
+    result = subprocess.run([*command, *to_argv(TrainSpec(**spec))], capture_output=True, text=True, check=False, timeout=120)
+    assert result.returncode == 1, result.stderr
+    assert f"error: no space left in `{folder}/c`\n  --> checkpoint_dir\n  cause: " in result.stderr
+    assert "hint: delete files there, or use a larger volume" in result.stderr
+    assert "] Checkpoint step-000001 in " in result.stdout
+    lines = result.stdout.splitlines()
+    assert lines[-1] == "step-000001" or lines[-2:] == ["outcome.json", "step-000001"]  # nothing else uses space
+    failures = [line.rpartition("] ")[2] for line in lines if " not written: " in line]
+    if on_save_error == "continue":
+        assert failures == [f"Checkpoint step-00000{step} not written: no space left in `{folder}/c`" for step in (2, 3)]
+        assert "Batch 3 Loss" in result.stdout
+    else:
+        assert failures == []
