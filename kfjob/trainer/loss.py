@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,39 +40,66 @@ def token_loss(model: nn.Module, inputs: Tensor, targets: Tensor, positions: Ten
     A mean would weight tokens differently if micro-batches have different numbers of targets. `positions` keep attention inside
     documents: transformers derives its masks from them.
     """
-    arguments = {} if positions is None else {"position_ids": positions}
-    inner: Any = getattr(model, "module", model)
-    head = inner.get_output_embeddings()
-    if isinstance(getattr(head, "forward", None), partial) and head.forward.func is _head_loss:
-        head.forward.keywords["targets"] = targets
-        loss: Tensor = model(input_ids=inputs, use_cache=False, **arguments).logits
-        head.forward.keywords["targets"] = None
+    arguments: dict[str, Any] = {"input_ids": inputs, "use_cache": False}
+    if positions is not None:
+        arguments["position_ids"] = positions
+    if isinstance(getattr(model, "module", model), _LossModel):
+        loss: Tensor = model(targets=targets, **arguments).sum()  # one value, or one for each GPU of DataParallel
         return loss
-    logits: Tensor = model(input_ids=inputs, use_cache=False, **arguments).logits
+    logits: Tensor = model(**arguments).logits
     return torch.nn.functional.cross_entropy(
         logits.float().flatten(0, 1), targets.flatten(), ignore_index=IGNORE, reduction="sum"
     )
 
 
 def chunk_head(model: Any, tokens: int) -> None:
-    """Make the model's head return the summed loss instead of logits, computed in chunks of `tokens` tokens.
+    """Make the model return the summed loss if it is called with `targets`, computed in chunks of `tokens` tokens.
 
     The chunks are inside the head's own forward, so that FSDP2 and DDP see one call. Nothing changes if the head is not a plain
-    linear layer, or if the model changes its logits.
+    linear layer, or if the model changes its logits. The classes change, not the instances, so that replicas of DataParallel,
+    which share the attributes of the original, use their own weights.
     """
     head = model.get_output_embeddings()
     if tokens and type(head) is nn.Linear and not any(getattr(model.config, name, None) for name in _LOGIT_SETTINGS):
-        vars(head)["forward"] = partial(_head_loss, head, tokens=tokens, targets=None)
+        head.__class__ = _LossHead
+        vars(head)["chunk_tokens"] = tokens
+        model.__class__ = type(type(model).__name__, (_LossModel, type(model)), {})
 
 
-def _head_loss(head: nn.Linear, hidden: Tensor, *, tokens: int, targets: Tensor | None) -> Tensor:
-    if targets is None:  # the model is called for its logits
-        return torch.nn.functional.linear(hidden, head.weight, head.bias)
-    dtype = torch.get_autocast_dtype(hidden.device.type) if torch.is_autocast_enabled(hidden.device.type) else hidden.dtype
-    weight, bias = head.weight.to(dtype), None if head.bias is None else head.bias.to(dtype)
-    with torch.autocast(hidden.device.type, enabled=False):
-        loss: Tensor = ChunkedCrossEntropy.apply(hidden.to(dtype).flatten(0, 1), weight, bias, targets.flatten(), tokens)
-    return loss
+class _LossModel:
+    """A causal LM that takes `targets`, and then returns the sum of their losses, shaped (1,)."""
+
+    def forward(self, *args: Any, targets: Tensor | None = None, **kwargs: Any) -> Any:
+        """Return transformers' output without `targets`."""
+        model: Any = self
+        parent: Any = super()
+        if targets is None:
+            return parent.forward(*args, **kwargs)
+        head: _LossHead = model.get_output_embeddings()
+        head.targets = targets
+        try:
+            return parent.forward(*args, **kwargs).logits.reshape(1)
+        finally:
+            head.targets = None
+
+
+class _LossHead(nn.Linear):
+    """A head that returns the summed loss of its `targets` instead of logits, while it has any."""
+
+    chunk_tokens: int
+    targets: Tensor | None = None
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 -- torch's name
+        """Return logits, or the loss."""
+        if self.targets is None:  # the model is called for its logits
+            return super().forward(input)
+        device = input.device.type
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else input.dtype
+        weight, bias = self.weight.to(dtype), None if self.bias is None else self.bias.to(dtype)
+        hidden, targets = input.to(dtype).flatten(0, 1), self.targets.flatten()
+        with torch.autocast(device, enabled=False):
+            loss: Tensor = ChunkedCrossEntropy.apply(hidden, weight, bias, targets, self.chunk_tokens)
+        return loss
 
 
 class ChunkedCrossEntropy(torch.autograd.Function):

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
+from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer.data.documents import Document
 from kfjob.trainer.data.packing import IGNORE, best_fit, pack_documents
 from kfjob.trainer.distributed import Ranks
-from kfjob.trainer.loss import ChunkedCrossEntropy, count_targets, to_batch, token_loss
+from kfjob.trainer.loss import ChunkedCrossEntropy, chunk_head, count_targets, to_batch, token_loss
 from kfjob.trainer.model import build_model
-from kfjob.trainer.strategies import SingleProcess
+from kfjob.trainer.strategies import SingleProcess, make_strategy
 
 SMALL = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
 FAMILIES = {
@@ -147,3 +151,62 @@ def test_packed_documents_do_not_attend_to_each_other(family):
         assert torch.allclose(actual.grad, reference.grad, atol=2e-5)
     unmasked_loss = token_loss(packed_model, *to_batch(samples, CPU)._replace(positions=None))
     assert abs(unmasked_loss.item() - packed_loss.item()) > 1e-2
+
+
+def replicate(model):
+    """Return a replica as DataParallel makes it (torch 2.15 nn/parallel/replicate.py), on the CPU, with its own weights."""
+    modules = list(model.modules())
+    copies = {module: module._replicate_for_data_parallel() for module in modules}
+    parameters = {parameter: parameter.detach().clone().requires_grad_() for parameter in model.parameters()}
+    for module in modules:
+        for name, child in module._modules.items():
+            copies[module]._modules[name] = copies[child]
+        for name, parameter in module._parameters.items():
+            setattr(copies[module], name, None if parameter is None else parameters[parameter])
+        copies[module]._buffers = dict(module._buffers)
+    return copies[model], list(parameters.values())
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_replica_of_data_parallel_uses_its_own_weights_and_targets(tied):
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(1)
+    shape: dict[str, Any] = {
+        "vocab_size": 64,
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+    }
+    model: Any = LlamaForCausalLM(LlamaConfig(**shape, tie_word_embeddings=tied))
+    plain: Any = LlamaForCausalLM(LlamaConfig(**shape, tie_word_embeddings=tied))
+    chunk_head(model, 3)
+    replica, parameters = replicate(model)
+    with torch.no_grad():
+        for parameter in model.parameters():  # so a use of the original's weights would show
+            parameter.fill_(torch.nan)
+        for own, same in zip(parameters, plain.parameters(), strict=True):
+            same.copy_(own)
+    inputs, targets = torch.randint(64, (2, 2, 8))
+    loss = token_loss(replica, inputs, targets)
+    expected = token_loss(plain, inputs, targets)
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
+    torch.autograd.backward([loss, expected])
+    for own, same in zip(parameters, plain.parameters(), strict=True):
+        assert torch.allclose(own.grad, same.grad, atol=1e-5)
+    assert replica.lm_head.targets is None
+    assert replica(input_ids=inputs).logits.shape == (2, 8, 64)
+
+
+@pytest.mark.parametrize("setting", ["activation_checkpointing", "activation_offload", "compile"])
+def test_data_parallel_on_several_gpus_refuses_replaced_layers(monkeypatch, setting):
+    """Only torch's count of GPUs is replaced."""
+    ranks = Ranks(rank=0, world_size=1, local_rank=0, local_world_size=1, device=CPU, run_id="")
+    spec = TrainSpec(model="micro-llama", data="-", max_steps=1, sequence_length=8, strategy="dp", **{setting: True})
+    for count in (0, 1):
+        monkeypatch.setattr(torch.cuda, "device_count", partial(int, count))
+        assert make_strategy(spec, ranks)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(KfjobError, match=f"strategy `dp` on 2 GPUs does not support `{setting}`"):
+        make_strategy(spec, ranks)

@@ -39,6 +39,10 @@ class DistributedDataParallel(SingleProcess):
         return context
 
 
+_CHANGED_LAYERS = ("activation_checkpointing", "activation_offload", "compile")
+"""Settings that replace the `forward` of a layer object; a replica would copy it, with the weights of the original."""
+
+
 class DataParallel(SingleProcess):
     """torch's DataParallel, as a baseline: one process splits micro-batches among its GPUs and copies the model each time."""
 
@@ -46,12 +50,17 @@ class DataParallel(SingleProcess):
         """Use all GPUs of this process.
 
         Raises:
-            KfjobError: the run has more than one process.
+            KfjobError: the run has more than one process, or a setting that works on one GPU only.
         """
         super().__init__(spec, ranks)
         if ranks.world_size > 1:
             raise KfjobError(f"strategy `dp` needs one process, this run has {ranks.world_size}", hint="use `ddp`")
         self._devices = list(range(torch.cuda.device_count()))
+        changed_layers = [name for name in _CHANGED_LAYERS if getattr(spec, name)]
+        if len(self._devices) > 1 and changed_layers:
+            title = f"strategy `dp` on {len(self._devices)} GPUs does not support `{changed_layers[0]}`"
+            cause = "its replicas would run the layers of the first GPU"
+            raise KfjobError(title, location=changed_layers[0], cause=cause, hint="use `ddp`, or let the job see one GPU")
         if not self._devices:
             log.info("DataParallel finds no GPU and computes like strategy none")
 
