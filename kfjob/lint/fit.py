@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from kfjob.lint.job import Job
 from kfjob.lint.rules import Violation, rule
 from kfjob.spec.memory import RESERVED, MemoryEstimate, MemorySetup, estimate_memory, make_setup
+from kfjob.spec.memory_changes import CHANGES
 from kfjob.units import GIB, parse_quantity
-
-_MAX_FACTOR = 64
-"""The largest factor by which a hint multiplies the number of nodes."""
 
 
 def setup(job: Job) -> MemorySetup | None:
@@ -85,65 +82,18 @@ def format_estimate(estimate: MemoryEstimate, allowance: int) -> str:
 
 def suggest_changes(setup: MemorySetup, limit: float) -> str:
     """Return a hint: up to three changes that are each enough, else the combination of changes that is enough."""
-    candidates = [change for step in _STEPS if (change := step(setup, limit))]
+    candidates = [change for step in CHANGES if (change := step(setup, limit))]
     enough = [f"{text} ({_needed(changed)})" for text, changed in candidates if estimate_memory(changed).peak <= limit]
     if enough:
         return f"it would fit with {', or with '.join(enough[:3])}"
     combined, texts = setup, []
-    for step in _STEPS:
+    for step in CHANGES:
         if change := step(combined, limit):
             text, combined = change
             texts.append(text)
         if estimate_memory(combined).peak <= limit:
             return f"it would fit with {' and '.join(texts)} ({_needed(combined)})"
     return "use GPUs with more memory or a smaller model: the usual changes are not enough"
-
-
-Change = tuple[str, MemorySetup]
-_SHARDED = ("full", "shard_grad_op", "hybrid")
-
-
-def _recompute_activations(setup: MemorySetup, _limit: float) -> Change | None:
-    if setup.activation_checkpointing:
-        return None
-    return "`activation_checkpointing: true`", replace(setup, activation_checkpointing=True)
-
-
-def _shard(setup: MemorySetup, _limit: float) -> Change | None:
-    if setup.world_size == 1 or setup.scheme not in ("ddp", "shard_grad_op", "hybrid"):
-        return None
-    text = "`strategy: fsdp`" if setup.scheme == "ddp" else "`sharding: full`"
-    return text, replace(setup, scheme="full")
-
-
-def _shrink_micro_batches(setup: MemorySetup, _limit: float) -> Change | None:
-    """Keep the global batch where that costs no memory: FSDP keeps whole gradients between micro-batches."""
-    if setup.micro_batch_size == 1:
-        return None
-    if setup.accumulation == 1 and setup.scheme in _SHARDED:
-        return "`micro_batch_size: 1` (a smaller global batch)", replace(setup, micro_batch_size=1)
-    smaller = replace(setup, micro_batch_size=1, accumulation=setup.accumulation * setup.micro_batch_size)
-    return f"`micro_batch_size: 1` and `gradient_accumulation_steps: {smaller.accumulation}`", smaller
-
-
-def _stop_accumulating(setup: MemorySetup, _limit: float) -> Change | None:
-    if setup.accumulation == 1 or setup.scheme not in _SHARDED:
-        return None
-    return "`gradient_accumulation_steps: 1` (a smaller global batch)", replace(setup, accumulation=1)
-
-
-def _add_nodes(setup: MemorySetup, limit: float) -> Change | None:
-    """Use the smallest multiple of the nodes that is enough."""
-    nodes = setup.world_size // setup.local_world_size
-    for factor in range(2, _MAX_FACTOR + 1) if setup.scheme == "full" else ():
-        larger = replace(setup, world_size=setup.world_size * factor)
-        if estimate_memory(larger).peak <= limit:
-            return f"`nodes: {nodes * factor}`", larger
-    return None
-
-
-_STEPS = (_recompute_activations, _shard, _shrink_micro_batches, _stop_accumulating, _add_nodes)
-"""The cheapest change first."""
 
 
 def _needed(setup: MemorySetup) -> str:

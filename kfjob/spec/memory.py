@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from kfjob.spec.models import ModelShape, count_embedding_parameters, count_parameters
-from kfjob.spec.train import Precision, Recompute, TrainSpec, get_shape
+from kfjob.spec.train import Accumulate, Precision, Recompute, TrainSpec, get_shape
 from kfjob.units import GIB
 
 Scheme = Literal["none", "ddp", "full", "shard_grad_op", "hybrid", "zero-0", "zero-1", "zero-2", "zero-3"]
@@ -54,6 +54,8 @@ class MemorySetup:
     micro_batch_size: int
     sequence_length: int
     accumulation: int = 1
+    accumulate: Accumulate = "sharded"
+    """The form in which FSDP keeps gradients between micro-batches."""
     activation_checkpointing: bool = False
     recompute: Recompute = "all"
     """With `cheap`, a layer keeps the results of its matrix products and of its attention beside its input."""
@@ -133,7 +135,8 @@ def make_setup(spec: TrainSpec, *, world_size: int, local_world_size: int) -> Me
         local_world_size=local_world_size,
         micro_batch_size=spec.micro_batch_size,
         sequence_length=spec.sequence_length,
-        accumulation=1 if spec.accumulate == "sharded" else spec.gradient_accumulation_steps,
+        accumulation=spec.gradient_accumulation_steps,
+        accumulate=spec.accumulate,
         cpu_offload=spec.cpu_offload,
         activation_checkpointing=spec.activation_checkpointing,
         recompute=spec.recompute,
@@ -176,6 +179,11 @@ def estimate_memory(setup: MemorySetup) -> MemoryEstimate:
     )
 
 
+def keeps_whole_gradients(setup: MemorySetup) -> bool:
+    """Return whether every rank keeps all gradients between micro-batches, although the parameters are sharded."""
+    return setup.scheme in _FSDP and setup.accumulation > 1 and setup.accumulate == "whole"
+
+
 @dataclass(frozen=True)
 class _State:
     """Bytes that last from step to step."""
@@ -202,7 +210,7 @@ def _estimate_state(setup: MemorySetup) -> _State:
         return _State(count * width, count * width, count * states)
     if setup.scheme in _FSDP:
         sharers = setup.local_world_size if setup.scheme == "hybrid" else ranks
-        gradients = count * FP32 if setup.accumulation > 1 else _divide(count * width, sharers)
+        gradients = count * FP32 if keeps_whole_gradients(setup) else _divide(count * width, sharers)
         return _State(_divide(count * width, sharers), gradients, _divide(count * states, sharers))
     stage = int(setup.scheme[-1])
     master = FP32 if stage or setup.precision != "fp32" else 0

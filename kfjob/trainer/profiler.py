@@ -12,6 +12,7 @@ import torch
 
 from kfjob.errors import KfjobError
 from kfjob.spec.memory import estimate_memory, make_setup
+from kfjob.spec.memory_changes import describe_savings
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.metrics import log
@@ -82,7 +83,7 @@ def explain_out_of_memory(spec: TrainSpec, ranks: Ranks) -> Iterator[None]:
                 dump_snapshot: Any = torch.cuda.memory._dump_snapshot  # noqa: SLF001 -- torch documents no other way
                 dump_snapshot(str(path))
                 lines.append(f"snapshot for https://pytorch.org/memory_viz: {path}")
-        raise KfjobError("the GPU is out of memory", cause="\n".join(lines), hint=suggest_changes(spec)) from error
+        raise KfjobError("the GPU is out of memory", cause="\n".join(lines), hint=suggest_changes(spec, ranks)) from error
 
 
 def describe_memory(spec: TrainSpec, ranks: Ranks) -> list[str]:
@@ -101,19 +102,9 @@ def describe_memory(spec: TrainSpec, ranks: Ranks) -> list[str]:
     return lines
 
 
-def suggest_changes(spec: TrainSpec) -> str:
-    """Return a hint with changes that save memory, the cheapest first."""
-    changes = []
-    if not spec.activation_checkpointing:
-        changes.append("`activation_checkpointing: true`")
-    if spec.micro_batch_size > 1:
-        smaller = max(1, spec.micro_batch_size // 2)
-        accumulation = spec.gradient_accumulation_steps * spec.micro_batch_size // smaller
-        changes.append(f"`micro_batch_size: {smaller}` with `gradient_accumulation_steps: {accumulation}`")
-    if spec.strategy in ("ddp", "dp", "none"):
-        changes.append("`strategy: fsdp` on more ranks")
-    elif spec.strategy == "fsdp" and spec.sharding != "full":
-        changes.append("`sharding: full`")
-    if not spec.cpu_offload and spec.strategy == "fsdp":
-        changes.append("`cpu_offload: true`")
-    return "try " + ", then ".join([*changes, "more ranks or a shorter `sequence_length`"])
+def suggest_changes(spec: TrainSpec, ranks: Ranks) -> str:
+    """Return a hint with the changes that save memory, each with its effect, the cheapest first."""
+    setup = make_setup(spec, world_size=ranks.world_size, local_world_size=ranks.local_world_size)
+    if setup and (savings := describe_savings(setup)):
+        return f"try {', '.join(savings)}, more ranks with `strategy: fsdp`, or a shorter `sequence_length`"
+    return "try `activation_checkpointing: true`, a smaller `micro_batch_size`, or more ranks with `strategy: fsdp`"

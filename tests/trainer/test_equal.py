@@ -27,7 +27,7 @@ MULTI_RANK: list[dict[str, object]] = [
     FSDP | {"sharding": "hybrid", "shard_size": 2},
     FSDP | {"sharding": "hybrid_shard_grad_op", "shard_size": 2},
     FSDP | {"sharding": "no_shard"},
-    FSDP | {"accumulate": "sharded"},
+    FSDP | {"accumulate": "whole"},
     FSDP | {"activation_checkpointing": True},
     *ZERO,
 ]
@@ -125,7 +125,7 @@ def test_one_rank_is_bit_exact(workers, spec_of, reference_of, change):
 
 
 @pytest.mark.parametrize(
-    "change", [change for change in MULTI_RANK[1:] if change not in (FSDP | {"accumulate": "sharded"}, ZERO[3])], ids=case_id
+    "change", [change for change in MULTI_RANK[1:] if change not in (FSDP | {"accumulate": "whole"}, ZERO[3])], ids=case_id
 )
 def test_two_ranks_are_bit_exact_without_clipping(workers, spec_of, change):
     """Addition of two values is commutative, so only clipping, which adds squares of shards, differs. Stage 3 is excluded:

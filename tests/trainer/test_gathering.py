@@ -59,8 +59,8 @@ def test_gathers_use_the_precision_and_reductions_fp32(workers, precision):
     ("change", "times"),
     [
         ({"strategy": "ddp"}, 1),
-        ({"strategy": "fsdp"}, 1),
-        ({"strategy": "fsdp", "accumulate": "sharded"}, 4),
+        ({"strategy": "fsdp"}, 4),
+        ({"strategy": "fsdp", "accumulate": "whole"}, 1),
         ({"strategy": "deepspeed", "zero_stage": 0}, 1),
         ({"strategy": "deepspeed", "zero_stage": 1}, 1),
         ({"strategy": "deepspeed", "zero_stage": 2}, 4),  # it does not store full gradients
@@ -76,3 +76,17 @@ def test_number_of_gradient_reductions_with_accumulation(workers, change, times)
         bytes_of[number] = sum(size for _, size in sums)
     assert bytes_of[1] >= 4 * count_parameters(ModelShape(**SHAPE))
     assert bytes_of[4] == times * bytes_of[1]
+
+
+@pytest.mark.parametrize(("accumulate", "scatters"), [("sharded", 4), ("whole", 1)])
+def test_replicas_exchange_gradients_once_a_step(workers, accumulate, scatters):
+    """Hybrid sharding reduces to shards within a group on each micro-batch, and among the groups on the last one."""
+    counts = {}
+    for number in (1, 4):
+        spec = SPEC | {"precision": "fp32", "gradient_accumulation_steps": number, "accumulate": accumulate}
+        spec |= {"strategy": "fsdp", "sharding": "hybrid", "shard_size": 2}
+        names = [name for name, _ in workers.run("record_gradient_reductions", {"spec": spec}, world_size=4)[0]]
+        counts[number] = {name: names.count(name) for name in names}
+    assert len(counts[1]) == 2
+    for name, count in counts[1].items():
+        assert counts[4][name] == count * (scatters if "scatter" in name else 1)

@@ -29,7 +29,7 @@ CASES = [
     ({"strategy": "none", "model": NEOX, "precision": "bf16"}, 1, 1),
     ({"strategy": "none", "precision": "bf16-true"}, 1, 1),
     ({"strategy": "fsdp", "precision": "bf16-true"}, 2, 2),
-    ({"strategy": "fsdp", "precision": "bf16-true", "gradient_accumulation_steps": 2}, 2, 2),
+    ({"strategy": "fsdp", "precision": "bf16-true", "gradient_accumulation_steps": 2, "accumulate": "whole"}, 2, 2),
     ({"strategy": "ddp"}, 2, 2),
     ({"strategy": "ddp", "gradient_accumulation_steps": 2}, 2, 2),
     ({"strategy": "fsdp"}, 1, 1),
@@ -39,13 +39,13 @@ CASES = [
     ({"strategy": "fsdp", "sharding": "shard_grad_op"}, 2, 2),
     ({"strategy": "fsdp", "sharding": "hybrid"}, 2, 2),
     ({"strategy": "fsdp", "sharding": "hybrid"}, 2, 1),
-    ({"strategy": "fsdp", "gradient_accumulation_steps": 2}, 2, 2),
+    ({"strategy": "fsdp", "gradient_accumulation_steps": 2, "accumulate": "whole"}, 2, 2),
     ({"strategy": "none", "loss_chunk": 64}, 1, 1),
     ({"strategy": "fsdp", "precision": "bf16", "loss_chunk": 64}, 2, 2),
     ({"strategy": "fsdp", "sharding": "no_shard"}, 2, 2),
     ({"strategy": "fsdp", "sharding": "hybrid_shard_grad_op"}, 2, 1),
     ({"strategy": "fsdp", "sharding": "hybrid", "shard_size": 2}, 2, 1),
-    ({"strategy": "fsdp", "gradient_accumulation_steps": 2, "accumulate": "sharded"}, 2, 2),
+    ({"strategy": "fsdp", "gradient_accumulation_steps": 2}, 2, 2),
 ]
 
 
@@ -81,6 +81,7 @@ PEAKS = [
     ({"strategy": "fsdp", "precision": "bf16", "activation_checkpointing": True}, 2),
     ({"strategy": "fsdp", "precision": "bf16", "model": {"tie_word_embeddings": True, "vocab_size": 4096}}, 2),
     ({"strategy": "fsdp", "gradient_accumulation_steps": 2, "sequence_length": 32}, 2),
+    ({"strategy": "fsdp", "gradient_accumulation_steps": 2, "sequence_length": 32, "accumulate": "whole"}, 2),
     ({"strategy": "fsdp", "sharding": "shard_grad_op", "sequence_length": 32}, 2),
 ]
 

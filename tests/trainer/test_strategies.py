@@ -13,7 +13,7 @@ VARIANTS = [
     (2, FSDP | {"sharding": "no_shard"}),
     (2, FSDP | {"sharding": "hybrid_shard_grad_op"}),
     (2, FSDP | {"sharding": "hybrid", "shard_size": 1}),
-    (2, FSDP | {"accumulate": "sharded", "micro_batch_size": 1, "gradient_accumulation_steps": 4}),
+    (2, FSDP | {"accumulate": "whole", "micro_batch_size": 1, "gradient_accumulation_steps": 4}),
     (2, FSDP | {"prefetch": 2}),
     (2, FSDP | {"cpu_offload": True}),
     (2, FSDP | {"wrap": ["LlamaDecoderLayer"]}),

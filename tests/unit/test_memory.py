@@ -45,10 +45,17 @@ def test_hybrid_shards_within_a_node():
 
 
 def test_accumulation_keeps_whole_gradients():
-    single, accumulated = (estimate_memory(replace(LLAMA, accumulation=n)) for n in (1, 4))
+    single, accumulated = (estimate_memory(replace(LLAMA, accumulation=n, accumulate="whole")) for n in (1, 4))
     assert accumulated.gradients == 4 * COUNT
     assert accumulated.gradients == 64 * single.gradients
     assert accumulated.peak - single.peak > 4 * COUNT * 0.9
+
+
+def test_accumulation_of_shards_needs_little_memory():
+    """The shards exist during the forward pass of the next micro-batch."""
+    single, accumulated = (estimate_memory(replace(LLAMA, accumulation=n, accumulate="sharded")) for n in (1, 4))
+    assert accumulated.gradients == single.gradients
+    assert 0 <= accumulated.peak - single.peak <= 2 * single.gradients + single.buffers
 
 
 def test_offload_moves_the_state_to_the_host():

@@ -82,9 +82,10 @@ class FullyShardedDataParallel(SingleProcess):
         return nullcontext()
 
     def micro_batch(self, model: nn.Module, *, last: bool) -> AbstractContextManager[object]:
-        """Reduce gradients on the last micro-batch, or on each one, which keeps them sharded in between."""
+        """Reduce gradients to shards on each micro-batch, or on the last one; replicas exchange shards on the last one only."""
         fsdp: Any = model
         fsdp.set_requires_gradient_sync(last or self._spec.accumulate == "sharded")
+        fsdp.set_requires_all_reduce(last)
         return nullcontext()
 
 

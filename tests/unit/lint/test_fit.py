@@ -100,10 +100,11 @@ def test_ddp_keeps_its_global_batch_with_smaller_micro_batches():
     assert "`micro_batch_size: 1` and `gradient_accumulation_steps: 12`" in suggest_changes(setup, room)
 
 
-def test_fsdp_gets_less_accumulation():
-    setup = replace(SETUP, accumulation=8, micro_batch_size=1, activation_checkpointing=True)
-    hint = suggest_changes(setup, estimate_memory(replace(setup, accumulation=1)).peak)
-    assert hint.startswith("it would fit with `gradient_accumulation_steps: 1` (a smaller global batch) (")
+def test_whole_gradients_of_fsdp_are_sharded():
+    setup = replace(SETUP, accumulation=8, accumulate="whole", micro_batch_size=1, activation_checkpointing=True)
+    hint = suggest_changes(setup, estimate_memory(replace(setup, accumulate="sharded")).peak)
+    assert hint.startswith("it would fit with `accumulate: sharded` (")
+    assert "or with `gradient_accumulation_steps: 1` (a smaller global batch) (" in hint
 
 
 def test_allowance_is_part_of_the_peak():
