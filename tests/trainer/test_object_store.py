@@ -158,7 +158,7 @@ def test_outcome_is_stored_next_to_the_checkpoints(bucket):
 
 
 def test_missing_bucket_and_unknown_protocol_are_errors(bucket):
-    with pytest.raises(KfjobError, match="cannot use `s3://no-such-bucket/x`"):
+    with pytest.raises(KfjobError, match="cannot write to `s3://no-such-bucket/x`"):
         open_storage("s3://no-such-bucket/x").write_file("outcome.json", "{}", overwrite=True)
     with pytest.raises(KfjobError, match="cannot use `nothing://x`"):
         open_storage("nothing://x").prepare()

@@ -103,7 +103,7 @@ PROBE = b"kfjob writes this to prove that it can.\n"
 def describe_write_error(error: BaseException, folder: Path) -> tuple[str, str] | None:
     """Return the title and a hint for an error of a full disk; None if `folder` still has space."""
     is_full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left on device" in str(error)
-    if not is_full and shutil.disk_usage(folder if folder.exists() else folder.parent).free >= MIB:
+    if not is_full and (not folder.parent.is_dir() or shutil.disk_usage(folder.parent).free >= MIB):
         return None
     hint = "delete files there, or use a larger volume or a smaller `keep_last`; `on_save_error: continue` trains on without it"
     return f"no space left in `{folder.parent}`", hint

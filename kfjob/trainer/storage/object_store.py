@@ -144,7 +144,7 @@ class ObjectStorage:
 
     def write_file(self, name: str, text: str, *, overwrite: bool) -> bool:
         """Write one object."""
-        with self._wrap_errors():
+        with self._wrap_errors("write to"):
             if not overwrite and self._fs.exists(self._path(name)):
                 return False
             self._fs.pipe_file(self._path(name), text.encode())
