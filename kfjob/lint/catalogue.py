@@ -41,6 +41,7 @@ RULES = (
     training.hub_config,
     training.lanes,
     training.rate_never_falls,
+    training.lost_updates,
     secrets.secret_in_text,
     operator.image_name,
     operator.latest_image,

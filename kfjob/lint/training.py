@@ -142,3 +142,23 @@ def rate_never_falls(job: Job) -> Iterator[Violation]:
     if train and train.schedule != "constant" and resolve_final_lr(train) == train.lr:
         message = f"`min_lr` equals `lr`, so the {train.schedule} schedule is constant"
         yield Violation(path="train.min_lr", message=message, hint="lower `min_lr`, or set `schedule: constant`")
+
+
+_TYPICAL_WEIGHT = 0.02
+"""The standard deviation with which transformers initialises most matrices."""
+_BF16_HALF_SPACING = 2**-8
+"""The largest relative error of a value that is rounded to bf16."""
+
+
+@rule("lost-updates", "warning", local=True)
+def lost_updates(job: Job) -> Iterator[Violation]:
+    """Weights in bf16 are not rounded to the nearest value if the learning rate is small.
+
+    A step of Adam changes a weight by about `lr`. A weight of 0.02 in bf16 stays the same if it changes by less than 8e-5, so
+    most weights never move. Stochastic rounding keeps the average of the updates.
+    """
+    train = job.spec.train
+    smallest = _TYPICAL_WEIGHT * _BF16_HALF_SPACING
+    if train and train.precision == "bf16-true" and train.rounding == "nearest" and train.lr < smallest:
+        message = f"with `rounding: nearest`, steps of `lr` {train.lr:g} do not change most weights in bf16"
+        yield Violation(path="train.rounding", message=message, hint="remove `rounding`, or use `precision: bf16`")

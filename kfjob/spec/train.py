@@ -28,6 +28,7 @@ from kfjob.spec.models import PRESETS, ModelShape
 Strategy = Literal["fsdp", "ddp", "dp", "deepspeed", "none"]
 Sharding = Literal["full", "shard_grad_op", "hybrid", "hybrid_shard_grad_op", "no_shard"]
 Precision = Literal["fp32", "bf16", "fp16", "bf16-true"]
+Rounding = Literal["stochastic", "nearest"]
 Recompute = Literal["all", "cheap"]
 Accumulate = Literal["whole", "sharded"]
 OnNan = Literal["stop", "skip", "roll_back"]
@@ -115,9 +116,9 @@ class TrainSpec(SpecModel):
         default=None, description="Classes of the layers that become FSDP units; default: the model's decoder layers"
     )
     accumulate: Accumulate = Field(
-        default="whole",
-        description="Gradients between micro-batches with FSDP: `whole` (one reduction per step) or `sharded` (one per "
-        "micro-batch, with less memory)",
+        default="sharded",
+        description="Gradients between micro-batches with FSDP: `sharded` (one reduction per micro-batch) or `whole` (one per "
+        "step, with all gradients in fp32 on every rank)",
     )
     prefetch: PositiveInt = Field(default=1, description="FSDP units that are gathered ahead of the current one")
     cpu_offload: bool = Field(
@@ -138,6 +139,11 @@ class TrainSpec(SpecModel):
     precision: Precision = Field(
         default="bf16",
         description="Precision of the arithmetic; parameters and optimiser state are fp32, but bf16 with `bf16-true`",
+    )
+    rounding: Rounding = Field(
+        default="stochastic",
+        description="Rounding of parameters and optimiser state with `bf16-true`: `stochastic`, or `nearest`, which drops "
+        "small updates",
     )
     activation_checkpointing: bool = Field(
         default=False, description="Recompute the activations of layers in the backward pass"

@@ -12,11 +12,18 @@ from torch import nn
 
 from kfjob.spec.train import TrainSpec, resolve_final_lr, resolve_warmup_steps
 from kfjob.trainer.shapes import full_shape
+from kfjob.trainer.stochastic_rounding import StochasticAdamW
 
 
 def make_optimizer(model: nn.Module, spec: TrainSpec) -> torch.optim.AdamW:
-    """Return fused AdamW: matrices have weight decay; norms and biases, which have one dimension, do not."""
-    return torch.optim.AdamW(parameter_groups(model.parameters(), spec), lr=spec.lr, betas=spec.betas, eps=spec.eps, fused=True)
+    """Return fused AdamW: matrices have weight decay; norms and biases, which have one dimension, do not.
+
+    Parameters in bf16 get one that rounds stochastically, unless the spec wants rounding to the nearest value.
+    """
+    groups = parameter_groups(model.parameters(), spec)
+    if spec.precision == "bf16-true" and spec.rounding == "stochastic":
+        return StochasticAdamW(groups, lr=spec.lr, betas=spec.betas, eps=spec.eps, seed=spec.seed)
+    return torch.optim.AdamW(groups, lr=spec.lr, betas=spec.betas, eps=spec.eps, fused=True)
 
 
 def parameter_groups(parameters: Iterable[nn.Parameter], spec: TrainSpec) -> list[dict[str, Any]]:

@@ -32,7 +32,7 @@ from kfjob.trainer.data.sources import open_data
 from kfjob.trainer.data.stream import SampleStream
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.evaluate import evaluate
-from kfjob.trainer.loss import token_loss
+from kfjob.trainer.loss import to_batch, token_loss
 from kfjob.trainer.model import build_model
 from kfjob.trainer.pins import delete_unless_pinned
 from kfjob.trainer.profiler import StepProfiler
@@ -246,6 +246,24 @@ def optimizer_settings_after_load(ranks: Ranks, *, spec: dict[str, Any]) -> list
     assert source
     checkpoint.load_checkpoint(source, model, state)
     return [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
+
+
+def hash_weights_after_steps(ranks: Ranks, *, spec: dict[str, Any], steps: int) -> str:
+    """Return a hash of this rank's parameters after some steps."""
+    parsed = TrainSpec(**spec)
+    strategy = make_strategy(parsed, ranks)
+    model = build_model(parsed, strategy, ranks.device)
+    optimizer = strategy.make_optimizer(model)
+    data = open_data(parsed, rank=ranks.rank, world_size=ranks.world_size).train
+    for step in range(steps):
+        torch.manual_seed(100 * step + ranks.rank)
+        with strategy.micro_batch(model, last=True), strategy.autocast():
+            loss = token_loss(model, *to_batch(data.read_batch(parsed.micro_batch_size), ranks.device)) / 100
+            strategy.backward(model, loss)
+        strategy.step(model, optimizer, lambda _norm: True)
+    parameters = [p.to_local() if hasattr(p, "to_local") else p for p in model.parameters()]
+    content = b"".join(parameter.detach().contiguous().view(torch.uint8).numpy().tobytes() for parameter in parameters)
+    return hashlib.sha256(content).hexdigest()
 
 
 def count_local_elements(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:

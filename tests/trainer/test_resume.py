@@ -26,6 +26,7 @@ LONG = [
 ]
 SHORT = [
     ("hsdp", "fp32", "packed"),
+    ("fsdp", "bf16-true", "shuffled"),
     ("zero-0", "bf16", "shuffled"),
     ("zero-1", "fp32", "shuffled"),
     ("zero-2", "bf16", "packed"),

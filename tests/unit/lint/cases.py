@@ -410,6 +410,14 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
         [(train(lr=1e-4, min_lr=1e-4), "train.min_lr", "the cosine schedule is constant")],
         [train(lr=1e-4), train(lr=1e-4, min_lr=1e-4, schedule="constant")],
     ),
+    "lost-updates": (
+        [(train(precision="bf16-true", rounding="nearest", lr=2e-5), "train.rounding", "steps of `lr` 2e-05 do not change")],
+        [
+            train(precision="bf16-true", lr=2e-5),
+            train(precision="bf16-true", rounding="nearest", lr=1e-3),
+            train(precision="bf16", rounding="nearest", lr=2e-5),
+        ],
+    ),
     "secret-in-text": (
         [
             ({"env": {"HF_TOKEN": FAKE_TOKEN}}, "env.HF_TOKEN", "a Hugging Face token"),
