@@ -88,10 +88,16 @@ def export_spec() -> None:
 @spec_argument
 @output_option("yaml", "json")
 def export_accelerate(*, source: Source, output: str) -> None:
-    """Convert SPEC to a config for `accelerate launch --config_file`."""
+    """Convert SPEC to a config for `accelerate launch --config_file`.
+
+    Settings that the config cannot hold are listed on stderr.
+    """
     from kfjob.api.specs.exports import export_accelerate as export
 
-    write_data(_format(export(read_spec(source)), output))
+    conversion = export(read_spec(source))
+    write_data(_format(conversion.spec, output))
+    for note in conversion.notes:
+        notify(str(note))
 
 
 def _print(conversion: Conversion, output: str) -> None:

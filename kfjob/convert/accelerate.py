@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kfjob.common_types import JsonMapping, JsonObject
+from kfjob.convert.accelerate_trainer import convert_trainer
 from kfjob.convert.conversion import Conversion, Note, make_job_name
 from kfjob.errors import Problem, SpecError
 from kfjob.spec import api_objects
 from kfjob.spec.job import JobSpec
-from kfjob.spec.train import TrainSpec
 
 _DISTRIBUTED_TYPES = {"FSDP": "use_fsdp", "DEEPSPEED": "use_deepspeed", "MULTI_GPU": "multi_gpu"}
 _SWITCHES = {"use_cpu": "cpu", "downcast_bf16": "downcast_bf16", "same_network": "same_network", "debug": "debug"}
@@ -60,8 +60,6 @@ _SET_BY_THE_JOB = {
 }
 _INFORMATIVE = ("compute_environment", "main_training_function", "distributed_type")
 _NO_OPTION_REASON = "kept for `kfjob export accelerate`, but `accelerate launch` does not get it"
-_SHARDING = {"full": "FULL_SHARD", "shard_grad_op": "SHARD_GRAD_OP", "hybrid": "HYBRID_SHARD"}
-_SHARDING |= {"hybrid_shard_grad_op": "_HYBRID_SHARD_ZERO2", "no_shard": "NO_SHARD"}
 
 
 def from_accelerate(config: Any, *, program: Sequence[str] = (), name: str | None = None) -> Conversion:
@@ -91,13 +89,20 @@ def from_accelerate(config: Any, *, program: Sequence[str] = (), name: str | Non
     return Conversion(spec=spec, notes=tuple(notes))
 
 
-def to_accelerate(spec: JobSpec, processes: int) -> JsonObject:
-    """Return the config of a spec's job for machine 0, with the plan's number of `processes` per node."""
-    config: JsonObject = {"compute_environment": "LOCAL_MACHINE"}
-    config |= _convert_trainer(spec.train) if spec.train else _convert_command(spec.command or ())
+def to_accelerate(spec: JobSpec, processes: int) -> Conversion:
+    """Return the config of a spec's job for machine 0, with the plan's number of `processes` per node.
+
+    A note names each setting that the config cannot hold.
+    """
+    ranks = spec.nodes * processes
+    if spec.train:
+        conversion = convert_trainer(spec.train, ranks, gpus=spec.resources.gpus != 0)
+    else:
+        conversion = _convert_command(spec.command or ())
+    config: JsonObject = {"compute_environment": "LOCAL_MACHINE"} | conversion.spec
     if "distributed_type" not in config:
-        config["distributed_type"] = "MULTI_GPU" if spec.nodes * processes > 1 else "NO"
-    config |= {"machine_rank": 0, "num_machines": spec.nodes, "num_processes": spec.nodes * processes, "rdzv_backend": "static"}
+        config["distributed_type"] = "MULTI_GPU" if ranks > 1 else "NO"
+    config |= {"machine_rank": 0, "num_machines": spec.nodes, "num_processes": ranks, "rdzv_backend": "static"}
     annotation = json.loads(spec.annotations.get(api_objects.ANNOTATION_ACCELERATE, "{}"))
     for old, new in _OLD_NAMES.items():
         if old in annotation.get("fsdp_config", {}):
@@ -105,7 +110,7 @@ def to_accelerate(spec: JobSpec, processes: int) -> JsonObject:
     for key, value in annotation.items():
         section = config.get(key, {})
         config[key] = section | value if isinstance(value, dict) and isinstance(section, dict) else value
-    return config
+    return Conversion(spec=config, notes=conversion.notes)
 
 
 def _find_counts(config: JsonMapping) -> tuple[int, int]:
@@ -198,33 +203,41 @@ def _parse_value(text: str) -> Any:
     return text
 
 
-def _convert_command(words: Sequence[str]) -> JsonObject:
-    """Return the config for the options of an `accelerate launch` command."""
+def _convert_command(words: Sequence[str]) -> Conversion:
+    """Return the config for the options of an `accelerate launch` command, and a note for each option without a key."""
+    if tuple(words[:2]) != ("accelerate", "launch"):
+        reason = "only its machines and processes are written: it does not begin with `accelerate launch`"
+        return Conversion(spec={}, notes=(Note(item="command", reason=reason),))
     config: JsonObject = {}
+    notes = []
     sections = {option: section for section, options in _SECTIONS.items() for option in options}
-    for word in words[2:] if tuple(words[:2]) == ("accelerate", "launch") else ():
-        option, equals, value = word.partition("=")
-        if not option.startswith("--"):
-            break
+    kinds = {switch: kind for kind, switch in _DISTRIBUTED_TYPES.items()}
+    for option, value in _split_options(words[2:]):
         key = option.removeprefix("--").replace("-", "_")
-        if key in sections and equals:
+        if key in sections and value is not None:
             config.setdefault(sections[key], {})[key] = _parse_value(value)
-        elif key in _TOP_OPTIONS and equals:
+        elif key in _TOP_OPTIONS and value is not None:
             config[key] = _parse_value(value)
-        elif kind := next((kind for kind, switch in _DISTRIBUTED_TYPES.items() if key == switch), None):
-            config["distributed_type"] = kind
-        config |= {name: True for name, switch in _SWITCHES.items() if key == switch}
-    return config
+        elif key in kinds:
+            config["distributed_type"] = kinds[key]
+        elif switches := [name for name, switch in _SWITCHES.items() if key == switch]:
+            config |= dict.fromkeys(switches, True)
+        elif key not in _FROM_PLAN:
+            notes.append(Note(item=option, reason="left out: an Accelerate config has no key for this option"))
+    return Conversion(spec=config, notes=tuple(notes))
 
 
-def _convert_trainer(train: TrainSpec) -> JsonObject:
-    """Return the config for the strategy of kfjob's own trainer."""
-    config: JsonObject = {"mixed_precision": "no" if train.precision == "fp32" else train.precision.removesuffix("-true")}
-    if train.strategy == "fsdp":
-        config["distributed_type"] = "FSDP"
-        config["fsdp_config"] = {
-            "fsdp_sharding_strategy": _SHARDING[train.sharding],
-            "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
-            "fsdp_activation_checkpointing": train.activation_checkpointing,
-        }
-    return config
+_FROM_PLAN = ("num_machines", "num_processes", "machine_rank", "main_process_ip", "main_process_port", "rdzv_backend")
+"""Options whose values come from the plan."""
+
+
+def _split_options(words: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+    """Yield (option, value) up to the program; a value follows `=`, or is the next word."""
+    switches = {*_DISTRIBUTED_TYPES.values(), *_SWITCHES.values(), "module", "no_python"}
+    remaining = list(words)
+    while remaining and remaining[0].startswith("-"):
+        option, equals, value = remaining.pop(0).partition("=")
+        if not equals and option.removeprefix("--").replace("-", "_") not in switches and remaining[1:]:
+            yield option, remaining.pop(0)
+        else:
+            yield option, value if equals else None

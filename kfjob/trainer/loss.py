@@ -78,7 +78,7 @@ class _LossModel:
         head: _LossHead = model.get_output_embeddings()
         head.targets = targets
         try:
-            return parent.forward(*args, **kwargs).logits.reshape(1)
+            return parent.forward(*args, **kwargs).logits.reshape(1).clone()  # FSDP2 warns of views
         finally:
             head.targets = None
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kfjob.api.planning import resolve_spec
 from kfjob.convert.accelerate import to_accelerate
+from kfjob.convert.conversion import Conversion
 from kfjob.errors import UsageError
 from kfjob.plan import Context
 from kfjob.spec.source import LoadedSpec
 
 
-def export_accelerate(loaded: LoadedSpec) -> dict[str, Any]:
-    """Return the Accelerate config of a spec's job, for machine 0.
+def export_accelerate(loaded: LoadedSpec) -> Conversion:
+    """Return the Accelerate config of a spec's job for machine 0, and notes about settings that it cannot hold.
 
     Raises:
         SpecError: every problem of the spec.

@@ -15,6 +15,7 @@ from kfjob.errors import SpecError, UsageError
 from kfjob.plan import Context, resolve
 from kfjob.spec.job import JobSpec
 from kfjob.spec.source import LoadedSpec, Positions
+from kfjob.spec.train import TrainSpec
 
 FSDP = """
 compute_environment: LOCAL_MACHINE
@@ -65,7 +66,7 @@ CPU += "use_cpu: true, rdzv_backend: static, mixed_precision: '1', gpu_ids: ''}"
 
 
 def export_spec(spec: JobSpec):
-    return export_accelerate(LoadedSpec(spec, Positions()))
+    return export_accelerate(LoadedSpec(spec, Positions())).spec
 
 
 @pytest.mark.parametrize("text", [FSDP, DEEPSPEED, CPU], ids=["fsdp", "deepspeed", "cpu"])
@@ -146,6 +147,110 @@ def test_config_has_the_strategy_of_the_trainer():
     assert config["fsdp_config"]["fsdp_sharding_strategy"] == "SHARD_GRAD_OP"
     assert config["fsdp_config"]["fsdp_activation_checkpointing"] is True
     assert export_spec(JobSpec.model_validate({"name": "a", "command": "x"}))["distributed_type"] == "NO"
+
+
+def export_train(**train):
+    """Return the config and the notes of a training on eight GPUs."""
+    fields = {"model": "llama-3-8b", "data": "/d", "max_steps": 1, **train}
+    spec = {"name": "a", "processes_per_node": 8, "resources": {"gpus": 8}, "train": fields}
+    conversion = export_accelerate(LoadedSpec(JobSpec.model_validate(spec), Positions()))
+    return conversion.spec, {note.item: note.reason for note in conversion.notes}
+
+
+def test_fsdp_settings_are_written():
+    config, notes = export_train(wrap="LlamaDecoderLayer,Embedding", full_state_dict=True, cpu_offload=True, compile=True)
+    assert config["fsdp_config"] == {
+        "fsdp_sharding_strategy": "FULL_SHARD",
+        "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+        "fsdp_activation_checkpointing": False,
+        "fsdp_offload_params": True,
+        "fsdp_state_dict_type": "FULL_STATE_DICT",
+        "fsdp_transformer_layer_cls_to_wrap": "LlamaDecoderLayer,Embedding",
+    }
+    assert config["dynamo_config"] == {"dynamo_backend": "INDUCTOR", "dynamo_use_regional_compilation": True}
+    assert list(notes) == ["model, data, max_steps"]
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_zero_stages_are_written(stage):
+    offload = {"cpu_offload": True} if stage else {}
+    config, notes = export_train(
+        strategy="deepspeed", zero_stage=stage, gradient_accumulation_steps=4, grad_clip=0.5, **offload
+    )
+    assert config["distributed_type"] == "DEEPSPEED"
+    section = config["deepspeed_config"]
+    assert (section["zero_stage"], section["gradient_accumulation_steps"], section["gradient_clipping"]) == (stage, 4, 0.5)
+    assert section["offload_optimizer_device"] == ("cpu" if stage else "none")
+    assert section["offload_param_device"] == ("cpu" if stage == 3 else "none")
+    assert list(notes) == ["model, data, max_steps"]
+
+
+def test_disk_offload_is_written():
+    section = export_train(strategy="deepspeed", disk_offload="/nvme")[0]["deepspeed_config"]
+    assert (section["offload_param_device"], section["offload_param_nvme_path"]) == ("nvme", "/nvme")
+
+
+@pytest.mark.parametrize(("strategy", "kind"), [("ddp", "MULTI_GPU"), ("fsdp", "FSDP"), ("deepspeed", "DEEPSPEED")])
+def test_every_setting_is_written_or_named(strategy, kind):
+    """Each field of the trainer is changed, one after the other: the config changes, or a note names the field."""
+    values = {
+        bool: lambda old: not old,
+        int: lambda old: old + 1,
+        float: lambda old: old / 2,
+    }
+    base = {"model", "data", "max_steps", "strategy"}
+    plain = export_train(strategy=strategy)[0]
+    assert plain["distributed_type"] == kind
+    lost = []
+    for name, field in TrainSpec.model_fields.items():
+        if name in base or type(field.default) not in values:
+            continue
+        changed = values[type(field.default)](field.default)
+        try:
+            config, notes = export_train(strategy=strategy, **{name: changed})
+        except SpecError:  # the strategy does not have this field
+            continue
+        if config == plain and not any(name in item.replace(":", ",").split(", ") for item in notes):
+            lost.append(name)
+    assert lost == []
+
+
+def test_losses_have_a_reason():
+    _, notes = export_train(shard_size=4, sharding="hybrid", recompute="cheap", activation_checkpointing=True, lr=1e-5)
+    assert notes == {
+        "shard_size: 4": "left out: Accelerate shards within a node",
+        "recompute: cheap": "left out: Accelerate recomputes all operations",
+        "model, data, max_steps, lr": "left out: settings of the program that `accelerate launch` starts",
+    }
+    config, notes = export_train(precision="bf16-true", strategy="ddp", gradient_accumulation_steps=2)
+    assert config["mixed_precision"] == "bf16"
+    assert "load the model in bf16" in notes["precision: bf16-true"]
+    assert "Accelerator(gradient_accumulation_steps=" in notes["gradient_accumulation_steps: 2"]
+
+
+@pytest.mark.trainer
+@pytest.mark.parametrize(
+    "train", [{"wrap": "A", "cpu_offload": True, "compile": True}, {"strategy": "deepspeed", "zero_stage": 1}]
+)
+def test_accelerate_reads_the_config(train, tmp_path):
+    (tmp_path / "a.yaml").write_text(yaml.safe_dump(export_train(**train)[0]))
+    config = import_module("accelerate.commands.config.config_args").load_config_from_file(str(tmp_path / "a.yaml"))
+    parser = import_module("accelerate.commands.launch").launch_command_parser()
+    options = set(vars(parser.parse_args(["train.py"])))
+    for section in (config.fsdp_config, config.deepspeed_config, config.dynamo_config):
+        assert set(section) <= options
+
+
+def test_options_of_a_command_have_values_after_a_space():
+    command = ["accelerate", "launch", "--use_fsdp", "--mixed_precision", "bf16", "--fsdp_offload_params=true", "--tee", "3"]
+    conversion = export_accelerate(
+        LoadedSpec(JobSpec.model_validate({"name": "a", "command": [*command, "t.py", "--x=1"]}), Positions())
+    )
+    assert conversion.spec["mixed_precision"] == "bf16"
+    assert conversion.spec["fsdp_config"] == {"fsdp_offload_params": True}
+    assert [note.item for note in conversion.notes] == ["--tee"]
+    other = export_accelerate(LoadedSpec(JobSpec.model_validate({"name": "a", "command": "torchrun t.py"}), Positions()))
+    assert [note.item for note in other.notes] == ["command"]
 
 
 def test_export_needs_the_number_of_processes():
