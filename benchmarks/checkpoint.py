@@ -15,7 +15,8 @@ import torch
 
 from kfjob.spec.models import ModelShape
 from kfjob.spec.train import TrainSpec
-from kfjob.trainer.checkpoint import CheckpointWriter, ModelState, parameter_shapes, prepare_storage
+from kfjob.trainer.checkpoint import ModelState, parameter_shapes, prepare_storage
+from kfjob.trainer.checkpoint_writer import CheckpointWriter
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.manifest import Manifest
 from kfjob.trainer.model import build_model

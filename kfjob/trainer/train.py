@@ -14,18 +14,8 @@ from kfjob.spec.train import TrainSpec, resolve_eval_batch_size
 from kfjob.text import plural
 from kfjob.trainer import flops, metrics
 from kfjob.trainer.anomalies import AnomalyDetector
-from kfjob.trainer.checkpoint import (
-    Checkpoint,
-    describe_changes,
-    find_checkpoint,
-    is_finite,
-    load_checkpoint,
-    open_checkpoint_writer,
-    parameter_shapes,
-    prepare_storage,
-    read_attention,
-    roll_back,
-)
+from kfjob.trainer.checkpoint import Checkpoint, load_checkpoint, parameter_shapes, prepare_storage, read_attention
+from kfjob.trainer.checkpoint_writer import open_checkpoint_writer
 from kfjob.trainer.data.sources import open_data
 from kfjob.trainer.data.stream import Position, SampleStream, merge_positions
 from kfjob.trainer.distributed import Ranks
@@ -36,6 +26,7 @@ from kfjob.trainer.metrics import Outcome, log
 from kfjob.trainer.model import build_model
 from kfjob.trainer.optim import ReduceOnPlateau, compute_learning_rate, set_learning_rate
 from kfjob.trainer.profiler import StepProfiler, explain_out_of_memory
+from kfjob.trainer.resume import describe_changes, find_checkpoint, roll_back
 from kfjob.trainer.step import Stepper
 from kfjob.trainer.stop_request import StopRequest
 from kfjob.trainer.storage import open_storage
@@ -112,10 +103,7 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
     )
     log.info(metrics.resume_line(start.name if start else None, start.path if start else None))
     if start:
-        load_checkpoint(start, model, state, trusted=spec.trust_checkpoint)
-        if not is_finite(state.state_dict(), ranks):
-            hint = "move it away, or set `resume` to an older checkpoint"
-            raise KfjobError(f"checkpoint `{start.path}` holds values that are not finite", location="resume", hint=hint)
+        load_checkpoint(start, model, state, ranks, trusted=spec.trust_checkpoint)
         pins.close()
         strategy.load_state_dict(start.manifest.loss_scale)
         plateau.load_state_dict(start.manifest.plateau)

@@ -25,11 +25,13 @@ import torch.distributed.checkpoint.state_dict
 from torch.distributed.checkpoint import state_dict_saver
 
 from kfjob.spec.train import TrainSpec
-from kfjob.trainer import checkpoint
-from kfjob.trainer.checkpoint import CheckpointWriter, ModelState, find_checkpoint, parameter_shapes, prepare_storage
+from kfjob.trainer import checkpoint, checkpoint_writer
+from kfjob.trainer.checkpoint import ModelState, parameter_shapes, prepare_storage
+from kfjob.trainer.checkpoint_writer import CheckpointWriter
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.manifest import Manifest
 from kfjob.trainer.model import build_meta_model, build_model
+from kfjob.trainer.resume import find_checkpoint
 from kfjob.trainer.storage import open_storage
 from kfjob.trainer.strategies import make_strategy
 
@@ -73,7 +75,7 @@ POINTS = {
     "after the shards": kill_at_call(state_dict_saver, "save", before=False),
     "before the manifest": kill_at_call(Manifest, "write", before=True),
     "after the manifest": kill_at_call(Manifest, "write", before=False),
-    "after the rename, before retention": kill_at_call(checkpoint, "list_checkpoints", before=True),
+    "after the rename, before retention": kill_at_call(checkpoint_writer, "list_checkpoints", before=True),
     "half-way through deleting": kill_at_call(shutil, "rmtree", before=True),
     "second save of a step: with its shards": second_save(kill_at_call(state_dict_saver, "save", before=False)),
     "second save of a step: between the two renames": second_save(kill_at_call(Path, "rename", before=False)),

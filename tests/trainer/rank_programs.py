@@ -27,7 +27,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec, resolve_eval_batch_size
-from kfjob.trainer import checkpoint, metrics
+from kfjob.trainer import checkpoint, checkpoint_writer, metrics
+from kfjob.trainer.checkpoint_writer import CheckpointWriter
 from kfjob.trainer.data.sources import open_data
 from kfjob.trainer.data.stream import SampleStream
 from kfjob.trainer.distributed import Ranks
@@ -36,6 +37,7 @@ from kfjob.trainer.loss import to_batch, token_loss
 from kfjob.trainer.model import build_model
 from kfjob.trainer.pins import delete_unless_pinned
 from kfjob.trainer.profiler import StepProfiler
+from kfjob.trainer.resume import find_checkpoint, roll_back
 from kfjob.trainer.step import Stepper
 from kfjob.trainer.stop_request import StopRequest
 from kfjob.trainer.storage import open_storage, split_location
@@ -163,12 +165,13 @@ def save_not_finite(ranks: Ranks, *, spec: dict[str, Any], source: str, step: in
     with torch.no_grad():
         next(iter(model.parameters())).view(-1)[0] = math.nan
     storage, name = split_location(source)
-    is_finite, checkpoint.is_finite = checkpoint.is_finite, lambda *_: True
+    writer_module = vars(checkpoint_writer)
+    is_finite, writer_module["is_finite"] = writer_module["is_finite"], lambda *_: True
     try:
-        with checkpoint.CheckpointWriter(storage, state, ranks) as writer:
+        with CheckpointWriter(storage, state, ranks) as writer:
             writer.save(dataclasses.replace(storage.read_manifest(name), step=step, files={}))
     finally:
-        checkpoint.is_finite = is_finite
+        writer_module["is_finite"] = is_finite
 
 
 def roll_back_to(ranks: Ranks, *, spec: dict[str, Any], passed_over: int) -> str:
@@ -177,9 +180,9 @@ def roll_back_to(ranks: Ranks, *, spec: dict[str, Any], passed_over: int) -> str
     strategy = make_strategy(parsed, ranks)
     model = build_model(parsed, strategy, ranks.device)
     state = strategy.checkpoint_state(model, strategy.make_optimizer(model))
-    with checkpoint.CheckpointWriter(open_storage(str(parsed.checkpoint_dir)), state, ranks) as writer:
+    with CheckpointWriter(open_storage(str(parsed.checkpoint_dir)), state, ranks) as writer:
         try:
-            return checkpoint.roll_back(writer, model, state, ranks, passed_over=passed_over).name
+            return roll_back(writer, model, state, ranks, passed_over=passed_over).name
         except KfjobError as error:
             return str(error)
 
@@ -205,9 +208,9 @@ def compute_logits(ranks: Ranks, *, spec: dict[str, Any]) -> list[Any]:
     strategy = make_strategy(parsed, ranks)
     model = build_model(parsed, strategy, ranks.device)
     if parsed.resume != "auto":
-        source = checkpoint.find_checkpoint(parsed.resume, None, ranks)
+        source = find_checkpoint(parsed.resume, None, ranks)
         assert source
-        checkpoint.load_checkpoint(source, model, checkpoint.ModelState(model, strategy.make_optimizer(model)))
+        checkpoint.load_checkpoint(source, model, checkpoint.ModelState(model, strategy.make_optimizer(model)), ranks)
     ids = torch.arange(32).reshape(2, 16)
     with torch.no_grad():
         values: list[Any] = model.eval()(input_ids=ids).logits.tolist()
@@ -242,9 +245,9 @@ def optimizer_settings_after_load(ranks: Ranks, *, spec: dict[str, Any]) -> list
     model = build_model(parsed, strategy, ranks.device)
     optimizer = strategy.make_optimizer(model)
     state = strategy.checkpoint_state(model, optimizer)
-    source = checkpoint.find_checkpoint(parsed.resume, None, ranks)
+    source = find_checkpoint(parsed.resume, None, ranks)
     assert source
-    checkpoint.load_checkpoint(source, model, state)
+    checkpoint.load_checkpoint(source, model, state, ranks)
     return [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
 
 
@@ -527,7 +530,7 @@ def run_evaluation(ranks: Ranks, *, spec: dict[str, Any]) -> list[float]:
 def find_newest_checkpoint(ranks: Ranks, *, folder: str, resume: str = "auto", run_id: str = "") -> str | None:
     """Return the name of the checkpoint from which a run of the launch `run_id` resumes."""
     ranks = dataclasses.replace(ranks, run_id=run_id)
-    result = checkpoint.find_checkpoint(resume, open_storage(folder), ranks)
+    result = find_checkpoint(resume, open_storage(folder), ranks)
     return result.name if result else None
 
 

@@ -145,7 +145,7 @@ def test_roll_back_passes_over_bad_checkpoints(workers, tiny, tmp_path):
     for passed_over, expected in ((0, "step-000006"), (2, "step-000004"), (9, "step-000002")):
         assert workers.run("roll_back_to", {"spec": spec, "passed_over": passed_over}, world_size=2) == [expected] * 2
     log = workers.log()
-    assert "W [checkpoint.py" in log
+    assert "W [resume.py" in log
     assert "Checkpoint step-000008 passed over: it holds values that are not finite" in log
     assert "Checkpoint step-000006 passed over: the run made no progress from it" in log
     (message, _) = workers.run("error_of_training", {"spec": spec}, world_size=2)

@@ -151,6 +151,15 @@ def test_lease_is_renewed(storage, monkeypatch):
     assert storage.list_files(LEASE_FILE) == []
 
 
+def test_start_removes_the_files_of_killed_writers(storage):
+    storage.create()
+    for name in (".temporary-lease.json-1-2", ".probe-1-0", ".deleting-step-000001", ".staging-step-000001-x"):
+        (storage.path / name).write_text("")
+    (storage.path / ".pin-step-000001-x").write_text("")
+    storage.prepare()
+    assert [path.name for path in storage.path.iterdir()] == [".pin-step-000001-x"]
+
+
 def make_checkpoint(storage, name):
     (storage.path / name).mkdir(parents=True)
 

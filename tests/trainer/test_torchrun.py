@@ -119,7 +119,8 @@ def test_signal_stops_the_run_and_the_same_command_resumes(job, tiny, tmp_path):
     lines = second.trainer_lines(leader)
     assert second.trainer_lines(1 - leader) == []
     assert all(
-        re.match(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d I \[(train|run|checkpoint)\.py:\d+\] [A-Z][a-z]+ ", line) for line in lines
+        re.match(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d I \[(train|run|checkpoint_writer)\.py:\d+\] [A-Z][a-z]+ ", line)
+        for line in lines
     ), lines
     progress = PROGRESS.findall("\n".join(lines))
     multiples = [number for number in range(step + 1, step + 21) if number % 5 == 0 or number == step + 20]

@@ -17,7 +17,7 @@ from kfjob.errors import KfjobError
 from kfjob.trainer.manifest import Manifest, describe_file, sync_folder
 from kfjob.trainer.storage.base import CHECKPOINT_NAME, PROBE, check_file, describe_write_error, not_shared
 
-_TEMPORARY = (".staging-", ".discarded-", ".probe-", ".deleting-")
+_TEMPORARY = (".staging-", ".discarded-", ".probe-", ".deleting-", ".temporary-")
 _REPLACED = ".replaced-"
 
 
@@ -130,7 +130,7 @@ class FolderStorage:
 
     def write_file(self, name: str, text: str, *, overwrite: bool) -> bool:
         """Rename a temporary file, or link it if nothing must be overwritten."""
-        target, temporary = self.path / name, self.path / f".{name}-{os.getpid()}-{time.time_ns()}"
+        target, temporary = self.path / name, self.path / f".temporary-{name}-{os.getpid()}-{time.time_ns()}"
         with self._wrap_errors():
             self.path.mkdir(parents=True, exist_ok=True)
             temporary.write_text(text)

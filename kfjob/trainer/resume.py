@@ -1,0 +1,140 @@
+"""Finds the checkpoint with which a run continues: at its start, after a restart, and after an invalid step.
+
+Every file is checked against the manifest. A damaged checkpoint causes a warning, and the newest valid one is used instead.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from contextlib import ExitStack
+
+from torch import nn
+
+from kfjob.errors import KfjobError
+from kfjob.spec.train import TrainSpec
+from kfjob.trainer.checkpoint import Checkpoint, CheckpointState, NotFiniteError, list_checkpoints, load_checkpoint
+from kfjob.trainer.checkpoint_writer import CheckpointWriter
+from kfjob.trainer.distributed import Ranks
+from kfjob.trainer.metrics import log
+from kfjob.trainer.pins import pin
+from kfjob.trainer.storage import Storage, open_storage, split_location
+
+
+def find_checkpoint(
+    resume: str, storage: Storage | None, ranks: Ranks, *, bad: Collection[str] = (), pins: ExitStack | None = None
+) -> Checkpoint | None:
+    """Return the verified checkpoint to resume from, the same on every rank; None for a fresh start.
+
+    `auto` selects the newest valid one in `storage`, and so does the location of `storage` itself. `none` and another path
+    apply only to the first start of a launch: when torchrun restarts the ranks, they resume from what this launch has written.
+    The checkpoints named in `bad` are passed over. A checkpoint of another storage is pinned until `pins` is closed.
+
+    Raises:
+        KfjobError: the checkpoint at `resume` is damaged, or `storage` holds a later one of another launch, which `auto` would
+            select the next time.
+    """
+    if storage and resume not in ("auto", "none") and open_storage(resume) == storage:
+        resume = "auto"
+    own: list[Checkpoint] = []
+    with ranks.fail_together():
+        if ranks.is_rank_zero and storage:
+            own = [checkpoint for checkpoint in list_checkpoints(storage, warn=True) if checkpoint.name not in bad]
+    candidates: list[Checkpoint] = ranks.broadcast(own)
+    if resume != "auto":
+        other_launches = [entry for entry in candidates if not ranks.is_own_launch(entry.manifest.run_id)]
+        candidates = [checkpoint for checkpoint in candidates if checkpoint not in other_launches]
+        if not candidates:
+            return _find_start(resume, other_launches, ranks, pins)
+    for checkpoint in candidates:
+        if not (problem := _find_damage(checkpoint, ranks)):
+            return checkpoint
+        if ranks.is_rank_zero:
+            log.warning("Checkpoint %s is damaged: %s", checkpoint.name, problem)
+            checkpoint.storage.quarantine(checkpoint.name)
+    return None
+
+
+def _find_start(resume: str, other_launches: list[Checkpoint], ranks: Ranks, pins: ExitStack | None) -> Checkpoint | None:
+    start = None if resume == "none" else _find_at(resume, ranks, pins)
+    later = [checkpoint for checkpoint in other_launches if not start or checkpoint.manifest.step > start.manifest.step]
+    if later:
+        raise KfjobError(
+            f"`{later[0].storage.location}` holds {later[0].name} of an earlier run",
+            location="resume",
+            hint="use another checkpoint_dir, set `resume: auto` to continue that run, or move its checkpoints away",
+        )
+    return start
+
+
+def _find_at(location: str, ranks: Ranks, pins: ExitStack | None) -> Checkpoint:
+    """Return the checkpoint at a location, or the newest valid one in it; nothing there is changed but its pins."""
+    own: list[Checkpoint] = []
+    with ranks.fail_together():
+        if ranks.is_rank_zero:
+            own = list_checkpoints(open_storage(location), warn=True)
+    candidates: list[Checkpoint] = ranks.broadcast(own)
+    if not candidates:
+        storage, name = split_location(location)
+        candidates = [Checkpoint(storage=storage, name=name, manifest=storage.read_manifest(name))]
+    for checkpoint in candidates:
+        if pins is not None and ranks.is_rank_zero:
+            pins.enter_context(pin(checkpoint.storage, checkpoint.name))
+        ranks.all_gather(None)  # the other ranks read after the pin
+        if not (problem := _find_damage(checkpoint, ranks)):
+            return checkpoint
+        if ranks.is_rank_zero and len(candidates) > 1:
+            log.warning("Checkpoint %s is damaged: %s", checkpoint.name, problem)
+    raise KfjobError(f"checkpoint `{location}` is damaged", location="resume", cause=problem)
+
+
+def _find_damage(checkpoint: Checkpoint, ranks: Ranks) -> str | None:
+    """Return the first problem that any rank finds; each rank checks a share of the files."""
+    own = checkpoint.storage.find_damage(checkpoint.name, checkpoint.manifest, rank=ranks.rank, world_size=ranks.world_size)
+    return next((problem for problem in ranks.all_gather(own) if problem), None)
+
+
+def roll_back(
+    writer: CheckpointWriter | None, model: nn.Module, state: CheckpointState, ranks: Ranks, *, passed_over: int = 0
+) -> Checkpoint:
+    """Load the run's newest valid checkpoint. The data position stays, so that the run skips the samples that failed.
+
+    A checkpoint from which the run made no progress is bad: the newest `passed_over` ones are not used if there are older ones.
+
+    Raises:
+        KfjobError: the run has no checkpoint whose values are finite.
+    """
+    bad: list[str] = []
+    if writer:
+        writer.settle()
+    while writer:
+        checkpoint = find_checkpoint("auto", writer.storage, ranks, bad=bad)
+        if checkpoint is None:
+            break
+        has_older = any(entry.name not in (*bad, checkpoint.name) for entry in list_checkpoints(writer.storage))
+        if len(bad) < passed_over and has_older:
+            log.warning("Checkpoint %s passed over: the run made no progress from it", checkpoint.name)
+        else:
+            try:
+                load_checkpoint(checkpoint, model, state, ranks)
+            except NotFiniteError:
+                log.warning("Checkpoint %s passed over: it holds values that are not finite", checkpoint.name)
+            else:
+                return checkpoint
+        bad.append(checkpoint.name)
+    raise KfjobError("there is no checkpoint to roll back to", hint="set `checkpoint_dir` and a smaller `checkpoint_every`")
+
+
+def describe_changes(checkpoint: Checkpoint, spec: TrainSpec) -> str | None:
+    """Return the settings that differ from those of the checkpoint's run; None if there are none."""
+    previous, present = checkpoint.manifest.spec, spec.model_dump(mode="json")
+    changes = [
+        f"{name} {json.dumps(previous[name])} -> {json.dumps(value)}"
+        for name, value in present.items()
+        if name not in _PER_LAUNCH and name in previous and previous[name] != value
+    ]
+    return ", ".join(changes) or None
+
+
+_PER_LAUNCH = ("resume", "trust_checkpoint", "dry_run", "debug", "spawn")
+"""Settings of a launch that do not change the training."""
