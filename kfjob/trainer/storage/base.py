@@ -34,7 +34,7 @@ class Storage(Protocol):
         """
 
     def prepare(self) -> None:
-        """Remove the files of killed runs; rank 0 calls it before any search, while it holds the lease."""
+        """Create the location, and remove the files of killed runs; rank 0 calls it first, while it holds the lease."""
 
     def list_names(self) -> list[str]:
         """Return the names of possible checkpoints."""
