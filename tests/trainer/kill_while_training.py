@@ -182,7 +182,7 @@ def main(spec: dict[str, Any], folder: Path, world_size: int, kills: int, seed: 
         damage = damage_newest(checkpoints, draw) if checkpoints.exists() and draw.random() < 0.2 else None
         due = expected_checkpoint(checkpoints)
         attempt = Start(spec, folder, world_size)
-        if number == 0 or draw.random() < 0.7:
+        if number < 2 or draw.random() < 0.7:  # the second start always resumes
             attempt.wait_for_lines(draw.randint(4, 4 + spec["max_steps"] // 2))
             while number == 0 and attempt.poll() and not list(checkpoints.glob("step-*")):
                 time.sleep(0.001)  # otherwise the next start may have no checkpoint
