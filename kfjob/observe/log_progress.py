@@ -13,11 +13,11 @@ from kfjob.observe.lines import clean_line, cut_line
 from kfjob.observe.progress import ProgressReader, Reading, remove_nested_bars
 
 MARKERS = (
-    "oss", "OSS", "tep", "TEP", "poch", "POCH", "iter", "Iter", "ITER", "pdate", "atch ", "atch:", "atch=", "%|", "it/s",
-    "/sec", "per_sec", "per second", "ples/s", "ens/s", "ok/s", "hroughput", "peed", "learning", "lr:", "lr=", "lr-",
-    "lr_", "rmse", "learn:", "ntropy", "Up. ", "lr ", "lr'", 'lr"', "LR:", "LR=", "LR ", "LR (", "tick ", "fps",
-    "raining", "VAL", "Valid", "valid", "pass: ", "SPS", "TPS", "tps", "Cost", "cost", "round ", "Round ", "episode",
-    "Episode", "ounds:",
+    "oss", "OSS", "tep", "TEP", "poch", "POCH", "iter ", "iter:", "iter=", "iter[", "iter(", "iter'", 'iter"', "iter\t",
+    "iters", "iterat", "iter/", "Iter", "ITER", "pdate", "atch ", "atch:", "atch=", "%|", "it/s", "/sec", "per_sec",
+    "per second", "ples/s", "ens/s", "ok/s", "hroughput", "peed", "learning", "lr:", "lr=", "lr-", "lr_", "rmse",
+    "learn:", "ntropy", "Up. ", "lr ", "lr'", 'lr"', "LR:", "LR=", "LR ", "LR (", "tick ", "fps", "raining", "VAL",
+    "Valid", "valid", "pass: ", "SPS", "TPS", "Cost", "cost", "round ", "Round ", "episode", "Episode", "ounds:",
 )  # fmt: skip
 """Every line with a figure of training contains one of these. The prefilter searches for them too."""
 

@@ -15,7 +15,7 @@ from kfjob.observe.general.figures import Figures, parse_message
 from kfjob.observe.general.prefixes import strip_prefixes
 from kfjob.observe.general.readings import FORMAT, bar_reading
 from kfjob.observe.general.state import Emission, GeneralReader, Line, Step, add_figures, add_known
-from kfjob.observe.general.vocabulary import ANNOUNCEMENT, CLEAR_COUNT, Phase, Role, is_preparation
+from kfjob.observe.general.vocabulary import ANNOUNCEMENT, CLEAR_COUNT, Phase, Role, find_phase, is_preparation, split_name
 from kfjob.observe.progress import Reading
 
 _MAX_ANNOUNCEMENT = 400
@@ -25,6 +25,7 @@ _CELLS = re.compile(r"[ \t]*[|│┃][ \t>]{0,8}([^|│┃]{1,80})[|│┃]([^|�
 """`| name | value |`."""
 _QUOTED = re.compile(r"[ \t]*(?:[{\[]{1,2}[ \t]*)?['\"][\w/. -]{1,60}['\"][ \t]*:[ \t]*[^{:]{1,60}$")
 """One pair of a dictionary that is printed over several lines."""
+_NUMBER = re.compile(r"\d|(?i:\bnan\b|\binf)")
 _WEB_REQUEST = "HTTP/1."
 
 
@@ -71,6 +72,8 @@ def _read_text(reader: GeneralReader, line: Line) -> Step:
     message = strip_prefixes(line.text)
     if header := tables.parse_header(message.text):
         return replace(reader, table=header), ()
+    if not _NUMBER.search(message.text):
+        return _read_words(reader, message.text), ()
     if reader.table and tables.looks_like_row(message.text) and (row := tables.read_row(reader.table, message.text)):
         figures = parse_message(row, rank=message.rank)
         return add_figures(reader, figures, line) if figures.counters else (reader, ())
@@ -80,16 +83,22 @@ def _read_text(reader: GeneralReader, line: Line) -> Step:
     else:
         figures = parse_message(message.text, rank=message.rank, phase=message.phase)
     if figures.is_empty:
-        is_heading = len(message.text) < _MAX_HEADING and figures.phase is Phase.EVALUATION and reader.block is not None
-        return (replace(reader, evaluating=True) if is_heading else reader), ()
+        return _read_words(reader, message.text), ()
     if figures.phase is Phase.EVALUATION or (figures.loss is None and figures.evaluation_loss is not None):
         return _add_evaluation(reader, figures, line)
-    if is_preparation(figures.words) and figures.loss is None:
-        return reader, ()
     return _add_message(reader, figures, line, is_pair=cells is not None or _QUOTED.match(line.text) is not None)
 
 
+def _read_words(reader: GeneralReader, text: str) -> GeneralReader:
+    """Return the reader after a line without a figure, which may be the heading of an evaluation."""
+    if reader.block is None or len(text) >= _MAX_HEADING or find_phase(split_name(text)) is not Phase.EVALUATION:
+        return reader
+    return replace(reader, evaluating=True)
+
+
 def _add_message(reader: GeneralReader, figures: Figures, line: Line, *, is_pair: bool) -> Step:
+    if is_preparation(figures.words) and figures.loss is None:
+        return reader, ()
     if is_pair:
         return blocks.add_pair(reader, figures, line)
     has_value = figures.loss is not None or figures.speed is not None
