@@ -69,6 +69,9 @@ _NUMBER = r"[-+]?(?:\d[\d,]*(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|inf|NaN|Infinity)"
 _TIME = r"(?P<when>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?)"
 
 
+_SUFFIXES = {"k": 1e3, "m": 1e6}
+
+
 def _parse_number(text: str | None) -> float | None:
     return None if text is None else parse_number(text)
 

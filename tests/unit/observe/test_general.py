@@ -316,3 +316,9 @@ def test_restart_of_the_container_goes_back():
     training = reduce_all(JobView(), [*before, *after]).training
     assert (training.run_step, training.per_epoch) == (20, False)
     assert [point.step for point in training.curve] == [0, 10, 20]
+
+
+def test_pattern_reads_thousands_and_millions():
+    config = ObserveConfig(progress_pattern=r"it (?P<step>[\d.]+[KM]?) speed (?P<speed>\S+)")
+    training = reduce_all(JobView(config=config), [LogLine(pod="w-0", text="it 1.5K speed 2M")]).training
+    assert (training.step, training.speed) == (1500, 2_000_000)
