@@ -73,7 +73,10 @@ _SUFFIXES = {"k": 1e3, "m": 1e6}
 
 
 def _parse_number(text: str | None) -> float | None:
-    return None if text is None else parse_number(text)
+    if text is None:
+        return None
+    scale = _SUFFIXES.get(text[-1:].lower(), 1.0)
+    return parse_number(text if scale == 1.0 else text[:-1]) * scale
 
 
 def _parse_integer(text: str | None) -> int | None:
