@@ -80,7 +80,9 @@ def _parse_number(text: str | None) -> float | None:
 
 
 def _parse_integer(text: str | None) -> int | None:
-    return None if text is None else parse_count(text)
+    if text is None:
+        return None
+    return parse_count(text if text[-1:].lower() not in _SUFFIXES else f"{_parse_number(text):.0f}")
 
 
 def _to_reading(
