@@ -37,4 +37,4 @@ def test_output_that_is_not_utf_8_is_escaped(tmp_path):
 
 def run(shell: str, folder: object, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "HOME": str(folder), **variables}
-    return subprocess.run(["sh", "-c", shell], env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(["bash", "-c", shell], env=environment, capture_output=True, text=True, timeout=120, check=False)

@@ -218,7 +218,7 @@ def watch_answers(kind: str) -> Callable[[HostileServer, Received], Answer]:
             {"type": "BOOKMARK", "object": {"kind": "Pod", "metadata": {"resourceVersion": "11"}}}
         ),
         "an event and the end": lambda: json_answer(
-            {"type": "ADDED", "object": {"kind": "Pod", "metadata": {"name": "p", "resourceVersion": "11"}}}
+            {"type": "ADDED", "object": {"kind": "Pod", "metadata": {"name": "p", "uid": "u", "resourceVersion": "11"}}}
         ),
     }
 
