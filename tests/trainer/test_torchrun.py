@@ -133,7 +133,7 @@ def test_signal_stops_the_run_and_the_same_command_resumes(job, tiny, tmp_path):
     assert last.groups() == (str(step + 20), progress[-1][2], str(folder / f"step-{step + 20:06d}"))
 
 
-@pytest.mark.parametrize("micro_batches", [300, pytest.param(8000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("micro_batches", [300, pytest.param(2500, marks=pytest.mark.long)])
 def test_signal_in_a_long_step_stops_before_it(job, tiny, tmp_path, micro_batches):
     """The long case's step takes more than 40 s, and torchrun kills its workers 30 s after a signal."""
     folder = tmp_path / "checkpoints"
