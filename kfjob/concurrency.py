@@ -10,13 +10,26 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
+from contextlib import contextmanager
 from functools import partial
 from typing import Generic, NoReturn, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
+cleanup_notices: list[str] = []
+"""What remains if the process ends now, and how to remove it."""
+
+
+@contextmanager
+def cleaning_up(notice: str) -> Iterator[None]:
+    """Let a command that a signal ends inside this block print the notice."""
+    cleanup_notices.append(notice)
+    try:
+        yield
+    finally:
+        cleanup_notices.remove(notice)
 
 
 class _Result(Generic[R]):

@@ -7,17 +7,17 @@ import gc
 import io
 import os
 import re
-import signal
 import sys
 from contextlib import suppress
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
 from kfjob.cli.colours import colour_marks, wants_colour
-from kfjob.cli.exit_codes import INTERRUPTED, SIGNAL_BASE
+from kfjob.cli.exit_codes import INTERRUPTED
 from kfjob.cli.output import clean_output
+from kfjob.cli.signals import handle_signals
 from kfjob.errors import KfjobError
 
 GC_THRESHOLD = 50_000
@@ -125,10 +125,8 @@ def kfjob() -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run the command line and exit with its code. SIGTERM and SIGHUP end it cleanly."""
-    for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
-        if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP
-            signal.signal(number, _exit_on_signal)
+    """Run the command line and exit with its code. SIGTERM, SIGHUP and Ctrl-C end it within a second."""
+    handle_signals()
     gc.set_threshold(GC_THRESHOLD)
     _open_streams()
     code = _flush(run(sys.argv[1:] if argv is None else argv))
@@ -163,11 +161,6 @@ def _report_lost_output(err: OSError) -> int:
         with suppress(OSError):
             click.echo(f"error: the output cannot be written\n  cause: {err.strerror or err}", err=True)
     return 1
-
-
-def _exit_on_signal(number: int, _frame: object) -> NoReturn:
-    signal.signal(number, signal.SIG_IGN)  # a second signal must not interrupt the cleanup
-    sys.exit(SIGNAL_BASE + number)
 
 
 def run(argv: list[str]) -> int:

@@ -30,6 +30,7 @@ from kfjob.backends.kubernetes.requests import Selection
 from kfjob.backends.kubernetes.shapes import ItemList, Pod, read_version
 from kfjob.backends.kubernetes.watch import Change, JobState, ObjectWatch, merge_watches
 from kfjob.common_types import JsonObject
+from kfjob.concurrency import cleaning_up
 from kfjob.errors import AlreadyExists, BackendError, Forbidden, KfjobError, NotFound, Unreachable, WaitTimeout
 from kfjob.events import JobChanged, JobSnapshot, KubernetesEvent, LogGap, LogLine, PodChanged, WorkloadStatus
 from kfjob.spec import api_objects, names
@@ -214,7 +215,8 @@ class KubernetesBackend:
         try:
             yield
         except BaseException:
-            with contextlib.suppress(KfjobError):  # the first failure is the one to report
+            notice = f"job `{ref.name}` may still exist; `kfjob stop {ref.name}` removes it"
+            with contextlib.suppress(KfjobError), cleaning_up(notice):  # the first failure is the one to report
                 self._client.call(requests.delete_job(ref.namespace, ref.name, ref.uid))
             raise
 

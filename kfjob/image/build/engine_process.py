@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shutil
 import subprocess
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import BinaryIO, cast
 
 from kfjob.errors import BackendError, Forbidden, KfjobError, NotFound, Refused, Unreachable, UsageError
 from kfjob.image.build.engines import Engine
+from kfjob.programs import running
 from kfjob.spec.image import BUILDERS
 
 ShowLine = Callable[[str], None]
@@ -69,28 +73,24 @@ def run_engine(engine: Engine, argv: Sequence[str], *, show: ShowLine, environme
         KfjobError: the engine failed; the cause is the end of its output.
     """
     lines: deque[str] = deque(maxlen=_MAX_LINES)
-    try:
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            env={**os.environ, **engine.environment, **(environment or {})},
-        )
-    except OSError as err:
-        raise BackendError(f"`{engine.program}` cannot be started", cause=str(err)) from err
-    with process:
+    variables = {**os.environ, **engine.environment, **(environment or {})}
+    with _running_engine(engine, argv, variables) as process:
+        for line in io.TextIOWrapper(cast("BinaryIO", process.stdout), encoding="utf-8", errors="replace"):
+            lines.append(line.rstrip())
+            show(line.rstrip())
+        code = process.wait()
+    if code:
+        raise explain_failure(engine.name, list(lines), code)
+
+
+@contextmanager
+def _running_engine(engine: Engine, argv: Sequence[str], variables: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    with ExitStack() as stack:
         try:
-            for line in process.stdout or ():
-                lines.append(line.rstrip())
-                show(line.rstrip())
-        except BaseException:
-            process.terminate()
-            raise
-    if process.returncode:
-        raise explain_failure(engine.name, list(lines), process.returncode)
+            process = stack.enter_context(running(argv, environment=variables))
+        except OSError as err:
+            raise BackendError(f"`{engine.program}` cannot be started", cause=str(err)) from err
+        yield process
 
 
 _FAILED_COMMAND = re.compile(

@@ -1,0 +1,215 @@
+"""Ctrl-C and SIGTERM end a command, whatever it waits for: real commands, servers that never answer, and programs that hang."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.hostile_server import Answer, HostileServer, Received, json_answer, serve, wait_until
+
+MAIN = "from kfjob.cli.main import main; main()"
+SIGNALS = pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "SIGTERM"])
+END_SECONDS = 20
+"""Far less than any limit of a wait, and enough for a busy machine."""
+SPEC = "name: demo\nimage: registry.invalid/a@sha256:" + "0" * 64 + "\ncommand: train.py\n"
+PLUGIN = "client.authentication.k8s.io/v1beta1"
+
+
+class Command:
+    """A command that runs."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+
+    def interrupt(self, number: signal.Signals) -> tuple[int, str]:
+        """Send the signal; return the exit code and standard error."""
+        assert self.process.poll() is None, self.process.communicate()
+        self.process.send_signal(number)
+        _, errors = self.process.communicate(timeout=END_SECONDS)
+        return self.process.returncode, errors
+
+
+@contextlib.contextmanager
+def start(*argv: str, folder: Path, program: str = MAIN, **variables: str) -> Iterator[Command]:
+    environment = {**os.environ, "HOME": str(folder), "KFJOB_ARCHIVE": str(folder / "archive"), **variables}
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, *argv],
+        cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        yield Command(process)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def write_kubeconfig(folder: Path, server: str, user: dict[str, object] | None = None) -> Path:
+    config = {
+        "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "ml"}}],
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": user or {"token": "secret"}}],
+    }
+    path = folder / "config"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def write_program(path: Path, script: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+def hang(hostile: HostileServer, _: Received) -> Answer:
+    return Answer(raw=hostile.hang())
+
+
+def drip(hostile: HostileServer, _: Received) -> Answer:
+    return Answer(body=hostile.drip())
+
+
+COMMANDS = [
+    "list", "status demo", "logs demo", "logs demo --follow", "master demo", "watch demo", "wait demo", "diagnose demo",
+    "report demo", "stop demo", "relaunch demo", "submit job.yaml", "apply job.yaml", "diff job.yaml", "preflight job.yaml",
+    "doctor", "submit job.yaml --dry-run=server",
+]  # fmt: skip
+
+
+@SIGNALS
+@pytest.mark.parametrize("command", ["watch demo", "submit job.yaml"])
+@pytest.mark.parametrize("respond", [hang, drip])
+def test_a_command_that_waits_for_an_api_server_ends(command, respond, number, code, tmp_path):
+    check_api_server(command, respond, number, code, tmp_path)
+
+
+@pytest.mark.long
+@SIGNALS
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_that_waits_for_an_api_server_ends(command, number, code, tmp_path):
+    check_api_server(command, hang, number, code, tmp_path)
+
+
+def check_api_server(
+    command: str, respond: Callable[[HostileServer, Received], Answer], number: signal.Signals, code: int, folder: Path
+) -> None:
+    (folder / "job.yaml").write_text(SPEC)
+    with serve(respond) as hostile:
+        config = write_kubeconfig(folder, hostile.url)
+        with start(*command.split(), folder=folder, KUBECONFIG=str(config)) as running:
+            wait_until(lambda: bool(hostile.received) or running.process.poll() is not None)
+            assert running.interrupt(number)[0] == code
+
+
+@SIGNALS
+def test_a_command_that_waits_for_a_registry_ends(number, code, tmp_path):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").write_text("print(1)")
+    with serve(hang) as hostile:
+        image = hostile.url.removeprefix("http://")
+        argv = ["push-image", "--code", "src", "--onto", f"{image}/base:1", "--to", f"{image}/train:1"]
+        with start(*argv, folder=tmp_path) as running:
+            wait_until(lambda: bool(hostile.received) or running.process.poll() is not None)
+            code_, errors = running.interrupt(number)
+    assert (code_, errors.strip()) == (code, "")
+
+
+@SIGNALS
+@pytest.mark.parametrize("trap", ["", "trap '' TERM INT"], ids=["default", "ignores signals"])
+def test_a_credential_plugin_ends_with_the_command(trap, number, code, tmp_path):
+    plugin = write_program(tmp_path / "plugin", f"{trap}\necho $$ > pid\nsleep 600 & wait; sleep 600")
+    user: dict[str, object] = {"exec": {"apiVersion": PLUGIN, "command": str(plugin), "interactiveMode": "Never"}}
+    config = write_kubeconfig(tmp_path, "http://127.0.0.1:1", user)
+    with start("list", folder=tmp_path, KUBECONFIG=str(config)) as running:
+        check_program(running, number, code, tmp_path / "pid")
+
+
+@SIGNALS
+@pytest.mark.parametrize("trap", ["", "trap '' TERM INT"], ids=["default", "ignores signals"])
+def test_a_build_ends_with_the_command(trap, number, code, tmp_path):
+    write_program(tmp_path / "buildah", f"{trap}\necho $$ > {tmp_path}/pid\nsleep 600 & wait; sleep 600")
+    (tmp_path / "Dockerfile").write_text("FROM scratch\n")
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    with serve(lambda *_: Answer(status=404)) as hostile:
+        image = hostile.url.removeprefix("http://")
+        argv = ["push-image", ".", "--to", f"{image}/train:1", "--builder", "buildah"]
+        with start(*argv, folder=tmp_path, PATH=path) as running:
+            check_program(running, number, code, tmp_path / "pid")
+
+
+def check_program(running: Command, number: signal.Signals, code: int, file: Path) -> None:
+    """Interrupt the command when the program has written its pid, and check that its process group has ended."""
+    wait_until(lambda: (file.is_file() and bool(file.read_text())) or running.process.poll() is not None)
+    assert running.interrupt(number)[0] == code
+    wait_until(lambda: not is_running(int(file.read_text())))
+
+
+def is_running(group: int) -> bool:
+    """Return whether a process of the group runs; a zombie that nothing collects has ended."""
+    listing = subprocess.run(["ps", "-eo", "pgid=,stat="], capture_output=True, text=True, check=True).stdout
+    processes = (line.split() for line in listing.splitlines())
+    return any(int(number) == group and not state.startswith("Z") for number, state in processes)
+
+
+@SIGNALS
+def test_a_submit_that_is_interrupted_deletes_its_job(number, code, tmp_path):
+    """The job is created; the next object of the job is never answered. The deletion is sent before the command ends."""
+    (tmp_path / "job.yaml").write_text(SPEC + "nodes: 2\nrendezvous: etcd\n")
+    created = []
+
+    def respond(hostile: HostileServer, received: Received) -> Answer:
+        if received.method == "POST" and received.path.partition("?")[0].endswith("/pytorchjobs"):
+            job = json.loads(received.body)
+            job["metadata"] |= {"uid": "u-1", "resourceVersion": "1"}
+            created.append(job)
+            return json_answer(job, 201)
+        if received.method == "GET" and not created:
+            missing = {"kind": "Status", "code": 404, "reason": "NotFound", "message": "no"}
+            return json_answer(missing, 404)
+        return hang(hostile, received)
+
+    with serve(respond) as hostile:
+        config = write_kubeconfig(tmp_path, hostile.url)
+        with start("submit", "job.yaml", folder=tmp_path, KUBECONFIG=str(config)) as running:
+            wait_until(lambda: count_creates(hostile) > 1 or running.process.poll() is not None)
+            code_, errors = running.interrupt(number)
+        assert code_ == code
+        assert [request.path for request in hostile.received if request.method == "DELETE"]
+    assert "`demo` may still exist" in errors
+    assert "kfjob stop demo" in errors
+
+
+def count_creates(hostile: HostileServer) -> int:
+    return [request.method for request in hostile.received].count("POST")
+
+
+IN_C = """
+import ctypes, sys
+from kfjob.cli.signals import handle_signals
+handle_signals()
+lock = ctypes.create_string_buffer(256)  # a pthread_mutex_t
+libc = ctypes.CDLL(None)
+libc.pthread_mutex_lock(lock)
+try:
+    print("waiting", flush=True)
+finally:  # a signal may come before the next line
+    libc.pthread_mutex_lock(lock)  # waits for ever, without the interpreter's lock, and no signal ends it
+"""
+
+
+@SIGNALS
+def test_a_library_that_ignores_signals_does_not_keep_the_command(number, code, tmp_path):
+    with start(folder=tmp_path, program=IN_C) as running:
+        assert running.process.stdout is not None
+        assert running.process.stdout.readline() == "waiting\n"
+        assert running.interrupt(number)[0] == code
