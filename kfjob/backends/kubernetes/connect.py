@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -24,12 +25,28 @@ from msgspec import Struct
 from urllib3.connection import HTTPConnection
 
 from kfjob.backends.kubernetes.client import Client
+from kfjob.backends.kubernetes.exec_plugin import Credential, get_credential, needs_renewal
 from kfjob.backends.kubernetes.transport import CONNECTIONS, PooledTransport, add_keepalive
-from kfjob.errors import Forbidden, Unreachable, UsageError
+from kfjob.common_types import JsonMapping
+from kfjob.errors import Forbidden, KfjobError, Unreachable, UsageError
 
-Load = Callable[[], tuple[Any, str, str]]
-"""Reads the configuration again: the configuration, the context's name, the context's namespace."""
+_OTHER_CREDENTIALS = {"auth-provider", "token", "tokenFile"}
+"""Fields of a user that the `kubernetes` package prefers to a credential plugin."""
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+class Loaded(Struct, frozen=True, kw_only=True):
+    """A configuration as it was read."""
+
+    configuration: Any  # of the `kubernetes` package
+    context: str
+    namespace: str
+    expiry: float | None = None
+    """When the token of a credential plugin ends, in seconds since 1970."""
+
+
+Load = Callable[[], Loaded]
+"""Reads the configuration again."""
 
 
 class Connection(Struct, frozen=True, kw_only=True):
@@ -56,18 +73,19 @@ def connect(*, context: str | None = None, kubeconfig: str | Path | None = None)
     else:
         hint = "set KUBECONFIG or give `--kubeconfig`; on EKS `aws eks update-kubeconfig --name CLUSTER` writes one"
         raise Unreachable("no cluster is configured", cause=f"there is no kubeconfig at `{path}`", hint=hint)
-    configuration, name, namespace = load()
+    loaded = load()
+    configuration = loaded.configuration
     if not configuration.host.startswith(("https://", "http://")):
         raise Unreachable(
             f"`{hide_login(configuration.host)}` is not the address of an API server",
             location=path,
             hint="write `https://HOST:PORT`",
         )
-    return Connection(client=_client(configuration, load), namespace=namespace, context=name)
+    return Connection(client=_client(loaded, load), namespace=loaded.namespace, context=loaded.context)
 
 
-def _load_file(*, path: str, context: str | None) -> tuple[Any, str, str]:
-    """Return the configuration, the context's name and the context's namespace."""
+def _load_file(*, path: str, context: str | None) -> Loaded:
+    """Return the configuration of a context. A credential plugin runs here, and not in the `kubernetes` package."""
     configuration = Configuration()
     problem = "the kubeconfig cannot be used"
     try:
@@ -80,6 +98,7 @@ def _load_file(*, path: str, context: str | None) -> tuple[Any, str, str]:
         if selected is None:
             names = ", ".join(f"`{one['name']}`" for one in contexts)
             raise UsageError(f"there is no context `{context}` in the kubeconfig", location=path, hint=f"it has {names}")
+        credential = _run_plugin(files.config, selected["context"])
         with _capture_errors() as errors:
             loader.set_active_context(context)
             loader.load_and_set(configuration)
@@ -94,7 +113,33 @@ def _load_file(*, path: str, context: str | None) -> tuple[Any, str, str]:
         raise Forbidden(
             "the kubeconfig's credential plugin gave no credentials", location=path, cause="\n".join(errors), hint=hint
         )
-    return configuration, selected["name"], selected["context"].get("namespace") or "default"
+    return Loaded(
+        configuration=configuration,
+        context=selected["name"],
+        namespace=selected["context"].get("namespace") or "default",
+        expiry=credential.expiry if credential else None,
+    )
+
+
+def _run_plugin(kubeconfig: Any, context: JsonMapping) -> Credential | None:
+    """Replace the credential plugin of the context's user by what it prints; None if the user has other credentials.
+
+    Raises:
+        Forbidden: the plugin gives no credential.
+    """
+    user = kubeconfig["users"].get_with_name(context.get("user"), safe=True)
+    settings = user.value.get("user") if user is not None else None
+    if not isinstance(settings, dict) or not settings.get("exec") or _OTHER_CREDENTIALS & settings.keys():
+        return None
+    cluster = kubeconfig["clusters"].get_with_name(context.get("cluster"), safe=True)
+    credential = get_credential(
+        settings["exec"],
+        cluster=(cluster.value.get("cluster") if cluster is not None else None) or {},
+        folder=Path(user.path).parent,
+        location=user.path,
+    )
+    credential.write_to(settings)
+    return credential
 
 
 def _join_full_files(path: str) -> str:
@@ -121,18 +166,20 @@ def hide_login(url: str) -> str:
     return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
 
 
-def _load_service_account() -> tuple[Any, str, str]:
-    """Return the same from the pod's service account."""
+def _load_service_account() -> Loaded:
+    """Return the configuration of the pod's service account."""
     configuration = Configuration()
     try:
         config.load_incluster_config(client_configuration=configuration)
-        return configuration, "", _POD_NAMESPACE.read_text().strip() or "default"
+        namespace = _POD_NAMESPACE.read_text().strip() or "default"
+        return Loaded(configuration=configuration, context="", namespace=namespace)
     except (config.ConfigException, OSError) as err:
         hint = "give the pod a service account and let its token be mounted (`automountServiceAccountToken`)"
         raise Unreachable("this pod has no access to its cluster", cause=str(err), hint=hint) from err
 
 
-def _client(configuration: Any, load: Load) -> Client:
+def _client(loaded: Loaded, load: Load) -> Client:
+    configuration = loaded.configuration
     configuration.connection_pool_maxsize = CONNECTIONS
     if configuration.no_proxy is None:  # versions up to 35 read the variable, then drop its value
         configuration.no_proxy = os.environ.get("no_proxy") or os.environ.get("NO_PROXY")
@@ -140,7 +187,7 @@ def _client(configuration: Any, load: Load) -> Client:
     options = pool.connection_pool_kw.get("socket_options") or HTTPConnection.default_socket_options
     pool.connection_pool_kw["socket_options"] = add_keepalive(list(options))
     return Client(
-        PooledTransport(pool, configuration.host, ConfiguredCredentials(configuration, load, pool)),
+        PooledTransport(pool, configuration.host, ConfiguredCredentials(loaded, load, pool)),
         host=hide_login(configuration.host),
     )
 
@@ -148,16 +195,20 @@ def _client(configuration: Any, load: Load) -> Client:
 class ConfiguredCredentials:
     """Credentials of a kubeconfig or a service account."""
 
-    def __init__(self, configuration: Any, load: Load, pool: Any) -> None:
+    def __init__(self, loaded: Loaded, load: Load, pool: Any) -> None:
         """`load` reads the configuration again; `pool` is a `urllib3.PoolManager`, which presents the client's certificate."""
-        self._configuration = configuration
+        self._loaded = loaded
+        self._time = time.time()  # of the load
         self._load = load
         self._pool = pool
         self._lock = threading.Lock()  # otherwise every thread starts the credential plugin when the token has expired
 
     def headers(self) -> Mapping[str, str]:
-        """Return the header with the token. The package renews a token whose end is known and has come."""
+        """Return the header with the token. A token that ends soon is renewed; if that fails, the server decides about it."""
         with self._lock:
+            if needs_renewal(self._loaded.expiry, self._time):
+                with contextlib.suppress(KfjobError):
+                    self._reload()
             return self._headers()
 
     def renew(self, rejected: Mapping[str, str]) -> None:
@@ -165,13 +216,18 @@ class ConfiguredCredentials:
         with self._lock:
             if self._headers() != rejected:
                 return
-            before, (self._configuration, _, _) = self._configuration, self._load()
-            files = {"cert_file": self._configuration.cert_file, "key_file": self._configuration.key_file}
-            if files["cert_file"] and files["cert_file"] != before.cert_file:
-                self._pool.connection_pool_kw.update(files)  # for new connections
+            self._reload()
+
+    def _reload(self) -> None:
+        before, self._loaded = self._loaded.configuration, self._load()
+        self._time = time.time()
+        configuration = self._loaded.configuration
+        files = {"cert_file": configuration.cert_file, "key_file": configuration.key_file}
+        if files["cert_file"] and files["cert_file"] != before.cert_file:
+            self._pool.connection_pool_kw.update(files)  # for new connections
 
     def _headers(self) -> Mapping[str, str]:
-        settings = self._configuration.auth_settings().values()
+        settings = self._loaded.configuration.auth_settings().values()
         return {one["key"]: one["value"] for one in settings if one["in"] == "header" and one["value"]}
 
 
