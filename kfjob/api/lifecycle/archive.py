@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from time import monotonic
+
+from msgspec.structs import replace
 
 from kfjob.api.secrets import find_secrets
 from kfjob.backends import folder, log_file
@@ -19,6 +22,7 @@ from kfjob.redaction import Redactor
 
 THREADS = 8
 """Logs that are fetched at the same time."""
+_LOCK = ".archive.lock"
 LAST_LINES_SECONDS = 10.0
 """How long the logs may take to end after their pods are gone."""
 
@@ -27,25 +31,47 @@ LAST_LINES_SECONDS = 10.0
 def archive_job(backend: Backend, ref: JobRef, snapshot: JobSnapshot, root: Path) -> Iterator[Path]:
     """Write the job to the archive; then, while the caller stops the pods inside the `with`, the lines that they still print.
 
-    Yields the folder of this launch. What cannot be read (a pod that never started has no log) is left out.
+    Yields the folder of this launch. What cannot be read (a pod that never started has no log) is left out. Of several commands
+    that archive a launch, one writes at a time, and none replaces more by less: pods disappear while a job is stopped.
     """
     launch = snapshot.launch or snapshot.uid or "unnamed"
     path = folder.make_private(folder.launch_folder(root, snapshot.namespace, snapshot.name, launch))
+    with (path / _LOCK).open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with _write_archive(backend, ref, snapshot, path):
+            yield path
+
+
+@contextmanager
+def _write_archive(backend: Backend, ref: JobRef, snapshot: JobSnapshot, path: Path) -> Iterator[None]:
     logs = _LogArchive(backend=backend, ref=ref, path=path, redactor=Redactor(find_secrets(snapshot)))
     log_names = [(pod, previous) for pod in snapshot.pods for previous in ((False, True) if pod.restarts else (False,))]
     end_times = map_parallel(lambda log: logs.write(log[0].pod, previous=log[1]), log_names, threads=THREADS, name="archive")
-    folder.write_snapshot(path, snapshot)
+    folder.write_snapshot(path, _keep_pods(snapshot, path))
     with suppress(KfjobError):  # events only explain; a stop must not fail without them
-        folder.write_events(path, backend.events(ref))
+        events = backend.events(ref)
+        if len(events) >= len(folder.read_events(path)):
+            folder.write_events(path, events)
     tasks = [
         logs.append(pod.pod, end_time)
         for (pod, previous), end_time in zip(log_names, end_times, strict=True)
         if pod.phase is PodPhase.RUNNING and not previous
     ]
-    yield path
+    yield
     deadline = monotonic() + LAST_LINES_SECONDS
     for task in tasks:
         task.join(max(deadline - monotonic(), 0))
+
+
+def _keep_pods(snapshot: JobSnapshot, path: Path) -> JobSnapshot:
+    """Return the snapshot with the pods that only the stored snapshot of the same job has."""
+    try:
+        stored = folder.read_snapshot(path)
+    except KfjobError:
+        return snapshot
+    names = {pod.pod for pod in snapshot.pods}
+    lost = [pod for pod in stored.pods if pod.pod not in names] if stored.uid == snapshot.uid else []
+    return replace(snapshot, pods=(*snapshot.pods, *lost))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,13 +98,24 @@ class _LogArchive:
             if first is None:
                 return last
             folder.make_private(file.parent)
-            with file.open("wb" if after is None else "ab") as out:
+            written = file if after is not None else file.with_name(f".{file.name}.part")
+            with written.open("wb" if after is None else "ab") as out:
                 for line in chain([first], lines):
                     if isinstance(line, LogLine):
                         out.write(self._encode(line))
                         last = line.time
+            if after is None:
+                _replace_smaller(file, written)
         return last
 
     def _encode(self, line: LogLine) -> bytes:
         time = log_file.format_timestamp(line.time) if line.time is not None else b""
         return time + self.redactor.text(line.text).encode("utf-8", "replace") + b"\n"
+
+
+def _replace_smaller(file: Path, written: Path) -> None:
+    """Replace a log, unless it has more than the new one."""
+    if file.exists() and file.stat().st_size > written.stat().st_size:
+        written.unlink()
+    else:
+        written.replace(file)

@@ -1,0 +1,73 @@
+"""Commands that archive one launch at the same time: one writes at a time, and none replaces more by less."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from kfjob.api.lifecycle.archive import archive_job
+from kfjob.backends import folder
+from kfjob.backends.fake import FakeBackend
+from kfjob.concurrency import Task
+from kfjob.events import Event, JobChanged, JobPhase, LogLine, PodChanged, PodPhase
+
+PODS = ("train-worker-0", "train-worker-1")
+
+
+def script(pods: tuple[str, ...], lines: int) -> list[Event]:
+    texts: list[Event] = [LogLine(pod=pod, text=f"step {index}", time=index) for pod in pods for index in range(1, lines + 1)]
+    return [
+        JobChanged(phase=JobPhase.RUNNING),
+        *(PodChanged(pod=pod, phase=PodPhase.FAILED) for pod in pods),
+        *texts,
+    ]
+
+
+def archive(root: Path, pods: tuple[str, ...], lines: int, *, launch: str = "l1") -> Path:
+    backend = FakeBackend()
+    ref = backend.play("train", *script(pods, lines), launch=launch)
+    with archive_job(backend, ref, backend.get("train", namespace="default"), root) as path:
+        return path
+
+
+@pytest.mark.parametrize("second", [(PODS[:1], 3), (PODS, 1), ((), 0)], ids=["a pod less", "shorter logs", "nothing"])
+def test_an_archive_keeps_what_a_later_one_lacks(second, tmp_path):
+    path = archive(tmp_path, PODS, 3)
+    assert archive(tmp_path, *second) == path
+    assert [pod.pod for pod in folder.read_snapshot(path).pods] == list(PODS)
+    assert [folder.log_path(path, pod).read_bytes().count(b"\n") for pod in PODS] == [3, 3]
+    assert not list(path.rglob("*.part"))
+
+
+def test_a_later_archive_adds_what_is_new(tmp_path):
+    path = archive(tmp_path, PODS[:1], 3)
+    archive(tmp_path, PODS, 5)
+    assert {pod.pod for pod in folder.read_snapshot(path).pods} == set(PODS)
+    assert [folder.log_path(path, pod).read_bytes().count(b"\n") for pod in PODS] == [5, 5]
+
+
+def test_launches_do_not_share_pods(tmp_path):
+    archive(tmp_path, PODS, 3)
+    assert [pod.pod for pod in folder.read_snapshot(archive(tmp_path, PODS[:1], 3, launch="l2")).pods] == [PODS[0]]
+
+
+def test_a_second_archive_of_a_launch_waits_for_the_first(tmp_path):
+    backend, begun = FakeBackend(), threading.Event()
+    ref = backend.play("train", *script(PODS, 3))
+    snapshot = backend.get("train", namespace="default")
+    order = []
+
+    def archive_again() -> None:
+        begun.set()
+        with archive_job(backend, ref, snapshot, tmp_path):
+            order.append("second")
+
+    with archive_job(backend, ref, snapshot, tmp_path):
+        task = Task(archive_again, name="archive-again")
+        assert begun.wait(30)
+        task.join(timeout=0.2)  # time to do it wrong
+        order.append("first")
+    task.result(timeout=30)
+    assert order == ["first", "second"]
