@@ -6,6 +6,7 @@ direction marks and secrets. Data (manifests, specs, logs, JSON) loses no secret
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -39,10 +40,22 @@ class CleanStream:
         return getattr(self.stream, name)
 
 
+class MessageStream(CleanStream):
+    """Standard error while a command runs: a message that cannot be written does not change the result of the command."""
+
+    def write_data(self, text: str) -> None:
+        """Write text, or drop it and all that follows."""
+        try:
+            super().write_data(text)
+            self.stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
+
+
 @contextmanager
 def clean_output() -> Iterator[None]:
     """Clean and redact standard output and error while the context is open."""
-    with redirect_stdout(CleanStream(sys.stdout, Redactor())), redirect_stderr(CleanStream(sys.stderr, Redactor())):
+    with redirect_stdout(CleanStream(sys.stdout, Redactor())), redirect_stderr(MessageStream(sys.stderr, Redactor())):
         yield
 
 

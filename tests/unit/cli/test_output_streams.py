@@ -8,6 +8,9 @@ import sys
 
 import pytest
 
+from kfjob.backends import folder
+from kfjob.events import JobChanged, JobPhase, JobSnapshot, PodChanged, PodPhase
+
 KFJOB = f'"{sys.executable}" -c "from kfjob.cli.main import main; main()"'
 
 
@@ -28,6 +31,35 @@ def test_output_that_cannot_be_written(command, redirection, code, message, tmp_
     assert done.stderr == message
 
 
+JOB_COMMANDS = ["list", "status", "logs", "master", "progress", "watch", "wait", "diagnose", "report -o page.html"]
+LOST = "error: the output cannot be written\n  cause: No space left on device\n"
+
+
+@pytest.mark.parametrize("command", JOB_COMMANDS)
+@pytest.mark.parametrize("redirection", [">/dev/full", "2>/dev/full", ">/dev/full 2>/dev/full", ">&- 2>&-"])
+def test_a_command_of_a_job_whose_output_cannot_be_written(command, redirection, tmp_path):
+    path = folder.make_private(folder.launch_folder(tmp_path / "archive", "default", "train", "l1"))
+    job = JobChanged(phase=JobPhase.SUCCEEDED, created=1, ended=2)
+    pods = (PodChanged(pod="train-worker-0", phase=PodPhase.SUCCEEDED),)
+    folder.write_snapshot(path, JobSnapshot(name="train", namespace="default", job=job, pods=pods, uid="u", launch="l1"))
+    log = folder.log_path(path, "train-worker-0")
+    folder.make_private(log.parent)
+    log.write_text("2026-11-21T06:37:49.644000000Z step 1/10 loss=2.5\n" * 2000)
+    name, *options = command.split()
+    arguments = [] if name == "list" else [f"--from {path}"] if name == "progress" else ["train"]
+    shell = " ".join([KFJOB, name, *arguments, *options])
+    usual = run(shell, tmp_path, KFJOB_STATE=str(tmp_path), KFJOB_BACKEND="local")
+    lost = run(f"{shell} {redirection}", tmp_path, KFJOB_STATE=str(tmp_path), KFJOB_BACKEND="local")
+    assert "Traceback" not in lost.stderr
+    assert "Exception ignored" not in lost.stderr
+    if redirection == ">/dev/full" and usual.stdout:
+        assert (lost.returncode, lost.stderr.endswith(LOST)) == (1, True)
+    elif redirection in {"2>/dev/full", ">&- 2>&-"}:
+        assert lost.returncode == usual.returncode
+    else:
+        assert lost.returncode == (1 if usual.stdout else usual.returncode)
+
+
 def test_output_that_is_not_utf_8_is_escaped(tmp_path):
     done = run(f"{KFJOB} nothing-\u202f", tmp_path, PYTHONIOENCODING="latin-1")
     assert done.returncode == 2
@@ -35,6 +67,6 @@ def test_output_that_is_not_utf_8_is_escaped(tmp_path):
     assert done.stderr.startswith("error: unknown command")
 
 
-def run(shell: str, folder: object, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "HOME": str(folder), **variables}
+def run(shell: str, home: object, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "HOME": str(home), **variables}
     return subprocess.run(["bash", "-c", shell], env=environment, capture_output=True, text=True, timeout=120, check=False)
