@@ -48,16 +48,17 @@ class Planned:
             notify("\n".join(problem.lines()))
 
 
-def plan_job(loaded: LoadedSpec, target: Target, *, launch: str | None = None) -> Planned:
+def plan_job(loaded: LoadedSpec, target: Target, *, launch: str | None = None, start_folder: str = "") -> Planned:
     """Decide every value of the job for the target, compile its manifests and lint it.
 
-    `launch` is the id of a live launch; without it, the plan gets a new one.
+    `launch` is the id of a live launch; without it, the plan gets a new one. A local job starts in `start_folder`, or in the
+    current folder.
 
     Raises:
         SpecError: every problem of the spec, with its position in the text.
     """
     try:
-        plan = resolve_spec(loaded.spec, loaded.positions, make_context(target, launch=launch))
+        plan = resolve_spec(loaded.spec, loaded.positions, make_context(target, launch=launch, start_folder=start_folder))
     except SpecError as err:
         checked = CheckedFields(spec=loaded.spec)
         raise SpecError([*err.problems, *_find_more_problems(checked, loaded.positions, target, err.problems)]) from None
@@ -139,12 +140,13 @@ def resolve_spec(spec: JobSpec, positions: Positions, context: Context) -> JobPl
     return plan
 
 
-def make_context(target: Target, *, launch: str | None = None) -> Context:
+def make_context(target: Target, *, launch: str | None = None, start_folder: str = "") -> Context:
     """Return what a plan needs from outside of the spec."""
     return Context(
         backend=target.name,
         launch=launch or make_launch_id(),
         namespace=target.namespace,
+        start_folder=start_folder if target.name == "local" else "",
         etcd_image=target.settings.etcd_image or DEFAULT_ETCD_IMAGE,
     )
 

@@ -69,6 +69,7 @@ class AgentProcess:
     name: str  # the name of its pod on a cluster
     argv: tuple[str, ...]
     env: Mapping[str, str]  # added to the environment of the machine
+    working_dir: str  # "": the current folder
 
 
 def make_local_agent(plan: JobPlan, index: int, placement: Placement) -> AgentProcess:
@@ -81,7 +82,12 @@ def make_local_agent(plan: JobPlan, index: int, placement: Placement) -> AgentPr
     env["HOSTNAME"] = name
     env = {key: _replace_path(_expand(value, env), placement.folders) for key, value in env.items()}
     words = (_expand(word, env) for word in plan.command)
-    return AgentProcess(name=name, argv=tuple(_replace_path(word, placement.folders) for word in words), env=env)
+    return AgentProcess(
+        name=name,
+        argv=tuple(_replace_path(word, placement.folders) for word in words),
+        env=env,
+        working_dir=_replace_path(plan.pod.working_dir, placement.folders) if plan.pod.working_dir else plan.start_folder,
+    )
 
 
 def _local_addresses(plan: JobPlan, index: int, placement: Placement) -> dict[str, str]:

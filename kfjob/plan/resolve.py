@@ -87,6 +87,7 @@ def resolve(spec: JobSpec, context: Context) -> JobPlan:
         observe_config=_observe_config(spec, processes),
         spec_json=_compact(fields),
         spec_hash=_hash(fields),
+        start_folder=context.start_folder,
         decisions=tuple(decisions.entries),
     )
 

@@ -31,6 +31,7 @@ class Context:
     backend: BackendName
     launch: str  # unique for each launch; part of the rendezvous id
     namespace: str = "default"
+    start_folder: str = ""  # folder on this machine where agents of a local job start; "": the current one
     etcd_image: str = DEFAULT_ETCD_IMAGE
 
 
@@ -110,6 +111,7 @@ class JobPlan:
     observe_config: ObserveConfig  # recorded with the job, for everyone who reads its logs
     spec_json: str  # recorded in an annotation of the job
     spec_hash: str
+    start_folder: str = ""  # where agents of a local job start unless `pod.working_dir` is set; "": the current folder
     decisions: tuple[Decision, ...] = field(default=(), compare=False)
 
     @property

@@ -92,7 +92,9 @@ class Port(SpecModel):
 class Pod(SpecModel):
     """Other settings of the pods, in Kubernetes' own terms."""
 
-    working_dir: AbsolutePath | None = Field(default=None, description="Working directory of the training container")
+    working_dir: AbsolutePath | None = Field(
+        default=None, description="Working directory of the training container; with the local backend, of the processes"
+    )
     ports: tuple[Port, ...] = Field(default=(), description="Ports of the training container")
     security_context: dict[str, Any] = Field(default_factory=dict, description="securityContext of the pod")
     container_security_context: dict[str, Any] = Field(

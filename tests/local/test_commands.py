@@ -202,3 +202,51 @@ def test_a_trainer_that_prints_in_its_own_words_is_followed_by_the_specs_pattern
     assert {key: said[key] for key in wanted} == wanted
     master = json.loads(kfjob("master", "own", "-o", "json"))
     assert (master["confidence"], master["evidence"]["kind"]) == ("confirmed", "progress line")
+
+
+SHOW_FOLDER = "from pathlib import Path\nprint('file of', Path(__file__).parent.name, 'in', Path.cwd().name)\n"
+
+
+def make_program_folders(folder: Path) -> tuple[Path, Path]:
+    folders = folder / "a", folder / "b"
+    for path in folders:
+        path.mkdir()
+        (path / "w.py").write_text(SHOW_FOLDER)
+    return folders
+
+
+def test_agents_start_in_the_working_dir_of_the_spec(kfjob, monkeypatch):
+    first, second = make_program_folders(kfjob.folder)
+    spec = kfjob.folder / "job.yaml"
+    spec.write_text(f"name: there\ncommand: python w.py\npod: {{working_dir: {first}}}\n")
+    monkeypatch.chdir(second)
+    kfjob("submit", str(spec), "--follow")
+    assert "file of a in a" in kfjob("logs", "there")
+    (first / "w.py").unlink()
+    kfjob("stop", "there")
+    absent = kfjob.run("submit", str(spec))
+    assert absent.returncode == 1
+    assert "script `w.py` does not exist" in absent.stderr
+    assert f"would start in `{first}`" in absent.stderr
+    spec.write_text(f"name: nowhere\ncommand: python w.py\npod: {{working_dir: {first}/absent}}\n")
+    missing = kfjob.run("submit", str(spec))
+    assert missing.returncode == 1
+    assert f"folder `{first}/absent` is not on this machine" in missing.stderr
+
+
+def test_a_relaunch_starts_where_the_job_was_submitted(kfjob, monkeypatch):
+    first, second = make_program_folders(kfjob.folder)
+    spec = kfjob.folder / "job.yaml"
+    spec.write_text("name: again\ncommand: python w.py\n")
+    monkeypatch.chdir(first)
+    kfjob("submit", str(spec), "--follow")
+    monkeypatch.chdir(second)
+    kfjob("relaunch", "again", "--follow")
+    assert "file of a in a" in kfjob("logs", "again")
+    kfjob("stop", "again")  # its record is now in the archive
+    kfjob("relaunch", "again", "--follow")
+    assert "file of a in a" in kfjob("logs", "again")
+    first.rename(kfjob.folder / "gone")
+    missing = kfjob.run("relaunch", "again")
+    assert missing.returncode == 1
+    assert missing.stderr.startswith(f"error: folder `{first}` does not exist\n")

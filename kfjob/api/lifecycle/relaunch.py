@@ -49,7 +49,7 @@ def relaunch(
         check_uid(live, uid)
     record = live or _read_archived(target, job)
     if record.spec is not None:
-        submit = _prepare_spec(target, record.spec, code, notify)
+        submit = _prepare_spec(target, record.spec, code, notify, start_folder=record.start_folder)
     elif record.manifest is not None:
         submit = _prepare_manifest(target, record, record.manifest, code, notify)
     else:
@@ -65,13 +65,15 @@ def _read_archived(target: Target, job: str) -> JobSnapshot:
         raise target.suggest(job, err) from None
 
 
-def _prepare_spec(target: Target, record: str, code: CodeLayer | None, notify: Notify) -> Callable[[], LiveReader]:
+def _prepare_spec(
+    target: Target, record: str, code: CodeLayer | None, notify: Notify, *, start_folder: str
+) -> Callable[[], LiveReader]:
     """Do everything that can fail before the old launch is stopped; return what submits the new one."""
     spec = JobSpec.model_validate_json(record)
-    planned = plan_job(LoadedSpec(spec, Positions()), target)
+    planned = plan_job(LoadedSpec(spec, Positions()), target, start_folder=start_folder)
     if code:
         spec = add_code_layer(spec, planned.plan, code, target, notify=notify)
-        planned = plan_job(LoadedSpec(spec, Positions()), target)
+        planned = plan_job(LoadedSpec(spec, Positions()), target, start_folder=start_folder)
     check_plan_images(target, planned.plan, notify=notify)
     own_pull_secret.apply_pull_secret(target, planned.plan)
     check_machine(planned)

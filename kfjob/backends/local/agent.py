@@ -125,6 +125,7 @@ class Agent:
                 mark=mark,
                 guard=self._guard,
                 exits=self._exits,
+                working_dir=self._spec.working_dir,
                 on_failure=self._on_failure,
             )
         except (OSError, ValueError) as err:  # ValueError: an argument or a variable contains NUL

@@ -237,12 +237,12 @@ def _check_capacity(plan: JobPlan) -> str:
 
 
 def _check_program(plan: JobPlan) -> str:
-    program = machine.find_program(plan.command[0], dict(plan.env).get("PATH", ""))
-    script = machine.find_script(plan.command)
-    if not any(
-        script.startswith(f"{volume.mount_path.rstrip('/')}/") for volume in plan.volumes
-    ):  # which is another folder here
-        machine.check_script(plan.command)
+    start_folder = plan.pod.working_dir or plan.start_folder
+    if not machine.is_in_volume(plan, start_folder):
+        machine.check_start_folder(plan)
+        if not machine.is_in_volume(plan, machine.find_script(plan.command)):
+            machine.check_script(plan.command, folder=start_folder)
+    program = machine.find_program(plan.command[0], dict(plan.env).get("PATH", ""), folder=start_folder)
     return f"program {program}"
 
 

@@ -73,6 +73,7 @@ class ChildProcess:
         mark: str,
         guard: Guard,
         exits: ExitWatcher,
+        working_dir: str = "",
         on_failure: Callable[[], None] | None = None,
     ) -> None:
         """Start the process; `on_failure` is called when it prints that one of its workers has failed.
@@ -88,6 +89,7 @@ class ChildProcess:
         try:
             self._process = subprocess.Popen(
                 argv,
+                cwd=working_dir or None,
                 env=os.environ | env | {processes.MARK: mark},
                 stdin=subprocess.DEVNULL,
                 stdout=writing,

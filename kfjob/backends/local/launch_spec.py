@@ -21,6 +21,7 @@ class AgentSpec(Struct, frozen=True, kw_only=True):
     pod: str
     argv: tuple[str, ...]
     env: Mapping[str, str]  # added to the supervisor's environment
+    working_dir: str = ""  # "": the supervisor's
 
 
 class EtcdSpec(Struct, frozen=True, kw_only=True):

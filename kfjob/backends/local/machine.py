@@ -40,14 +40,14 @@ def search_path(path: str) -> str:
     return os.pathsep.join(dict.fromkeys([str(Path(sys.executable).parent), *path.split(os.pathsep)]))
 
 
-def find_program(name: str, path: str) -> str:
-    """Return the file of a program.
+def find_program(name: str, path: str, *, folder: str = "") -> str:
+    """Return the file of a program; a relative path is relative to `folder`, where agents start.
 
     Raises:
         Refused: this machine does not have the program.
     """
-    if file := shutil.which(name, path=search_path(path)):
-        return file
+    if file := shutil.which(Path(folder) / name if "/" in name else name, path=search_path(path)):
+        return str(file)
     raise Refused(
         f"program `{name}` is not on this machine",
         cause="it is neither beside this Python nor on PATH" if "/" not in name else None,
@@ -71,19 +71,44 @@ def find_script(argv: Sequence[str]) -> str:
     return ""
 
 
-def check_script(argv: Sequence[str]) -> None:
-    """Check that the script of a command line exists. A relative path is relative to the current folder, where agents start.
+def is_in_volume(plan: JobPlan, path: str) -> bool:
+    """Return whether a path in the pod is in a volume, which is another folder on this machine."""
+    return any(f"{path}/".startswith(f"{volume.mount_path.rstrip('/')}/") for volume in plan.volumes)
+
+
+def check_start_folder(plan: JobPlan) -> None:
+    """Check that the folder where agents start exists.
+
+    Raises:
+        Refused: it does not exist.
+    """
+    if (path := plan.pod.working_dir) and not Path(path).is_dir():
+        raise Refused(
+            f"folder `{path}` is not on this machine",
+            cause="`pod.working_dir` names it, and agents start there",
+            hint="check `pod.working_dir`, or run with `--backend kubernetes`",
+        )
+    if not path and plan.start_folder and not Path(plan.start_folder).is_dir():
+        raise Refused(
+            f"folder `{plan.start_folder}` does not exist",
+            cause=f"job `{plan.name}` was submitted there, and starts there again",
+            hint="`kfjob submit` starts the job in the current folder; or set `pod.working_dir`",
+        )
+
+
+def check_script(argv: Sequence[str], *, folder: str = "") -> None:
+    """Check that the script of a command line exists. A relative path is relative to `folder`, where agents start.
 
     Raises:
         Refused: it does not exist.
     """
     script = find_script(argv)
-    if not script or Path(script).exists():
+    if not script or (Path(folder) / script).exists():
         return
     raise Refused(
         f"script `{script}` does not exist",
-        cause=None if Path(script).is_absolute() else f"the job would start in `{Path.cwd()}`",
-        hint="check `command`: write an absolute path, or submit in the directory that the path is relative to",
+        cause=None if Path(script).is_absolute() else f"the job would start in `{Path.cwd() / folder}`",
+        hint="check `command`: write an absolute path, or set `pod.working_dir` to the folder that the path is relative to",
     )
 
 

@@ -100,9 +100,12 @@ def _make_agent_spec(plan: JobPlan, index: int, agent: AgentProcess) -> AgentSpe
     env = dict(agent.env)
     for name, value in (_gpus(plan, index) | _threads(plan)).items():
         env.setdefault(name, value)
-    program = machine.find_program(agent.argv[0], env.get("PATH", os.environ.get("PATH", os.defpath)))
-    machine.check_script(agent.argv)
-    return AgentSpec(pod=agent.name, argv=(program, *agent.argv[1:]), env=env)
+    path = env.get("PATH", os.environ.get("PATH", os.defpath))
+    if not machine.is_in_volume(plan, plan.pod.working_dir or ""):  # else `make_volumes` creates the folder
+        machine.check_start_folder(plan)
+        machine.check_script(agent.argv, folder=agent.working_dir)
+    program = machine.find_program(agent.argv[0], path, folder=agent.working_dir)
+    return AgentSpec(pod=agent.name, argv=(program, *agent.argv[1:]), env=env, working_dir=agent.working_dir or str(Path.cwd()))
 
 
 def _gpus(plan: JobPlan, index: int) -> dict[str, str]:
