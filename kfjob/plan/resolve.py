@@ -144,7 +144,7 @@ def _problems(spec: JobSpec, context: Context, resources: Resources) -> Iterator
             yield Problem(
                 title="`image` is missing, and pods need one",
                 path="image",
-                hint="`kfjob push-image` builds one, or run with `--backend local`",
+                hint="`kfjob push-image` builds one; `kfjob submit --backend local` needs none",
             )
         return
     for index, volume in enumerate(spec.volumes):

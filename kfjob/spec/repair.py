@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -24,6 +24,7 @@ from kfjob.spec.job import JobSpec
 from kfjob.spec.paths import Path, parse_path
 from kfjob.spec.problems import find_path, make_problem
 from kfjob.spec.synonyms import suggest_field
+from kfjob.spec.train import TrainSpec
 from kfjob.spec.yaml_text import Positions
 
 _MAX_ROUNDS = 12
@@ -89,6 +90,7 @@ def check_fields(data: JsonMapping, positions: Positions, *, unresolved: Iterabl
     fields: JsonObject = deepcopy(dict(data))
     for path in unresolved:
         _replace(fields, path, checked)
+    _fill_empty_train(fields, checked, positions)
     for _ in range(_MAX_ROUNDS):
         try:
             checked.spec = validate_fields(JobSpec, fields)
@@ -97,18 +99,43 @@ def check_fields(data: JsonMapping, positions: Positions, *, unresolved: Iterabl
             details = list_errors(error)
         unknown = [detail for detail in details if detail["type"] == "extra_forbidden"]
         for detail in unknown or details:
-            _report(detail, checked, positions)
+            _report(detail, fields, checked, positions)
         for detail in unknown or details:
             _repair(fields, detail, checked)
     return checked
 
 
-def _report(detail: ErrorDetails, checked: CheckedFields, positions: Positions) -> None:
+def _fill_empty_train(fields: JsonObject, checked: CheckedFields, positions: Positions) -> None:
+    """Report a `train:` without fields, and move the fields into it that are not indented."""
+    if fields.get("train", "") is not None or fields.get("command"):
+        return
+    problem = Problem(title="`train` is empty", path="train", hint="indent the lines below it, which are its fields")
+    checked.problems.append(positions.locate(problem, ("train",), at_key=True))
+    names = [name for name in fields if name in TrainSpec.model_fields and name not in JobSpec.model_fields]
+    if not names:
+        _replace(fields, ("command",), checked)
+        del fields["train"]
+        return
+    fields["train"] = {name: fields.pop(name) for name in names}
+    checked.renamed.update({("train", name): (name,) for name in names})
+
+
+def _is_program_argument(fields: JsonMapping, path: Path) -> bool:
+    """Return whether an unknown field is one of kfjob's trainer, in a job that runs another program."""
+    if len(path) != 1 or "train" in fields or not fields.get("command"):
+        return False
+    return "`train." in suggest_field(path, JobSpec).hint
+
+
+def _report(detail: ErrorDetails, fields: JsonMapping, checked: CheckedFields, positions: Positions) -> None:
     path = find_path(detail)
     origin = checked.find_origin(path)
     shown = ErrorDetails(**{**detail, "loc": origin}) if origin != path else detail
     problem = make_problem(shown, JobSpec)
     is_unknown = detail["type"] == "extra_forbidden"
+    if is_unknown and _is_program_argument(fields, path):
+        hint = "it is an argument of the program: add it to `command`, as the program spells it"
+        problem = replace(problem, hint=hint)
     if is_unknown or not checked.concerns_replaced(make_problem(detail, JobSpec)):
         checked.problems.append(positions.locate(problem, origin, at_key=is_unknown))
 
@@ -119,8 +146,9 @@ def _repair(fields: JsonObject, detail: ErrorDetails, checked: CheckedFields) ->
     if detail["type"] == "nothing_to_run":
         path = ("command",)
     if detail["type"] == "extra_forbidden":
+        is_argument = _is_program_argument(fields, path)
         value = _remove(fields, path)
-        target = suggest_field(path, JobSpec).field
+        target = None if is_argument else suggest_field(path, JobSpec).field
         if target and not _exists(fields, target) and _put(fields, target, value):
             checked.renamed[target] = checked.find_origin(path)
         return

@@ -123,6 +123,8 @@ def _split(line: str) -> Iterator[str]:
 
 def _with_shell(line: str) -> str:
     text = line.strip()
+    if re.search(r"(?<!\|)\|(?!\|)", text):  # else the exit code of the program before the pipe is lost
+        text = f"set -o pipefail; {text}"
     text = text if len(text) <= _MAX_EXAMPLE else f"{text[:_MAX_EXAMPLE]}…"
     return f"use `command: {json.dumps(['bash', '-c', text], ensure_ascii=False)}`"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -58,7 +59,8 @@ def diagnose(collector: SymptomCollector, view: JobView, *, job: str) -> Diagnos
     evidence = replace(evidence, disconnects=tuple(item.occurrence for item in assessments if item.is_disconnect))
     assessments += [_assess(evidence, occurrence) for check in CHECKS for occurrence in check(evidence)]
     errors = [item for item in assessments if item.is_error]
-    issues = _group(assessments, job, local=view.local)
+    agents = frozenset(name for name, pod in collector.history.pods.items() if pod.launch or pod.joined)
+    issues = _group(assessments, job, local=view.local, agents=agents)
     first = None
     if errors:
         best = min(errors, key=lambda item: (_ROLE_RANK[item.role], item.sort_key))
@@ -184,34 +186,37 @@ class _Values(dict[str, str]):
 
 def describe(occurrence: Occurrence) -> str:
     """Return the title of the occurrence's rule with its values."""
-    return _fill_texts(occurrence, "", local=True)[0]
+    return occurrence.rule.title.format_map(_Values(occurrence.values))
 
 
-def _fill_texts(occurrence: Occurrence, job: str, *, local: bool) -> tuple[str, str, str]:
-    """Return title, cause and remedy of the rule with the values of this occurrence."""
+def _fill_texts(occurrence: Occurrence, job: str, *, local: bool, agents: Collection[str]) -> tuple[str, str, str]:
+    """Return title, cause and remedy of the rule with the values of this occurrence; `agents` are pods with an agent."""
     rule = occurrence.rule
+    cause = rule.agent_cause if occurrence.pod in agents and rule.agent_cause else rule.cause
     remedy = rule.local_remedy if local and rule.local_remedy else rule.remedy
     values = _Values({"job": job, "pod": occurrence.pod, **occurrence.values})
-    return rule.title.format_map(values), rule.cause.format_map(values), remedy.format_map(values)
+    return rule.title.format_map(values), cause.format_map(values), remedy.format_map(values)
 
 
-def _group(assessments: list[_Assessment], job: str, *, local: bool) -> list[tuple[Issue, list[_Assessment]]]:
+def _group(
+    assessments: list[_Assessment], job: str, *, local: bool, agents: Collection[str]
+) -> list[tuple[Issue, list[_Assessment]]]:
     """Return the issues by time: the same error in several pods is one issue, located at its first occurrence."""
     groups: dict[tuple[str, str, Severity, Role, bool], list[_Assessment]] = defaultdict(list)
     for item in assessments:
-        title, _, _ = _fill_texts(item.occurrence, job, local=local)
+        title, _, _ = _fill_texts(item.occurrence, job, local=local, agents=agents)
         groups[item.occurrence.rule.id, title, item.severity, item.role, item.recovered].append(item)
     issues = []
     for group in groups.values():
         members = sorted(group, key=lambda item: item.sort_key)
-        issues.append((_to_issue(members, job, local=local), members))
+        issues.append((_to_issue(members, job, local=local, agents=agents), members))
     return sorted(issues, key=lambda pair: pair[1][0].sort_key)
 
 
-def _to_issue(members: list[_Assessment], job: str, *, local: bool) -> Issue:
+def _to_issue(members: list[_Assessment], job: str, *, local: bool, agents: Collection[str]) -> Issue:
     first = members[0]
     occurrence = first.occurrence
-    title, cause, remedy = _fill_texts(occurrence, job, local=local)
+    title, cause, remedy = _fill_texts(occurrence, job, local=local, agents=agents)
     return Issue(
         rule=occurrence.rule.id,
         severity=first.severity,

@@ -40,6 +40,8 @@ def _format_rule(rule: Rule) -> str:
     if rule.role_after_join is Role.CONSEQUENCE:
         severity += "; a consequence once they have joined"
     lines = [f"### {rule.id}\n", f"{_replace_groups(rule.title)}. *({severity})*\n", f"- Why: {_replace_groups(rule.cause)}"]
+    if rule.agent_cause:
+        lines.append(f"- Why in a pod with torchrun: {_replace_groups(rule.agent_cause)}")
     if rule.remedy:
         lines.append(f"- What to do: {_replace_groups(rule.remedy)}")
     if rule.local_remedy:

@@ -55,6 +55,9 @@ class Rule(Struct, frozen=True, kw_only=True, dict=True):
     cause: str
     """Why it happens."""
 
+    agent_cause: str = ""
+    """Why it happens in a pod whose log shows torchrun's agent; "" if `cause` fits too."""
+
     remedy: str
     """What to do next; "" if nothing has to be done."""
 

@@ -384,3 +384,13 @@ def test_container_end_after_a_stop_is_harmless():
     diagnosis, _ = examine([line(OOM, 1), *ended, JobChanged(phase=JobPhase.STOPPED)])
     assert diagnosis.first_cause
     assert diagnosis.first_cause.rule == "cuda-oom"
+
+
+def test_only_a_pod_with_an_agent_explains_its_exit_code_with_torchrun():
+    ended = PodChanged(pod=A, phase=PodPhase.FAILED, reason="Error", exit_code=3, time=START + 20 * SECOND)
+    without_agent, _ = examine([line("bye", 1), FAILED, ended])
+    with_agent, _ = examine([*block(0, 0, A), FAILED, ended])
+    assert without_agent.first_cause
+    assert with_agent.first_cause
+    assert "torchrun" not in without_agent.first_cause.cause
+    assert with_agent.first_cause.cause.startswith("torchrun exits with 1 for any exit code")

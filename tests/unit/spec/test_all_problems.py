@@ -231,3 +231,19 @@ def test_syntax_errors_have_a_position_and_a_hint(text, title, position):
     assert problem.title.startswith(f"invalid YAML: {title}")
     assert (problem.line, problem.column) == position
     assert problem.hint
+
+
+def test_a_field_of_the_trainer_beside_a_command_is_an_argument_of_the_program():
+    (problem,) = list_problems("name: train\nimage: a:1\ncommand: python train.py\nbatch_size: 8\n")
+    assert problem.title == "unknown field `batch_size`"
+    assert problem.hint == "it is an argument of the program: add it to `command`, as the program spells it"
+
+
+@pytest.mark.parametrize("fields", ["", "model: tiny-llama\ndata: synthetic\nmax_steps: 1\n", "data: synthetic\nepochs: 1\n"])
+def test_fields_of_train_that_are_not_indented_are_one_problem(fields):
+    problem = list_problems(f"name: train\nimage: a:1\ntrain:\n{fields}")[0]
+    assert (problem.title, problem.line) == ("`train` is empty", 3)
+    assert problem.hint == "indent the lines below it, which are its fields"
+    assert not any(
+        "neither" in other.title or "unknown" in other.title for other in list_problems(f"name: a\ntrain:\n{fields}")
+    )

@@ -108,7 +108,13 @@ def test_hint_offers_the_field_and_the_shell(command, hint):
     assert (find_problem(command).hint or "").startswith(hint)
 
 
-@pytest.mark.parametrize("command", ["cd src && torchrun train.py", "A=1 torchrun train.py", "a | tee b > 'c d'"])
+@pytest.mark.parametrize("command", ["python x | tee out", ["python", "x", "|", "tee", "out"], "A=1 python x | tee out"])
+def test_offered_command_keeps_the_exit_code_of_a_pipe(command):
+    line = (find_problem(command).hint or "").partition("use `")[2].removesuffix("`")
+    assert yaml.safe_load(line)["command"][2].startswith("set -o pipefail; ")
+
+
+@pytest.mark.parametrize("command", ["cd src && torchrun train.py", "A=1 torchrun train.py", "a || b > 'c d'"])
 def test_offered_command_is_a_valid_field(command):
     line = (find_problem(command).hint or "").partition("use `")[2].removesuffix("`")
     assert JobSpec(name="train", image="a:1", **yaml.safe_load(line)).command == ("bash", "-c", command)

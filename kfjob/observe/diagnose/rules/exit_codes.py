@@ -123,7 +123,8 @@ RULES = (
     Rule(
         id="pod-failed",
         title="the container ended with exit code {code}",
-        cause="torchrun exits with 1 for any exit code of its workers, so only the log shows the reason",
+        cause="the program ended with this exit code; only its log shows the reason",
+        agent_cause="torchrun exits with 1 for any exit code of its workers, so only the log shows the reason",
         remedy="`kfjob logs {job} --pod {pod}` shows the log",
         subject=Subject.POD,
         markers=("exit=",),
