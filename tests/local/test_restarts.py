@@ -115,7 +115,7 @@ def test_a_failure_that_no_restart_cures_ends_the_job(tmp_path):
     ref = here.submit(command=[sys.executable, "-c", BROKEN_WORKER, "600"])
     job = here.end(ref).job
     assert (job.phase, job.reason) == (JobPhase.FAILED, "NotRestarted")
-    assert job.message == "module `nosuch` is not installed; a restart cannot change that"
+    assert job.message == "a restart cannot cure this: module `nosuch` is not installed"
     backend.stop(ref, timeout=PATIENCE)
 
 
@@ -133,5 +133,5 @@ def test_an_agent_is_not_started_again_after_such_a_failure(tmp_path):
     backend = LocalBackend(state=tmp_path / "state", backoff_seconds=300, failure_check=FAILURE_CHECK)
     here = Here(tmp_path / "state", backend)
     ref = here.submit(code="import nosuch", restarts={"policy": "OnFailure"})
-    assert here.end(ref).job.message == "module `nosuch` is not installed; a restart cannot change that"
+    assert here.end(ref).job.message == "a restart cannot cure this: module `nosuch` is not installed"
     backend.stop(ref, timeout=PATIENCE)
