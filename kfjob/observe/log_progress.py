@@ -8,6 +8,7 @@ from kfjob.observe.general import tables
 from kfjob.observe.general.bars import split_states
 from kfjob.observe.general.prefixes import strip_prefixes
 from kfjob.observe.general.reader import read_line
+from kfjob.observe.general.skeletons import may_hold_progress
 from kfjob.observe.general.state import Emission, GeneralReader, Line
 from kfjob.observe.lines import clean_line, cut_line
 from kfjob.observe.progress import ProgressReader, Reading, remove_nested_bars
@@ -37,8 +38,11 @@ def read_progress(
     emissions: list[Emission] = []
     for state in split_states(remove_nested_bars(cut_line(text))):
         plain, prefix_time = clean_line(state)
+        known = _read_known(formats, plain, prefix_time)
+        if known is None and not _may_matter(plain, general):
+            continue
         line = Line(text=plain, number=number, time=prefix_time if time is None else time)
-        general, readings = read_line(general, line, _read_known(formats, plain, prefix_time))
+        general, readings = read_line(general, line, known)
         emissions += readings
     return general, emissions
 
@@ -50,6 +54,11 @@ def _read_known(formats: ProgressReader, plain: str, prefix_time: int | None) ->
         return None
     may_name_rank = "ank" in plain[:80] or plain.startswith(("(", "[default"))
     return reading.with_rank(strip_prefixes(plain).rank) if may_name_rank else reading
+
+
+def _may_matter(plain: str, general: GeneralReader) -> bool:
+    """Return whether the general reader needs the line; the rows of a table have no layout of their own."""
+    return may_hold_progress(plain) or (general.table is not None and tables.looks_like_row(plain))
 
 
 def _is_candidate(text: str, general: GeneralReader) -> bool:

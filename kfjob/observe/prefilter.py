@@ -15,7 +15,7 @@ from ahocorasick_rs import BytesAhoCorasick, MatchKind
 from kfjob.observe import milestones
 from kfjob.observe.agent_log import HEADINGS
 from kfjob.observe.diagnose import tracebacks
-from kfjob.observe.general import tables
+from kfjob.observe.general import skeletons, tables
 from kfjob.observe.lines import clean_line
 from kfjob.observe.log_progress import MARKERS
 from kfjob.observe.progress import KFJOB_TRAINER, progress_reader
@@ -69,6 +69,9 @@ class Prefilter:
             markers = tuple(dict.fromkeys((*markers, *RULE_LITERALS, *GLOG_WARNINGS)))
         self.literals = tuple(marker.encode() for marker in markers)
         self._automaton = _build_automaton(self.literals)
+        weak = _find_weak_literals(config)
+        always = tuple(literal for literal in self.literals if literal.decode() not in weak)
+        self._always = _build_automaton(always)  # the literals of lines that are never dropped
         self._first_line_starts = tuple(literal[1:] for literal in self.literals if literal.startswith(b"\n"))
         self._lines_after = {heading.encode(): _LINES_AFTER_HEADING for heading in HEADINGS}
         if diagnosis:
@@ -101,7 +104,16 @@ class Prefilter:
             last = stop - 1  # a literal may begin with the end of the previous line
             if not lines or last > lines[-1][1]:
                 lines.append((block.rfind(b"\n", 0, last) + 1, _find_line_end(block, last)))
-        return lines
+        return [line for line in lines if self._is_needed(block, *line)] if self._reads_tables else lines
+
+    def _is_needed(self, block: bytes, start: int, end: int) -> bool:
+        """Return whether the line has a literal that is enough, or a layout that may hold progress."""
+        if not start and block.startswith(self._first_line_starts):
+            return True
+        if end - start > skeletons.MAX_LENGTH or self._always.find_matches_as_indexes(block[max(start - 1, 0) : end]):
+            return True
+        text = block[start:end].decode(errors="replace")
+        return skeletons.may_hold_progress(text) or milestones.parse_milestone(text) is not None
 
     def _add_rows(self, block: bytes, matches: list[LineRange]) -> list[LineRange]:
         """Add the rows of a table, which have no literal: they begin with a number."""
@@ -145,6 +157,11 @@ def is_suspicious(line: str) -> bool:
         if literal in line:
             return True
     return False
+
+
+def _find_weak_literals(config: ObserveConfig) -> frozenset[str]:
+    """Return the literals of lines that need a figure too."""
+    return frozenset(MARKERS) if progress_reader(config.trainer, config.progress_pattern).general else frozenset()
 
 
 def _is_table_header(line: bytes) -> bool:

@@ -1,0 +1,55 @@
+"""A cheap first test: lines that differ only in their numbers hold figures, or do not, alike.
+
+The test parses one line of each layout, and answers for the others from a table. A program that prints millions of lines of a
+few layouts costs one look-up a line. A line that may belong to a curve always passes: the answer depends on its layout alone.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from kfjob.observe.general import bars, tables
+from kfjob.observe.general.figures import parse_message
+from kfjob.observe.general.prefixes import strip_prefixes
+from kfjob.observe.general.vocabulary import ANNOUNCEMENT, Phase, find_phase, is_preparation, split_name
+from kfjob.observe.lines import clean_line
+
+MAX_LENGTH = 600
+"""Characters of a line that is tested; longer lines always pass."""
+_TABLE_SIZE = 8192
+_DIGITS = str.maketrans("023456789", "1" * 9)
+_IDENTIFIER = re.compile(r"(?<![\w.])(?:[1a-f]{8}-(?:[1a-f]{4}-){3}[1a-f]{12}|(?=1{0,64}+(?:[a-df]|e[1a-f]))[1a-f]{8,64}+)\b")
+"""A UUID, or eight or more hexadecimal digits with a letter; digits are ones already."""
+_FRACTION = re.compile(r"(?<=1)\.1++")
+_WHOLE = re.compile(r"(?<![1:/,.-])1++(?![:/,-])")
+
+_CELL = re.compile(r"[ \t]*[|│┃]")
+"""Cells `| name | value |` are read in another way."""
+
+
+def may_hold_progress(text: str) -> bool:
+    """Return whether the general reader may need the line."""
+    if len(text) > MAX_LENGTH or bars.MARKER in text or "\r" in text:
+        return True
+    return _skeleton_matters(make_skeleton(text))
+
+
+def make_skeleton(text: str) -> str:
+    """Return the line with the same number in place of each number, and of each hexadecimal identifier."""
+    digits = _IDENTIFIER.sub("x1x", text.translate(_DIGITS))
+    return _WHOLE.sub("1", _FRACTION.sub(".1", digits))
+
+
+@lru_cache(maxsize=_TABLE_SIZE)
+def _skeleton_matters(skeleton: str) -> bool:
+    skeleton, _ = clean_line(skeleton)
+    if ANNOUNCEMENT.search(skeleton) or _CELL.match(skeleton):
+        return True
+    message = strip_prefixes(skeleton)
+    if tables.parse_header(message.text) or find_phase(split_name(message.text)) is Phase.EVALUATION:
+        return True
+    figures = parse_message(message.text, rank=message.rank, phase=message.phase)
+    if figures.is_empty:
+        return False
+    return figures.loss is not None or not is_preparation(figures.words)
