@@ -12,7 +12,7 @@ from msgspec import to_builtins
 from kfjob.cli.colours import colour_marks
 from kfjob.cli.completion import JOB
 from kfjob.cli.open_reader import open_reader
-from kfjob.cli.options import Settings, from_option, output_option, target_options
+from kfjob.cli.options import Settings, from_option, output_option, progress_option, target_options
 from kfjob.cli.output import print_json
 from kfjob.errors import NoEvidence
 from kfjob.text import join_names, plural
@@ -30,9 +30,12 @@ MAX_NAMES = 3
 @click.argument("job", required=False, type=JOB)
 @click.option("--warnings", is_flag=True, help="List the distinct warnings of the job instead.")
 @from_option
+@progress_option
 @output_option("text", "json")
 @target_options
-def diagnose(*, job: str | None, warnings: bool, folder: str | None, output: str, settings: Settings) -> None:
+def diagnose(
+    *, job: str | None, warnings: bool, folder: str | None, pattern: str | None, output: str, settings: Settings
+) -> None:
     """Find the first cause of a job's failure, and how to fix it.
 
     It reads all logs, including those of containers before a restart, and separates the first cause from its consequences
@@ -41,7 +44,7 @@ def diagnose(*, job: str | None, warnings: bool, folder: str | None, output: str
     from kfjob.api.diagnose import examine
     from kfjob.api.reader import describe_ref
 
-    reader = open_reader(job, folder, settings)
+    reader = open_reader(job, folder, settings, pattern=pattern)
     examined = examine(reader)
     if output == "json":
         value: Any = (

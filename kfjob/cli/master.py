@@ -8,7 +8,7 @@ import click
 
 from kfjob.cli.completion import JOB
 from kfjob.cli.open_reader import open_reader
-from kfjob.cli.options import Settings, from_option, output_option, target_options
+from kfjob.cli.options import Settings, from_option, output_option, progress_option, target_options
 from kfjob.cli.output import print_json
 from kfjob.cli.parameter_types import DURATION
 from kfjob.errors import UsageError
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("job", required=False, type=JOB)
 @from_option
+@progress_option
 @click.option(
     "--wait", default=0.0, type=DURATION, metavar="TIME", help="Wait this long for evidence: seconds, or for example `5m`."
 )
@@ -33,6 +34,7 @@ def master(
     *,
     job: str | None,
     folder: str | None,
+    pattern: str | None,
     wait: float,
     watch: bool,
     all_pods: bool,
@@ -52,7 +54,7 @@ def master(
         return
     from kfjob.api.master.cache import find_master
 
-    reader = open_reader(job, folder, settings)
+    reader = open_reader(job, folder, settings, pattern=pattern)
     if watch:
         _watch(reader, output)
     elif all_pods:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from kfjob.cli.options import Settings, notify
 from kfjob.cli.output import hide_secrets
 from kfjob.errors import UsageError
@@ -13,22 +15,35 @@ if TYPE_CHECKING:
     from kfjob.api.reader import ArchiveReader, JobReader, LiveReader
 
 
-def open_reader(job: str | None, folder: str | None, settings: Settings) -> JobReader:
-    """Return the job with this name, or the saved job in `folder`.
+def open_reader(job: str | None, folder: str | None, settings: Settings, *, pattern: str | None = None) -> JobReader:
+    """Return the job with this name, or the saved job in `folder`, whose progress lines `pattern` may describe.
 
     Raises:
-        UsageError: neither was named.
+        UsageError: neither was named, or the pattern is wrong or not for saved logs.
         NotFound: the job or the folder does not exist.
     """
     from kfjob.api.reader import open_folder
 
+    if pattern is not None:
+        _check_pattern(pattern, folder)
     if folder is not None:
         saved = open_folder(Path(folder), settings)
+        saved.config = saved.config if pattern is None else replace(saved.config, progress_pattern=pattern)
         hide_secrets(saved.secrets)
         return saved
     if job is None:
         raise UsageError("JOB or `--from` is missing", hint="`kfjob list` shows the jobs; `--from DIR` reads saved logs")
     return open_live_or_archived(job, settings)
+
+
+def _check_pattern(pattern: str, folder: str | None) -> None:
+    from kfjob.spec.progress import check_pattern
+
+    if folder is None:
+        hint = "`kfjob progress JOB --progress PATTERN` tries a pattern on a job; `progress` in the spec keeps it"
+        raise UsageError("`--progress` needs `--from`", hint=hint)
+    if problem := check_pattern(pattern):
+        raise UsageError(problem.title, cause=problem.detail, hint=problem.hint)
 
 
 def open_live_or_archived(job: str, settings: Settings) -> LiveReader | ArchiveReader:

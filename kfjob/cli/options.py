@@ -33,6 +33,12 @@ include_option: Decorator = click.option(
     help="Add this file with --code, even if it looks like a secret. Repeatable.",
 )
 from_option: Decorator = click.option("--from", "folder", metavar="DIR", type=FILE, help="Read saved logs from this directory.")
+progress_option: Decorator = click.option(
+    "--progress",
+    "pattern",
+    metavar="PATTERN",
+    help="Regular expression of progress lines; with `--from`, as `progress` in a spec.",
+)
 
 _TARGET_OPTIONS: tuple[Decorator, ...] = (
     click.option("--backend", type=click.Choice(["kubernetes", "local"]), help=_BACKEND_HELP),
@@ -161,6 +167,7 @@ __all__ = [
     "include_option",
     "notify",
     "output_option",
+    "progress_option",
     "quiet_option",
     "strict_option",
     "target_options",

@@ -9,7 +9,7 @@ import click
 from kfjob.backends.folder import check_name
 from kfjob.cli.completion import JOB
 from kfjob.cli.open_reader import open_reader
-from kfjob.cli.options import Settings, from_option, target_options
+from kfjob.cli.options import Settings, from_option, progress_option, target_options
 from kfjob.errors import UsageError
 
 _FORMATS = ("json", "yaml", "text", "table", "name", "html")
@@ -19,8 +19,9 @@ _FORMATS = ("json", "yaml", "text", "table", "name", "html")
 @click.argument("job", required=False, type=JOB)
 @click.option("-o", "--output", "file", metavar="FILE", help="Output file; `-` is stdout. Default: JOB-report.html.")
 @from_option
+@progress_option
 @target_options
-def report(*, job: str | None, file: str | None, folder: str | None, settings: Settings) -> None:
+def report(*, job: str | None, file: str | None, folder: str | None, pattern: str | None, settings: Settings) -> None:
     """Write a report of a job as one self-contained HTML file, and print the file's name.
 
     The report shows the curves of loss, speed and learning rate, a timeline of pods, restarts and rendezvous rounds, the
@@ -31,7 +32,7 @@ def report(*, job: str | None, file: str | None, folder: str | None, settings: S
     if file in _FORMATS:
         hint = f"`kfjob status JOB -o json` prints the job for programs; for a file of this name, write `-o ./{file}`"
         raise UsageError(f"`-o` of `kfjob report` takes a file, not the format `{file}`", hint=hint)
-    reader = open_reader(job, folder, settings)
+    reader = open_reader(job, folder, settings, pattern=pattern)
     html: bytes = make_report(reader).encode("utf-8", "replace")
     if file == "-":
         click.echo(html, nl=False)

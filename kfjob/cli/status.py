@@ -9,7 +9,7 @@ import click
 from kfjob.cli.colours import colour_states
 from kfjob.cli.completion import JOB
 from kfjob.cli.open_reader import open_reader
-from kfjob.cli.options import Settings, from_option, notify, output_option, target_options
+from kfjob.cli.options import Settings, from_option, notify, output_option, progress_option, target_options
 from kfjob.cli.output import print_json
 
 
@@ -41,15 +41,16 @@ def list_jobs(*, output: str, settings: Settings) -> None:
 @click.command()
 @click.argument("job", required=False, type=JOB)
 @from_option
+@progress_option
 @output_option("text", "json")
 @target_options
-def status(*, job: str | None, folder: str | None, output: str, settings: Settings) -> None:
+def status(*, job: str | None, folder: str | None, pattern: str | None, output: str, settings: Settings) -> None:
     """Show the state of a job: its pods, its training progress, and the pod that prints it."""
     from kfjob.api.reader import describe_ref
     from kfjob.api.view import read_view
     from kfjob.cli.view_text import status_text, view_json
 
-    reader = open_reader(job, folder, settings)
+    reader = open_reader(job, folder, settings, pattern=pattern)
     view = read_view(reader, with_events=True)
     if output == "json":
         print_json(describe_ref(reader.ref) | view_json(view), indent=2)
