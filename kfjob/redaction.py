@@ -1,7 +1,7 @@
 """Recognise secrets by their names and shapes, and replace them in text and in JSON. Pure.
 
-Everything that leaves this machine or is printed goes through a `Redactor`: reports, archived logs, `explain`, JSON, quotes
-of a diagnosis, error messages. Lint and the check of code folders use the same tables.
+Reports, archived logs, `explain`, JSON, quotes of a diagnosis and messages for people go through a `Redactor`. The commands
+`logs` and `render` print what the job printed and what the user wrote, with its secrets. Lint uses the same tables.
 """
 
 from __future__ import annotations
@@ -12,52 +12,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from kfjob.token_shapes import TOKEN_SHAPES, find_shape
+
 REDACTED = "[redacted]"
 MIN_VALUE = 4
 """Known secrets of at least this many characters are replaced wherever they stand; shorter ones only in their own field."""
 _SHORT = 8  # a known secret below this length is replaced as a whole word only
 
-_SHAPES = {
-    "a Hugging Face token": r"\bhf_[A-Za-z0-9]{20,}",
-    "an AWS access key": r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b",
-    "a GitHub token": r"\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{50,})",
-    "an API key": r"\b(?:sk-[A-Za-z0-9_-]{20,}|AIza[0-9A-Za-z_-]{35}|r8_[A-Za-z0-9]{37,}|nvapi-[A-Za-z0-9_-]{20,})",
-    "a payment key": r"\b[sr]k_(?:live|test)_[A-Za-z0-9]{16,}",
-    "a Slack token": r"\bxox[abeprs]-[A-Za-z0-9-]{10,}|\bxapp-\d-[A-Za-z0-9-]{20,}",
-    "a webhook": r"\bhttps://hooks\.slack\.com/(?:services|workflows|triggers)/[A-Za-z0-9/_-]+"
-    r"|\bhttps://(?:\w+\.)?discord(?:app)?\.com/api/webhooks/\d+/[\w-]+"
-    r"|\bhttps://[\w.-]+\.webhook\.office\.com/[^\s\"'<>]+",
-    "a GitLab token": r"\bgl(?:pat|dt|rt|cbt|ptt)-[A-Za-z0-9_-]{20,}",
-    "a PyPI or npm token": r"\bpypi-[A-Za-z0-9_-]{50,}|\bnpm_[A-Za-z0-9]{36}\b|\bdckr_pat_[A-Za-z0-9_-]{20,}",
-    "a private key": r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-    r"(?:[^-]*-----END [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----)?",
-    "a JSON web token": r"\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.?[A-Za-z0-9_-]*",
-}
-_PATTERNS = {kind: re.compile(pattern) for kind, pattern in _SHAPES.items()}
-_SHAPE_MARKS = (  # one of them is in every text that a shape matches
-    "hf_",
-    "AKIA",
-    "ASIA",
-    "gh",
-    "sk",
-    "AIza",
-    "r8_",
-    "nvapi-",
-    "rk_",
-    "xox",
-    "xapp-",
-    "hook",
-    "gl",
-    "pypi-",
-    "npm_",
-    "dckr",
-    "-----BEGIN",
-    "eyJ",
-)
 _AWS_SECRET = re.compile(
     r"(?<![A-Za-z0-9/+=_-])(?=[A-Za-z0-9/+]{0,39}[0-9+/])(?=[A-Za-z0-9/+]{0,39}[a-z])(?=[A-Za-z0-9/+]{0,39}[A-Z])[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=_-])"
 )
-_AWS_KEY = _PATTERNS["an AWS access key"]
+_AWS_KEYS = ("AKIA", "ASIA")
 _URL_LOGIN = re.compile(r"(?<=://)([^\s/@:\"'<>]{0,256}):([^\s/@\"'<>]{1,1024})(?=@)|(?<=://)([^\s/@:\"'<>]{16,1024})(?=@)")
 
 
@@ -97,9 +62,18 @@ _PLAIN = re.compile(
     r"(?:true|false|none|null|yes|no|on|off|default|auto|never|always|required|optional|unset|\*+|x{3,}|\.{3,}|-+)?",
     re.IGNORECASE,
 )
-_VARIABLE = re.compile(
-    r"\$\(\w+\)|\$\{\w+(?::?[-=?+][^}]{0,200})?\}|\$\w+|\[redacted\]|<[\w -]{1,40}>|id=[^\s,]*|\{\{.{1,80}\}\}"
+_NAMED = r"\$(?:[A-Z_][A-Z0-9_]*|[a-z_]+|[0-9@*#?])(?!\w)"
+"""A variable as people name them: `$uper5ecret` is a password."""
+_VARIABLE = (
+    rf"(?:\$\(\w+\)|\$\{{\w+(?::?\?[^}}]{{0,200}}|:?[-=+](?:{_NAMED}|\$\{{\w+\}})?)?\}}|{_NAMED}"
+    r"|\[redacted\]|<[\w -]{1,40}>|\{\{[^{}]{1,80}\}\})"
 )
+_VARIABLES = re.compile(
+    rf"{_VARIABLE}(?:[/:.-]{{1,3}}{_VARIABLE}){{0,20}}[)\]}}>.:|]{{0,3}}"
+    r"|id=[\w.-]{1,80}(?:,(?:src|source|env|type|target|dst|mode|uid|gid|required)=[\w./~${}-]{0,200}){0,10}"
+)
+"""References to variables and placeholders, and nothing else; `--secret id=…` of a build names a secret, too."""
+_PATH_IN_VARIABLE = re.compile(r"(?:\$\(\w+\)|\$\{\w+\}|\$[A-Z_][A-Z0-9_]*)(?=/)")
 _PATH = re.compile(r"(?:\.{0,2}|~)(?:/[\w.@-]{1,40})+/?")
 
 _VALUE = r"""\\"[^"\n]{1,4096}\\"|"[^"\n]{1,4096}"|'[^'\n]{1,4096}'|[^\s,;&"'`\\]{1,4096}"""
@@ -127,16 +101,10 @@ def is_secret_name(name: str) -> bool:
     return is_secret and before not in _HARMLESS_BEFORE.get(last, ())
 
 
-def find_token(text: str) -> str | None:
-    """Return the first part of a text that has the shape of a token or key."""
-    matches = (pattern.search(text) for pattern in _PATTERNS.values())
-    return next((match[0] for match in matches if match), None)
-
-
 def find_secret(text: str, name: str = "") -> str | None:
     """Return the kind of secret that a text looks like, by its shape or by the `name` of its variable; None for other texts."""
-    if kind := next((kind for kind, pattern in _PATTERNS.items() if pattern.search(text)), None):
-        return kind
+    if shape := find_shape(text):
+        return shape.kind
     if any(match[2] and not _is_harmless(match[2]) for match in _URL_LOGIN.finditer(text)):
         return "a password in a URL"
     return "a secret (by the variable's name)" if is_secret_name(name) and not _is_harmless(text) else None
@@ -144,8 +112,9 @@ def find_secret(text: str, name: str = "") -> str | None:
 
 def _is_harmless(value: str) -> bool:
     """Return whether a value is no secret, whatever its name: a switch, a small number, a reference, a path."""
-    is_path = _PATH.fullmatch(value) and not _looks_random(value)
-    return bool(is_path or _PLAIN.fullmatch(value) or _VARIABLE.fullmatch(value) or _VARIABLE.match(value))
+    path = _PATH_IN_VARIABLE.sub("", value, count=1)
+    is_path = _PATH.fullmatch(path) and not _looks_random(path)
+    return bool(is_path or _PLAIN.fullmatch(value) or _VARIABLES.fullmatch(value))
 
 
 def _looks_random(value: str) -> bool:
@@ -155,12 +124,12 @@ def _looks_random(value: str) -> bool:
 
 def _is_secret_in_text(name: str, value: str) -> bool:
     """Return whether `name=value` within a text is a secret; texts hold words such as `key: model.layers.0` and `token: 5`."""
-    if not is_secret_name(name) or _is_harmless(value) or value[:1] in "[<({":
+    if not is_secret_name(name) or _is_harmless(value):
         return False
-    words = split_words(name)
+    words, in_brackets = split_words(name), value[:1] in "[<({"
     if any(word in _STRONG_WORDS or word.endswith(_SECRET_ENDINGS[:4]) for word in words):
-        return True
-    if _NUMBER.fullmatch(value):
+        return not in_brackets or _has_digit_and_letter(value)
+    if in_brackets or _NUMBER.fullmatch(value):
         return False
     if len(words) > 1:
         return True
@@ -174,14 +143,12 @@ class Redactor:
     def __init__(self, known: Iterable[str] = ()) -> None:
         """`known` are secrets of the job, as `collect_secrets` returns them."""
         self._known = _compile_known(known)
-        self._collected: set[str] | None = None
 
     def text(self, text: str) -> str:
         """Return a text, for example a log line or a message, without secrets."""
         if self._known:
             text = self._known.sub(REDACTED, text)
-        if any(mark in text for mark in _SHAPE_MARKS):
-            text = self._redact_shapes(text)
+        text = self._redact_shapes(text)
         if "://" in text:
             text = _URL_LOGIN.sub(self._redact_url, text)
         lower = text.lower()
@@ -236,10 +203,11 @@ class Redactor:
         return is_secret_name(option) or (option in ("-u", "--user", "--proxy-user") and ":" in item)
 
     def _redact_shapes(self, text: str) -> str:
-        if _AWS_KEY.search(text):
+        if any(mark in text for mark in _AWS_KEYS):
             text = _AWS_SECRET.sub(lambda match: self._hide(match[0]), text)
-        for pattern in _PATTERNS.values():
-            text = pattern.sub(lambda match: self._hide(match[0]), text)
+        for shape in TOKEN_SHAPES:
+            if shape.mark in text:
+                text = shape.pattern.sub(lambda match: self._hide(match[0]), text)
         return text
 
     def _redact_url(self, match: re.Match[str]) -> str:
@@ -263,21 +231,27 @@ class Redactor:
         return match[1] + before + self._hide(secret) + after
 
     def _hide(self, secret: str) -> str:
-        if self._collected is not None:
-            self._collected.add(secret)
-        return REDACTED
+        """Return the text that replaces a secret; an empty value stays empty."""
+        return REDACTED if secret else ""
 
-    def collect(self, value: Any) -> frozenset[str]:
-        """Return the secrets of a JSON value."""
-        self._collected = set()
-        self.value(value)
-        collected, self._collected = frozenset(self._collected), None
-        return collected
+
+class _Collector(Redactor):
+    """A redactor that remembers what it replaced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.secrets: set[str] = set()
+
+    def _hide(self, secret: str) -> str:
+        self.secrets.add(secret)
+        return super()._hide(secret)
 
 
 def collect_secrets(value: Any) -> frozenset[str]:
     """Return the secrets that names and shapes show in a spec or a manifest."""
-    return Redactor().collect(value)
+    collector = _Collector()
+    collector.value(value)
+    return frozenset(collector.secrets)
 
 
 def _has_digit_and_letter(value: str) -> bool:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 
 import pytest
 
 from kfjob.redaction import REDACTED, Redactor, collect_secrets, find_secret, is_secret_name
+from kfjob.token_shapes import TOKEN_SHAPES
 
-HF, GITHUB, AWS = "hf_" + "a1B2" * 9, "ghp_" + "x9" * 18, "AKIA" + "IOSFODNN7EXAMPLE"
+AWS = "AKIA" + "IOSFODNN7EXAMPLE"
 AWS_SECRET = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"  # noqa: S105 - from AWS's documentation
-JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
 
 split = str.split
 SECRET_NAMES = split("""
@@ -40,18 +39,10 @@ def test_ordinary_name_is_no_secret(name):
 
 
 TEXTS = [
-    ("Using token {}", HF),
-    ("cloning https://github.com with {}", GITHUB),
     ("key " + AWS + " and {}", AWS_SECRET),
-    ("id {}", AWS),
-    ("slack {}", "xoxb-" + "1234567890-abcdef"),
-    ("openai {}", "sk-proj-" + "a1B2c3D4e5" * 3),
-    ("jwt {}", JWT),
-    ("gitlab {}", "glpat-" + "a" * 20),
     ("url postgres://me:{}@db/x", "hunter2"),
     ("url redis://:{}@cache:6379", "pw"),
     ("git https://{}@github.com/a/b", "0123456789abcdef0123456789abcdef01234567"),
-    ("post {}", "https://hooks.slack.com/services/" + "T000/B000/XXXX"),
     ("python train.py --token {} --steps 5", "abc"),
     ("python train.py --token={} --steps 5", "abc"),
     ("python train.py --wandb-key '{}'", "a b c"),
@@ -188,26 +179,71 @@ def test_base64_secret_that_starts_with_a_slash_is_redacted():
     assert find_secret(secret, "AWS_SECRET_ACCESS_KEY")
 
 
-HOSTILE = [
-    "a" * 200_000,
-    "--token " * 20_000,
-    "://" * 50_000,
-    "token=" * 30_000,
-    "a:" * 100_000,
-    "-----BEGIN PRIVATE KEY-----" * 5000,
+SHAPES = [pytest.param(shape, id=f"{shape.kind} {shape.mark}") for shape in TOKEN_SHAPES]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("text", ["{}", "using {} now", "token-{}.", "x\n{}\ny", "('{}')", "https://x/{}?a"])
+def test_token_is_redacted_by_its_shape(shape, text):
+    token = shape.example
+    assert token not in Redactor().text(text.format(token))
+    assert find_secret(text.format(token)) == shape.kind
+    assert shape.mark in token
+    assert shape.pattern.fullmatch(token)
+
+
+PASSWORDS = [
+    "$uper5ecret!x9",
+    "$ecret5word!",
+    "$ecretPa55!",
+    "$P4ss",
+    "<x>y9!pass",
+    "{{a}}b9!pass",
+    "id=a,b!9",
+    "$(X)y9!",
+    "${X}y9!",
 ]
 
 
-@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_long_lines_are_redacted_in_linear_time(text):
-    """A pattern that needs quadratic time would take hours for these lines."""
-    assert isinstance(Redactor(["hunter2"]).text(text), str)
+@pytest.mark.parametrize("password", PASSWORDS)
+def test_password_that_begins_as_a_variable_is_redacted(password):
+    texts = [
+        f"DB_PASSWORD={password}",
+        f"curl -u bob:{password}",
+        f"train.py --db-password {password}",
+    ]
+    for text in texts if "," not in password else texts[1:2]:
+        assert password not in Redactor().text(text)
+    for value in ({"name": "DB_PASSWORD", "value": password}, {"env": {"DB_PASSWORD": password}}, ["--db-password", password]):
+        assert password not in json.dumps(Redactor().value(value))
+    assert find_secret(password, "DB_PASSWORD")
 
 
-def test_every_shape_has_a_mark():
-    from kfjob import redaction
+@pytest.mark.parametrize("password", [password for password in PASSWORDS if "<" not in password])
+def test_password_of_a_url_that_begins_as_a_variable_is_redacted(password):
+    assert password not in Redactor().text(f"postgres://u:{password}@h/x")
+    assert find_secret(f"postgres://u:{password}@h/x") == "a password in a URL"
 
-    for text, secret in TEXTS:
-        line = text.format(secret)
-        if any(re.search(pattern, line) for pattern in redaction._SHAPES.values()):
-            assert any(mark in line for mark in redaction._SHAPE_MARKS)
+
+def test_password_that_is_the_default_of_a_variable_is_redacted():
+    assert find_secret("${DB_PASSWORD:-hunter2}", "DB_PASSWORD")
+
+
+REFERENCES = [
+    "$TOKEN",
+    "$token",
+    "$(A)/$(B)",
+    "${A}:${B}",
+    "$A-$B",
+    "${A:-}",
+    "${A:?set A}",
+    "${A:-$B}",
+    "<your token>",
+    "$HOME/.ssh/key",
+]
+
+
+@pytest.mark.parametrize("value", [*REFERENCES, "{{ .Values.token }}", "id=hf,src=token.txt", REDACTED])
+def test_reference_to_a_secret_stays(value):
+    assert find_secret(value, "HF_TOKEN") is None
+    assert Redactor().value({"env": {"HF_TOKEN": value}}) == {"env": {"HF_TOKEN": value}}
