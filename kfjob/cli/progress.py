@@ -41,7 +41,7 @@ def progress(*, job: str | None, folder: str | None, pattern: str | None, output
         print_json({"pod": view.training.pod or None, "templates": rows}, indent=2)
         return
     for row in rows:
-        click.echo(f"{row['state']}  {row['pod']}  {row['lines']} lines  {row['example']}")
+        click.echo(f"{row['state']:<6}  {row['pod']}  {row['lines']} lines  {row['example']}")
     from kfjob.cli.view_text import progress_line, source_text
 
     click.echo(progress_line(view) or source_text(view) or "no line looks like training progress")
@@ -71,7 +71,7 @@ def _rows(view: JobView) -> list[dict[str, Any]]:
     for pod in view.pods.values():
         reader = pod.log.general
         for key, template in reader.templates.items():
-            state = "counts" if key == reader.primary else "read  " if template.confirmed else "unread"
+            state = "counts" if key == reader.primary else "read" if template.confirmed else "unread"
             values = sorted(template.fields)
             rows.append(
                 {"pod": pod.name, "state": state, "lines": template.lines, "values": values, "example": template.example}
