@@ -8,7 +8,7 @@ import re
 import click
 
 _MARKS = {"error": "red", "warning": "yellow", "hint": "cyan"}
-_MARK = re.compile(r"^(\s*)(error|warning|hint):", re.MULTILINE)
+_MARK = re.compile(r"^([ \t]*)(error|warning|hint):", re.MULTILINE)
 _STATES = {
     "Succeeded": "green", "Failed": "red", "Error": "red", "CrashLoopBackOff": "red", "OOMKilled": "red",
     "ImagePullBackOff": "red", "ErrImagePull": "red", "Restarting": "yellow", "Stopped": "yellow",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import PurePosixPath
 
-from kfjob.redaction import find_token
+from kfjob.token_shapes import find_token
 
 MAX_CONTENT = 1024 * 1024
 """Files of this size or larger are judged by their names only."""
@@ -30,8 +30,9 @@ _CONTENTS = (
     re.compile(r"^-----BEGIN [A-Z ]*PRIVATE KEY( BLOCK)?-----", re.MULTILINE),
     re.compile(r'"private_key"\s*:\s*"-----BEGIN'),
     re.compile(r'\A\s*\{[^{}]{0,200}"auths"\s*:\s*\{.{0,400}?"(auth|identitytoken|password)"\s*:\s*"[^"]', re.DOTALL),
-    re.compile(r"^current-context:.*\n(?s:.{0,20000})^users:|^users:\n(?s:.{0,20000})^current-context:", re.MULTILINE),
 )
+_KUBECONFIG = (re.compile(r"^current-context:", re.MULTILINE), re.compile(r"^users:", re.MULTILINE))
+"""Keys of a file for kubectl, which has both."""
 _MAX_TOKEN_FILE = 4096
 
 
@@ -48,7 +49,7 @@ def is_secret_file(path: str, content: str) -> bool:
     name = PurePosixPath(path).name
     if name.endswith(".pub"):
         return False
-    if any(pattern.search(content) for pattern in _CONTENTS):
+    if any(pattern.search(content) for pattern in _CONTENTS) or all(key.search(content) for key in _KUBECONFIG):
         return True
     if len(content) < _MAX_TOKEN_FILE and (token := content.strip()) and find_token(token) == token:
         return True

@@ -59,13 +59,3 @@ def test_json_escapes_what_cleaning_would_remove(text):
         line = encode_json({text: [text]}, plain_ascii=plain_ascii)
         assert is_clean(line)
         assert json.loads(line) == {text: [text]}
-
-
-LONG = ["\x1b]" * 100_000, "\x1b[" * 100_000, "\x1bP" * 100_000, "\x1b[" + "0;" * 100_000, "\r" * 200_000]
-
-
-@pytest.mark.parametrize("text", LONG, ids=range(len(LONG)))
-def test_long_text_is_cleaned_in_linear_time(text):
-    """A pattern that needs quadratic time would take hours for these texts."""
-    assert is_clean(clean_text(text))
-    assert is_clean(clean_text(text, keep_colours=True).replace("\x1b[", ""))
