@@ -216,7 +216,7 @@ class LiveDisplay(Display):
         from rich.text import Text
 
         if self._lines:
-            self._console.print(Text(redact("\n".join(self._lines))), soft_wrap=True)
+            self._console.print(Text("\n".join(self._lines)), soft_wrap=True)
             self._lines.clear()
 
     def show_message(self, time: int | None, subject: str, text: str) -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kfjob.cli.json_output import format_json
 from kfjob.cli.options import Settings, notify, output_option, target_options
+from kfjob.cli.output import print_json
 from kfjob.cli.spec_source import Source, read_spec, spec_argument
 from kfjob.text import plural
 
@@ -48,7 +48,10 @@ def estimate(
 
     loaded = read_spec(source, settings)
     result = estimate_spec(loaded, settings=settings, notify=notify, tokens_per_second=tokens_per_second, job=job, mfu=mfu)
-    click.echo(format_json(result.describe()) if output == "json" else "\n".join(_format(result)))
+    if output == "json":
+        print_json(result.describe(), indent=2)
+    else:
+        click.echo("\n".join(_format(result)))
 
 
 def _format(result: Estimate) -> Iterator[str]:

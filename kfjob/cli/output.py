@@ -1,7 +1,7 @@
-"""Standard output and error: text of others is cleaned and redacted here, for every command.
+"""Standard output and error: text of others is cleaned here, and messages, tables and JSON are redacted.
 
 `clean_output` replaces both streams while a command runs. Messages and tables lose terminal sequences, control characters,
-direction marks and secrets. Data (manifests, specs, logs, JSON) loses no secrets by its wording: `write_data` and `print_json`.
+direction marks and secrets. `print_json` redacts the fields of JSON. `write_data` keeps secrets: manifests, specs and logs.
 """
 
 from __future__ import annotations
