@@ -33,7 +33,3 @@ def items_by_name(value: Any) -> dict[str, Any] | None:
         return None
     items = {item["name"]: item for item in value}
     return items if len(items) == len(value) else None
-
-
-def _has_name(item: Any) -> bool:
-    return isinstance(item, Mapping) and isinstance(item.get("name"), str)

@@ -24,8 +24,6 @@ LABEL_APP_NAME = "app.kubernetes.io/name"
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 LABEL_LAUNCH = "kfjob.dev/launch"
 LABEL_SPEC_HASH = "kfjob.dev/spec-hash"
-LABEL_PROJECT = "kfjob.dev/project"
-LABEL_EXPERIMENT = "kfjob.dev/experiment"
 ANNOTATION_SPEC = "kfjob.dev/spec"
 ANNOTATION_SPEC_VERSION = "kfjob.dev/spec-version"
 ANNOTATION_OBSERVE_CONFIG = "kfjob.dev/observe-config"
@@ -60,8 +58,6 @@ LABEL_KUEUE_JOB_UID = "kueue.x-k8s.io/job-uid"
 
 SCHEDULING_API_VERSION = "scheduling.k8s.io/v1"
 """The API version of PriorityClass."""
-GANG_SCHEDULERS = ("volcano", "scheduler-plugins")
-"""Values of the operator's option `--gang-scheduler-name`."""
 
 ANNOTATION_HYPERPOD_AUTO_RESUME = "sagemaker.amazonaws.com/enable-job-auto-resume"
 ANNOTATION_HYPERPOD_RETRIES = "sagemaker.amazonaws.com/job-max-retry-count"

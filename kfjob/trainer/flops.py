@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from kfjob.spec.flops import PEAK_FLOPS, flops_per_token, peak_flops
+from kfjob.spec.flops import flops_per_token, peak_flops
 from kfjob.spec.train import TrainSpec
 
-__all__ = ["PEAK_FLOPS", "device_peak_flops", "flops_per_token", "model_flops_per_token", "peak_flops"]
+__all__ = ["device_peak_flops", "flops_per_token", "model_flops_per_token", "peak_flops"]
 
 
 def model_flops_per_token(model: Any, parameters: int, sequence_length: int) -> float:
@@ -28,7 +28,7 @@ def model_flops_per_token(model: Any, parameters: int, sequence_length: int) -> 
 
 
 def device_peak_flops(spec: TrainSpec, device: torch.device) -> float | None:
-    """Return the peak FLOPs per second of a device: the spec's, else those of `PEAK_FLOPS`."""
+    """Return the peak FLOPs per second of a device: the spec's, else those of the table."""
     if spec.peak_tflops:
         return spec.peak_tflops * 1e12
     return peak_flops(torch.cuda.get_device_name(device), spec.precision) if device.type == "cuda" else None
