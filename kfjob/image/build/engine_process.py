@@ -75,9 +75,10 @@ def run_engine(engine: Engine, argv: Sequence[str], *, show: ShowLine, environme
     lines: deque[str] = deque(maxlen=_MAX_LINES)
     variables = {**os.environ, **engine.environment, **(environment or {})}
     with _running_engine(engine, argv, variables) as process:
-        for line in io.TextIOWrapper(cast("BinaryIO", process.stdout), encoding="utf-8", errors="replace"):
-            lines.append(line.rstrip())
-            show(line.rstrip())
+        with io.TextIOWrapper(cast("BinaryIO", process.stdout), encoding="utf-8", errors="replace") as output:
+            for line in output:
+                lines.append(line.rstrip())
+                show(line.rstrip())
         code = process.wait()
     if code:
         raise explain_failure(engine.name, list(lines), code)

@@ -69,4 +69,6 @@ def test_output_that_is_not_utf_8_is_escaped(tmp_path):
 
 def run(shell: str, home: object, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "HOME": str(home), **variables}
-    return subprocess.run(["bash", "-c", shell], env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        ["bash", "-c", shell], cwd=str(home), env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
