@@ -6,12 +6,13 @@ import json
 import re
 from typing import Any
 
-_SEQUENCE = re.compile(
+SEQUENCE = re.compile(
     r"\x1b\][^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)"  # operating system command: titles, links, the clipboard
     r"|\x1b[PX^_][^\x1b\x9c\n]*(?:\x1b\\|\x9c)"  # device control and other strings
     r"|(?:\x1b\[|\x9b)[0-?]{0,40}[ -/]{0,8}[@-~]?"  # control sequences: cursor, screen
     r"|\x1b[ -/]{0,8}[0-~]?"
 )
+"""Sequences that act on a terminal."""
 _COLOUR = re.compile(r"(\x1b\[[0-9;:]{0,40}m)")
 _LINE_END = re.compile(r"(?<!\r)\r+(?=\n|\Z)")
 _SPACE = re.compile("[\r\x0b\x0c\x85\u2028\u2029]+")
@@ -35,7 +36,7 @@ def clean_text(text: str, *, keep_colours: bool = False, mark: str = "") -> str:
     if keep_colours:
         parts = _COLOUR.split(text)
         return "".join(part if index % 2 else clean_text(part, mark=mark) for index, part in enumerate(parts))
-    text = _SPACE.sub(" ", _LINE_END.sub("", _SEQUENCE.sub("", text)))
+    text = _SPACE.sub(" ", _LINE_END.sub("", SEQUENCE.sub("", text)))
     return _UNSAFE.sub(mark, text)
 
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TypeVar
 
 from msgspec.structs import replace
 
 from kfjob.events import LogLine, OpenLine
 from kfjob.observe.timestamps import parse_rfc3339
+from kfjob.printable import SEQUENCE
 
 L = TypeVar("L", bound=LogLine | OpenLine)
 MATCHED_CHARACTERS = 4096
 """Characters of a line that are searched. No line of a trainer, an agent or an error needs more; quotes are shorter still."""
 
 _MAX_PREFIXES = 8
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _TIMESTAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)) (?:(?:stdout|stderr) [FP] )?")
 _SOURCE = re.compile(r"\[pod/[^\]\s]+\] ")  # kubectl logs --prefix
 
@@ -29,6 +30,11 @@ def cut_line(text: str) -> str:
     return text[redrawn : redrawn + MATCHED_CHARACTERS]
 
 
+def find_newest_state(text: str, is_state: Callable[[str], object]) -> str | None:
+    """Return the newest part of a redrawn line, between carriage returns, that is a state; None if there is no such part."""
+    return next((part for part in reversed(text.split("\r")) if is_state(part)), None)
+
+
 def shorten_line(event: L) -> L:
     """Return the event with the part of its line that is searched."""
     return event if len(event.text) <= MATCHED_CHARACTERS else replace(event, text=cut_line(event.text))
@@ -38,7 +44,7 @@ def clean_line(text: str) -> tuple[str, int | None]:
     """Return the line without colours, line end and prefixes of kubectl or containerd, and the time in such a prefix."""
     text = cut_line(text)
     if "\x1b" in text:
-        text = _ANSI.sub("", text)
+        text = SEQUENCE.sub("", text)
     text = text.rstrip("\r\n")
     time = None
     for _ in range(_MAX_PREFIXES):

@@ -10,7 +10,7 @@ from kfjob.observe.general.prefixes import strip_prefixes
 from kfjob.observe.general.reader import read_line
 from kfjob.observe.general.skeletons import may_hold_progress
 from kfjob.observe.general.state import Emission, GeneralReader, Line
-from kfjob.observe.lines import clean_line, cut_line
+from kfjob.observe.lines import clean_line, cut_line, find_newest_state
 from kfjob.observe.progress import ProgressReader, Reading, remove_nested_bars
 
 MARKERS = (
@@ -31,7 +31,8 @@ def read_progress(
     """Return the reader after one line, and the readings in it."""
     if not formats.general:
         reading = formats.read(text)
-        line = Line(text=_newest_state(text, formats) if reading else "", number=number, time=time)
+        state = find_newest_state(text, formats.read) or text if reading else ""
+        line = Line(text=state.strip(), number=number, time=time)
         return general, [Emission(reading=reading, line=line)] if reading else []
     if not _is_candidate(text, general):
         return general, []
@@ -65,10 +66,3 @@ def _is_candidate(text: str, general: GeneralReader) -> bool:
     if _AUTOMATON.find_matches_as_indexes(text):
         return True
     return general.table is not None and tables.looks_like_row(text)
-
-
-def _newest_state(text: str, formats: ProgressReader) -> str:
-    """Return the newest complete state of a progress bar that was redrawn within the line, else the line."""
-    if "\r" in text:
-        text = next((state for state in reversed(text.split("\r")) if formats.read(state)), text)
-    return text.strip()

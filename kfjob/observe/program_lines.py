@@ -10,7 +10,8 @@ import re
 
 from kfjob.observe.agent_records import FIELDS
 from kfjob.observe.diagnose.tracebacks import HEADING
-from kfjob.observe.lines import clean_line
+from kfjob.observe.lines import clean_line, find_newest_state
+from kfjob.printable import clean_text
 
 MAX_HELD = 300
 """Lines of a traceback that are held until its end shows whose it is."""
@@ -41,7 +42,6 @@ _GOES_ON = re.compile(
     r"|The above exception was the direct cause of the following exception:$|frame #\d+: "
 )
 """Lines after an agent's traceback that belong to it: the rest of the message, and the words between two tracebacks."""
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 class ProgramLines:
@@ -104,5 +104,5 @@ def _to_plain(text: str) -> str:
     """Return the line without colours and control characters; of a progress bar, its newest state."""
     plain, _ = clean_line(text)
     if "\r" in plain:
-        plain = next((state for state in reversed(plain.split("\r")) if state.strip()), "")
-    return plain if plain.isascii() and plain.isprintable() else _CONTROL.sub("", plain)
+        plain = find_newest_state(plain, str.strip) or ""
+    return clean_text(plain)

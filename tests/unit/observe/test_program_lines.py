@@ -5,6 +5,7 @@ import re
 import pytest
 
 from kfjob.observe.program_lines import ProgramLines
+from kfjob.printable import is_clean
 from tests.unit.observe.test_recordings import FILES, read
 
 AGENT_TRACEBACK = [
@@ -88,3 +89,8 @@ def test_recorded_logs_give_what_the_program_printed():
         assert not [line for line in shown if agent.search(line)], path
         expected = [line for line in printed if re.search(r"WTIME|Batch \d+ Loss", line)]
         assert [line for line in shown if re.search(r"WTIME|Batch \d+ Loss", line)] == expected, path
+
+
+@pytest.mark.parametrize("character", ["\u061c", "\u2028", "\u2029", "\u202e", "\x9b", "\x00", "\ud800"])
+def test_character_that_acts_on_a_terminal_is_removed(character):
+    assert all(is_clean(line) for line in ProgramLines().feed(f"a{character}b"))
