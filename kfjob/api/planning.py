@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from secrets import choice
 
 from kfjob.api.settings import Settings
@@ -35,6 +35,8 @@ class Planned:
     """What the lint rules found, errors first, with positions in the text."""
     warnings: tuple[Problem, ...]
     """Fields of the text that are accepted but have no effect."""
+    positions: Positions = field(default_factory=Positions)
+    """Where the fields are in the text."""
 
     def check_findings(self, notify: Notify) -> None:
         """Send every warning to `notify`.
@@ -69,6 +71,7 @@ def plan_job(loaded: LoadedSpec, target: Target, *, launch: str | None = None, s
         manifests=tuple(compile_manifests(plan)) if target.name == "kubernetes" else (),
         findings=_lint(loaded, plan, target.settings),
         warnings=loaded.warnings,
+        positions=loaded.positions,
     )
 
 

@@ -173,11 +173,14 @@ def render(*, source: Source, output: str, settings: Settings) -> None:
 @strict_option
 def validate(*, source: Source, settings: Settings) -> None:
     """Check SPEC, and report every problem with its file, line and column."""
+    from kfjob.api.local_data import check_local_data
     from kfjob.api.planning import plan_job
     from kfjob.api.target import find_target
 
     planned = plan_job(read_spec(source, settings), find_target(settings))
     planned.check_findings(notify)
+    if settings.backend == "local" or not planned.spec.image:  # else the spec is for a cluster, which this machine may lack
+        check_local_data(planned)
     plan = planned.plan
     count = plan.processes_per_node
     processes = plural(int(count), "process", "processes") if count.isdecimal() else f"`{count}` processes"

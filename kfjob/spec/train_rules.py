@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 SYNTHETIC = "synthetic"
 """The name of the data that the trainer makes itself."""
+TOKENS_HEADER = "tokens.json"
+"""The file that makes a folder one of tokenised data."""
+REPOSITORY_NAME = r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?"
+"""Valid names of a repository on the hub."""
 TEXT_SUFFIXES = (".jsonl", ".txt", ".parquet")
 """The data files that the trainer reads."""
 _OTHER_SUFFIXES = (".json", ".csv", ".tsv", ".arrow", ".gz", ".zst", ".zip", ".bin", ".npy", ".jsonlines", ".ndjson")

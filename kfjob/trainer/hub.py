@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kfjob.errors import KfjobError
+from kfjob.spec import train_rules
 
-REPOSITORY_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+REPOSITORY_NAME = re.compile(train_rules.REPOSITORY_NAME)
 """Valid names of a repository on the hub."""
 
 

@@ -8,6 +8,7 @@ from kfjob.api.images import own_pull_secret
 from kfjob.api.images.check import check_plan_images
 from kfjob.api.images.code_layer import CodeLayer, add_code_layer
 from kfjob.api.lifecycle.replace import find_live, replace_launch
+from kfjob.api.local_data import check_local_data
 from kfjob.api.planning import Planned, plan_job
 from kfjob.api.reader import LiveReader
 from kfjob.api.target import Target
@@ -33,6 +34,7 @@ def submit_loaded(
     """
     live = _find_replaced(loaded, target) if replace else None  # before anything that takes long, such as pushing code
     planned = plan_with_code(loaded, target, code=code, notify=notify)
+    check_local_data(planned)
     check_plan_images(planned.target, planned.plan, notify=notify)
     own_pull_secret.apply_pull_secret(planned.target, planned.plan)
     if replace:

@@ -20,10 +20,11 @@ import numpy.typing as npt
 
 from kfjob.errors import KfjobError
 from kfjob.spec.train import Packing
+from kfjob.spec.train_rules import TOKENS_HEADER
 from kfjob.trainer.data.documents import Document
 from kfjob.trainer.data.packing import Sample, best_fit, pack_documents, shift_tokens
 
-HEADER = "tokens.json"
+HEADER = TOKENS_HEADER
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -81,3 +81,34 @@ def test_init_prompts_in_a_terminal(kfjob, here, monkeypatch):
     assert (spec.name, spec.nodes, spec.resources.gpus, spec.volumes[0].pvc) == ("chat", 2, 4, "fsx")
     assert spec.command == ("torchrun", "t.py")
     assert kfjob.out == "job.yaml\n"
+
+
+LOCAL = "name: t\ntrain: {model: micro-llama, max_steps: 1, sequence_length: 64, data: DATA}\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("/nonexistent/dir", "there is no data at `/nonexistent/dir`"),
+        ("synthetc", "did you mean `synthetic`?"),
+        ("./texts", "needs a tokenizer, and a preset or a shape has none"),
+    ],
+)
+def test_validate_and_a_local_submit_check_the_data(kfjob, here, data, message):
+    (here / "texts").mkdir()
+    (here / "texts" / "train.txt").write_text("a")
+    (here / "job.yaml").write_text(LOCAL.replace("DATA", data))
+    for command in (("validate", "job.yaml", "--backend", "local"), ("submit", "job.yaml", "--backend", "local")):
+        assert kfjob(*command) == 2
+        assert message in kfjob.err
+        assert "job.yaml:2" in kfjob.err
+    assert kfjob("validate", "job.yaml", "--backend", "local", "--set", "train.data=synthetic") == 0
+    volume = "[{name: d, mount_path: /nonexistent, pvc: d}]"
+    (here / "job.yaml").write_text(LOCAL.replace("DATA", "/nonexistent/dir") + f"volumes: {volume}\n")
+    assert kfjob("validate", "job.yaml", "--backend", "local") == 0
+
+
+def test_the_default_spec_is_not_valid_before_its_data_is_there(kfjob, here):
+    assert kfjob("init", "-y", "--name", "demo") == 0
+    assert kfjob("validate", "job.yaml", "--backend", "local") == 2
+    assert "there is no data at `/data/corpus.jsonl`" in kfjob.err

@@ -321,6 +321,7 @@ LINES = [
         "https://huggingface.co/api/datasets/allenai/c4",
         "huggingface_hub; HTTP 429",
     ),
+    Text("text-without-tokenizer", "error: text needs a tokenizer", "kfjob/trainer/data/sources.py"),
     Text("data-missing", "error: no data at `/data/c4`", "kfjob/trainer/data/sources.py:37"),
     Text(
         "tokenizer-missing",

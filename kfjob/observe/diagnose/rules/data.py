@@ -80,13 +80,22 @@ RULES = (
         r"|EmptyDatasetError.*directory at (?P<path3>\S+)",
     ),
     Rule(
+        id="text-without-tokenizer",
+        futile_after=1,
+        title="the text in `train.data` has no tokenizer",
+        cause="the trainer turns text into tokens with a tokenizer, and a preset or a shape has none",
+        remedy="set `train.tokenizer` to a folder with tokenizer.json",
+        markers=("text needs a tokenizer",),
+        pattern=r"text needs a tokenizer",
+    ),
+    Rule(
         id="tokenizer-missing",
         futile_after=2,
         title="there is no tokenizer for `{name}`",
         cause="the folder or repository has no tokenizer files",
         remedy="set the tokenizer itself (`train.tokenizer`), or copy tokenizer.json to the folder",
-        markers=("load tokenizer for", "no tokenizer at", "text needs a tokenizer", "read the tokenizer"),
-        pattern=r"Can't load tokenizer for '(?P<name>[^']*)'|no tokenizer at `(?P<name2>[^`]*)`|text needs a tokenizer"
+        markers=("load tokenizer for", "no tokenizer at", "read the tokenizer"),
+        pattern=r"Can't load tokenizer for '(?P<name>[^']*)'|no tokenizer at `(?P<name2>[^`]*)`"
         r"|cannot read the tokenizer `(?P<name3>[^`]*)`",
     ),
     Rule(

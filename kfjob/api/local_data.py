@@ -1,0 +1,64 @@
+"""Check that the data of a training job that runs on this machine is there and has a tokenizer."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from kfjob.api.planning import Planned
+from kfjob.errors import Problem, SpecError
+from kfjob.plan import JobPlan
+from kfjob.spec.train import TrainSpec, get_shape
+from kfjob.spec.train_rules import REPOSITORY_NAME, SYNTHETIC, TOKENS_HEADER
+
+_SIMILAR = 0.8
+
+
+def check_local_data(planned: Planned) -> None:
+    """Check the paths that the trainer reads; paths in volumes are other folders and are not checked.
+
+    Raises:
+        SpecError: data is missing, or text has no tokenizer.
+    """
+    train, plan = planned.spec.train, planned.plan
+    if planned.target.name != "local" or train is None:
+        return
+    if problems := [*_find_data_problems(train, plan)]:
+        raise SpecError(planned.positions.locate_all(problems))
+
+
+def _find_data_problems(train: TrainSpec, plan: JobPlan) -> Iterator[Problem]:
+    for field in ("data", "validation", "tokenizer"):
+        value = getattr(train, field)
+        if value and value != SYNTHETIC and (path := _resolve(value, plan)) and not path.exists():
+            yield from _explain_missing(f"train.{field}", value, path)
+    folder = _resolve(train.data, plan)
+    if train.data != SYNTHETIC and folder and folder.is_dir() and _lacks_tokenizer(train, folder):
+        yield Problem(
+            title=f"the text in `{folder}` needs a tokenizer, and a preset or a shape has none",
+            path="train.data",
+            hint="set `train.tokenizer` to a folder with tokenizer.json",
+        )
+
+
+def _explain_missing(field: str, value: str, path: Path) -> Iterator[Problem]:
+    """Yield the problem of a path that does not exist, unless it can be a name on the hub."""
+    if field == "train.data" and difflib.get_close_matches(value, [SYNTHETIC], cutoff=_SIMILAR):
+        yield Problem(title=f"there is no data `{value}`", path=field, hint=f"did you mean `{SYNTHETIC}`?")
+    elif not re.fullmatch(REPOSITORY_NAME, value):
+        kind = "tokenizer" if field == "train.tokenizer" else "data"
+        yield Problem(title=f"there is no {kind} at `{path}`", path=field, hint=f"set `{field}` to a path on this machine")
+
+
+def _lacks_tokenizer(train: TrainSpec, folder: Path) -> bool:
+    is_tokenised = (folder / TOKENS_HEADER).exists() or (folder / "tokenizer" / "tokenizer.json").exists()
+    return not is_tokenised and not train.tokenizer and get_shape(train) is not None
+
+
+def _resolve(value: str, plan: JobPlan) -> Path | None:
+    """Return the path that the trainer opens; None if it is in a volume."""
+    path = Path(plan.pod.working_dir or plan.start_folder) / Path(value).expanduser()
+    mounts = [Path(volume.mount_path) for volume in plan.volumes]
+    return None if any(path == mount or mount in path.parents for mount in mounts) else path
