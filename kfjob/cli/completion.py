@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kfjob.cli.output import write_data
+from kfjob.errors import UsageError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -23,8 +24,8 @@ COMPLETION_SECONDS = 2.0
 
 
 @click.command()
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(*, shell: str) -> None:
+@click.argument("shell", required=False, type=click.Choice(["bash", "zsh", "fish"]))
+def completion(*, shell: str | None) -> None:
     """Print the completion script of a shell.
 
     It completes commands, options, files, and the names of jobs, pods, model presets and instance types.
@@ -34,6 +35,8 @@ def completion(*, shell: str) -> None:
     zsh:   eval "$(kfjob completion zsh)"    in ~/.zshrc, after compinit
     fish:  kfjob completion fish | source    in ~/.config/fish/config.fish
     """  # noqa: D301 - \b marks a block that click does not rewrap
+    if shell is None:
+        raise UsageError("SHELL is missing", hint='`eval "$(kfjob completion bash)"`, or `zsh`, or `fish`')
     from click.shell_completion import get_completion_class
 
     from kfjob.cli.main import kfjob
@@ -58,17 +61,25 @@ class Name(click.ParamType):  # type: ignore[type-arg]  # generic in newer versi
         """Return the value."""
         return value
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's signature
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the names that begin with the text."""
         from click.shell_completion import CompletionItem
 
-        items = [CompletionItem(name) for name in sorted(self._list_names(ctx)) if name.startswith(incomplete)]
+        used = ctx.params.get(param.name or "")
+        used = used if isinstance(used, tuple | list) else ()
+        names = sorted({*self._list_names(ctx)} - {*used})
+        items = [CompletionItem(name) for name in names if name.startswith(incomplete)]
         return [*items, CompletionItem(incomplete, type="file")] if self._is_file else items
 
 
 def _list_jobs(ctx: click.Context) -> list[str]:
     """Return the jobs of both backends and of the archive."""
     return _collect(ctx, lambda target: target.list_names())
+
+
+def _list_live_jobs(ctx: click.Context) -> list[str]:
+    """Return the jobs of both backends."""
+    return _collect(ctx, lambda target: [job.name for job in target.backend.list(namespace=target.namespace)])
 
 
 def _list_pods(ctx: click.Context) -> list[str]:
@@ -112,6 +123,6 @@ def _collect(ctx: click.Context, read: Callable[[Target], Iterable[str]]) -> lis
     return list(names)
 
 
-JOB, POD, INSTANCE = Name(_list_jobs), Name(_list_pods), Name(_list_instances)
+JOB, LIVE_JOB, POD, INSTANCE = Name(_list_jobs), Name(_list_live_jobs), Name(_list_pods), Name(_list_instances)
 MODEL = Name(_list_presets, is_file=True)
 FILE = click.Path()

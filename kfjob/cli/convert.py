@@ -10,6 +10,7 @@ from kfjob.cli.completion import FILE
 from kfjob.cli.options import notify, output_option
 from kfjob.cli.output import write_data
 from kfjob.cli.spec_source import Source, read_spec, read_text, spec_argument
+from kfjob.errors import UsageError
 from kfjob.printable import encode_json, is_clean
 
 if TYPE_CHECKING:
@@ -22,7 +23,17 @@ _name_option = click.option("--name", metavar="NAME", help="Name of the job. Def
 _image_option = click.option("--image", metavar="IMAGE", help="Container image, which the input does not name.")
 
 
-@click.group("import")
+class ImportGroup(click.Group):
+    """A group whose error for the name of a file suggests the command that reads it."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command."""
+        if args[0] not in self.commands and args[0].endswith((".yaml", ".yml", ".json")):
+            raise UsageError(f"`{args[0]}` is not a format", hint=f"`kfjob import pytorchjob {args[0]}` converts a manifest")
+        return super().resolve_command(ctx, args)
+
+
+@click.group("import", cls=ImportGroup)
 def import_spec() -> None:
     """Convert another tool's file to a job spec.
 

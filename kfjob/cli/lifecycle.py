@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kfjob.cli.colours import colour_marks
-from kfjob.cli.completion import JOB
+from kfjob.cli.completion import JOB, LIVE_JOB
 from kfjob.cli.options import Settings, code_options, combine, notify, quiet_option, target_options
 from kfjob.errors import KfjobError
 
@@ -19,7 +19,7 @@ timeout_option = combine(click.option("--timeout", default=300.0, show_default=T
 
 
 @click.command()
-@click.argument("jobs", nargs=-1, required=True, metavar="JOB...", type=JOB)
+@click.argument("jobs", nargs=-1, required=True, metavar="JOB...", type=LIVE_JOB)
 @timeout_option
 @click.option("--no-archive", is_flag=True, help="Do not archive the logs.")
 @target_options

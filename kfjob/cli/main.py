@@ -194,6 +194,14 @@ def _run(argv: list[str]) -> int:
     return result if isinstance(result, int) else 0
 
 
+def _find_assignment(ctx: click.Context | None, message: str) -> str:
+    """Return the `NAME=VALUE` that a user has written after `--env`; "" without one."""
+    if ctx is None or not ctx.params.get("env") or "unexpected extra argument" not in message:
+        return ""
+    words = (str(ctx.params.get("spec")), *re.findall(r"\(([^()]*)\)", message))
+    return next((word for word in words if re.fullmatch(r"[A-Za-z_]\w*=\S*", word)), "")
+
+
 def _print_usage_error(err: click.ClickException) -> int:
     """Print the error, and return the exit code. A group of commands without a command prints its help."""
     if isinstance(err, click.exceptions.NoArgsIsHelpError):
@@ -202,7 +210,9 @@ def _print_usage_error(err: click.ClickException) -> int:
     message = re.sub(r"'([\w./:=-]+)'", r"`\1`", err.format_message()).rstrip(".")
     lines = [f"error: {message[:1].lower()}{message[1:]}"]
     ctx = getattr(err, "ctx", None)
-    if ctx is not None:
+    if assignment := _find_assignment(ctx, message):
+        lines.append(f"hint: `--env` takes no value; use `--var {assignment}` for `${{NAME}}`, or `--set env.{assignment}`")
+    elif ctx is not None:
         lines.append(f"hint: `{ctx.command_path} --help` shows the usage")
     click.echo(colour_marks("\n".join(lines)), err=True, color=wants_colour())
     return err.exit_code

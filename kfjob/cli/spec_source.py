@@ -142,6 +142,8 @@ def read_text(file: str, kind: str) -> str:
     except FileNotFoundError as err:
         hint = "`kfjob init` writes a first spec" if kind == "spec" else None
         raise NotFound(f"{kind} `{file}` does not exist", hint=hint) from err
+    except IsADirectoryError as err:
+        raise NotFound(f"{kind} `{file}` is a directory", hint="name a file in it") from err
     except (OSError, UnicodeDecodeError) as err:
         raise NotFound(f"cannot read {kind} `{file}`", cause=str(err)) from err
     if len(text) > MAX_TEXT:

@@ -83,8 +83,9 @@ def submit(
 
 def _submit(source: Source, settings: Settings, code: CodeLayer | None, build: ImageOptions | None) -> LiveReader:
     if source.template:
-        from kfjob.api.specs.template import submit_objects
+        from kfjob.api.specs.template import check_template_target, submit_objects
 
+        check_template_target(settings)
         objects = _render_template(source, settings, image_change(build, code, settings, dry_run=False))
         return submit_objects(objects, settings=settings, notify=notify)
     from kfjob.api.lifecycle.submit import submit_loaded

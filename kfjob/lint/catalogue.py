@@ -19,6 +19,7 @@ RULES = (
     torchrun.etcd_version,
     torchrun.rendezvous_id_reused,
     torchrun.host_network,
+    torchrun.unconnected_nodes,
     hardware.more_than_the_instance,
     hardware.processes_and_gpus,
     hardware.idle_gpus,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Mapping
 
 from kfjob.errors import UsageError
@@ -196,3 +197,19 @@ def host_network(job: Job) -> Iterator[Violation]:
                 hint="separate them with `scheduling.affinity`, or request whole nodes",
             )
         return
+
+
+@rule("unconnected-nodes", "warning", local=True)
+def unconnected_nodes(job: Job) -> Iterator[Violation]:
+    """A Python program on several nodes has a launcher that connects them.
+
+    Without torchrun's agents nothing sets `RANK`, `WORLD_SIZE` and `MASTER_ADDR`, so every node trains a copy of its own.
+    """
+    plan, words = job.plan, job.spec.command or ()
+    if plan.nodes == 1 or plan.has_master or job.spec.launcher not in (None, "python") or not words:
+        return
+    is_python = re.fullmatch(r"python[\d.]*", words[0].rpartition("/")[2]) is not None
+    script = next((word for word in words[1:2] if word.endswith(".py")), None)
+    if is_python and script:
+        message = f"`{words[0]} {script}` runs {plan.nodes} copies that do not know each other"
+        yield Violation(path="command", message=message, hint=f"write `torchrun {script}`, or set `launcher: torchrun`")

@@ -79,9 +79,12 @@ def find_dns_1035_problem(name: str) -> str | None:
         return f"it has {len(name)} characters, the limit is {MAX_LABEL}"
     if DNS_1035.fullmatch(name):
         return None
+    reasons = []
     if not name[0].isascii() or not name[0].islower():
-        return "it must begin with a lower-case letter"
+        reasons.append("it must begin with a lower-case letter")
     if name[-1] == "-":
-        return "it must not end with `-`"
-    invalid = sorted({character for character in name if not re.fullmatch(r"[-a-z0-9]", character)})
-    return f"it may contain lower-case letters, digits and `-`, not {' '.join(f'`{character}`' for character in invalid)}"
+        reasons.append("it must not end with `-`")
+    if invalid := sorted({character for character in name[bool(reasons) :] if not re.fullmatch(r"[-a-z0-9]", character)}):
+        shown = " ".join(f"`{character}`" for character in invalid)
+        reasons.append(f"it may contain lower-case letters, digits and `-`, not {shown}")
+    return "; ".join(reasons)

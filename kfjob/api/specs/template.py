@@ -17,7 +17,7 @@ from kfjob.common_types import JsonObject, Notify
 from kfjob.compile import template
 from kfjob.compile.images import ImageChange, replace_image
 from kfjob.compile.launch_record import add_record
-from kfjob.errors import Problem, SpecError
+from kfjob.errors import Problem, SpecError, UsageError
 from kfjob.spec import api_objects
 from kfjob.spec.job import JobSpec
 from kfjob.spec.source import LoadedSpec, Positions
@@ -53,6 +53,16 @@ def render_template(
     objects = [item | {"metadata": {"namespace": target.namespace} | item["metadata"]} for item in rendered.objects]
     _lint(objects, file, launch, target=target, notify=notify)
     return add_record(replace_image(objects, image) if image else objects, launch=launch)
+
+
+def check_template_target(settings: Settings) -> None:
+    """Check that a template can be submitted to the target of the settings.
+
+    Raises:
+        UsageError: the target is this machine.
+    """
+    if find_target(settings).name == "local":
+        raise UsageError("a template needs a cluster, and jobs run on this machine", hint="use `--backend kubernetes`")
 
 
 def submit_objects(objects: Sequence[JsonObject], *, settings: Settings, notify: Notify) -> LiveReader:

@@ -65,3 +65,12 @@ def test_a_cluster_that_does_not_answer_completes_nothing(complete, monkeypatch)
 
     monkeypatch.setattr(FakeBackend, "list", fail)
     assert complete("kfjob logs t") == set()
+
+
+def test_stop_does_not_offer_a_job_that_is_on_the_line(complete):
+    assert complete("kfjob stop train ") == {"plain,tiny-llama"}
+
+
+def test_completion_without_a_shell_names_the_command(kfjob):
+    assert kfjob("completion") == 2
+    assert kfjob.err.startswith("error: SHELL is missing\nhint: `eval")

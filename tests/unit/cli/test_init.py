@@ -112,3 +112,24 @@ def test_the_default_spec_is_not_valid_before_its_data_is_there(kfjob, here):
     assert kfjob("init", "-y", "--name", "demo") == 0
     assert kfjob("validate", "job.yaml", "--backend", "local") == 2
     assert "there is no data at `/data/corpus.jsonl`" in kfjob.err
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("validate", "job.yaml", "--env", "LR=3"), "`--var LR=3` for `${NAME}`, or `--set env.LR=3`"),
+        (("validate", "--env", "LR=3", "job.yaml"), "`--var LR=3` for `${NAME}`, or `--set env.LR=3`"),
+        (("import", "ptj.yaml"), "hint: `kfjob import pytorchjob ptj.yaml`"),
+        (("validate", "."), "error: spec `.` is a directory"),
+        (
+            ("init", "--name", "My_Job"),
+            "begin with a lower-case letter; it may contain lower-case",
+        ),
+        (("submit", "--template", "a.yaml", "--backend", "local"), "error: a template needs a cluster"),
+    ],
+)
+def test_usage_errors_name_the_right_command(kfjob, here, argv, message):
+    (here / "job.yaml").write_text(LOCAL)
+    (here / "a.yaml").write_text("kind: PyTorchJob")
+    assert kfjob(*argv) != 0
+    assert message in kfjob.err

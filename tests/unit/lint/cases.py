@@ -506,6 +506,15 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
         ],
         [{"scheduling": {"gang": {"scheduler": "volcano", "min_available": 2}}}, {}],
     ),
+    "unconnected-nodes": (
+        [({"command": "python hello.py --lr 1"}, "command", "`python hello.py` runs 2 copies that do not know each other")],
+        [
+            {},
+            {"nodes": 1, "command": "python hello.py"},
+            {"command": "python hello.py", "launcher": "torchrun"},
+            {"command": "./a"},
+        ],
+    ),
     "container-name": (
         [(over(containers=None), "overrides", "no container named `pytorch`")],
         [{}, over(containers=[{"name": "more", "image": "a:1"}])],
