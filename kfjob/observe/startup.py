@@ -29,7 +29,7 @@ def _describe_pods(view: JobView, pods: Sequence[PodView]) -> str:
     agents = sum(pod.log.launch is not None for pod in pods)
     joined = sum(pod.log.result is not None for pod in pods)
     if joined == len(pods):
-        return "the workers have started; the program imports its libraries and loads data"
+        return "the workers have started; the program has printed no progress yet"
     if agents:
         return f"rendezvous: {agents} of {len(pods)} agents have started" + (f", {joined} joined" if joined else "")
     is_silent = not any(pod.log.lines for pod in pods)

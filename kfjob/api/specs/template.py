@@ -62,7 +62,7 @@ def check_template_target(settings: Settings) -> None:
         UsageError: the target is this machine.
     """
     if find_target(settings).name == "local":
-        raise UsageError("a template needs a cluster, and jobs run on this machine", hint="use `--backend kubernetes`")
+        raise UsageError("this needs a cluster, and jobs run on this machine", hint="use `--backend kubernetes`")
 
 
 def submit_objects(objects: Sequence[JsonObject], *, settings: Settings, notify: Notify) -> LiveReader:

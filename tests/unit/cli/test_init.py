@@ -125,7 +125,7 @@ def test_the_default_spec_is_not_valid_before_its_data_is_there(kfjob, here):
             ("init", "--name", "My_Job"),
             "begin with a lower-case letter; it may contain lower-case",
         ),
-        (("submit", "--template", "a.yaml", "--backend", "local"), "error: a template needs a cluster"),
+        (("submit", "--template", "a.yaml", "--backend", "local"), "error: this needs a cluster"),
     ],
 )
 def test_usage_errors_name_the_right_command(kfjob, here, argv, message):
