@@ -38,10 +38,6 @@ class Round(Struct, frozen=True, kw_only=True):
         """Number of pods in the round according to the agents."""
         return next((member.result.group_world_size for member in self.members if member.result.group_world_size), None)
 
-    def group_ranks(self) -> dict[str, int | None]:
-        """Return the group rank of every member by pod."""
-        return {member.pod: member.result.group_rank for member in self.members}
-
 
 def add_member(rounds: tuple[Round, ...], new: Member) -> tuple[Round, ...]:
     """Return the rounds with one more result in the round it belongs to; logs of pods may come one after the other."""

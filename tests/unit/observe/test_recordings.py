@@ -106,7 +106,7 @@ def test_every_block_is_read_completely(path: Path):
 
 
 def rounds_of(view: JobView) -> list[dict[str, int | None]]:
-    return [item.group_ranks() for item in view.rounds]
+    return [{member.pod: member.result.group_rank for member in item.members} for item in view.rounds]
 
 
 @pytest.mark.parametrize("backwards", [False, True])
