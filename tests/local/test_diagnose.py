@@ -37,7 +37,7 @@ PROGRAMS = {
 }
 COMMANDS = {
     "module-not-found": [sys.executable, "-m", "kfjob_has_no_such_module"],
-    "script-not-found": [sys.executable, "/nowhere/train.py"],
+    "script-not-found": ["bash", "-c", f"{sys.executable} /nowhere/train.py"],  # a script that kfjob sees is checked at submit
     "command-not-found": ["sh", "-c", "torchrnu train.py"],
 }
 TORCH = {
