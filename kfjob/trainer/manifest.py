@@ -15,28 +15,41 @@ import hashlib
 import json
 import os
 from dataclasses import asdict, dataclass, field
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from kfjob.errors import KfjobError
 
 MANIFEST_FILE = "manifest.json"
 VERSION = 1
+MAX_STEP = 2**53
+MAX_ELEMENTS = 2**36
+"""Elements of one parameter; a larger number in a manifest is not a shape."""
+
+
+def _check_elements(shape: list[int]) -> list[int]:
+    if prod(shape) > MAX_ELEMENTS:
+        raise ValueError(f"a parameter has at most {MAX_ELEMENTS} elements")
+    return shape
+
+
+Shape = Annotated[list[Annotated[int, Field(ge=0, le=MAX_ELEMENTS)]], Field(max_length=64), AfterValidator(_check_elements)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
     """Everything in a checkpoint but its tensors."""
 
-    step: int
+    step: Annotated[int, Field(ge=0, le=MAX_STEP)]
     loss: float | None
     run_id: str
     """torchrun's rendezvous id of the launch that wrote the checkpoint."""
     global_batch: int
     """Samples in an optimiser step, over all ranks."""
-    parameters: dict[str, list[int]]
+    parameters: dict[str, Shape]
     """The shape of every parameter: a checkpoint does not load into a model with other shapes."""
     data_identity: dict[str, Any]
     data_position: dict[str, Any]
@@ -67,17 +80,17 @@ class Manifest:
         """
         try:
             body = json.loads(text)
-            checksum = body.pop("checksum")
-        except (ValueError, KeyError, AttributeError, TypeError) as error:
+            is_intact = body.pop("checksum") == _checksum(body)
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
             raise KfjobError(f"`{checkpoint}` has no readable {MANIFEST_FILE}", cause=str(error)) from error
-        if checksum != _checksum(body):
+        if not is_intact:
             raise KfjobError(f"`{checkpoint}/{MANIFEST_FILE}` does not match its own checksum")
         if body.get("version") != VERSION:
             raise KfjobError(f"`{checkpoint}` has version {body.get('version')}, this trainer reads {VERSION}")
         try:
             manifest = _TYPE.validate_python(body)
         except ValidationError as error:
-            raise KfjobError(f"`{checkpoint}/{MANIFEST_FILE}` is not a manifest", cause=str(error)) from error
+            raise KfjobError(f"`{checkpoint}/{MANIFEST_FILE}` is not a manifest", cause=_first_problem(error)) from error
         if foreign := [name for name in (*manifest.files, manifest.shards) if "/" in name or name == ".."]:
             raise KfjobError(f"`{checkpoint}/{MANIFEST_FILE}` names `{foreign[0]}`, which is outside the checkpoint")
         return manifest
@@ -105,6 +118,11 @@ class Manifest:
 
 
 _TYPE = TypeAdapter(Manifest)
+
+
+def _first_problem(error: ValidationError) -> str:
+    problem = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
 
 
 def describe_file(path: Path) -> dict[str, Any]:
