@@ -84,7 +84,7 @@ def read_metadata(checkpoint: Checkpoint, *, trusted: bool = False) -> dcp.Metad
     unpickler = pickle.Unpickler(content) if trusted else _MetadataUnpickler(content)  # noqa: S301 -- the user trusts it
     try:
         metadata: dcp.Metadata = unpickler.load()
-        files = {str(entry.relative_path) for entry in metadata.storage_data.values()}
+        files = {_check_file_name(entry.relative_path) for entry in metadata.storage_data.values()}
     except _UnknownTypeError as error:
         raise _untrusted(checkpoint, f"its metadata holds `{error}`, which torch's DCP does not write") from error
     except Exception as error:  # a damaged pickle raises almost anything
@@ -114,6 +114,13 @@ def load_tensors(checkpoint: Checkpoint, tensors: dict[str, Any], *, trusted: bo
         if isinstance(problem, pickle.UnpicklingError):
             raise _untrusted(checkpoint, cause) from error
         raise KfjobError(f"cannot load checkpoint `{checkpoint.path}`", location="resume", cause=cause) from error
+
+
+def _check_file_name(name: object) -> str:
+    """Return the name, which is a plain string as DCP writes it: a path object can print another name than it opens."""
+    if type(name) is not str:
+        raise pickle.UnpicklingError(f"a file name is a {type(name).__name__} instead of a string")
+    return name
 
 
 def _untrusted(checkpoint: Checkpoint, cause: str) -> KfjobError:

@@ -9,7 +9,7 @@ import pickle
 import shutil
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PosixPath
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ import torch
 import kfjob
 from kfjob.errors import KfjobError
 from kfjob.trainer import checkpoint
-from kfjob.trainer.dcp_reader import read_metadata
+from kfjob.trainer.dcp_reader import load_tensors, read_metadata
 from kfjob.trainer.export import main
 from kfjob.trainer.manifest import Manifest, describe_file
 from kfjob.trainer.storage import open_storage
@@ -133,6 +133,68 @@ def test_metadata_names_files_of_its_checkpoint_only(copy, tmp_path):
     (source,) = checkpoint.list_checkpoints(open_storage(str(copy)))
     with pytest.raises(KfjobError, match="outside`, which its manifest lacks"):
         read_metadata(source)
+
+
+class PathWithTwoNames:
+    """Prints the name `text` and opens `path`, when it is unpickled as a path."""
+
+    def __init__(self, path, text) -> None:
+        self.path, self.text = path, text
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return PosixPath, (str(self.path),), (None, {"_str": self.text})
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+def test_path_object_cannot_open_another_file_than_it_names(copy, tmp_path, trusted):
+    path = copy / "step-000001" / ".metadata"
+    metadata = pickle.loads(path.read_bytes())  # noqa: S301 -- of the fixture
+    for entry in metadata.storage_data.values():
+        entry.relative_path = PathWithTwoNames(tmp_path / "outside", entry.relative_path)
+    path.write_bytes(pickle.dumps(metadata))
+    sign(copy / "step-000001")
+    (source,) = checkpoint.list_checkpoints(open_storage(str(copy)))
+    with pytest.raises(KfjobError, match=r"no readable \.metadata"):
+        read_metadata(source, trusted=trusted)
+
+
+@pytest.mark.parametrize("pattern", ["*.distcp", ".metadata"])
+def test_file_that_links_out_of_the_checkpoint_is_refused(copy, tmp_path, capsys, pattern):
+    shard = next((copy / "step-000001").glob(pattern))
+    shard.symlink_to(shard.rename(tmp_path / "outside"))
+    sign(copy / "step-000001")
+    (source,) = checkpoint.list_checkpoints(open_storage(str(copy)))
+    outside = "is a link to a file outside the checkpoint"
+    assert outside in (source.storage.find_damage(source.name, source.manifest) or "")
+    with pytest.raises(KfjobError, match=outside):
+        load_tensors(source, {}, distributed=False)
+    assert main([str(copy), str(tmp_path / "exported")]) == 1
+    assert outside in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a":' + "[" * 200_000, '{"a":' + "[" * 200_000 + "]" * 200_000 + "}"], ids=["open", "closed"]
+)
+def test_deeply_nested_manifest_is_one_error(text):
+    with pytest.raises(KfjobError, match="no readable manifest"):
+        Manifest.from_json(text, "run/step-000001")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"step": 10**30},
+        {"step": -1},
+        {"parameters": {"a": [10**12] * 4}},
+        {"parameters": {"a": [10**6] * 2}},
+        {"parameters": {"a": [-1]}},
+    ],
+    ids=str,
+)
+def test_manifest_with_an_impossible_number_is_one_error(copy, change):
+    manifest = replace(Manifest.read(copy / "step-000001"), **change)
+    with pytest.raises(KfjobError, match="is not a manifest"):
+        Manifest.from_json(manifest.to_json(), "run/step-000001")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -74,6 +74,8 @@ class FolderStorage:
         """Return the first problem of this rank's share of the files."""
         for file in sorted(manifest.files)[rank::world_size]:
             path = self.path / name / file
+            if not self._is_inside(name, path):
+                return f"{file} is a link to a file outside the checkpoint"
             size = path.stat().st_size if path.is_file() else None
             if problem := check_file(file, manifest.files[file], size, partial(_file_digest, path)):
                 return problem
@@ -121,12 +123,15 @@ class FolderStorage:
     def read_bytes(self, name: str, manifest: Manifest, file: str) -> bytes:
         """Return the content of a checkpoint's file."""
         with self._wrap_errors("read"):
+            self._check_inside(name, manifest, [file])
             return (self.path / name / manifest.shards / file).read_bytes()
 
     def dcp_reader(self, name: str, manifest: Manifest) -> Any:
         """Return a reader of files."""
         from torch.distributed.checkpoint.filesystem import FileSystemReader
 
+        with self._wrap_errors("read"):
+            self._check_inside(name, manifest, manifest.files)
         return FileSystemReader(self.path / name / manifest.shards)
 
     def write_file(self, name: str, text: str, *, overwrite: bool) -> bool:
@@ -163,6 +168,17 @@ class FolderStorage:
         """Unlink the file."""
         with self._wrap_errors():
             (self.path / name).unlink(missing_ok=True)
+
+    def _check_inside(self, name: str, manifest: Manifest, files: Iterable[str]) -> None:
+        """Refuse a file that is a link to another place: its content does not belong to the checkpoint."""
+        folder = self.path / name
+        for file in files:
+            if not self._is_inside(name, folder / manifest.shards / file):
+                title = f"`{file}` of checkpoint `{folder}` is a link to a file outside the checkpoint"
+                raise KfjobError(title, location="checkpoint_dir")
+
+    def _is_inside(self, name: str, path: Path) -> bool:
+        return path.resolve().is_relative_to((self.path / name).resolve())
 
     def _hidden_path(self, name: str) -> Path:
         return self.path / f".discarded-{name}-{secrets.token_hex(4)}"
