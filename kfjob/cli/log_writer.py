@@ -97,8 +97,8 @@ class LogWriter:
     def _prefix(self, pod: str) -> str:
         """Return the prefix of a pod; its colour depends only on its name."""
         if pod not in self._prefixes:
-            text = f"{pod:<{self._width}} | "
-            colour = _COLOURS[crc32(pod.encode()) % len(_COLOURS)]
+            text = f"{pod:<{self._width}} | ".replace("\n", " ")  # a file name can hold a line feed
+            colour = _COLOURS[crc32(pod.encode(errors="surrogatepass")) % len(_COLOURS)]
             self._prefixes[pod] = click.style(text, fg=colour) if self._format.colour else text
         return self._prefixes[pod]
 
