@@ -49,14 +49,16 @@ def progress(*, job: str | None, folder: str | None, pattern: str | None, output
 
 def _read(job: str | None, folder: str | None, pattern: str | None, settings: Settings) -> JobView:
     """Return the view of a log file, or of the logs of a job."""
+    from kfjob.backends.base import LogRange
+    from kfjob.backends.log_file import read_lines
     from kfjob.events import LogLine
     from kfjob.observe.view import JobView, reduce_all
     from kfjob.spec.observe_config import ObserveConfig
 
     if job is not None and Path(job).is_file():
         config = ObserveConfig(progress_pattern=pattern)
-        with Path(job).open(errors="replace", newline="\n") as file:
-            return reduce_all(JobView(config=config), (LogLine(pod=Path(job).stem, text=line.rstrip("\n")) for line in file))
+        lines = read_lines(Path(job), LogRange())
+        return reduce_all(JobView(config=config), (LogLine(pod=Path(job).stem, text=text, time=time) for time, text in lines))
     from kfjob.api.view import read_view
 
     reader = open_reader(job, folder, settings)
