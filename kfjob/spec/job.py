@@ -42,11 +42,15 @@ SECRET_VARIABLES = {"hub_token": "HF_TOKEN", "wandb_key": "WANDB_API_KEY"}
 """The variables that have a secret as their source, by the field that names the secret."""
 
 
+MAX_PROCESSES = 4096
+"""Processes of a node; a larger number is a mistake."""
+
+
 def _check_processes(value: object) -> object:
-    is_number = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    is_number = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_PROCESSES
     if value is None or value in ("auto", "gpu", "cpu") or is_number:
         return value
-    title = f"`processes_per_node` must be a positive number, `auto`, `gpu` or `cpu`, not `{value}`"
+    title = f"`processes_per_node` must be a number from 1 to {MAX_PROCESSES}, `auto`, `gpu` or `cpu`, not `{value}`"
     raise field_error("processes_per_node", title)
 
 

@@ -178,6 +178,7 @@ class _Walk:
             self._check_characters(inner, key)
             if inner in self.keys:
                 self._add_problem(f"duplicate key `{key.value}`", key, inner, f"first on line {self.keys[inner][0]}")
+                continue
             self.keys[inner] = _get_position(key)
             self.add_value(inner, value)
 
