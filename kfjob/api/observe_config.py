@@ -16,7 +16,9 @@ def read_observe_config(snapshot: JobSnapshot) -> ObserveConfig:
     """Return what observation needs of the job's spec. A job that others submitted shows only its pods."""
     if snapshot.observe_config and (config := decode(snapshot.observe_config, job=snapshot.name)):
         return config
-    with suppress(KfjobError, ValueError, LookupError, TypeError, AttributeError):  # someone else changed the record
+    with suppress(
+        KfjobError, ValueError, LookupError, TypeError, AttributeError, RecursionError
+    ):  # someone else changed the record
         if snapshot.spec:
             return _from_spec(snapshot.spec)
         if snapshot.manifest:

@@ -53,4 +53,7 @@ def _format_spec(spec: str | None, redactor: Redactor) -> str:
         return ""
     import yaml
 
-    return str(yaml.safe_dump(redactor.value(json.loads(spec)), sort_keys=False, allow_unicode=True, width=110))
+    try:
+        return str(yaml.safe_dump(redactor.value(json.loads(spec)), sort_keys=False, allow_unicode=True, width=110))
+    except (ValueError, RecursionError):  # kfjob did not write it
+        return ""

@@ -82,7 +82,7 @@ def read_saved_instances(state: Path) -> tuple[Instance, ...]:
 
     try:
         return tuple(Instance(**row) for row in json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return ()
 
 

@@ -101,7 +101,7 @@ def read_snapshot(folder: Path) -> JobSnapshot:
         return replace(snapshot, spec=_read_text(folder / SPEC), manifest=_read_text(folder / MANIFEST))
     except (FileNotFoundError, NotADirectoryError) as err:
         raise NotFound(f"`{folder}` holds no {STATUS}") from err
-    except (OSError, ValueError, MsgspecError) as err:
+    except (OSError, ValueError, MsgspecError, RecursionError) as err:
         raise BackendError(f"`{folder / STATUS}` cannot be read", cause=f"{type(err).__name__}: {err}") from err
 
 
@@ -118,7 +118,7 @@ def read_events(folder: Path) -> list[KubernetesEvent | WorkloadStatus]:
     """
     try:
         return json.decode(_read_text(folder / EVENTS) or "[]", type=list[KubernetesEvent | WorkloadStatus])
-    except (OSError, ValueError, MsgspecError) as err:
+    except (OSError, ValueError, MsgspecError, RecursionError) as err:
         raise BackendError(f"`{folder / EVENTS}` cannot be read", cause=f"{type(err).__name__}: {err}") from err
 
 

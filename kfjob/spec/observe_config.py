@@ -69,7 +69,7 @@ def decode(text: str, *, job: str) -> ObserveConfig | None:
     try:
         record = json.decode(text, type=_Record)
         config = json.decode(text, type=ObserveConfig)
-    except MsgspecError:
+    except (MsgspecError, RecursionError):
         return None
     if not 0 <= record.nodes <= MAX_NODES or (config.progress_pattern and check_pattern(config.progress_pattern)):
         return None

@@ -53,7 +53,7 @@ def _parse_secret(name: str, data: Mapping[str, str]) -> PullSecret | None:
     for key in (_CONFIG_KEY, _OLD_CONFIG_KEY):
         try:
             config = json.loads(base64.b64decode(data[key], validate=True))
-        except (KeyError, ValueError):
+        except (KeyError, ValueError, RecursionError):
             continue
         logins = config.get("auths") if isinstance(config, dict) and key == _CONFIG_KEY else config
         return PullSecret(name=name, logins=logins) if isinstance(logins, dict) else None

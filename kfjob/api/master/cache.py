@@ -73,7 +73,7 @@ def load_master(target: Target, job: str) -> CachedMaster | None:
         if uid != entry["uid"] or _fingerprint(pods) != entry["pods"]:
             return None
         master = convert(entry["master"], Master)
-    except (OSError, ValueError, KeyError, TypeError, MsgspecError, KfjobError):
+    except (OSError, ValueError, KeyError, TypeError, MsgspecError, RecursionError, KfjobError):
         return None  # the caller then reads the logs
     note = f"found {age // SECOND} s ago; the pods are the same since"
     return CachedMaster(uid, replace(master, notes=(*master.notes, note)))

@@ -52,7 +52,7 @@ class TrialLog:
             return
         try:
             record = json.loads(text[start:])
-        except ValueError:  # log rotation has cut the line
+        except (ValueError, RecursionError):  # log rotation has cut the line
             return
         kind = record.pop("kfjob")
         report = self.pods.setdefault(pod, PodReport(pod))

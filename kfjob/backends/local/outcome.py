@@ -54,7 +54,7 @@ def read(launch: Path, snapshot: JobSnapshot) -> JobSnapshot:
     try:
         text = (launch / folder.RUN / FILE).read_bytes().strip()
         newest = json.decode(text, type=JobSnapshot) if text else None
-    except (OSError, MsgspecError):  # a job of an earlier version, or a write in progress
+    except (OSError, MsgspecError, RecursionError):  # a job of an earlier version, or a write in progress
         return snapshot
     if newest is None or newest.uid != snapshot.uid:
         return snapshot

@@ -101,14 +101,14 @@ def _run_helper(helper: str, key: str) -> Login | None:
         return Login(user=login["Username"], password=Secret(login["Secret"])) if login["Username"] else None
     except (OSError, subprocess.TimeoutExpired) as err:
         raise Forbidden(title, cause=str(err), hint=hint) from err
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise Forbidden(title, cause="its output is not a login in JSON") from None
 
 
 def _read_config(file: Path) -> JsonMapping:
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as err:
+    except (OSError, ValueError, RecursionError) as err:
         cause = str(err) if isinstance(err, OSError) else "it is not JSON"
         raise UsageError("the stored logins cannot be read", location=str(file), cause=cause) from None
     return config if isinstance(config, dict) else {}

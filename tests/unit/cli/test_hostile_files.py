@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ from kfjob.api.settings import load_settings
 from kfjob.backends import folder
 from kfjob.backends.fake import FakeBackend
 from kfjob.backends.folder import check_name
+from kfjob.backends.line_splitter import LINE_BYTES
 from kfjob.errors import BackendError, SpecError
 from kfjob.events import JobChanged, JobPhase, JobSnapshot, PodPhase
+from kfjob.spec.source import load_spec
 from tests.unit.api import script
 from tests.unit.api.conftest import Shell, fake
 
@@ -175,3 +178,46 @@ def test_special_files_in_a_folder_never_hang(kfjob: Shell, here: Path):
 def test_folder_that_is_none_is_an_error(kfjob: Shell, here: Path, path: str):
     os.mkfifo(here / "fifo")
     assert kfjob("status", "--from", path) == 3
+
+
+@pytest.mark.parametrize("file", [folder.STATUS, folder.EVENTS])
+def test_deeply_nested_file_of_a_saved_job_is_one_error(tmp_path: Path, file: str):
+    (tmp_path / file).write_text(DEEP)
+    read = folder.read_snapshot if file == folder.STATUS else folder.read_events
+    with pytest.raises(BackendError, match="cannot be read"):
+        read(tmp_path)
+
+
+def test_report_of_a_deeply_nested_spec_leaves_it_out(kfjob: Shell, tmp_path: Path):
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    folder.write_snapshot(saved, JobSnapshot(name="a", namespace="b", job=JobChanged(phase=JobPhase.FAILED), spec=DEEP))
+    assert kfjob("report", "--from", str(saved), "-o", str(tmp_path / "report.html")) == 0
+
+
+def test_log_names_with_line_feeds_and_foreign_bytes_are_prefixes_of_one_line(kfjob: Shell, tmp_path: Path):
+    for name in (b"a\nb.log", b"\xff\xfe.log"):
+        Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)).write_text("text\n")
+    assert kfjob("logs", "--all", "--from", str(tmp_path)) == 0
+    assert [line.rpartition("| ")[2] for line in kfjob.out.splitlines()] == ["text", "text"]
+
+
+def test_progress_of_a_file_reads_long_lines_in_part(kfjob: Shell, tmp_path: Path):
+    file = tmp_path / "a.log"
+    file.write_text("step 1 loss 2.0 " + "x" * (4 * LINE_BYTES) + " \n")
+    tracemalloc.start()
+    try:
+        assert kfjob("progress", str(file)) == 0
+        assert tracemalloc.get_traced_memory()[1] < 32 * LINE_BYTES
+    finally:
+        tracemalloc.stop()
+
+
+def test_many_duplicate_keys_are_said_instead_of_aliases():
+    with pytest.raises(SpecError, match="duplicate key `a`"):
+        load_spec(SPEC + "env: {" + "a: 1, " * 200_000 + "}")
+
+
+def test_impossible_number_of_processes_is_an_error():
+    with pytest.raises(SpecError, match="must be a number from 1 to 4096"):
+        load_spec(SPEC + "processes_per_node: 1000000000\n")
