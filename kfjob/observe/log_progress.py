@@ -11,6 +11,7 @@ from kfjob.observe.general.reader import read_line
 from kfjob.observe.general.skeletons import may_hold_progress
 from kfjob.observe.general.state import Emission, GeneralReader, Line
 from kfjob.observe.lines import clean_line, cut_line, find_newest_state
+from kfjob.observe.milestones import parse_milestone
 from kfjob.observe.progress import ProgressReader, Reading, remove_nested_bars
 
 MARKERS = (
@@ -58,8 +59,13 @@ def _read_known(formats: ProgressReader, plain: str, prefix_time: int | None) ->
 
 
 def _may_matter(plain: str, general: GeneralReader) -> bool:
-    """Return whether the general reader needs the line; the rows of a table have no layout of their own."""
-    return may_hold_progress(plain) or (general.table is not None and tables.looks_like_row(plain))
+    """Return whether the general reader needs the line; the rows of a table have no layout of their own.
+
+    It never needs the messages of kfjob's trainer: the view reads them as milestones.
+    """
+    if not may_hold_progress(plain) and not (general.table is not None and tables.looks_like_row(plain)):
+        return False
+    return parse_milestone(plain) is None
 
 
 def _is_candidate(text: str, general: GeneralReader) -> bool:

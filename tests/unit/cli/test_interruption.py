@@ -156,9 +156,12 @@ def check_program(running: Command, number: signal.Signals, code: int, file: Pat
 
 def is_running(group: int) -> bool:
     """Return whether a process of the group runs; a zombie that nothing collects has ended."""
-    listing = subprocess.run(["ps", "-eo", "pgid=,stat="], capture_output=True, text=True, check=True).stdout
-    processes = (line.split() for line in listing.splitlines())
-    return any(int(number) == group and not state.startswith("Z") for number, state in processes)
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # the process has ended
+            state, _, process_group = file.read_text(errors="replace").rpartition(")")[2].split()[:3]
+            if int(process_group) == group and state != "Z":
+                return True
+    return False
 
 
 @SIGNALS

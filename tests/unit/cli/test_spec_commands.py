@@ -209,6 +209,7 @@ def test_refresh_prints_the_differences_from_ec2(kfjob, monkeypatch):
 
 
 def test_refresh_adds_the_types_that_only_ec2_knows(kfjob, monkeypatch, here):
+    monkeypatch.setattr("kfjob.spec.instances._added", {})  # the command adds types for the whole process
     stub = StubEc2({})
     gpu = {"Name": "X1", "Count": 8, "Manufacturer": "NVIDIA", "MemoryInfo": {"SizeInMiB": 400 * 1024}}
     row: dict[str, Any] = {"VCpuInfo": {"DefaultVCpus": 192}, "MemoryInfo": {"SizeInMiB": 4 << 20}}

@@ -126,6 +126,10 @@ INLINE: dict[tuple[str, tuple[object, ...]], object] = {
     ("Trace %s", ("/data/my traces/a.json",)): Trace(path="/data/my traces/a.json"),
     ("Trace not written to %s: %s", ("/data/a.json", "disk full")): None,
     ("Checkpoint %s is damaged: %s", ("step-5", "no manifest")): DamagedCheckpoint(name="step-5", reason="no manifest"),
+    ("Checkpoint %s passed over: it holds values that are not finite", ("step-5",)): None,
+    ("Checkpoint %s passed over: the run made no progress from it", ("step-5",)): None,
+    ("Checkpoint %s is not protected from deletion: %s", ("step-5", "the folder is read-only")): None,
+    ("Checkpoint %s not written: %s", ("step-5", "no space left")): None,
     ("Data differs from what %s was trained on: it is read from its beginning", ("step-5",)): DataMismatch(
         name="step-5", reason="it is read from its beginning"
     ),
