@@ -182,7 +182,8 @@ def test_folder_that_is_none_is_an_error(kfjob: Shell, here: Path, path: str):
 
 @pytest.mark.parametrize("file", [folder.STATUS, folder.EVENTS])
 def test_deeply_nested_file_of_a_saved_job_is_one_error(tmp_path: Path, file: str):
-    (tmp_path / file).write_text(DEEP)
+    entry = '{"name": "a", "more": ' + DEEP  # the decoder skips an unknown field, however deep it is
+    (tmp_path / file).write_text(entry if file == folder.STATUS else "[" + entry)
     read = folder.read_snapshot if file == folder.STATUS else folder.read_events
     with pytest.raises(BackendError, match="cannot be read"):
         read(tmp_path)
@@ -204,7 +205,7 @@ def test_log_names_with_line_feeds_and_foreign_bytes_are_prefixes_of_one_line(kf
 
 def test_progress_of_a_file_reads_long_lines_in_part(kfjob: Shell, tmp_path: Path):
     file = tmp_path / "a.log"
-    file.write_text("step 1 loss 2.0 " + "x" * (4 * LINE_BYTES) + " \n")
+    file.write_text("step 1 loss 2.0 " + "x" * (64 * LINE_BYTES) + " \n")
     tracemalloc.start()
     try:
         assert kfjob("progress", str(file)) == 0
