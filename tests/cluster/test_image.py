@@ -97,8 +97,15 @@ def user(space: Space, tmp_path: Path) -> Iterator[User]:
         env |= {"KUBECONFIG": space.facts.kubeconfig, "KFJOB_NAMESPACE": space.name, "HOME": str(tmp_path / "home")}
         env |= {"KFJOB_STATE": str(tmp_path / "state"), "KFJOB_REGISTRY_CERTS": str(tmp_path / "certs.d")}
         env |= stack.enter_context(tunnel({HOST: registry.port}))
+        env |= dict.fromkeys(("NO_PROXY", "no_proxy"), f"127.0.0.1,{api_server(space)}")
         env["PATH"] = f"{builder.program.parent}:{env['PATH']}"
         yield User(tmp_path, env, aws)
+
+
+def api_server(space: Space) -> str:
+    """Return the host of the API server."""
+    kubeconfig = yaml.safe_load(Path(space.facts.kubeconfig).read_text())
+    return str(urllib3.util.parse_url(kubeconfig["clusters"][0]["cluster"]["server"]).host)
 
 
 def kubectl(space: Space, *argv: str) -> dict[str, object]:

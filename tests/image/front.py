@@ -51,13 +51,21 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
 
 
 def named(builder: Buildah, folder: Path, name: str, address: str, *insecure: str) -> Buildah:
-    """Return a builder that resolves `name` to the address with a private hosts file, and accepts any certificate there."""
+    """Return a builder that resolves `name` to the address with a private hosts file, and accepts any certificate there.
+
+    It needs no tunnel: it gets the proxies of the test run, so that its builds reach the package index.
+    """
     folder.mkdir(parents=True)
     hosts, program = folder / "hosts", folder / "buildah"
     hosts.write_text(f"127.0.0.1 localhost\n{address} {name}\n")
-    script = f'mount --bind {hosts} /etc/hosts; exec {builder.program} "$@"'
+    script = f'mount --bind {hosts} /etc/hosts; {_restore_proxies()}exec {builder.program} "$@"'
     program.write_text(f"#!/bin/sh\nexec unshare --mount sh -c '{script}' buildah \"$@\"\n")
     program.chmod(0o755)
     registries = folder / "registries.conf"
     registries.write_text("".join(f'[[registry]]\nlocation = "{source}"\ninsecure = true\n' for source in (name, *insecure)))
     return Buildah(program, builder.environment | {"CONTAINERS_REGISTRIES_CONF": str(registries)})
+
+
+def _restore_proxies() -> str:
+    values = {name: os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy")}
+    return "".join(f'export {name}="{value}"; ' if value else f"unset {name}; " for name, value in values.items())
