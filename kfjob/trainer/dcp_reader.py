@@ -27,6 +27,23 @@ if TYPE_CHECKING:
     from kfjob.trainer.checkpoint import Checkpoint
 
 METADATA_FILE = ".metadata"
+
+
+class _UnknownTypeError(pickle.UnpicklingError):
+    """The metadata refers to something that DCP does not write."""
+
+
+def _find_member(kind: object, name: object) -> object:
+    """Return a memory format by its name, as `getattr` does. Python 3.11.0 to 3.11.3 pickle members of an enum with it.
+
+    Raises:
+        pickle.UnpicklingError: it is not a name of a memory format.
+    """
+    if kind is dcp._MEM_FORMAT_ENCODING and isinstance(name, str) and name in dcp._MEM_FORMAT_ENCODING.__members__:  # noqa: SLF001
+        return dcp._MEM_FORMAT_ENCODING[name]  # noqa: SLF001 -- DCP writes it
+    raise _UnknownTypeError(f"getattr({kind}, {name!r})")
+
+
 _DCP_TYPES = (
     dcp.BytesStorageMetadata,
     dcp.ChunkStorageMetadata,
@@ -41,16 +58,13 @@ _DCP_TYPES = (
 _TYPES: dict[tuple[str, str], Any] = {
     **{(kind.__module__, kind.__qualname__): kind for kind in _DCP_TYPES},
     **{("torch", name): dtype for name, dtype in vars(torch).items() if isinstance(dtype, torch.dtype)},
+    ("builtins", "getattr"): _find_member,
     ("torch", "Size"): torch.Size,
     ("torch.serialization", "_get_layout"): torch.serialization._get_layout,  # noqa: SLF001 -- DCP writes it
     **{(module, "PosixPath"): PurePosixPath for module in ("pathlib", "pathlib._local")},
     **{(module, "WindowsPath"): PureWindowsPath for module in ("pathlib", "pathlib._local")},
 }
 """Everything that the metadata of DCP refers to, by the module and the name under which Python finds it."""
-
-
-class _UnknownTypeError(pickle.UnpicklingError):
-    """The metadata refers to something that DCP does not write."""
 
 
 class _MetadataUnpickler(pickle.Unpickler):

@@ -9,6 +9,7 @@ import pickle
 import shutil
 from contextlib import suppress
 from dataclasses import replace
+from enum import Enum
 from pathlib import Path, PosixPath
 
 import pytest
@@ -89,6 +90,25 @@ def poison_optimizer(folder, kind, target):
     shard.write_bytes(shard.read_bytes() + buffer.getvalue())
     path.write_bytes(pickle.dumps(metadata))
     sign(folder)
+
+
+class OldPickler(pickle.Pickler):
+    """Pickles members of an enum as Python 3.11.0 to 3.11.3 does: with `getattr` and their name."""
+
+    def reducer_override(self, value: object) -> object:
+        return (getattr, (type(value), value.name)) if isinstance(value, Enum) else NotImplemented
+
+
+def test_metadata_of_an_older_python_is_read(copy):
+    path = copy / "step-000001" / ".metadata"
+    buffer = io.BytesIO()
+    OldPickler(buffer).dump(pickle.loads(path.read_bytes()))  # noqa: S301 -- of the fixture
+    assert b"getattr" in buffer.getvalue()
+    expected = read_metadata(checkpoint.list_checkpoints(open_storage(str(copy)))[0])
+    path.write_bytes(buffer.getvalue())
+    sign(path.parent)
+    (source,) = checkpoint.list_checkpoints(open_storage(str(copy)))
+    assert read_metadata(source) == expected
 
 
 @pytest.mark.parametrize("nested", [False, True], ids=["alone", "in metadata"])
