@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from kfjob.observe.numbers import MAX_NUMBER
 from kfjob.report.numbers import choose_ticks, format_number
 
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 14, 30
@@ -125,7 +125,7 @@ def _lay_out_picture(title: str, curves: Sequence[Curve], css_class: str, size: 
 
 
 def _finite_points(curves: Sequence[Curve]) -> list[tuple[float, float]]:
-    return [(x, y) for curve in curves for x, y in curve.points if y is not None and math.isfinite(y)]
+    return [(x, y) for curve in curves for x, y in curve.points if y is not None and abs(y) <= MAX_NUMBER]
 
 
 def _x_ticks(scale: _Scale) -> Iterator[AxisTick]:
@@ -138,7 +138,7 @@ def _paths(curve: Curve, x_scale: _Scale, y_scale: _Scale) -> Iterator[Path]:
     """Yield one path for each section of finite values. A NaN is a gap with a mark at the bottom."""
     section: list[str] = []
     for x, y in (*curve.points, (0.0, None)):
-        if y is not None and math.isfinite(y):
+        if y is not None and abs(y) <= MAX_NUMBER:
             section.append(f"{x_scale(x)} {y_scale(y)}")
             continue
         if len(section) == 1:
@@ -153,7 +153,7 @@ def _paths(curve: Curve, x_scale: _Scale, y_scale: _Scale) -> Iterator[Path]:
 def _cursor_points(curve: Curve, x_scale: _Scale, y_scale: _Scale) -> Iterator[tuple[float, float, str, str]]:
     """Yield position, step and value of each point."""
     for x, y in curve.points:
-        if y is not None and math.isfinite(y):
+        if y is not None and abs(y) <= MAX_NUMBER:
             yield x_scale(x), y_scale(y), f"{x:g}", format_number(y)
 
 
