@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path, PosixPath
+from typing import Any
 
 import pytest
 import torch
@@ -95,7 +96,7 @@ def poison_optimizer(folder, kind, target):
 class OldPickler(pickle.Pickler):
     """Pickles members of an enum as Python 3.11.0 to 3.11.3 does: with `getattr` and their name."""
 
-    def reducer_override(self, value: object) -> object:
+    def reducer_override(self, value: Any) -> Any:
         return (getattr, (type(value), value.name)) if isinstance(value, Enum) else NotImplemented
 
 
