@@ -25,7 +25,6 @@ PUBLIC_HOST = "public.ecr.aws"
 PUBLIC_REGION = "us-east-1"
 ATTEMPTS = 8
 CONNECT_SECONDS = 10
-_NO_IMAGE = ("ImageNotFoundException", "RepositoryNotFoundException")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,16 +165,6 @@ class PrivateRegistry:
                 )
                 raise err from delete_error
             raise
-
-    def find_digest(self, repository: str, tag: str) -> str | None:
-        """Return the digest of the image with this tag (or digest); None if it does not exist."""
-        image_id = {"imageDigest" if tag.startswith("sha256:") else "imageTag": tag}
-        with self._translate_errors("DescribeImages", repository):
-            response = ecr_errors.call_or_none(
-                lambda: self._client.describe_images(registryId=self.id, repositoryName=repository, imageIds=[image_id]),
-                *_NO_IMAGE,
-            )
-        return str(response["imageDetails"][0]["imageDigest"]) if response else None
 
     def has_immutable_tags(self, repository: str) -> bool:
         """Return whether the repository's tags are immutable."""

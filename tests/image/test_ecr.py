@@ -91,18 +91,6 @@ def test_new_repository_has_the_options(aws: MotoAws):
     assert rules[0]["selection"]["countNumber"] == 7
 
 
-def test_find_digest_accepts_tag_and_digest(aws: MotoAws):
-    registry = ecr.open_own_registry()
-    assert registry.find_digest("nothing", "one") is None  # no such repository
-    registry.ensure_repository("fsdp", PLAIN)
-    assert registry.find_digest("fsdp", "one") is None
-    kind = "application/vnd.oci.image.manifest.v1+json"
-    manifest = json.dumps({"schemaVersion": 2, "mediaType": kind, "config": {"digest": "sha256:0", "size": 1}, "layers": []})
-    put = aws.client("ecr").put_image(repositoryName="fsdp", imageManifest=manifest, imageTag="one")
-    digest = put["image"]["imageId"]["imageDigest"]
-    assert registry.find_digest("fsdp", "one") == registry.find_digest("fsdp", digest) == digest
-
-
 def test_token_has_an_expiry_and_a_hidden_password(aws: MotoAws):
     token = ecr.open_own_registry().get_token()
     assert token.login.user == "AWS"
@@ -115,7 +103,6 @@ RIGHTS = {
     "ecr:CreateRepository": lambda: ecr.open_own_registry().ensure_repository("fsdp", PLAIN),
     "ecr:PutLifecyclePolicy": lambda: ecr.open_own_registry().ensure_repository("fsdp", RepositoryOptions(keep_images=3)),
     "ecr:GetAuthorizationToken": lambda: ecr.open_own_registry().get_login(),
-    "ecr:DescribeImages": lambda: ecr.open_own_registry().find_digest("fsdp", "one"),
 }
 
 

@@ -36,8 +36,13 @@ def start(end, **spec):
     here.until(lambda: here.get(ref).job.phase is JobPhase.RUNNING)
     return ref
 
-def lose_outcome_file(ref):  # as on a file system that needs free space to write over a block
+def lose_outcome():  # as on a file system that needs free space to write over a block
+    ref = start("sys.exit(0)")
     (here.launch(ref) / folder.RUN / "outcome").unlink()
+    fill()
+    go.touch()
+    here.until(lambda: here.get(ref).job.message == "outcome unknown (disk full)")
+    return ref
 """
 
 
@@ -80,11 +85,7 @@ assert (snapshot.job.phase, snapshot.pods[0].exit_code) == (JobPhase.FAILED, 7)
 
 def test_outcome_that_cannot_be_written_is_unknown(tmp_path: Path):
     program = """
-ref = start("sys.exit(0)")
-lose_outcome_file(ref)
-fill()
-go.touch()
-here.until(lambda: here.get(ref).job.message == "outcome unknown (disk full)")
+ref = lose_outcome()
 assert here.get(ref).job.phase is JobPhase.RUNNING
 (disk / "filler").unlink()
 assert here.end(ref).job.phase is JobPhase.SUCCEEDED  # the supervisor has tried again
@@ -95,11 +96,7 @@ here.backend.stop(ref, timeout=30)
 
 def test_dead_supervisor_on_a_full_disk_is_no_failure_of_the_job(tmp_path: Path):
     program = """
-ref = start("sys.exit(0)")
-lose_outcome_file(ref)
-fill()
-go.touch()
-here.until(lambda: here.get(ref).job.message == "outcome unknown (disk full)")
+ref = lose_outcome()
 os.kill(here.supervisor(ref), signal.SIGKILL)
 here.until(lambda: here.get(ref).job.phase.ended)
 assert here.get(ref).job.phase is JobPhase.STOPPED

@@ -74,19 +74,12 @@ def test_of_several_relaunches_one_wins(cluster, here, monkeypatch):
     check_one_winner(race([run.relaunch] * RACERS), cluster)
 
 
-def test_a_stop_of_one_launch_does_not_stop_its_relaunch(cluster, here):
+@pytest.mark.parametrize("action", [Run.stop, Run.relaunch])
+def test_an_earlier_launch_cannot_change_a_later_one(cluster, here, action):
     run = kfjob.submit(SPEC, settings=settings(here))
     again = run.relaunch()
     with pytest.raises(NotFound, match="a later one has its name"):
-        run.stop()
-    assert cluster.objects[KEY]["metadata"]["uid"] == again._reader.ref.uid
-
-
-def test_a_relaunch_of_one_launch_does_not_stop_a_later_one(cluster, here):
-    run = kfjob.submit(SPEC, settings=settings(here))
-    again = run.relaunch()
-    with pytest.raises(NotFound, match="a later one has its name"):
-        run.relaunch()
+        action(run)
     assert cluster.objects[KEY]["metadata"]["uid"] == again._reader.ref.uid
 
 
