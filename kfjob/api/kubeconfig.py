@@ -6,15 +6,19 @@ import os
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
-import yaml
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert
 
 from kfjob.errors import Unreachable
-from kfjob.spec.yaml_loader import Loader, TooLargeError, check_depth
+from kfjob.parsing import ParseError, read_document
+from kfjob.spec.yaml_loader import load_yaml
+from kfjob.units import MIB
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+MAX_KUBECONFIG_BYTES = 16 * MIB
+"""Size of a kubeconfig. One with certificates of 1000 clusters has 5 MiB."""
 
 
 class KubeContext(Struct, frozen=True):
@@ -24,6 +28,22 @@ class KubeContext(Struct, frozen=True):
     namespace: str
 
 
+class _Context(Struct, frozen=True):
+    namespace: str | None = None
+
+
+class _NamedContext(Struct, frozen=True):
+    name: str
+    context: _Context | None = None
+
+
+class _KubeConfig(Struct, frozen=True, rename="kebab"):
+    """The fields of a kubeconfig that kfjob itself reads."""
+
+    current_context: str | None = None
+    contexts: list[_NamedContext] | None = None
+
+
 def find_kube_context(environ: Mapping[str, str], name: str | None = None) -> KubeContext | None:
     """Return the named or the current context as kubectl finds it; in a pod without a kubeconfig, its service account.
 
@@ -31,14 +51,14 @@ def find_kube_context(environ: Mapping[str, str], name: str | None = None) -> Ku
         Unreachable: a kubeconfig cannot be read, or is not YAML.
     """
     files = [Path(p) for p in environ.get("KUBECONFIG", "").split(os.pathsep) if p] or [Path("~/.kube/config").expanduser()]
-    documents = [document for file in files if file.is_file() for document in [_read(file)] if document]
-    selected = name or next((d["current-context"] for d in documents if d.get("current-context")), None)
+    documents = [_read(file) for file in files if file.is_file()]
+    selected = name or next((document.current_context for document in documents if document.current_context), None)
     if not selected:
         return _find_service_account(environ) if name is None else None
     for document in documents:
-        for entry in document.get("contexts") or []:
-            if entry.get("name") == selected:
-                return KubeContext(selected, (entry.get("context") or {}).get("namespace") or "default")
+        for entry in document.contexts or ():
+            if entry.name == selected:
+                return KubeContext(selected, (entry.context and entry.context.namespace) or "default")
     return None
 
 
@@ -47,23 +67,21 @@ def find_current_context(name: str | None = None) -> KubeContext | None:
     return find_kube_context(os.environ, name)
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read(file: Path) -> _KubeConfig:
     try:
         return _parse(file, file.stat().st_mtime_ns)
     except OSError as err:
         raise Unreachable(f"kubeconfig `{file}` cannot be read", cause=str(err)) from err
+    except (ParseError, UnicodeDecodeError) as err:
+        raise Unreachable(f"kubeconfig `{file}` is not valid YAML", cause=str(err)) from err
+    except ValidationError as err:
+        raise Unreachable(f"kubeconfig `{file}` is not valid", cause=str(err)) from err
 
 
 @lru_cache(maxsize=8)
-def _parse(file: Path, _mtime_ns: int) -> dict[str, Any]:
+def _parse(file: Path, _mtime_ns: int) -> _KubeConfig:
     """Parse the file once, for all functions of a command that ask for it."""
-    try:
-        text = file.read_text(encoding="utf-8")
-        check_depth(text)
-        data = yaml.load(text, Loader)  # noqa: S506 - a safe loader
-    except (yaml.YAMLError, ValueError, TooLargeError) as err:
-        raise Unreachable(f"kubeconfig `{file}` is not valid YAML", cause=str(err)) from err
-    return data if isinstance(data, dict) else {}
+    return convert(load_yaml(read_document(file, max_bytes=MAX_KUBECONFIG_BYTES).decode()) or {}, _KubeConfig)
 
 
 def _find_service_account(environ: Mapping[str, str]) -> KubeContext | None:

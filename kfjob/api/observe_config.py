@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 
 from kfjob.common_types import JsonMapping
 from kfjob.errors import KfjobError
 from kfjob.events import JobSnapshot
+from kfjob.parsing import parse_json
 from kfjob.spec import api_objects, names
 from kfjob.spec.observe_config import MAX_NODES, ObserveConfig, decode
 
@@ -22,7 +22,7 @@ def read_observe_config(snapshot: JobSnapshot) -> ObserveConfig:
         if snapshot.spec:
             return _from_spec(snapshot.spec)
         if snapshot.manifest:
-            (job,) = (item for item in json.loads(snapshot.manifest) if item["kind"] == api_objects.PYTORCHJOB)
+            (job,) = (item for item in parse_json(snapshot.manifest) if item["kind"] == api_objects.PYTORCHJOB)
             return from_pytorchjob(job)
     pods = sorted(snapshot.pods, key=lambda pod: (pod.replica_type != "Master", pod.replica_index))
     return ObserveConfig(workers=tuple(pod.pod for pod in pods))

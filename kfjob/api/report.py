@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 
 from kfjob import __version__
@@ -11,6 +10,7 @@ from kfjob.api.reader import JobReader
 from kfjob.api.secrets import find_secrets
 from kfjob.events import JobSnapshot
 from kfjob.observe.log_spans import LogSpans
+from kfjob.parsing import ParseError, parse_json
 from kfjob.redaction import Redactor
 from kfjob.report.page import Report, render_page
 
@@ -54,6 +54,6 @@ def _format_spec(spec: str | None, redactor: Redactor) -> str:
     import yaml
 
     try:
-        return str(yaml.safe_dump(redactor.value(json.loads(spec)), sort_keys=False, allow_unicode=True, width=110))
-    except (ValueError, RecursionError):  # kfjob did not write it
+        return str(yaml.safe_dump(redactor.value(parse_json(spec)), sort_keys=False, allow_unicode=True, width=110))
+    except (ParseError, yaml.YAMLError):  # kfjob did not write it
         return ""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 from kfjob.events import JobSnapshot
+from kfjob.parsing import ParseError, parse_json
 from kfjob.redaction import collect_secrets
 
 
@@ -13,7 +12,7 @@ def find_secrets(snapshot: JobSnapshot) -> frozenset[str]:
     secrets: frozenset[str] = frozenset()
     for text in (snapshot.spec, snapshot.manifest):
         try:
-            secrets |= collect_secrets(json.loads(text)) if text else frozenset()
-        except (ValueError, RecursionError):  # it was not written by kfjob
+            secrets |= collect_secrets(parse_json(text)) if text else frozenset()
+        except ParseError:  # it was not written by kfjob
             continue
     return secrets

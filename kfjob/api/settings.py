@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kfjob.errors import Problem, SpecError
+from kfjob.parsing import parse_json, parse_toml
 
 if TYPE_CHECKING:
     from kfjob.spec.instances import Instance
@@ -76,13 +77,11 @@ def read_saved_instances(state: Path) -> tuple[Instance, ...]:
     file = state / INSTANCES_FILE
     if not file.exists():
         return ()
-    import json
-
     from kfjob.spec.instances import Instance
 
     try:
-        return tuple(Instance(**row) for row in json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, RecursionError):
+        return tuple(Instance(**row) for row in parse_json(file.read_bytes()))
+    except (OSError, ValueError, TypeError):
         return ()
 
 
@@ -134,11 +133,9 @@ def _check_owner(file: Path) -> None:
 def _read_file(file: Path, table: tuple[str, ...] = ()) -> dict[str, Any]:
     if not file.is_file():
         return {}
-    import tomllib  # imported here because most users have no such file
-
     try:
-        values: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as err:
+        values = parse_toml(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as err:
         raise SpecError([Problem(title="the settings file cannot be read", file=str(file), detail=str(err))]) from None
     for key in table:
         values = values.get(key, {})

@@ -16,18 +16,17 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from msgspec import MsgspecError, json
+from msgspec import json
 from msgspec.structs import replace
 
 from kfjob.errors import BackendError, NotFound
 from kfjob.events import TRAINING_CONTAINER, JobSnapshot, KubernetesEvent, WorkloadStatus
-from kfjob.units import MIB
+from kfjob.parsing import decode_json, read_document
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 RUN = ".run"
@@ -35,8 +34,6 @@ SPEC = "spec.json"
 MANIFEST = "manifest.json"
 STATUS = "status.json"
 EVENTS = "events.json"
-MAX_DOCUMENT_BYTES = 64 * MIB
-"""A larger file beside the logs is not read; the snapshot of 10,000 pods has a tenth of it."""
 
 
 def launch_folder(root: Path, namespace: str, job: str, launch: str) -> Path:
@@ -97,11 +94,11 @@ def read_snapshot(folder: Path) -> JobSnapshot:
         BackendError: the file cannot be read or parsed.
     """
     try:
-        snapshot = json.decode(_read_bytes(folder / STATUS), type=JobSnapshot)
+        snapshot = decode_json(read_document(folder / STATUS), JobSnapshot)
         return replace(snapshot, spec=_read_text(folder / SPEC), manifest=_read_text(folder / MANIFEST))
     except (FileNotFoundError, NotADirectoryError) as err:
         raise NotFound(f"`{folder}` holds no {STATUS}") from err
-    except (OSError, ValueError, MsgspecError, RecursionError) as err:
+    except (OSError, ValueError) as err:
         raise BackendError(f"`{folder / STATUS}` cannot be read", cause=f"{type(err).__name__}: {err}") from err
 
 
@@ -117,8 +114,8 @@ def read_events(folder: Path) -> list[KubernetesEvent | WorkloadStatus]:
         BackendError: the file cannot be read or parsed.
     """
     try:
-        return json.decode(_read_text(folder / EVENTS) or "[]", type=list[KubernetesEvent | WorkloadStatus])
-    except (OSError, ValueError, MsgspecError, RecursionError) as err:
+        return decode_json(_read_text(folder / EVENTS) or "[]", list[KubernetesEvent | WorkloadStatus])
+    except (OSError, ValueError) as err:
         raise BackendError(f"`{folder / EVENTS}` cannot be read", cause=f"{type(err).__name__}: {err}") from err
 
 
@@ -161,19 +158,9 @@ def _to_json(value: object) -> str:
 
 def _read_text(file: Path) -> str | None:
     try:
-        return _read_bytes(file).decode()
+        return read_document(file).decode()
     except FileNotFoundError:
         return None
-
-
-def _read_bytes(file: Path) -> bytes:
-    if file.exists() and not stat.S_ISREG(file.stat().st_mode):
-        raise ValueError(f"`{file.name}` is not a regular file")  # a FIFO would wait for ever
-    with file.open("rb") as opened:
-        data = opened.read(MAX_DOCUMENT_BYTES + 1)
-    if len(data) > MAX_DOCUMENT_BYTES:
-        raise ValueError(f"`{file.name}` is larger than {MAX_DOCUMENT_BYTES // MIB} MiB")
-    return data
 
 
 def replace_file(file: Path, text: str) -> None:

@@ -9,13 +9,35 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from msgspec import Struct, ValidationError, convert
+
 from kfjob.common_types import JsonObject
 from kfjob.compile.images import ImageChange, replace_image
+from kfjob.convert.normalize import without_nulls
 from kfjob.errors import UsageError
+from kfjob.parsing import ShapeError, parse_json
 from kfjob.spec import api_objects
+from kfjob.spec.paths import join_path
+from kfjob.spec.pytorchjob_schema import UNKNOWN_FIELD, find_problems
+from kfjob.text import plural
 
 MAX_BYTES = 200_000
 """Kubernetes allows 256 KiB for all annotations of an object (apimachinery, validation/objectmeta.go)."""
+
+
+class _Metadata(Struct):
+    name: str
+    namespace: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _Object(Struct, rename="camel"):
+    """The fields that every recorded object has."""
+
+    api_version: str
+    kind: str
+    metadata: _Metadata
 
 
 def add_record(objects: Sequence[JsonObject], *, launch: str) -> tuple[JsonObject, ...]:
@@ -36,9 +58,10 @@ def restore_objects(
     """Return the objects of a record for another launch, with their image changed by `image`.
 
     Raises:
+        ParseError: the record is not one that `add_record` has written.
         UsageError: the template has a Secret, which is not in the record.
     """
-    objects: list[JsonObject] = json.loads(record.replace(previous_launch, launch) if previous_launch else record)
+    objects = _parse_objects(record.replace(previous_launch, launch) if previous_launch else record)
     if secrets := [item["metadata"]["name"] for item in objects if item["kind"] == "Secret"]:
         shown = ", ".join(f"`{name}`" for name in secrets)
         raise UsageError(
@@ -46,6 +69,22 @@ def restore_objects(
             hint="stop the job and submit its template again, or create the secret outside the template",
         )
     return add_record(replace_image(objects, image) if image else objects, launch=launch)
+
+
+def _parse_objects(record: str) -> list[JsonObject]:
+    """Return the objects, of which exactly one is a PyTorchJob that the operator accepts."""
+    objects: list[JsonObject] = parse_json(record)
+    try:
+        convert(objects, list[_Object])
+    except ValidationError as err:
+        raise ShapeError(str(err)) from err
+    jobs = [item for item in objects if item["kind"] == api_objects.PYTORCHJOB]
+    if len(jobs) != 1:
+        raise ShapeError(f"it has {plural(len(jobs), api_objects.PYTORCHJOB)}")
+    for problem in find_problems(without_nulls(jobs[0]).get("spec", {})):
+        if not problem.message.startswith(UNKNOWN_FIELD):  # the API server drops unknown fields
+            raise ShapeError(f"`{join_path(('spec', *problem.path))}` {problem.message}")
+    return objects
 
 
 def _without_data(item: JsonObject) -> JsonObject:

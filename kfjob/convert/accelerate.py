@@ -14,6 +14,7 @@ from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.convert.accelerate_trainer import convert_trainer
 from kfjob.convert.conversion import Conversion, Note, make_job_name
 from kfjob.errors import Problem, SpecError
+from kfjob.parsing import parse_json
 from kfjob.spec import api_objects
 from kfjob.spec.job import JobSpec
 
@@ -103,7 +104,7 @@ def to_accelerate(spec: JobSpec, processes: int) -> Conversion:
     if "distributed_type" not in config:
         config["distributed_type"] = "MULTI_GPU" if ranks > 1 else "NO"
     config |= {"machine_rank": 0, "num_machines": spec.nodes, "num_processes": ranks, "rdzv_backend": "static"}
-    annotation = json.loads(spec.annotations.get(api_objects.ANNOTATION_ACCELERATE, "{}"))
+    annotation = parse_json(spec.annotations.get(api_objects.ANNOTATION_ACCELERATE, "{}"))
     for old, new in _OLD_NAMES.items():
         if old in annotation.get("fsdp_config", {}):
             config.get("fsdp_config", {}).pop(new, None)

@@ -13,7 +13,6 @@ The reader is a state machine that takes one whole line at a time: a `group_rank
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
@@ -33,6 +32,7 @@ from kfjob.observe.agent_records import (
 )
 from kfjob.observe.lines import clean_line
 from kfjob.observe.timestamps import parse_glog, parse_rfc3339
+from kfjob.parsing import parse_json
 from kfjob.patterns import Pattern
 
 MARKERS = ("elastic", "endezvous", "group_rank=")
@@ -288,11 +288,11 @@ def _read_console_event(message: str, position: dict[str, Any]) -> tuple[AgentRe
     Source: torch/distributed/elastic/agent/server/api.py `_construct_event`.
     """
     try:
-        event = json.loads(message[message.index("{") :])
+        event = parse_json(message[message.index("{") :])
         metadata = event["metadata"]
         if event["source"] != "WORKER" or metadata["state"] != "START":
             return ()
-        worker_metadata = json.loads(metadata["metadata"])
+        worker_metadata = parse_json(metadata["metadata"])
         return (
             RendezvousResult(
                 source=ResultSource.EVENT,
@@ -306,5 +306,5 @@ def _read_console_event(message: str, position: dict[str, Any]) -> tuple[AgentRe
                 **position,
             ),
         )
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         return ()

@@ -6,13 +6,12 @@ that both agree.
 
 from __future__ import annotations
 
-import json
-
 from msgspec import Struct
 
 from kfjob.observe.lines import clean_line
 from kfjob.observe.numbers import parse_number
 from kfjob.observe.timestamps import parse_rfc3339
+from kfjob.parsing import parse_json
 from kfjob.patterns import Match, Pattern
 
 MARKER = ".py:"
@@ -253,6 +252,6 @@ def _parse_outcome(message: str) -> TrainerOutcome | None:
 def _unquote(text: str) -> str:
     """Return the text in JSON quotes; the line may be cut, or another program may have printed it."""
     try:
-        return str(json.loads(text))
+        return str(parse_json(text))
     except ValueError:
         return text.strip('"')

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticUndefined
 
 from kfjob.errors import Problem, SpecError
+from kfjob.parsing import ParseError, parse_json
 from kfjob.spec.base import list_errors, validate_fields
 from kfjob.spec.models import PRESETS
 from kfjob.spec.paths import Path, join_path
@@ -149,8 +150,8 @@ def _parse_value(text: str) -> Any:
     """Return the value of a JSON object, list, quoted text or null; all else is text, which pydantic converts."""
     if text[:1] in ("{", "[", '"') or text == "null":
         try:
-            return json.loads(text)
-        except (json.JSONDecodeError, RecursionError):
+            return parse_json(text)
+        except ParseError:
             return text
     return text
 

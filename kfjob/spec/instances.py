@@ -8,7 +8,6 @@ EC2; kfjob requests no EFA for them. `kfjob instances --refresh` queries EC2 and
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,6 +15,8 @@ from functools import cache
 from importlib import resources
 from types import MappingProxyType
 from typing import Literal
+
+from kfjob.parsing import parse_json
 
 HYPERPOD_PREFIX = "ml."
 
@@ -67,7 +68,7 @@ class Instance:
 @cache
 def load_catalogue() -> MappingProxyType[str, Instance]:
     """Return the instance types that kfjob brings, by name."""
-    rows = json.loads(resources.files("kfjob.spec").joinpath("data", "instances.json").read_text("utf-8"))
+    rows = parse_json(resources.files("kfjob.spec").joinpath("data", "instances.json").read_text("utf-8"))
     return MappingProxyType({row["name"]: Instance(**row) for row in rows})
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from msgspec import MsgspecError, Struct, json, to_builtins
+from msgspec import Struct, json, to_builtins
 from msgspec.structs import replace
 
+from kfjob.parsing import ParseError, decode_json
 from kfjob.spec import names
 from kfjob.spec.progress import check_pattern
 
@@ -67,9 +68,9 @@ def decode(text: str, *, job: str) -> ObserveConfig | None:
     Whoever may change the job may change its annotation, so an impossible number of pods or pattern is something else too.
     """
     try:
-        record = json.decode(text, type=_Record)
-        config = json.decode(text, type=ObserveConfig)
-    except (MsgspecError, RecursionError):
+        record = decode_json(text, _Record)
+        config = decode_json(text, ObserveConfig)
+    except ParseError:
         return None
     if not 0 <= record.nodes <= MAX_NODES or (config.progress_pattern and check_pattern(config.progress_pattern)):
         return None

@@ -14,6 +14,7 @@ from importlib import resources
 from typing import Any, NamedTuple
 
 from kfjob.common_types import JsonObject
+from kfjob.parsing import parse_json
 from kfjob.spec.base import field_error
 from kfjob.spec.paths import Path, join_path, parse_path
 
@@ -43,7 +44,7 @@ class SchemaProblem(NamedTuple):
 
 @cache
 def _load_schema() -> JsonObject:
-    schema: JsonObject = json.loads(resources.files("kfjob.spec").joinpath("data", "pytorchjob.json").read_text("utf-8"))
+    schema: JsonObject = parse_json(resources.files("kfjob.spec").joinpath("data", "pytorchjob.json").read_text("utf-8"))
     return schema
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from kfjob.errors import Problem
+from kfjob.parsing import ParseError
 
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """PyYAML's safe loader; libyaml's, which is ten times faster, where PyYAML was built with it."""
@@ -38,3 +39,18 @@ def check_depth(text: str) -> None:
         if depth > MAX_DEPTH:
             mark = event.start_mark
             raise TooLargeError("the YAML is nested too deeply", (mark.line + 1, mark.column + 1) if mark else (1, 1))
+
+
+def load_yaml(text: str) -> Any:
+    """Return the value of a YAML document whose positions do not matter.
+
+    Raises:
+        ParseError: the text is not YAML, or is nested too deeply.
+    """
+    try:
+        check_depth(text)
+        return yaml.load(text, Loader)  # noqa: S506 - a safe loader
+    except TooLargeError as error:
+        raise ParseError(str(error)) from None
+    except (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise ParseError(str(error) or "it is nested too deeply") from error

@@ -22,6 +22,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from kfjob.errors import KfjobError
+from kfjob.parsing import parse_json
 
 MANIFEST_FILE = "manifest.json"
 VERSION = 1
@@ -79,9 +80,9 @@ class Manifest:
             KfjobError: the manifest is damaged or has another version.
         """
         try:
-            body = json.loads(text)
+            body = parse_json(text)
             is_intact = body.pop("checksum") == _checksum(body)
-        except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
             raise KfjobError(f"`{checkpoint}` has no readable {MANIFEST_FILE}", cause=str(error)) from error
         if not is_intact:
             raise KfjobError(f"`{checkpoint}/{MANIFEST_FILE}` does not match its own checksum")

@@ -15,6 +15,7 @@ from dataclasses import asdict
 from os import getpid
 
 from kfjob.errors import KfjobError
+from kfjob.parsing import parse_json
 from kfjob.trainer.metrics import log
 from kfjob.trainer.process_identity import ProcessIdentity, identify_process
 from kfjob.trainer.storage import Storage
@@ -59,10 +60,10 @@ def delete_unless_pinned(storage: Storage, name: str) -> None:
 def _is_valid(storage: Storage, file: str) -> bool:
     """Return whether the reader of a pin may still live; remove the pin otherwise."""
     try:
-        content = json.loads(storage.read_file(file) or "")
+        content = parse_json(storage.read_file(file) or "")
         state = ProcessIdentity(**content["process"]).state
         is_recent = abs(time.time() - content["time"]) < LIFETIME
-    except (ValueError, TypeError, KeyError):  # not complete yet, or of another program
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):  # not complete yet, or of another program
         return True
     if state == "running" or (state == "unknown" and is_recent):
         return True

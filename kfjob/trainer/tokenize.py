@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from kfjob.errors import KfjobError, UsageError
+from kfjob.parsing import parse_json
 from kfjob.trainer.data.records import Source
 from kfjob.trainer.data.sources import make_encoder, open_source, split_files
 from kfjob.trainer.data.token_files import HEADER
@@ -117,7 +118,7 @@ def _part_folder(staging: str, split: str, part: int) -> Path:
 def _tokenize_part(task: tuple[str, str, int]) -> None:
     """Tokenise one part of a split."""
     staging, split, part = task
-    plan = TokenizePlan(**json.loads((Path(staging) / _PLAN).read_text()))
+    plan = TokenizePlan(**parse_json((Path(staging) / _PLAN).read_text()))
     source = _open_split(plan, split)
     encoder = make_encoder(plan.data_format, plan.text_field, _cached_tokenizer(plan.tokenizer))
     target = _part_folder(staging, split, part)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from kfjob.errors import KfjobError
+from kfjob.parsing import parse_json_object
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 FILES = (INDEX, "*.safetensors")
@@ -38,7 +38,7 @@ class PretrainedWeights:
         index, single = folder / INDEX, folder / SINGLE
         with _wrap_errors(folder):
             if index.exists():
-                return cls({name: folder / file for name, file in json.loads(index.read_text())["weight_map"].items()})
+                return cls({name: folder / file for name, file in parse_json_object(index.read_bytes())["weight_map"].items()})
             if single.exists():
                 with safe_open(single, framework="pt") as tensors:
                     return cls(dict.fromkeys(tensors.keys(), single))
@@ -76,5 +76,5 @@ def _wrap_errors(path: Path) -> Iterator[None]:
     """Turn read errors into KfjobErrors."""
     try:
         yield
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
         raise KfjobError(f"cannot read the weights in `{path}`", cause=str(error)) from error

@@ -17,6 +17,7 @@ from kfjob.backends import folder, log_file
 from kfjob.backends.base import LogRange
 from kfjob.errors import BackendError, NotFound
 from kfjob.events import JobChanged, JobPhase, JobSnapshot, KubernetesEvent, PodChanged, PodPhase, WorkloadStatus
+from kfjob.parsing import MAX_DOCUMENT_BYTES
 
 POD = PodChanged(pod="a-worker-0", phase=PodPhase.FAILED, uid="u-0", exit_code=3, reason="Error", created=5)
 SNAPSHOT = JobSnapshot(
@@ -70,7 +71,7 @@ def test_huge_line_is_never_in_memory_as_a_whole(tmp_path: Path, wanted: LogRang
 
 def test_huge_snapshot_is_an_error(tmp_path: Path):
     with (tmp_path / folder.STATUS).open("wb") as file:
-        file.truncate(folder.MAX_DOCUMENT_BYTES + 1)
+        file.truncate(MAX_DOCUMENT_BYTES + 1)
     with pytest.raises(BackendError) as raised:
         folder.read_snapshot(tmp_path)
     assert "larger than 64 MiB" in str(raised.value.cause)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -15,6 +14,7 @@ from kfjob.errors import Forbidden, KfjobError
 from kfjob.image.references import ImageRef
 from kfjob.image.registry.docker_config import find_login
 from kfjob.image.registry.secrets import LoginSource
+from kfjob.parsing import parse_json
 
 _THREADS = 8
 _CONFIG_KEY, _OLD_CONFIG_KEY = ".dockerconfigjson", ".dockercfg"
@@ -52,8 +52,8 @@ def read_pull_secrets(cluster: Inventory, names: Iterable[str]) -> dict[str, Pul
 def _parse_secret(name: str, data: Mapping[str, str]) -> PullSecret | None:
     for key in (_CONFIG_KEY, _OLD_CONFIG_KEY):
         try:
-            config = json.loads(base64.b64decode(data[key], validate=True))
-        except (KeyError, ValueError, RecursionError):
+            config = parse_json(base64.b64decode(data[key], validate=True))
+        except (KeyError, ValueError):
             continue
         logins = config.get("auths") if isinstance(config, dict) and key == _CONFIG_KEY else config
         return PullSecret(name=name, logins=logins) if isinstance(logins, dict) else None

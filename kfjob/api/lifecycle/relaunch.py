@@ -16,13 +16,18 @@ from kfjob.api.planning import make_launch_id, plan_job
 from kfjob.api.reader import LiveReader, check_uid
 from kfjob.api.target import Target
 from kfjob.backends.archived_job import ArchivedJob, find_newest_launch
+from kfjob.backends.resources import CREATABLE_KINDS
 from kfjob.common_types import JsonObject, Notify, ignore_notice
 from kfjob.compile.launch_record import restore_objects
-from kfjob.errors import NotFound, UsageError
+from kfjob.errors import BackendError, NotFound, SpecError, UsageError
 from kfjob.events import JobSnapshot
+from kfjob.parsing import ParseError
 from kfjob.spec import api_objects
 from kfjob.spec.job import JobSpec
 from kfjob.spec.source import LoadedSpec, Positions
+
+_SHOWN_PROBLEMS, _SHOWN_CHARACTERS = 5, 1000
+"""Limits of what an error shows of a damaged record."""
 
 
 def relaunch(
@@ -43,13 +48,15 @@ def relaunch(
         NotFound: neither the backend nor the archive has the job, or a later launch has its name.
         UsageError: kfjob did not submit the job, so nothing is recorded; or its template creates a Secret.
         AlreadyExists: another command has started the job in the meantime.
+        BackendError: the record is damaged; nothing was stopped.
     """
     live = find_live(target, job)
     if live:
         check_uid(live, uid)
     record = live or _read_archived(target, job)
     if record.spec is not None:
-        submit = _prepare_spec(target, record.spec, code, notify, start_folder=record.start_folder)
+        spec = _parse_spec(record, record.spec)
+        submit = _prepare_spec(target, spec, code, notify, start_folder=record.start_folder)
     elif record.manifest is not None:
         submit = _prepare_manifest(target, record, record.manifest, code, notify)
     else:
@@ -65,11 +72,34 @@ def _read_archived(target: Target, job: str) -> JobSnapshot:
         raise target.suggest(job, err) from None
 
 
+def _parse_spec(record: JobSnapshot, text: str) -> JobSpec:
+    """Return the recorded spec. Everyone with access to the job may have edited the record.
+
+    Raises:
+        BackendError: it is not a spec of this version, or the spec of another job.
+    """
+    try:
+        spec = JobSpec.model_validate_json(text)
+    except SpecError as err:
+        lines = [f"`{problem.path}`: {problem.title}" if problem.path else problem.title for problem in err.problems]
+        raise _make_unusable(record, "\n".join(lines[:_SHOWN_PROBLEMS])) from err
+    if spec.name != record.name:
+        raise _make_unusable(record, f"it is the spec of `{spec.name}`")
+    return spec
+
+
+def _make_unusable(record: JobSnapshot, cause: str) -> BackendError:
+    return BackendError(
+        f"the recorded spec of job `{record.name}` cannot be used",
+        cause=cause[:_SHOWN_CHARACTERS],
+        hint="the job was not changed; run `kfjob stop` and submit the job again from its file",
+    )
+
+
 def _prepare_spec(
-    target: Target, record: str, code: CodeLayer | None, notify: Notify, *, start_folder: str
+    target: Target, spec: JobSpec, code: CodeLayer | None, notify: Notify, *, start_folder: str
 ) -> Callable[[], LiveReader]:
     """Do everything that can fail before the old launch is stopped; return what submits the new one."""
-    spec = JobSpec.model_validate_json(record)
     planned = plan_job(LoadedSpec(spec, Positions()), target, start_folder=start_folder)
     if code:
         spec = add_code_layer(spec, planned.plan, code, target, notify=notify)
@@ -84,9 +114,22 @@ def _prepare_manifest(
     target: Target, record: JobSnapshot, manifest: str, code: CodeLayer | None, notify: Notify
 ) -> Callable[[], LiveReader]:
     change = (lambda image: push_code_layer(image, code, target, notify=notify)) if code else None
-    objects = restore_objects(manifest, previous_launch=record.launch, launch=make_launch_id(), image=change)
+    try:
+        objects = restore_objects(manifest, previous_launch=record.launch, launch=make_launch_id(), image=change)
+    except ParseError as err:
+        raise _make_unusable(record, str(err)) from err
+    if foreign := next((item for item in objects if not _belongs(item, record)), None):
+        name = f"{foreign['metadata'].get('namespace') or ''}/{foreign['metadata']['name']}"
+        raise _make_unusable(record, f"it holds {foreign['kind']} `{name}`, which is not an object of this job")
     check_images(target, objects, notify=notify)
     return partial(_create, target, objects)
+
+
+def _belongs(item: JsonObject, record: JobSnapshot) -> bool:
+    """Return whether kfjob could have created an object for the recorded job."""
+    name, namespace = item["metadata"]["name"], item["metadata"].get("namespace")
+    is_other_job = item["kind"] == api_objects.PYTORCHJOB and name != record.name
+    return item["kind"] in CREATABLE_KINDS and namespace == record.namespace and not is_other_job
 
 
 def _create(target: Target, objects: tuple[JsonObject, ...]) -> LiveReader:

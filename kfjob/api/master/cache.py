@@ -25,6 +25,7 @@ from kfjob.backends import folder
 from kfjob.errors import KfjobError
 from kfjob.events import JobSnapshot, PodChanged
 from kfjob.observe.master import Confidence, Master
+from kfjob.parsing import parse_json
 from kfjob.spec.observe_config import ObserveConfig
 from kfjob.units import SECOND
 
@@ -65,7 +66,7 @@ def load_master(target: Target, job: str) -> CachedMaster | None:
     if target.name != "kubernetes":
         return None
     try:
-        entry = json.loads(_file(target, job).read_text(encoding="utf-8"))
+        entry = parse_json(_file(target, job).read_text(encoding="utf-8"))
         age = time.time_ns() - entry["learned"]
         if not 0 <= age < entry["lifetime"]:
             return None
@@ -73,7 +74,7 @@ def load_master(target: Target, job: str) -> CachedMaster | None:
         if uid != entry["uid"] or _fingerprint(pods) != entry["pods"]:
             return None
         master = convert(entry["master"], Master)
-    except (OSError, ValueError, KeyError, TypeError, MsgspecError, RecursionError, KfjobError):
+    except (OSError, ValueError, KeyError, TypeError, MsgspecError, KfjobError):
         return None  # the caller then reads the logs
     note = f"found {age // SECOND} s ago; the pods are the same since"
     return CachedMaster(uid, replace(master, notes=(*master.notes, note)))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.errors import Problem
+from kfjob.parsing import parse_json
 from kfjob.plan import JobPlan
 from kfjob.text import join_names, plural
 from kfjob.units import MIB
@@ -51,7 +51,7 @@ class TrialLog:
         if start < 0:
             return
         try:
-            record = json.loads(text[start:])
+            record = parse_json(text[start:])
         except (ValueError, RecursionError):  # log rotation has cut the line
             return
         kind = record.pop("kfjob")

@@ -20,6 +20,7 @@ from kfjob.convert.normalize import normalize_job, without_nulls
 from kfjob.convert.pytorchjob import from_pytorchjob
 from kfjob.errors import Problem, SpecError
 from kfjob.events import TRAINING_CONTAINER
+from kfjob.parsing import parse_json
 from kfjob.plan import Context, resolve
 from kfjob.spec import api_objects, names, pytorchjob_schema
 from kfjob.spec.api_objects import find_training_container
@@ -137,7 +138,7 @@ def _read_recorded_spec(job: JsonObject) -> Conversion | None:
         spec = JobSpec.model_validate_json(annotation)
     except SpecError:  # of another version, or edited by hand
         return None
-    fields: JsonObject = json.loads(spec.model_dump_json(exclude_defaults=True))
+    fields: JsonObject = parse_json(spec.model_dump_json(exclude_defaults=True))
     namespace = {"namespace": job["metadata"]["namespace"]} if "namespace" in job["metadata"] else {}
     return Conversion(spec=fields | namespace)
 

@@ -8,7 +8,7 @@ import time
 from http import HTTPStatus
 from typing import Any
 
-from msgspec import MsgspecError, Struct, ValidationError, convert, json
+from msgspec import Struct, ValidationError, convert
 
 from kfjob.backends.kubernetes.errors import ConnectionLost, Malformed, is_transient, make_error, make_unreachable
 from kfjob.backends.kubernetes.exchange import DEFAULT_LIMITS, Exchanger, Limits, Response, is_success
@@ -17,6 +17,7 @@ from kfjob.backends.kubernetes.shapes import find_shape
 from kfjob.backends.kubernetes.transport import Stream, Transport
 from kfjob.common_types import JsonObject
 from kfjob.errors import BackendError, KfjobError
+from kfjob.parsing import ParseError, ShapeError, decode_json
 
 CONTACT_SECONDS = 10.0
 """An API server that does not answer within this time counts as unreachable."""
@@ -110,15 +111,15 @@ class Client:
         if not is_success(outcome.status):
             raise make_error(request, outcome.status, outcome.body)
         try:
-            response: JsonObject = json.decode(outcome.body, type=shape or JsonObject)
+            response: JsonObject = decode_json(outcome.body, shape or JsonObject)
             if shape is None:
                 convert(response, find_shape(request))
-        except (MsgspecError, UnicodeDecodeError, RecursionError) as err:
+        except (ParseError, ValidationError) as err:
             raise self._make_malformed(request, outcome.body, err) from err
         return response
 
     def _make_malformed(self, request: Request, body: bytes, err: Exception) -> BackendError:
-        if isinstance(err, ValidationError) and body.lstrip().startswith(b"{"):
+        if isinstance(err, ShapeError | ValidationError) and body.lstrip().startswith(b"{"):
             return Malformed(f"the API server `{self.host}` sent {request.resource} that kfjob cannot read", cause=str(err))
         excerpt = body[:200].decode(errors="replace") or "its response is empty"
         return BackendError(f"`{self.host}` does not answer as a Kubernetes API server does", cause=excerpt)

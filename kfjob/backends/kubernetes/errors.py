@@ -12,10 +12,11 @@ no answer         ConnectionLost -> Unreachable
 
 from __future__ import annotations
 
-from msgspec import MsgspecError, Struct, json
+from msgspec import Struct
 
 from kfjob.backends.kubernetes.requests import Request
 from kfjob.errors import AlreadyExists, BackendError, Forbidden, KfjobError, NotFound, Refused, Unreachable
+from kfjob.parsing import ParseError, decode_json
 from kfjob.spec import api_objects
 
 MESSAGE_BYTES = 500
@@ -192,8 +193,8 @@ def _can_i(request: Request) -> str:
 def _parse_status(body: bytes) -> Status:
     """Return the API's `Status` object; one without fields if the body is none."""
     try:
-        status = json.decode(body, type=Status)
-    except (MsgspecError, UnicodeDecodeError, RecursionError):
+        status = decode_json(body, Status)
+    except ParseError:
         return Status()
     return status if status.kind == "Status" else Status()
 

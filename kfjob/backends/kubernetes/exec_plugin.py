@@ -21,6 +21,7 @@ from msgspec import Struct, field
 
 from kfjob.common_types import JsonMapping
 from kfjob.errors import Forbidden
+from kfjob.parsing import ParseError, ShapeError, decode_json
 from kfjob.programs import Output, TooMuchOutputError, run_program
 from kfjob.redaction import Redactor
 from kfjob.units import MIB
@@ -126,11 +127,11 @@ class _Call(Struct, frozen=True):
             lines = [line for line in Redactor().text(output.stderr).splitlines() if line.strip()]
             raise self._fail("\n".join([cause, *lines[-_CAUSE_LINES:]]))
         try:
-            answer = msgspec.json.decode(output.stdout, type=_ExecCredential)
+            answer = decode_json(output.stdout, _ExecCredential)
             _ = answer.status.expiry
-        except msgspec.ValidationError as err:
+        except ShapeError as err:
             raise self._fail(f"its output is not an ExecCredential: {err}") from None
-        except (msgspec.DecodeError, RecursionError):
+        except ParseError:
             raise self._fail("its output is not JSON") from None
         except (ValueError, OverflowError):
             raise self._fail("the `expirationTimestamp` of its output is not a time") from None

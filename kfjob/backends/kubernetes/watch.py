@@ -9,7 +9,7 @@ import queue
 from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 
-from msgspec import MsgspecError, Struct, ValidationError, json
+from msgspec import Struct, ValidationError, json
 from msgspec.structs import replace
 
 from kfjob.backends.kubernetes.client import Client, RetryPolicy
@@ -23,6 +23,7 @@ from kfjob.common_types import JsonObject
 from kfjob.concurrency import Task
 from kfjob.errors import BackendError, Unreachable
 from kfjob.events import JobChanged, JobPhase, PodChanged, PodPhase
+from kfjob.parsing import ParseError, decode_json
 from kfjob.spec import api_objects
 
 OBJECT_BYTES = 16 * 1024 * 1024
@@ -114,8 +115,8 @@ class ObjectWatch:
 
     def _parse_event(self, request: Request, line: bytes) -> Iterator[Change]:
         try:
-            event = json.decode(line, type=WatchEvent)
-        except (MsgspecError, UnicodeDecodeError, RecursionError) as err:  # the stream ended in the middle of a line
+            event = decode_json(line, WatchEvent)
+        except ParseError as err:  # the stream ended in the middle of a line
             raise ConnectionLost("the watch ended within an event", sent=True) from err
         item = event["object"]
         if event["type"] == "ERROR":

@@ -11,6 +11,7 @@ from pathlib import Path
 from msgspec import Struct, json
 
 from kfjob.backends import folder
+from kfjob.parsing import decode_json
 
 FILE = "spec.json"
 
@@ -51,4 +52,4 @@ def write(launch: Path, spec: LaunchSpec) -> None:
 
 def read(launch: Path) -> LaunchSpec:
     """Read the spec from the launch folder."""
-    return json.decode((launch / folder.RUN / FILE).read_bytes(), type=LaunchSpec)
+    return decode_json((launch / folder.RUN / FILE).read_bytes(), LaunchSpec)

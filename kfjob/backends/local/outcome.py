@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from msgspec import MsgspecError, json
+from msgspec import json
 from msgspec.structs import replace
 
 from kfjob.backends import folder
 from kfjob.events import JobSnapshot
+from kfjob.parsing import ParseError, decode_json
 
 FILE = "outcome"
 _BYTES = 4096
@@ -53,8 +54,8 @@ def read(launch: Path, snapshot: JobSnapshot) -> JobSnapshot:
     """Return the job's newest snapshot: the one in the file, or `snapshot` (from `status.json`) if the file is blank."""
     try:
         text = (launch / folder.RUN / FILE).read_bytes().strip()
-        newest = json.decode(text, type=JobSnapshot) if text else None
-    except (OSError, MsgspecError, RecursionError):  # a job of an earlier version, or a write in progress
+        newest = decode_json(text, JobSnapshot) if text else None
+    except (OSError, ParseError):  # a job of an earlier version, or a write in progress
         return snapshot
     if newest is None or newest.uid != snapshot.uid:
         return snapshot

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import json
 import shutil
 import tarfile
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ from kfjob.errors import BackendError, Refused
 from kfjob.image.registry import documents
 from kfjob.image.registry.documents import Document
 from kfjob.image.registry.uploads import Blob, BytesBlob, FileBlob
+from kfjob.parsing import parse_json
 from kfjob.units import MIB
 
 _COMPRESSION_LEVEL = 6
@@ -97,7 +97,7 @@ def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> 
 
 
 def _read_layout(root: Path, compressed: Path, platform: str) -> BuiltImage:
-    manifest = _select_manifest(root, json.loads((root / "index.json").read_bytes()), platform)
+    manifest = _select_manifest(root, parse_json((root / "index.json").read_bytes()), platform)
     value = manifest.value
     config = _find_blob(root, value["config"]["digest"]).read_bytes()
     files = [_find_blob(root, layer["digest"]) for layer in value["layers"]]
@@ -105,7 +105,7 @@ def _read_layout(root: Path, compressed: Path, platform: str) -> BuiltImage:
         pairs = zip(value["layers"], files, strict=True)
         layers = [FileBlob(digest=layer["digest"], size=layer["size"], file=file) for layer, file in pairs]
         config_blob = BytesBlob(digest=value["config"]["digest"], content=config)
-        return BuiltImage(manifest=manifest, config=json.loads(config), blobs=(*layers, config_blob))
+        return BuiltImage(manifest=manifest, config=parse_json(config), blobs=(*layers, config_blob))
     return _assemble(config, files, compressed)
 
 
@@ -130,7 +130,7 @@ def _find_blob(root: Path, digest: str) -> Path:
 
 
 def _read_docker_archive(root: Path, compressed: Path) -> BuiltImage:
-    (image,) = json.loads((root / "manifest.json").read_bytes())
+    (image,) = parse_json((root / "manifest.json").read_bytes())
     config = _resolve_path(root, image["Config"]).read_bytes()
     return _assemble(config, [_resolve_path(root, layer) for layer in image["Layers"]], compressed)
 
@@ -155,7 +155,7 @@ def _assemble(config: bytes, files: list[Path], compressed: Path) -> BuiltImage:
             "layers": [{"mediaType": _get_media_type(layer), "digest": layer.digest, "size": layer.size} for layer in layers],
         },
     )
-    return BuiltImage(manifest=manifest, config=json.loads(config), blobs=(*layers, config_blob))
+    return BuiltImage(manifest=manifest, config=parse_json(config), blobs=(*layers, config_blob))
 
 
 def _compress(file: Path, folder: Path) -> FileBlob:

@@ -21,6 +21,7 @@ from kfjob.errors import UsageError
 from kfjob.image.build.engines import Engine
 from kfjob.image.references import ImageRef, parse_reference
 from kfjob.image.registry.secrets import Login
+from kfjob.parsing import ParseError, parse_json_object, read_document
 
 _ARG = re.compile(r"^\s*ARG\s+(\w+)(?:=(\S*))?\s*$", re.IGNORECASE)
 _FROM = re.compile(r"^\s*FROM\s+(?:--platform=\S+\s+)?(\S+)(?:\s+AS\s+(\S+))?", re.IGNORECASE)
@@ -121,7 +122,7 @@ def _copy_user_config(folder: Path, engine: Engine) -> JsonObject:
             if entry.name != "config.json":
                 (folder / entry.name).symlink_to(entry)
     try:
-        config = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    except (OSError, ValueError):
+        config = parse_json_object(read_document(file)) if file.is_file() else {}
+    except (OSError, ParseError):
         return {}
-    return config if isinstance(config, dict) else {}
+    return config if all(isinstance(config.get(name) or {}, dict) for name in ("auths", "credHelpers")) else {}

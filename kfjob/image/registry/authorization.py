@@ -7,7 +7,6 @@ twelve hours, and a push may last longer.
 from __future__ import annotations
 
 import base64
-import json
 import re
 import threading
 import time
@@ -21,6 +20,7 @@ from kfjob.errors import Forbidden, KfjobError
 from kfjob.image.registry.errors import Operation, RetryableError, join_url, make_response_error
 from kfjob.image.registry.secrets import REFRESH_TOKEN, Login, LoginSource, Secret
 from kfjob.image.registry.transport import Transport
+from kfjob.parsing import parse_json
 
 _PARAMETER = re.compile(r'(?<![a-zA-Z_])([a-zA-Z_]+)=(?:"((?:[^"\\]|\\.)*)"|([^",\s]+))')
 _DEFAULT_LIFETIME = 60.0  # seconds, if a token server gives none
@@ -136,9 +136,9 @@ class Authorization:
 
 def _parse_token(body: bytes, operation: Operation) -> tuple[Secret, float]:
     try:
-        data: JsonObject = json.loads(body)
+        data: JsonObject = parse_json(body)
         token, lifetime = data.get("token") or data["access_token"], float(data.get("expires_in") or _DEFAULT_LIFETIME)
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         raise KfjobError(f"cannot log in to `{operation.host}`", cause="its response has no token") from None
     return Secret(str(token)), time.monotonic() + max(lifetime - _MARGIN, 1.0)
 

@@ -7,20 +7,48 @@ The files are Docker's `config.json` (docs.docker.com/reference/cli/docker/login
 from __future__ import annotations
 
 import base64
-import json
 import os
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+import msgspec
 
 from kfjob.common_types import JsonMapping
 from kfjob.errors import Forbidden, UsageError
 from kfjob.image.references import DOCKER_HUB
 from kfjob.image.registry.secrets import REFRESH_TOKEN, Login, Secret
+from kfjob.parsing import ParseError, decode_json, parse_json, read_document
+from kfjob.programs import TooMuchOutputError, run_program
+from kfjob.units import MIB
 
 HUB_KEY = "https://index.docker.io/v1/"
 """Docker Hub's key in these files."""
-_HELPER_SECONDS = 60.0  # some helpers ask the user
+HELPER_SECONDS = 60.0
+"""Time for a credential helper: some of them ask the user."""
+MAX_HELPER_BYTES = MIB
+"""Size of a helper's output."""
+MAX_CONFIG_BYTES = 4 * MIB
+"""Size of a file of logins."""
+
+
+class _Entry(msgspec.Struct):
+    auth: str | None = None
+    username: str | None = None
+    password: str | None = None
+    identitytoken: str | None = None
+
+
+class _Logins(msgspec.Struct):
+    """The fields of a configuration that name logins."""
+
+    auths: dict[str, _Entry | None] | None = None
+    helpers: dict[str, str] | None = msgspec.field(default=None, name="credHelpers")
+    store: str | None = msgspec.field(default=None, name="credsStore")
+
+
+class _HelperLogin(msgspec.Struct, rename="pascal"):
+    username: str
+    secret: str
 
 
 def find_stored_login(registry: str, repository: str, environ: Mapping[str, str] = os.environ) -> Login | None:
@@ -43,13 +71,17 @@ def find_login(config: JsonMapping, registry: str, repository: str, *, location:
         UsageError: the stored login cannot be read.
         Forbidden: the credential helper is missing or fails.
     """
+    try:
+        logins = msgspec.convert(config, _Logins)
+    except msgspec.ValidationError as err:
+        raise UsageError("the stored logins cannot be read", location=location, cause=str(err)) from None
     for key in _list_keys(registry, repository):
-        if helper := (config.get("credHelpers") or {}).get(key):
+        if helper := (logins.helpers or {}).get(key):
             return _run_helper(helper, key)
-        if (entry := (config.get("auths") or {}).get(key)) and (login := _parse_entry(entry, location)):
+        if (entry := (logins.auths or {}).get(key)) and (login := _parse_entry(entry, location)):
             return login
-    if store := config.get("credsStore"):
-        return _run_helper(store, HUB_KEY if registry == DOCKER_HUB else registry)
+    if logins.store:
+        return _run_helper(logins.store, HUB_KEY if registry == DOCKER_HUB else registry)
     return None
 
 
@@ -72,14 +104,14 @@ def _list_keys(registry: str, repository: str) -> Iterator[str]:
     yield from (f"https://{registry}", f"https://{registry}/v1/", f"https://{registry}/v2/")
 
 
-def _parse_entry(entry: JsonMapping, location: str) -> Login | None:
-    if token := entry.get("identitytoken"):
-        return Login(user=REFRESH_TOKEN, password=Secret(token))
-    user, password = entry.get("username") or "", entry.get("password") or ""
-    if auth := entry.get("auth"):
+def _parse_entry(entry: _Entry, location: str) -> Login | None:
+    if entry.identitytoken:
+        return Login(user=REFRESH_TOKEN, password=Secret(entry.identitytoken))
+    user, password = entry.username or "", entry.password or ""
+    if entry.auth:
         try:
-            user, _, password = base64.b64decode(auth, validate=True).decode().partition(":")
-        except (ValueError, TypeError):
+            user, _, password = base64.b64decode(entry.auth, validate=True).decode().partition(":")
+        except ValueError:
             raise UsageError("a stored login cannot be read", location=location, cause="its `auth` is not base64") from None
     return Login(user=user, password=Secret(password.rstrip("\0"))) if user else None
 
@@ -90,25 +122,29 @@ def _run_helper(helper: str, key: str) -> Login | None:
     title = f"`{program}` returned no login for `{key}`"
     hint = f"check that it is on PATH; `echo {key} | {program} get` shows its output"
     try:
-        process = subprocess.run(
-            [program, "get"], input=key, capture_output=True, text=True, timeout=_HELPER_SECONDS, check=False
-        )
-        if process.returncode:
-            if "credentials not found" in process.stdout:
-                return None
-            raise Forbidden(title, cause=process.stderr.strip() or None, hint=hint)
-        login = json.loads(process.stdout)
-        return Login(user=login["Username"], password=Secret(login["Secret"])) if login["Username"] else None
-    except (OSError, subprocess.TimeoutExpired) as err:
+        output = run_program([program, "get"], stdin=key, seconds=HELPER_SECONDS, max_bytes=MAX_HELPER_BYTES)
+    except TooMuchOutputError:
+        raise Forbidden(title, cause=f"it printed more than {MAX_HELPER_BYTES // MIB} MiB", hint=hint) from None
+    except TimeoutError:
+        raise Forbidden(title, cause=f"it has not ended after {HELPER_SECONDS:g} s", hint=hint) from None
+    except (OSError, ValueError) as err:
         raise Forbidden(title, cause=str(err), hint=hint) from err
-    except (ValueError, KeyError, TypeError, RecursionError):
+    if output.code:
+        if "credentials not found" in output.stdout:
+            return None
+        raise Forbidden(title, cause=output.stderr.strip() or None, hint=hint)
+    try:
+        login = decode_json(output.stdout, _HelperLogin)
+    except ParseError:
         raise Forbidden(title, cause="its output is not a login in JSON") from None
+    return Login(user=login.username, password=Secret(login.secret)) if login.username else None
 
 
 def _read_config(file: Path) -> JsonMapping:
     try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as err:
-        cause = str(err) if isinstance(err, OSError) else "it is not JSON"
-        raise UsageError("the stored logins cannot be read", location=str(file), cause=cause) from None
+        config = parse_json(read_document(file, max_bytes=MAX_CONFIG_BYTES))
+    except OSError as err:
+        raise UsageError("the stored logins cannot be read", location=str(file), cause=str(err)) from None
+    except ParseError:  # its message may quote a secret
+        raise UsageError("the stored logins cannot be read", location=str(file), cause="it is not JSON") from None
     return config if isinstance(config, dict) else {}

@@ -16,6 +16,7 @@ import msgspec
 
 from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.errors import Refused
+from kfjob.parsing import parse_json
 
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -154,9 +155,9 @@ def parse_object(body: bytes, label: str, shape: Any) -> JsonObject:
         Refused: the bytes are not such an object.
     """
     try:
-        value: JsonObject = json.loads(body)
+        value: JsonObject = parse_json(body)
         msgspec.convert(value, shape)
-    except (ValueError, RecursionError) as err:  # msgspec's error is a ValueError
+    except (ValueError, msgspec.ValidationError) as err:
         raise Refused(f"the registry returned {label} that kfjob cannot read", cause=str(err)[:200]) from err
     return value
 

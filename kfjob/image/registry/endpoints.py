@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from urllib.parse import urlsplit
 
 from kfjob.common_types import JsonMapping
 from kfjob.errors import UsageError
+from kfjob.parsing import parse_toml
 
 Use = Literal["pull", "push"]
 FOLDERS_VARIABLE = "KFJOB_REGISTRY_CERTS"
@@ -83,7 +83,7 @@ def _find_folders(host: str, folders: Sequence[Path]) -> Iterator[Path]:
 def _read_hosts(host: str, file: Path) -> Iterator[tuple[Endpoint, tuple[str, ...]]]:
     """Yield the endpoints of a `hosts.toml` with their capabilities."""
     try:
-        config = tomllib.loads(file.read_text(encoding="utf-8"))
+        config = parse_toml(file.read_text(encoding="utf-8"))
         for url, table in (config.get("host") or {}).items():
             capabilities = tuple(table.get("capabilities") or ("pull", "resolve", "push"))
             yield _parse_endpoint(host, url, table, file.parent), capabilities

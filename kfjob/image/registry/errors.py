@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ from urllib.parse import urljoin, urlsplit
 import urllib3
 
 from kfjob.errors import AlreadyExists, Forbidden, KfjobError, NotFound, Refused, Unreachable
+from kfjob.parsing import parse_json
 
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _CONFLICT, _TOO_LARGE = 401, 403, 404, 409, 413
 _LOGIN_HINT = "`docker login` (for ECR `aws sso login`) as a user with the right, and check the registry in the image's name"
@@ -91,9 +91,9 @@ def is_retryable(err: Exception) -> bool:
 def _parse_errors(body: bytes) -> list[tuple[str, str]]:
     """Return (code, text) of each error in a response, in the form of the distribution specification."""
     try:
-        errors: Any = json.loads(body)["errors"]
+        errors: Any = parse_json(body)["errors"]
         return [(str(error.get("code", "")), _format_error(error)) for error in errors]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return []
 
 

@@ -10,10 +10,11 @@ from kfjob.observe.general.state import GeneralReader
 from kfjob.observe.general.templates import Template
 from kfjob.observe.general.vocabulary import Role, find_meaning, split_name
 from kfjob.observe.progress import custom_format
+from kfjob.patterns import Pattern
 
 MIN_UNREAD = 3
 """Lines of one layout that are worth a suggestion."""
-_NAMED = re.compile(r"([A-Za-z][\w/.-]{0,40})([^\w\n]{1,8})([-+]?\d[\d.,]*(?:[eE][-+]?\d+)?)")
+_NAMED = Pattern(r"([A-Za-z][\w/.-]{0,40})([^\w\n]{1,8})([-+]?\d[\d.,]*(?:[eE][-+]?\d+)?)")
 _STEP, _NUMBER = r"(?P<step>\d+)", r"(?P<loss>[-+.\deE]+)"
 
 
@@ -40,10 +41,10 @@ def suggest_pattern(template: Template) -> str | None:
     """Return a pattern that reads all remembered lines of the template; None if none of the simple ones does."""
     parts = []
     for role, group in ((Role.STEP, _STEP), (Role.LOSS, _NUMBER)):
-        for match in _NAMED.finditer(template.example):
+        for match in _NAMED.find_all(template.example):
             meaning = find_meaning(split_name(match[1]))
             if meaning and meaning.role is role:
-                parts.append((match.start(), rf"{re.escape(match[1])}[^\w\n]+{group}"))
+                parts.append((len(match.before), rf"{re.escape(match[1])}[^\w\n]+{group}"))
                 break
     if not parts:
         return None

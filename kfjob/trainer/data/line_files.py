@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_right
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from kfjob.errors import KfjobError
+from kfjob.parsing import parse_json
 from kfjob.trainer.data.records import Extract, Offset, Reader, describe_files, extract_record, record_error
 
 
@@ -94,7 +94,7 @@ class _LineReader(Reader):
             return f"line {number} of `{self._path}`"
 
         try:
-            record = json.loads(line) if self._path.suffix == ".jsonl" else {self._files.text_field: line.decode()}
+            record = parse_json(line) if self._path.suffix == ".jsonl" else {self._files.text_field: line.decode()}
         except ValueError as error:
             raise record_error(location(), error) from error
         return extract_record(self._files.extract, record, location)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kfjob.errors import KfjobError
+from kfjob.parsing import parse_json_object
 from kfjob.spec.train import TrainSpec, get_shape, resolve_eval_batch_size, resolve_packing
 from kfjob.spec.train_rules import SYNTHETIC, TEXT_SUFFIXES, make_epochs_problem
 from kfjob.trainer.data.chat import ChatEncoder
@@ -77,7 +77,7 @@ def _open_tokenized(spec: TrainSpec, rank_arguments: dict[str, int], common: dic
 def _open_synthetic(spec: TrainSpec, rank_arguments: dict[str, int]) -> RunData:
     shape = get_shape(spec)
     config = Path(str(spec.model)).expanduser() / "config.json"
-    vocab_size = shape.vocab_size if shape else int(json.loads(config.read_text())["vocab_size"]) if config.exists() else 0
+    vocab_size = shape.vocab_size if shape else _read_vocab_size(config)
     if not vocab_size:
         raise KfjobError("synthetic data needs the model's vocabulary size", location="vocab_size", hint="set `vocab_size`")
     make_samples = partial(Synthetic, length=spec.sequence_length, vocab_size=vocab_size)
@@ -88,6 +88,16 @@ def _open_synthetic(spec: TrainSpec, rank_arguments: dict[str, int]) -> RunData:
         vocab_size=vocab_size,
         identity={"kind": SYNTHETIC, "sequence_length": spec.sequence_length, "seed": spec.seed, "vocab_size": vocab_size},
     )
+
+
+def _read_vocab_size(config: Path) -> int:
+    """Return the vocabulary size in a model's configuration; 0 if there is no such file."""
+    if not config.exists():
+        return 0
+    try:
+        return int(parse_json_object(config.read_bytes())["vocab_size"])
+    except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
+        raise KfjobError(f"cannot read the vocabulary size in `{config}`", cause=str(error), location="model") from error
 
 
 def _open_lanes(spec: TrainSpec, rank_arguments: dict[str, int], common: dict[str, Any]) -> RunData:

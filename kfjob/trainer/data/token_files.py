@@ -10,7 +10,6 @@ tokenizer/             the tokenizer that encoded the text
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kfjob.errors import KfjobError
+from kfjob.parsing import parse_json_object
 from kfjob.spec.train import Packing
 from kfjob.spec.train_rules import TOKENS_HEADER
 from kfjob.trainer.data.documents import Document
@@ -102,7 +102,7 @@ def read_header(folder: Path) -> dict[str, Any]:
         KfjobError: the file is missing or invalid.
     """
     try:
-        header = dict(json.loads((folder / HEADER).read_text()))
+        header = parse_json_object((folder / HEADER).read_bytes())
         np.dtype(header["dtype"]), int(header["vocab_size"]), int(header["end_of_text"])
         dict(header["tokens"]), dict(header["documents"]), bool(header["answers"]), str(header["tokenizer"])
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from kfjob.errors import KfjobError
+from kfjob.parsing import ParseError, parse_json_object
 from kfjob.trainer.hub import fetch_folder
 
 CONFIG = "tokenizer_config.json"
@@ -98,12 +98,9 @@ def _read_config(folder: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        config = json.loads(path.read_text())
-    except ValueError as error:
+        return parse_json_object(path.read_bytes())
+    except (OSError, ParseError) as error:
         raise KfjobError(f"cannot read `{path}`", cause=str(error)) from error
-    if not isinstance(config, dict):
-        raise KfjobError(f"cannot read `{path}`", cause="it is not a JSON object")
-    return config
 
 
 def _token_text(token: Any) -> str | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kfjob.errors import Forbidden, UsageError
+from kfjob.image.registry import docker_config
 from kfjob.image.registry.docker_config import find_stored_login
 from kfjob.image.registry.secrets import REFRESH_TOKEN, Login, Secret
 
@@ -119,3 +120,51 @@ def test_secret_is_not_shown():
     assert login.password.reveal() == "very-secret"
     assert login.password == Secret("very-secret")
     assert login.password != Secret("other")
+
+
+HELPERS = {
+    "endless": ("yes", "it printed more than 1 MiB"),
+    "endless errors": ("yes >&2", "it has not ended after 0.5 s"),
+    "hangs": ("sleep 600", "it has not ended after 0.5 s"),
+    "hangs with a child": ("sleep 600 & wait", "it has not ended after 0.5 s"),
+    "deep": ("head -c 100000 /dev/zero | tr '\\0' '['", "its output is not a login in JSON"),
+    "a list": ("echo []", "its output is not a login in JSON"),
+    "wrong types": ("""echo '{"Username": 5, "Secret": {}}'""", "its output is not a login in JSON"),
+    "bytes": ("printf '\\377'", "its output is not a login in JSON"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("script", "cause"), HELPERS.values(), ids=HELPERS.keys())
+def test_hostile_helper_is_one_error(environ, monkeypatch, script, cause):
+    monkeypatch.setattr(docker_config, "HELPER_SECONDS", 0.5 if "0.5 s" in cause else 20.0)
+    store(environ, {"credHelpers": {HOST: "test"}})
+    (Path(environ["HOME"]) / "bin" / "docker-credential-test").write_text(f"#!/bin/sh\n{script}\n")
+    with pytest.raises(Forbidden) as caught:
+        find_stored_login(HOST, "a", environ)
+    assert caught.value.cause == cause
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"auths": []}, {"auths": {HOST: 5}}, {"auths": {HOST: []}}, {"credHelpers": "x"}, {"credHelpers": {HOST: 5}},
+        {"credsStore": {}},
+        {"auths": {HOST: {"identitytoken": 5}}}, {"credHelpers": {HOST: "a\0b"}}, {"credsStore": "/" * 9000},
+        {"auths": {HOST: {"auth": "\u00e9"}}}, {"auths": {HOST: {"auth": "/w=="}}},
+    ],
+)  # fmt: skip
+def test_odd_configuration_is_one_error(environ, config):
+    store(environ, config)
+    with pytest.raises((UsageError, Forbidden)):
+        find_stored_login(HOST, "a", environ)
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, '{"auths":' * 50_000, "[]", "x" * 5_000_000])
+def test_odd_file_is_one_error_or_ignored(environ, content):
+    store(environ, {})
+    (Path(environ["HOME"]) / ".docker" / "config.json").write_text(content)
+    if content == "[]":
+        assert find_stored_login(HOST, "a", environ) is None
+        return
+    with pytest.raises(UsageError, match="cannot be read"):
+        find_stored_login(HOST, "a", environ)
