@@ -12,6 +12,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from kfjob.backends import folder
+from kfjob.backends.local.cgroup import Cgroup
 from kfjob.backends.local.child import ChildProcess, ExitWatcher
 from kfjob.backends.local.launch_spec import AgentSpec, LaunchSpec
 from kfjob.backends.local.processes import Guard
@@ -57,6 +58,7 @@ class Agent:
         folder_path: Path,
         exits: ExitWatcher,
         guard: Guard,
+        group: Cgroup | None,
         on_failure: Callable[[], None],
     ) -> None:
         """`on_failure` is called after a failure of a worker, or of an agent that starts again."""
@@ -67,6 +69,7 @@ class Agent:
         self._folder = folder_path
         self._exits = exits
         self._guard = guard
+        self._group = group
         self._child: ChildProcess | None = None
         self._ending = asyncio.Event()
         self._end_reason = ""
@@ -125,6 +128,7 @@ class Agent:
                 mark=mark,
                 guard=self._guard,
                 exits=self._exits,
+                group=self._group,
                 working_dir=self._spec.working_dir,
                 on_failure=self._on_failure,
             )

@@ -13,8 +13,6 @@ from __future__ import annotations
 import builtins
 import os
 import shutil
-import signal
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -26,13 +24,14 @@ from msgspec.structs import replace
 
 from kfjob.backends import folder, log_file
 from kfjob.backends.base import JobRef, LineFilterFactory, LogEvent, LogRange, Requirement
-from kfjob.backends.local import etcd, launch_spec, machine, placement, processes
+from kfjob.backends.local import etcd, machine, placement
 from kfjob.backends.local.followed_log import FollowedLog, to_log_line
-from kfjob.backends.local.launch import is_supervised, start_supervisor, write_launch_folder
+from kfjob.backends.local.launch import start_supervisor, write_launch_folder
 from kfjob.backends.local.launch_spec import LaunchSpec
-from kfjob.backends.local.state import read_pod_state, read_state, read_stopped
-from kfjob.backends.local.supervisor import PID
-from kfjob.errors import AlreadyExists, BackendError, NotFound, Refused, WaitTimeout
+from kfjob.backends.local.staging import open_staging, remove_stale
+from kfjob.backends.local.state import read_pod_state, read_state
+from kfjob.backends.local.stop import end_processes
+from kfjob.errors import AlreadyExists, BackendError, NotFound, Refused
 from kfjob.events import (
     JobChanged,
     JobPhase,
@@ -49,7 +48,6 @@ from kfjob.spec import names
 BACKOFF_SECONDS = 10.0
 """The kubelet's (v1.34 kubelet.go `backOffPeriod`)."""
 _POLL_SECONDS = 0.1
-_END_POLL_SECONDS = 0.02
 
 
 class LocalBackend:
@@ -95,8 +93,9 @@ class LocalBackend:
     def _start(self, plan: JobPlan, launch: Path, spec: LaunchSpec, addresses: tuple[str, ...]) -> None:
         """Create the complete launch folder, and start its supervisor."""
         namespace = folder.make_private(launch.parent.parent)
-        with tempfile.TemporaryDirectory(prefix=".", dir=namespace, ignore_cleanup_errors=True) as staging:
-            staged = folder.make_private(Path(staging) / plan.name / plan.launch)
+        remove_stale(namespace)
+        with open_staging(namespace) as staging:
+            staged = folder.make_private(staging / plan.name / plan.launch)
             placement.make_volumes(plan, staged, self._volumes)
             lock = write_launch_folder(staged, plan, spec, addresses)
             try:
@@ -131,6 +130,7 @@ class LocalBackend:
 
     def list(self, *, namespace: str) -> list[JobSnapshot]:
         """Return all jobs of a namespace, oldest first, without their pods."""
+        remove_stale(self._jobs / namespace)
         launches = [launch for job in folder.list_folders(self._jobs / namespace) for launch in folder.list_folders(job)]
         snapshots = [replace(snapshot, pods=()) for launch in launches if (snapshot := read_state(launch))]
         return sorted(snapshots, key=lambda snapshot: (snapshot.job.created or 0, snapshot.name))
@@ -197,10 +197,7 @@ class LocalBackend:
         launch = self._launch_of(ref)
         if launch is None:
             raise _make_not_found(ref.name, ref.namespace)
-        deadline = time.monotonic() + timeout
-        was_supervised = is_supervised(launch)
-        _end_supervisor(launch, ref, deadline)
-        _end_leftovers(launch, was_supervised=was_supervised)
+        remaining = end_processes(launch, ref, timeout=timeout)
         target = folder.launch_folder(self._archive, ref.namespace, ref.name, launch.name)
         if target.exists():
             target = target.with_name(f"{target.name}-{uuid.uuid4().hex[:8]}")
@@ -211,10 +208,17 @@ class LocalBackend:
             raise _make_not_found(ref.name, ref.namespace) from err
         _free_name(launch)
         shutil.rmtree(target / folder.RUN, ignore_errors=True)
+        if remaining:
+            raise BackendError(
+                f"job `{ref.name}` is stopped and archived, but not all of its processes have ended",
+                cause=remaining,
+                hint="it usually waits for a device or a network file system; `ps -o pid,stat,wchan,cmd -p PID` shows more",
+            )
 
     def _launch(self, name: str, namespace: str) -> Path | None:
         if not names.DNS_1123.fullmatch(name) or not names.DNS_1123.fullmatch(namespace):
             return None
+        remove_stale(self._jobs / namespace)
         return next(iter(folder.list_folders(self._jobs / namespace / name)), None)
 
     def _launch_of(self, ref: JobRef) -> Path | None:
@@ -275,43 +279,6 @@ def _free_name(launch: Path) -> None:
     """Delete the job's folder after its launch is gone, unless another job has taken the name."""
     with suppress(OSError):
         launch.parent.rmdir()
-
-
-def _end_supervisor(launch: Path, ref: JobRef, deadline: float) -> None:
-    """Send SIGTERM to the supervisor, and wait until it has ended all processes."""
-    is_signalled = False
-    while is_supervised(launch):
-        with suppress(FileNotFoundError, ValueError, ProcessLookupError):
-            if not is_signalled:
-                os.kill(int((launch / folder.RUN / PID).read_text(encoding="ascii")), signal.SIGTERM)
-                is_signalled = True
-        if time.monotonic() > deadline:
-            raise WaitTimeout(
-                f"job `{ref.name}` has not ended in time",
-                cause="its processes received SIGTERM and may still use their grace time",
-                hint=f"run `kfjob stop {ref.name}` again to wait longer",
-            )
-        time.sleep(_END_POLL_SECONDS)
-
-
-def _end_leftovers(launch: Path, *, was_supervised: bool) -> None:
-    """End processes that a killed supervisor has left, and write the job's final state if the supervisor could not."""
-    with suppress(FileNotFoundError):
-        spec = launch_spec.read(launch)
-        mark = f"{spec.uid}/"
-        if processes.find_marked(mark):
-            processes.end([], mark, grace_seconds=spec.grace_seconds)
-    snapshot = read_stopped(launch, was_supervised=was_supervised)
-    if snapshot is None or snapshot == folder.read_snapshot(launch):
-        return
-    try:
-        folder.write_snapshot(launch, snapshot)
-    except OSError as err:
-        raise BackendError(
-            f"the final state of job `{launch.parent.name}` cannot be written",
-            cause=str(err),
-            hint=f"free space on the disk, then run `kfjob stop {launch.parent.name}` again",
-        ) from err
 
 
 def _make_taken(name: str) -> AlreadyExists:

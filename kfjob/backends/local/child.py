@@ -7,16 +7,19 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from kfjob.backends.local import processes
+from kfjob.backends.local.cgroup import Cgroup
 from kfjob.backends.local.log_writer import LogWriter
 from kfjob.backends.local.processes import Guard
 from kfjob.backends.local.subreaper import reap_orphans
 
 FAILURE = b"failed (exitcode: "
 """torchrun's agent prints it after a worker has failed (torch/distributed/elastic/multiprocessing/api.py)."""
+_COLLECT_SECONDS = 0.05
+"""Time between two searches for children that have ended: a program may start and end thousands in a second."""
 _DRAIN_SECONDS = 1.0
 """Time to wait for the rest of the output after a process has ended; only an escaped process keeps the pipe open longer."""
 
@@ -27,7 +30,9 @@ class ExitWatcher:
     def __init__(self) -> None:
         self._started: set[int] = set()  # processes whose return code has not been read
         self._awaited: dict[subprocess.Popen[bytes], asyncio.Future[int]] = {}
-        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._collect)
+        self._next_collection = 0.0
+        self._is_scheduled = False
+        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._schedule)
 
     def add(self, process: subprocess.Popen[bytes]) -> None:
         """Add a process whose return code will be asked for; other children are orphans of the job."""
@@ -40,7 +45,15 @@ class ExitWatcher:
         self._collect()
         return await future
 
+    def _schedule(self) -> None:
+        """Look for children that have ended: now, or together with those of the next moment."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_at(self._next_collection, self._collect)
+
     def _collect(self) -> None:
+        self._is_scheduled = False
+        self._next_collection = asyncio.get_running_loop().time() + _COLLECT_SECONDS
         for process, future in list(self._awaited.items()):
             if not _has_ended(process):
                 continue
@@ -62,7 +75,7 @@ def _has_ended(process: subprocess.Popen[bytes]) -> bool:
 
 
 class ChildProcess:
-    """A running process and the processes that it starts: all have its mark in their environment."""
+    """A running process and the processes that it starts: all have its mark in their environment, and are in its group."""
 
     def __init__(
         self,
@@ -73,6 +86,7 @@ class ChildProcess:
         mark: str,
         guard: Guard,
         exits: ExitWatcher,
+        group: Cgroup | None = None,
         working_dir: str = "",
         on_failure: Callable[[], None] | None = None,
     ) -> None:
@@ -84,18 +98,20 @@ class ChildProcess:
         self._mark = mark
         self._guard = guard
         self._exits = exits
+        self._group = group
         self._reading, writing = os.pipe()
         self._log_writer = LogWriter(self._reading, log, watched=FAILURE, on_watched=on_failure)
         try:
-            self._process = subprocess.Popen(
-                argv,
-                cwd=working_dir or None,
-                env=os.environ | env | {processes.MARK: mark},
-                stdin=subprocess.DEVNULL,
-                stdout=writing,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # so Ctrl-C in a terminal does not reach it
-            )
+            with group.enter() if group else nullcontext():
+                self._process = subprocess.Popen(
+                    argv,
+                    cwd=working_dir or None,
+                    env=os.environ | env | {processes.MARK: mark},
+                    stdin=subprocess.DEVNULL,
+                    stdout=writing,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,  # so Ctrl-C in a terminal does not reach it
+                )
         except (OSError, ValueError):
             self._close()
             raise
@@ -110,7 +126,7 @@ class ChildProcess:
         drained = asyncio.get_running_loop().create_future()
         asyncio.get_running_loop().add_reader(self._reading, self._step, drained)
         code = await self._exits.wait(self._process)
-        processes.kill([], processes.exact_prefix(self._mark))  # as a container ends with its first process
+        self._kill([])  # as a container ends with its first process
         self._guard.remove(self.pid)
         await asyncio.wait([drained], timeout=_DRAIN_SECONDS)
         asyncio.get_running_loop().remove_reader(self._reading)
@@ -125,7 +141,12 @@ class ChildProcess:
     def kill(self) -> None:
         """Send SIGKILL to the process and to all processes that it started."""
         if self._process.poll() is None:
-            processes.kill([self.pid], processes.exact_prefix(self._mark))
+            self._kill([self.pid])
+
+    def _kill(self, groups: list[int]) -> None:
+        if self._group:
+            self._group.kill()
+        processes.kill(groups, processes.exact_prefix(self._mark))
 
     def _step(self, drained: asyncio.Future[None]) -> None:
         if not self._log_writer.step() and not drained.done():

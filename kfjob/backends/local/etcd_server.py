@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from kfjob.backends import folder
+from kfjob.backends.local.cgroup import Cgroup
 from kfjob.backends.local.child import ChildProcess, ExitWatcher
 from kfjob.backends.local.launch_spec import EtcdSpec
 from kfjob.backends.local.processes import Guard
@@ -22,7 +23,9 @@ _POLL_SECONDS = 0.05
 class EtcdServer:
     """A running etcd; its log is written like a pod's."""
 
-    def __init__(self, spec: EtcdSpec, *, uid: str, folder_path: Path, exits: ExitWatcher, guard: Guard) -> None:
+    def __init__(
+        self, spec: EtcdSpec, *, uid: str, folder_path: Path, exits: ExitWatcher, guard: Guard, group: Cgroup | None = None
+    ) -> None:
         """Start the etcd.
 
         Raises:
@@ -30,7 +33,8 @@ class EtcdServer:
         """
         log = folder.log_path(folder_path, spec.pod, CONTAINER)
         self._port = spec.port
-        self._child = ChildProcess(spec.argv, {}, log=log, mark=f"{uid}/{spec.pod}", guard=guard, exits=exits)
+        mark = f"{uid}/{spec.pod}"
+        self._child = ChildProcess(spec.argv, {}, log=log, mark=mark, guard=guard, exits=exits, group=group)
         self.ended = asyncio.create_task(self._child.end())
 
     async def wait_until_healthy(self, is_cancelled: Callable[[], bool]) -> bool:

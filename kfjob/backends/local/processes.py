@@ -11,11 +11,13 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from kfjob.backends.local.cgroup import Cgroup
 from kfjob.backends.local.subreaper import become_subreaper, kill_children, list_children
+from kfjob.text import plural
 
 MARK = "KFJOB_LOCAL_POD"
 """Environment variable of every process of a job: `<job uid>/<pod>`."""
@@ -24,6 +26,7 @@ _POLL_SECONDS = 0.02
 _UNKILLABLE_SECONDS = 5.0
 """Time after SIGKILL until a process counts as stuck in the kernel."""
 _PROC = Path("/proc")
+_SHOWN_PIDS = 8
 
 
 def exact_prefix(mark: str) -> str:
@@ -61,10 +64,26 @@ def end(groups: Collection[int], prefix: str, *, grace_seconds: float) -> None:
     kill(groups, prefix)
 
 
+def kill_all(group: Cgroup | None) -> list[int]:
+    """Kill all processes of the job's control group and all children; return those that still run after a while."""
+    if group:
+        group.kill()
+    remaining = kill_children(timeout=_UNKILLABLE_SECONDS)
+    if group:
+        group.remove()
+    return remaining
+
+
+def describe_remaining(pids: Sequence[int]) -> str:
+    """Return a sentence about processes that still run after SIGKILL."""
+    numbers = ", ".join(map(str, pids[:_SHOWN_PIDS])) + (", …" if len(pids) > _SHOWN_PIDS else "")
+    return f"{plural(len(pids), 'process', 'processes')} did not end after SIGKILL: {numbers}"
+
+
 class Guard:
     """The parent of the supervisor, which ends the agents if the supervisor is killed: it then adopts their orphans."""
 
-    def __init__(self, prefix: str, *, grace_seconds: float, close: list[int]) -> None:
+    def __init__(self, prefix: str, *, grace_seconds: float, close: list[int], group: Cgroup | None = None) -> None:
         """Fork; the child returns as the supervisor. The guard closes the descriptors `close`, which only that may hold."""
         reading, self._writing = os.pipe()
         if not os.fork():
@@ -72,7 +91,7 @@ class Guard:
             return
         for fd in (self._writing, *close):
             os.close(fd)
-        _guard(reading, prefix, grace_seconds)
+        _guard(reading, prefix, grace_seconds, group)
         os._exit(0)
 
     def add(self, group: int) -> None:
@@ -92,7 +111,7 @@ class Guard:
             os.write(self._writing, word.encode())
 
 
-def _guard(reading: int, prefix: str, grace_seconds: float) -> None:
+def _guard(reading: int, prefix: str, grace_seconds: float, group: Cgroup | None) -> None:
     os.setsid()
     become_subreaper()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -106,7 +125,7 @@ def _guard(reading: int, prefix: str, grace_seconds: float) -> None:
         if _PROC.is_dir():  # a group whose leader this process has not adopted has ended, and its number may be in use again
             groups &= set(list_children())
         end(groups, prefix, grace_seconds=grace_seconds)
-        kill_children(timeout=_UNKILLABLE_SECONDS)
+        kill_all(group)
 
 
 def _signal_marked(pid: int, prefix: str, number: signal.Signals) -> None:

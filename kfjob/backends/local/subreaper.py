@@ -30,8 +30,15 @@ def list_children() -> list[int]:
     """Return the children of this process, also those that have ended and were not waited for; none without /proc."""
     if not _PROC.is_dir():
         return []
-    pids = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal()]
-    return [pid for pid in pids if _read_parent(pid) == os.getpid()]
+    files = list((_PROC / "self/task").glob("*/children"))  # of each thread
+    if not files:
+        return _find_children()
+    return [int(pid) for file in files for pid in file.read_bytes().split()]
+
+
+def list_running_children() -> list[int]:
+    """Return the children of this process that have not ended."""
+    return [pid for pid in list_children() if (fields := _read_stat(pid)) and fields[0] not in (b"Z", b"X")]
 
 
 def reap_orphans(keep: Collection[int]) -> None:
@@ -42,20 +49,37 @@ def reap_orphans(keep: Collection[int]) -> None:
                 os.waitpid(pid, os.WNOHANG)
 
 
-def kill_children(*, timeout: float) -> None:
-    """Kill all children, then the children that these leave, until none is left or the time (seconds) is over."""
+def kill_children(*, timeout: float) -> list[int]:
+    """Kill all children, then the children that these leave; return those that still run when the time (seconds) is over.
+
+    A child that forks and ends at once is a new child of this process each time. So nothing here waits between two rounds as
+    long as there is a child that has not ended: SIGKILL has to arrive before the next fork.
+    """
     deadline = time.monotonic() + timeout
-    while (pids := list_children()) and time.monotonic() < deadline:
+    killed: frozenset[int] = frozenset()
+    while pids := frozenset(list_children()):
         for pid in pids:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         reap_orphans(())
-        time.sleep(_POLL_SECONDS)
+        if time.monotonic() >= deadline:
+            return list_running_children()
+        if pids == killed:  # the kernel still ends them
+            time.sleep(_POLL_SECONDS)
+        killed = pids
+    return []
 
 
-def _read_parent(pid: int) -> int | None:
+def _find_children() -> list[int]:
+    """Return the children of this process from the list of all processes, which takes long: for kernels without `children`."""
+    pids = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal()]
+    return [pid for pid in pids if (fields := _read_stat(pid)) and int(fields[1]) == os.getpid()]
+
+
+def _read_stat(pid: int) -> list[bytes]:
+    """Return the fields of /proc/PID/stat after the name of the program: state, parent, …; none if the process is gone."""
     try:
         text = (_PROC / str(pid) / "stat").read_bytes()
     except OSError:
-        return None
-    return int(text.rpartition(b")")[2].split()[1])  # the name of the program, in parentheses, may contain anything
+        return []
+    return text.rpartition(b")")[2].split()  # the name, in parentheses, may contain anything

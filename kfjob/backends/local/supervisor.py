@@ -22,18 +22,21 @@ from msgspec.structs import replace
 from kfjob.backends import folder
 from kfjob.backends.local import launch_spec, outcome
 from kfjob.backends.local.agent import Agent
+from kfjob.backends.local.cgroup import Cgroup, make_cgroup
 from kfjob.backends.local.child import ExitWatcher
 from kfjob.backends.local.etcd_server import CONTAINER, EtcdServer
 from kfjob.backends.local.failure_check import FailureCheck
 from kfjob.backends.local.launch_spec import LaunchSpec
-from kfjob.backends.local.processes import Guard
-from kfjob.backends.local.subreaper import become_subreaper, kill_children
+from kfjob.backends.local.processes import Guard, describe_remaining, kill_all
+from kfjob.backends.local.subreaper import become_subreaper
 from kfjob.events import JobChanged, JobPhase, JobSnapshot, PodPhase
 
 READY = b"ready\n"
 PID = "supervisor.pid"
-_UNKILLABLE_SECONDS = 5.0
-"""Time after SIGKILL until a process counts as stuck in the kernel."""
+GROUP = "cgroup"
+"""File with the path of the job's control group, if it has one."""
+REMAINING = "remaining"
+"""File with a sentence about the processes that still run after SIGKILL, if any do."""
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.1, 5.0
 """Time until the final state is written again on a full disk; it doubles."""
 
@@ -46,15 +49,19 @@ def main() -> None:
     for fd in (ready, lock):
         os.set_inheritable(fd, False)
     spec = launch_spec.read(folder_path)
-    guard = Guard(f"{spec.uid}/", grace_seconds=spec.grace_seconds, close=[ready, lock])
+    group = make_cgroup(f"kfjob-{spec.uid}")
+    guard = Guard(f"{spec.uid}/", grace_seconds=spec.grace_seconds, close=[ready, lock], group=group)
     (folder_path / folder.RUN / PID).write_text(str(os.getpid()), encoding="ascii")
+    if group:
+        with suppress(OSError):  # the disk is full
+            (folder_path / folder.RUN / GROUP).write_text(str(group.path), encoding="utf-8")
     become_subreaper()
-    asyncio.run(_supervise(folder_path, spec, guard, ready))
+    asyncio.run(_supervise(folder_path, spec, guard, group, ready))
     guard.dismiss()
 
 
-async def _supervise(folder_path: Path, spec: LaunchSpec, guard: Guard, ready: int) -> None:
-    supervisor = Supervisor(folder_path, spec, guard)
+async def _supervise(folder_path: Path, spec: LaunchSpec, guard: Guard, group: Cgroup | None, ready: int) -> None:
+    supervisor = Supervisor(folder_path, spec, guard, group)
     os.write(ready, READY)
     os.close(ready)
     await supervisor.run()
@@ -63,10 +70,11 @@ async def _supervise(folder_path: Path, spec: LaunchSpec, guard: Guard, ready: i
 class Supervisor:
     """One launch of one job."""
 
-    def __init__(self, folder_path: Path, spec: LaunchSpec, guard: Guard) -> None:
+    def __init__(self, folder_path: Path, spec: LaunchSpec, guard: Guard, group: Cgroup | None = None) -> None:
         self._folder = folder_path
         self._spec = spec
         self._guard = guard
+        self._group = group
         self._exits = ExitWatcher()
         self._snapshot = folder.read_snapshot(folder_path)
         self._check = FailureCheck(
@@ -76,7 +84,16 @@ class Supervisor:
             on_answer=lambda reason: self._fail("NotRestarted", reason),
         )
         self._agents = [
-            Agent(agent, spec, pod, folder_path=folder_path, exits=self._exits, guard=guard, on_failure=self._check.start)
+            Agent(
+                agent,
+                spec,
+                pod,
+                folder_path=folder_path,
+                exits=self._exits,
+                guard=guard,
+                group=group.make_group(pod.pod) if group else None,
+                on_failure=self._check.start,
+            )
             for agent, pod in zip(spec.agents, self._snapshot.pods, strict=True)
         ]
         self._ending = False
@@ -103,8 +120,7 @@ class Supervisor:
                     self._fail("PodFailed", f"pod `{agent.state.pod}` has failed with exit code {agent.state.exit_code}")
         if etcd is not None:
             await etcd.stop()
-        kill_children(timeout=_UNKILLABLE_SECONDS)
-        await self._finish()
+        await self._finish(remaining=kill_all(self._group))
 
     async def _start_etcd(self) -> EtcdServer | None:
         """Start the job's own etcd, if it has one, and wait until it answers: agents that start earlier give up."""
@@ -112,7 +128,14 @@ class Supervisor:
         if spec is None:
             return None
         try:
-            etcd = EtcdServer(spec, uid=self._spec.uid, folder_path=self._folder, exits=self._exits, guard=self._guard)
+            etcd = EtcdServer(
+                spec,
+                uid=self._spec.uid,
+                folder_path=self._folder,
+                exits=self._exits,
+                guard=self._guard,
+                group=self._group.make_group(spec.pod) if self._group else None,
+            )
         except OSError as err:
             self._fail("EtcdFailed", f"`{spec.argv[0]}` cannot be started: {err.strerror}")
             return None
@@ -152,10 +175,14 @@ class Supervisor:
             job = replace(job, phase=JobPhase.RUNNING, started=time.time_ns(), time=time.time_ns())
         self._write(replace(self._snapshot, job=job, pods=pods))
 
-    async def _finish(self) -> None:
+    async def _finish(self, *, remaining: list[int]) -> None:
         """Write the final state, and try again until the disk has space for it or the job is stopped."""
         now = time.time_ns()
         end = replace(self._end, created=self._snapshot.job.created, started=self._snapshot.job.started, ended=now, time=now)
+        if remaining:
+            end = replace(end, message="; ".join(filter(None, (end.message, describe_remaining(remaining)))))
+            with suppress(OSError):  # the disk is full
+                (self._folder / folder.RUN / REMAINING).write_text(describe_remaining(remaining), encoding="ascii")
         delay = _FIRST_RETRY_SECONDS
         while not self._write(replace(self._snapshot, job=end)) and not self._stopped.is_set():
             with suppress(TimeoutError):

@@ -1,0 +1,213 @@
+"""Processes end with their job, however they fork, and what a killed command leaves is removed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kfjob.backends import folder
+from kfjob.backends.base import JobRef
+from kfjob.backends.local import child
+from kfjob.backends.local.cgroup import make_cgroup
+from kfjob.backends.local.launch import LOCK
+from kfjob.backends.local.processes import describe_remaining
+from kfjob.errors import BackendError
+from tests.local.conftest import NAMESPACE, PATIENCE, Here
+
+pytestmark = pytest.mark.local
+
+SLEEP = "import time; print('asleep', flush=True); time.sleep(600)"
+CHAINS = 8
+START_CHAINS = f"""
+import os, sys
+chain = '''
+import os
+null = os.open(os.devnull, os.O_RDWR)
+for fd in (0, 1, 2):
+    os.dup2(null, fd)
+while True:
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+'''
+for _ in range({CHAINS}):
+    if not os.fork():
+        os.setsid()
+        os.execve(sys.executable, [sys.executable, "-S", "-E", "-c", chain, os.environ["CHAIN"]], {{}})
+"""
+"""Processes that leave their parent, their session and their environment, and do so again and again."""
+
+
+def find_chains(mark: str) -> list[str]:
+    """Return the states of the processes of a chain that have not ended."""
+    states = []
+    for file in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (file / "cmdline").read_bytes().split(b"\0"):
+                states.append((file / "stat").read_text().rpartition(")")[2].split()[0])
+        except OSError:
+            continue
+    return [state for state in states if state not in "ZX"]
+
+
+@pytest.mark.parametrize("end", ["stop", "killed supervisor", "killed supervisor and guard"])
+def test_chains_of_forks_end_with_the_job(here: Here, tmp_path: Path, end: str):
+    mark = str(tmp_path)
+    ref = here.submit(START_CHAINS + SLEEP, nodes=1, grace=0.5, env={"CHAIN": mark})
+    here.until_says(ref, "asleep")
+    here.until(lambda: find_chains(mark))
+    if end.startswith("killed"):
+        if end.endswith("guard") and not has_cgroups():
+            return  # nothing then knows a process without parent and environment
+        kill_supervisor(here, ref, with_guard=end.endswith("guard"))
+    if end != "killed supervisor":
+        here.backend.stop(ref, timeout=PATIENCE)
+        assert not find_chains(mark)
+    here.until(lambda: not find_chains(mark))
+
+
+def has_cgroups() -> bool:
+    group = make_cgroup(f"kfjob-test-{os.getpid()}")
+    if group:
+        group.remove()
+    return group is not None
+
+
+def kill_supervisor(here: Here, ref: JobRef, *, with_guard: bool) -> None:
+    supervisor = here.supervisor(ref)
+    guard = int(Path(f"/proc/{supervisor}/stat").read_text().rpartition(")")[2].split()[1])
+    pids = [supervisor, guard] if with_guard else [supervisor]
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in pids:
+            os.kill(pid, number)
+
+
+KILL = (
+    """
+import time
+from kfjob.backends.local import subreaper
+subreaper.become_subreaper()
+"""
+    + START_CHAINS
+    + """
+first = set(subreaper.list_children())
+while first & set(subreaper.list_children()):
+    subreaper.reap_orphans(())
+    time.sleep(0.01)
+print(subreaper.kill_children(timeout=60), subreaper.list_children())
+"""
+)
+
+
+def test_chains_of_forks_end_without_control_groups(tmp_path: Path):
+    process = subprocess.run(
+        [sys.executable, "-c", KILL],
+        env={**os.environ, "CHAIN": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE,
+    )
+    assert process.stdout == "[] []\n"
+    assert not find_chains(str(tmp_path))
+
+
+def test_children_that_cannot_be_killed_in_time_are_reported():
+    code = "from kfjob.backends.local import subreaper\nimport subprocess\n"
+    code += "child = subprocess.Popen(['sleep', '600'])\n"
+    code += "kill, subreaper.os.kill = subreaper.os.kill, lambda *_: None\n"  # as for a process that waits in the kernel
+    code += "print(subreaper.kill_children(timeout=0) == [child.pid])\nkill(child.pid, 9)\n"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE)
+    assert process.stdout == "True\n"
+
+
+def test_many_ended_children_are_collected_together(monkeypatch: pytest.MonkeyPatch):
+    collections: list[object] = []
+    monkeypatch.setattr(child, "reap_orphans", collections.append)
+
+    async def receive_signals() -> None:
+        child.ExitWatcher()
+        for _ in range(500):
+            os.kill(os.getpid(), signal.SIGCHLD)
+            await asyncio.sleep(0)
+        await asyncio.sleep(2 * child._COLLECT_SECONDS)
+
+    asyncio.run(receive_signals())
+    assert 1 <= len(collections) < 100
+
+
+def test_stop_names_the_processes_that_remain(here: Here):
+    ref = here.submit(SLEEP)
+    here.until_says(ref, "asleep")
+    sentence = describe_remaining(range(100, 120))
+    (here.launch(ref) / folder.RUN / "remaining").write_text(sentence)
+    with pytest.raises(BackendError, match="stopped and archived") as error:
+        here.backend.stop(ref, timeout=PATIENCE)
+    assert (
+        error.value.cause == sentence == ("20 processes did not end after SIGKILL: 100, 101, 102, 103, 104, 105, 106, 107, …")
+    )
+    assert here.archived(ref).is_dir()
+    assert here.backend.list(namespace=NAMESPACE) == []
+
+
+SUBMITTER = """
+import json, os, sys
+from pathlib import Path
+from kfjob.backends.local import backend
+from kfjob.plan import Context, resolve
+from kfjob.spec.job import JobSpec
+
+def wait(*_):
+    print("staged", flush=True)
+    sys.stdin.read()
+    raise OSError("no more input")
+
+backend.write_launch_folder = wait
+plan = resolve(JobSpec.model_validate(json.loads(sys.argv[2])), Context(backend="local", launch="l1"))
+backend.LocalBackend(state=Path(sys.argv[1])).submit(plan)
+"""
+
+
+@pytest.mark.parametrize("command", ["list", "get", "submit"])
+def test_the_staging_folder_of_a_killed_submit_is_removed(here: Here, command: str):
+    spec = json.dumps({"name": "other", "command": [sys.executable, "-c", "pass"]})
+    process = subprocess.Popen(
+        [sys.executable, "-c", SUBMITTER, str(here.state), spec], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "staged\n"
+    ref = here.submit("pass")
+    here.end(ref)
+    namespace = here.state / "local" / NAMESPACE
+    assert len(list(namespace.glob(".*"))) == 1, "a live submit keeps its folder"
+    process.kill()
+    process.communicate()
+    if command == "list":
+        here.backend.list(namespace=NAMESPACE)
+    elif command == "get":
+        here.get(ref)
+    else:
+        here.submit("pass", name="third")
+    assert list(namespace.glob(".*")) == []
+
+
+def test_a_control_group_holds_no_process_of_the_supervisor(here: Here):
+    ref = here.submit(SLEEP)
+    here.until_says(ref, "asleep")
+    file = here.launch(ref) / folder.RUN / "cgroup"
+    assert (here.launch(ref) / folder.RUN / LOCK).is_file()
+    if not has_cgroups():
+        assert not file.exists()
+        return
+    group = Path(file.read_text())
+    members = {int(pid) for procs in group.rglob("cgroup.procs") for pid in procs.read_text().split()}
+    assert members == set(here.alive(ref))
+    here.backend.stop(ref, timeout=PATIENCE)
+    here.until(lambda: not group.exists())
