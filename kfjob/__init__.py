@@ -11,10 +11,10 @@ Names are imported when they are first used, so `import kfjob` is fast. `kfjob.a
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # the value of typing's; the command line imports this package before it can handle Ctrl-C
 if TYPE_CHECKING:
+    from typing import Any
+
     from kfjob.api.images.push_image import push_image as push_image
     from kfjob.api.run import Run as Run
     from kfjob.api.run import apply as apply
@@ -127,6 +127,8 @@ __all__ = [*_MODULES, "__version__"]  # noqa: PLE0604 - a table of names
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
     if name == "aio":
         return import_module("kfjob.aio")
     if name not in _MODULES:

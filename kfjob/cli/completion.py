@@ -39,7 +39,7 @@ def completion(*, shell: str | None) -> None:
         raise UsageError("SHELL is missing", hint='`eval "$(kfjob completion bash)"`, or `zsh`, or `fish`')
     from click.shell_completion import get_completion_class
 
-    from kfjob.cli.main import kfjob
+    from kfjob.cli.commands import kfjob
 
     kind = get_completion_class(shell)
     if kind is not None:

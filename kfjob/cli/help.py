@@ -8,7 +8,7 @@ from kfjob.cli.completion import Name
 
 
 def _list_commands(_ctx: click.Context) -> list[str]:
-    from kfjob.cli.main import COMMANDS
+    from kfjob.cli.commands import COMMANDS
 
     return list(COMMANDS)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from kfjob.cli.main import COMMANDS, kfjob
+from kfjob.cli.commands import COMMANDS, kfjob
 
 _INTRODUCTION = """\
 # Commands

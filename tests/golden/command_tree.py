@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from kfjob.cli.main import kfjob
+from kfjob.cli.commands import kfjob
 
 WIDTH: dict[str, Any] = {"max_content_width": 100, "terminal_width": 100}
 

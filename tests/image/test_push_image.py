@@ -13,7 +13,7 @@ import pytest
 from kfjob import ImageSpec, push_image
 from kfjob.api.images.build import CONTENT_LABEL, compute_content_hash, make_build_request
 from kfjob.api.images.push_image import Listener, build_and_push
-from kfjob.cli.main import run
+from kfjob.cli.commands import run
 from kfjob.common_types import ignore_notice
 from kfjob.errors import UsageError
 from kfjob.image.mutate import BASE_DIGEST, BASE_NAME

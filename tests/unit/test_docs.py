@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from kfjob.cli.main import COMMANDS, kfjob
+from kfjob.cli.commands import COMMANDS, kfjob
 from kfjob.spec.source import load_spec
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from kfjob.cli.main import kfjob
+from kfjob.cli.commands import kfjob
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]

@@ -10,7 +10,7 @@ import pytest
 HEAVY = ("torch", "transformers", "datasets", "kubernetes", "kubeflow", "boto3", "botocore", "rich", "numpy")
 PROGRAM = """
 import sys
-from kfjob.cli.main import run
+from kfjob.cli.commands import run
 code = run(sys.argv[1:])
 assert code == 0, code
 print("\\n" + " ".join(sorted({name.partition('.')[0] for name in sys.modules})))

@@ -7,7 +7,7 @@ from pathlib import Path
 import kfjob
 from kfjob.cli import python_reference as python
 from kfjob.cli import reference as commands
-from kfjob.cli.main import COMMANDS
+from kfjob.cli.commands import COMMANDS
 from kfjob.spec import reference as spec
 from kfjob.spec.job import JobSpec
 from kfjob.spec.train import TrainSpec

@@ -6,7 +6,7 @@ import pytest
 
 from kfjob.api.target import Target
 from kfjob.backends.fake import FakeBackend
-from kfjob.cli.main import run
+from kfjob.cli.commands import run
 
 
 @pytest.fixture

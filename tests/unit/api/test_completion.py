@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from kfjob.backends.fake import FakeBackend
-from kfjob.cli.main import run
+from kfjob.cli.commands import run
 from kfjob.errors import Unreachable
 from tests.unit.api import script
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kfjob.cli.main import ALIASES, COMMANDS
+from kfjob.cli.commands import ALIASES, COMMANDS
 
 
 def test_bare_kfjob_and_a_bare_group_print_their_help(kfjob):

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from kfjob.cli.main import run
+from kfjob.cli.commands import run
 from kfjob.image import components
 
 

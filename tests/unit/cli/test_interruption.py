@@ -216,3 +216,34 @@ def test_a_library_that_ignores_signals_does_not_keep_the_command(number, code, 
         assert running.process.stdout is not None
         assert running.process.stdout.readline() == "waiting\n"
         assert running.interrupt(number)[0] == code
+
+
+FIRST_MODULE = "kfjob.cli.interrupts"
+
+
+def interrupt_at_import(command: str, number: int, folder: Path) -> tuple[int, list[str]]:
+    """Run the command, send SIGINT after it has imported `number` modules, and return the exit code and the messages.
+
+    The number counts from the first module of the program; Python's own start is not kfjob's.
+    """
+    with start(*command.split(), folder=folder, PYTHONPROFILEIMPORTTIME="1", KFJOB_STATE=str(folder)) as running:
+        process = running.process
+        assert process.stderr is not None
+        messages, count = [], 0
+        for line in process.stderr:
+            if not line.startswith("import time:"):
+                messages.append(line)
+            elif count or line.split("|")[-1].strip() == FIRST_MODULE:
+                count += 1
+                if count == number:
+                    process.send_signal(signal.SIGINT)
+        return process.wait(timeout=END_SECONDS), messages
+
+
+@pytest.mark.parametrize("command", ["list --backend local", "submit job.yaml --dry-run=client --backend local"])
+@pytest.mark.parametrize("number", [3, 10, 25, 50, 100, 180, 260])
+def test_ctrl_c_during_imports_prints_no_traceback(command, number, tmp_path):
+    (tmp_path / "job.yaml").write_text(SPEC)
+    code, messages = interrupt_at_import(command, number, tmp_path)
+    assert "".join(messages).strip() == ""
+    assert code == 130

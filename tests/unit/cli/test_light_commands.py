@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kfjob.cli.main import COMMANDS, run
+from kfjob.cli.commands import COMMANDS, run
 from tests.unit.test_light import HEAVY, modules_after
 
 MANIFEST = """apiVersion: kubeflow.org/v1

@@ -9,7 +9,7 @@ from typing import NoReturn
 import click
 import pytest
 
-from kfjob.cli import exit_codes, main
+from kfjob.cli import commands, exit_codes
 
 
 def interrupted() -> NoReturn:
@@ -32,8 +32,8 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], NoReturn]], i
     """Return a function that runs `kfjob list` with another callback."""
 
     def run_callback(callback: Callable[[], NoReturn]) -> int:
-        monkeypatch.setattr(main.LazyGroup, "get_command", lambda *_: click.Command("list", callback=callback))
-        return main.run(["list"])
+        monkeypatch.setattr(commands.LazyGroup, "get_command", lambda *_: click.Command("list", callback=callback))
+        return commands.run(["list"])
 
     return run_callback
 

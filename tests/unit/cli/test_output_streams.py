@@ -18,8 +18,9 @@ KFJOB = f'"{sys.executable}" -c "from kfjob.cli.main import main; main()"'
     ("redirection", "code", "message"),
     [
         (">/dev/full", 1, "error: the output cannot be written\n  cause: No space left on device\n"),
-        (">&-", 0, ""),
+        (">&-", 1, "error: the output cannot be written\n  cause: standard output is closed\n"),
         ("| true", 0, ""),
+        ("| true; exit ${PIPESTATUS[0]}", 141, ""),
         (">/dev/null 2>&-", 0, ""),
     ],
 )
@@ -35,8 +36,11 @@ JOB_COMMANDS = ["list", "status", "logs", "master", "progress", "watch", "wait",
 LOST = "error: the output cannot be written\n  cause: No space left on device\n"
 
 
+CLOSED = "error: the output cannot be written\n  cause: standard output is closed\n"
+
+
 @pytest.mark.parametrize("command", JOB_COMMANDS)
-@pytest.mark.parametrize("redirection", [">/dev/full", "2>/dev/full", ">/dev/full 2>/dev/full", ">&- 2>&-"])
+@pytest.mark.parametrize("redirection", [">/dev/full", "2>/dev/full", ">/dev/full 2>/dev/full", ">&-", ">&- 2>&-"])
 def test_a_command_of_a_job_whose_output_cannot_be_written(command, redirection, tmp_path):
     path = folder.make_private(folder.launch_folder(tmp_path / "archive", "default", "train", "l1"))
     job = JobChanged(phase=JobPhase.SUCCEEDED, created=1, ended=2)
@@ -54,10 +58,20 @@ def test_a_command_of_a_job_whose_output_cannot_be_written(command, redirection,
     assert "Exception ignored" not in lost.stderr
     if redirection == ">/dev/full" and usual.stdout:
         assert (lost.returncode, lost.stderr.endswith(LOST)) == (1, True)
-    elif redirection in {"2>/dev/full", ">&- 2>&-"}:
+    elif redirection == ">&-" and usual.stdout:
+        assert (lost.returncode, lost.stderr.endswith(CLOSED)) == (1, True)
+    elif redirection == "2>/dev/full":
         assert lost.returncode == usual.returncode
     else:
         assert lost.returncode == (1 if usual.stdout else usual.returncode)
+
+
+@pytest.mark.parametrize("command", ["render", "explain"])
+def test_standard_output_of_another_encoding_gets_every_text(command, tmp_path):
+    (tmp_path / "job.yaml").write_text("name: a\nimage: b\ncommand: [python, -c, 'print(\"→ ж 🙂 é\")']\n")
+    done = run(f"{KFJOB} {command} job.yaml --backend local", tmp_path, PYTHONIOENCODING="latin-1")
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False)
+    assert "\\u2192" in done.stdout
 
 
 def test_output_that_is_not_utf_8_is_escaped(tmp_path):
@@ -70,5 +84,12 @@ def test_output_that_is_not_utf_8_is_escaped(tmp_path):
 def run(shell: str, home: object, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "HOME": str(home), **variables}
     return subprocess.run(
-        ["bash", "-c", shell], cwd=str(home), env=environment, capture_output=True, text=True, timeout=120, check=False
+        ["bash", "-c", shell],
+        cwd=str(home),
+        env=environment,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=120,
+        check=False,
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from kfjob.cli.main import kfjob
+from kfjob.cli.commands import kfjob
 from kfjob.errors import UsageError
 
 PATTERN = r"alpha (?P<step>\d+) beta (?P<loss>[\d.]+)"

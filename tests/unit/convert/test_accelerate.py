@@ -274,7 +274,7 @@ def test_invalid_config_is_an_error(config, message):
 
 
 def test_import_and_export_commands(tmp_path, capsys):
-    from kfjob.cli.main import run
+    from kfjob.cli.commands import run
 
     file = tmp_path / "a.yaml"
     file.write_text(FSDP)

@@ -11,7 +11,7 @@ import click
 import pytest
 from pydantic import BaseModel
 
-from kfjob.cli.main import kfjob
+from kfjob.cli.commands import kfjob
 from kfjob.events import LOCAL_HOST_IP, LogLine, PodChanged, PodPhase
 from kfjob.observe.diagnose.rule import Rule, Severity, Subject
 from kfjob.observe.diagnose.rules import RULES

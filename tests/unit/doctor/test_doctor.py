@@ -16,7 +16,7 @@ from kfjob.api.doctor import aws
 from kfjob.api.doctor.examine import examine
 from kfjob.api.settings import Settings
 from kfjob.backends.kubernetes import client
-from kfjob.cli.main import run
+from kfjob.cli.commands import run
 from tests.unit.conftest import KUBECONFIG_OF_A_PORT
 
 KFJOB = str(Path(sys.executable).with_name("kfjob"))
@@ -94,7 +94,7 @@ def test_unreachable_sts_is_a_warning_within_seconds(monkeypatch):
 
 def test_boto3_is_imported_only_for_aws():
     program = (
-        "import sys; from kfjob.cli.main import run; code = run(sys.argv[1:]); "
+        "import sys; from kfjob.cli.commands import run; code = run(sys.argv[1:]); "
         "print(code, *sorted({name.partition('.')[0] for name in sys.modules} & {'boto3', 'torch', 'kubernetes'}))"
     )
     command = [sys.executable, "-c", program, "doctor", "python", "torch", "disk"]

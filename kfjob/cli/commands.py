@@ -1,0 +1,250 @@
+"""The command line. A command's module is imported when it is called, so that `kfjob --help` loads only click."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import io
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from typing import Any
+
+import click
+
+from kfjob.cli.colours import colour_marks, wants_colour
+from kfjob.cli.exit_codes import INTERRUPTED, SIGNAL_BASE
+from kfjob.cli.interrupts import end_on_interrupt, raise_on_interrupt
+from kfjob.cli.output import clean_output
+from kfjob.errors import KfjobError
+
+GC_THRESHOLD = 50_000
+"""New objects between two garbage collections. Python's 700 means 60 useless collections while modules are imported."""
+
+COMMANDS = {
+    "init": ("kfjob.cli.init", "Write a first job spec."),
+    "submit": ("kfjob.cli.submit", "Submit a job to a cluster or to this machine."),
+    "push-image": ("kfjob.cli.push_image", "Build an image, push it, and pin its digest in a spec."),
+    "apply": ("kfjob.cli.submit", "Change a live job in place."),
+    "render": ("kfjob.cli.submit", "Print the manifests that submit would create."),
+    "validate": ("kfjob.cli.submit", "Check a spec, and report every problem."),
+    "explain": ("kfjob.cli.spec_commands", "Show every value of a job, its origin, and the reason for it."),
+    "estimate": ("kfjob.cli.estimate", "Estimate the memory, time and GPU hours of a training."),
+    "diff": ("kfjob.cli.spec_commands", "Show what a spec would change in the live job."),
+    "list": ("kfjob.cli.status", "List the jobs of a namespace."),
+    "status": ("kfjob.cli.status", "Show a job's pods and its training progress."),
+    "logs": ("kfjob.cli.logs", "Print the logs of a job's pods."),
+    "master": ("kfjob.cli.master", "Find the pod that prints the training progress."),
+    "progress": ("kfjob.cli.progress", "Show which lines of a log are training progress."),
+    "diagnose": ("kfjob.cli.diagnose", "Find the first cause of a failure, and how to fix it."),
+    "report": ("kfjob.cli.report", "Write an HTML report of a job."),
+    "watch": ("kfjob.cli.follow", "Follow a job until it ends."),
+    "wait": ("kfjob.cli.follow", "Wait until a job ends; the exit code is its result."),
+    "stop": ("kfjob.cli.lifecycle", "Archive a job's logs, then stop and remove it."),
+    "relaunch": ("kfjob.cli.lifecycle", "Stop a job and submit its recorded spec again."),
+    "import": ("kfjob.cli.convert", "Convert a PyTorchJob, an Accelerate config or a torchrun command to a spec."),
+    "export": ("kfjob.cli.convert", "Convert a spec to another tool's file."),
+    "doctor": ("kfjob.cli.doctor", "Check this machine and the cluster."),
+    "preflight": ("kfjob.cli.preflight", "Check what a job needs before it starts."),
+    "instances": ("kfjob.cli.instances", "List the instance types that kfjob knows."),
+    "schema": ("kfjob.cli.spec_commands", "Print the JSON Schema of a spec."),
+    "completion": ("kfjob.cli.completion", "Print the completion script of a shell."),
+    "help": ("kfjob.cli.help", "Show the help of a command."),
+}
+ALIASES = {"ls": "list", "ps": "list", "delete": "stop", "rm": "stop"}
+"""Other names of commands. The help does not list them."""
+_SYNONYMS = {
+    "run": "submit", "create": "submit", "start": "submit", "launch": "submit", "cancel": "stop", "kill": "stop",
+    "remove": "stop", "restart": "relaunch", "resume": "relaunch", "describe": "status", "show": "status", "get": "list",
+    "jobs": "list", "follow": "watch", "attach": "watch", "tail": "logs", "lint": "validate", "check": "validate",
+    "build": "push-image", "push": "push-image", "convert": "import", "new": "init",
+}  # fmt: skip
+"""What other tools call a command; the error for an unknown name suggests it."""
+_FUNCTIONS = {
+    "list": "list_jobs", "import": "import_spec", "export": "export_spec", "push-image": "push_image", "help": "show_help",
+}  # fmt: skip
+"""The functions of commands whose name is taken in Python or is no identifier."""
+
+
+class LostOutput(Exception):
+    """The output cannot be written. Not an OSError, because click ends the process with code 1 after a broken pipe."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+@contextmanager
+def _raise_lost_output() -> Iterator[None]:
+    try:
+        yield
+    except OSError as err:
+        if err.errno not in (errno.EPIPE, errno.ENOSPC, errno.EBADF):
+            raise
+        raise LostOutput(err) from err
+
+
+class LazyGroup(click.Group):
+    """A group that lists its commands without importing them."""
+
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        """Parse the arguments; `--help` and `--version` print their text."""
+        with _raise_lost_output():
+            return super().make_context(*args, **options)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        with _raise_lost_output():
+            return super().invoke(ctx)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the names, in the order of a job's life."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        """Import the module of one command, and return the command."""
+        cmd_name = ALIASES.get(cmd_name, cmd_name)
+        if cmd_name == "version":
+            return _show_version
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(COMMANDS[cmd_name][0])
+        raise_on_interrupt()  # from here on the command cleans up
+        command: click.Command = getattr(module, _FUNCTIONS.get(cmd_name, cmd_name))
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
+        """Write the list of commands from `COMMANDS`."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command; the error for an unknown name suggests the one that is meant."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as err:
+            import difflib
+
+            matches = [_SYNONYMS[args[0]]] if args[0] in _SYNONYMS else difflib.get_close_matches(args[0], COMMANDS, n=1)
+            suggestion = f"; did you mean `{matches[0]}`?" if matches else ""
+            raise click.UsageError(f"unknown command `{args[0]}`{suggestion}", ctx) from err
+
+
+@click.command("version")
+def _show_version() -> None:
+    """Show the version."""
+    from importlib.metadata import version
+
+    click.echo(f"kfjob {version('kfjob')}")
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(package_name="kfjob", message="%(prog)s %(version)s", help="Show the version.")
+def kfjob() -> None:
+    """Run distributed PyTorch training jobs on Kubernetes or on this machine.
+
+    \b
+    kfjob submit job.yaml --follow     submit a job and follow its progress
+    kfjob master JOB                   find the pod that prints the progress
+    kfjob diagnose JOB                 find out why a job failed
+    kfjob stop JOB                     archive a job's logs and remove it
+    """  # noqa: D301 - \b marks a block that click does not rewrap
+
+
+def run_and_flush(argv: list[str]) -> int:
+    """Run the command line in this process, which then exits, and return the exit code."""
+    gc.set_threshold(GC_THRESHOLD)
+    _open_streams()
+    code = run(argv)
+    end_on_interrupt()
+    code = _flush(code)
+    gc.freeze()  # otherwise the interpreter visits all objects when it exits, which takes 20 ms
+    return code
+
+
+def _open_streams() -> None:
+    """Let a stream that is not UTF-8 escape what it lacks. Writing to a closed stdout is an error; a closed stderr drops it."""
+    for name, mode in (("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, mode), "w", encoding="utf-8"))
+        if isinstance(stream := getattr(sys, name), io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _flush(code: int) -> int:
+    """Write what is buffered for stdout; return the exit code, or another one if it cannot be written."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as err:
+        return _report_lost_output(err)
+    return code
+
+
+def _report_lost_output(err: OSError) -> int:
+    """Drop what is buffered for stdout and return the exit code. A closed pipe needs no message, as for other programs."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes stdout when it exits
+    if isinstance(err, BrokenPipeError):
+        return SIGNAL_BASE + signal.SIGPIPE
+    cause = "standard output is closed" if err.errno == errno.EBADF else err.strerror or err
+    with suppress(OSError):
+        click.echo(f"error: the output cannot be written\n  cause: {cause}", err=True)
+    return 1
+
+
+def run(argv: list[str]) -> int:
+    """Run the command line with clean output and return the exit code."""
+    with clean_output():
+        return _run(argv)
+
+
+def _run(argv: list[str]) -> int:
+    """Run the command line and return the exit code. An error is printed as a message; `--debug` shows its traceback."""
+    debug = "--debug" in argv
+    try:
+        result: Any = kfjob.main(args=argv, prog_name="kfjob", standalone_mode=False, color=wants_colour())
+    except KfjobError as err:
+        if debug:
+            raise
+        click.echo(colour_marks(str(err)), err=True, color=wants_colour())
+        return err.exit_code
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except click.ClickException as err:
+        return _print_usage_error(err)
+    except RuntimeError as err:
+        if not isinstance(err.__context__, KeyboardInterrupt):
+            raise
+        return INTERRUPTED  # Ctrl-C while a Condition waited: it then releases its lock twice
+    except LostOutput as err:
+        return _report_lost_output(err.error)
+    return result if isinstance(result, int) else 0
+
+
+def _find_assignment(ctx: click.Context | None, message: str) -> str:
+    """Return the `NAME=VALUE` that a user has written after `--env`; "" without one."""
+    if ctx is None or not ctx.params.get("env") or "unexpected extra argument" not in message:
+        return ""
+    words = (str(ctx.params.get("spec")), *re.findall(r"\(([^()]*)\)", message))
+    return next((word for word in words if re.fullmatch(r"[A-Za-z_]\w*=\S*", word)), "")
+
+
+def _print_usage_error(err: click.ClickException) -> int:
+    """Print the error, and return the exit code. A group of commands without a command prints its help."""
+    if isinstance(err, click.exceptions.NoArgsIsHelpError):
+        click.echo(err.format_message())
+        return 0
+    message = re.sub(r"'([\w./:=-]+)'", r"`\1`", err.format_message()).rstrip(".")
+    lines = [f"error: {message[:1].lower()}{message[1:]}"]
+    ctx = getattr(err, "ctx", None)
+    if assignment := _find_assignment(ctx, message):
+        lines.append(f"hint: `--env` takes no value; use `--var {assignment}` for `${{NAME}}`, or `--set env.{assignment}`")
+    elif ctx is not None:
+        lines.append(f"hint: `{ctx.command_path} --help` shows the usage")
+    click.echo(colour_marks("\n".join(lines)), err=True, color=wants_colour())
+    return err.exit_code
