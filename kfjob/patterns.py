@@ -33,8 +33,9 @@ class Match(Struct, frozen=True):
 
     def groupdict(self) -> dict[str, Any]:
         """Return the text of every named group."""
-        values = self.groups()
-        return {name: values[number - 1] for name, number in self.names.items()}
+        matched = self.matched
+        values = {name: matched[number] for name, number in self.names.items()}
+        return {name: None if value is None else value.decode(errors="replace") for name, value in values.items()}
 
     @property
     def before(self) -> str:

@@ -54,7 +54,7 @@ class ContainerLog(Struct, frozen=True):
 
     def feed(
         self, event: LogLine | OpenLine, order: int, progress: ProgressReader
-    ) -> tuple[ContainerLog, tuple[AgentRecord, ...], list[Emission]]:
+    ) -> tuple[ContainerLog, tuple[AgentRecord, ...], tuple[Emission, ...]]:
         """Return the log after one more line, with the agent records and the progress readings in that line."""
         number, is_open = self.lines, isinstance(event, OpenLine)
         agent, records = (self.agent, ()) if is_open else self.agent.feed(number, event.text, event.time)

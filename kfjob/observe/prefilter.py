@@ -7,8 +7,9 @@ rounds, progress), and with `diagnosis` for the rules too.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
+from typing import NamedTuple
 
 from ahocorasick_rs import BytesAhoCorasick, MatchKind
 
@@ -17,7 +18,7 @@ from kfjob.observe.agent_log import HEADINGS
 from kfjob.observe.diagnose import tracebacks
 from kfjob.observe.general import skeletons, tables
 from kfjob.observe.lines import clean_line
-from kfjob.observe.log_progress import MARKERS
+from kfjob.observe.log_progress import FIRST_MARKERS, MARKERS
 from kfjob.observe.progress import KFJOB_TRAINER, progress_reader
 from kfjob.spec.observe_config import ObserveConfig
 
@@ -38,6 +39,22 @@ GLOG_WARNINGS = (" W0", " W1", "\nW0", "\nW1")
 _ROW_START = re.compile(rb"(?m)^(?:\d{4}-\d\d-\d\dT[^ \n]{1,40} (?:std(?:out|err) [FP] )?)?[ \t|]*+\d[\d.]*+[ \t|,(%]")
 """A line that begins with a number, after the stamp of a log tool."""
 
+_BUCKETS = 16
+"""Groups into which the search divides its literals: literal n belongs to group n modulo 16 (aho-corasick, packed/teddy)."""
+
+
+def _spread(literals: Iterable[str]) -> tuple[str, ...]:
+    """Return the literals in an order that puts similar ones into the same bucket of the search, which halves its time."""
+    alike = sorted(literals)
+    rows = -(-len(alike) // _BUCKETS)
+    return tuple(literal for first in range(rows) for literal in alike[first::rows])
+
+
+_AGENT_MARKERS = ("elastic", "endezvous")
+_GENERAL_MARKERS = frozenset((*MARKERS, *(f"\n{marker}" for marker in FIRST_MARKERS)))
+"""Every line that the known formats or the general reader may read contains one of these, except the rows of tables."""
+_ALL_MARKERS = _spread({*_AGENT_MARKERS, *_GENERAL_MARKERS})
+
 LineRange = tuple[int, int]
 """Position of a line within its block: its start, and its line end."""
 
@@ -51,8 +68,9 @@ def find_markers(config: ObserveConfig) -> tuple[str, ...]:
         # kfjob's trainer needs a torch whose agent writes `api.py:552]`, as the trainer itself writes `train.py:18]`
         return (milestones.MARKER,) if config.rendezvous in {"c10d", "etcd-v2", "static"} else (milestones.MARKER, "endezvous")
     formats = progress_reader(config.trainer, config.progress_pattern)
-    markers = (*formats.markers, *MARKERS) if formats.general else formats.markers
-    return tuple(dict.fromkeys(("elastic", "endezvous", *markers))) if markers else ()
+    if formats.general:
+        return _ALL_MARKERS
+    return (*_AGENT_MARKERS, *formats.markers) if formats.markers else ()
 
 
 class Prefilter:
@@ -65,13 +83,10 @@ class Prefilter:
         markers = find_markers(config)
         self._needs_all = not markers  # the job's own pattern may match any line
         self._select_all = select_all
-        if diagnosis:
-            markers = tuple(dict.fromkeys((*markers, *RULE_LITERALS, *GLOG_WARNINGS)))
-        self.literals = tuple(marker.encode() for marker in markers)
-        self._automaton = _build_automaton(self.literals)
         weak = _find_weak_literals(config)
-        always = tuple(literal for literal in self.literals if literal.decode() not in weak)
-        self._always = _build_automaton(always)  # the literals of lines that are never dropped
+        groups = [markers, (*RULE_LITERALS, *GLOG_WARNINGS)] if diagnosis else [markers]
+        self._searches = tuple(_build_search(literals, weak) for literals in groups)
+        self.literals = tuple(literal.encode() for literals in groups for literal in literals)
         self._first_line_starts = tuple(literal[1:] for literal in self.literals if literal.startswith(b"\n"))
         self._lines_after = {heading.encode(): _LINES_AFTER_HEADING for heading in HEADINGS}
         if diagnosis:
@@ -96,24 +111,21 @@ class Prefilter:
         return list(self._add_lines_after_headings(block, frozenset(matches)))
 
     def _find_literals(self, block: bytes) -> list[LineRange]:
-        """Return the lines that contain a literal."""
-        lines: list[LineRange] = []
+        """Return the lines with a strong literal, and those with another literal and a layout that may hold progress."""
+        lines: dict[LineRange, bool] = {}  # whether a literal is strong
         if block.startswith(self._first_line_starts):
-            lines.append((0, _find_line_end(block, 0)))
-        for _, _, stop in self._automaton.find_matches_as_indexes(block):
-            last = stop - 1  # a literal may begin with the end of the previous line
-            if not lines or last > lines[-1][1]:
-                lines.append((block.rfind(b"\n", 0, last) + 1, _find_line_end(block, last)))
-        return [line for line in lines if self._is_needed(block, *line)] if self._reads_tables else lines
-
-    def _is_needed(self, block: bytes, start: int, end: int) -> bool:
-        """Return whether the line has a literal that is enough, or a layout that may hold progress."""
-        if not start and block.startswith(self._first_line_starts):
-            return True
-        if end - start > skeletons.MAX_LENGTH or self._always.find_matches_as_indexes(block[max(start - 1, 0) : end]):
-            return True
-        text = block[start:end].decode(errors="replace")
-        return skeletons.may_hold_progress(text) or milestones.parse_milestone(text) is not None
+            lines[0, _find_line_end(block, 0)] = True
+        for search in self._searches:
+            start, end = 0, -1
+            for number, _, stop in search.automaton.find_matches_as_indexes(block):
+                last = stop - 1  # a literal may begin with the end of the previous line
+                if last > end:
+                    start, end = block.rfind(b"\n", 0, last) + 1, _find_line_end(block, last)
+                    lines[start, end] = number in search.strong or lines.get((start, end), False)
+                elif number in search.strong:
+                    lines[start, end] = True
+        selected = [line for line, is_strong in lines.items() if is_strong or _may_hold_progress(block, *line)]
+        return sorted(selected) if len(self._searches) > 1 else selected
 
     def _add_rows(self, block: bytes, matches: list[LineRange]) -> list[LineRange]:
         """Add the rows of a table, which have no literal: they begin with a number."""
@@ -159,9 +171,29 @@ def is_suspicious(line: str) -> bool:
     return False
 
 
+class _Search(NamedTuple):
+    """A search for literals. A line with a `strong` literal is relevant; other lines need a figure too."""
+
+    automaton: BytesAhoCorasick
+    strong: frozenset[int]
+
+
+def _build_search(literals: tuple[str, ...], weak: frozenset[str]) -> _Search:
+    strong = frozenset(number for number, literal in enumerate(literals) if literal not in weak)
+    return _Search(_build_automaton(tuple(literal.encode() for literal in literals)), strong)
+
+
+def _may_hold_progress(block: bytes, start: int, end: int) -> bool:
+    """Return whether the layout of the line may hold progress."""
+    if end - start > skeletons.MAX_LENGTH:
+        return True
+    text = block[start:end].decode(errors="replace")
+    return skeletons.may_hold_progress(text) or milestones.parse_milestone(text) is not None
+
+
 def _find_weak_literals(config: ObserveConfig) -> frozenset[str]:
     """Return the literals of lines that need a figure too."""
-    return frozenset(MARKERS) if progress_reader(config.trainer, config.progress_pattern).general else frozenset()
+    return _GENERAL_MARKERS if progress_reader(config.trainer, config.progress_pattern).general else frozenset()
 
 
 def _is_table_header(line: bytes) -> bool:

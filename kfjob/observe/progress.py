@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from kfjob.errors import Problem, SpecError
 from kfjob.observe.lines import clean_line, cut_line
-from kfjob.observe.numbers import parse_count, parse_number
+from kfjob.observe.numbers import MAX_NUMBER, parse_count, parse_number
 from kfjob.observe.timestamps import parse_rfc3339
 from kfjob.patterns import Pattern
 from kfjob.spec.progress import check_pattern
@@ -58,11 +59,16 @@ class Reading(Struct, frozen=True, kw_only=True):
 
 
 class ProgressFormat(Struct, frozen=True):
-    """How one trainer prints progress. `marker` is a literal in each of its lines; with "" every line is parsed."""
+    """How one trainer prints progress.
+
+    Each of its lines contains `marker` and `literal`; with "" every line is parsed. Formats share markers, for which kfjob
+    searches whole logs. They differ in their literals, so that few formats parse a line.
+    """
 
     name: str
     marker: str
     read: Callable[[str], Reading | None]
+    literal: str = ""
 
 
 _NUMBER = r"[-+]?(?:\d[\d,]*(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|inf|NaN|Infinity)"
@@ -70,45 +76,52 @@ _TIME = r"(?P<when>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?)"
 
 
 _SUFFIXES = {"k": 1e3, "m": 1e6}
+_SAFE_DIGITS = 18
+"""Digits below which a whole number is never larger than `MAX_COUNT`."""
 
 
-def _parse_number(text: str | None) -> float | None:
-    if text is None:
-        return None
-    scale = _SUFFIXES.get(text[-1:].lower(), 1.0)
-    return parse_number(text if scale == 1.0 else text[:-1]) * scale
+def _parse_number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        scale = _SUFFIXES.get(text[-1:].lower(), 1.0)
+        return parse_number(text if scale == 1.0 else text[:-1]) * scale
+    return value if abs(value) <= MAX_NUMBER else parse_number(text)
 
 
-def _parse_integer(text: str | None) -> int | None:
-    if text is None:
-        return None
+def _parse_integer(text: str) -> int | None:
+    if text.isdecimal() and len(text) < _SAFE_DIGITS:
+        return int(text)
     return parse_count(text if text[-1:].lower() not in _SUFFIXES else f"{_parse_number(text):.0f}")
+
+
+_CONVERTERS: Mapping[str, Callable[[str], object]] = {
+    **dict.fromkeys(("step", "total"), _parse_integer),
+    **dict.fromkeys(("loss", "speed", "tokens_per_second", "lr", "epoch", "grad_norm"), _parse_number),
+    "unit": str,
+}
 
 
 def _to_reading(
     name: str, groups: Mapping[str, str | None], *, unit: str = "", per_epoch: bool = False, conclusive: bool = True
 ) -> Reading:
     """Convert the named groups of a pattern."""
+    values: dict[str, Any] = {}
+    for key, text in groups.items():
+        if text is not None and (convert := _CONVERTERS.get(key)):
+            values[key] = convert(text)
+    if "speed" not in values:
+        values.pop("unit", None)
+    elif unit and not values.get("unit"):
+        values["unit"] = unit
     when = groups.get("when")
-    speed = _parse_number(groups.get("speed"))
-    return Reading(
-        format=name,
-        step=_parse_integer(groups.get("step")),
-        total=_parse_integer(groups.get("total")),
-        loss=_parse_number(groups.get("loss")),
-        speed=speed,
-        unit=(groups.get("unit") or unit) if speed is not None else "",
-        tokens_per_second=_parse_number(groups.get("tokens_per_second")),
-        lr=_parse_number(groups.get("lr")),
-        epoch=_parse_number(groups.get("epoch")),
-        grad_norm=_parse_number(groups.get("grad_norm")),
-        line_time=parse_rfc3339(when) if when else None,
-        per_epoch=per_epoch,
-        conclusive=conclusive,
-    )
+    line_time = parse_rfc3339(when) if when else None
+    return Reading(format=name, line_time=line_time, per_epoch=per_epoch, conclusive=conclusive, **values)
 
 
-def _pattern_format(name: str, marker: str, pattern: str, *, unit: str = "", per_epoch: bool = False) -> ProgressFormat:
+def _pattern_format(
+    name: str, marker: str, pattern: str, *, literal: str = "", unit: str = "", per_epoch: bool = False
+) -> ProgressFormat:
     """Return a format whose parser is one regular expression; `@` in it stands for a number."""
     expression = Pattern(pattern.replace("@", _NUMBER))
 
@@ -116,7 +129,7 @@ def _pattern_format(name: str, marker: str, pattern: str, *, unit: str = "", per
         match = expression.search(text)
         return _to_reading(name, match.groupdict(), unit=unit, per_epoch=per_epoch) if match else None
 
-    return ProgressFormat(name, marker, read)
+    return ProgressFormat(name, marker, read, literal)
 
 
 _PAIR = Pattern(rf"'(\w+)': '?({_NUMBER})'?")
@@ -144,8 +157,8 @@ def _read_megatron(text: str) -> Reading | None:
     pairs = {pair[1].strip(): pair[2] for pair in _MEGATRON_PAIR.find_all(match["rest"])}
     if not pairs.keys() & {"elapsed time per iteration (ms)", "lm loss", "learning rate"}:
         return None  # NeMo 2 and others print `iteration 1/9 |` too
-    elapsed = _parse_number(pairs.get("elapsed time per iteration (ms)"))
-    batch = _parse_number(pairs.get("global batch size"))
+    elapsed = _parse_number(pairs.get("elapsed time per iteration (ms)", "0"))
+    batch = _parse_number(pairs.get("global batch size", "0"))
     speed = f"{batch * 1000 / elapsed}" if elapsed and batch else None
     values = {"loss": pairs.get("lm loss"), "lr": pairs.get("learning rate"), "grad_norm": pairs.get("grad norm")}
     return _to_reading("megatron", match.groupdict() | values | {"speed": speed}, unit="samples/s")
@@ -190,6 +203,7 @@ FORMATS: tuple[ProgressFormat, ...] = (
         "oss",
         rf"(?:{_TIME} .*?)?\bBatch (?P<step>\d+) Loss: (?P<loss>@), Speed: (?P<speed>@) samples/sec(?:.*?, lr: (?P<lr>@))?",
         unit="samples/s",
+        literal=" samples/sec",
     ),
     # meta-llama/llama-recipes train_utils.py: description of the bar
     _pattern_format(
@@ -197,8 +211,9 @@ FORMATS: tuple[ProgressFormat, ...] = (
         "oss",
         r".*Training Epoch: (?P<epoch>\d+)(?:/\d+)?, (?:step|batch) (?P<step>\d+)/(?P<total>\d+) completed \(loss: (?P<loss>@)",
         per_epoch=True,
+        literal=" completed (loss: ",
     ),
-    ProgressFormat("hugging-face", "oss", _read_hugging_face),
+    ProgressFormat("hugging-face", "oss", _read_hugging_face, "{'loss'"),
     # pytorch/torchtitan components/metrics.py `log`; its validation line starts with `validate step:`
     _pattern_format(
         "torchtitan",
@@ -206,6 +221,7 @@ FORMATS: tuple[ProgressFormat, ...] = (
         rf"(?:{_TIME}.*?)?(?:^|[^ \w]|(?:^|[^e]) )step:\s*(?P<step>\d+)\s+loss:\s+(?P<loss>@)\s+"
         r"(?:grad_norm:\s+(?P<grad_norm>@)\s+)?memory:.*?\btps:\s*(?P<speed>@)",
         unit="tokens/s/device",
+        literal="tps:",
     ),
     # karpathy/nanochat base_train.py, and its predecessor build-nanogpt
     _pattern_format(
@@ -214,17 +230,24 @@ FORMATS: tuple[ProgressFormat, ...] = (
         r"\bstep\s+(?P<step>\d+)(?:/(?P<total>\d+))?(?: \([\d.]+%\))? \| loss: (?P<loss>@) \|(?:.*?\blr:? (?P<lr>@) \|)?"
         r".*?\btok/sec: (?P<speed>@)",
         unit="tokens/s",
+        literal="tok/sec: ",
     ),
     # karpathy/nanoGPT train.py
-    _pattern_format("nanogpt", "oss", r"\biter (?P<step>\d+): loss (?P<loss>@), time @ ?m?s"),
-    ProgressFormat("megatron", "oss", _read_megatron),
+    _pattern_format("nanogpt", "oss", r"\biter (?P<step>\d+): loss (?P<loss>@), time @ ?m?s", literal=": loss "),
+    ProgressFormat("megatron", "oss", _read_megatron, "iteration"),
     # microsoft/DeepSpeed runtime/engine.py `_report_progress` and utils/timer.py `ThroughputTimer.stop`
-    _pattern_format("deepspeed", "step=", rf"(?:\[{_TIME}\].*?)?\bstep=(?P<step>\d+), skipped=\d+, lr=\[(?P<lr>@)"),
+    _pattern_format(
+        "deepspeed",
+        "step=",
+        rf"(?:\[{_TIME}\].*?)?\bstep=(?P<step>\d+), skipped=\d+, lr=\[(?P<lr>@)",
+        literal=", skipped=",
+    ),
     _pattern_format(
         "deepspeed",
         "step=",
         rf"(?:\[{_TIME}\].*?)?\bepoch=(?P<epoch>\d+)/micro_step=\d+/global_step=(?P<step>\d+), "
         r"RunningAvgSamplesPerSec=@, CurrSamplesPerSec=(?P<speed>@)",
+        literal=", CurrSamplesPerSec=",
         unit="samples/s",
     ),
     # lightning/pytorch/callbacks/progress/rich_progress.py, the default of Lightning if rich is installed
@@ -233,6 +256,7 @@ FORMATS: tuple[ProgressFormat, ...] = (
         "oss",
         r"\bEpoch (?P<epoch>\d+)/\d+\s+[━╸╺ ]*[━╸╺]\s*(?P<step>\d+)/(?P<total>\d+)\s.*?(?:(?P<speed>@)it/s\s.*?)?"
         r"\b(?:train_)?loss(?:_step)?: (?P<loss>@)",
+        literal="Epoch ",
         unit="it/s",
         per_epoch=True,
     ),
@@ -283,7 +307,7 @@ class ProgressReader(Struct, frozen=True):
     def read_plain(self, plain: str, prefix_time: int | None) -> Reading | None:
         """Return the values in a line without colours and prefixes of log tools."""
         for candidate in self.formats:
-            if candidate.marker in plain and (reading := candidate.read(plain)):
+            if candidate.marker in plain and candidate.literal in plain and (reading := candidate.read(plain)):
                 return reading if prefix_time is None else replace(reading, line_time=prefix_time)
         return None
 

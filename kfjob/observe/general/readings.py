@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from msgspec.structs import replace
 
 from kfjob.observe.general.figures import Counter, Figures
@@ -14,11 +16,12 @@ FORMAT = "general"
 WEAK = 0.5
 """Quality of lines that only count: another pod with a loss takes precedence."""
 _FIELDS = ("loss", "speed", "lr", "grad_norm", "step", "epoch")
+_read_fields = attrgetter(*_FIELDS)
 
 
 def known_fields(reading: Reading) -> frozenset[str]:
     """Return the names of the values that a reading has."""
-    return frozenset(name for name in _FIELDS if getattr(reading, name) is not None)
+    return frozenset([name for name, value in zip(_FIELDS, _read_fields(reading), strict=True) if value is not None])
 
 
 def rate_fields(fields: frozenset[str]) -> float:

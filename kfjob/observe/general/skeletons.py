@@ -32,7 +32,13 @@ def may_hold_progress(text: str) -> bool:
     """Return whether the general reader may need the line."""
     if len(text) > MAX_LENGTH or bars.MARKER in text or "\r" in text:
         return True
-    return _skeleton_matters(make_skeleton(text))
+    return _layout_matters(text.translate(_DIGITS))
+
+
+@lru_cache(maxsize=_TABLE_SIZE)
+def _layout_matters(masked: str) -> bool:
+    """Return the answer for a line whose digits are ones; numbers of equal length need no further look."""
+    return _skeleton_matters(make_skeleton(masked))
 
 
 def make_skeleton(text: str) -> str:

@@ -84,6 +84,8 @@ def add_known(reader: GeneralReader, reading: Reading, line: Line, *, key: Key =
     emission = Emission(reading=reading, line=line)
     key = key or (_FORMAT_KEY, reading.format)
     rank = reader.rank if reading.rank is None else reading.rank
+    if reader.primary == key and reader.announced and reader.rank == rank and fields <= reader.known_format_fields:
+        return reader, (emission,)  # as for nearly every line
     reader = replace(reader, announced=reader.announced or reading.conclusive, rank=rank)
     if reader.primary == key:
         return replace(reader, known_format_fields=reader.known_format_fields | fields), (emission,)
