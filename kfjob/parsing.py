@@ -19,7 +19,7 @@ from kfjob.units import MIB
 MAX_DEPTH = 200
 """Levels of nested lists and objects in a JSON or TOML text; the deepest object of Kubernetes has a tenth of them."""
 MAX_DOCUMENT_BYTES = 64 * MIB
-"""A larger document is not read; the snapshot of a job with 10,000 pods has a tenth of it."""
+"""Size of a file that holds one document, such as `status.json`; the snapshot of a job with 10,000 pods has a tenth of it."""
 MAX_CAUSE = 200
 """Characters of a parser's message that an error shows."""
 _HALF_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")

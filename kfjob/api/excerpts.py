@@ -13,12 +13,13 @@ from kfjob.errors import NotFound
 from kfjob.events import LogGap, LogLine, PodChanged, PodPhase
 
 HEAD_BYTES = 256 * 1024
-"""An agent prints its first rendezvous result within the first kilobytes; a library's banner may come before it."""
+"""Bytes that are read of the beginning of a log: an agent prints its first rendezvous result within the first kilobytes,
+perhaps after a library's banner."""
 TIMESTAMP_BYTES = 32
 """Size of the timestamp before a line. It depends on the backend whether its byte limit counts it."""
 TAIL_LINES = 300
 TAIL_BYTES = 4 * 1024 * 1024
-"""A progress bar that is drawn without line ends makes lines of megabytes."""
+"""Bytes that are read of the end of a log: a progress bar that is drawn without line ends makes lines of megabytes."""
 
 Line = LogLine | LogGap
 

@@ -124,7 +124,7 @@ def read_spec(source: Source, settings: Settings | None = None) -> LoadedSpec:
 
 
 MAX_TEXT = 4 * MIB
-"""Characters; larger than any spec, template or env file: etcd takes 1.5 MiB for an object."""
+"""Characters of a spec, a template or an env file; etcd takes 1.5 MiB for an object."""
 
 
 def read_text(file: str, kind: str) -> str:

@@ -8,6 +8,7 @@ from kfjob.spec import api_objects, names
 from kfjob.spec.scheduling import Toleration
 
 WAIT_SECONDS = 600
+"""Time that workers wait for the job's own etcd."""
 
 _WAIT = """
 import sys, time, urllib.request

@@ -25,6 +25,7 @@ PUBLIC_HOST = "public.ecr.aws"
 PUBLIC_REGION = "us-east-1"
 ATTEMPTS = 8
 CONNECT_SECONDS = 10
+"""Time to connect to the ECR API."""
 
 
 @dataclass(frozen=True, kw_only=True)

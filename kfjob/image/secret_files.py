@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from kfjob.token_shapes import find_token
 
 MAX_CONTENT = 1024 * 1024
-"""Files of this size or larger are judged by their names only."""
+"""Size up to which the content of a file is searched for secrets; larger ones are judged by their names only."""
 
 _NAMES = re.compile(
     r"\.env(rc|[._-](?!(example|sample|template|dist|defaults)$).*)?|.*\.(pem|key|p12|pfx|pkcs12|kdbx|jks|keystore|ppk)"
@@ -34,6 +34,7 @@ _CONTENTS = (
 _KUBECONFIG = (re.compile(r"^current-context:", re.MULTILINE), re.compile(r"^users:", re.MULTILINE))
 """Keys of a file for kubectl, which has both."""
 _MAX_TOKEN_FILE = 4096
+"""Size of a file that may hold nothing but a token."""
 
 
 def find_secret_folder(path: str) -> str | None:

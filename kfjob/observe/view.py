@@ -65,6 +65,7 @@ from kfjob.units import SECOND
 LIMIT_EXCEEDED = "LimitExceeded"
 """Reason in the state of a job that was stopped because it exceeded a limit of its `watchdog`."""
 MAX_NEWS = 50
+"""News of a job that a view keeps."""
 RECENT_NEWS = 16
 """Newest news in which a line of another rank is looked for, so that it is reported once."""
 MAX_PART_LENGTH = 16 * 1024

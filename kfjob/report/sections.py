@@ -19,7 +19,9 @@ from kfjob.text import plural
 from kfjob.units import SECOND
 
 MAX_WARNINGS = 100
+"""Warnings that a report shows."""
 MAX_EVENTS = 60
+"""Events of the cluster that a report shows."""
 
 CellKind = Literal["text", "mono", "time", "code", "prose", "long", "long prose", "long code"]
 

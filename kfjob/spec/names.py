@@ -13,10 +13,13 @@ DNS_1123 = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 DNS_1123_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 MAX_LABEL = 63
+"""Characters of a label's value, and of a part of a host name (DNS-1123)."""
 MAX_NAME = 253
+"""Characters of an object's name (DNS-1123 subdomain)."""
 MAX_PATH = 4096 - 1 - 256
-"""Bytes. Linux accepts paths of 4096 bytes with their final zero (limits.h); files inside a folder need some of them."""
+"""Bytes of a path. Linux accepts 4096 bytes with their final zero (limits.h); files inside a folder need some of them."""
 MAX_PATH_PART = 255
+"""Bytes of a file's name (Linux, limits.h)."""
 
 SHARED_MEMORY_VOLUME = "kfjob-shared-memory"
 TLS_VOLUME = "kfjob-etcd-tls"

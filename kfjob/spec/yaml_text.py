@@ -16,7 +16,7 @@ from kfjob.spec.yaml_loader import MAX_DEPTH, Loader, TooLargeError, check_depth
 from kfjob.spec.yaml_syntax import describe_syntax_error
 
 MAX_VALUES = 100_000
-"""More values than any spec has. A few lines of aliases can expand to more than fits into memory."""
+"""Values of a YAML text; no spec has as many. A few lines of aliases can expand to more than fits into memory."""
 IMPOSSIBLE = re.compile("[\0\ud800-\udfff]")
 """Characters that no environment variable, file or Kubernetes object can hold: NUL and halves of surrogate pairs."""
 _MERGE = "tag:yaml.org,2002:merge"

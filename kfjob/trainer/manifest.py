@@ -27,6 +27,7 @@ from kfjob.parsing import parse_json
 MANIFEST_FILE = "manifest.json"
 VERSION = 1
 MAX_STEP = 2**53
+"""Steps of a run; a larger number in a manifest is not a step."""
 MAX_ELEMENTS = 2**36
 """Elements of one parameter; a larger number in a manifest is not a shape."""
 

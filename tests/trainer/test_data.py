@@ -154,7 +154,7 @@ def test_lanes_of_any_number_split_between_lines(tmp_path):
     ("line", "message"),
     [
         (b'{"txt": "a"}', "cannot read line 2 of .*\n  cause: no field `text`"),
-        (b"{", "cannot read line 2 of .*\n  cause: Expecting"),
+        (b"{", "cannot read line 2 of .*\n  cause: it is not JSON: Expecting"),
         (b'{"text": "\xff"}', "cannot read line 2 of .*\n  cause: 'utf-8'"),
         (b"[1]", "cannot read line 2 of"),
         (b'{"text": 7}', "cannot read line 2 of .*\n  cause: the field `text` is not text"),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from kfjob.api.doctor.findings import Checks, Finding, ok, warn
 
 TIMEOUT_SECONDS = 3
+"""Time to connect to AWS, and to wait for each of its answers."""
 LOG_IN = "log in with `aws sso login` or `aws configure`; `aws sts get-caller-identity` shows the identity"
 
 

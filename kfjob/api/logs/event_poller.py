@@ -12,6 +12,7 @@ from kfjob.errors import KfjobError
 from kfjob.events import Event, JobChanged, KubernetesEvent, LinesSkipped, LogLine, OpenLine, Tick, WorkloadStatus
 
 INTERVAL_SECONDS = 10.0
+"""Time between two reads of the cluster's events."""
 
 Record = KubernetesEvent | WorkloadStatus
 

@@ -15,6 +15,7 @@ from kfjob.errors import KfjobError, NotFound
 T = TypeVar("T")
 
 MAX_ITEMS = 4096
+"""Items that are queued for the reader of several logs."""
 MAX_BYTES = 16 * 1024 * 1024
 """Bytes of queued items. The reader may hold as many again, and each thread holds one item."""
 GATHER_SECONDS = 0.02

@@ -30,8 +30,10 @@ from kfjob.spec.observe_config import ObserveConfig
 from kfjob.units import SECOND
 
 LIFETIME = 300 * SECOND
+"""Lifetime of the cached answer which pod prints progress."""
 LIFETIME_WITH_ETCD = 30 * SECOND
-"""With the legacy etcd rendezvous, any restart of a process can move rank 0. An unknown rendezvous may be that one."""
+"""Lifetime of the cached answer with the legacy etcd rendezvous, where any restart of a process can move rank 0. An unknown
+rendezvous may be that one."""
 UNUSED = 24 * 3600 * SECOND
 """The age at which an entry is deleted."""
 

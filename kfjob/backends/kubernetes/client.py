@@ -20,7 +20,7 @@ from kfjob.errors import BackendError, KfjobError
 from kfjob.parsing import ParseError, ShapeError, decode_json
 
 CONTACT_SECONDS = 10.0
-"""An API server that does not answer within this time counts as unreachable."""
+"""Time for an API server to answer; one that does not counts as unreachable."""
 RESPONSE_SECONDS = 40.0
 """Read timeout of a change: webhooks may take 30 s."""
 OUTAGE_SECONDS = 300.0

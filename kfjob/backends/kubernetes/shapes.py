@@ -19,7 +19,7 @@ from kfjob.spec import api_objects
 T = TypeVar("T")
 
 MAX_REPLICAS = 100_000
-"""A job with more pods is not a job: etcd does not hold them."""
+"""Pods of a job. etcd does not hold more."""
 
 Count = Annotated[int, Meta(ge=-(2**31), lt=2**31)]
 Replicas = Annotated[int, Meta(ge=0, le=MAX_REPLICAS)]

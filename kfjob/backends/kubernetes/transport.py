@@ -18,9 +18,9 @@ from kfjob.backends.kubernetes.errors import ConnectionLost, map_exception
 from kfjob.backends.kubernetes.requests import Request
 
 CONNECT_SECONDS = 3.0
-"""Timeout for each address of the host: connecting to a name with three addresses fails after 9 s."""
+"""Time to connect to each address of the host: connecting to a name with three addresses fails after 9 s."""
 CONNECTIONS = 1024
-"""Maximum of the pool. Each followed pod holds a connection as long as it is followed."""
+"""Connections to an API server. Each followed pod holds a connection as long as it is followed."""
 CHUNK_BYTES = 64 * 1024
 ENCODINGS = frozenset({"", "identity", "gzip"})
 """Encodings of a response that are decoded. A list of encodings (`gzip, gzip`) would multiply its size with each."""

@@ -46,7 +46,7 @@ from kfjob.plan import BackendName, JobPlan
 from kfjob.spec import names
 
 BACKOFF_SECONDS = 10.0
-"""The kubelet's (v1.34 kubelet.go `backOffPeriod`)."""
+"""Time before the second restart of a failed pod, as the kubelet's (v1.34 kubelet.go `backOffPeriod`)."""
 _POLL_SECONDS = 0.1
 
 

@@ -16,6 +16,7 @@ from kfjob.backends.local.processes import Guard
 
 CONTAINER = "etcd"
 START_SECONDS = 30.0
+"""Time for the job's own etcd to answer."""
 _END_SECONDS = 5.0
 _POLL_SECONDS = 0.05
 

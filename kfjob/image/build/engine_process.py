@@ -21,9 +21,11 @@ from kfjob.spec.image import BUILDERS
 ShowLine = Callable[[str], None]
 """Receives a line of an engine's output."""
 
-_MAX_LINES = 200  # of output in memory
+_MAX_LINES = 200
+"""Last lines of an engine's output that are searched for the cause of a failure."""
 _CAUSE_LINES = 12
 _PROBE_SECONDS = 30
+"""Time for an engine to answer whether it can be used."""
 
 
 def find_engine(name: str | None) -> Engine:

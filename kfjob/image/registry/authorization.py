@@ -23,7 +23,8 @@ from kfjob.image.registry.transport import Transport
 from kfjob.parsing import parse_json
 
 _PARAMETER = re.compile(r'(?<![a-zA-Z_])([a-zA-Z_]+)=(?:"((?:[^"\\]|\\.)*)"|([^",\s]+))')
-_DEFAULT_LIFETIME = 60.0  # seconds, if a token server gives none
+_DEFAULT_LIFETIME = 60.0
+"""Lifetime of a token in seconds, if its server gives none."""
 _MARGIN = 10.0
 _ERROR = 400
 

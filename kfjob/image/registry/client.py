@@ -24,8 +24,10 @@ _EXPIRED = b"authorization token has expired"
 """ECR's message for an expired login, with status 403 and without a challenge."""
 ABSENT = (_NOT_FOUND,)
 _MAX_REDIRECTS = 5
+"""Redirects of one request that are followed."""
 _ALGORITHMS = ("sha256", "sha384", "sha512")
 _MAX_CONFIG = 32 * MIB
+"""Size of an image's config."""
 _PIECE = 256 * KIB
 MAX_TAG_PAGES = 100
 """Pages of tags that are read: 100000 tags."""

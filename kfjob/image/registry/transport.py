@@ -28,9 +28,12 @@ from kfjob.image.registry.errors import (
 )
 from kfjob.units import KIB, MIB
 
-_MAX_CONNECTIONS = 8  # per host, open for the next request
+_MAX_CONNECTIONS = 8
+"""Connections to one host that stay open for the next request."""
 _MAX_PAUSE = 20.0
+"""The longest pause before a request is tried again."""
 _MAX_RETRY_AFTER = 60.0
+"""The longest pause that a server can ask for with Retry-After, in seconds."""
 _NOT_SUCCESS = 300
 _GRACE_SECONDS = 1.0  # for the watchdog of a body, which ends its thread
 DOCUMENT_BYTES = 4 * MIB
@@ -47,10 +50,15 @@ class RetryPolicy:
     """How long and how often a request is tried. Times are in seconds."""
 
     attempts: int = 6
+    """Number of tries of one request."""
     first_pause: float = 0.5
+    """The longest pause before the second try; it doubles from there."""
     connect_timeout: float = 10.0
-    read_timeout: float = 120.0  # between two parts of a response
-    exchange_timeout: float = 300.0  # until a response is complete, from the name server to its last byte
+    """Time to connect to a registry."""
+    read_timeout: float = 120.0
+    """Time between two parts of a response."""
+    exchange_timeout: float = 300.0
+    """Time until a response is complete, from the name server to its last byte."""
     sleep: Callable[[float], None] = time.sleep
 
     def wait(self, failures: int, *, retry_after: float = 0.0) -> None:

@@ -22,7 +22,7 @@ from kfjob.units import MIB
 CHUNK_SIZE = 8 * MIB
 """ECR accepts parts of 5 MiB and more; a broken connection costs at most one chunk."""
 MAX_CHUNK_SIZE = 128 * MIB
-"""A registry that requires larger chunks is refused: chunks are kept in memory."""
+"""Size of a chunk of an upload. A registry that requires larger ones is refused, because chunks are kept in memory."""
 _MAX_DIGITS = 18
 _CREATED, _NOT_FOUND, _WRONG_RANGE = 201, 404, 416
 _LOST_STATUSES = (_NOT_FOUND, _WRONG_RANGE)
