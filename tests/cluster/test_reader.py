@@ -43,3 +43,28 @@ def test_reader_finds_the_master_and_reads_logs(space: Space, name: str, tmp_pat
     assert "kubectl auth can-i list pytorchjobs.kubeflow.org" in reader("list", code=4)
     assert "kubectl auth can-i" in reader("stop", name, code=4)
     assert name in submitter("list")
+
+
+FILLS_ITS_LOG = """
+import itertools, time
+for step in itertools.count(1):
+    print(f'step {step} loss {9 - step * 1e-5:.5f} ' + 'x' * 400, flush=True)
+    if step > 30000:  # 12 MB; the kubelet begins a new file after 10 MiB
+        time.sleep(0.2)
+"""
+
+
+def test_first_loss_of_a_log_that_the_kubelet_rotated_has_its_step(space: Space, name: str, tmp_path: Path):
+    job = {"name": name, "image": space.facts.image, "command": ["python3", "-c", FILLS_ITS_LOG]}
+    (tmp_path / "job.yaml").write_text(json.dumps(job))
+    shell = Shell(space, tmp_path)
+    shell("submit", "job.yaml")
+    shell("master", name, "--wait", "120", "-o", "name")
+
+    def read_first_line() -> str:
+        return shell("logs", name, "--pod", f"{name}-worker-0", "-o", "raw").partition("\n")[0]
+
+    until(lambda: not read_first_line().startswith("step 1 "))
+    first_step = int(read_first_line().split()[1])
+    assert first_step > 1
+    assert f"at step {first_step}, where the log begins" in shell("status", name)
