@@ -179,7 +179,7 @@ class WorkloadStatus(Struct, frozen=True, kw_only=True, tag_field="is", tag="wor
     name: str
     queue: str = ""  # the LocalQueue
     cluster_queue: str = ""  # the ClusterQueue that reserved quota; "": none
-    admitted: bool = False
+    admitted: bool = False  # now, or until the job finished
     reason: str = ""  # of the newest condition that explains why the job waits, or was evicted
     message: str = ""
     time: int | None = None

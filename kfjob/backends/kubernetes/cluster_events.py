@@ -123,10 +123,13 @@ def kubernetes_event(event: JsonObject) -> KubernetesEvent:
 
 
 def workload_status(workload: JsonObject) -> WorkloadStatus:
-    """Return a Workload of Kueue as a value, with the condition that explains why the job waits."""
+    """Return a Workload of Kueue as a value, with the condition that explains why the job waits.
+
+    A finished job does not wait. Kueue 0.15 and newer take its quota back, so that its workload is no longer admitted.
+    """
     spec, status = workload.get("spec") or {}, workload.get("status") or {}
     conditions = {one["type"]: one for one in status.get("conditions") or () if one.get("type")}
-    admitted = (conditions.get("Admitted") or {}).get("status") == "True"
+    admitted = any((conditions.get(kind) or {}).get("status") == "True" for kind in ("Admitted", "Finished"))
     reason: JsonObject = {}
     if not admitted:
         evicted = conditions.get("Evicted") or {}

@@ -91,6 +91,16 @@ def test_a_workload_that_was_admitted():
     assert (said.admitted, said.cluster_queue, said.reason, said.message) == (True, "cq", "", "")
 
 
+def test_workload_of_a_finished_job_does_not_wait():
+    """Kueue 0.15 and newer take the quota back."""
+    status = workload(
+        ("QuotaReserved", "False", "Finished", "Workload has finished"),
+        ("Admitted", "False", "NoReservation", "m"),
+        ("Finished", "True", "Succeeded", "m"),
+    )
+    assert (status.admitted, status.reason, status.message) == (True, "", "")
+
+
 def test_an_evicted_workload():
     said = workload(
         ("QuotaReserved", "False", "Pending", "m"),
