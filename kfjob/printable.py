@@ -6,13 +6,15 @@ import json
 import re
 from typing import Any
 
-SEQUENCE = re.compile(
+_STRINGS = (
     r"\x1b\][^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)"  # operating system command: titles, links, the clipboard
     r"|\x1b[PX^_][^\x1b\x9c\n]*(?:\x1b\\|\x9c)"  # device control and other strings
     r"|(?:\x1b\[|\x9b)[0-?]{0,40}[ -/]{0,8}[@-~]?"  # control sequences: cursor, screen
-    r"|\x1b[ -/]{0,8}[0-~]?"
 )
+SEQUENCE = re.compile(_STRINGS + r"|\x1b[ -/]{0,8}[0-~]?")
 """Sequences that act on a terminal."""
+NARROW_SEQUENCE = re.compile(_STRINGS + r"|\x1b(?:[()*+#%][0-9A-Za-z@=<>])?")
+"""As `SEQUENCE`, but an escape character alone takes no letter with it: the letter may belong to the name of a secret."""
 _COLOUR = re.compile(r"(\x1b\[[0-9;:]{0,40}m)")
 _LINE_END = re.compile(r"(?<!\r)\r+(?=\n|\Z)")
 _SPACE = re.compile("[\r\x0b\x0c\x85\u2028\u2029]+")
@@ -26,17 +28,18 @@ def is_clean(text: str) -> bool:
     return _UNSAFE.search(text) is None
 
 
-def clean_text(text: str, *, keep_colours: bool = False, mark: str = "") -> str:
+def clean_text(text: str, *, keep_colours: bool = False, mark: str = "", space: str = " ") -> str:
     """Return the text without terminal sequences, control characters and direction marks; newlines and tabs stay.
 
-    `keep_colours` keeps the sequences that set colours (SGR). `mark` replaces each character that is removed alone.
+    `keep_colours` keeps the sequences that set colours (SGR). `mark` replaces each character that is removed alone, and `space`
+    those that move the cursor. Redact first, or with an empty `space`: a space within a name hides it.
     """
     if is_clean(text):
         return text
     if keep_colours:
         parts = _COLOUR.split(text)
-        return "".join(part if index % 2 else clean_text(part, mark=mark) for index, part in enumerate(parts))
-    text = _SPACE.sub(" ", _LINE_END.sub("", SEQUENCE.sub("", text)))
+        return "".join(part if index % 2 else clean_text(part, mark=mark, space=space) for index, part in enumerate(parts))
+    text = _SPACE.sub(space, _LINE_END.sub("", SEQUENCE.sub("", text)))
     return _UNSAFE.sub(mark, text)
 
 

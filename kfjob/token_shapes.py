@@ -71,8 +71,8 @@ TOKEN_SHAPES = (
         "a private key",
         "-----BEGIN",
         re.compile(
-            r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-            r"(?:[^-]*-----END [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----)?"
+            r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+            r"(?:[^-`]|-(?!----(?:BEGIN|END) ))*+(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)?"
         ),
         "-----BEGIN RSA " + "PRIVATE KEY-----MIIEpAIBAAKCAQEA-----END RSA PRIVATE KEY-----",
     ),

@@ -7,9 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeVar
 
-from msgspec import convert, to_builtins
 from msgspec.structs import replace
 
 from kfjob.api.logs.merge import merge_logs
@@ -25,8 +23,6 @@ from kfjob.observe.diagnose.warnings import DistinctWarning
 from kfjob.observe.prefilter import Prefilter
 from kfjob.observe.view import JobView, reduce
 from kfjob.redaction import Redactor
-
-Quoting = TypeVar("Quoting", Diagnosis, DistinctWarning)
 
 
 @dataclass(frozen=True)
@@ -59,16 +55,11 @@ def examine(reader: JobReader, *, on_event: Callable[[Event], None] | None = Non
     redactor = Redactor(reader.secrets)
     return Examination(
         view=view,
-        diagnosis=_redact(redactor, diagnose(symptoms, view, job=reader.ref.name)),
-        warnings=tuple(_redact(redactor, warning) for warning in symptoms.warnings.ranked()),
+        diagnosis=redactor.struct(diagnose(symptoms, view, job=reader.ref.name)),
+        warnings=tuple(map(redactor.struct, symptoms.warnings.ranked())),
         history=symptoms.history,
         uncounted=symptoms.warnings.uncounted,
     )
-
-
-def _redact(redactor: Redactor, value: Quoting) -> Quoting:
-    """Return a diagnosis or a warning without the secrets in the lines that it quotes."""
-    return convert(redactor.value(to_builtins(value)), type(value))
 
 
 def _read_everything(reader: JobReader) -> Iterator[Event]:

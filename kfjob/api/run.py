@@ -26,6 +26,7 @@ from kfjob.events import Event, JobPhase, JobSnapshot, KubernetesEvent, LogGap, 
 from kfjob.observe.master import Master
 from kfjob.observe.training import Training
 from kfjob.observe.view import JobView
+from kfjob.redaction import Redactor, cut_text
 
 if TYPE_CHECKING:
     from kfjob.api.images.code_layer import CodeLayer
@@ -335,11 +336,11 @@ def _wait(reader: LiveReader, timeout: float | None) -> JobPhase:
     interactive = (sys.stderr is not None and sys.stderr.isatty()) or "ipykernel" in sys.modules
     if not interactive:
         return wait_for_end(reader, timeout=timeout)
-    width = 0
+    width, redactor = 0, Redactor(reader.secrets)
 
     def show(view: JobView) -> None:
         nonlocal width
-        line = f"{reader.ref.name}: {view.headline}"[:120]
+        line = cut_text(redactor.text(f"{reader.ref.name}: {view.headline}"), 120)
         sys.stderr.write(f"\r{line:<{width}}")
         width = len(line)
 

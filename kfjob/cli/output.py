@@ -69,7 +69,7 @@ def hide_secrets(known: Iterable[str]) -> None:
 
 def redact(text: str) -> str:
     """Return a text for people, clean and without secrets, for programs that write to the terminal themselves."""
-    return clean_text(_find_redactor(sys.stderr).text(text))
+    return clean_text(_find_redactor().text(text))
 
 
 def write_data(text: str) -> None:
@@ -80,13 +80,14 @@ def write_data(text: str) -> None:
 
 def print_json(value: Any, *, indent: int | None = None) -> None:
     """Print JSON without secrets; characters that could harm a terminal are escaped."""
-    write_data(format_json(_find_redactor(sys.stdout).value(value), indent=indent) + "\n")
+    write_data(format_json(_find_redactor().value(value), indent=indent) + "\n")
     sys.stdout.flush()
 
 
-def _find_redactor(stream: TextIO) -> Redactor:
-    redactor = stream.redactor if isinstance(stream, CleanStream) else None
-    return redactor or Redactor()
+def _find_redactor() -> Redactor:
+    """Return the redactor of the command; a live display may have replaced one of the streams."""
+    streams = (stream for stream in (sys.stdout, sys.stderr) if isinstance(stream, CleanStream))
+    return next((stream.redactor for stream in streams if stream.redactor), None) or Redactor()
 
 
 def open_log_output(*, raw: bool, keeps_colours: bool) -> TextIO:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from kfjob.events import LogLine, OpenLine
 from kfjob.observe.timestamps import parse_rfc3339
-from kfjob.printable import SEQUENCE
+from kfjob.printable import NARROW_SEQUENCE
 
 L = TypeVar("L", bound=LogLine | OpenLine)
 MATCHED_CHARACTERS = 4096
@@ -44,7 +44,7 @@ def clean_line(text: str) -> tuple[str, int | None]:
     """Return the line without colours, line end and prefixes of kubectl or containerd, and the time in such a prefix."""
     text = cut_line(text)
     if "\x1b" in text:
-        text = SEQUENCE.sub("", text)
+        text = NARROW_SEQUENCE.sub("", text)
     text = text.rstrip("\r\n")
     time = None
     for _ in range(_MAX_PREFIXES):

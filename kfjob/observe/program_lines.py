@@ -105,4 +105,4 @@ def _to_plain(text: str) -> str:
     plain, _ = clean_line(text)
     if "\r" in plain:
         plain = find_newest_state(plain, str.strip) or ""
-    return clean_text(plain)
+    return clean_text(plain, space="")

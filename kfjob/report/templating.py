@@ -1,6 +1,7 @@
 """The Jinja2 environment of a report.
 
-Everything that a job printed is hostile. Autoescape turns it into text, and `clean_text` removes control characters first.
+Everything that a job printed is hostile. `finalize` redacts a whole value and removes its control characters, and autoescape
+turns it into text.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def make_environment(redact: Callable[[str], str] = str) -> Environment:
 
     def format_prose(value: object) -> Markup:
         """Return the value as markup, with the text between backticks as code."""
-        parts = [escape(finalize(part)) for part in re.split(r"`([^`\n]+)`", str(value))]
+        parts = [escape(part) for part in re.split(r"`([^`\n]+)`", finalize(value))]
         return Markup("").join(_CODE.format(part) if index % 2 else part for index, part in enumerate(parts))
 
     result = Environment(

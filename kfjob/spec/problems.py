@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from kfjob.errors import Problem
-from kfjob.redaction import is_secret_name
+from kfjob.redaction import cut_text, is_secret_name
 from kfjob.spec.paths import Path, join_path, parse_path
 from kfjob.spec.synonyms import suggest_field
 
@@ -93,5 +93,5 @@ def _show_value(value: object, name: str) -> str:
         return "empty"
     may_be_secret = name.startswith("env.") or is_secret_name(name)
     text = str(value) if not isinstance(value, int) or abs(value) < _LONG_NUMBER else "a number with many digits"
-    text = text if len(text) <= _LONG_TEXT else f"{text[:_LONG_TEXT]}…"
+    text = text if len(text) <= _LONG_TEXT else f"{cut_text(text, _LONG_TEXT)}…"
     return f"`{text}`" if isinstance(value, str | int | float) and not may_be_secret else f"a {describe_kind(value)}"

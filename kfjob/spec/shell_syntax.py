@@ -12,6 +12,8 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from kfjob.redaction import cut_text
+
 _BUILTIN_NAMES = """
     cd export source . set unset ulimit umask eval exec trap alias pushd popd shopt wait if for while until case function [[
 """
@@ -125,7 +127,7 @@ def _with_shell(line: str) -> str:
     text = line.strip()
     if re.search(r"(?<!\|)\|(?!\|)", text):  # else the exit code of the program before the pipe is lost
         text = f"set -o pipefail; {text}"
-    text = text if len(text) <= _MAX_EXAMPLE else f"{text[:_MAX_EXAMPLE]}…"
+    text = text if len(text) <= _MAX_EXAMPLE else f"{cut_text(text, _MAX_EXAMPLE)}…"
     return f"use `command: {json.dumps(['bash', '-c', text], ensure_ascii=False)}`"
 
 

@@ -7,6 +7,7 @@ import re
 import yaml
 
 from kfjob.errors import Problem
+from kfjob.redaction import cut_text
 
 _MAX_LINE = 100
 _KINDS: tuple[tuple[str, str, str], ...] = (
@@ -41,7 +42,7 @@ def describe_syntax_error(error: yaml.MarkedYAMLError, text: str, *, file: str |
     line = lines[mark.line] if mark.line < len(lines) else ""
     meaning, hint = _explain(message, lines, mark.line, mark.column)
     title = f"invalid YAML: {meaning}" if meaning else "invalid YAML"
-    parts = [line.strip()[:_MAX_LINE]] if meaning else [error.context or "", message]
+    parts = [cut_text(line.strip(), _MAX_LINE)] if meaning else [error.context or "", message]
     detail = " ".join(part for part in parts if part)
     return Problem(title=title, file=file, line=mark.line + 1, column=mark.column + 1, detail=detail or None, hint=hint or None)
 

@@ -41,7 +41,7 @@ METHODS = ("search", "match", "fullmatch", "sub", "subn", "split", "findall", "f
 OF_USERS = {
     "kfjob.cli.parameter_types": "the pattern of `--include` and `--exclude`, which the user has just typed",
     "kfjob.spec.pytorchjob_schema": "the patterns of the CRD, for values of the user's own file",
-    "kfjob.redaction": "an alternation of escaped secrets",
+    "kfjob.redaction.redactor": "an alternation of escaped secrets",
     "kfjob.image.build.engine_process": "a loop over the table `_SYMPTOMS`, which is searched below",
 }
 """Modules that pass a variable to `re`, and why that is safe."""

@@ -18,7 +18,7 @@ from kfjob.backends.base import Backend, JobRef, LogRange
 from kfjob.concurrency import Task, map_parallel
 from kfjob.errors import KfjobError, NotFound
 from kfjob.events import JobSnapshot, LogLine, PodPhase
-from kfjob.redaction import Redactor
+from kfjob.redaction import LineRedactor, Redactor
 
 THREADS = 8
 """Logs that are fetched at the same time."""
@@ -44,14 +44,15 @@ def archive_job(backend: Backend, ref: JobRef, snapshot: JobSnapshot, root: Path
 
 @contextmanager
 def _write_archive(backend: Backend, ref: JobRef, snapshot: JobSnapshot, path: Path) -> Iterator[None]:
-    logs = _LogArchive(backend=backend, ref=ref, path=path, redactor=Redactor(find_secrets(snapshot)))
+    redactor = Redactor(find_secrets(snapshot))
+    logs = _LogArchive(backend=backend, ref=ref, path=path, redactor=redactor)
     log_names = [(pod, previous) for pod in snapshot.pods for previous in ((False, True) if pod.restarts else (False,))]
     end_times = map_parallel(lambda log: logs.write(log[0].pod, previous=log[1]), log_names, threads=THREADS, name="archive")
-    folder.write_snapshot(path, _keep_pods(snapshot, path))
+    folder.write_snapshot(path, _redact_messages(_keep_pods(snapshot, path), redactor))
     with suppress(KfjobError):  # events only explain; a stop must not fail without them
         events = backend.events(ref)
         if len(events) >= len(folder.read_events(path)):
-            folder.write_events(path, events)
+            folder.write_events(path, [redactor.struct(event) for event in events])
     tasks = [
         logs.append(pod.pod, end_time)
         for (pod, previous), end_time in zip(log_names, end_times, strict=True)
@@ -72,6 +73,11 @@ def _keep_pods(snapshot: JobSnapshot, path: Path) -> JobSnapshot:
     names = {pod.pod for pod in snapshot.pods}
     lost = [pod for pod in stored.pods if pod.pod not in names] if stored.uid == snapshot.uid else []
     return replace(snapshot, pods=(*snapshot.pods, *lost))
+
+
+def _redact_messages(snapshot: JobSnapshot, redactor: Redactor) -> JobSnapshot:
+    """Return the snapshot without secrets in the messages of the job and its pods; `relaunch` needs those in the spec."""
+    return replace(snapshot, job=redactor.struct(snapshot.job), pods=tuple(map(redactor.struct, snapshot.pods)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,18 +105,20 @@ class _LogArchive:
                 return last
             folder.make_private(file.parent)
             written = file if after is not None else file.with_name(f".{file.name}.part")
+            redactor = self.redactor.lines()
             with written.open("wb" if after is None else "ab") as out:
                 for line in chain([first], lines):
                     if isinstance(line, LogLine):
-                        out.write(self._encode(line))
+                        out.write(_encode(line, redactor))
                         last = line.time
             if after is None:
                 _replace_smaller(file, written)
         return last
 
-    def _encode(self, line: LogLine) -> bytes:
-        time = log_file.format_timestamp(line.time) if line.time is not None else b""
-        return time + self.redactor.text(line.text).encode("utf-8", "replace") + b"\n"
+
+def _encode(line: LogLine, redactor: LineRedactor) -> bytes:
+    time = log_file.format_timestamp(line.time) if line.time is not None else b""
+    return time + redactor.line(line.text).encode("utf-8", "replace") + b"\n"
 
 
 def _replace_smaller(file: Path, written: Path) -> None:

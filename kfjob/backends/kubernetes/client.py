@@ -18,6 +18,7 @@ from kfjob.backends.kubernetes.transport import Stream, Transport
 from kfjob.common_types import JsonObject
 from kfjob.errors import BackendError, KfjobError
 from kfjob.parsing import ParseError, ShapeError, decode_json
+from kfjob.redaction import cut_text
 
 CONTACT_SECONDS = 10.0
 """Time for an API server to answer; one that does not counts as unreachable."""
@@ -121,7 +122,7 @@ class Client:
     def _make_malformed(self, request: Request, body: bytes, err: Exception) -> BackendError:
         if isinstance(err, ShapeError | ValidationError) and body.lstrip().startswith(b"{"):
             return Malformed(f"the API server `{self.host}` sent {request.resource} that kfjob cannot read", cause=str(err))
-        excerpt = body[:200].decode(errors="replace") or "its response is empty"
+        excerpt = cut_text(body[:4096].decode(errors="replace"), 200) or "its response is empty"
         return BackendError(f"`{self.host}` does not answer as a Kubernetes API server does", cause=excerpt)
 
 

@@ -6,6 +6,7 @@ from kfjob.events import JobChanged, KubernetesEvent, PodChanged, PodPhase, Work
 from kfjob.observe.diagnose.occurrences import MAX_QUOTE, JobHistory, Occurrence, match_rules
 from kfjob.observe.diagnose.rule import UNKNOWN_VALUE, Rule, Subject
 from kfjob.observe.timestamps import Timestamp
+from kfjob.redaction import cut_text
 
 _PERMANENT = frozenset(
     {"pod-preempted", "pod-evicted-by-taint", "node-not-ready", "evicted", "ephemeral-storage-full", "node-lost"}
@@ -74,7 +75,7 @@ class StateReader:
             order=order,
             timestamp=Timestamp(time=event.first or event.time),
             latest=Timestamp(time=event.time),
-            evidence=(f"{event.reason}: {event.message}"[:MAX_QUOTE],),
+            evidence=(cut_text(f"{event.reason}: {event.message}", MAX_QUOTE),),
             pod_waits=rule.id not in _PERMANENT,
         )
         table = self._history.pod(event.name).symptoms if is_pod else self._history.job

@@ -37,6 +37,7 @@ from kfjob.observe.prefilter import is_suspicious
 from kfjob.observe.timestamps import Timestamp
 from kfjob.observe.view import JobView
 from kfjob.patterns import Pattern
+from kfjob.redaction import cut_text
 
 AGENT_SUCCESS = "worker group successfully finished"
 _RANK = Pattern(r"\[(rank|default|\w*?)(\d+)\]:")
@@ -149,7 +150,7 @@ class SymptomCollector:
             timestamp=pod.recent.timestamp(),
             line=pod.lines,
             rank=rank,
-            evidence=tuple(line[:MAX_QUOTE] for line in evidence),
+            evidence=tuple(cut_text(line, MAX_QUOTE) for line in evidence),
             after_join=pod.joined,
         )
         if not occurrence.timestamp.exact and len(pod.undated) < MAX_SYMPTOMS:
@@ -171,7 +172,7 @@ def _match_exception(raised: Raised, pod: str) -> _RuleMatch | None:
     if raised.kind.endswith(("Warning", "KeyboardInterrupt", "SystemExit")):
         return None
     what = f"{raised.kind}: {raised.message}" if raised.message else raised.kind
-    values = {"what": f"`{what[:200]}`", "place": raised.location or "not in the traceback", "pod": pod}
+    values = {"what": f"`{cut_text(what, MAX_QUOTE // 2)}`", "place": raised.location or "not in the traceback", "pod": pod}
     return BY_ID["thread-died" if raised.in_thread else "exception"], values
 
 

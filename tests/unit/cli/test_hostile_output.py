@@ -28,21 +28,28 @@ LEAK = f"connect postgres://me:{PASSWORD}@db failed with {PASSWORD}, token {HUB}
 SPEC = JobSpec(
     name="train", image="a:1", nodes=2, command=["torchrun", "train.py", "--api-key", KEY], env={"DB_PASSWORD": PASSWORD}
 )
-EVENTS: tuple[Event, ...] = (
-    script.job(JobPhase.RUNNING, reason=ATTACK, message=f"{ATTACK} {LEAK}"),
-    script.pod(0, PodPhase.RUNNING, ready=True),
-    script.pod(1, PodPhase.PENDING, reason=f"CrashLoopBackOff{ATTACK}", message=f"{ATTACK} {LEAK}", node=ATTACK),
-    *script.block(0, 0, 5),
-    script.line(0, f"{ATTACK} UserWarning: {LEAK}", 6),
-    script.line(0, f"Traceback (most recent call last):{ATTACK}", 7),
-    script.line(0, f'  File "{ATTACK}.py", line 5, in <module>', 7),
-    script.line(0, f"RuntimeError: {LEAK} {ATTACK}", 7),
-    KubernetesEvent(
-        kind="Pod", name="train-worker-1", reason=f"BackOff{ATTACK}", message=f"{LEAK}{ATTACK}", warning=True, uid="1"
-    ),
-    script.pod(0, PodPhase.FAILED, exit_code=1, reason=f"Error{ATTACK}", message=f"{ATTACK}{LEAK}"),
-    script.job(JobPhase.FAILED, reason=f"Failed{ATTACK}", message=f"{LEAK}{ATTACK}", ended=script.START + 60 * SECOND),
-)
+
+
+def make_events(attack: str, leak: str) -> tuple[Event, ...]:
+    """Return the events of a job that fails, with `attack` and `leak` in every text."""
+    return (
+        script.job(JobPhase.RUNNING, reason=attack, message=f"{attack} {leak}"),
+        script.pod(0, PodPhase.RUNNING, ready=True),
+        script.pod(1, PodPhase.PENDING, reason=f"CrashLoopBackOff{attack}", message=f"{attack} {leak}", node=attack),
+        *script.block(0, 0, 5),
+        script.line(0, f"{attack} UserWarning: {leak}", 6),
+        script.line(0, f"Traceback (most recent call last):{attack}", 7),
+        script.line(0, f'  File "{attack}.py", line 5, in <module>', 7),
+        script.line(0, f"RuntimeError: {leak} {attack}", 7),
+        KubernetesEvent(
+            kind="Pod", name="train-worker-1", reason=f"BackOff{attack}", message=f"{leak}{attack}", warning=True, uid="1"
+        ),
+        script.pod(0, PodPhase.FAILED, exit_code=1, reason=f"Error{attack}", message=f"{attack}{leak}"),
+        script.job(JobPhase.FAILED, reason=f"Failed{attack}", message=f"{leak}{attack}", ended=script.START + 60 * SECOND),
+    )
+
+
+EVENTS = make_events(ATTACK, LEAK)
 COMMANDS = [
     *("status JOB", "status JOB -o json", "diagnose JOB", "diagnose JOB -o json", "diagnose JOB --warnings"),
     *("diagnose JOB --warnings -o json", "master JOB", "master JOB -o json", "report JOB -o -", "logs JOB --first-error"),
@@ -57,21 +64,26 @@ def check(kfjob: Shell, *, secrets: bool) -> None:
         assert not (secrets and [secret for secret in SECRETS if secret in text])
 
 
-@pytest.fixture
-def hostile_folder(tmp_path: Path) -> Path:
-    root = folder.make_private(tmp_path / "hostile")
-    pods = {event.pod: event for event in EVENTS if isinstance(event, PodChanged)}
-    job = next(event for event in reversed(EVENTS) if isinstance(event, JobChanged))
+def write_folder(root: Path, events: tuple[Event, ...]) -> Path:
+    """Write the job of the events as an archived job."""
+    folder.make_private(root)
+    pods = {event.pod: event for event in events if isinstance(event, PodChanged)}
+    job = next(event for event in reversed(events) if isinstance(event, JobChanged))
     spec = SPEC.model_dump_json(exclude_defaults=True)
     snapshot = JobSnapshot(name="train", namespace="default", job=job, pods=tuple(pods.values()), spec=spec, image=ATTACK)
     folder.write_snapshot(root, snapshot)
-    folder.write_events(root, [event for event in EVENTS if isinstance(event, KubernetesEvent)])
+    folder.write_events(root, [event for event in events if isinstance(event, KubernetesEvent)])
     for pod in pods:
-        lines = [event.text for event in EVENTS if isinstance(event, LogLine) and event.pod == pod]
+        lines = [event.text for event in events if isinstance(event, LogLine) and event.pod == pod]
         path = folder.log_path(root, pod)
         path.parent.mkdir()
-        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", errors="surrogateescape")
     return root
+
+
+@pytest.fixture
+def hostile_folder(tmp_path: Path) -> Path:
+    return write_folder(tmp_path / "hostile", EVENTS)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -1,0 +1,10 @@
+"""Recognise secrets by their names and shapes, and replace them in text and in JSON. Pure.
+
+Reports, archived logs, `explain`, JSON, quotes of a diagnosis and messages for people go through a `Redactor`. The commands
+`logs` and `render` print what the job printed and what the user wrote, with its secrets. Lint uses the same tables.
+"""
+
+from kfjob.redaction.names import is_secret_name
+from kfjob.redaction.redactor import REDACTED, LineRedactor, Redactor, collect_secrets, cut_text, find_secret
+
+__all__ = ["REDACTED", "LineRedactor", "Redactor", "collect_secrets", "cut_text", "find_secret", "is_secret_name"]

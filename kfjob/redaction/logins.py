@@ -1,0 +1,144 @@
+"""Find the passwords of logins: in URLs, on command lines, in HTTP headers, and in the files of netrc and pgpass. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from kfjob.redaction.values import has_digit_and_letter, is_harmless
+
+Span = tuple[int, int]
+_URL = re.compile(r"(?<![A-Za-z0-9+.-])(?P<scheme>[A-Za-z0-9+.-]*+)://")
+_SPACELESS = re.compile(r"\S*+")
+_USER = re.compile(r"[^\s/@:?#\[\]]*+:")
+_PORT = re.compile(r"\d{1,5}(?:[/?#]|$)")
+_WEB = re.compile(r"(?:https?|wss?|git|ssh|s3|gs|tcp|docker|oci|file|grpc|rpc|c10d|env)\Z", re.IGNORECASE)
+"""Schemes whose hosts have paths with `@`: a number after the host is a port."""
+_LONE_TOKEN = re.compile(r"[^\s/@:\"'<>]{16,}+(?=@)")
+_DRIVER_LOGIN = re.compile(r"(?<![^\s\"'=])[^\s:@/\"'=]++:(?P<value>\S++)")
+_DRIVER = re.compile(r"@(?:tcp|unix)\(")
+_HEADER = re.compile(r"(?i)\b(?:bearer|basic)[ \t]++(?P<value>[A-Za-z0-9._~+/=-]{8,}+)")
+_CURL_LOGIN = re.compile(
+    r"(?:^|(?<=[\s\"']))(?:-u|--user|--proxy-user)(?:[ \t]++|=|[\"'],[ \t]*+)?(?P<quote>[\"']?)[^\s:\"'=]{1,256}:(?P<value>\S)"
+)
+_COMMAND_OR_OPTION = re.compile(
+    r"(?i:\b(?P<command>login|sshpass|mysql\w*+|mariadb\w*+|mongo\w*+|htpasswd|kinit|redis-cli)\b)|\n|&&|[;|]|\b(?:mkdir|ssh|scp|rsync|cp|tar)\b"
+    r"|(?<=[\s\"'])-[pa](?:(?P<gap>=|[ \t]++|[\"'],[ \t]*+)|(?=[^\s-]))(?P<quote>[\"']?)(?P<value>\S)"
+)
+_ATTACHED = re.compile(r"(?i)sshpass|mysql|mariadb")
+_NETRC = re.compile(
+    r"(?i)\b(?:login|machine)\s++(?P<user>\S++)\s++(?:account\s++\S++\s++)?password\s++(?P<value>\S++)"
+    r"|\bpassword[ \t]++(?P<first>\S++)\s++login\s"
+)
+_NETRC_LINE = re.compile(r"(?im)^[ \t]*+password[ \t]++(?P<value>\S++)[ \t]*+$")
+_PGPASS = re.compile(
+    r"(?m)^(?![^:\n]*+[\s/\"'])[^\s:/]++:(?:\*|\d{4}):(?:\*|[^\s:]*?[A-Za-z_][^\s:]*+):[^\s:]++:(?P<value>\S++)$"
+)
+_WORD_END = {quote: re.compile(rf"(?:[^{quote or ' '}\\\n]|\\[^\n])*+") for quote in ("", "'", '"')}
+MARKS = (
+    *("bearer", "basic", "-u", "--user", "--proxy-user", "login", "password"),
+    *("sshpass", "mysql", "mariadb", "mongo", "htpasswd", "kinit", "redis-cli"),
+)
+"""A text without any of these has no login except in a URL or in a line of pgpass."""
+
+
+def find_url_logins(text: str, *, is_cut: bool = False) -> Iterator[Span]:
+    """Yield the passwords and tokens before the host of URLs. A text that `is_cut` may end before the `@`."""
+    word_end = last_at = read = 0
+    for url in _URL.finditer(text):
+        start = url.end()
+        if start < read:
+            continue
+        if start >= word_end:
+            word_end = _find_word_end(text, start)
+            last_at = text.rfind("@", start, word_end)
+        end = _find_login_end(text, url.start(), start, word_end, last_at)
+        if end < start and is_cut and word_end == len(text):
+            end = word_end
+        span = _find_password(text, url["scheme"], start, end)
+        if span and not is_harmless(text[slice(*span)]):
+            yield span
+            read = span[1]
+    if "@tcp(" in text or "@unix(" in text:
+        for match in _DRIVER_LOGIN.finditer(text):
+            if driver := _DRIVER.search(text, match.start("value"), match.end()):
+                yield match.start("value"), driver.start()
+
+
+def _find_word_end(text: str, start: int) -> int:
+    word = _SPACELESS.match(text, start)
+    return word.end() if word else start
+
+
+def _find_login_end(text: str, url_start: int, start: int, word_end: int, last_at: int) -> int:
+    """Return the position of the `@` before the host: the last one, within the quotes of the URL if they enclose one."""
+    quote = text[url_start - 1] if url_start and text[url_start - 1] in "\"'`" else ""
+    if quote and (closing := text.find(quote, start, word_end)) > 0 and (inner := text.rfind("@", start, closing)) > 0:
+        return inner
+    return last_at
+
+
+def _find_password(text: str, scheme: str, start: int, end: int) -> Span | None:
+    """Return the range of the password, or of a token without user, in the login between `start` and the `@` at `end`."""
+    if end <= start or text.startswith("sha256:", end + 1):
+        return None
+    if user := _USER.match(text, start, end):
+        is_port = _PORT.match(text, user.end(), end) and _WEB.match(scheme)
+        return (user.end(), end) if user.end() < end and not is_port else None
+    token = _LONE_TOKEN.match(text, start)
+    return token.span() if token else None
+
+
+def find_url_passwords(text: str) -> Iterator[Span]:
+    """Yield the passwords of URLs, without tokens that have no user."""
+    return (span for span in find_url_logins(text) if text[span[0] - 1] == ":")
+
+
+def has_login_command(text: str) -> bool:
+    """Return whether a command line holds a command that takes a password."""
+    return any(match["command"] for match in _COMMAND_OR_OPTION.finditer(text))
+
+
+def find_logins(text: str) -> Iterator[Span]:
+    """Yield the passwords of command lines and netrc, and the credentials of headers."""
+    for match in _HEADER.finditer(text):
+        if has_digit_and_letter(match["value"]):
+            yield match.span("value")
+    for match in _CURL_LOGIN.finditer(text):
+        yield from _read_word(text, match)
+    yield from _find_options(text)
+    for pattern in (_NETRC, _NETRC_LINE):
+        for match in pattern.finditer(text):
+            group = "value" if match["value"] else "first"
+            is_prose = pattern is _NETRC_LINE and match["value"].isalpha()
+            if not is_prose and not is_harmless(match[group]):
+                yield match.span(group)
+
+
+def find_pgpass(text: str) -> Iterator[Span]:
+    """Yield the passwords of lines such as `host:5432:database:user:password`."""
+    for match in _PGPASS.finditer(text):
+        yield match.span("value")
+
+
+def _find_options(text: str) -> Iterator[Span]:
+    """Yield the value of the first `-p` after each command that logs in."""
+    command = None
+    for match in _COMMAND_OR_OPTION.finditer(text):
+        if match["command"]:
+            command = match["command"]
+        elif not match["value"]:
+            command = None  # the line or the command ends
+        elif command and (match["gap"] or _ATTACHED.match(command)):
+            command = None
+            yield from _read_word(text, match)
+
+
+def _read_word(text: str, match: re.Match[str]) -> Iterator[Span]:
+    start = match.start("value")
+    word = _WORD_END[match["quote"]].match(text, start)
+    end = word.end() if word else start
+    if not match["quote"] and text[end - 1] in "\"'" and text[max(0, match.start() - 1)] in "\"'":
+        end -= 1
+    if end > start and not is_harmless(text[start:end]):
+        yield start, end

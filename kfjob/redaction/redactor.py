@@ -1,0 +1,297 @@
+"""Replace secrets in text and in JSON: those that names and shapes show, and known values wherever they stand. Pure.
+
+A `Redactor` reads a text in all its forms (`redaction.forms`), so it does not matter whether a caller removes terminal
+sequences and invisible characters before or after.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from kfjob.redaction import logins, names
+from kfjob.redaction.assignments import find_assigned
+from kfjob.redaction.forms import Form, fold_text, list_forms
+from kfjob.redaction.names import Strength, is_secret_name, rate_name
+from kfjob.redaction.values import MIN_WORD, PLAIN, RANDOM_LENGTH, is_harmless, looks_random
+from kfjob.token_shapes import TOKEN_SHAPES, find_shape
+
+REDACTED = "[redacted]"
+MIN_VALUE = 4
+"""Known secrets of at least this many characters are replaced wherever they stand; shorter ones only in their own field."""
+_SHORT = 8  # a known secret below this length is replaced as a whole word only
+_CUT = 300
+"""Characters of a text that may have been cut: a quote of a log line, which may end within a secret."""
+_MAX_CUT_WORD = 80
+"""Characters of a word that is left out instead of cut: it may be a secret that only the job's spec names."""
+
+_AWS_SECRET = re.compile(
+    r"(?<![A-Za-z0-9/+=_-])(?=[A-Za-z0-9/+]{0,39}[0-9+/])(?=[A-Za-z0-9/+]{0,39}[a-z])(?=[A-Za-z0-9/+]{0,39}[A-Z])[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=_-])"
+)
+_AWS_KEYS = ("AKIA", "ASIA")
+_KEY_LINE = re.compile(r"(?<![\w+/=-])[A-Za-z0-9+/]{64}(?:[A-Za-z0-9+/]{12})?(?![\w+/=-])")
+"""A line of a PEM file."""
+_KEY_LINE_LENGTH, _MAX_KEY_LINES = 64, 200
+_KEY_BODY = re.compile(r"(?:.{0,80}\s)?[A-Za-z0-9+/]{1,80}={0,2}\s*+|\s*+|(?:.{0,80}\s)?[A-Z][\w-]{2,30}:\s.{1,200}")
+"""A line of a private key: letters, a header such as `DEK-Info: …`, or none; a log tool may add a prefix."""
+_LOOSE_SHAPES = tuple(
+    (shape.mark, re.compile(shape.pattern.pattern.removeprefix(r"\b").removesuffix(r"\b")))
+    for shape in TOKEN_SHAPES
+    if shape.pattern.pattern.startswith(r"\b")
+)
+"""The shapes without the edges of words, for places where something invisible stood."""
+_CUT_TOKEN = re.compile(
+    r"\b(?:hf_|gh[pousr]_|github_pat_|sk-|AIza|r8_|nvapi-|[sr]k_(?:live|test)_|xox[abeprs]-|gl(?:pat|dt|rt)-|pypi-|npm_|dckr_pat_)"
+    r"[\w-]{4,64}\Z|\bAKIA[0-9A-Z]{4,16}\Z|\beyJ[\w-]{6,4096}\Z"
+)
+_MARKS = (*names.MARKS, *logins.MARKS)
+
+_ENVIRONMENTS = frozenset({"env", "environment", "build_args", "variables"})
+_SECRET_DATA = ("data", "stringData")
+_REFERENCES = frozenset(
+    ["secret", "key", "secretName", "secretKeyRef", "pull_secrets", "imagePullSecrets", "hub_token", "wandb_key", "kms_key"]
+)
+"""Names of fields that refer to a Kubernetes secret, or hold the name of a key."""
+_REFERENCE_FIELDS = frozenset(["secret", "configmap", "name", "optional", "key"])
+_REFERENCE_KINDS = frozenset(["secretKeyRef", "configMapKeyRef", "fieldRef", "resourceFieldRef", "valueFrom"])
+
+Span = tuple[int, int]
+S = TypeVar("S")
+
+
+def find_secret(text: str, name: str = "") -> str | None:
+    """Return the kind of secret that a text looks like, by its shape or by the `name` of its variable; None for other texts."""
+    if shape := find_shape(text):
+        return shape.kind
+    if any(logins.find_url_passwords(text)):
+        return "a password in a URL"
+    return "a secret (by the variable's name)" if is_secret_name(name) and not is_harmless(text) else None
+
+
+class Redactor:
+    """Replaces secrets: those that names and shapes show, and known values wherever they stand."""
+
+    def __init__(self, known: Iterable[str] = ()) -> None:
+        """`known` are secrets of the job, as `collect_secrets` returns them."""
+        self._known_texts = _list_known(known)
+        self._known = _compile_known(self._known_texts)
+
+    def text(self, text: str) -> str:
+        """Return a text, for example a log line or a message, without the secrets that any of its forms shows."""
+        spans = sorted({form.locate(*span) for form in list_forms(text) for span in self._find(form)})
+        pieces, position, end = [], 0, -1
+        for start, stop in spans:
+            if start > end:
+                pieces += [text[max(position, 0) : start], self._hide(text[start:stop])]
+            elif stop > end:
+                self._hide(text[start:stop])
+            position = end = max(end, stop)
+        return "".join([*pieces, text[max(position, 0) :]]) if pieces else text
+
+    def _find(self, form: Form) -> Iterator[Span]:
+        """Yield the ranges of the secrets in one form of a text."""
+        text = form.text
+        if self._known:
+            yield from (match.span() for match in self._known.finditer(text))
+        yield from _find_shapes(text)
+        yield from _find_at_boundaries(form)
+        is_cut = len(text) >= _CUT
+        if "://" in text or "@tcp(" in text or "@unix(" in text:
+            yield from logins.find_url_logins(text, is_cut=is_cut)
+        if text.count(":") > 3:  # noqa: PLR2004 - host:port:database:user:password
+            yield from logins.find_pgpass(text)
+        if is_cut:
+            yield from self._find_cut(text)
+        lower = text.lower()
+        if any(mark in lower for mark in _MARKS):
+            yield from logins.find_logins(text)
+            yield from find_assigned(text)
+
+    def _find_cut(self, text: str) -> Iterator[Span]:
+        """Yield the beginning of a secret with which a long text ends."""
+        if match := _CUT_TOKEN.search(text, len(text) - _CUT):
+            yield match.span()
+        for known in self._known_texts:
+            sizes = range(min(len(known), len(text)), MIN_VALUE - 1, -1)
+            if size := next((size for size in sizes if text.endswith(known[:size])), 0):
+                yield len(text) - size, len(text)
+
+    def lines(self) -> LineRedactor:
+        """Return a redactor for the lines of one log, which may hold a key of several lines."""
+        return LineRedactor(self)
+
+    def struct(self, value: S) -> S:
+        """Return a struct or dataclass without the secrets in its texts."""
+        from msgspec import convert, to_builtins
+
+        return convert(self.value(to_builtins(value)), type(value))
+
+    def value(self, value: Any, name: str = "", *, is_environment: bool = False) -> Any:
+        """Return a JSON value without secrets. `name` is the name of its field, or of its variable if `is_environment`."""
+        plain_name = fold_text(name)
+        if is_secret_name(plain_name) and (is_environment or plain_name not in _REFERENCES):
+            return self._hide_leaves(value, plain_name, is_environment=is_environment)
+        if isinstance(value, dict):
+            return self._redact_object(value, is_environment=plain_name in _ENVIRONMENTS and not is_environment)
+        if isinstance(value, list | tuple):
+            return self._redact_list(value)
+        return self.text(value) if isinstance(value, str) else value
+
+    def _hide_leaves(self, value: Any, name: str, *, is_environment: bool) -> Any:
+        """Return the value under the name of a secret without its texts; references to Kubernetes secrets stay."""
+        if isinstance(value, dict):
+            if _is_reference(value):
+                return self._redact_object(value, is_environment=False)
+            return {self.text(key): self._hide_leaves(item, name, is_environment=is_environment) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._hide_leaves(item, name, is_environment=is_environment) for item in value]
+        if isinstance(value, bool) or not isinstance(value, str | int) or is_harmless(str(value)):
+            return value
+        hides = isinstance(value, str) or is_environment or rate_name(name) >= Strength.STRONG
+        return self._hide(str(value)) if hides else value
+
+    def _redact_object(self, value: dict[str, Any], *, is_environment: bool) -> dict[str, Any]:
+        if value.get("kind") == "Secret":
+            hidden = {
+                key: {name: self._hide(str(text)) for name, text in (value.get(key) or {}).items()} for key in _SECRET_DATA
+            }
+            return {key: hidden.get(key, item) for key, item in value.items()}
+        variable = value.get("name") if isinstance(value.get("name"), str) else None
+        return {
+            self.text(str(key)): self.value(item, variable, is_environment=True)
+            if variable is not None and key == "value"
+            else self.value(item, str(key), is_environment=is_environment)
+            for key, item in value.items()
+        }
+
+    def _redact_list(self, values: Sequence[Any]) -> list[Any]:
+        lines = self.lines()
+        return [
+            self._hide(item) if _is_argument(values, index) else lines.line(item) if isinstance(item, str) else self.value(item)
+            for index, item in enumerate(values)
+        ]
+
+    def _hide(self, secret: str) -> str:
+        """Return the text that replaces a secret; an empty value stays empty."""
+        return REDACTED if secret else ""
+
+
+def cut_text(text: str, limit: int) -> str:
+    """Return a text, or if it is longer than `limit` its beginning: redacted first, because a part of a secret has no shape."""
+    if len(text) <= limit:
+        return text
+    text = Redactor().text(text)
+    space = -1 if len(text) <= limit or text[limit].isspace() else text.rfind(" ", max(0, limit - _MAX_CUT_WORD), limit)
+    return text[: space if space > 0 else limit]
+
+
+class LineRedactor:
+    """Replaces secrets in the lines of one log, also in the later lines of a private key."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        """Begin where the log begins."""
+        self._redactor = redactor
+        self._key_lines = 0  # lines that may still follow in a key
+
+    def line(self, text: str) -> str:
+        """Return the next line without secrets."""
+        if not self._key_lines and "PRIVATE" not in text and text.isascii():
+            return self._redactor.text(text)
+        plain = fold_text(text)
+        begin, end = plain.rfind("-----BEGIN "), plain.rfind("-----END ")
+        if self._key_lines:
+            self._key_lines = 0 if end >= 0 else self._key_lines - 1
+            if end >= 0 or _KEY_BODY.fullmatch(plain):
+                return REDACTED
+        if begin > end and "PRIVATE KEY" in plain[begin:]:
+            self._key_lines = _MAX_KEY_LINES
+        return self._redactor.text(text)
+
+
+class _Collector(Redactor):
+    """A redactor that remembers what it replaced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.secrets: set[str] = set()
+
+    def _hide(self, secret: str) -> str:
+        self.secrets.add(secret)
+        return super()._hide(secret)
+
+
+def collect_secrets(value: Any) -> frozenset[str]:
+    """Return the secrets that names and shapes show in a spec or a manifest."""
+    collector = _Collector()
+    collector.value(value)
+    return frozenset(collector.secrets)
+
+
+def _is_reference(value: dict[Any, Any]) -> bool:
+    """Return whether an object names a Kubernetes secret and its key, instead of holding a value."""
+    names_key = _REFERENCE_FIELDS.issuperset(value) and "key" in value and len(value) > 1
+    return names_key or _REFERENCE_KINDS.issuperset(value)
+
+
+def _is_argument(values: Sequence[Any], index: int) -> bool:
+    """Return whether an item is the secret of the option before it in an argv."""
+    option, item = values[index - 1] if index else None, values[index]
+    if not (isinstance(option, str) and isinstance(item, str) and option.startswith("-")):
+        return False
+    if "=" in option or " " in option or item.startswith("-") or is_harmless(item):
+        return False
+    if option in ("-u", "--user", "--proxy-user") and ":" in item:
+        return True
+    return is_secret_name(fold_text(option)) or (
+        option in ("-p", "-a") and logins.has_login_command(" ".join(str(value) for value in values[: index - 1]))
+    )
+
+
+def _find_shapes(text: str) -> Iterator[Span]:
+    if any(mark in text for mark in _AWS_KEYS):
+        yield from (match.span() for match in _AWS_SECRET.finditer(text))
+    for shape in TOKEN_SHAPES:
+        if shape.mark in text:
+            yield from (match.span() for match in shape.pattern.finditer(text))
+    if len(text) >= _KEY_LINE_LENGTH:
+        yield from (match.span() for match in _KEY_LINE.finditer(text) if looks_random(match[0]))
+
+
+def _find_at_boundaries(form: Form) -> Iterator[Span]:
+    """Yield tokens that begin or end where something invisible stood, and not at the edge of a word."""
+    patterns = [pattern for mark, pattern in _LOOSE_SHAPES if mark in form.text] if form.boundaries else []
+    for pattern in patterns:
+        end = 0
+        for boundary in form.boundaries:
+            if boundary >= end and (match := pattern.match(form.text, boundary)):
+                yield match.span()
+                end = match.end()
+
+
+def _list_known(known: Iterable[str]) -> list[str]:
+    """Return every form of the known secrets, the longest first."""
+    texts = {text for secret in known for text in _list_spellings(secret)}
+    return sorted(texts, key=lambda text: (-len(text), text))
+
+
+def _compile_known(texts: Sequence[str]) -> re.Pattern[str] | None:
+    return re.compile("|".join(map(_compile_spelling, texts))) if texts else None
+
+
+def _list_spellings(secret: str) -> Iterator[str]:
+    """Yield a secret as it may stand in a text: itself, folded, its lines, encoded for a URL, escaped in JSON."""
+    if len(secret) < MIN_VALUE or PLAIN.fullmatch(secret) or (secret.isdecimal() and len(secret) < MIN_WORD):
+        return
+    yield from (secret, quote(secret, safe=""), json.dumps(secret)[1:-1])
+    if len(folded := fold_text(secret)) >= MIN_VALUE:
+        yield folded
+    lines = secret.splitlines()
+    yield from (line.strip() for line in lines if len(lines) > 1 and len(line.strip()) >= RANDOM_LENGTH)
+
+
+def _compile_spelling(text: str) -> str:
+    escaped = re.escape(text)
+    return rf"(?<![A-Za-z0-9]){escaped}(?![A-Za-z0-9])" if len(text) < _SHORT else escaped
