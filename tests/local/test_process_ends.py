@@ -24,7 +24,7 @@ from tests.local.conftest import NAMESPACE, PATIENCE, Here
 pytestmark = pytest.mark.local
 
 SLEEP = "import time; print('asleep', flush=True); time.sleep(600)"
-CHAINS = 8
+CHAINS, GENERATIONS = 6, 3000  # limits the number of processes if nothing ends or reaps them
 START_CHAINS = f"""
 import os, sys
 chain = '''
@@ -32,7 +32,7 @@ import os
 null = os.open(os.devnull, os.O_RDWR)
 for fd in (0, 1, 2):
     os.dup2(null, fd)
-while True:
+for _ in range({GENERATIONS}):
     if os.fork():
         os._exit(0)
     os.setsid()

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 
 _MEMBERS = "cgroup.procs"
 _KILL = "cgroup.kill"
+_EVENTS = "cgroup.events"
 _SELF = "0"
 """Stands for the writing process in `cgroup.procs`."""
 
@@ -51,6 +52,12 @@ class Cgroup:
         if self._is_left:
             with suppress(OSError):
                 (self.path / _KILL).write_text("1", encoding="ascii")
+
+    def has_processes(self) -> bool:
+        """Return whether a process of the group is alive. A killed process takes a moment to end."""
+        with suppress(OSError):
+            return "populated 1" in (self.path / _EVENTS).read_text(encoding="ascii").splitlines()
+        return False
 
     def remove(self) -> None:
         """Remove the group and the groups in it, as far as they have no processes."""

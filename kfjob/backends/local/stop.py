@@ -20,6 +20,8 @@ from kfjob.errors import BackendError, WaitTimeout
 _POLL_SECONDS = 0.02
 _SIGNAL_SECONDS = 1.0
 """Time between two signals to a supervisor that has to end its job."""
+_KILL_SECONDS = 5.0
+"""Limit of the wait for killed processes; only one that waits for a device takes so long."""
 
 
 def end_processes(launch: Path, ref: JobRef, *, timeout: float) -> str:
@@ -62,6 +64,9 @@ def _end_leftovers(launch: Path, *, was_supervised: bool) -> None:
     if path := _read_run_file(launch, GROUP):
         group = Cgroup(Path(path), home=Path(path).parent)
         group.kill()
+        deadline = time.monotonic() + _KILL_SECONDS
+        while group.has_processes() and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
         group.remove()
     snapshot = read_stopped(launch, was_supervised=was_supervised)
     if snapshot is None or snapshot == folder.read_snapshot(launch):
