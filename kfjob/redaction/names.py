@@ -54,6 +54,7 @@ _STRONG_WORDS = frozenset(["PASSWD", "PASSWORD", "PASSPHRASE", "PASSCODE", "APIK
 _STRONG_ENDINGS = ("PASSWORD", "PASSWD", "PASSPHRASE", "APIKEY", "AUTHTOKEN", "ACCESSTOKEN", "APITOKEN")
 _LINE_WORDS = frozenset(["AUTHORIZATION", "COOKIE", "COOKIES", "PASSPHRASE", "PASSPHRASES"])
 _MAX_NAME = 80
+"""Characters at the end of a name that decide whether it names a secret."""
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _LETTERS = re.compile(r"[A-Za-z0-9]+")
 MARKS = (*sorted({word.lower() for word in _SECRET_WORDS}), *(word.lower() for word in _PLURALS))

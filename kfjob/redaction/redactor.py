@@ -34,7 +34,9 @@ _AWS_SECRET = re.compile(
 _AWS_KEYS = ("AKIA", "ASIA")
 _KEY_LINE = re.compile(r"(?<![\w+/=-])[A-Za-z0-9+/]{64}(?:[A-Za-z0-9+/]{12})?(?![\w+/=-])")
 """A line of a PEM file."""
-_KEY_LINE_LENGTH, _MAX_KEY_LINES = 64, 200
+_KEY_LINE_LENGTH = 64
+_MAX_KEY_LINES = 200
+"""Lines after `BEGIN … PRIVATE KEY` that can belong to the key."""
 _KEY_BODY = re.compile(r"(?:.{0,80}\s)?[A-Za-z0-9+/]{1,80}={0,2}\s*+|\s*+|(?:.{0,80}\s)?[A-Z][\w-]{2,30}:\s.{1,200}")
 """A line of a private key: letters, a header such as `DEK-Info: …`, or none; a log tool may add a prefix."""
 _LOOSE_SHAPES = tuple(
