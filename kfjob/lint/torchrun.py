@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterator, Mapping
 
 from kfjob.errors import UsageError
 from kfjob.image.references import parse_reference
 from kfjob.lint.job import Job
+from kfjob.lint.launch_commands import find_unconnected
 from kfjob.lint.rules import Violation, rule
 
 _SWITCHES = {"standalone", "no-python", "run-path", "use-env", "h", "help", "version"}
@@ -201,15 +201,21 @@ def host_network(job: Job) -> Iterator[Violation]:
 
 @rule("unconnected-nodes", "warning", local=True)
 def unconnected_nodes(job: Job) -> Iterator[Violation]:
-    """A Python program on several nodes has a launcher that connects them.
+    """A training program on several nodes has a launcher that connects them.
 
     Without torchrun's agents nothing sets `RANK`, `WORLD_SIZE` and `MASTER_ADDR`, so every node trains a copy of its own.
+    `accelerate launch` and `deepspeed` connect the nodes only with options for the other machines, which `launcher:` adds.
     """
-    plan, words = job.plan, job.spec.command or ()
-    if plan.nodes == 1 or plan.has_master or job.spec.launcher not in (None, "python") or not words:
+    if job.plan.nodes == 1 or job.spec.launcher not in (None, "python") or not job.spec.command:
         return
-    is_python = re.fullmatch(r"python[\d.]*", words[0].rpartition("/")[2]) is not None
-    script = next((word for word in words[1:2] if word.endswith(".py")), None)
-    if is_python and script:
-        message = f"`{words[0]} {script}` runs {plan.nodes} copies that do not know each other"
-        yield Violation(path="command", message=message, hint=f"write `torchrun {script}`, or set `launcher: torchrun`")
+    unconnected = find_unconnected(job.spec.command)
+    if unconnected is None or {"MASTER_ADDR", "WORLD_SIZE"} & job.env.keys():
+        return
+    if unconnected.launcher == "torchrun" and job.plan.has_master:
+        return  # the operator sets the variables in each pod
+    launcher, program = unconnected.launcher, unconnected.program
+    hint = (
+        f"write `torchrun {program}`, or set `launcher: torchrun`" if launcher == "torchrun" else f"set `launcher: {launcher}`"
+    )
+    message = f"`{unconnected.command}` runs {job.plan.nodes} copies that do not know each other"
+    yield Violation(path="command", message=message, hint=hint)

@@ -507,12 +507,48 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
         [{"scheduling": {"gang": {"scheduler": "volcano", "min_available": 2}}}, {}],
     ),
     "unconnected-nodes": (
-        [({"command": "python hello.py --lr 1"}, "command", "`python hello.py` runs 2 copies that do not know each other")],
+        [
+            ({"command": command}, "command", f"`{program}` runs 2 copies that do not know each other")
+            for command, program in (
+                ("python hello.py --lr 1", "python hello.py"),
+                ("/usr/bin/python3.12 -u -X dev hello.py", "/usr/bin/python3.12 hello.py"),
+                ("python -m pkg.train --lr 1", "python -m pkg.train"),
+                ("python -um pkg", "python -m pkg"),
+                ("accelerate launch --mixed_precision bf16 hello.py", "accelerate launch hello.py"),
+                ("python -m accelerate.commands.launch hello.py", "python -m accelerate.commands.launch hello.py"),
+                ("deepspeed --num_gpus 8 hello.py --deepspeed ds.json", "deepspeed hello.py"),
+                (["bash", "-c", "pip install -e . && LR=1 exec python hello.py | tee log"], "python hello.py"),
+                (["sh", "-ec", "cd /code\npython -m pip install x\nbash -c 'python3 hello.py'"], "python3 hello.py"),
+                ("uv run --frozen python hello.py", "python hello.py"),
+                ("uv run hello.py", "hello.py"),
+                ("poetry run python -m pkg", "python -m pkg"),
+                ("conda run -n x python hello.py", "python hello.py"),
+                ("env A=1 timeout 60 python hello.py", "python hello.py"),
+            )
+        ],
         [
             {},
             {"nodes": 1, "command": "python hello.py"},
             {"command": "python hello.py", "launcher": "torchrun"},
-            {"command": "./a"},
+            {"command": "accelerate launch hello.py", "launcher": "accelerate"},
+            {"command": "python hello.py", "env": {"MASTER_ADDR": "a"}},
+            *(
+                {"command": command}
+                for command in (
+                    "./a",
+                    "bash train.sh",
+                    "python -c pass",
+                    "python -m torch.distributed.run hello.py",
+                    "uv run torchrun hello.py",
+                    "poetry run accelerate launch --num_machines 2 --machine_rank 0 hello.py",
+                    "deepspeed --hostfile hosts hello.py",
+                    "srun python hello.py",
+                    ["bash", "-c", "python prepare.py; torchrun hello.py"],
+                    ["bash", "-c", "srun -n 2 python hello.py"],
+                    ["bash", "-c", "export MASTER_ADDR=a RANK=0; python hello.py"],
+                    ["bash", "-c", "echo 'open"],
+                )
+            ),
         ],
     ),
     "container-name": (

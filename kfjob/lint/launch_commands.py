@@ -1,0 +1,159 @@
+"""Find the program that a command starts without connecting the nodes: behind shells, runners and variables."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+_SHELLS = ("bash", "sh", "dash", "zsh", "ksh")
+_WRAPPERS = ("exec", "time", "nohup", "nice", "env", "command", "stdbuf", "timeout", "numactl", "taskset", "sudo")
+_RUNNERS = ("uv", "poetry", "pipenv", "pdm", "pixi", "hatch", "rye", "conda", "mamba", "micromamba")
+"""Programs whose subcommand `run` starts another program."""
+_CONNECTING = ("torchrun", "srun", "mpirun", "mpiexec", "horovodrun", "ray", "torchx", "composer")
+_PROGRAMS = frozenset({*_SHELLS, *_WRAPPERS, *_RUNNERS, *_CONNECTING, "accelerate", "deepspeed"})
+_LAUNCH_MODULES = ("torch.distributed.run", "torch.distributed.launch")
+_LAUNCHER_MODULES = {
+    "accelerate.commands.launch": "accelerate",
+    "deepspeed": "deepspeed",
+    "deepspeed.launcher.runner": "deepspeed",
+}
+_TOOL_MODULES = ("pip", "venv", "ensurepip", "compileall", "http.server", "site", "zipfile", "tarfile", "uv", "json.tool")
+_MACHINE_OPTIONS = {
+    "accelerate": ("num_machines", "machine_rank", "main_process_ip", "config_file", "rdzv", "same_network"),
+    "deepspeed": ("hostfile", "H", "num_nodes", "node_rank", "no_ssh", "master_addr", "include", "launcher"),
+}
+"""The options with which a launcher connects several machines, without their dashes."""
+_SETTINGS = re.compile(r"\b(?:MASTER_ADDR|WORLD_SIZE|RANK)=")
+_SEPARATORS = frozenset(";&|()\n")
+
+
+@dataclass(frozen=True)
+class UnconnectedProgram:
+    """A program of which each node runs a copy."""
+
+    command: str  # as far as the program: `python -m pkg`
+    program: str  # what torchrun would start: `-m pkg`
+    launcher: str  # the value of `launcher` that connects the copies
+
+
+def find_unconnected(command: Sequence[str]) -> UnconnectedProgram | None:
+    """Return the first program that trains on its own on each node; None if another part of the command connects them."""
+    programs = [_read_program(words) for words in _split_commands(command)]
+    if any(program is True for program in programs):
+        return None
+    return next((program for program in programs if isinstance(program, UnconnectedProgram)), None)
+
+
+def _split_commands(command: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the words of each simple command; those of a script after `bash -c` one by one."""
+    words = _skip_wrappers(list(command))
+    if not words or _name(words[0]) not in _SHELLS:
+        yield words
+        return
+    is_script = next((i for i, word in enumerate(words) if re.fullmatch(r"-[a-z]*c", word)), None)
+    if is_script is None or is_script + 1 >= len(words):
+        return
+    script = words[is_script + 1]
+    if _SETTINGS.search(script):
+        yield ["torchrun"]  # the script connects the nodes itself
+        return
+    for part in _split_script(script):
+        yield from _split_commands(part)
+
+
+def _split_script(script: str) -> Iterator[list[str]]:
+    lexer = shlex.shlex(script.replace("\\\n", " ").replace("\n", " ; "), posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    words: list[str] = []
+    try:
+        for word in lexer:
+            if word and _SEPARATORS.issuperset(word):
+                yield words
+                words = []
+            else:
+                words.append(word)
+    except ValueError:  # an open quote
+        return
+    yield words
+
+
+def _skip_wrappers(words: list[str]) -> list[str]:
+    """Return the words from the program on: without variables, `exec`, `timeout 5`, `uv run --frozen` and the like."""
+    while words:
+        name = _name(words[0])
+        if re.match(r"[A-Za-z_]\w*=", words[0]) or words[0] in ("then", "do", "else", "{", "!"):
+            words = words[1:]
+        elif name in _WRAPPERS:
+            words = _skip_until_program(words[1:])
+        elif name in _RUNNERS and "run" in words[1:3]:
+            words = _skip_until_program(words[words.index("run") + 1 :])
+        else:
+            return words
+    return words
+
+
+def _skip_until_program(words: list[str]) -> list[str]:
+    """Return the words from the first that can be a program: not an option, its value, a number or a variable."""
+    for index, word in enumerate(words):
+        if _is_python(_name(word)) or _name(word) in _PROGRAMS or word.endswith(".py"):
+            return words[index:]
+    return []
+
+
+def _read_program(words: list[str]) -> UnconnectedProgram | bool:
+    """Return the unconnected program; True if the command connects the nodes, False if it trains nothing."""
+    if not words:
+        return False
+    name = _name(words[0])
+    if name in _CONNECTING:
+        return True
+    if words[0].endswith(".py") and "/" not in words[0]:  # `uv run train.py`
+        return UnconnectedProgram(words[0], words[0], "torchrun")
+    if name == "accelerate":
+        return _read_launcher("accelerate", words[:2], words[2:]) if words[1:2] == ["launch"] else False
+    if name == "deepspeed":
+        return _read_launcher("deepspeed", words[:1], words[1:])
+    return _read_python(words) if _is_python(name) else False
+
+
+def _read_launcher(launcher: str, start: list[str], options: list[str]) -> UnconnectedProgram | bool:
+    names = [word.lstrip("-").replace("-", "_") for word in options if word.startswith("-")]
+    if any(name.startswith(_MACHINE_OPTIONS[launcher]) for name in names):
+        return True
+    script = next((word for word in options if word.endswith(".py")), "")
+    return UnconnectedProgram(" ".join(filter(None, (*start, script))), script or "PROGRAM", launcher)
+
+
+def _read_python(words: list[str]) -> UnconnectedProgram | bool:
+    """Read a Python command: options, then `-m MODULE` or a script."""
+    rest = words[1:]
+    while rest and rest[0].startswith("-") and not re.fullmatch(r"-[a-zA-Z]*m", rest[0]):
+        if "c" in rest[0] and not rest[0].startswith("--"):
+            return False
+        rest = rest[2:] if rest[0] in ("-X", "-W", "--check-hash-based-pycs") else rest[1:]
+    if rest and rest[0].endswith(".py"):
+        return UnconnectedProgram(f"{words[0]} {rest[0]}", rest[0], "torchrun")
+    is_module = len(rest) > 1 and rest[0].startswith("-")
+    return _read_module([words[0], "-m", rest[1]], rest[2:]) if is_module else False
+
+
+def _read_module(start: list[str], options: list[str]) -> UnconnectedProgram | bool:
+    """Read `python -m MODULE`."""
+    module = start[-1]
+    if module in _LAUNCH_MODULES:
+        return True
+    if module in _LAUNCHER_MODULES:
+        return _read_launcher(_LAUNCHER_MODULES[module], start, options)
+    if module.partition(".")[0] in _TOOL_MODULES or module in _TOOL_MODULES:
+        return False
+    return UnconnectedProgram(" ".join(start), f"-m {module}", "torchrun")
+
+
+def _is_python(name: str) -> bool:
+    return re.fullmatch(r"python[\d.]*", name) is not None
+
+
+def _name(word: str) -> str:
+    return word.rpartition("/")[2]
