@@ -55,7 +55,7 @@ def diagnose(
         click.echo(warnings_text(examined))
     else:
         click.echo(colour_marks("\n".join(diagnosis_text(reader.ref.name, examined.diagnosis))))
-    if examined.view.phase == "Failed" and examined.diagnosis.first_cause is None:
+    if examined.diagnosis.failed and not examined.diagnosis.explained:
         raise NoEvidence(
             f"the cause of `{reader.ref.name}`'s failure is unknown",
             cause=examined.diagnosis.headline,

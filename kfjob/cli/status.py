@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import click
+from msgspec import to_builtins
 
 from kfjob.cli.colours import colour_states
 from kfjob.cli.completion import JOB
 from kfjob.cli.open_reader import open_reader
 from kfjob.cli.options import Settings, from_option, notify, output_option, progress_option, target_options
 from kfjob.cli.output import print_json
+
+if TYPE_CHECKING:
+    from kfjob.api.reader import JobReader
+    from kfjob.observe.diagnose.diagnosis import Issue
 
 
 @click.command("list")
@@ -52,7 +58,15 @@ def status(*, job: str | None, folder: str | None, pattern: str | None, output: 
 
     reader = open_reader(job, folder, settings, pattern=pattern)
     view = read_view(reader, with_events=True)
+    cause = _find_cause(reader) if view.phase == "Failed" else None
     if output == "json":
-        print_json(describe_ref(reader.ref) | view_json(view), indent=2)
+        print_json(describe_ref(reader.ref) | view_json(view) | {"cause": to_builtins(cause)}, indent=2)
     else:
-        click.echo(colour_states(status_text(view, name=reader.ref.name, now=time.time_ns())))
+        click.echo(colour_states(status_text(view, name=reader.ref.name, now=time.time_ns(), cause=cause)))
+
+
+def _find_cause(reader: JobReader) -> Issue | None:
+    from kfjob.api.diagnose import examine
+
+    diagnosis = examine(reader).diagnosis
+    return diagnosis.first_cause if diagnosis.explained else None

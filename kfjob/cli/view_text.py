@@ -9,7 +9,9 @@ from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from kfjob.cli.formatting import format_age, format_duration, format_table, sparkline, utc_clock
+from kfjob.events import JobPhase
 from kfjob.observe.agent_records import RendezvousResult
+from kfjob.observe.diagnose.diagnosis import Issue
 from kfjob.observe.master import Master, format_ranks
 from kfjob.observe.pods import PodView
 from kfjob.observe.training import Training
@@ -118,12 +120,12 @@ def _replica(pod: PodView) -> tuple[str, int, str]:
     return (pod.state.replica_type, pod.state.replica_index, pod.name) if pod.state else ("", 0, pod.name)
 
 
-def status_text(view: JobView, *, name: str, now: int) -> str:
-    """Return the output of `kfjob status`."""
+def status_text(view: JobView, *, name: str, now: int, cause: Issue | None = None) -> str:
+    """Return the output of `kfjob status`; `cause` is the first cause of a failure."""
     created = view.job.created if view.job else None
     lines = [format_table(("NAME", "STATE", "AGE"), [(name, view.headline, format_age(created, now))]), ""]
     lines.append(pods_table(view, now))
-    rows = [f"{label:<10} {value}" for label, value in _status_rows(view) if value]
+    rows = [f"{label:<10} {value}" for label, value in (*_status_rows(view), *_cause_rows(view, name, cause)) if value]
     return "\n".join([*lines, "", *rows] if rows else lines)
 
 
@@ -136,6 +138,16 @@ def _status_rows(view: JobView) -> Iterator[tuple[str, str]]:
     if view.checkpoint:
         yield "checkpoint", f"{view.checkpoint.name}  {view.checkpoint.path}"
     yield "outcome", outcome_text(view)
+
+
+def _cause_rows(view: JobView, name: str, cause: Issue | None) -> Iterator[tuple[str, str]]:
+    """Yield why a job has failed, and the command that shows more."""
+    if view.phase is not JobPhase.FAILED:
+        return
+    if cause is not None:
+        places = (f"at {cause.place}" if cause.place else "", f"in {cause.pod}" if cause.pod else "")
+        yield "cause", " ".join(filter(None, (cause.title, *places)))
+    yield "next", f"kfjob diagnose {name}"
 
 
 def source_text(view: JobView) -> str:

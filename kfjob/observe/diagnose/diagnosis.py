@@ -21,6 +21,7 @@ class Issue(Struct, frozen=True, kw_only=True):
     line: int | None = None  # line number of the first occurrence in the container's log, from 1; None if no line shows it
     time: int | None = None
     rank: int | None = None
+    place: str = ""  # `file:line` of the program's innermost frame in the traceback; "" without one
     previous: bool = False  # in the log of an earlier container of the pod
     evidence: tuple[str, ...] = ()
     count: int = 1
@@ -41,6 +42,11 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     warnings: tuple[Issue, ...] = ()
     recovered: tuple[Issue, ...] = ()  # errors after which training went on
     harmless: tuple[Issue, ...] = ()
+
+    @property
+    def explained(self) -> bool:
+        """Whether an error says why the job failed, not only that something ended."""
+        return self.first_cause is not None and self.first_cause.role is not Role.SYMPTOM
 
     @property
     def healthy(self) -> bool:

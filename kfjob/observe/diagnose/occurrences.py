@@ -16,7 +16,7 @@ from kfjob.observe.pods import EvidenceLine
 from kfjob.observe.timestamps import Timestamp
 
 MAX_OCCURRENCES = 8
-"""Limit of the occurrences of a symptom in one pod: the first of each of the newest rounds."""
+"""Limit of the occurrences of a symptom in one pod: that of its first round, and of the newest rounds."""
 MAX_SYMPTOMS = 64
 """Distinct symptoms that are kept per pod."""
 MAX_QUOTE = 400
@@ -34,6 +34,7 @@ class Occurrence(Struct, kw_only=True):
     latest: Timestamp | None = None  # upper bound of an inexact time (the next time in the log); newest report of an event
     line: int | None = None
     rank: int | None = None
+    place: str = ""  # `file:line` of the program in the traceback
     evidence: tuple[str, ...] = ()
     after_join: bool = False  # the agent had joined a round before
     in_previous_container: bool = False
@@ -77,7 +78,7 @@ class SymptomTable(Mapping[SymptomKey, Symptom]):
         symptom.count += 1
         if symptom.episode != episode:
             symptom.episode = episode
-            symptom.occurrences = [*symptom.occurrences, occurrence][-MAX_OCCURRENCES:]
+            symptom.occurrences = [*symptom.occurrences[:1], *[*symptom.occurrences[1:], occurrence][1 - MAX_OCCURRENCES :]]
         elif symptom.occurrences:
             symptom.occurrences[-1].fill_unknown(occurrence.values)
 
@@ -110,7 +111,7 @@ class PodHistory(Struct):
     container: str = ""
     lines: int = 0
     joined: bool = False
-    starts: list[tuple[int, Timestamp]] = field(default_factory=list)  # newest rounds and restarts: order and time
+    starts: list[tuple[int, Timestamp]] = field(default_factory=list)  # first and newest rounds and restarts: order and time
     progress: tuple[int, Timestamp] | None = None  # order and time of the newest progress line
     finished: int | None = None  # order of the line in which its agent reported success
     launch: LaunchConfig | None = None
@@ -124,7 +125,8 @@ class PodHistory(Struct):
 
     def add_start(self, order: int) -> None:
         """Record the start of a round or of a container."""
-        self.starts = [*self.starts, (order, self.recent.timestamp())][-MAX_OCCURRENCES:]
+        first, newest = self.starts[:MAX_OCCURRENCES], self.starts[MAX_OCCURRENCES:]
+        self.starts = [*first, *[*newest, (order, self.recent.timestamp())][-MAX_OCCURRENCES:]]
 
 
 class JobHistory:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -64,6 +64,7 @@ def diagnose(collector: SymptomCollector, view: JobView, *, job: str) -> Diagnos
     first = None
     if errors:
         best = min(errors, key=lambda item: (_ROLE_RANK[item.role], item.sort_key))
+        best = min(_find_exceptions_before(evidence, errors, best), key=lambda item: item.sort_key, default=best)
         first = next(issue for issue, members in issues if best in members)
     categories: dict[str, list[Issue]] = defaultdict(list)
     for issue, _ in issues:
@@ -77,6 +78,17 @@ def diagnose(collector: SymptomCollector, view: JobView, *, job: str) -> Diagnos
         first_cause=first,
         **{name: tuple(members) for name, members in categories.items()},
     )
+
+
+def _find_exceptions_before(job: JobEvidence, errors: Collection[_Assessment], best: _Assessment) -> Iterator[_Assessment]:
+    """Yield the exceptions of the program in the rounds before that of `best`: what ended the first round comes first."""
+    near = job.view.reference_time
+    starts = [timestamp.resolve(near) for pod in job.history.pods.values() for _, timestamp in pod.starts]
+    for item in errors:
+        if item.occurrence.rule.subject is not Subject.EXCEPTION or item.time is None or best.time is None:
+            continue
+        if any(start is not None and item.time < start <= best.time for start in starts):
+            yield item
 
 
 def _categorize(issue: Issue, first: Issue | None) -> str:
@@ -229,6 +241,7 @@ def _to_issue(members: list[_Assessment], job: str, *, local: bool, agents: Coll
         line=occurrence.line,
         time=first.time,
         rank=occurrence.rank,
+        place=occurrence.place,
         previous=occurrence.in_previous_container,
         evidence=occurrence.evidence[-MAX_EVIDENCE:],
         count=sum(item.count for item in members),

@@ -150,6 +150,7 @@ class SymptomCollector:
             timestamp=pod.recent.timestamp(),
             line=pod.lines,
             rank=rank,
+            place=raised.location if raised else "",
             evidence=tuple(cut_text(line, MAX_QUOTE) for line in evidence),
             after_join=pod.joined,
         )

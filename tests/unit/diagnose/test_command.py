@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from kfjob.events import JobPhase, KubernetesEvent, PodPhase
+from kfjob.events import JobPhase, KubernetesEvent, LogLine, PodPhase
 from tests.unit.api import script
 from tests.unit.diagnose.cases import RECORDED
 
@@ -54,6 +54,25 @@ def test_unexplained_failure_exits_with_1(fake, kfjob):
     assert kfjob("diagnose", "train") == 1
     assert "no cause found" in kfjob.out
     assert kfjob.err.startswith("error: the cause of `train`'s failure is unknown\n  cause: Failed: it failed\nhint: ")
+
+
+def test_saved_logs_that_show_only_a_failed_worker_exit_with_1(fake, kfjob, tmp_path):
+    line = "E1123 00:33:14.503000 1 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 0"
+    (tmp_path / "train-worker-0.log").write_text(f"{line} (pid: 9) of binary: /usr/bin/python\n")
+    assert kfjob("diagnose", "--from", str(tmp_path)) == 1
+    assert "[worker-failed]" in kfjob.out
+    assert "failure is unknown" in kfjob.err
+
+
+def test_status_names_the_exception_and_the_next_command(fake, kfjob):
+    traceback = "Traceback (most recent call last):\n  File \"/workspace/train.py\", line 9, in load\n    f()\nKeyError: 'x'"
+    lines = [LogLine(pod="train-worker-0", text=text, container_id="c0") for text in traceback.splitlines()]
+    fake.play("train", *script.STARTING, *lines, script.job(JobPhase.FAILED, message="it failed"), spec=script.SPEC)
+    assert kfjob("status", "train") == 0
+    assert "cause      the program ended with `KeyError: 'x'` at /workspace/train.py:9 in train-worker-0\n" in kfjob.out
+    assert kfjob.out.endswith("next       kfjob diagnose train\n")
+    assert kfjob("status", "train", "-o", "json") == 0
+    assert json.loads(kfjob.out)["cause"]["place"] == "/workspace/train.py:9"
 
 
 def test_from_reads_a_folder_of_logs(fake, kfjob):

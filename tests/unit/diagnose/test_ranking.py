@@ -394,3 +394,20 @@ def test_only_a_pod_with_an_agent_explains_its_exit_code_with_torchrun():
     assert with_agent.first_cause
     assert "torchrun" not in without_agent.first_cause.cause
     assert with_agent.first_cause.cause.startswith("torchrun exits with 1 for any exit code")
+
+
+def test_exception_of_the_first_round_comes_before_a_known_error_after_the_restart():
+    events = [*block(0, 0, A), *lines(BOOM, 5, A), *block(0, 10, A), line(OOM, 15, A), FAILED]
+    diagnosis, _ = examine(events)
+    assert diagnosis.first_cause
+    assert (diagnosis.first_cause.rule, "KeyError" in diagnosis.first_cause.title) == ("exception", True)
+    diagnosis, _ = examine([*block(0, 0, A), *lines(BOOM, 5, A), line(OOM, 6, A), FAILED])
+    assert diagnosis.first_cause
+    assert diagnosis.first_cause.rule == "cuda-oom", "in one round, a known error explains more"
+
+
+def test_first_of_many_rounds_is_the_one_that_is_shown():
+    events = [event for second in range(0, 200, 10) for event in (*block(0, second, A), *lines(BOOM, second + 5, A))]
+    diagnosis, _ = examine([*events, FAILED])
+    assert diagnosis.first_cause
+    assert diagnosis.first_cause.time == START + 5 * SECOND
