@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from secrets import choice
 
 from kfjob.api.settings import Settings
-from kfjob.api.target import Target, find_target
+from kfjob.api.target import Target, explain_namespace, find_target
 from kfjob.common_types import JsonMapping, JsonObject, Notify, ignore_notice
 from kfjob.compile.pytorchjob import check_overrides, compile_manifests
 from kfjob.errors import KfjobError, Problem, SpecError
@@ -145,10 +145,13 @@ def resolve_spec(spec: JobSpec, positions: Positions, context: Context) -> JobPl
 
 def make_context(target: Target, *, launch: str | None = None, start_folder: str = "") -> Context:
     """Return what a plan needs from outside of the spec."""
+    origin, reason = explain_namespace(target)
     return Context(
         backend=target.name,
         launch=launch or make_launch_id(),
         namespace=target.namespace,
+        namespace_origin=origin,
+        namespace_reason=reason,
         start_folder=start_folder if target.name == "local" else "",
         etcd_image=target.settings.etcd_image or DEFAULT_ETCD_IMAGE,
     )

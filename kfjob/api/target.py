@@ -18,7 +18,7 @@ from kfjob.errors import Forbidden, NotFound, Unreachable, UsageError
 from kfjob.events import JobSnapshot
 
 if TYPE_CHECKING:
-    from kfjob.plan import BackendName
+    from kfjob.plan import BackendName, Origin
 
 
 FAILURE_CHECK = ("-m", "kfjob.api.failure_check")
@@ -134,6 +134,18 @@ def make_target(settings: Settings, name: BackendName) -> Target:
         return Target(settings, name, settings.namespace)
     current = kubeconfig.find_current_context(settings.context) if name == "kubernetes" else None
     return Target(settings, name, current.namespace if current else "default")
+
+
+def explain_namespace(target: Target) -> tuple[Origin, str]:
+    """Return the origin of the target's namespace, and the reason for it."""
+    if target.settings.namespace:
+        return "cluster", "from `--namespace`, `KFJOB_NAMESPACE` or a configuration file"
+    if target.name == "local":
+        return "default", "a job on this machine is in `default` unless `--namespace` names another"
+    current = kubeconfig.find_current_context(target.settings.context)
+    if current is None:
+        return "default", "no kubeconfig has a current context, which would name another"
+    return "cluster", f"the namespace of context `{current.name}`"
 
 
 def list_targets(settings: Settings) -> list[Target]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kfjob.cli.completion import FILE
+from kfjob.cli.completion import FILE, SPEC_FILE
 from kfjob.cli.options import Settings, collect_options
 from kfjob.cli.output import hide_secrets
 from kfjob.errors import NotFound, UsageError
@@ -91,15 +91,15 @@ _SPEC_OPTIONS = (
     ),
 )
 _TEMPLATE_OPTIONS = (
-    click.option("--template", metavar="FILE", type=FILE, help="Manifest template to use instead of SPEC."),
+    click.option("--template", metavar="FILE", type=SPEC_FILE, help="Manifest template to use instead of SPEC."),
     click.option("--keep", multiple=True, metavar="NAME", help="Leave `${NAME}` in the template for the pod. Repeatable."),
 )
 
 
-spec_argument = collect_options("source", Source, click.argument("spec", type=FILE), *_SPEC_OPTIONS)
+spec_argument = collect_options("source", Source, click.argument("spec", type=SPEC_FILE), *_SPEC_OPTIONS)
 """The argument SPEC and the options that change it; the command receives them as `source`."""
 spec_or_template = collect_options(
-    "source", Source, click.argument("spec", required=False, type=FILE), *_TEMPLATE_OPTIONS, *_SPEC_OPTIONS
+    "source", Source, click.argument("spec", required=False, type=SPEC_FILE), *_TEMPLATE_OPTIONS, *_SPEC_OPTIONS
 )
 """An optional SPEC, `--template`, and the options that change either; the command receives them as `source`."""
 

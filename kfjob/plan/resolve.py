@@ -48,7 +48,7 @@ def resolve(spec: JobSpec, context: Context) -> JobPlan:
     return JobPlan(
         name=spec.name,
         namespace=decisions.decide(
-            "namespace", spec.namespace, context.namespace, "the current context's namespace", origin="cluster"
+            "namespace", spec.namespace, context.namespace, context.namespace_reason, origin=context.namespace_origin
         ),
         launch=context.launch,
         backend=context.backend,

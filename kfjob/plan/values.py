@@ -31,6 +31,8 @@ class Context:
     backend: BackendName
     launch: str  # unique for each launch; part of the rendezvous id
     namespace: str = "default"
+    namespace_origin: Origin = "cluster"
+    namespace_reason: str = "the namespace of the target"
     start_folder: str = ""  # folder on this machine where agents of a local job start; "": the current one
     etcd_image: str = DEFAULT_ETCD_IMAGE
 

@@ -48,10 +48,16 @@ def complete(fake, monkeypatch, capsys):
         ("kfjob logs nothing --pod ", set()),
         ("kfjob init --instance p4d", {"plain,p4d.24xlarge"}),
         ("kfjob help wat", {"plain,watch"}),
-        ("kfjob submit jo", {"file,jo"}),
+        ("kfjob submit jo", {"dir,jo", "plain,job.yaml", "plain,job2.YML"}),
+        ("kfjob render specs/", {"dir,specs/", "plain,specs/a.json"}),
+        ("kfjob render --template nothing/j", {"dir,nothing/j"}),
+        ("kfjob submit --env-file jo", {"file,jo"}),
     ],
 )
-def test_words_are_completed(complete, line, words):
+def test_words_are_completed(complete, line, words, here):
+    (here / "specs" / "job.yaml").mkdir(parents=True)
+    for name in ("job.yaml", "job2.YML", "job.py", "job", ".hidden.yaml", "specs/a.json", "specs/b.txt", "specs/.c.yaml"):
+        (here / name).touch()
     assert {word for word in complete(line) if not word.startswith("plain,p4de")} == words
 
 

@@ -56,10 +56,36 @@ def test_explain_shows_every_decision_of_the_plan(kfjob, spec):
     from kfjob.plan import Context, resolve
     from kfjob.spec.source import load_spec
 
-    decisions = resolve(load_spec(SPEC).spec, Context(backend="kubernetes", launch="l")).decisions
     values = explain(kfjob, spec)
+    context = Context(backend="kubernetes", launch="l", namespace_reason=values["namespace"]["reason"])
+    decisions = resolve(load_spec(SPEC).spec, context).decisions
     assert {decision.path for decision in decisions} <= set(values)
     assert all(decision.reason == values[decision.path]["reason"] for decision in decisions)
+
+
+@pytest.mark.parametrize(
+    ("options", "origin", "words"),
+    [
+        (["--backend", "kubernetes"], "default", "no kubeconfig has a current context"),
+        (["--backend", "local"], "default", "on this machine"),
+        (["--backend", "kubernetes", "-n", "team"], "cluster", "`--namespace`"),
+    ],
+)
+def test_explain_knows_where_the_namespace_comes_from(kfjob, here, monkeypatch, options, origin, words):
+    monkeypatch.setenv("KUBECONFIG", str(here / "missing"))
+    (here / "job.yaml").write_text("name: a\nimage: b\ncommand: c\n")
+    namespace = explain(kfjob, "job.yaml", *options)["namespace"]
+    assert (namespace["origin"], words in namespace["reason"]) == (origin, True)
+
+
+def test_explain_names_the_context_of_the_namespace(kfjob, here, monkeypatch):
+    (here / "job.yaml").write_text("name: a\nimage: b\ncommand: c\n")
+    (here / "config").write_text(
+        "current-context: here\ncontexts: [{name: here, context: {cluster: c, user: u, namespace: ml}}]\n"
+    )
+    monkeypatch.setenv("KUBECONFIG", str(here / "config"))
+    namespace = explain(kfjob, "job.yaml", "--backend", "kubernetes")["namespace"]
+    assert (namespace["value"], namespace["reason"]) == ("ml", "the namespace of context `here`")
 
 
 def test_explain_hides_secrets(kfjob, spec, here):
