@@ -64,18 +64,18 @@ def test_explain_shows_every_decision_of_the_plan(kfjob, spec):
 
 
 @pytest.mark.parametrize(
-    ("options", "origin", "words"),
+    ("options", "expected"),
     [
-        (["--backend", "kubernetes"], "default", "no kubeconfig has a current context"),
-        (["--backend", "local"], "default", "on this machine"),
-        (["--backend", "kubernetes", "-n", "team"], "cluster", "`--namespace`"),
+        ("--backend kubernetes", ("default", "no kubeconfig has a current context, which would name another")),
+        ("--backend local", ("default", "a job on this machine is in `default` unless `--namespace` names another")),
+        ("--backend kubernetes -n team", ("cluster", "from `--namespace`, `KFJOB_NAMESPACE` or a configuration file")),
     ],
 )
-def test_explain_knows_where_the_namespace_comes_from(kfjob, here, monkeypatch, options, origin, words):
+def test_explain_knows_where_the_namespace_comes_from(kfjob, here, monkeypatch, options, expected):
     monkeypatch.setenv("KUBECONFIG", str(here / "missing"))
     (here / "job.yaml").write_text("name: a\nimage: b\ncommand: c\n")
-    namespace = explain(kfjob, "job.yaml", *options)["namespace"]
-    assert (namespace["origin"], words in namespace["reason"]) == (origin, True)
+    namespace = explain(kfjob, "job.yaml", *options.split())["namespace"]
+    assert (namespace["origin"], namespace["reason"]) == expected
 
 
 def test_explain_names_the_context_of_the_namespace(kfjob, here, monkeypatch):
