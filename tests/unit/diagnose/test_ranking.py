@@ -397,7 +397,7 @@ def test_only_a_pod_with_an_agent_explains_its_exit_code_with_torchrun():
 
 
 def test_exception_of_the_first_round_comes_before_a_known_error_after_the_restart():
-    events = [*block(0, 0, A), *lines(BOOM, 5, A), *block(0, 10, A), line(OOM, 15, A), FAILED]
+    events: list[Event] = [*block(0, 0, A), *lines(BOOM, 5, A), *block(0, 10, A), line(OOM, 15, A), FAILED]
     diagnosis, _ = examine(events)
     assert diagnosis.first_cause
     assert (diagnosis.first_cause.rule, "KeyError" in diagnosis.first_cause.title) == ("exception", True)
@@ -407,7 +407,9 @@ def test_exception_of_the_first_round_comes_before_a_known_error_after_the_resta
 
 
 def test_first_of_many_rounds_is_the_one_that_is_shown():
-    events = [event for second in range(0, 200, 10) for event in (*block(0, second, A), *lines(BOOM, second + 5, A))]
+    events: list[Event] = []
+    for second in range(0, 200, 10):
+        events += [*block(0, second, A), *lines(BOOM, second + 5, A)]
     diagnosis, _ = examine([*events, FAILED])
     assert diagnosis.first_cause
     assert diagnosis.first_cause.time == START + 5 * SECOND
