@@ -17,11 +17,17 @@ from kfjob.spec.yaml_syntax import describe_syntax_error
 
 MAX_VALUES = 100_000
 """Values of a YAML text; no spec has as many. A few lines of aliases can expand to more than fits into memory."""
+MAX_PROBLEMS = 100
+"""Problems of a YAML text that are reported; a text of 4 MiB can have a million."""
 IMPOSSIBLE = re.compile("[\0\ud800-\udfff]")
 """Characters that no environment variable, file or Kubernetes object can hold: NUL and halves of surrogate pairs."""
 _MERGE = "tag:yaml.org,2002:merge"
 _CONSTRUCTOR_ERRORS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
 """What PyYAML's constructor raises for scalars that do not fit their tag, such as `!!int ''`."""
+
+
+class _TooManyProblemsError(Exception):
+    """The text has `MAX_PROBLEMS` problems, which are in the walk."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,8 @@ def parse_yaml_with_problems(text: str, *, file: str | None = None, variables: M
             walk.add_value((), node)
         unresolved = _replace_references(walk, Substitution(variables), loader) if variables is not None else frozenset()
         data = loader.construct_document(node) if node is not None else None
+    except _TooManyProblemsError:
+        raise SpecError([replace(problem, file=file) for problem in walk.problems]) from None
     except TooLargeError as error:
         raise SpecError([replace(error.problem, file=file)]) from None
     except yaml.MarkedYAMLError as error:
@@ -185,6 +193,8 @@ class _Walk:
     def _add_problem(self, title: str, node: yaml.Node, path: Path, detail: str | None = None) -> None:
         line, column = _get_position(node)
         self.problems.append(Problem(title=title, path=join_path(path), line=line, column=column, detail=detail))
+        if len(self.problems) >= MAX_PROBLEMS:
+            raise _TooManyProblemsError
 
 
 def _get_position(node: yaml.Node) -> tuple[int, int]:

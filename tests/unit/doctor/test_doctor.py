@@ -6,7 +6,6 @@ import json
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from kfjob.api.doctor.examine import examine
 from kfjob.api.settings import Settings
 from kfjob.backends.kubernetes import client
 from kfjob.cli.commands import run
+from tests.hostile_server import Answer, serve
 from tests.unit.conftest import KUBECONFIG_OF_A_PORT
 
 KFJOB = str(Path(sys.executable).with_name("kfjob"))
@@ -53,19 +53,18 @@ def test_failed_check_is_exit_code_1_with_a_remedy(capsys):
 
 
 @pytest.mark.parametrize("listening", [False, True], ids=["refused", "silent"])
-def test_unreachable_cluster_is_a_finding_within_seconds(tmp_path, listening, capsys, monkeypatch):
-    monkeypatch.setattr(client, "CONTACT_SECONDS", 2.0)  # tests/unit/api/test_unreachable.py waits the full time
+def test_unreachable_cluster_is_a_finding_after_the_contact_time(tmp_path, listening, capsys, monkeypatch):
+    monkeypatch.setattr(client, "CONTACT_SECONDS", 1.2)
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         if listening:
             server.listen()
         (tmp_path / "kubeconfig").write_text(KUBECONFIG_OF_A_PORT.format(port=server.getsockname()[1]))
-        start = time.monotonic()
         code = run(["doctor", "api server", "rights", "-o", "json"])
     (finding,) = json.loads(capsys.readouterr().out)
     assert (code, finding["name"], finding["verdict"]) == (1, "api server", "fail")
     assert "does not answer" in finding["message"]
-    assert time.monotonic() - start < 20
+    assert "no complete answer" not in finding["message"], "it did not wait for the limit of a whole response"
 
 
 def test_aws_identity_and_region_are_reported(monkeypatch):
@@ -81,15 +80,19 @@ def test_aws_identity_and_region_are_reported(monkeypatch):
     assert finding.message.endswith("region eu-west-1")
 
 
-def test_unreachable_sts_is_a_warning_within_seconds(monkeypatch):
+def test_silent_sts_is_a_warning_after_one_request(monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
-    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", "http://127.0.0.1:1")
-    start = time.monotonic()
-    (finding,) = aws.check_identity(None)
+    monkeypatch.setattr(aws, "TIMEOUT_SECONDS", 0.5)
+    with serve(lambda hostile, _: Answer(raw=hostile.hang())) as hostile:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", hostile.url)
+        (finding,) = aws.check_identity(None)
+        assert len(hostile.received) == 1
     assert finding.verdict == "warn"
+    assert "Read timeout" in finding.message
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", "http://127.0.0.1:1")
+    (finding,) = aws.check_identity(None)
     assert "Could not connect" in finding.message
-    assert time.monotonic() - start < 30
 
 
 def test_boto3_is_imported_only_for_aws():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kfjob.backends.kubernetes import client, requests
+from kfjob.backends.kubernetes import client, requests, transport
 from kfjob.backends.kubernetes.backend import KubernetesBackend
 from kfjob.backends.kubernetes.connect import connect
 from kfjob.errors import Forbidden, Unreachable, UsageError
@@ -89,10 +88,8 @@ def test_a_pod_without_a_service_account(monkeypatch: pytest.MonkeyPatch):
 
 
 def ask(path: Path) -> Unreachable:
-    started = time.monotonic()
     with pytest.raises(Unreachable) as caught:
         connect(kubeconfig=path).client.call(requests.select_jobs("ml").list_request())
-    assert time.monotonic() - started < 10
     return caught.value
 
 
@@ -112,12 +109,13 @@ def ignore_notice() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-def test_a_port_that_does_not_answer_tls(tmp_path: Path, ignore_notice: int):
+def test_a_port_that_does_not_answer_tls(tmp_path: Path, ignore_notice: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(transport, "CONNECT_SECONDS", 0.3)
     assert "in time" in (ask(kubeconfig(tmp_path, f"https://127.0.0.1:{ignore_notice}")).cause or "")
 
 
 def test_a_server_that_never_answers(tmp_path: Path, ignore_notice: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(client, "CONTACT_SECONDS", 2.0)  # test_unreachable.py waits for the whole of it
+    monkeypatch.setattr(client, "CONTACT_SECONDS", 1.2)
     assert ask(kubeconfig(tmp_path, f"http://127.0.0.1:{ignore_notice}")).cause == "no answer in time"
 
 
@@ -138,7 +136,8 @@ def full() -> Iterator[int]:
             client.close()
 
 
-def test_an_address_behind_a_firewall(tmp_path: Path, full: int):
+def test_an_address_behind_a_firewall(tmp_path: Path, full: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(transport, "CONNECT_SECONDS", 0.3)
     assert ask(kubeconfig(tmp_path, f"https://127.0.0.1:{full}")).cause == "no connection in time"
 
 
