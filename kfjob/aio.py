@@ -120,10 +120,10 @@ class Run:
         return Run(await _call(self._run.relaunch, timeout=timeout, code=code))
 
     def logs(
-        self, pod: str | None = None, *, tail: int | None = None, previous: bool = False
+        self, pod: str | None = None, *, tail: int | None = None, previous: bool = False, include: str | None = None
     ) -> AsyncIterator[LogLine | LogGap]:
-        """Yield the lines that exist now, of one pod or of all pods merged by time."""
-        return _iterate(partial(self._run.logs, pod, tail=tail, previous=previous))
+        """Yield the lines that exist now, of one pod or of all pods merged by time; with `include`, those that match it."""
+        return _iterate(partial(self._run.logs, pod, tail=tail, previous=previous, include=include))
 
     def masters(self, *, interval: float = 2.0) -> AsyncIterator[Master]:
         """Yield the pod that prints progress, again whenever another pod takes over, until the job has ended."""

@@ -6,11 +6,13 @@ look-around and no back-references (docs/decisions/0011-linear-patterns.md). `\d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
 from msgspec import Struct
+
+SYNTAX_HINT = "kfjob uses RE2, whose syntax has no look-ahead, look-behind or back-references"
 
 
 class PatternError(ValueError):
@@ -86,6 +88,16 @@ class Pattern:
         """Return the match at the start of the text."""
         matched = self._compiled.match(text.encode(errors="replace"))
         return Match(matched, self.names) if matched else None
+
+    def replace(self, text: str, make: Callable[[str], str]) -> str:
+        """Return the text with `make(match)` for each match that is not empty."""
+        encoded = text.encode(errors="surrogatepass")
+        pieces, position = [], 0
+        for matched in self._compiled.finditer(encoded):
+            if matched.start() < matched.end():
+                pieces += [encoded[position : matched.start()], make(matched[0].decode(errors="replace")).encode()]
+                position = matched.end()
+        return b"".join([*pieces, encoded[position:]]).decode(errors="surrogatepass")
 
     def find_all(self, text: str) -> Iterator[Match]:
         """Yield all matches that do not overlap."""

@@ -6,12 +6,12 @@ Nothing in `api` imports this module; each method calls the function that the CL
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kfjob.api.logs.merge import read_logs
+from kfjob.api.logs.merge import read_logs, take_last
 from kfjob.api.logs.selection import PodSelection
 from kfjob.api.master.cache import find_master
 from kfjob.api.master.discover import watch_masters
@@ -21,7 +21,7 @@ from kfjob.api.target import find_job_target, find_target, make_target
 from kfjob.api.view import read_view
 from kfjob.backends.base import LogRange
 from kfjob.common_types import JsonMapping, JsonObject, Notify, ignore_notice
-from kfjob.errors import JobFailed, JobStopped, KfjobError, NotFound
+from kfjob.errors import JobFailed, JobStopped, KfjobError, NotFound, UsageError
 from kfjob.events import Event, JobPhase, JobSnapshot, KubernetesEvent, LogGap, LogLine, WorkloadStatus
 from kfjob.observe.master import Master
 from kfjob.observe.training import Training
@@ -124,16 +124,29 @@ class Run:
 
         return make_report(self._reader)
 
-    def logs(self, pod: str | None = None, *, tail: int | None = None, previous: bool = False) -> Iterator[LogLine | LogGap]:
+    def logs(
+        self, pod: str | None = None, *, tail: int | None = None, previous: bool = False, include: str | None = None
+    ) -> Iterator[LogLine | LogGap]:
         """Return the lines that exist now, of one pod or of all pods merged by time.
 
-        `tail` limits the lines of each pod; `previous` reads the container before the last restart.
+        Args:
+            pod: name of the pod; None reads all pods.
+            tail: number of lines of each pod, of those that match `include`.
+            previous: read the container before the last restart.
+            include: a regular expression of RE2; only lines that match it.
 
         Raises:
             NotFound: the job has no such pod, or no pod has a log.
+            UsageError: `include` is not a regular expression of RE2.
         """
+        includes = _compile_filter(include)
         selection = PodSelection(pods=(pod,)) if pod else PodSelection()
-        return read_logs(self._reader, selection, LogRange(tail=tail, previous=previous))
+        lines = read_logs(self._reader, selection, LogRange(tail=None if includes else tail, previous=previous))
+        if includes is None:
+            return lines
+        if tail is not None:
+            return iter(take_last(lines, includes, tail))
+        return (line for line in lines if isinstance(line, LogGap) or includes(line.text))
 
     def events(self) -> list[KubernetesEvent | WorkloadStatus]:
         """Return what the cluster's controllers recorded about the job, oldest first. A cluster keeps it for an hour."""
@@ -378,3 +391,16 @@ def _load(spec: JobSpec | JsonMapping | str | Path, settings: Settings) -> Loade
         raise NotFound(f"spec `{spec}` does not exist", hint="`kfjob init` writes a first spec") from err
     except OSError as err:
         raise NotFound(f"spec `{spec}` cannot be read", cause=str(err)) from err
+
+
+def _compile_filter(include: str | None) -> Callable[[str], bool] | None:
+    from kfjob.patterns import SYNTAX_HINT, Pattern, PatternError
+
+    if include is None:
+        return None
+    pattern = Pattern(include)
+    try:
+        pattern.check()
+    except PatternError as err:
+        raise UsageError(f"`{include}` is not a regular expression", cause=str(err), hint=SYNTAX_HINT) from err
+    return lambda text: pattern.search(text) is not None

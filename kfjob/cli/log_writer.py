@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
@@ -18,6 +17,7 @@ from kfjob.printable import encode_json
 if TYPE_CHECKING:
     from kfjob.api.excerpts import Line
     from kfjob.events import LogLine
+    from kfjob.patterns import Pattern
 
 _COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_cyan", "bright_green", "bright_magenta", "bright_yellow")
 _NO_TIMES = "the saved logs have no timestamps, so `--since` and `--timestamps` have no effect (`kubectl logs --timestamps`)"
@@ -33,9 +33,9 @@ class LineFormat:
     timestamps: bool = False
     needs_times: bool = False
     """An option needs the times of the lines; the first line without one is worth a note."""
-    include: Sequence[re.Pattern[str]] = ()
-    exclude: Sequence[re.Pattern[str]] = ()
-    highlight: Sequence[re.Pattern[str]] = ()
+    include: Sequence[Pattern] = ()
+    exclude: Sequence[Pattern] = ()
+    highlight: Sequence[Pattern] = ()
 
     def includes(self, text: str) -> bool:
         """Return whether the line is printed."""
@@ -46,7 +46,7 @@ class LineFormat:
     def highlight_matches(self, text: str) -> str:
         """Return the line with the matches of `highlight` in colour."""
         for pattern in self.highlight if self.colour else ():
-            text = pattern.sub(lambda match: click.style(match[0], fg="red", bold=True) if match[0] else "", text)
+            text = pattern.replace(text, lambda match: click.style(match, fg="red", bold=True))
         return text
 
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import click
@@ -21,15 +18,16 @@ from kfjob.cli.options import Settings, collect_options, from_option, notify, ou
 from kfjob.cli.output import open_log_output
 from kfjob.cli.parameter_types import PATTERN, SINCE
 from kfjob.errors import NoEvidence, UsageError
-from kfjob.events import TRAINING_CONTAINER, LogLine
+from kfjob.events import TRAINING_CONTAINER
 
 if TYPE_CHECKING:
     from kfjob.api.excerpts import Line
     from kfjob.api.logs.selection import PodSelection
     from kfjob.api.reader import JobReader
     from kfjob.backends.base import LogRange
+    from kfjob.patterns import Pattern
 
-Patterns = tuple[re.Pattern[str], ...]
+Patterns = tuple["Pattern", ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,6 +175,8 @@ def logs(
     names it. With --follow, the logs continue across restarts of containers and pods; without a selection they follow the
     pod that prints the progress, also when another pod takes over.
     """
+    from kfjob.api.logs.merge import take_last
+
     selection = options.selection()
     options.check()
     reader = open_reader(job, folder, settings)
@@ -188,18 +188,9 @@ def logs(
         log_range = replace(log_range, tail=None)
     pods, lines = _read_lines(reader, options, selection, log_range)
     if tails_matches:
-        lines = _take_last(lines, line_format.includes, options.tail or 0)
+        lines = take_last(lines, line_format.includes, options.tail or 0)
     out = open_log_output(raw=output == "raw", keeps_colours=line_format.colour)
     LogWriter(line_format, pods, out, notify).write(lines, live=options.follow)
-
-
-def _take_last(lines: Iterable[Line], includes: Callable[[str], bool], count: int) -> list[Line]:
-    """Return the last lines of each pod that the filter includes, in their order; gaps before them are left out."""
-    last: dict[str, deque[tuple[int, Line]]] = defaultdict(lambda: deque(maxlen=count))
-    for number, line in enumerate(lines):
-        if isinstance(line, LogLine) and includes(line.text):
-            last[line.pod].append((number, line))
-    return [line for _, line in sorted((item for pod in last.values() for item in pod), key=itemgetter(0))]
 
 
 def _read_lines(

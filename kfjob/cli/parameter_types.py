@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kfjob.units import SECOND
+
+if TYPE_CHECKING:
+    from kfjob.patterns import Pattern
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
@@ -47,17 +50,21 @@ class Since(click.ParamType):  # type: ignore[type-arg]  # generic in newer vers
             self.fail(f"`{value}` is neither a duration (`10m`) nor a time (`2026-11-21T08:30:00Z`)", param, ctx)
 
 
-class Pattern(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
-    """A regular expression."""
+class Expression(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
+    """A regular expression of RE2."""
 
     name = "regex"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> re.Pattern[str]:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Pattern:
         """Return the compiled expression."""
+        from kfjob.patterns import SYNTAX_HINT, Pattern, PatternError
+
+        pattern = value if isinstance(value, Pattern) else Pattern(value)
         try:
-            return re.compile(value)
-        except re.error as err:
-            self.fail(f"`{value}` is not a regular expression: {err}", param, ctx)
+            pattern.check()
+        except PatternError as err:
+            self.fail(f"`{value}` is not a regular expression: {err}\nhint: {SYNTAX_HINT}", param, ctx)
+        return pattern
 
 
-DURATION, SINCE, PATTERN = Duration(), Since(), Pattern()
+DURATION, SINCE, PATTERN = Duration(), Since(), Expression()

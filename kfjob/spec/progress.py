@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kfjob.patterns import Pattern, PatternError
+from kfjob.patterns import SYNTAX_HINT, Pattern, PatternError
 
 PROGRESS_GROUPS = ("step", "total", "loss", "speed", "unit", "tokens_per_second", "lr", "epoch", "grad_norm", "when")
 """The names that a pattern may give to its groups."""
@@ -26,7 +26,7 @@ def check_pattern(pattern: str) -> PatternProblem | None:
         return PatternProblem(
             "`progress` is not a regular expression",
             detail=str(error),
-            hint="kfjob uses RE2, whose syntax has no look-ahead, look-behind or back-references",
+            hint=SYNTAX_HINT,
         )
     hint = f"valid group names are {', '.join(f'`{name}`' for name in PROGRESS_GROUPS)}"
     if unknown := sorted(set(groups) - set(PROGRESS_GROUPS)):

@@ -39,7 +39,6 @@ SEPARATORS = ("", "-", " ", "\n", ".")
 """Text between the repetitions of a pattern's own parts: a word, a line or a name begins anew at each."""
 METHODS = ("search", "match", "fullmatch", "sub", "subn", "split", "findall", "finditer")
 OF_USERS = {
-    "kfjob.cli.parameter_types": "the pattern of `--include` and `--exclude`, which the user has just typed",
     "kfjob.spec.pytorchjob_schema": "the patterns of the CRD, for values of the user's own file",
     "kfjob.redaction.redactor": "an alternation of escaped secrets",
     "kfjob.image.build.engine_process": "a loop over the table `_SYMPTOMS`, which is searched below",

@@ -5,8 +5,10 @@ from __future__ import annotations
 import heapq
 import pickle
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -57,6 +59,15 @@ def read_logs(reader: JobReader, selection: PodSelection, log_range: LogRange) -
     if len(ranges) == 1:
         return reader.logs(*ranges[0])
     return merge_logs(reader, ranges, require=True)
+
+
+def take_last(lines: Iterable[Line], includes: Callable[[str], bool], count: int) -> list[Line]:
+    """Return the last lines of each pod that the filter includes, in their order; gaps before them are left out."""
+    last: dict[str, deque[tuple[int, Line]]] = defaultdict(lambda: deque(maxlen=count))
+    for number, line in enumerate(lines):
+        if isinstance(line, LogLine) and includes(line.text):
+            last[line.pod].append((number, line))
+    return [line for _, line in sorted((item for pod in last.values() for item in pod), key=itemgetter(0))]
 
 
 def merge_logs(reader: JobReader, ranges: Sequence[PodRange], *, require: bool = False) -> Iterator[Line]:

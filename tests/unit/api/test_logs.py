@@ -20,6 +20,7 @@ from kfjob.api.logs import follow, merge
 from kfjob.api.logs.multiplexer import Multiplexer
 from kfjob.api.logs.selection import LAST, PodSelection, parse_ranks
 from kfjob.api.reader import LiveReader
+from kfjob.api.run import attach
 from kfjob.api.settings import Settings
 from kfjob.api.target import Target
 from kfjob.backends.base import JobRef, LogRange
@@ -100,6 +101,8 @@ def test_log_of_one_failed_pod_has_no_prefix(fake, kfjob):
         (("--first-error", "-c", "sidecar"), 2, "`--first-error` and `--container` cannot be used together"),
         (("--since", "yesterday"), 2, "neither a duration"),
         (("--include", "("), 2, "is not a regular expression"),
+        (("--include", "(?=a)"), 2, "kfjob uses RE2, whose syntax has no look-ahead"),
+        (("--exclude", r"(a)\1"), 2, "no look-ahead, look-behind or back-references"),
     ],
 )
 def test_invalid_selection_is_an_error(fake, kfjob, argv, code, message):
@@ -399,3 +402,18 @@ def test_slow_reader_limits_the_sources():
     assert next(produced) - before <= 1 + 4  # one item in each source
     assert before <= 100 + 2 * 16 + 4 + 1  # in the queue, and taken by the reader with the last item
     multiplexer.close()
+
+
+def test_python_filters_lines_before_it_takes_the_last(fake):
+    play_eight_pods(fake)
+    run = attach("train")
+
+    def texts(logs: Iterator[LogLine | LogGap]) -> list[str]:
+        return [line.text for line in logs if isinstance(line, LogLine)]
+
+    assert texts(run.logs(include=r"here is [35]")) == ["here is 5", "here is 3"]
+    last = texts(run.logs("train-worker-3", include="world_size", tail=1))
+    assert last == [text for text in texts(run.logs("train-worker-3")) if "world_size" in text][-1:] != []
+    with pytest.raises(UsageError, match="is not a regular expression") as caught:
+        list(run.logs(include="(?=a)"))
+    assert "RE2" in str(caught.value)
