@@ -47,21 +47,56 @@ MAX_FOREIGN_LINES = 200
 MIN_FIELDS = 3
 """Consecutive fields that identify a block without heading or torch prefix."""
 
-_GLOG = Pattern(r"[IWEFCV](\d{4}) (\d\d:\d\d:\d\d\.\d+) (\d+) \S*torch/distributed/[^\s:\]]+:\d+\](?: (.*))?$")
+SETTINGS = (
+    *("entrypoint", "min_nodes", "max_nodes", "nproc_per_node", "run_id", r"rdzv_\w+", "max_restarts", "monitor_interval"),
+    *("log_dir", "metrics_cfg", "event_log_handler", "numa_options"),
+)
+"""Names in the launch message, as patterns."""
+_READ_SETTINGS = [name for name in SETTINGS if name.startswith(("min_", "max_", "nproc", "run_id", "rdzv"))]
+
+_GLOG_TIME = r"[IWEFCV](\d{4}) (\d\d:\d\d:\d\d\.\d+) (\d+)"
 _TIME = r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+)"
-_BRACKETED = Pattern(rf"\[{_TIME}\] (?:\[[^\]]*\] )?torch\.distributed[\w.]*: \[[A-Z]+\](?: (.*))?$")
-_PLAIN = Pattern(r"[A-Z]{4,8}:torch\.distributed[\w.]*:(.*)$")
-_ETCD = Pattern(rf"(?:DEBUG|INFO|WARNING|ERROR) {_TIME} (.*)$")
+_BRACKETED_TIME = rf"\[{_TIME}\] (?:\[[^\]]*\] )?"
+_LEVEL = "[A-Z]{4,8}"
+_ETCD_TIME = rf"(?:DEBUG|INFO|WARNING|ERROR) {_TIME}"
+_AGENT_MODULE = r"(?:elastic|launcher|run|launch)"
+_AGENT_MESSAGE = Pattern(
+    rf"{_GLOG_TIME} [^\s:\]]*torch/distributed/(?:elastic/|launcher/|run\.py|launch\.py)[^\s\]]*\]"
+    rf"|{_BRACKETED_TIME}torch\.distributed\.{_AGENT_MODULE}[\w.]*: \["
+    rf"|{_LEVEL}:torch\.distributed\.{_AGENT_MODULE}[\w.]*:"
+)
+_AGENT_DETAIL = Pattern(
+    rf"  (?:(?:{'|'.join(FIELDS)})=|(?:{'|'.join(SETTINGS)})\s*[:=])"
+    rf"|{_ETCD_TIME} .*(?:endezvous|peers|EtcdStore|Etcd machines|confirmations)"
+)
+
+_DETAIL_STARTS = ("  ", "DEBUG ", "INFO ", "WARNING ", "ERROR ")
+
+_GLOG = Pattern(rf"{_GLOG_TIME} \S*torch/distributed/[^\s:\]]+:\d+\](?: (.*))?$")
+_BRACKETED = Pattern(rf"{_BRACKETED_TIME}torch\.distributed[\w.]*: \[[A-Z]+\](?: (.*))?$")
+_PLAIN = Pattern(rf"{_LEVEL}:torch\.distributed[\w.]*:(.*)$")
+_ETCD = Pattern(rf"{_ETCD_TIME} (.*)$")
 _ANY_PREFIX = Pattern(
     r"(.*?)(\[[^\]]*\] Rendezvous complete for workers\. Result:|Starting elastic_operator with launch configs?:)$"
 )
 _HEADER = Pattern(r"\[([^\]]*)\] Rendezvous complete for workers\. Result:$")
 _FIELD = Pattern(rf"(?:(.*?)(\s\s))?\s*({'|'.join(FIELDS)})=(\S.*)$")
-_SETTING = Pattern(r"(?:^|(.*?)\s)\s*(min_nodes|max_nodes|nproc_per_node|max_restarts|run_id|rdzv_\w+)\s+: (.*)$")
+_SETTING = Pattern(rf"(?:^|(.*?)\s)\s*({'|'.join(_READ_SETTINGS)})\s+: (.*)$")
 _RANKS = Pattern(r"\[(\d{1,9}(?:, ?\d{1,9})*)\]$")
 _STATIC_RANK = Pattern(r"'rank': (\d{1,9})")
 _NUMBER = Pattern(r"\d{1,9}$")
 _DIGITS = re.compile(r"\d+")
+
+
+def find_agent_message(text: str) -> str | None:
+    """Return the text before an agent's message in a plain line, such as a progress bar; None without a message."""
+    match = _AGENT_MESSAGE.search(text) if "torch" in text else None
+    return match.before if match else None
+
+
+def is_agent_detail(text: str) -> bool:
+    """Return whether a line without prefix continues an agent's message, or is one of its etcd client."""
+    return text.startswith(_DETAIL_STARTS) and _AGENT_DETAIL.match(text) is not None
 
 
 class _Message(Struct, frozen=True):

@@ -6,6 +6,8 @@ that both agree.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from msgspec import Struct
 
 from kfjob.observe.lines import clean_line
@@ -150,9 +152,11 @@ _OUTCOME = Pattern(rf"Outcome (\w+) step (none|\d{{1,18}}) loss (none|{_NUMBER})
 
 def parse_milestone(text: str) -> tuple[Milestone, int | None] | None:
     """Return the milestone in the line and the time that the trainer printed, None if the line has no milestone."""
-    if MARKER not in text:
-        return None
-    plain, _ = clean_line(text)
+    return _parse_plain(clean_line(text)[0]) if MARKER in text else None
+
+
+@lru_cache(maxsize=1)  # the progress reader asks for a line first, and then the view
+def _parse_plain(plain: str) -> tuple[Milestone, int | None] | None:
     if not (match := _LINE.search(plain)):
         return None
     milestone = _parse_message(match[3], match[2])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from kfjob.observe.agent_records import FIELDS
+from kfjob.observe.agent_log import find_agent_message, is_agent_detail
 from kfjob.observe.diagnose.tracebacks import HEADING
 from kfjob.observe.lines import clean_line, find_newest_state
 from kfjob.printable import clean_text
@@ -16,19 +16,6 @@ from kfjob.printable import clean_text
 MAX_HELD = 300
 """Lines of a traceback that are held until its end shows whose it is."""
 
-_MESSAGE = re.compile(
-    r"[IWEFCV]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [^\s:\]]*torch/distributed/(?:elastic/|launcher/|run\.py|launch\.py)[^\s\]]*\]"
-    r"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\] (?:\[[^\]]*\] )?torch\.distributed\.(?:elastic|launcher|run|launch)[\w.]*: \["
-    r"|[A-Z]{4,8}:torch\.distributed\.(?:elastic|launcher|run|launch)[\w.]*:"
-)
-_ETCD = re.compile(
-    r"(?:DEBUG|INFO|WARNING|ERROR) \d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ "
-    r".*(?:endezvous|peers|EtcdStore|Etcd machines|confirmations)"
-)
-_SETTING = re.compile(
-    rf"  (?:(?:{'|'.join(FIELDS)})=|(?:entrypoint|m(?:in|ax)_nodes|nproc_per_node|run_id|rdzv_\w+|max_restarts|monitor_interval"
-    r"|log_dir|metrics_cfg|event_log_handler|numa_options)\s*[:=])"
-)
 _PHRASES = ("Setting OMP_NUM_THREADS environment variable for each process", '"name": "torchelastic.worker.status.')
 """Words of other messages: a warning whose first line alone has a prefix, and the events of `--event-log-handler console`."""
 _STARS = re.compile(r"\*{41}$")
@@ -80,7 +67,7 @@ class ProgramLines:
             border = self.flush()
             self._in_box = text.rstrip().endswith(" FAILED")
             return [] if self._in_box else [*border, *self.feed(text)]
-        if _MESSAGE.search(text):
+        if find_agent_message(text) is not None:
             return []  # the agent goes on logging while a program prints
         self._held.append(text)
         if text.startswith("  ") and len(self._held) < MAX_HELD:
@@ -94,9 +81,9 @@ class ProgramLines:
 
 def _select(text: str) -> list[str]:
     """Return the part of a line that the program printed: a progress bar without a line end may precede an agent's message."""
-    if "torch" in text and (match := _MESSAGE.search(text)):
-        return [text[: match.start()]] if match.start() else []
-    is_agents = _SETTING.match(text) or _ETCD.match(text) or _STARS.match(text) or any(phrase in text for phrase in _PHRASES)
+    if (before := find_agent_message(text)) is not None:
+        return [before] if before else []
+    is_agents = is_agent_detail(text) or _STARS.match(text) or any(phrase in text for phrase in _PHRASES)
     return [] if is_agents else [text]
 
 

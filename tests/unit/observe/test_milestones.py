@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kfjob.events import LogLine
 from kfjob.observe import milestones
 from kfjob.observe.milestones import (
     Checkpoint,
@@ -24,6 +25,7 @@ from kfjob.observe.milestones import (
     TrainerOutcome,
 )
 from kfjob.observe.progress import KFJOB_TRAINER, progress_reader
+from kfjob.observe.view import JobView, reduce
 from kfjob.trainer import metrics
 
 TRAINER = Path(metrics.__file__).parent
@@ -160,3 +162,20 @@ def test_inline_trainer_message_is_read(example: tuple[str, tuple[object, ...]])
     text, values = example
     read = milestones.parse_milestone(FRAME.format(text % values))
     assert (read and read[0]) == INLINE[example]
+
+
+def test_reader_and_view_parse_a_line_once(monkeypatch):
+    lines: list[str] = []
+    parse = milestones._parse_message
+
+    def parse_and_count(verb: str, message: str) -> milestones.Milestone | None:
+        lines.append(message)
+        return parse(verb, message)
+
+    monkeypatch.setattr(milestones, "_parse_message", parse_and_count)
+    view = JobView()
+    for step in (10, 20):
+        text = FRAME.format(f"Evaluation step {step} loss 2.5, perplexity 12.2")
+        view = reduce(view, LogLine(pod="a", text=text, container_id="1"))
+        assert view.evaluation == Evaluation(step=step, loss=2.5, perplexity=12.2)
+    assert len(lines) == 2
