@@ -47,6 +47,7 @@ class Position(Struct, frozen=True, kw_only=True):
             epoch=epoch,
             epochs=reading.epochs or self.epochs,
             total=self.total if reading.total is None else reading.total,
+            epoch_steps=reading.epoch_steps or self.epoch_steps,
             per_epoch=self.per_epoch or reading.per_epoch or _counts_within_epoch(reading),
         )
         if reading.step is None:
@@ -59,7 +60,7 @@ class Position(Struct, frozen=True, kw_only=True):
             interval = self.interval or reading.step - self.step
             return replace(after, interval=interval), False
         if self._begins_epoch(reading, restarted=restarted):
-            length = self._epoch_length()
+            length = reading.epoch_steps or self._epoch_length()
             return replace(after, base=self.base + length, epoch_steps=length, per_epoch=True), False
         if reading.step >= self.step:
             return after, False
@@ -87,7 +88,9 @@ class Position(Struct, frozen=True, kw_only=True):
 
 
 def _counts_within_epoch(reading: Reading) -> bool:
-    """Return whether `Epoch [2/5], Step [100/600]` cannot be a step of the whole run."""
+    """Return whether `Epoch [2/5], Step [100/600]` cannot be a step of the whole run, or the line gives the steps per epoch."""
+    if reading.epoch_steps and reading.total is None:
+        return True
     if not (reading.epochs and reading.epochs > 1 and reading.total and reading.step is not None and reading.epoch is not None):
         return False
     share = reading.step / reading.total * reading.epochs
@@ -96,6 +99,8 @@ def _counts_within_epoch(reading: Reading) -> bool:
 
 def _earlier_epochs(position: Position) -> int:
     """Return the steps before the first line that was read, where the line says its epoch and the steps of one."""
-    if not position.per_epoch or not position.total or position.epoch is None or position.epoch != math.floor(position.epoch):
+    steps = position.total or position.epoch_steps
+    if not position.per_epoch or not steps or position.epoch is None or position.epoch != math.floor(position.epoch):
         return 0
-    return max(int(position.epoch) - 1, 0) * position.total
+    counts_on = (position.step or 0) > steps  # the step is that of the run
+    return 0 if counts_on else max(int(position.epoch) - 1, 0) * steps

@@ -38,6 +38,7 @@ class Reading(Struct, frozen=True, kw_only=True):
     line_time: int | None = None  # time in the line, taken as UTC, or the more precise one in the prefix of a log tool
     per_epoch: bool = False
     epochs: int | None = None  # of the whole run
+    epoch_steps: int | None = None  # steps of one epoch
     evaluation_loss: float | None = None
     evaluation_step: int | None = None
     rank: int | None = None  # the rank that the line names
@@ -75,7 +76,7 @@ _NUMBER = r"[-+]?(?:\d[\d,]*(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|inf|NaN|Infinity)"
 _TIME = r"(?P<when>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?)"
 
 
-_SUFFIXES = {"k": 1e3, "m": 1e6}
+_SUFFIXES = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
 _SAFE_DIGITS = 18
 """Digits below which a whole number is never larger than `MAX_COUNT`."""
 
@@ -96,7 +97,7 @@ def _parse_integer(text: str) -> int | None:
 
 
 _CONVERTERS: Mapping[str, Callable[[str], object]] = {
-    **dict.fromkeys(("step", "total"), _parse_integer),
+    **dict.fromkeys(("step", "total", "epochs", "epoch_steps"), _parse_integer),
     **dict.fromkeys(("loss", "speed", "tokens_per_second", "lr", "epoch", "grad_norm"), _parse_number),
     "unit": str,
 }
@@ -277,11 +278,17 @@ def custom_format(pattern: str) -> ProgressFormat:
     def read(text: str) -> Reading | None:
         match = compiled.search(text)
         try:
-            return _to_reading("custom", match.groupdict()) if match else None
+            return _to_reading("custom", _join_units(match.groupdict())) if match else None
         except ValueError:  # a group matched text that is not a number
             return None
 
     return ProgressFormat("custom", "", read)
+
+
+def _join_units(groups: Mapping[str, str | None]) -> Mapping[str, str | None]:
+    """Return the groups with K, M and the like, which a group of their own matched, after their numbers."""
+    units = {key: (groups.get(f"{key}_unit") or "").strip() for key in ("step", "speed") if groups.get(key)}
+    return {**groups, **{key: f"{groups[key]}{unit}" for key, unit in units.items() if unit.lower() in _SUFFIXES}}
 
 
 def remove_nested_bars(text: str) -> str:

@@ -68,6 +68,8 @@ MAX_NEWS = 50
 """News of a job that a view keeps."""
 RECENT_NEWS = 16
 """Newest news in which a line of another rank is looked for, so that it is reported once."""
+MIN_REPORTED_LINES = 20
+"""Lines of one layout that look like progress before news say that they are not read: programs may still begin."""
 MAX_PART_LENGTH = 16 * 1024
 """Length above which a line has the time of its first part: containerd splits lines there, and the kubelet joins the parts.
 The time of the last state of a progress bar in such a line is unknown."""
@@ -124,6 +126,7 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
     cluster_events: tuple[KubernetesEvent, ...] = ()  # the newest events of the job's objects by time
     workload: WorkloadStatus | None = None  # status in a queue
     news: tuple[News, ...] = ()
+    unread_reported: bool = False  # news say that lines look like progress although none counts
     lines: int = 0
     now: int | None = None  # newest time in any event
     reference_time: int | None = None  # newest time of a line or a state; gives a year to glog times
@@ -303,7 +306,8 @@ def _add_line(view: JobView, event: LogLine | OpenLine) -> JobView:
     pod = pod.in_container(event.container_id)
     restarted = pod.log.reading is None or pod.log.result != pod.log.result_at_reading
     formats = progress_reader(view.config.trainer, view.config.progress_pattern)
-    log, records, emissions = pod.log.feed(event, view.lines, formats)
+    before = pod.log
+    log, records, emissions = before.feed(event, view.lines, formats)
     pod = PodView(pod.name, pod.state, log, pod.previous_log, pod.previous_ids, pod.gaps)
     time = event.time or (log.reading_line.time if emissions and log.reading_line else None)
     view = replace(
@@ -320,8 +324,18 @@ def _add_line(view: JobView, event: LogLine | OpenLine) -> JobView:
             is_first = restarted and not number
             view = _add_reading(view, pod, emission, redrawn=redrawn, restarted=is_first)
         return view
+    if log.general is not before.general and not view.training.lines and not view.unread_reported:
+        return _report_unread(view, pod, event.time)
     milestone = milestones.parse_milestone(event.text)
     return _add_milestone(view, event, *milestone) if milestone else view
+
+
+def _report_unread(view: JobView, pod: PodView, time: int | None) -> JobView:
+    """Report once that lines look like progress although none counts."""
+    lines = find_unread(pod.log.general, min_lines=MIN_REPORTED_LINES)
+    if lines is None:
+        return view
+    return _with_news(replace(view, unread_reported=True), News(time, pod.name, "unread", f"no progress is read; {lines}"))
 
 
 def _add_record(view: JobView, pod: PodView, record: AgentRecord) -> JobView:

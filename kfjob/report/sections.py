@@ -114,7 +114,9 @@ def make_tiles(view: JobView) -> Iterator[Tile]:
         restarts = plural(sum(pod.restarts for pod in view.pods.values()), "restart")
         yield Tile(name="Pods", value=str(len(view.pods)), note=f"{restarts}, {plural(len(view.rounds), 'round')}")
     if isinstance(view.master, Master):
-        yield Tile(name="Pod with progress", value=view.master.pod, note=str(view.master.confidence), css_class="name")
+        source = f"lines like `{view.training.template}`" if view.training.template else ""
+        note = _join(str(view.master.confidence), source)
+        yield Tile(name="Pod with progress", value=view.master.pod, note=note, css_class="name")
     if view.checkpoint:
         yield Tile(name="Newest checkpoint", value=view.checkpoint.name, note=view.checkpoint.path, css_class="name")
 

@@ -142,7 +142,7 @@ class JobSpec(SpecModel):
     progress: str | None = Field(
         default=None,
         description="Regular expression for the progress lines of `command`, if it is not a known trainer; it has a named "
-        f"group `step` or `loss`, and may have others of {', '.join(PROGRESS_GROUPS)}",
+        f"group `step` or `loss`, and may have others of {', '.join(PROGRESS_GROUPS)} (docs/reference/progress.md)",
     )
 
     @property

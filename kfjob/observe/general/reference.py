@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kfjob.observe.general import vocabulary
 from kfjob.observe.general.templates import MAX_SAMPLES, MAX_TEMPLATES, MIN_LINES, MIN_WEAK_LINES
 from kfjob.observe.progress import FORMATS
@@ -14,6 +16,24 @@ _SHAPES = {
     "JSON and dictionaries": '{"step": 100, "train": {"loss": 2.31}}',
     "blocks": "[step=100/1000]\n    train/loss=2.31\n    optim/lr=0.0003",
     "tables": "epoch  train_loss  valid_loss\n1      2.31        2.40",
+}
+
+
+_GROUPS = {
+    "step": "optimiser step, of the run or of the epoch",
+    "step_unit": "K, M, G or T after the step",
+    "total": "last step",
+    "epoch_steps": "steps of one epoch",
+    "loss": "training loss",
+    "speed": "speed in any unit",
+    "speed_unit": "K, M, G or T after the speed",
+    "unit": "unit of the speed, such as `samples/s`",
+    "tokens_per_second": "tokens per second of all ranks",
+    "lr": "learning rate",
+    "epoch": "current epoch, which may have a fraction",
+    "epochs": "epochs of the run",
+    "grad_norm": "norm of the gradient",
+    "when": "time of the line, such as `2026-02-03 04:05:06`, in UTC",
 }
 
 
@@ -52,6 +72,24 @@ Every other name with the word `loss` is a loss too, and then {_join(sorted(voca
 
 Names and line heads with {_join(sorted(vocabulary.EVALUATION_WORDS))} belong to the evaluation.
 
+## Your own pattern
+
+`progress:` in a spec is a regular expression (RE2) that kfjob searches in each line. It replaces the general reader, and needs a
+named group `step` or `loss`. All groups:
+
+| group | value |
+| --- | --- |
+{_rows(_GROUPS)}
+
+Numbers may have commas, and a K, M, G or T at the end. Where a space separates the letter (`12.5 K tok/s`), match it with
+`step_unit` or `speed_unit`:
+
+```yaml
+progress: 'it (?P<step>\\d+) of epoch (?P<epoch>\\d+)/(?P<epochs>\\d+) loss (?P<loss>\\S+) (?P<speed>[\\d.]+) (?P<speed_unit>[KM]?)'
+```
+
+Steps that begin again in each epoch count on. With `epochs` and `epoch_steps` the remaining time is that of the whole run.
+
 ## Try it
 
 `kfjob progress LOG` shows the layouts in a log and which one counts. `kfjob progress LOG --progress PATTERN` tries a pattern
@@ -62,6 +100,10 @@ before you write it to `progress:` in a spec.
 def _table(title: str, ranks: tuple[tuple[str, ...], ...]) -> str:
     rows = "\n".join(f"{number}. {_join(names)}" for number, names in enumerate(ranks, 1))
     return f"{title}:\n\n{rows}\n"
+
+
+def _rows(values: Mapping[str, str]) -> str:
+    return "\n".join(f"| `{name}` | {text} |" for name, text in values.items())
 
 
 def _join(names: tuple[str, ...] | list[str]) -> str:

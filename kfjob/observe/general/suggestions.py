@@ -25,12 +25,17 @@ class UnreadLines(Struct, frozen=True, kw_only=True):
     lines: int
     pattern: str | None = None  # it reads every line that is remembered
 
+    def __str__(self) -> str:
+        """Return `lines like X look like progress`, with the pattern that reads them."""
+        advice = f"; `progress: '{self.pattern}'` in the spec reads them" if self.pattern else ""
+        return f"lines like `{self.example}` look like progress{advice}"
 
-def find_unread(reader: GeneralReader) -> UnreadLines | None:
+
+def find_unread(reader: GeneralReader, *, min_lines: int = MIN_UNREAD) -> UnreadLines | None:
     """Return the most frequent layout that looks like progress; None if progress was read, or if no line looks like it."""
     if reader.primary is not None:
         return None
-    candidates = [item for item in reader.templates.values() if not item.confirmed and item.lines >= MIN_UNREAD]
+    candidates = [item for item in reader.templates.values() if not item.confirmed and item.lines >= min_lines]
     template = max(candidates, key=lambda item: item.lines, default=None)
     if template is None:
         return None

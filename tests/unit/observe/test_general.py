@@ -322,3 +322,42 @@ def test_pattern_reads_thousands_and_millions():
     config = ObserveConfig(progress_pattern=r"it (?P<step>[\d.]+[KM]?) speed (?P<speed>\S+)")
     training = reduce_all(JobView(config=config), [LogLine(pod="w-0", text="it 1.5K speed 2M")]).training
     assert (training.step, training.speed) == (1500, 2_000_000)
+
+
+def test_unread_lines_are_news_once():
+    view = read([f"loss {9 - i / 100}" for i in range(100)])
+    assert [item.text for item in view.news if item.kind == "unread"] == [
+        "no progress is read; lines like `loss 9.0` look like progress; "
+        r"`progress: 'loss[^\w\n]+(?P<loss>[-+.\deE]+)'` in the spec reads them"
+    ]
+
+
+def test_read_lines_are_no_news_of_unread_ones():
+    lines = [line for i in range(40) for line in (f"step {i} loss {9 - i / 100}", f"warmup loss {i}.5")]
+    assert not [item for item in read(lines).news if item.kind == "unread"]
+
+
+@pytest.mark.parametrize("line", ["it {} of 80 loss {} speed 12.5K", "it {} of 80 loss {} speed 12.5 K"])
+def test_pattern_has_a_group_for_thousands(line: str):
+    pattern = r"it (?P<step>\d+) of (?P<total>\d+) loss (?P<loss>\S+) speed (?P<speed>[\d.]+) ?(?P<speed_unit>[KM])"
+    training = read_with_pattern(pattern, [line.format(i, 9 - i / 100) for i in (10, 20)])
+    assert (training.speed, training.step, training.total) == (12_500, 20, 80)
+
+
+@pytest.mark.parametrize("is_run_step", [False, True])
+def test_eta_of_a_pattern_is_that_of_the_run(*, is_run_step: bool):
+    pattern = r"ep (?P<epoch>\d+)/(?P<epochs>\d+) it (?P<step>\d+) per epoch (?P<epoch_steps>\d+) l (?P<loss>\S+)"
+    lines = [
+        f"ep {epoch}/4 it {step + is_run_step * 40 * (epoch - 1)} per epoch 40 l {9 - epoch - step / 100}"
+        for epoch in (1, 2)
+        for step in (10, 20, 30, 40)
+    ]
+    for first in (0, 5):  # also where the beginning of the log is missing
+        training = read_with_pattern(pattern, lines[first:])
+        assert (training.run_step, training.position.run_total, training.eta()) == (80, 160, pytest.approx(8))
+
+
+def read_with_pattern(pattern: str, lines: list[str]) -> Training:
+    config = ObserveConfig(progress_pattern=pattern)
+    events = [LogLine(pod="w-0", text=line, time=number * SECOND) for number, line in enumerate(lines)]
+    return reduce_all(JobView(config=config), events).training
