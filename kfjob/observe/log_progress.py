@@ -18,10 +18,10 @@ from kfjob.observe.progress import ProgressReader, Reading, remove_nested_bars
 
 MARKERS = (
     "loss", "Loss", "LOSS", "step", "Step", "STEP", "epoch", "Epoch", "EPOCH", "iter", "Iter", "ITER", "pdate", "batch",
-    "Batch", "it/s", "s/it", "%|█", "%|##", "%|  ", "/sec", "per_sec", "per second", "ples/s", "ens/s", "ok/s", "hroughput",
-    "peed", "learn", " lr ", " lr:", " lr=", "/lr=", "/lr ", '"lr"', "'lr'", "_lr ", "_lr=", "_lr:", " LR ", " LR:", " LR=",
+    "Batch", "it/s", "s/it", "%|█", "%|##", "%|  ", "/sec", "per_sec", "per second", "ples/s", "ens/s", "hroughput",
+    "peed", "learn", " lr ", " lr:", " lr-", " lr=", "/lr=", '"lr"', "'lr'", "_lr ", "_lr=", "_lr:", " LR ", " LR:", " LR=",
     "/LR ", "rmse", "ntropy", "Up. ", "tick ", " fps", "raining", "VALI", "VAL ", "alid", "pass: ", "SPS:", "Cost",
-    "cost", "ound ", "pisode", "ounds:",
+    "cost", "ound ", "pisode", "perte", "损失",
 )  # fmt: skip
 """Every line with a figure of training contains one of these. The prefilter searches for them too.
 

@@ -155,7 +155,7 @@ def _read_megatron(text: str) -> Reading | None:
     """
     if not (match := _MEGATRON.search(text)):
         return None
-    pairs = {pair[1].strip(): pair[2] for pair in _MEGATRON_PAIR.find_all(match["rest"])}
+    pairs = {pair[1].strip().replace("_", " "): pair[2] for pair in _MEGATRON_PAIR.find_all(match["rest"])}
     if not pairs.keys() & {"elapsed time per iteration (ms)", "lm loss", "learning rate"}:
         return None  # NeMo 2 and others print `iteration 1/9 |` too
     elapsed = _parse_number(pairs.get("elapsed time per iteration (ms)", "0"))

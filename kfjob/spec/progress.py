@@ -7,8 +7,8 @@ from typing import NamedTuple
 from kfjob.patterns import SYNTAX_HINT, Pattern, PatternError
 
 PROGRESS_GROUPS = (
-    "step", "step_unit", "total", "epoch_steps", "loss", "speed", "speed_unit", "unit", "tokens_per_second", "lr", "epoch", "epochs",
-    "grad_norm", "when",
+    "step", "step_unit", "total", "epoch_steps", "loss", "speed", "speed_unit", "unit", "tokens_per_second", "lr", "epoch",
+    "epochs", "grad_norm", "when",
 )  # fmt: skip
 """The names that a pattern may give to its groups; `docs/reference/progress.md` describes them."""
 

@@ -57,7 +57,7 @@ def _read_parts(description: str, match: re.Match[str]) -> Figures:
     head = parse_line(description.rstrip(" :"))
     words = tuple(word.lower() for word in split_name(description[-120:]) if not word.isdigit())
     rest = match["rest"]
-    postfix = parse_message(rest.partition(", ")[2].partition(",")[2])
+    postfix = parse_message(_find_values(rest))
     phase = Phase.EVALUATION if find_phase(words) is Phase.EVALUATION else head.phase
     speed, unit = _read_rate(rest)
     counter = _counter(match, head)
@@ -80,6 +80,15 @@ def _read_parts(description: str, match: re.Match[str]) -> Figures:
             figures, loss=None, evaluation_loss=figures.loss if figures.loss is not None else postfix.evaluation_loss
         )
     return figures
+
+
+def _find_values(rest: str) -> str:
+    """Return the values after the times and the rate, and those after the bracket."""
+    inside, _, after = rest.partition("]")
+    values = inside.partition(", ")[2]
+    if _RATE.match(inside):
+        values = values.partition(",")[2]
+    return f"{values}, {after}" if after.strip() else values
 
 
 def _counter(match: re.Match[str], head: Figures) -> Counter:

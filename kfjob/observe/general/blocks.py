@@ -21,7 +21,8 @@ def with_epoch(reader: GeneralReader, figures: Figures) -> Figures:
 
 def begin_block(reader: GeneralReader, figures: Figures, line: Line) -> Step:
     """Return the step for a line that counts and has no value: the values may follow."""
-    if reader.block and _continues(reader, line) and all(counter.rank >= WEAK_COUNT for counter in figures.counters):
+    is_weak = not figures.has_reward and all(counter.rank >= WEAK_COUNT for counter in figures.counters)
+    if reader.block and _continues(reader, line) and is_weak:
         return reader, ()  # `Total timesteps` below `Learning iteration`
     complete = with_epoch(reader, figures)
     if figures.lr is not None:

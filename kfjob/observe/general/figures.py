@@ -24,6 +24,7 @@ from kfjob.observe.general.vocabulary import (
     find_meaning,
     find_phase,
     is_metric,
+    is_reward,
     parse_unit,
     seconds_in,
     split_name,
@@ -67,6 +68,7 @@ class Figures(Struct, frozen=True, kw_only=True):
     total: float | None = None  # steps, named on their own: `total=1000`
     epochs: float | None = None
     metric: float | None = None  # another figure of the model, such as its accuracy
+    has_reward: bool = False
     rank: int | None = None
     words: tuple[str, ...] = ()  # words of the line that name no figure
     is_bar: bool = False
@@ -99,6 +101,8 @@ def parse_message(text: str, *, rank: int | None = None, phase: Phase = Phase.NO
         builder.add(figure)
     builder.add_slots(parser.slots)
     words = tuple(parser.free[:_MAX_WORDS])
+    if rank is None and parser.index is not None and builder.has_step_name:
+        rank = parser.index
     figures = Figures(phase=phase, counters=tuple(builder.counters), percent=parser.percent, words=words, rank=rank)
     return replace(figures, **(builder.values if rank is None else builder.values | {"rank": rank}))
 
@@ -136,6 +140,11 @@ class _Builder:
         self.counters: list[Counter] = []
         self._ranks: dict[str, int] = {}
 
+    @property
+    def has_step_name(self) -> bool:
+        """Whether a clear name counts steps."""
+        return any(counter.role is Role.STEP and counter.rank < CLEAR_COUNT for counter in self.counters)
+
     def add(self, figure: NamedFigure) -> None:
         """Add a number with a name or a unit."""
         meaning = find_meaning(figure.words) if figure.words else None
@@ -162,9 +171,13 @@ class _Builder:
             self._add_counter(Role.EPOCH, WEAK_COUNT, figure)  # `Train: 3 [10/100]`
         elif is_metric(figure.words) and not seconds_in(figure.unit):
             self.values.setdefault("metric", figure.value)
+            if is_reward(figure.words):
+                self.values["has_reward"] = True
 
     def _add_counter(self, role: Role, rank: int, figure: NamedFigure) -> None:
         if math.isfinite(figure.value):
+            is_first = figure.total is not None and not self.counters
+            rank = min(rank, CLEAR_COUNT - 1) if is_first and role is Role.STEP else rank  # `Episode 3/500 | Steps: 251`
             self.counters.append(Counter(role, rank, " ".join(figure.words), figure.value, figure.total))
 
     def _add_loss(self, figure: NamedFigure, meaning: Meaning) -> None:
@@ -203,9 +216,17 @@ class _Builder:
 
     def add_slots(self, slots: list[tuple[float, float | None]]) -> None:
         """Add the counters without a name: the last one counts steps, the one before it epochs."""
+        if (
+            not slots
+            and len(self.counters) == 1
+            and self.counters[0].rank == WEAK_COUNT
+            and self.counters[0].role is Role.EPOCH
+        ):
+            only = self.counters[0]
+            self.counters = [replace(only, role=Role.STEP, rank=CLEAR_COUNT)] if only.total else [only]  # `Training [10/100]`
         has_named = bool(self.counters)
         if slots[1:] and not has_named:
             self.counters.append(Counter(Role.EPOCH, _UNNAMED_COUNTER_RANK, "[]", *slots[-2]))
-        if slots and not any(item.role is Role.STEP and item.rank < CLEAR_COUNT for item in self.counters):
+        if slots and not self.has_step_name:
             name = "[][]" if slots[1:] else "[]"
             self.counters.append(Counter(Role.STEP, _UNNAMED_COUNTER_RANK, name, *slots[-1]))

@@ -26,7 +26,7 @@ _MAX_NAME_AFTER = 3
 _SUFFIXES = {"k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 _WRAPPERS = frozenset({"tensor", "array", "devicearray", "float", "float32", "float64", "int", "int64", "decimal", "scalar"})
 _PLAIN_UNITS = frozenset((
-    "it", "its", "step", "steps", "epoch", "epochs", "samples", "tokens", "tok", "kimg", "batches", "iterations",
+    "it", "its", "step", "steps", "epoch", "epochs", "samples", "tokens", "tok", "kimg", "batch", "batches", "iterations",
 ))  # fmt: skip
 _UNITS = frozenset((
     "s", "sec", "secs", "ms", "us", "ns", "min", "mins", "h", "hr", "hrs", "d", "x", "gb", "mb", "kb", "gib", "mib", "tb", "w",
@@ -59,6 +59,7 @@ class Parser:
     depth: int = 0
     last_words: tuple[str, ...] = ()
     percent: float | None = None
+    index: int | None = None  # the number before a colon at the beginning: a counter, or the rank, as srun prints it
     position: int = 0
 
     def run(self) -> None:
@@ -125,6 +126,7 @@ class Parser:
             self.gap += mark
 
     def _take_number(self, token: Token) -> None:
+        ends_range = self._ends_range(token)
         value, whole = parse_figure(token.text), is_whole(token.text)
         multiplier, unit = self._take_unit()
         if value is None or unit is None:
@@ -133,8 +135,9 @@ class Parser:
             return
         value *= multiplier
         whole = whole or (multiplier > 1 and value.is_integer())
-        if self._ends_range(token):
-            self.named[-1] = self.named[-1]._replace(value=-value)
+        if ends_range:
+            words = split_name(unit) if is_count(split_name(unit)) else self.named[-1].words  # `51-60batch`
+            self.named[-1] = self.named[-1]._replace(words=words, value=-value, unit="")
             return
         opened = self.gap.rstrip().endswith(("[", "("))
         second = self._take_second(token) if whole and opened else None
@@ -187,7 +190,10 @@ class Parser:
             self._append(split_name(unit), value, whole=whole)
         elif total is not None and not ("(" in plain and self.last_words):
             self.slots.append((value, total))
-        elif whole and ((plain in {"0[", "0][", "^[", "["} and self._closes()) or (plain == "^" and self._is_index())):
+        elif whole and plain in {"0[", "0][", "^[", "["} and self._closes():
+            self.slots.append((value, None))
+        elif whole and plain == "^" and self._is_index():
+            self.index = int(value) if self.tokens[self.position].text == ":" else None
             self.slots.append((value, None))
         elif not unit and (name := self._find_name_after()):
             self._append(name, value, whole=whole)
@@ -312,7 +318,7 @@ class Parser:
         if after.lstrip().startswith((":", "=")):
             return 1.0, ""  # a name
         multiplier, unit = (_SUFFIXES[word.lower()], "") if word in {"K", "M"} else (1.0, word)
-        is_unit = parse_unit(word) or seconds_in(word) or (word.lower() in _PLAIN_UNITS and not self.words)
+        is_unit = parse_unit(word) or seconds_in(word) or word == "percent" or (word.lower() in _PLAIN_UNITS and not self.words)
         if unit and not is_unit:
             return 1.0, ""
         self.position += 2
@@ -333,7 +339,7 @@ def _parse_suffix(text: str) -> tuple[float, str | None]:
     lower = text.lower()
     if len(text) == 1 and lower in _SUFFIXES:
         return _SUFFIXES[lower], ""
-    if lower in _UNITS:
+    if lower in _UNITS or lower in _PLAIN_UNITS:
         return 1.0, lower
     if parse_unit(text) or lower.split("/", maxsplit=1)[0] in {"s", "gb", "mb", "ms"}:
         return 1.0, lower

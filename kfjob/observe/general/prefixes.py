@@ -26,7 +26,7 @@ _PREFIX = re.compile(
     r"|(?P<leading>\d{1,6}):(?=[ \t]+" + _LEVEL + r"\b)"
     r"|[A-Za-z_][\w./-]*+:[A-Za-z_<][\w.<>]*+:\d++(?=[ \t]+-)"  # loguru: module:function:line
     r"|[\w.-]{1,60}:\d{1,5}(?=\s+[\w.]+:\d+\s)"  # host:rank
-    r"|[A-Za-z_][\w.]*+(?:\.py)?:\d++(?=[ \t]+(?:-|" + _LEVEL + r"))"  # file:line
+    r"|(?P<source>[A-Za-z_][\w.]*+(?:\.py)?:\d++)(?=[ \t]+(?:-|" + _LEVEL + r"))"  # file:line
     r"|[A-Za-z_][\w.]*+(?= - )(?![\w.]*+ - *[\d(])"  # logger name
     r"|(?P<phase>[A-Za-z_]+)(?= \|)"
     r")(?:[ \t]*[:|>-]+(?=\s))?[ \t:]*"
@@ -63,7 +63,7 @@ def strip_prefixes(text: str) -> Message:
 
 def _holds_counter(match: re.Match[str], *, first: bool) -> bool:
     """Return whether the part in brackets counts something, such as `[10/500]` or `[step=10]`."""
-    inside = match["inside"] or match["within"]
+    inside = match["inside"] or match["within"] or match["source"]
     if inside is None:
         return match["phase"] is not None and find_phase((match["phase"].lower(),)) is Phase.NONE
     if match["within"] is not None and first and (of := _RANK_OF.match(inside)):

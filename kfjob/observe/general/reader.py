@@ -26,7 +26,7 @@ _CELLS = re.compile(r"[ \t]*[|│┃][ \t>]{0,8}([^|│┃]{1,80})[|│┃]([^|�
 _QUOTED = re.compile(r"[ \t]*(?:[{\[]{1,2}[ \t]*)?['\"][\w/. -]{1,60}['\"][ \t]*:[ \t]*[^{:]{1,60}$")
 """One pair of a dictionary that is printed over several lines."""
 _NUMBER = re.compile(r"\d|(?i:\bnan\b|\binf)")
-_WEB_REQUEST = "HTTP/1."
+_WEB_REQUEST = " HTTP/"
 
 
 def read_line(reader: GeneralReader, line: Line, known: Reading | None) -> Step:

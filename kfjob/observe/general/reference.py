@@ -70,12 +70,14 @@ Of two names for the same figure the one that is listed first wins.
 {_table("Loss", vocabulary.LOSSES)}
 Every other name with the word `loss` is a loss too, and then {_join(sorted(vocabulary.LOSS_PARTS))}.
 
+kfjob also reads these names in German, French, Spanish, Chinese, Japanese and Korean, such as `Verlust`, `perte` and `损失`.
+
 Names and line heads with {_join(sorted(vocabulary.EVALUATION_WORDS))} belong to the evaluation.
 
 ## Your own pattern
 
-`progress:` in a spec is a regular expression (RE2) that kfjob searches in each line. It replaces the general reader, and needs a
-named group `step` or `loss`. All groups:
+`progress:` in a spec is a regular expression (RE2) that kfjob searches in each line. It replaces the general reader,
+and needs a named group `step` or `loss`. All groups:
 
 | group | value |
 | --- | --- |
@@ -85,7 +87,7 @@ Numbers may have commas, and a K, M, G or T at the end. Where a space separates 
 `step_unit` or `speed_unit`:
 
 ```yaml
-progress: 'it (?P<step>\\d+) of epoch (?P<epoch>\\d+)/(?P<epochs>\\d+) loss (?P<loss>\\S+) (?P<speed>[\\d.]+) (?P<speed_unit>[KM]?)'
+progress: 'it (?P<step>\\d+) of epoch (?P<epoch>\\d+)/(?P<epochs>\\d+) loss (?P<loss>\\S+)'
 ```
 
 Steps that begin again in each epoch count on. With `epochs` and `epoch_steps` the remaining time is that of the whole run.

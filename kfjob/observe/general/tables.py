@@ -14,7 +14,8 @@ WIDE_GAP = 16
 """Spaces that stand for an empty cell."""
 
 _SPACED = re.compile(r"[ \t]{2,}|\t")
-_ROW = re.compile(r"[\s|]*[-+]?[\d.]")
+_ROW = re.compile(r"[\s|│┃║]*[-+]?[\d.]")
+_LINES = str.maketrans("│┃║", "|||")
 _NUMBER = re.compile(r"(?<![\w#])[-+]?\d")
 _ALONE = {"e": "epoch", "#": "step", "it": "step", "i": "step"}
 
@@ -29,6 +30,7 @@ class Table(Struct, frozen=True):
 
 def parse_header(text: str) -> Table | None:
     """Return the columns if the line is the header of a table with a counter and something else that is known."""
+    text = text.translate(_LINES)
     if len(text) > MAX_WIDTH or _NUMBER.search(text) or "=" in text or "{" in text:
         return None
     separator = next((mark for mark in "|," if text.count(mark) >= MIN_COLUMNS - 1), "")
@@ -70,6 +72,7 @@ def looks_like_row(text: str) -> bool:
 
 def read_row(table: Table, text: str) -> str | None:
     """Return the row as `name: value` pairs; None if the line does not fit the header."""
+    text = text.translate(_LINES)
     cells = _split(text, table.separator)
     if len(cells) == len(table.spaced):
         return _join(table.spaced, cells)

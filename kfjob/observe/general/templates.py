@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kfjob.observe.general.figures import Counter, Figures
-from kfjob.observe.general.vocabulary import ANY_LOSS, CLEAR_COUNT, WEAK_COUNT, Role
+from kfjob.observe.general.vocabulary import ANY_LOSS, CLEAR_COUNT, WEAK_COUNT, Role, is_plain_epoch
 
 MAX_TEMPLATES = 32
 """Templates that are remembered per container; the one that was seen least recently leaves."""
@@ -137,10 +137,12 @@ def is_count_only(figures: Figures) -> bool:
 def _shows_training(samples: tuple[Sample, ...], choice: Choice) -> bool:
     """Return whether lines without loss and speed show training: they count epochs, or another figure changes with the step."""
     counter = find_counter(samples[-1].figures, choice.name)
-    if counter is None or counter.rank >= CLEAR_COUNT or choice.swapped:
+    if counter is None or choice.swapped:
         return False
     metrics = {sample.figures.metric for sample in samples} - {None}
-    return (counter.role is Role.EPOCH and counter.rank == 0) or len(metrics) >= MIN_LINES
+    if counter.rank >= CLEAR_COUNT:
+        return len(metrics) >= MIN_LINES and all(sample.figures.has_reward for sample in samples)
+    return (counter.role is Role.EPOCH and counter.rank == 0 and is_plain_epoch(counter.name)) or len(metrics) >= MIN_LINES
 
 
 def _position(figures: Figures, choice: Choice) -> tuple[float | None, ...]:

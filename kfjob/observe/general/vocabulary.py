@@ -11,6 +11,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
+from kfjob.observe.general.translations import TRANSLATIONS
+
 
 class Role(StrEnum):
     """What a figure is."""
@@ -109,10 +111,15 @@ METRICS = frozenset((
     "precision", "mae",
 ))  # fmt: skip
 """Names of other figures of a model: with a step they show training even where no loss is printed."""
+_REWARDS = frozenset({"reward", "rewards", "return", "returns"})
 _RATES = frozenset({"throughput", "tps", "wps", "ips", "fps", "sps", "ups", "qps", "speed", "tgs"})
 _SHORT_RATES = frozenset({"fps", "sps", "tps"})
 _TIMES = frozenset({"time", "timing", "elapsed", "eta"})
 _DEVICES = frozenset({"gpu", "device", "rank"})
+NO_STEP_UNITS = frozenset(
+    {"b", "kb", "mb", "gb", "tb", "kib", "mib", "gib", "tib", "req", "reqs", "requests", "ops", "flops", "gflops", "gbit"}
+)
+"""Units whose rate is not that of training."""
 _SECOND = frozenset({"s", "sec", "secs", "second", "seconds"})
 _SHORT_TIMES = {"s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0, "ms": 1e-3, "msec": 1e-3, "us": 1e-6}
 _STEP_UNITS = frozenset({"it", "iter", "iteration", "step", "batch", "tick", "update", "b"})
@@ -122,13 +129,17 @@ FILLERS = frozenset((
     "is", "was", "of", "at", "in", "for", "after", "the", "to", "and", "on", "by", "current", "curr", "cur",
     "so", "far", "now",
 ))  # fmt: skip
+_LR = re.compile(r"lr\d{0,3}")
 _PARTS = re.compile(r"[^\W_]+")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 def split_name(name: str) -> tuple[str, ...]:
     """Return the words of a name; `CrossEntropyLoss` has three."""
-    return tuple(part.lower() for word in _PARTS.findall(name) for part in _CAMEL.split(word))
+    words = tuple([part.lower() for word in _PARTS.findall(name) for part in _CAMEL.split(word)])
+    if name.isascii():
+        return tuple([TRANSLATIONS.get(word, word) for word in words]) if TRANSLATIONS.keys() & words else words
+    return tuple(part for word in words for part in TRANSLATIONS.get(word, word).split())
 
 
 @lru_cache(maxsize=4096)
@@ -155,6 +166,16 @@ def is_count(words: tuple[str, ...]) -> bool:
 def is_metric(words: tuple[str, ...]) -> bool:
     """Return whether the name is that of a figure of a model, other than its loss."""
     return any(word in METRICS for word in words)
+
+
+def is_plain_epoch(name: str) -> bool:
+    """Return whether the name says nothing but that it counts epochs; `epochs` is a setting, and a leader has epochs too."""
+    return all(word in {"epoch", "ep", "#"} or word in FILLERS or word in TRAINING_WORDS for word in name.split())
+
+
+def is_reward(words: tuple[str, ...]) -> bool:
+    """Return whether the name is that of a reward, which reinforcement learning prints in place of a loss."""
+    return any(word in _REWARDS for word in words)
 
 
 def find_phase(words: tuple[str, ...] | list[str]) -> Phase:
@@ -202,7 +223,12 @@ def _find_loss(words: tuple[str, ...], rest: tuple[str, ...]) -> Meaning | None:
 
 def _find_lr(_: tuple[str, ...], rest: tuple[str, ...]) -> Meaning | None:
     joined = " ".join(rest)
-    if not ("lr" in rest or "learning rate" in joined or "learn rate" in joined or "learningrate" in rest):
+    if not (
+        any(_LR.fullmatch(word) for word in rest)
+        or "learning rate" in joined
+        or "learn rate" in joined
+        or "learningrate" in rest
+    ):
         return None
     if any(
         word in {"base", "initial", "max", "min", "peak", "init", "warmup", "decay", "multiplier", "scale"} for word in rest
@@ -277,6 +303,8 @@ def parse_unit(unit: str) -> Meaning | None:
     """Return what a unit after a number means: `samples/s` is a speed, `ms/it` a time per step."""
     noun, slash, divisor = unit.lower().partition("/")
     if not slash or not divisor:
+        return None
+    if noun in NO_STEP_UNITS:
         return None
     divisor, _, device = divisor.partition("/")
     if divisor in _SECOND:

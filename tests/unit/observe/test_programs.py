@@ -1,0 +1,57 @@
+"""Lines of real programs: trainers, frameworks, scripts, and logs that hold no progress."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kfjob.observe.master import Master
+from kfjob.observe.training import Training
+from tests.unit.observe.test_general import read
+
+DATA = Path(__file__).parents[2] / "data" / "program_lines.txt"
+
+
+def load() -> dict[str, tuple[list[str], dict[str, object]]]:
+    """Return the lines and the expected values of each program."""
+    programs: dict[str, tuple[list[str], dict[str, object]]] = {}
+    for section in DATA.read_text(encoding="utf-8").split("\n## ")[1:]:
+        heading, *lines = section.rstrip("\n").split("\n")
+        name, _, values = heading.partition(" ")
+        programs[name] = [line.replace("␍", "\r").replace("␛", "\x1b") for line in lines], json.loads(values or "{}")
+    return programs
+
+
+PROGRAMS = load()
+POSITIVES = [name for name, (_, values) in PROGRAMS.items() if values]
+NEGATIVES = [name for name, (_, values) in PROGRAMS.items() if not values]
+
+
+def is_right(value: float | None, answer: object) -> bool:
+    if answer == "any" or answer is None:
+        return (value is None) == (answer is None)
+    answers = answer if isinstance(answer, list) else [answer]
+    return any(value == pytest.approx(item, rel=2e-6) for item in answers)
+
+
+def wrong_values(training: Training, expected: dict[str, object]) -> dict[str, object]:
+    return {name: getattr(training, name) for name, answer in expected.items() if not is_right(getattr(training, name), answer)}
+
+
+@pytest.mark.parametrize("name", POSITIVES)
+def test_lines_of_the_program_are_read(name: str):
+    lines, expected = PROGRAMS[name]
+    view = read(lines)
+    assert wrong_values(view.training, expected) == {}
+    assert isinstance(view.master, Master)
+    assert view.master.evidence.kind == "progress line"
+
+
+@pytest.mark.parametrize("name", NEGATIVES)
+def test_lines_without_progress_are_not_taken(name: str):
+    view = read(PROGRAMS[name][0])
+    training = view.training
+    assert (training.step, training.epoch, training.loss, training.speed, training.lr) == (None,) * 5
+    assert not isinstance(view.master, Master) or view.master.evidence.kind != "progress line"
