@@ -1,4 +1,4 @@
-"""Progress bars: tqdm's with any unit, description and postfix, also redrawn within one line."""
+"""This module reads progress bars of tqdm, with any unit, description and postfix, also where a line redraws them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks: the figures of one step in several lines."""
+"""This module joins the figures of one step that a program prints in several lines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kfjob.observe.general.state import Block, GeneralReader, Line, Step, add_fi
 from kfjob.observe.general.vocabulary import CLEAR_COUNT, WEAK_COUNT, Role
 
 MAX_BLOCK = 60
-"""Lines after which the values below a counter no longer belong to it."""
+"""A block ends after this number of lines: later values belong to another step."""
 
 
 def with_epoch(reader: GeneralReader, figures: Figures) -> Figures:

@@ -1,4 +1,4 @@
-"""The figures in one line: counters, loss, learning rate and speed, in any layout.
+"""This module finds the figures in one line: counters, loss, learning rate and speed, in any layout.
 
 A figure is a number with a name before it (`loss: 2.3`, `loss=2.3`, `loss 2.3`, `| loss 2.3 |`, `'loss': 2.3`), a number with
 a unit after it (`101.5 samples/s`), or a counter (`[10/5005]`, `[1][10/7330]`, `[1, 100]`, `10/100`).
@@ -31,7 +31,7 @@ from kfjob.observe.general.vocabulary import (
 )
 
 UNKNOWN_RANK = 99
-"""Rank of a value that no name has given yet."""
+"""A value has this rank until a name in the line gives it."""
 _DERIVED_SPEED_RANK = 50
 _UNNAMED_COUNTER_RANK = 2
 _MAX_WORDS = 24

@@ -1,4 +1,4 @@
-"""Numbers of one line with their names, read from left to right."""
+"""The parser reads the numbers of one line, with their names, from left to right."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kfjob.observe.general.vocabulary import (
 
 MAX_FIGURES = 128
 MAX_NAME = 8
-"""Words of a name."""
+"""A name has at most this number of words."""
 _MAX_NAME_AFTER = 3
 _SUFFIXES = {"k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 _WRAPPERS = frozenset({"tensor", "array", "devicearray", "float", "float32", "float64", "int", "int64", "decimal", "scalar"})

@@ -1,4 +1,4 @@
-"""What loggers, launchers and log tools put before a message: time, level, logger name, rank."""
+"""This module removes what loggers, launchers and log tools put before a message: time, level, logger name, rank."""
 
 from __future__ import annotations
 

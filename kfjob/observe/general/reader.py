@@ -22,9 +22,9 @@ _MAX_ANNOUNCEMENT = 400
 _MAX_HEADING = 120
 _MAX_PAIR = 200
 _CELLS = re.compile(r"[ \t]*[|│┃][ \t>]{0,8}([^|│┃]{1,80})[|│┃]([^|│┃]{1,40})(?:[|│┃][ \t]*)?$")
-"""`| name | value |`."""
+"""It matches `| name | value |`."""
 _QUOTED = re.compile(r"[ \t]*(?:[{\[]{1,2}[ \t]*)?['\"][\w/. -]{1,60}['\"][ \t]*:[ \t]*[^{:]{1,60}$")
-"""One pair of a dictionary that is printed over several lines."""
+"""It matches one pair of a dictionary that a program prints over several lines."""
 _NUMBER = re.compile(r"\d|(?i:\bnan\b|\binf)")
 _WEB_REQUEST = " HTTP/"
 

@@ -1,4 +1,4 @@
-"""Readings of templates that count, and what one template may add to another."""
+"""This module turns figures of templates into readings, and limits what one template adds to another."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from kfjob.observe.general.vocabulary import WEAK_COUNT, Role
 from kfjob.observe.progress import Reading
 
 FORMAT = "general"
-"""The format of a reading that the general reader took."""
+"""Readings of the general reader have this format."""
 WEAK = 0.5
-"""Quality of lines that only count: another pod with a loss takes precedence."""
+"""Lines that only count have this quality: another pod with a loss takes precedence."""
 _FIELDS = ("loss", "speed", "lr", "grad_norm", "step", "epoch")
 _read_fields = attrgetter(*_FIELDS)
 

@@ -16,16 +16,16 @@ from kfjob.observe.general.vocabulary import ANNOUNCEMENT, Phase, find_phase, is
 from kfjob.observe.lines import clean_line
 
 MAX_LENGTH = 600
-"""Characters of a line that is tested; longer lines always pass."""
+"""The test reads lines up to this number of characters; longer lines always pass."""
 _TABLE_SIZE = 8192
 _DIGITS = str.maketrans("023456789", "1" * 9)
 _IDENTIFIER = re.compile(r"(?<![\w.])(?:[1a-f]{8}-(?:[1a-f]{4}-){3}[1a-f]{12}|(?=1{0,64}+(?:[a-df]|e[1a-f]))[1a-f]{8,64}+)\b")
-"""A UUID, or eight or more hexadecimal digits with a letter; digits are ones already."""
+"""It matches a UUID, or eight or more hexadecimal digits with a letter; digits are ones already."""
 _FRACTION = re.compile(r"(?<=1)\.1++")
 _WHOLE = re.compile(r"(?<![1:/,.-])1++(?![:/,-])")
 
 _CELL = re.compile(r"[ \t]*[|│┃]")
-"""Cells `| name | value |` are read in another way."""
+"""It matches the start of cells `| name | value |`, which the reader parses in another way."""
 
 
 def may_hold_progress(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""The state of the general reader, and the readings of templates that count."""
+"""This module holds the state of the general reader, and emits the readings of templates that count."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from kfjob.observe.general.templates import (
 from kfjob.observe.progress import Reading
 
 MAX_QUOTE = 640
-"""Characters of a line that are kept as evidence."""
+"""The reader keeps this number of characters of a line as evidence."""
 KNOWN_FORMAT_BONUS = 0.5
-"""Quality by which a known format takes precedence over a template with the same values."""
+"""A known format has this additional quality, so it takes precedence over a template with the same values."""
 _FORMAT_KEY = "format"
 
 
@@ -73,7 +73,7 @@ class GeneralReader(Struct, frozen=True, kw_only=True):
 
 
 Step = tuple[GeneralReader, tuple[Emission, ...]]
-"""The reader after a line, and the readings in the line."""
+"""A step is the reader after a line, and the readings in the line."""
 
 
 def add_known(reader: GeneralReader, reading: Reading, line: Line, *, key: Key = ()) -> Step:

@@ -1,4 +1,4 @@
-"""Lines that look like progress although none counts, with a `progress:` pattern that would read them."""
+"""This module finds lines that look like progress although none counts, and suggests a `progress:` pattern for them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kfjob.observe.progress import custom_format
 from kfjob.patterns import Pattern
 
 MIN_UNREAD = 3
-"""Lines of one layout that are worth a suggestion."""
+"""kfjob suggests a pattern after this number of lines of one layout."""
 _NAMED = Pattern(r"([A-Za-z][\w/.-]{0,40})([^\w\n]{1,8})([-+]?\d[\d.,]*(?:[eE][-+]?\d+)?)")
 _STEP, _NUMBER = r"(?P<step>\d+)", r"(?P<loss>[-+.\deE]+)"
 

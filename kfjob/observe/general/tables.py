@@ -1,4 +1,4 @@
-"""Tables with a header line: the names stand above the figures."""
+"""This module reads tables with a header line: the names stand above the figures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kfjob.observe.general.vocabulary import Role, find_meaning, split_name
 MAX_WIDTH = 400
 MIN_COLUMNS, MAX_COLUMNS = 3, 40
 WIDE_GAP = 16
-"""Spaces that stand for an empty cell."""
+"""This number of spaces means an empty cell."""
 
 _SPACED = re.compile(r"[ \t]{2,}|\t")
 _ROW = re.compile(r"[\s|│┃║]*[-+]?[\d.]")

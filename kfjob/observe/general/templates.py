@@ -1,4 +1,4 @@
-"""Templates: lines of one layout. A template counts as training progress once its lines count up and their loss changes."""
+"""A template stands for the lines of one layout. It counts as progress once its lines count up and their loss changes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from kfjob.observe.general.figures import Counter, Figures
 from kfjob.observe.general.vocabulary import ANY_LOSS, CLEAR_COUNT, WEAK_COUNT, Role, is_plain_epoch
 
 MAX_TEMPLATES = 32
-"""Templates that are remembered per container; the one that was seen least recently leaves."""
+"""kfjob remembers this number of templates per container, and then forgets the one that it saw least recently."""
 MAX_SAMPLES = 6
-"""First lines that are kept until the template counts, and are then read again."""
+"""The reader keeps this number of first lines until the template counts, and then reads them again."""
 MAX_EXAMPLE = 160
 MIN_LINES, MIN_WEAK_LINES = 2, 3
-"""Lines that confirm a template: with a known loss and step, and with weaker names or values from several lines."""
+"""`MIN_LINES` lines with a known loss and step confirm a template; weaker names and blocks need `MIN_WEAK_LINES`."""
 
 Key = tuple[object, ...]
 

@@ -1,4 +1,4 @@
-"""Tokens of a log line: words, numbers and punctuation. Dates, clocks, addresses and versions are tokens without a value."""
+"""This module splits a line into words, numbers and punctuation. Dates, clocks, addresses and versions have no value."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 MAX_LENGTH = 4096
-"""Characters of a line that are read: a longer line is a dump, not progress."""
+"""The reader stops after this number of characters: a longer line is a dump, not progress."""
 
 _TOKEN = re.compile(
     r"(?P<space>[ \t\u00a0]++)"

@@ -1,4 +1,4 @@
-"""Names of figures that training programs print, ranked: of two names for the same figure the lower rank wins.
+"""The vocabulary ranks the names of figures: of two names for the same figure the lower rank wins.
 
 A name is a sequence of lower-case words: `train/grad_norm` and `Train Grad-Norm` are the same. `docs/reference/progress.md` is
 generated from the tables here.
@@ -58,10 +58,10 @@ PREPARATION_WORDS = (
     "prepar", "comput", "search", "sampl", "writ", "copy", "import", "export", "resolv", "unpack", "creat", "calibrat",
     "predict", "generat", "scann", "pars", "decod", "check", "verif", "trial",
 )  # fmt: skip
-"""Beginnings of words that name the preparation of data and other work that is not training."""
+"""Words with these beginnings name the preparation of data, and other work that is not training."""
 
 ANNOUNCEMENT = re.compile(r"(?i)\b(?:start|begin|run|resum|enter|launch)\w{0,5}\s+(?:the\s+)?(?:train|fit)|^\W*training\W*$")
-"""A line that says that training begins, such as `***** Running training *****`."""
+"""It matches a line that says that training begins, such as `***** Running training *****`."""
 
 STEPS: tuple[tuple[str, ...], ...] = (
     ("global step", "global steps", "globalstep", "optimizer step", "optimizer steps", "optimiser step", "train step",
@@ -99,7 +99,7 @@ LOSSES: tuple[tuple[str, ...], ...] = (
      "loss avg", "loss mean", "loss value"),
 )  # fmt: skip
 CLEAR_COUNT, WEAK_COUNT = 2, 3
-"""Ranks of counters: below the first a name is clear; from the second on it may count something else, such as samples."""
+"""A counter's name is clear below the first rank. From the second rank on, it may count something else, such as samples."""
 ANY_LOSS, LOSS_PART = len(LOSSES), len(LOSSES) + 1
 LOSS_PARTS = frozenset((
     "cost", "objective", "nll", "nelbo", "elbo", "bce", "xent", "mse", "rmse", "ce", "crossentropy", "kld", "gan", "cycle",
@@ -110,7 +110,7 @@ METRICS = frozenset((
     "f1", "bleu", "wer", "cer", "score", "auc", "top1", "acc1", "error", "err", "kl", "entropy", "dice", "recall",
     "precision", "mae",
 ))  # fmt: skip
-"""Names of other figures of a model: with a step they show training even where no loss is printed."""
+"""With a step, these figures show training even where a program prints no loss."""
 _REWARDS = frozenset({"reward", "rewards", "return", "returns"})
 _RATES = frozenset({"throughput", "tps", "wps", "ips", "fps", "sps", "ups", "qps", "speed", "tgs"})
 _SHORT_RATES = frozenset({"fps", "sps", "tps"})
@@ -119,7 +119,7 @@ _DEVICES = frozenset({"gpu", "device", "rank"})
 NO_STEP_UNITS = frozenset(
     {"b", "kb", "mb", "gb", "tb", "kib", "mib", "gib", "tib", "req", "reqs", "requests", "ops", "flops", "gflops", "gbit"}
 )
-"""Units whose rate is not that of training."""
+"""A rate in these units is not that of training."""
 _SECOND = frozenset({"s", "sec", "secs", "second", "seconds"})
 _SHORT_TIMES = {"s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0, "ms": 1e-3, "msec": 1e-3, "us": 1e-6}
 _STEP_UNITS = frozenset({"it", "iter", "iteration", "step", "batch", "tick", "update", "b"})
