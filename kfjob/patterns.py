@@ -40,6 +40,18 @@ class Match(Struct, frozen=True):
         return {name: None if value is None else value.decode(errors="replace") for name, value in values.items()}
 
     @property
+    def lines(self) -> tuple[int, int]:
+        """The numbers of the first and the last line of the match within the text, from 0."""
+        start, end = self.matched.span()
+        first = self.matched.string.count(b"\n", 0, start)
+        return first, first + self.matched.string.count(b"\n", start, end)
+
+    @property
+    def start(self) -> int:
+        """The position of the match within the text."""
+        return len(self.before)
+
+    @property
     def before(self) -> str:
         """The text before the match."""
         return str(self.matched.string[: self.matched.start()].decode(errors="replace"))

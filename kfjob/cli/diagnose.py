@@ -95,7 +95,7 @@ def issue_text(issue: Issue) -> list[str]:
     lines = [f"{issue.severity}: {issue.title} [{issue.rule}]"]
     if location := _location(issue):
         lines.append(f"  --> {location}")
-    lines += [f"    | {line}" for line in issue.evidence]
+    lines += [f"    | {line}" for line in (*issue.context, *issue.evidence)]
     lines.append(f"  cause: {issue.cause}")
     if issue.remedy:
         lines.append(f"hint: {issue.remedy}")

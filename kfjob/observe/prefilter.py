@@ -15,7 +15,7 @@ from ahocorasick_rs import BytesAhoCorasick, MatchKind
 
 from kfjob.observe import milestones
 from kfjob.observe.agent_log import HEADINGS
-from kfjob.observe.diagnose import tracebacks
+from kfjob.observe.diagnose.literals import LINES_AFTER, find_literals
 from kfjob.observe.general import skeletons, tables
 from kfjob.observe.lines import clean_line
 from kfjob.observe.log_progress import FIRST_MARKERS, MARKERS
@@ -24,14 +24,6 @@ from kfjob.spec.observe_config import ObserveConfig
 
 _LINES_AFTER_HEADING = 40
 """Lines after a heading that are always kept: the fields of a block may have no prefix to search for."""
-
-RULE_LITERALS = (
-    "rror", "arn", "WARN", "xception", "ailed", "FAILED", "annot", "c10d]", "GroupNCCL", "NCCL op", "NCCL comm", "ignal",
-    "endezvous", "etcd", "illed", "not found", "Not Found", "enied", "No such", "No module", "mismatch", "Xid", "ffer",
-    "Outcome ", "libfabric", "OFI", "unrecognized", "raceback", "gated", "time      :", "[W", "]:W", "OMP_",
-    "destroy_process_group", "No space", "fallen", "too old",
-)  # fmt: skip
-"""Every line that a log rule can match contains one of these, and so does every warning without glog's `W`."""
 
 GLOG_WARNINGS = (" W0", " W1", "\nW0", "\nW1")
 """Every glog warning contains one of these: glog prints the month after the `W`, and a time may precede it."""
@@ -86,13 +78,13 @@ class Prefilter:
         self._needs_all = not markers  # the job's own pattern may match any line
         self._select_all = select_all
         weak = _find_weak_literals(config)
-        groups = [markers, (*RULE_LITERALS, *GLOG_WARNINGS)] if diagnosis else [markers]
+        groups = [markers, (*find_literals(), *GLOG_WARNINGS)] if diagnosis else [markers]
         self._searches = tuple(_build_search(literals, weak) for literals in groups)
         self.literals = tuple(literal.encode() for literals in groups for literal in literals)
         self._first_line_starts = tuple(literal[1:] for literal in self.literals if literal.startswith(b"\n"))
         self._lines_after = {heading.encode(): _LINES_AFTER_HEADING for heading in HEADINGS}
         if diagnosis:
-            self._lines_after[tracebacks.HEADING.encode()] = tracebacks.MAX_LINES
+            self._lines_after |= {first.encode(): lines for first, lines in LINES_AFTER.items()}
         self._remaining = 0  # lines that the last heading still selects
         self._reads_tables = progress_reader(config.trainer, config.progress_pattern).general
         self._has_table = False  # the header of a table was selected, so rows of numbers matter
@@ -161,16 +153,6 @@ def prefilter_factory(
     if not find_markers(config):
         return None
     return lambda: Prefilter(config, diagnosis=diagnosis, select_all=select_all).select
-
-
-def is_suspicious(line: str) -> bool:
-    """Return whether any rule can match the line. Nearly all lines end here: the loop is half the cost of `any`."""
-    if line[:1] == "W":
-        return True
-    for literal in RULE_LITERALS:  # noqa: SIM110 - see above
-        if literal in line:
-            return True
-    return False
 
 
 class _Search(NamedTuple):

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 
 from kfjob.observe.agent_log import find_agent_message, is_agent_detail
-from kfjob.observe.diagnose.tracebacks import HEADING
+from kfjob.observe.diagnose.incidents import exceptions
 from kfjob.observe.lines import clean_line, find_newest_state
 from kfjob.printable import clean_text
 
+HEADING = f"{exceptions.HEADING}:"
 MAX_HELD = 300
 """Lines of a traceback that are held until its end shows whose it is."""
 

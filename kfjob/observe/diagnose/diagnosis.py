@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct, field
 
 from kfjob.observe.diagnose.rule import Role, Severity
+from kfjob.observe.diagnose.rules import BY_ID
 
 
 class Issue(Struct, frozen=True, kw_only=True):
@@ -24,6 +25,7 @@ class Issue(Struct, frozen=True, kw_only=True):
     place: str = ""  # `file:line` of the program's innermost frame in the traceback; "" without one
     previous: bool = False  # in the log of an earlier container of the pod
     evidence: tuple[str, ...] = ()
+    context: tuple[str, ...] = ()  # the lines before the evidence
     count: int = 1
     pods: tuple[str, ...] = ()
     recovered: bool = False  # training went on after it
@@ -46,7 +48,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     @property
     def explained(self) -> bool:
         """Whether an error says why the job failed, not only that something ended."""
-        return self.first_cause is not None and self.first_cause.role is not Role.SYMPTOM
+        return self.first_cause is not None and BY_ID[self.first_cause.rule].role is not Role.SYMPTOM
 
     @property
     def healthy(self) -> bool:

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct, field
 
 from kfjob.events import PodChanged
-from kfjob.observe.agent_records import LaunchConfig
+from kfjob.observe.agent_records import LaunchConfig, RendezvousResult
+from kfjob.observe.diagnose.incidents.incident import Mark
+from kfjob.observe.diagnose.incidents.reader import IncidentReader
 from kfjob.observe.diagnose.recent_lines import RecentLines
-from kfjob.observe.diagnose.rule import UNKNOWN_VALUE, Rule, Subject
+from kfjob.observe.diagnose.rule import UNKNOWN_VALUE, Rule, RuleMatch, Subject
 from kfjob.observe.diagnose.rules import BY_SUBJECT
-from kfjob.observe.diagnose.tracebacks import Tracebacks
 from kfjob.observe.pods import EvidenceLine
 from kfjob.observe.timestamps import Timestamp
 
@@ -19,8 +20,10 @@ MAX_OCCURRENCES = 8
 """Limit of the occurrences of a symptom in one pod: that of its first round, and of the newest rounds."""
 MAX_SYMPTOMS = 64
 """Distinct symptoms that are kept per pod."""
-MAX_QUOTE = 400
+MAX_QUOTE = 1000
 """Length of a quoted line."""
+MAX_CONTEXT_QUOTE = 200
+"""Length of a quoted line before an error."""
 
 
 class Occurrence(Struct, kw_only=True):
@@ -31,11 +34,14 @@ class Occurrence(Struct, kw_only=True):
     values: Mapping[str, str]
     order: int
     timestamp: Timestamp
-    latest: Timestamp | None = None  # upper bound of an inexact time (the next time in the log); newest report of an event
+    mark: Mark | None = None  # place of the line in its log
+    latest: Timestamp | None = None  # newest report of an event
     line: int | None = None
     rank: int | None = None
     place: str = ""  # `file:line` of the program in the traceback
     evidence: tuple[str, ...] = ()
+    context: tuple[str, ...] = ()  # the lines before the evidence
+    in_warning: bool = False  # the program calls the line a warning
     after_join: bool = False  # the agent had joined a round before
     in_previous_container: bool = False
     pod_waits: bool = False  # the pod had not started
@@ -79,16 +85,21 @@ class SymptomTable(Mapping[SymptomKey, Symptom]):
         if symptom.episode != episode:
             symptom.episode = episode
             symptom.occurrences = [*symptom.occurrences[:1], *[*symptom.occurrences[1:], occurrence][1 - MAX_OCCURRENCES :]]
+        elif symptom.occurrences and occurrence.order < symptom.occurrences[-1].order:
+            occurrence.fill_unknown(symptom.occurrences[-1].values)
+            symptom.occurrences = [*symptom.occurrences[:-1], occurrence]  # a message of several lines ends late
         elif symptom.occurrences:
             symptom.occurrences[-1].fill_unknown(occurrence.values)
 
-    def remove_exception(self, key: SymptomKey) -> None:
-        """Take back one occurrence of an exception that was handled, unless a rule about lines matched it."""
+    def retract(self, key: SymptomKey, order: int) -> None:
+        """Take back the occurrence at this place: an exception that was handled, or that another one explains."""
         symptom = self._symptoms.get(key)
-        if symptom is None or symptom.rule.subject is not Subject.EXCEPTION:
+        if symptom is None:
             return
         symptom.count -= 1
-        if symptom.count <= 0:
+        if symptom.occurrences and symptom.occurrences[-1].order == order:
+            symptom.occurrences, symptom.episode = symptom.occurrences[:-1], -1
+        if symptom.count <= 0 or not symptom.occurrences:
             del self._symptoms[key]
 
     def occurrences(self) -> Iterator[Occurrence]:
@@ -115,13 +126,15 @@ class PodHistory(Struct):
     progress: tuple[int, Timestamp] | None = None  # order and time of the newest progress line
     finished: int | None = None  # order of the line in which its agent reported success
     launch: LaunchConfig | None = None
+    result: RendezvousResult | None = None  # the newest rendezvous result
     state: PodChanged | None = None
     recent: RecentLines = field(default_factory=RecentLines)
-    tracebacks: Tracebacks = field(default_factory=Tracebacks)
+    incidents: IncidentReader = field(default_factory=IncidentReader)
     symptoms: SymptomTable = field(default_factory=SymptomTable)
     evidence: tuple[EvidenceLine | None, EvidenceLine | None] = (None, None)  # newest rendezvous result and progress line
-    last_exceptions: dict[str, SymptomKey] = field(default_factory=dict)  # last exception of each process, by its prefix
-    undated: list[Occurrence] = field(default_factory=list)  # occurrences whose `latest` is still unknown
+    readings: int = 0  # progress lines so far
+    ranks: tuple[int, ...] = ()  # global ranks in the newest rendezvous result
+    undated: list[Mark] = field(default_factory=list)  # marks whose `latest` is still unknown
 
     def add_start(self, order: int) -> None:
         """Record the start of a round or of a container."""
@@ -149,8 +162,6 @@ class JobHistory:
             yield from pod.symptoms.values()
 
 
-def match_rules(subject: Subject, text: str) -> Iterator[tuple[Rule, dict[str, str]]]:
-    """Return the rules that match the text, the best first, each with the values of its groups."""
-    for rule in BY_SUBJECT[subject]:
-        if (values := rule.search(text)) is not None:
-            yield rule, values
+def match_rules(subject: Subject, text: str) -> Iterator[RuleMatch]:
+    """Return the rules that match the text, in the order in which they are tried."""
+    return (match for rule in BY_SUBJECT[subject] if (match := rule.match(text)) is not None)

@@ -17,10 +17,14 @@ from kfjob.observe.diagnose.symptoms import SymptomCollector
 from kfjob.observe.view import JobView
 from kfjob.units import SECOND
 
+RECOVERY_READINGS = 3
+"""Progress lines of a pod after an error that mean the same in a log without times."""
 RECOVERY_TIME = 60 * SECOND
 """Progress this long after an error means that the job recovered: no collective continues without a lost rank."""
-MAX_EVIDENCE = 6
-"""Lines that an issue quotes."""
+
+_ABORTS = frozenset({"worker-aborted", "native-crash"})
+_ENDS = _ABORTS | {"worker-failed", "child-failed", "launcher-failed"}
+"""Rules about the end of a process: a suspect if nothing else in its pod tells why it ended."""
 
 _ROLE_RANK = {role: index for index, role in enumerate(Role)}
 
@@ -113,8 +117,10 @@ def _assess_symptom(job: JobEvidence, symptom: Symptom) -> _Assessment | None:
 def _assess(job: JobEvidence, occurrence: Occurrence, count: int = 1) -> _Assessment:
     rule = occurrence.rule
     time = _find_time(job, occurrence)
-    role = rule.role_after_join if rule.role_after_join and occurrence.after_join else rule.role
+    role = _find_role(job, occurrence)
     severity = rule.severity
+    if severity is Severity.ERROR and occurrence.in_warning and not (rule.permanent or rule.in_warnings):
+        severity = Severity.WARNING  # the program goes on after it
     recovered = severity is Severity.ERROR and not rule.permanent and _has_recovered(job, occurrence, time)
     if severity is Severity.ERROR and rule.harmless_before_join and not occurrence.after_join:
         severity = _assess_before_join(job, occurrence, recovered=recovered)
@@ -123,6 +129,26 @@ def _assess(job: JobEvidence, occurrence: Occurrence, count: int = 1) -> _Assess
     ):
         severity = Severity.HARMLESS
     return _Assessment(occurrence, severity, role, recovered, time, count)
+
+
+def _find_role(job: JobEvidence, occurrence: Occurrence) -> Role:
+    """Return how well the occurrence explains the failure, given the others of its pod."""
+    rule = occurrence.rule
+    if rule.role_after_join and occurrence.after_join:
+        return rule.role_after_join
+    pod = job.history.pods.get(occurrence.pod)
+    if rule.id in _ENDS and pod is not None:
+        is_explained = any(_explains_end(other, occurrence) for other in pod.symptoms.occurrences())
+        return Role.SYMPTOM if is_explained else Role.SUSPECT
+    return rule.role
+
+
+def _explains_end(other: Occurrence, end: Occurrence) -> bool:
+    """Return whether the other occurrence tells why the process of the same pod ended."""
+    if other.rule.id in _ENDS or other.rule.subject is Subject.POD or other.rule.severity is not Severity.ERROR:
+        return False
+    is_abort = end.rule.id in _ABORTS
+    return other.rule.role is not Role.SYMPTOM and (is_abort or other.order <= end.order or other.in_previous_container)
 
 
 def _find_time(job: JobEvidence, occurrence: Occurrence) -> int | None:
@@ -168,6 +194,8 @@ def _has_recovered(job: JobEvidence, occurrence: Occurrence, time: int | None) -
     if job.view.phase is JobPhase.SUCCEEDED:
         return True
     pod = job.history.pods.get(occurrence.pod)
+    if pod and occurrence.mark and not _has_times(job) and pod.readings - occurrence.mark.readings >= RECOVERY_READINGS:
+        return True
     is_state = occurrence.rule.subject is Subject.POD  # a state may arrive before the log that led to it
     if pod and pod.finished is not None and (is_state or pod.finished > occurrence.order):
         return True
@@ -176,8 +204,15 @@ def _has_recovered(job: JobEvidence, occurrence: Occurrence, time: int | None) -
         if any(occurrence.order < order < progress_order for order, _ in pod.starts):
             return True
     if not occurrence.timestamp.exact:
-        time = occurrence.latest.resolve(job.view.reference_time) if occurrence.latest else None
+        latest = occurrence.mark.latest if occurrence.mark else occurrence.latest
+        time = latest.resolve(job.view.reference_time) if latest else None
     return time is not None and _has_progress_after(job, time)
+
+
+def _has_times(job: JobEvidence) -> bool:
+    """Return whether progress lines have times, so that they show how long training went on."""
+    pods = job.history.pods.values()
+    return any(pod.progress and pod.progress[1].resolve(job.view.reference_time) is not None for pod in pods)
 
 
 def _has_progress_after(job: JobEvidence, time: int) -> bool:
@@ -243,7 +278,8 @@ def _to_issue(members: list[_Assessment], job: str, *, local: bool, agents: Coll
         rank=occurrence.rank,
         place=occurrence.place,
         previous=occurrence.in_previous_container,
-        evidence=occurrence.evidence[-MAX_EVIDENCE:],
+        evidence=occurrence.evidence,
+        context=occurrence.context,
         count=sum(item.count for item in members),
         pods=tuple(dict.fromkeys(item.occurrence.pod for item in members if item.occurrence.pod)),
         recovered=first.recovered,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
+from itertools import islice
 
 from kfjob.observe.timestamps import Timestamp, parse_glog, parse_rfc3339
 from kfjob.patterns import Pattern
@@ -33,6 +35,10 @@ class RecentLines:
             if timestamp:
                 return Timestamp(timestamp.time, timestamp.yearless, exact=distance == 0)
         return Timestamp(exact=False)
+
+    def before(self) -> Iterator[str]:
+        """Return the lines before the last one, the newest first."""
+        return (text for _, text in islice(reversed(self._lines), 1, None))
 
     @property
     def last_text(self) -> str:

@@ -5,12 +5,14 @@ The texts of a rule may contain groups of its pattern in braces: `module {name} 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import cached_property
 
 from msgspec import Struct
 
-from kfjob.patterns import Pattern
+from kfjob.observe.diagnose.incidents.incident import Kind
+from kfjob.patterns import Match, Pattern
 
 UNKNOWN_VALUE = "(unknown)"
 """Stands for a value that this form of the symptom does not contain."""
@@ -36,13 +38,23 @@ class Role(StrEnum):
 class Subject(StrEnum):
     """The input that a rule is matched against."""
 
-    LOG = "log"  # a log line without colours and prefixes
-    EXCEPTION = "exception"  # the end of a traceback that no LOG rule matches
+    LOG = "log"  # the message of an incident, without colours and prefixes
+    EXCEPTION = "exception"  # an exception or a crash that no LOG rule matches
     POD = "pod"  # `<phase> <reason> exit=<code> restarts=<n>: <message>`, see `states.format_pod`
     JOB = "job"  # `<phase> <reason>: <message>`
     EVENT = "event"  # `<kind> <reason>: <message>` of a Kubernetes event
     QUEUE = "queue"  # `<reason>: <message>` of a job that its queue has not admitted
     VIEW = "view"  # the whole job view: `checks.py` has a function with the rule's id
+
+
+class RuleMatch(Struct, frozen=True):
+    """A rule that matches a text."""
+
+    rule: Rule
+    values: dict[str, str]
+    first_line: int = 0  # of the match within the text
+    last_line: int = 0
+    start: int = 0  # position of the match within the text
 
 
 class Rule(Struct, frozen=True, kw_only=True, dict=True):
@@ -87,22 +99,54 @@ class Rule(Struct, frozen=True, kw_only=True, dict=True):
     futile_after: int | None = None
     """Rounds that end with this failure after which a restart is futile; None: a restart may help."""
 
+    stack: tuple[str, ...] = ()
+    """Literals of which one stands in the innermost frames of the traceback; () if the frames do not matter."""
+
+    condition: Callable[[Mapping[str, str]], bool] | None = None
+    """What the values of the groups have to fulfil; None if the pattern is enough."""
+
+    kinds: tuple[Kind, ...] = ()
+    """Kinds of incidents that the rule needs; () for every kind."""
+
+    in_warnings: bool = False
+    """Whether a line that its program calls a warning shows the failure too; else it is a warning here."""
+
+    wraps: bool = False
+    """Whether an exception of this kind only repeats that another one was raised below it."""
+
     link: str = ""
     """URL of a document with more about it."""
 
     @cached_property
     def regex(self) -> Pattern:
-        """The pattern, which is compiled at its first search."""
-        return Pattern(self.pattern)
+        """The pattern, which is compiled at its first search; in a log, `^` and `$` are the ends of a line."""
+        return Pattern(f"(?m){self.pattern}" if self.subject is Subject.LOG else self.pattern)
 
-    def search(self, text: str) -> dict[str, str] | None:
-        """Return the groups of the pattern, None if the text does not show this symptom."""
+    def match(self, text: str) -> RuleMatch | None:
+        """Return the match of the pattern, None if the text does not show this symptom."""
         if self.markers and not any(marker in text for marker in self.markers):
             return None
         if any(literal in text for literal in self.unless) or not (match := self.regex.search(text)):
             return None
-        values: dict[str, str] = {}
-        for group, value in match.groupdict().items():  # `host2` is the host in another branch of the pattern
-            name = group.rstrip("0123456789")
-            values[name] = value or values.get(name, "")
-        return {name: value or UNKNOWN_VALUE for name, value in values.items()}
+        values = _name_values(match)
+        if UNKNOWN_VALUE in values.values() and "\n" in text:  # a later line may have the name
+            for other in self.regex.find_all(text):
+                later = _name_values(other)
+                values = {name: later[name] if value == UNKNOWN_VALUE else value for name, value in values.items()}
+        if self.condition is not None and not self.condition(values):
+            return None
+        return RuleMatch(self, values, *match.lines, start=match.start)
+
+    def search(self, text: str) -> dict[str, str] | None:
+        """Return the groups of the pattern, None if the text does not show this symptom."""
+        match = self.match(text)
+        return match.values if match else None
+
+
+def _name_values(match: Match) -> dict[str, str]:
+    """Return the groups by name; `host2` is the host in another branch of the pattern."""
+    values: dict[str, str] = {}
+    for group, value in match.groupdict().items():
+        name = group.rstrip("0123456789")
+        values[name] = value or values.get(name, "")
+    return {name: value or UNKNOWN_VALUE for name, value in values.items()}

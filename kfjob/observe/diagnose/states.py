@@ -36,9 +36,9 @@ class StateReader:
 
     def _change_job(self, event: JobChanged, order: int) -> None:
         text = f"{event.phase} {event.reason}: {event.message}"
-        for rule, values in match_rules(Subject.JOB, text):
+        for match in match_rules(Subject.JOB, text):
             timestamp = Timestamp(time=event.ended or event.time)
-            occurrence = Occurrence(rule=rule, values=values, order=order, timestamp=timestamp, evidence=(text,))
+            occurrence = Occurrence(rule=match.rule, values=match.values, order=order, timestamp=timestamp, evidence=(text,))
             self._history.job.add(occurrence, episode=0)
 
     def _change_pod(self, event: PodChanged, order: int) -> None:
@@ -52,12 +52,13 @@ class StateReader:
         text = format_pod(event)
         if before and format_pod(before) == text:
             return
-        rule, values = next(match_rules(Subject.POD, text), (None, {}))
+        match = next(match_rules(Subject.POD, text), None)
+        rule = match.rule if match else None
         if event.phase in {PodPhase.RUNNING, PodPhase.SUCCEEDED}:
             for occurrence in pod.symptoms.occurrences():
                 occurrence.resolved = occurrence.resolved or (occurrence.pod_waits and rule is not occurrence.rule)
-        if rule and event.phase is not PodPhase.SUCCEEDED:
-            pod.symptoms.add(_to_occurrence(event, rule, values, order), episode=order)
+        if match and event.phase is not PodPhase.SUCCEEDED:
+            pod.symptoms.add(_to_occurrence(event, match.rule, match.values, order), episode=order)
 
     def _add_cluster_event(self, event: KubernetesEvent, order: int) -> None:
         """Add the symptom that a Kubernetes event shows, to its pod or to the job."""
@@ -67,16 +68,15 @@ class StateReader:
             match = next(match_rules(Subject.POD, _format_as_state(event)), None)
         if match is None or self._is_outdated(event):
             return
-        rule, values = match
         occurrence = Occurrence(
-            rule=rule,
+            rule=match.rule,
             pod=event.name if is_pod else "",
-            values={"pod": event.name, "kind": event.kind, **values},
+            values={"pod": event.name, "kind": event.kind, **match.values},
             order=order,
             timestamp=Timestamp(time=event.first or event.time),
             latest=Timestamp(time=event.time),
             evidence=(cut_text(f"{event.reason}: {event.message}", MAX_QUOTE),),
-            pod_waits=rule.id not in _PERMANENT,
+            pod_waits=match.rule.id not in _PERMANENT,
         )
         table = self._history.pod(event.name).symptoms if is_pod else self._history.job
         table.add(occurrence, episode=order)
@@ -93,14 +93,14 @@ class StateReader:
     def _change_workload(self, event: WorkloadStatus, order: int) -> None:
         """Add the reason why the job waits in its queue, and resolve the earlier ones."""
         text = f"{event.reason}: {event.message}"
-        rule, values = (None, {}) if event.admitted else next(match_rules(Subject.QUEUE, text), (None, {}))
+        match = None if event.admitted else next(match_rules(Subject.QUEUE, text), None)
         for occurrence in self._history.job.occurrences():
-            if occurrence.rule.subject is Subject.QUEUE and occurrence.rule is not rule:
+            if occurrence.rule.subject is Subject.QUEUE and (match is None or occurrence.rule is not match.rule):
                 occurrence.resolved = True
-        if rule:
-            values = {"name": event.queue} | {name: value for name, value in values.items() if value != UNKNOWN_VALUE}
+        if match:
+            values = {"name": event.queue} | {name: value for name, value in match.values.items() if value != UNKNOWN_VALUE}
             timestamp = Timestamp(time=event.time)
-            occurrence = Occurrence(rule=rule, values=values, order=order, timestamp=timestamp, evidence=(text,))
+            occurrence = Occurrence(rule=match.rule, values=values, order=order, timestamp=timestamp, evidence=(text,))
             self._history.job.add(occurrence, episode=order)
 
 

@@ -6,8 +6,6 @@ one search for a few literals and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from kfjob.events import (
     Event,
     JobChanged,
@@ -18,43 +16,43 @@ from kfjob.events import (
     PodChanged,
     WorkloadStatus,
 )
-from kfjob.observe.diagnose.occurrences import (
-    MAX_QUOTE,
-    MAX_SYMPTOMS,
-    JobHistory,
-    Occurrence,
-    PodHistory,
-    match_rules,
-)
+from kfjob.observe.agent_records import RendezvousResult, ResultSource
+from kfjob.observe.diagnose.incidents.incident import Incident, Kind, Mark, Relation
+from kfjob.observe.diagnose.incidents.reader import IncidentReader
+from kfjob.observe.diagnose.literals import is_suspicious
+from kfjob.observe.diagnose.matching import Explanation, explain
+from kfjob.observe.diagnose.occurrences import MAX_SYMPTOMS, JobHistory, Occurrence, PodHistory, SymptomKey
 from kfjob.observe.diagnose.recent_lines import RecentLines, find_timestamp
-from kfjob.observe.diagnose.rule import Role, Rule, Severity, Subject
-from kfjob.observe.diagnose.rules import BY_ID
+from kfjob.observe.diagnose.rule import Role, Severity, Subject
 from kfjob.observe.diagnose.states import StateReader
-from kfjob.observe.diagnose.tracebacks import HEADING, Raised, Tracebacks
 from kfjob.observe.diagnose.warnings import WarningCounter
 from kfjob.observe.lines import clean_line, shorten_line
-from kfjob.observe.prefilter import is_suspicious
 from kfjob.observe.timestamps import Timestamp
 from kfjob.observe.view import JobView
 from kfjob.patterns import Pattern
-from kfjob.redaction import cut_text
 
 AGENT_SUCCESS = "worker group successfully finished"
 _RANK = Pattern(r"\[(rank|default|\w*?)(\d+)\]:")
 _SUMMARY_TIME = Pattern(r"\s+time\s+: ")
-
-_RuleMatch = tuple[Rule, Mapping[str, str]]
 
 
 class SymptomCollector:
     """Collects the symptoms and the warnings of one job."""
 
     def __init__(self) -> None:
-        self.history = JobHistory()
         self.warnings = WarningCounter()
         self.lines = 0
         self._order = 0
-        self._states = StateReader(self.history)
+        self._history = JobHistory()
+        self._states = StateReader(self._history)
+
+    @property
+    def history(self) -> JobHistory:
+        """The history of the job; incidents that have not ended yet count as ended."""
+        for name, pod in self._history.pods.items():
+            for incident in pod.incidents.flush():
+                self._add_incident(name, pod, incident)
+        return self._history
 
     def feed(self, event: Event, view: JobView) -> None:
         """Read an event, with the view after it."""
@@ -62,7 +60,7 @@ class SymptomCollector:
         if isinstance(event, LogLine):
             self._add_line(event, view)
         elif isinstance(event, OpenLine):
-            self._follow_view(self.history.pod(event.pod), event, view)
+            self._follow_view(self._history.pod(event.pod), event, view)
         elif isinstance(event, LinesSkipped):
             self._count_lines(event, event.count)
         elif isinstance(event, PodChanged | JobChanged | KubernetesEvent | WorkloadStatus):
@@ -73,44 +71,63 @@ class SymptomCollector:
         event = shorten_line(event)
         pod.recent.append(event.time, event.text)
         self._follow_view(pod, event, view)
+        if pod.incidents.is_open or is_suspicious(event.text):
+            self._read_line(pod, event)
         if pod.undated:
             _date_occurrences(pod, event)
-        if pod.tracebacks.open or is_suspicious(event.text):
-            self._match_line(pod, event, view)
 
-    def _match_line(self, pod: PodHistory, event: LogLine, view: JobView) -> None:
-        """Add the symptom and the warning that a suspicious line shows."""
+    def _read_line(self, pod: PodHistory, event: LogLine) -> None:
+        """Pass a line on to the incident stage."""
         text, _ = clean_line(event.text)
-        raised = pod.tracebacks.feed(text)
-        if pod.tracebacks.in_body or HEADING in text:
-            return
-        rank = _find_rank(text, event.pod, view)
         if _SUMMARY_TIME.match(text):
             _apply_summary_time(pod, text)
-        match: _RuleMatch | None = next(match_rules(Subject.LOG, text), None)
-        if match is None and raised:
-            match = _match_exception(raised, event.pod)
-        harmless = match is not None and match[0].severity is Severity.HARMLESS
-        self.warnings.add_line(text, pod=event.pod, rank=rank, rule=match[0].id if match else "", harmless=harmless)
-        if match:
-            self._add_occurrence(event.pod, match, text=text, rank=rank, raised=raised)
+        episode = pod.starts[-1][0] if pod.starts else 0
+        mark = Mark(self._order, pod.recent.timestamp(), pod.lines, pod.joined, pod.readings, episode)
+        if not mark.timestamp.exact and len(pod.undated) < MAX_SYMPTOMS:
+            pod.undated.append(mark)
+        for incident in pod.incidents.feed(text, mark, pod.recent.before):
+            self._add_incident(event.pod, pod, incident)
+
+    def _add_incident(self, name: str, pod: PodHistory, incident: Incident) -> None:
+        """Add the symptom and the warning that an incident shows."""
+        explanation = explain(incident, pod=name)
+        printed = incident.printed[0]
+        rank = _find_rank(printed, pod.ranks)
+        rule = explanation.rule if explanation else None
+        harmless = rule is not None and rule.severity is Severity.HARMLESS
+        self.warnings.add_line(printed, pod=name, rank=rank, rule=rule.id if rule else "", harmless=harmless)
+        if explanation and not self._is_explained_by_chain(pod, incident, explanation, name):
+            self._add_occurrence(name, pod, incident, explanation, rank)
+
+    def _is_explained_by_chain(self, pod: PodHistory, incident: Incident, explanation: Explanation, name: str) -> bool:
+        """Return whether an exception of the same chain explains more than this one; else take the others back."""
+        earlier = [(item, other) for item in list(incident.chain())[1:] if (other := explain(item, pod=name))]
+        if not explanation.is_specific and any(other.is_specific and other.rule.role is Role.CAUSE for _, other in earlier):
+            return True
+        replaces = explanation.is_specific and explanation.rule.role is Role.CAUSE
+        for item, other in earlier:
+            if replaces or not other.is_specific or incident.relation is Relation.EXPLAINS:
+                pod.symptoms.retract(_make_key(other), item.mark.order)
+        return False
 
     def _count_lines(self, event: LogLine | LinesSkipped, count: int) -> PodHistory:
         """Count lines of the event's container, and return the history of its pod."""
-        pod = self.history.pod(event.pod)
+        pod = self._history.pod(event.pod)
         self.lines += count
         if event.container_id != pod.container and (event.container_id or not pod.lines):
-            self._start_container(pod, event.container_id)
+            self._start_container(event.pod, pod, event.container_id)
         pod.lines += count
         return pod
 
-    def _start_container(self, pod: PodHistory, container: str) -> None:
+    def _start_container(self, name: str, pod: PodHistory, container: str) -> None:
+        for incident in pod.incidents.flush():
+            self._add_incident(name, pod, incident)
         if pod.lines:
             pod.add_start(self._order)
             for occurrence in pod.symptoms.occurrences():
                 occurrence.in_previous_container = True
-        pod.container, pod.lines, pod.joined, pod.finished = container, 0, False, None
-        pod.recent, pod.tracebacks = RecentLines(), Tracebacks()
+        pod.container, pod.lines, pod.joined, pod.finished, pod.result = container, 0, False, None, None
+        pod.recent, pod.incidents = RecentLines(), IncidentReader()
         pod.undated.clear()
 
     def _follow_view(self, pod: PodHistory, event: LogLine | OpenLine, view: JobView) -> None:
@@ -118,68 +135,70 @@ class SymptomCollector:
         if event.pod not in view.pods:
             return
         log = view.pods[event.pod].log
+        pod.ranks = view.pods[event.pod].global_ranks
         result_line, reading_line = pod.evidence
-        if log.result_line is not result_line and log.result_line is not None:
-            pod.add_start(self._order)
-            pod.joined = True
+        if log.result_line is not result_line and log.result is not None:
+            if pod.result is None or _is_new_round(pod.result, log.result):
+                pod.add_start(self._order)
+            pod.joined, pod.result = True, log.result
         if log.reading_line is not reading_line and log.reading_line is not None:
             pod.progress = (self._order, pod.recent.timestamp())
+            pod.readings += 1
         pod.evidence = (log.result_line, log.reading_line)
         pod.launch = log.launch or pod.launch
         if AGENT_SUCCESS in event.text:
             pod.finished = self._order
 
-    def _add_occurrence(self, name: str, match: _RuleMatch, *, text: str, rank: int | None, raised: Raised | None) -> None:
-        pod = self.history.pod(name)
-        rule, values = match
-        variant = values.get("what", "") if rule.subject is Subject.EXCEPTION else ""
-        key = (rule.id, variant)
-        is_known = key in pod.symptoms
-        if raised:
-            if raised.chained and (handled := pod.last_exceptions.pop(raised.prefix, None)):
-                pod.symptoms.remove_exception(handled)
-            pod.last_exceptions[raised.prefix] = key
-        if is_known and text.startswith("  "):
+    def _add_occurrence(
+        self, name: str, pod: PodHistory, incident: Incident, explanation: Explanation, rank: int | None
+    ) -> None:
+        key = _make_key(explanation)
+        if key in pod.symptoms and incident.printed[0].startswith("  "):
             return  # torchrun's summary repeats what the process has printed
-        evidence = (*(raised.frame if raised else ()), text.strip())
         occurrence = Occurrence(
-            rule=rule,
+            rule=explanation.rule,
             pod=name,
-            values=values,
-            order=self._order,
-            timestamp=pod.recent.timestamp(),
-            line=pod.lines,
+            values=explanation.values,
+            order=incident.mark.order,
+            timestamp=incident.mark.timestamp,
+            mark=incident.mark,
+            line=incident.mark.line,
             rank=rank,
-            place=raised.location if raised else "",
-            evidence=tuple(cut_text(line, MAX_QUOTE) for line in evidence),
-            after_join=pod.joined,
+            place=incident.location,
+            evidence=explanation.evidence,
+            context=explanation.context,
+            in_warning=incident.kind is Kind.WARNING,
+            after_join=incident.mark.joined,
         )
-        if not occurrence.timestamp.exact and len(pod.undated) < MAX_SYMPTOMS:
-            pod.undated.append(occurrence)
-        pod.symptoms.add(occurrence, episode=len(pod.starts) and pod.starts[-1][0], variant=variant)
+        pod.symptoms.add(occurrence, episode=incident.mark.episode, variant=key[1])
+
+
+def _make_key(explanation: Explanation) -> SymptomKey:
+    """Return the key of a symptom: exceptions and crashes that no rule knows are told apart by their text."""
+    is_general = explanation.rule.subject is Subject.EXCEPTION
+    return explanation.rule.id, explanation.values.get("what", "") if is_general else ""
+
+
+def _is_new_round(before: RendezvousResult, result: RendezvousResult) -> bool:
+    """Return whether the result belongs to another round: every line of a block repeats it, and others may precede it."""
+    if result.line == before.line:
+        return False
+    if result.source is ResultSource.EVENT or before.source is not ResultSource.BLOCK:
+        return (result.group_rank, result.restart_count or 0) != (before.group_rank, before.restart_count or 0)
+    return True
 
 
 def _date_occurrences(pod: PodHistory, event: LogLine) -> None:
     """Set the upper bound of inexact times if this line has a time."""
     timestamp = Timestamp(event.time) if event.time is not None else find_timestamp(event.text)
     if timestamp:
-        for occurrence in pod.undated:
-            occurrence.latest = timestamp
+        for mark in pod.undated:
+            mark.latest = timestamp
         pod.undated.clear()
 
 
-def _match_exception(raised: Raised, pod: str) -> _RuleMatch | None:
-    """Return the general rule for an exception that no rule about lines matches."""
-    if raised.kind.endswith(("Warning", "KeyboardInterrupt", "SystemExit")):
-        return None
-    what = f"{raised.kind}: {raised.message}" if raised.message else raised.kind
-    values = {"what": f"`{cut_text(what, MAX_QUOTE // 2)}`", "place": raised.location or "not in the traceback", "pod": pod}
-    return BY_ID["thread-died" if raised.in_thread else "exception"], values
-
-
-def _find_rank(text: str, name: str, view: JobView) -> int | None:
+def _find_rank(text: str, ranks: tuple[int, ...]) -> int | None:
     """Return the global rank that printed the line: from its prefix, else the pod's only rank."""
-    ranks = view.pods[name].global_ranks if name in view.pods else ()
     if match := _RANK.match(text):
         number = int(match[2])
         if match[1] == "rank":

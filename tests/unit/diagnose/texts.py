@@ -6,16 +6,8 @@ source is the file that prints it, with the values of its format string filled i
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from kfjob.events import JobChanged, JobPhase, PodChanged, PodPhase
-
-
-class Text(NamedTuple):
-    rule: str
-    text: str
-    source: str
-
+from tests.unit.diagnose.library_texts import TEXTS, Text
 
 _GLOG = "W1121 06:37:49.644000 1 torch/distributed/elastic"
 
@@ -428,6 +420,7 @@ LINES = [
         "torch.distributed.DistStoreError: wait timeout after 25000ms, keys: /default_pg/0//cpu//0/1",
         "seen: 2.15.0-c10d-elastic-kill-rank0-rejoin",
     ),
+    *TEXTS,
 ]
 
 

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from kfjob.observe import milestones
 from kfjob.observe.agent_log import AgentLog
+from kfjob.observe.diagnose.literals import is_suspicious
 from kfjob.observe.diagnose.occurrences import match_rules
 from kfjob.observe.diagnose.rule import Subject
 from kfjob.observe.lines import clean_line
-from kfjob.observe.prefilter import Prefilter, is_suspicious
+from kfjob.observe.prefilter import Prefilter
 from kfjob.observe.progress import FORMATS, KFJOB_TRAINER, progress_reader
 from kfjob.spec.observe_config import ObserveConfig
 from tests.unit.diagnose.texts import LINES

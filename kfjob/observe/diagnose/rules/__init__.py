@@ -5,23 +5,36 @@ from __future__ import annotations
 from kfjob.observe.diagnose.rule import Rule, Subject
 from kfjob.observe.diagnose.rules import (
     accelerators,
+    builds,
     cluster,
     cluster_events,
     data,
+    drivers,
     exit_codes,
+    files,
+    general,
     images,
     local,
+    models,
+    networks,
     noise,
     peers,
     programs,
     rendezvous,
+    resources,
     training,
 )
 
 GROUPS: tuple[tuple[str, tuple[Rule, ...]], ...] = (
     ("Harmless messages of healthy jobs", noise.RULES),
+    ("Networks between processes", networks.RULES),
+    ("CUDA and its driver", drivers.RULES),
     ("Rendezvous", rendezvous.RULES),
     ("Accelerators and their network", accelerators.RULES),
+    ("Models on their devices", models.RULES),
+    ("Builds and binary packages", builds.RULES),
+    ("Memory, threads, files and launchers", resources.RULES),
+    ("Files and accounts", files.RULES),
     ("Programs and their environment", programs.RULES),
     ("Data, hub and checkpoints", data.RULES),
     ("Training", training.RULES),
@@ -31,6 +44,7 @@ GROUPS: tuple[tuple[str, tuple[Rule, ...]], ...] = (
     ("Kubernetes events and queues", cluster_events.RULES),
     ("Exit codes and signals", exit_codes.RULES),
     ("Effects of another process's failure", peers.RULES),
+    ("Families of messages", general.RULES),
 )
 RULES: tuple[Rule, ...] = tuple(rule for _, rules in GROUPS for rule in rules)
 BY_ID: dict[str, Rule] = {rule.id: rule for rule in RULES}

@@ -33,9 +33,8 @@ RULES = (
         cause="the driver reports {what}: the card, its power or its slot is faulty, not the program",
         remedy=("cordon the node (`kubectl cordon <node>`), reboot or replace it, and relaunch; the last checkpoint is valid"),
         local_remedy="reboot the machine or replace the card, then run `kfjob relaunch {job}`; the last checkpoint is valid",
-        markers=("fallen off the bus", "Xid", "GPU is lost", "ECC error", "device is unavailable", "hardware error"),
-        pattern=r"(?P<what>fallen off the bus|Xid \([^)]*\): \d+|GPU is lost|uncorrectable ECC error\w*"
-        r"|all CUDA-capable devices are busy or unavailable|NVLink error\w*)",
+        markers=("fallen off the bus", "Xid", "GPU is lost", "ECC error", "NVLink error"),
+        pattern=r"(?P<what>fallen off the bus|Xid \([^)]*\): \d+|GPU is lost|uncorrectable ECC error\w*|NVLink error\w*)",
         link="https://docs.nvidia.com/deploy/xid-errors/",
     ),
     Rule(
@@ -164,8 +163,8 @@ RULES = (
         ),
         remedy="set `shared_memory` (kfjob then mounts a memory-backed /dev/shm), or lower the number of loader workers",
         local_remedy="enlarge /dev/shm (`mount -o remount,size=16G /dev/shm`), or lower the number of loader workers",
-        markers=("shared memory", "file </torch_", "dev/shm"),
-        pattern=r"out of shared memory|insufficient shared memory"
+        markers=("shared memory", "file </torch_", "dev/shm", "Bus error"),
+        pattern=r"out of shared memory|insufficient shared memory|is killed by signal: Bus error|^Bus error"
         r"|unable to (?:write to|open|allocate shared memory\(shm\) for) file </torch_"
         r"|(?:while|Error|rror).*/dev/shm/|/dev/shm.*No space left on device|No space left on device.*/dev/shm",
     ),

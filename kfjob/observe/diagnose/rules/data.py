@@ -139,13 +139,12 @@ RULES = (
             "reading zip archive",
             "is damaged",
             ".metadata",
-            "CheckpointException",
             "incomplete metadata",
             "SafetensorError",
             "invalid header or archive",
         ),
         pattern=r"failed reading zip archive|checkpoint `[^`]*` is damaged|\[Errno 2\] .*\.metadata'"
-        r"|CheckpointException|SafetensorError|incomplete metadata|invalid header or archive is corrupted",
+        r"|SafetensorError|incomplete metadata|invalid header or archive is corrupted",
     ),
     Rule(
         id="file-not-found",

@@ -9,8 +9,8 @@ RULES = (
         cause="shared memory (/dev/shm) was full when a process wrote to it; a container has 64 MiB of it by default",
         remedy="set `shared_memory`, or lower the number of loader workers",
         local_remedy="enlarge /dev/shm (`mount -o remount,size=16G /dev/shm`), or lower the number of loader workers",
-        markers=("exitcode: -7)", "ignal 7 "),
-        pattern=r"failed \(exitcode: -7\)|ignal 7 \(SIGBUS\)",
+        markers=("exitcode: -7)", "ignal 7 ", "SIGBUS", "return code = -7"),
+        pattern=r"failed \(exitcode: -7\)|ignal 7 \(SIGBUS\)|with return code = -7|(?:signal|Signals\.)\s?SIGBUS",
     ),
     Rule(
         id="worker-killed",
@@ -23,8 +23,9 @@ RULES = (
             "compare the pod's memory with its limit (`kubectl top pod`, `kubectl describe pod`), and raise `resources.memory`"
         ),
         local_remedy="check the kernel log (`dmesg`) for an out-of-memory kill; use fewer processes or loader workers",
-        markers=("exitcode: -9)", "ignal 9 "),
-        pattern=r"failed \(exitcode: -9\)|ignal 9 \(SIGKILL\)",
+        markers=("exitcode: -9)", "ignal 9 ", "SIGKILL", "return code = -9", "Killed", "code 137", "status 137"),
+        pattern=r"failed \(exitcode: -9\)|ignal 9 \(SIGKILL\)|with return code = -9|(?:signal|Signals\.)\s?SIGKILL"
+        r"|(?:^|[\])%]|line \d+:\s+\d+ )Killed(?:\s*$|\s{2,})|exit(?:ed with)? (?:code|status) 137",
         role=Role.SUSPECT,
     ),
     Rule(
@@ -32,8 +33,21 @@ RULES = (
         title="a training process crashed ({signal})",
         cause="native code failed: usually libraries that do not fit together, a driver fault, or broken memory",
         remedy="`PYTHONFAULTHANDLER=1` shows where; compare the installed versions with those that torch was built for",
-        markers=("exitcode: -11)", "exitcode: -4)", "exitcode: -8)", "Segmentation fault", "Illegal instruction"),
-        pattern=r"failed \(exitcode: (?P<signal>-(?:11|4|8))\)|(?P<signal2>Segmentation fault|Illegal instruction)",
+        markers=(
+            "exitcode: -11)",
+            "exitcode: -4)",
+            "exitcode: -8)",
+            "Segmentation fault",
+            "Illegal instruction",
+            "return code = -",
+            "SIGSEGV",
+            "SIGILL",
+            "SIGFPE",
+            "Floating point exception",
+        ),
+        pattern=r"failed \(exitcode: (?P<signal>-(?:11|4|8))\)|(?P<signal2>Segmentation fault|Illegal instruction"
+        r"|Floating point exception)"
+        r"|with return code = (?P<signal3>-(?:11|4|8))\b|(?:signal|Signals\.|\*\*\*)\s?(?P<signal4>SIG(?:SEGV|ILL|FPE))",
         role=Role.SUSPECT,
     ),
     Rule(
@@ -41,9 +55,9 @@ RULES = (
         title="a training process aborted itself (SIGABRT)",
         cause="a library gave up; NCCL's watchdog aborts after a timeout, to prevent inconsistent data",
         remedy="the lines before it show the reason",
-        markers=("exitcode: -6)",),
-        pattern=r"failed \(exitcode: -6\)",
-        role=Role.SYMPTOM,
+        markers=("exitcode: -6)", "return code = -6", "SIGABRT"),
+        pattern=r"failed \(exitcode: -6\)|with return code = -6|(?:signal|Signals\.)\s?SIGABRT",
+        role=Role.SUSPECT,
     ),
     Rule(
         id="worker-terminated",
@@ -59,8 +73,15 @@ RULES = (
     Rule(
         id="worker-failed",
         title="an agent reports that its worker failed",
-        cause="a training process ended with exit code {code}",
-        remedy="the last lines of that process show the reason",
+        cause=(
+            "a training process ended with exit code {code}; where the log holds no line of its own output, that output is "
+            "missing"
+        ),
+        remedy=(
+            "let torchrun pass on the workers' output (`--tee 3`, no `--redirects`), set `PYTHONUNBUFFERED=1` in `env`, and "
+            "wrap the "
+            "main function in `torch.distributed.elastic.multiprocessing.errors.record`: torchrun then prints its traceback"
+        ),
         markers=("failed (exitcode: ",),
         pattern=r"failed \(exitcode: (?P<code>\d+)\)",
         role=Role.SYMPTOM,
@@ -68,8 +89,14 @@ RULES = (
     Rule(
         id="child-failed",
         title="torchrun gave up",
-        cause="a worker failed, and no restart was left",
-        remedy="the last lines of that worker show the reason",
+        cause=(
+            "a worker failed, and no restart was left; where the log holds no line of the worker's own output, that output "
+            "is missing"
+        ),
+        remedy=(
+            "let torchrun pass on the workers' output (`--tee 3`, no `--redirects`), and wrap the main function in "
+            "`torch.distributed.elastic.multiprocessing.errors.record`: torchrun then prints its traceback"
+        ),
         markers=("ChildFailedError",),
         pattern=r"ChildFailedError",
         role=Role.SYMPTOM,

@@ -14,8 +14,16 @@ RULES = (
             "find the rank that is missing from those that timed out; `TORCH_NCCL_TRACE_BUFFER_SIZE=2000` and "
             "`TORCH_DISTRIBUTED_DEBUG=DETAIL` record where each rank was"
         ),
-        markers=("collective operation timeout", "NCCL operation timed out", "Timed out waiting", "imed out"),
-        pattern=r"[Ww]atchdog caught collective operation timeout|NCCL operation timed out"
+        markers=(
+            "collective operation timeout",
+            "NCCL operation timed out",
+            "Timed out waiting",
+            "imed out",
+            "watchdog got stuck",
+            "NCCL operations have failed",
+        ),
+        pattern=r"[Ww]atchdog caught collective operation timeout|NCCL operation timed out|watchdog got stuck for"
+        r"|Some NCCL operations have failed"
         r"|Timed out waiting \d+ms for (?:recv|send) operation|barrier timed out",
         role=Role.CONSEQUENCE,
     ),
@@ -35,8 +43,11 @@ RULES = (
             "peer closed",
             "onnection refused",
             "connectFullMesh failed",
+            "losed by remote peer",
+            "Socket recv failed",
         ),
-        pattern=r"Connection (?:closed|reset) by peer|Socket closed|remote process exited|Broken pipe|ncclRemoteError"
+        pattern=r"Connection (?:closed|reset) by peer|closed by remote peer|Socket recv failed while polling|Socket closed"
+        r"|remote process exited|Broken pipe|ncclRemoteError"
         r"|Connect timeout|peer closed connection|connectFullMesh failed|DistNetworkError: .*Connection refused",
         role=Role.CONSEQUENCE,
     ),

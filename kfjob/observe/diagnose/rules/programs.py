@@ -24,9 +24,8 @@ RULES = (
         cause="two packages do not fit together, or a shared library is missing: {what}",
         remedy="pin versions that fit together; `python -c 'import torch, transformers'` in the image shows the error",
         local_remedy="install versions that fit together; `python -c 'import torch, transformers'` shows the error",
-        markers=("ImportError:", "undefined symbol", "cannot open shared object file", "GLIBC_", "GLIBCXX_"),
-        pattern=r"ImportError: (?P<what>cannot import name .*|.*undefined symbol.*|.*cannot open shared object file.*)"
-        r"|version `(?P<what2>GLIBC(?:XX)?_[\d.]+)' not found",
+        markers=("ImportError:", "undefined symbol"),
+        pattern=r"ImportError: (?P<what>cannot import name .*|.*undefined symbol.*)",
     ),
     Rule(
         id="python-syntax",
@@ -37,6 +36,22 @@ RULES = (
         local_remedy="run `python -m py_compile` with the same Python; syntax newer than its version is an error too",
         markers=("SyntaxError:", "IndentationError:", "TabError:"),
         pattern=r"(?:Syntax|Indentation|Tab)Error: (?P<what>.*)",
+    ),
+    Rule(
+        id="local-rank-argument",
+        futile_after=1,
+        title="the program does not know the argument `{name}` of its launcher",
+        cause=(
+            "torch.distributed.launch passes the local rank as an argument, since torch 2.0 spelt --local-rank with a "
+            "hyphen, and the "
+            "program accepts another spelling or none"
+        ),
+        remedy=(
+            "start it with `torchrun` and read `LOCAL_RANK` from the environment, or accept both spellings: "
+            '`add_argument("--local-rank", "--local_rank", type=int)`'
+        ),
+        markers=("--local-rank", "--local_rank"),
+        pattern=r"unrecognized arguments:.*(?P<name>--local[-_]rank)",
     ),
     Rule(
         id="argument-error",
@@ -85,8 +100,11 @@ RULES = (
             "0 only"
         ),
         local_remedy="use fewer processes or loader workers, or load the model on the meta device or on rank 0 only",
-        markers=("MemoryError", "can't allocate memory", "Cannot allocate memory", "std::bad_alloc"),
-        pattern=r"(?:^|\b)MemoryError\b|can't allocate memory|\[Errno 12\] Cannot allocate memory|std::bad_alloc",
+        markers=("MemoryError", "Unable to allocate ", "can't allocate memory", "Cannot allocate memory", "std::bad_alloc"),
+        pattern=(
+            r"(?:^|\b)MemoryError\b|NumpyMemoryError|Unable to allocate [\d.]+ [GTM]iB for an array|can't allocate memory"
+            r"|\[Errno 12\] Cannot allocate memory|std::bad_alloc"
+        ),
     ),
     Rule(
         id="loader-worker-killed",
@@ -150,6 +168,17 @@ RULES = (
         subject=Subject.EXCEPTION,
         severity=Severity.WARNING,
         permanent=True,
+    ),
+    Rule(
+        id="native-crash",
+        title="the program ended with {what}",
+        cause="C++ code ended the process: a library gave up, or a thread was still running when the program ended",
+        remedy=(
+            "`PYTHONFAULTHANDLER=1` shows the Python stack; let every rank call `destroy_process_group()` and wait for its own "
+            "threads before it ends"
+        ),
+        subject=Subject.EXCEPTION,
+        role=Role.SUSPECT,
     ),
     Rule(
         id="exception",

@@ -188,8 +188,9 @@ RULES = (
         title="the program was started without a launcher: `{name}` is not set",
         cause="`init_process_group` reads the variable; torchrun, `launch --use-env` and accelerate set it",
         remedy="start the program with `torchrun`, or set the missing variables",
-        markers=("expected, but not set",),
-        pattern=r"nvironment variable (?P<name>\w+) expected, but not set",
+        markers=("expected, but not set", "KeyError: "),
+        pattern=r"nvironment variable (?P<name>\w+) expected, but not set"
+        r"|KeyError: '(?P<name2>(?:LOCAL_)?RANK|(?:LOCAL_)?WORLD_SIZE|MASTER_(?:ADDR|PORT))'",
     ),
     Rule(
         id="stale-store",

@@ -1,0 +1,172 @@
+"""Python exceptions: tracebacks in every form, and the lines that end them."""
+
+from __future__ import annotations
+
+import re
+
+from msgspec import Struct
+
+from kfjob.observe.diagnose.incidents.incident import Incident, Kind, Mark, Relation
+from kfjob.observe.diagnose.incidents.prefixes import Prefix, learn_prefix, strip_group, strip_logger
+
+HEADING = "Traceback (most recent call last)"
+FOLLOWS = (
+    "During handling of the above exception, another exception occurred:",
+    "The above exception was the direct cause of the following exception:",
+)
+MAX_LINES = 300
+"""Length of a traceback; a longer one is given up."""
+
+MAX_STACK = 12
+"""Lines of a traceback that rules can search."""
+
+_EXPLAINS = re.compile(r"-- Process \d+ terminated with the following error:|Original Traceback \(|\(RANK \d+\)")
+"""Words before the traceback of a child, below the exception of its parent (torch.multiprocessing.spawn, `_utils.reraise`)."""
+_THREAD = "Exception in thread "
+_IGNORED = "Exception ignored in"
+_CLASS = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: (.*)|:)?$")
+_CLASS_NAME = re.compile(
+    r"(?:Error|Exception|Exit|Interrupt|Failure|Failed|Timeout|Warning|NotFound|Closed|Expired|Group|Invalid|BadZipFile"
+    r"|Fault|Refused|Denied|Exceeded|Unavailable|Mismatch)$"
+)
+_BARE = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Timeout|Failed|ArrowInvalid|BadZipFile)(?:: |$)")
+_DOTTED_BARE = re.compile(r"(?:[a-z_]\w*\.)+(?:[A-Z]\w*|gaierror|herror|error|timeout): ")
+_FRAME = re.compile(r'\s*File "([^"]+)", line (\d+)(?:, in\b|$|\s)')
+_BOXED_FRAME = re.compile(r"\s*[│|] (\S+?):(\d+) in\b")
+_LIBRARIES = ("site-packages", "dist-packages", "/lib/python", "\\Lib\\", "<frozen ", ".pyx", ".pxi")
+
+
+class Traceback(Struct):
+    """A traceback that has not ended."""
+
+    relation: Relation = Relation.NONE
+    in_thread: bool = False
+    ignored: bool = False
+    prefix: Prefix | None = None  # what the program's logger prints before each line
+    boxed: bool = False  # drawn by rich
+    remaining_lines: int = MAX_LINES
+    in_frame: bool = True  # the last line was part of a frame
+    location: str = ""
+    frame: tuple[str, ...] = ()
+    stack: tuple[str, ...] = ()  # its newest lines
+    expects_code: bool = False  # the next line is the source line of a frame
+    is_own: bool = False  # the frame is one of the program itself
+
+    def strip(self, text: str) -> str:
+        """Return the line without the prefixes of its logger and of a group."""
+        if self.prefix and (stripped := self.prefix.strip(text)) is not None:
+            return stripped
+        return strip_group(strip_logger(text))
+
+    def add_line(self, text: str) -> bool:
+        """Return whether the line is part of the frames; keep the innermost frame of the program itself."""
+        self.remaining_lines -= 1
+        self.stack = (*self.stack, text)[-MAX_STACK:]
+        if text.lstrip()[:1] in {"│", "╭", "╰"}:
+            return self._add_boxed(text)
+        if match := _FRAME.match(text):
+            self.in_frame = self.expects_code = True
+            self.is_own = not any(part in match[1] for part in _LIBRARIES)
+            if self.is_own:
+                self.location, self.frame = f"{match[1]}:{match[2]}", (text.rstrip(),)
+            return True
+        is_code = self.expects_code and text[:1] not in {" ", "["} and find_class(text, after_frame=False) is None
+        if not (text.startswith(("  ", "\t")) or not text.strip() or is_code):
+            return False
+        self.in_frame = True
+        if self.expects_code and self.is_own and text.strip():
+            self.frame = (*self.frame[:1], text.rstrip())
+        self.expects_code = self.expects_code and not text.strip()
+        return True
+
+    def _add_boxed(self, text: str) -> bool:
+        """Add a line of a box that rich has drawn."""
+        self.boxed = self.in_frame = True
+        if (match := _BOXED_FRAME.match(text)) and not any(part in match[1] for part in _LIBRARIES):
+            self.location = f"{match[1]}:{match[2]}"
+        return True
+
+    def end(self, text: str, *, printed: str, mark: Mark, stream: str) -> Incident | None:
+        """Return the incident if the line ends the traceback."""
+        match = find_class(text, after_frame=self.in_frame)
+        self.in_frame = False
+        if match is None:
+            return None
+        return Incident(
+            kind=Kind.EXCEPTION,
+            mark=mark,
+            stream=stream,
+            lines=[text],
+            printed=[printed],
+            name=match[1],
+            message=(match[2] or "").strip(),
+            location=self.location,
+            frame=self.frame,
+            stack=self.stack,
+            relation=self.relation,
+            in_thread=self.in_thread,
+            wrapped=self.boxed,
+        )
+
+
+def find_class(text: str, *, after_frame: bool) -> re.Match[str] | None:
+    """Match `Class: message`: a class with a usual name, or any dotted or capitalised one directly after a frame."""
+    match = _CLASS.match(text.rstrip())
+    if not match:
+        return None
+    name = match[1]
+    is_usual = _CLASS_NAME.search(name) is not None and (name[:1].isupper() or "." in name)
+    is_special = after_frame and (name[:1].isupper() or ("." in name and match[2] is not None))
+    return match if is_usual or is_special else None
+
+
+def find_bare(text: str) -> re.Match[str] | None:
+    """Match the last line of a traceback whose heading is lost."""
+    return _CLASS.match(text.rstrip()) if _BARE.match(text) or _DOTTED_BARE.match(text) else None
+
+
+def open_traceback(text: str, introduction: Introduction) -> Traceback:
+    """Return the traceback that the heading in the line opens."""
+    before, _, after = text.partition(HEADING)
+    boxed = "─" in before or "─" in after
+    before = before.removesuffix("Exception Group ").removesuffix("Original ").removesuffix("+ ")
+    is_summary = before.strip() == "traceback :"  # of torchrun: the lines below have two spaces, which frames have too
+    return Traceback(
+        relation=Relation.EXPLAINS if _EXPLAINS.search(text) else introduction.relation,
+        in_thread=introduction.in_thread,
+        ignored=introduction.ignored,
+        prefix=Prefix(("  ",)) if is_summary else None if boxed else learn_prefix(before),
+        boxed=boxed,
+    )
+
+
+def is_frame(text: str) -> bool:
+    """Return whether the line is the first of a frame: the heading of its traceback is lost."""
+    return ", in " in text and _FRAME.match(text) is not None
+
+
+def ends_box(text: str) -> bool:
+    """Return whether the line is the lower edge of a box: the exception of a rich traceback is below it."""
+    return text.lstrip().startswith("╰─")
+
+
+class Introduction(Struct):
+    """The words before a traceback."""
+
+    relation: Relation = Relation.NONE
+    in_thread: bool = False
+    ignored: bool = False
+
+    def read(self, text: str) -> bool:
+        """Return whether the line introduces the next traceback."""
+        if any(words in text for words in FOLLOWS):
+            self.relation = Relation.FOLLOWS
+        elif _EXPLAINS.search(text):
+            self.relation = Relation.EXPLAINS
+        elif _THREAD in text:
+            self.in_thread = True
+        elif _IGNORED in text:
+            self.ignored = True
+        else:
+            return False
+        return True

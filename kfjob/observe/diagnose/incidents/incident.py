@@ -1,0 +1,89 @@
+"""The values of the incident stage: what one process reported at one place of its log, over one or several lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+from msgspec import Struct, field
+
+from kfjob.observe.timestamps import Timestamp
+
+MAX_MESSAGE = 16
+"""Lines of a message that are kept: the longest known one, of `torch.load`, has eight."""
+MAX_CHAIN = 8
+"""Incidents that one incident names as its cause, and they as theirs."""
+
+
+class Kind(StrEnum):
+    """How an incident was reported."""
+
+    EXCEPTION = "exception"  # a Python traceback, or the line that ends one
+    NATIVE = "native"  # C++ or the interpreter ended the process
+    MESSAGE = "message"  # a line of a library, a launcher, a compiler or the kernel
+    WARNING = "warning"  # a line that its program calls a warning, or that says how the program goes on
+
+
+class Relation(StrEnum):
+    """What an exception is to the exception before it in the same log."""
+
+    NONE = "none"
+    FOLLOWS = "follows"  # raised from it, or while it was handled
+    EXPLAINS = "explains"  # the one before wraps it: a launcher or a library repeats the error of a child
+
+
+class Mark(Struct):
+    """The place of a line among all events of the job."""
+
+    order: int
+    timestamp: Timestamp
+    line: int
+    joined: bool = False  # the agent had joined a round before
+    readings: int = 0  # progress lines of the pod before it
+    episode: int = 0  # order of the start of its round
+    latest: Timestamp | None = None  # upper bound of an inexact time: the next time in the log
+
+
+class Incident(Struct, kw_only=True):
+    """One error, crash, warning or message."""
+
+    kind: Kind
+    mark: Mark  # of the decisive line
+    stream: str = ""  # prefix of the process that printed it
+    lines: list[str] = field(default_factory=list)  # the message without prefixes
+    printed: list[str] = field(default_factory=list)  # the same lines as printed
+    name: str = ""  # class of an exception
+    message: str = ""  # first line of its message
+    location: str = ""  # `file:line` of the innermost frame of the program itself
+    frame: tuple[str, ...] = ()  # that frame as printed
+    stack: tuple[str, ...] = ()  # the newest lines of the traceback
+    context: tuple[str, ...] = ()  # the lines before it as printed
+    relation: Relation = Relation.NONE
+    previous: Incident | None = None  # the incident that `relation` refers to
+    in_thread: bool = False  # ended a thread, not the process
+    wrapped: bool = False  # a box wraps its lines at a width
+
+    @property
+    def text(self) -> str:
+        """The whole message. Lines that a box has wrapped are joined."""
+        return (" " if self.wrapped else "\n").join(self.lines)
+
+    def add_line(self, text: str, printed: str) -> None:
+        """Add a line of the message; those beyond `MAX_MESSAGE` are dropped."""
+        if len(self.lines) < MAX_MESSAGE:
+            self.lines.append(text)
+            self.printed.append(printed)
+
+    def link(self, previous: Incident | None) -> None:
+        """Record the incident that this one follows from or explains; a longer chain is cut."""
+        self.previous = previous
+        chain = list(self.chain())
+        if len(chain) > MAX_CHAIN:
+            chain[MAX_CHAIN - 1].previous = None
+
+    def chain(self) -> Iterator[Incident]:
+        """Return this incident and those before it."""
+        incident: Incident | None = self
+        while incident is not None:
+            yield incident
+            incident = incident.previous

@@ -1,0 +1,46 @@
+"""Single lines: warnings, lines of loggers, and lines that say how the program goes on after an error."""
+
+from __future__ import annotations
+
+import re
+
+from kfjob.parsing import ParseError, parse_json
+from kfjob.patterns import Pattern
+
+_WARNING = Pattern(
+    r"(?:\S+:\d+: |^)\w{0,40}Warning: |^(?:[\[(]?WARN(?:ING)?\b|.{0,120}?[\[( |-]WARN(?:ING)?[\]):| -])"
+    r"|^(?:wandb: )?WARNING"
+)
+_OWN_LEVEL = ("NCCL WARN", "<warn>")
+_GOES_ON = re.compile(
+    r"(?i)\b(?:retrying|will retry|will be retried|(?:will )?ignor(?:e|ing|ed)|skipping|falling back|falls? back to"
+    r"|using fallback|continuing (?:without|with|anyway)|will operate in|will be skipped)\b"
+)
+_BOUNDARY = re.compile(
+    r"\[?[IWEF]\d{4} \d\d:|\[[IWEF] \w|\[?\d{4}-\d\d-\d\d[ T_]\d\d|\[?(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)[\]:]|\[rank\d"
+    r"|\s{0,4}\d{1,3}%\||[\w.-]{1,80}:\d+:\d+ \[\d+\] |={8,}|-{8,}|\*{8,}|\{'|usage: "
+)
+_STACK = re.compile(r'"py_callstack": "((?:[^"\\]|\\.)*)')
+
+
+def is_warning(text: str) -> bool:
+    """Return whether the program calls the line a warning, or says in it how it goes on."""
+    if any(level in text for level in _OWN_LEVEL):
+        return False
+    return _WARNING.search(text) is not None or _GOES_ON.search(text) is not None
+
+
+def is_boundary(text: str) -> bool:
+    """Return whether the line begins another message: a logger's line, a warning, a progress bar or a ruler."""
+    return _BOUNDARY.match(text) is not None or _WARNING.search(text) is not None
+
+
+def read_error_file(text: str) -> list[str]:
+    """Return the lines of a traceback in a line of JSON, as torch's error files hold it; nothing for another line."""
+    if "py_callstack" not in text or not (match := _STACK.search(text)):
+        return []
+    try:
+        stack = str(parse_json(f'"{match[1]}"'))
+    except ParseError:
+        return []
+    return stack.split("\n")

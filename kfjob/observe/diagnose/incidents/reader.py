@@ -1,0 +1,199 @@
+"""The incident stage: it turns the lines of one container into incidents.
+
+Every process has its own stream, named by the prefix of its lines. A stream holds at most one open traceback and one message,
+so memory is bounded by `MAX_STREAMS`, `MAX_MESSAGE` and the length of a line. Every line is read once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from msgspec import Struct, field
+
+from kfjob.observe.diagnose.incidents import messages, native
+from kfjob.observe.diagnose.incidents.exceptions import (
+    HEADING,
+    Introduction,
+    Traceback,
+    ends_box,
+    find_bare,
+    is_frame,
+    open_traceback,
+)
+from kfjob.observe.diagnose.incidents.incident import Incident, Kind, Mark, Relation
+from kfjob.observe.diagnose.incidents.prefixes import split_stream, strip_group
+from kfjob.observe.diagnose.incidents.samples import MAX_DISTANCE, is_quoted
+
+MAX_STREAMS = 64
+"""Processes whose tracebacks and messages are read at the same time."""
+MAX_GAP = 8
+"""Lines of other processes after which a message has ended."""
+MAX_CONTEXT = 2
+"""Lines before an incident that are kept with it."""
+
+Before = Callable[[], Iterator[str]]
+"""Returns the lines before the present one as printed, the newest first."""
+
+
+class _Stream(Struct):
+    """What one process has begun to print."""
+
+    traceback: Traceback | None = None
+    message: Incident | None = None
+    introduction: Introduction = field(default_factory=Introduction)
+    previous: Incident | None = None  # the newest exception that has ended
+    before: tuple[str, ...] = ()  # the lines before what is open, the newest first
+    gap: int = 0  # lines of other processes since the newest line of the message
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the next line may belong to it."""
+        return self.traceback is not None or self.message is not None
+
+
+class IncidentReader:
+    """Reader for the log of one container."""
+
+    def __init__(self) -> None:
+        self._streams: dict[str, _Stream] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something has not ended, so that every line is relevant."""
+        return any(stream.is_open for stream in self._streams.values())
+
+    def feed(self, text: str, mark: Mark, before: Before) -> Iterator[Incident]:
+        """Read a line without colours and stamps; yield the incidents that it ends, and its own."""
+        key, body = split_stream(text)
+        yield from self._end_idle_messages(key)
+        if lines := messages.read_error_file(body):
+            yield from _read_error_file(key, lines, mark, before)
+            return
+        stream = self._find_stream(key)
+        if HEADING in body:
+            yield from _end_message(stream)
+            _open(stream, open_traceback(body, stream.introduction), before)
+            return
+        if stream.message is not None:
+            if _continues(stream.message, body):
+                stream.message.add_line(body, text)
+                stream.gap = 0
+                return
+            yield from _end_message(stream)
+        if stream.traceback is None or not _continue(key, stream, stream.traceback, text, mark):
+            yield from _start(key, stream, text, mark, before)
+
+    def flush(self) -> Iterator[Incident]:
+        """End everything that is open, and yield its incidents."""
+        for stream in self._streams.values():
+            yield from _end_message(stream)
+        self._streams.clear()
+
+    def _end_idle_messages(self, key: str) -> Iterator[Incident]:
+        """End the messages of the other processes that have not printed for long."""
+        for name, stream in self._streams.items():
+            if stream.message is not None and name != key:
+                stream.gap += 1
+                if stream.gap >= MAX_GAP:
+                    yield from _end_message(stream)
+
+    def _find_stream(self, key: str) -> _Stream:
+        stream = self._streams.get(key)
+        if stream is None:
+            if len(self._streams) >= MAX_STREAMS:
+                idle = (name for name, item in self._streams.items() if not item.is_open)
+                del self._streams[next(idle, next(iter(self._streams)))]
+            stream = self._streams[key] = _Stream()
+        return stream
+
+
+def _read_error_file(key: str, lines: list[str], mark: Mark, before: Before) -> Iterator[Incident]:
+    """Read the traceback in an error file as a log of its own."""
+    reader = IncidentReader()
+    for line in lines:
+        for incident in reader.feed(line, mark, before):
+            incident.stream = key
+            yield incident
+    yield from reader.flush()
+
+
+def _open(stream: _Stream, traceback: Traceback, before: Before) -> None:
+    """Open a traceback; one that follows another keeps the lines before the first."""
+    stream.traceback, stream.introduction = traceback, Introduction()
+    if traceback.relation is Relation.NONE or not stream.before:
+        stream.before = tuple(islice(before(), MAX_DISTANCE))
+
+
+def _continue(key: str, stream: _Stream, traceback: Traceback, text: str, mark: Mark) -> bool:
+    """Return whether the line is part of the open traceback; its last line opens a message."""
+    body = traceback.strip(split_stream(text)[1])
+    is_part = traceback.add_line(body)
+    incident = None if is_part else traceback.end(body, printed=text, mark=mark, stream=key)
+    if incident is not None or traceback.remaining_lines <= 0:
+        stream.traceback = None
+    if incident is None:
+        return is_part
+    if not traceback.ignored:
+        _add_message(stream, incident)
+    return True
+
+
+def _start(key: str, stream: _Stream, text: str, mark: Mark, before: Before) -> Iterator[Incident]:
+    """Begin what the line begins; yield an incident of a single line."""
+    body = split_stream(text)[1]
+    if stream.introduction.read(body):
+        return
+    if is_frame(body) or ends_box(body):
+        _open(stream, Traceback(relation=stream.introduction.relation, boxed=ends_box(body)), before)
+        (stream.traceback or Traceback()).add_line(body)
+        return
+    incident = Incident(kind=Kind.MESSAGE, mark=mark, stream=key, lines=[body], printed=[text])
+    if match := find_bare(strip_group(body)):
+        incident.kind, incident.name, incident.message = Kind.EXCEPTION, match[1], (match[2] or "").strip()
+        incident.relation, stream.introduction = stream.introduction.relation, Introduction()
+    elif native.starts(body):
+        incident.kind = Kind.NATIVE
+    else:
+        incident.kind = Kind.WARNING if messages.is_warning(body) else Kind.MESSAGE
+        incident.context = find_context(islice(before(), MAX_DISTANCE))
+        yield incident
+        return
+    if stream.traceback is None:
+        stream.before = tuple(islice(before(), MAX_DISTANCE))
+    _add_message(stream, incident)
+
+
+def _add_message(stream: _Stream, incident: Incident) -> None:
+    """Open the message of an incident."""
+    incident.context = find_context(stream.before)
+    incident.link(stream.previous if incident.relation is not Relation.NONE else None)
+    stream.message = incident
+
+
+def _end_message(stream: _Stream) -> Iterator[Incident]:
+    """Yield the open message unless it is part of a quotation."""
+    incident, stream.message, stream.gap = stream.message, None, 0
+    if incident is None or is_quoted(stream.before, incident.lines):
+        return
+    if incident.kind is Kind.EXCEPTION:
+        stream.previous = incident
+    yield incident
+
+
+def _continues(incident: Incident, text: str) -> bool:
+    """Return whether the line belongs to the message."""
+    if not text.strip() or messages.is_boundary(text) or is_frame(text):
+        return False
+    if incident.kind is Kind.NATIVE:
+        return native.continues(text)
+    if native.starts(text) or ends_box(text) or Introduction().read(text):
+        return False
+    match = find_bare(text)
+    return match is None or (incident.lines[-1].rstrip().endswith(":") and match[1] != incident.name)
+
+
+def find_context(before: Iterator[str] | tuple[str, ...]) -> tuple[str, ...]:
+    """Return the nearest lines before an incident that are not blank, in the order of the log."""
+    lines = (line.strip() for line in before)
+    return tuple(reversed(list(islice((line for line in lines if line), MAX_CONTEXT))))

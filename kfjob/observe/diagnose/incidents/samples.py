@@ -1,0 +1,44 @@
+"""Text that a program quotes, such as a sample of its data: an error in it is no error of the program."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+_QUOTES = ('"""', "```", '"', "'")
+_OPENING = re.compile(r"(?:^|[\s:=(\[{,])(\"\"\"|```|['\"])(?=\S|$)")
+_LABEL = re.compile(
+    r"(?i)\b(?:samples?|prompts?|texts?|completions?|generated|generations?|outputs?|inputs?|questions?|answers?|responses?"
+    r"|contents?|instructions?|predictions?|targets?|labels?)[\"']?\s{0,3}[:=]\s{0,3}[\[(]?[urb]?['\"]"
+)
+_SINGLE = re.compile(r"(?<!\w)'|'(?!\w)")
+MAX_DISTANCE = 40
+"""Lines before an error in which a quotation that holds it may begin."""
+
+
+def has_label(text: str) -> bool:
+    """Return whether the text before an error names a sample and opens its quotation."""
+    return _LABEL.search(text) is not None
+
+
+def is_quoted(before: Iterable[str], lines: Sequence[str]) -> bool:
+    """Return whether the lines are part of a quotation that begins in the lines before them, the newest first."""
+    for text in before:
+        for quote in _QUOTES:
+            if _is_open(text, quote):
+                return any(_closes(line, quote) for line in lines)
+    return False
+
+
+def _is_open(text: str, quote: str) -> bool:
+    """Return whether a quotation begins in the line and does not end in it."""
+    return any(match[1] == quote for match in _OPENING.finditer(text)) and _count(text, quote) % 2 == 1
+
+
+def _closes(text: str, quote: str) -> bool:
+    return text.rstrip(" ,)]}").endswith(quote) and _count(text, quote) % 2 == 1
+
+
+def _count(text: str, quote: str) -> int:
+    """Return how often the quote occurs; an apostrophe within a word does not count."""
+    return len(_SINGLE.findall(text)) if quote == "'" else text.count(quote)

@@ -1,0 +1,110 @@
+"""The rule that explains an incident, and the lines that it quotes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from msgspec import Struct
+
+from kfjob.observe.diagnose.incidents.incident import Incident, Kind
+from kfjob.observe.diagnose.incidents.samples import has_label
+from kfjob.observe.diagnose.occurrences import MAX_CONTEXT_QUOTE, MAX_QUOTE, match_rules
+from kfjob.observe.diagnose.rule import Role, Rule, RuleMatch, Severity, Subject
+from kfjob.observe.diagnose.rules import BY_ID
+from kfjob.redaction import cut_text
+
+MAX_LINES = 12
+"""Lines of an incident that are quoted, without the lines before it."""
+
+MAX_NAME = 200
+"""Length of an exception in a title."""
+
+_QUIET_NAMES = ("Warning", "KeyboardInterrupt", "SystemExit")
+_ROLES = {role: index for index, role in enumerate(Role)}
+
+
+class Explanation(Struct, frozen=True):
+    """A rule with its values and the lines that show it."""
+
+    rule: Rule
+    values: Mapping[str, str]
+    evidence: tuple[str, ...]
+    context: tuple[str, ...]
+
+    @property
+    def is_specific(self) -> bool:
+        """Whether a rule knows this failure, not only its form."""
+        return self.rule.subject is Subject.LOG and not self.rule.wraps
+
+
+def explain(incident: Incident, *, pod: str) -> Explanation | None:
+    """Return the explanation of the best rule; None for a message that no rule knows."""
+    match = _find_best(incident)
+    if match is not None:
+        evidence = _quote(incident, match.first_line, match.last_line)
+        return Explanation(match.rule, match.values, evidence, _quote_context(incident))
+    rule = _find_general(incident)
+    if rule is None:
+        return None
+    evidence = _quote(incident, 0, len(incident.printed))
+    return Explanation(rule, _describe(incident, pod), evidence, _quote_context(incident))
+
+
+def _find_best(incident: Incident) -> RuleMatch | None:
+    """Return the match that explains most. A harmless message is none where a process ended."""
+    matches = [match for match in _match_all(incident) if _has_form(incident, match.rule)]
+    ended = incident.kind in {Kind.EXCEPTION, Kind.NATIVE}
+    return min(
+        matches,
+        key=lambda match: (
+            ended and match.rule.severity is Severity.HARMLESS,
+            match.rule.wraps,
+            not match.rule.stack,
+            _ROLES[match.rule.role] if ended else 0,
+        ),
+        default=None,
+    )
+
+
+def _has_form(incident: Incident, rule: Rule) -> bool:
+    """Return whether the incident has the kind and the frames that the rule needs."""
+    has_kind = not rule.kinds or incident.kind in rule.kinds
+    return has_kind and (not rule.stack or any(literal in line for line in incident.stack for literal in rule.stack))
+
+
+def _match_all(incident: Incident) -> Iterator[RuleMatch]:
+    text = incident.text
+    for match in match_rules(Subject.LOG, text):
+        if incident.kind in {Kind.MESSAGE, Kind.WARNING} and has_label(text[: match.start]):
+            continue  # a sample of the data
+        yield match
+
+
+def _find_general(incident: Incident) -> Rule | None:
+    """Return the rule for an exception or a crash that no rule knows."""
+    if incident.kind is Kind.NATIVE:
+        return BY_ID["native-crash"]
+    if incident.kind is not Kind.EXCEPTION or incident.name.endswith(_QUIET_NAMES):
+        return None
+    return BY_ID["thread-died" if incident.in_thread else "exception"]
+
+
+def _describe(incident: Incident, pod: str) -> dict[str, str]:
+    if incident.kind is Kind.NATIVE:
+        crash = " ".join(line.strip() for line in incident.lines[:2])
+        return {"what": f"`{cut_text(crash, MAX_NAME)}`", "pod": pod}
+    what = f"{incident.name}: {incident.message}" if incident.message else incident.name
+    return {"what": f"`{cut_text(what, MAX_NAME)}`", "place": incident.location or "not in the traceback", "pod": pod}
+
+
+def _quote(incident: Incident, first: int, last: int) -> tuple[str, ...]:
+    """Return the frame, the first line of the message, and the lines that the rule matches."""
+    if incident.wrapped:
+        first, last = 0, len(incident.printed)
+    lines = [*incident.frame, incident.printed[0].strip()]
+    lines += [line.strip() for line in incident.printed[max(first, 1) : last + 1] if line.strip()]
+    return tuple(cut_text(line, MAX_QUOTE) for line in lines[:MAX_LINES])
+
+
+def _quote_context(incident: Incident) -> tuple[str, ...]:
+    return tuple(cut_text(line, MAX_CONTEXT_QUOTE) for line in incident.context)

@@ -1,0 +1,214 @@
+"""Rules about files of weights and data, and about accounts for services outside of the cluster.
+
+The texts are those of torch (serialization.py, distributed/checkpoint), safetensors, pyarrow, datasets, CPython, wandb, boto3
+and google-auth.
+"""
+
+from kfjob.observe.diagnose.rule import Role, Rule
+
+RULES = (
+    Rule(
+        id="weights-only",
+        title="torch.load refuses the file: it holds more than tensors",
+        cause=(
+            "since torch 2.6, `torch.load` loads weights only by default, and the file holds other objects (numpy arrays, "
+            "classes)"
+        ),
+        remedy=(
+            "if you trust the file, pass `weights_only=False` or allow its classes with "
+            "`torch.serialization.add_safe_globals`; better, "
+            "save the weights again as plain tensors"
+        ),
+        markers=("eights only load failed", "WeightsUnpickler error", "Unsupported global: GLOBAL"),
+        pattern=r"[Ww]eights only load failed|WeightsUnpickler error|Unsupported global: GLOBAL",
+    ),
+    Rule(
+        id="torch-load-blocked",
+        title="transformers refuses to load pickled weights with this torch",
+        cause=(
+            "torch before 2.6 has a vulnerability in `torch.load`, so newer versions of transformers load only safetensors "
+            "with it"
+        ),
+        remedy="use torch 2.6 or newer, or convert the weights to safetensors",
+        markers=("serious vulnerability issue in `torch.load`",),
+        pattern=r"serious vulnerability issue in `torch\.load`",
+    ),
+    Rule(
+        id="weights-not-downloaded",
+        title="a weights file is not what its name says: usually a git-lfs pointer or a broken download",
+        cause=(
+            "the file was fetched without git lfs (it then holds a pointer of three lines), is an HTML page, or was copied "
+            "incompletely"
+        ),
+        remedy="download it again (`git lfs pull`, or `hf download REPO`), and compare its size with that on the hub",
+        markers=(
+            "deserializing header",
+            "HeaderTooLarge",
+            "HeaderTooSmall",
+            "InvalidHeader",
+            "invalid load key, ",
+            "MetadataIncompleteBuffer",
+        ),
+        pattern=(
+            r"[Ee]rror while deserializing header|Header(?:TooLarge|TooSmall)|InvalidHeader|invalid load key, '[v<{\\]"
+            r"|MetadataIncompleteBuffer"
+        ),
+    ),
+    Rule(
+        id="checkpoint-plan",
+        title="loading or saving a sharded checkpoint failed on the ranks",
+        cause=(
+            "the plan for the sharded state dict failed in the program: its state dict does not match the one that was saved "
+            "(keys, or "
+            "another state dict type), or a file is missing"
+        ),
+        remedy=(
+            "see the traceback of rank 0 below it; load with the same state dict type and the same model settings that saved "
+            "the "
+            "checkpoint"
+        ),
+        markers=("CheckpointException",),
+        pattern=r"CheckpointException",
+        role=Role.SUSPECT,
+        wraps=True,
+    ),
+    Rule(
+        id="checkpoint-world-size",
+        title="the checkpoint was saved with another number of ranks",
+        cause="its shards belong to another world size or parallel size, and this format cannot be resharded",
+        remedy=(
+            "use the number of ranks that it was saved with, or convert it (DeepSpeed: its universal format; Megatron: a "
+            "distributed "
+            "checkpoint; kfjob's trainer reshards)"
+        ),
+        markers=("world size", "world_size", "number of shards"),
+        pattern=r"(?:[Cc]heckpoint|[Ll]oad(?:ed|ing)?|saved)[^\n]*world[ _]size[^\n]*(?:but|differ|current|mismatch|expected"
+        r"|automatic adjustment)"
+        r"|world[ _]size[^\n]*(?:differ|match)[^\n]*(?:checkpoint|saved)",
+    ),
+    Rule(
+        id="data-unreadable",
+        title="a data file cannot be read as a table",
+        cause=(
+            "a row has another type or format than the others, a column changes its type, or the file is not valid JSON, CSV "
+            "or Parquet"
+        ),
+        remedy=(
+            "check the file that was read last: every row needs the same columns with one type (convert mixed ones to text), "
+            "and one "
+            "valid JSON object per line"
+        ),
+        markers=(
+            "ArrowInvalid",
+            "ArrowTypeError",
+            "JSON parse error",
+            "arquet",
+            "ParserError",
+            "CastError",
+            "Couldn't cast",
+            "BadZipFile",
+            "column names don't match",
+            "Error tokenizing data",
+        ),
+        pattern=r"ArrowInvalid|ArrowTypeError|JSON parse error|[Pp]arquet magic bytes not found|Could not open Parquet"
+        r"|ParserError|CastError"
+        r"|Couldn't cast|BadZipFile|column names don't match|Error tokenizing data",
+    ),
+    Rule(
+        id="file-damaged",
+        title="a file is incomplete or has another encoding",
+        cause="it ends early (an interrupted copy or download), is empty, or is not in the format that its reader expects",
+        remedy="compare its size and checksum with the source, copy it again, and remove caches that hold it",
+        markers=(
+            "JSONDecodeError",
+            "EOFError",
+            "UnicodeDecodeError",
+            "not a gzip",
+            "Not a gzipped",
+            "Compressed file ended",
+            "UnidentifiedImageError",
+            "Truncated File Read",
+            "UnpicklingError",
+        ),
+        pattern=r"JSONDecodeError|EOFError: |UnicodeDecodeError|[Nn]ot a gzip|Compressed file ended|UnidentifiedImageError"
+        r"|Truncated File Read"
+        r"|UnpicklingError: (?:pickle data was truncated|invalid load key)",
+        role=Role.SUSPECT,
+    ),
+    Rule(
+        id="dataset-generation",
+        title="a data set could not be prepared",
+        cause="the exception before it gives the reason",
+        remedy="see the first exception of the chain; delete the data set's cache after you have fixed the file",
+        markers=("DatasetGenerationError", "DatasetGenerationCastError"),
+        pattern=r"DatasetGeneration(?:Cast)?Error",
+        role=Role.SUSPECT,
+        wraps=True,
+    ),
+    Rule(
+        id="import-wrapped",
+        title="a module of transformers or diffusers cannot be imported",
+        cause="another import below it failed; the message repeats the reason",
+        remedy="see the message after it; `python -c 'import transformers'` shows the whole traceback",
+        markers=("Failed to import ",),
+        pattern=r"Failed to import \S+ because of the following error",
+        role=Role.SUSPECT,
+        wraps=True,
+    ),
+    Rule(
+        id="wandb-login",
+        title="wandb is not logged in",
+        cause="Weights & Biases needs an API key, the container has none, and nobody can type one in",
+        remedy="pass `WANDB_API_KEY` as a secret, or set `WANDB_MODE=offline` (or disabled) in `env`",
+        markers=("api_key not configured", "wandb login", "WANDB_API_KEY", "API key must be", "wandb.errors"),
+        pattern=(
+            r"api_key not configured|wandb[^\n]*(?:API key|not logged in)|API key must be 40 characters"
+            r"|wandb\.errors\.AuthenticationError"
+        ),
+    ),
+    Rule(
+        id="wandb-failed",
+        title="wandb cannot reach its server, or the server refuses",
+        cause="Weights & Biases reports: {what}",
+        remedy="check the network and the rights of the key, or set `WANDB_MODE=offline` in `env`",
+        markers=("wandb: ERROR", "wandb.errors.", "wandb.sdk."),
+        pattern=r"wandb: ERROR (?P<what>[^\n]*)|wandb\.errors\.\w+: (?P<what2>[^\n]*)",
+        role=Role.SUSPECT,
+    ),
+    Rule(
+        id="cloud-credentials",
+        title="the cloud storage refuses access",
+        cause="the pod has no credentials, expired ones, or a role without rights for the bucket: {what}",
+        remedy=(
+            "give the pod's service account a role that may read and write the bucket (IRSA, pod identity, workload "
+            "identity), or pass the "
+            "keys as a secret"
+        ),
+        local_remedy=(
+            "log in again (`aws sso login`, `gcloud auth application-default login`), or check the rights for the bucket"
+        ),
+        markers=(
+            "Unable to locate credentials",
+            "NoCredentialsError",
+            "AccessDenied",
+            "ExpiredToken",
+            "InvalidAccessKeyId",
+            "SignatureDoesNotMatch",
+            "DefaultCredentialsError",
+            "NoAuthHandlerFound",
+            "operation: Forbidden",
+            "AuthorizationFailure",
+        ),
+        pattern=r"(?P<what>Unable to locate credentials|NoCredentialsError|AccessDenied|ExpiredToken|InvalidAccessKeyId"
+        r"|SignatureDoesNotMatch"
+        r"|DefaultCredentialsError|operation: Forbidden|AuthorizationFailure)",
+    ),
+    Rule(
+        id="bucket-object-missing",
+        title="a bucket or an object in the cloud storage does not exist",
+        cause="the name or the region is wrong: {what}",
+        remedy="check the URL with `aws s3 ls` (or `gsutil ls`) and the same role",
+        markers=("NoSuchBucket", "NoSuchKey", "operation: Not Found", "PermanentRedirect"),
+        pattern=r"(?P<what>NoSuchBucket|NoSuchKey|operation: Not Found|PermanentRedirect)",
+    ),
+)

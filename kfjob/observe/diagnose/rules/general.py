@@ -1,0 +1,62 @@
+"""Rules about whole families of messages: they are tried after the rules about their members."""
+
+from kfjob.observe.diagnose.rule import Role, Rule
+
+RULES = (
+    Rule(
+        id="shm-semaphores",
+        title="shared memory (/dev/shm) is too small for semaphores and queues",
+        cause="multiprocessing keeps its locks and buffers in /dev/shm, which is full: a container has 64 MiB of it by default",
+        remedy="set `shared_memory` (kfjob then mounts a memory-backed /dev/shm), or lower the number of loader workers",
+        local_remedy="enlarge /dev/shm (`mount -o remount,size=16G /dev/shm`), or lower the number of loader workers",
+        markers=("No space left on device",),
+        pattern=r"\[Errno 28\] No space left on device$",
+        stack=("SemLock", "multiprocessing/heap.py", "multiprocessing/synchronize.py", "shared_memory.py"),
+    ),
+    Rule(
+        id="name-unresolvable",
+        title="a host name has no address",
+        cause=(
+            "the name cannot be resolved in the container: it is misspelt, there is no DNS for it, or its service does not "
+            "exist"
+        ),
+        remedy="check the name, the cluster's DNS and network policies: `nslookup NAME` in the pod",
+        local_remedy="check the name: this machine must be able to resolve it (`getent hosts NAME`)",
+        markers=(
+            "Name or service not known",
+            "failure in name resolution",
+            "getaddrinfo failed",
+            "nodename nor servname",
+            "NameResolutionError",
+        ),
+        pattern=(
+            r"Name or service not known|failure in name resolution|getaddrinfo failed|nodename nor servname"
+            r"|NameResolutionError"
+        ),
+        role=Role.SUSPECT,
+    ),
+    Rule(
+        id="cuda-error",
+        title="CUDA reports `{what}`",
+        cause="kernels run asynchronously, so the error belongs to an earlier call than the traceback shows",
+        remedy=(
+            "`CUDA_LAUNCH_BLOCKING=1` shows the call; `nvidia-smi` and the kernel log (`dmesg`) show whether the card is "
+            "healthy"
+        ),
+        markers=("CUDA error: ", "HIP error: ", "Error 999", "Unexpected error from cudaGetDeviceCount"),
+        pattern=r"(?:CUDA|HIP) error: (?P<what>[^\n.(]*)|cudaGetDeviceCount\(\)[^\n]*(?P<what2>Error \d+: [^\n(]*)",
+        role=Role.SUSPECT,
+    ),
+    Rule(
+        id="library-interface",
+        title="two packages do not fit together: {what}",
+        cause="the code was written for another version of the library that it calls",
+        remedy="pin the versions that the program was tested with (`pip freeze` where it works)",
+        markers=("has no attribute '", "unexpected keyword argument"),
+        pattern=(
+            r"AttributeError: (?P<what>module '[^']*' has no attribute '[^']*')"
+            r"|TypeError: (?P<what2>[^\n]*unexpected keyword argument '\w+')"
+        ),
+        role=Role.SUSPECT,
+    ),
+)

@@ -1,0 +1,221 @@
+"""Rules about the model on its devices: placement, precision, and how it is spread over ranks.
+
+The texts are those of torch (aten/src/ATen, torch/csrc/distributed/c10d/reducer.cpp, torch/distributed/{utils,fsdp}), DeepSpeed
+(runtime/config.py, runtime/fp16/loss_scaler.py), Megatron-LM (core/tensor_parallel) and flash-attn.
+"""
+
+from kfjob.observe.diagnose.rule import Role, Rule
+
+_DTYPES = "fp32, fp16 and bf16 do not mix"
+
+RULES = (
+    Rule(
+        id="device-mismatch",
+        title="the program puts tensors on different devices",
+        cause=(
+            "one operation got tensors on two devices: a part of the program uses a fixed one such as cuda:0, a "
+            "`device_map`, or "
+            "an input was not moved to the GPU of its local rank"
+        ),
+        remedy=(
+            'move model and inputs to the GPU of `LOCAL_RANK` (`torch.cuda.set_device(local_rank)`, then `.to("cuda")`), and '
+            "leave out `device_map` where every process has its own GPU"
+        ),
+        markers=("on the same device", "at least two devices", "Input type (", "same device as", "Expected object of device"),
+        pattern=r"tensors to be on the same device|found at least two devices|(?:must|should|expected to) be on the same device"
+        r"|Input type \(torch\.\w+\) and (?:weight|bias) type \(torch\.cuda\.|Input type \(torch\.cuda\.\w+\) and "
+        r"(?:weight|bias) type \(torch\.[A-Z]|Expected object of device type",
+    ),
+    Rule(
+        id="fsdp-mixed-parameters",
+        title="one FSDP unit holds parameters of different kinds",
+        cause="FSDP flattens the parameters of a unit into one tensor, so all need one dtype and the same `requires_grad`",
+        remedy=(
+            "load the whole model in one dtype (cast adapters and norms too), or set `use_orig_params=True` for frozen "
+            "parameters; "
+            "wrap quantised layers with the same quant_storage dtype"
+        ),
+        markers=("Must flatten tensors", "uniform dtype", "uniform requires_grad", "uniform original parameter dtype"),
+        pattern=r"Must flatten tensors with uniform|expects uniform (?:original parameter )?(?:dtype|requires_grad)",
+    ),
+    Rule(
+        id="dtype-mismatch",
+        title="an operation got two data types",
+        cause=(
+            f"its tensors have different precision ({_DTYPES}): a part of the model or an input was not cast, or no autocast "
+            f"is on"
+        ),
+        remedy=(
+            "run the forward pass under `torch.autocast`, or load the model and its inputs in one dtype (`torch_dtype`, "
+            "`.to(dtype)`); adapters and norms that stay in fp32 need a cast"
+        ),
+        markers=(
+            "same dtype",
+            "expected scalar type",
+            "expected dtype",
+            "not implemented for '",
+            "dtypes match",
+            "Input type (",
+            "only support fp16 and bf16",
+            "same data type",
+            "dtype of input",
+        ),
+        pattern=r"(?:have|be of|in) the same (?:dtype|data type)|expected (?:scalar type|dtype) \w+ but (?:found|got)"
+        r"|not implemented for '(?:Half|BFloat16|c10::\w+)'|source and destination dtypes match|Input type \([^)]*\) and "
+        r"(?:weight|bias) type|only supports? fp16 and bf16|dtype of input .*(?:differ|match)",
+    ),
+    Rule(
+        id="flash-attention-gpu",
+        title="FlashAttention does not support this GPU",
+        cause="flash-attn needs Ampere (A100, sm_80) or a newer generation; this GPU (such as V100 or T4) is older",
+        remedy=('use another attention (`attn_implementation="sdpa"` or "eager"), or newer GPUs: A100, A10, L4, H100'),
+        markers=("FlashAttention only supports", "Flash attention is only supported", "flash attention requires"),
+        pattern=r"FlashAttention only supports \w+ GPUs|Flash [Aa]ttention is only supported on|flash attention requires",
+    ),
+    Rule(
+        id="ddp-model-differs",
+        title="the ranks did not build the same model",
+        cause=(
+            "DDP compares the parameters of all ranks, and their number or shapes differ: the model depends on the rank or a "
+            "random "
+            "seed, or one rank failed before and has no parameters"
+        ),
+        remedy=(
+            "look for the first error in the log of the rank with fewer parameters; build the same model with the same "
+            "configuration on every rank, and freeze parameters everywhere alike"
+        ),
+        markers=("same model across all ranks", "inconsistent", "appears not to match", "same param in process"),
+        pattern=(
+            r"DDP expects same model across all ranks|rank \d+ has inconsistent|appears not to match (?:sizes|strides|shapes)"
+        ),
+    ),
+    Rule(
+        id="ddp-marked-twice",
+        title="DDP reduced a parameter twice in one step",
+        cause=(
+            "the backward pass reached it twice: activation checkpointing with re-entry, or a layer that the forward pass uses "
+            "several times, together with `find_unused_parameters=True`"
+        ),
+        remedy="use checkpointing with `use_reentrant=False`, set `static_graph=True`, or drop `find_unused_parameters`",
+        markers=("mark a variable ready only once", "marked as ready twice"),
+        pattern=r"mark a variable ready only once|marked as ready twice",
+    ),
+    Rule(
+        id="ddp-nothing-to-train",
+        title="no parameter of the model needs a gradient",
+        cause=(
+            "DDP, or the backward pass, got a model or a loss without trainable parameters: all are frozen, or adapters are "
+            "missing"
+        ),
+        remedy=(
+            "unfreeze parameters (`requires_grad_(True)`), add the adapter before wrapping, and compute the loss outside "
+            "`no_grad`"
+        ),
+        markers=("any parameters that require a gradient", "does not require grad and does not have a grad_fn"),
+        pattern=r"doesn't have any parameters that require a gradient|does not require grad and does not have a grad_fn",
+    ),
+    Rule(
+        id="inplace-change",
+        title="a tensor was changed in place before its gradient was computed",
+        cause=(
+            "an operation overwrote a value that the backward pass needs; in DDP the broadcast of buffers does so if the "
+            "forward "
+            "pass runs twice per step"
+        ),
+        remedy=(
+            "set `broadcast_buffers=False` in DDP, or replace the in-place operation; `torch.autograd.set_detect_anomaly` "
+            "names it"
+        ),
+        markers=("modified by an inplace operation",),
+        pattern=r"modified by an inplace operation",
+    ),
+    Rule(
+        id="batch-arithmetic",
+        title="the batch sizes do not multiply to the global one",
+        cause=(
+            "`train_batch_size` must equal micro-batch size times accumulation steps times world size; it does not, often "
+            "because the "
+            "world size is 1: the program was started without a launcher"
+        ),
+        remedy=(
+            "start it with `torchrun`, `accelerate launch` or `deepspeed`; set the other numbers of the DeepSpeed "
+            "configuration to "
+            '"auto", or make their product equal to the train batch size'
+        ),
+        markers=("Check batch related parameters", "atch size", "train_batch_size"),
+        pattern=r"Check batch related parameters|train_batch_size is not\s+equal"
+        r"|(?:global|total|train)[ _]batch[ _]size.{0,80}(?:divisible|must be equal|not equal)",
+    ),
+    Rule(
+        id="sequence-parallel-length",
+        title="the sequence length is not a multiple of the tensor parallel size",
+        cause=(
+            "sequence parallelism splits every sequence over the tensor parallel ranks, so its length must be divisible by "
+            "their number"
+        ),
+        remedy=(
+            "pad every sequence to a multiple of the tensor parallel size, choose another sequence length, or switch "
+            "sequence parallelism off"
+        ),
+        markers=("divisible by tensor parallel size", "equence length", "seq_length", "sequence dimension"),
+        pattern=r"tensor should be divisible by tensor parallel size|(?:[Ss]equence length|seq_length"
+        r"|sequence dimension)\b.{0,120}"
+        r"(?:divisible|multiple)",
+    ),
+    Rule(
+        id="parallel-sizes",
+        title="the parallel sizes do not fit the job or the model",
+        cause=(
+            "world size, tensor, pipeline, context and expert parallel sizes, attention heads and layers must divide each "
+            "other: {what}"
+        ),
+        remedy=(
+            "choose `nodes` times `processes_per_node` as a multiple of the product of the parallel sizes, and sizes that "
+            "divide the heads"
+        ),
+        markers=("divisible by", "not divisible", "world size ("),
+        pattern=r"(?P<what>[^\n]*(?:world[ _]size|parallel|num_attention_heads|attention heads|num_layers|data_parallel"
+        r"|hidden[ _]size)"
+        r"[^\n]*(?:is not|must be|should be|not) divisible by[^\n]*)",
+    ),
+    Rule(
+        id="loss-scale-minimum",
+        title="fp16 training overflows in every step",
+        cause=(
+            "the loss scale is at its minimum, and gradients still are not finite: values exceed the range of fp16, or "
+            "training diverges"
+        ),
+        remedy="train in bf16 (`train.precision: bf16`), lower the learning rate, or clip gradients",
+        markers=("loss scale already at minimum", "inimum loss scale", "scale has reached its minimum"),
+        pattern=r"loss scale already at minimum|[Mm]inimum loss scale reached|scale has reached its minimum",
+    ),
+    Rule(
+        id="tensor-shapes",
+        title="tensors have shapes that do not fit together",
+        cause="samples of a batch differ in length because nothing pads them, or a layer got an input of another size",
+        remedy=(
+            "pad or truncate the samples in the collate function, and compare the sizes in the message with the model's "
+            "configuration"
+        ),
+        markers=(
+            "stack expects each tensor",
+            "Sizes of tensors must match",
+            "must match the size of tensor",
+            "shapes cannot be multiplied",
+        ),
+        pattern=r"stack expects each tensor to be equal size|Sizes of tensors must match|size of tensor a \(\d+\) must match"
+        r"|mat1 and mat2 shapes cannot be multiplied",
+        role=Role.SUSPECT,
+    ),
+    Rule(
+        id="process-group-missing",
+        title="the program uses collectives without a process group",
+        cause="`init_process_group` was not called in this process, was called twice, or the group was destroyed before",
+        remedy=(
+            "call `torch.distributed.init_process_group()` once per process before the model is wrapped, and start with "
+            "`torchrun`"
+        ),
+        markers=("rocess group has not been initialized", "initialize the default process group twice"),
+        pattern=r"rocess group has not been initialized|initialize the default process group twice",
+    ),
+)

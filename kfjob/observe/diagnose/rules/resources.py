@@ -1,0 +1,134 @@
+"""Rules about what the container or the machine gives: memory, threads, files, shared memory, caches and the launcher's end.
+
+The texts are those of the Linux kernel (mm/oom_kill.c), Slurm (slurmstepd), OpenBLAS, CPython, torch (multiprocessing, csrc/
+DataLoader.cpp), DeepSpeed (launcher/launch.py) and accelerate.
+"""
+
+from kfjob.observe.diagnose.rule import Role, Rule
+
+RULES = (
+    Rule(
+        id="host-oom-kill",
+        title="the kernel killed a process: the host memory ran out",
+        cause=(
+            "the memory limit of the container (or all memory of the machine) was used up, and the OOM killer ended the "
+            "largest process"
+        ),
+        remedy=(
+            "raise `resources.memory`, use fewer loader workers, or load the model on the meta device or on rank 0 only "
+            "instead of in every "
+            "process"
+        ),
+        local_remedy="use fewer processes or loader workers, or load the model on the meta device or on rank 0 only",
+        markers=("oom-kill", "oom_kill", "Out of memory: Kill", "out-of-memory handler", "cgroup out of memory", "OOM Killed"),
+        pattern=r"oom[-_]kill|Out of memory: Kill(?:ed)? process|out-of-memory handler|cgroup out of memory|OOM Killed",
+    ),
+    Rule(
+        id="thread-limit",
+        title="the limit of processes and threads is reached",
+        cause="no more threads may be started: the pids limit of the pod, or the limit of the user (`ulimit -u`), is used up",
+        remedy=(
+            "start fewer threads (`OMP_NUM_THREADS` and `OPENBLAS_NUM_THREADS` in `env`) and fewer loader workers, or raise "
+            "podPidsLimit "
+            "of the kubelet"
+        ),
+        local_remedy="start fewer threads (`OMP_NUM_THREADS`, `OPENBLAS_NUM_THREADS`) and loader workers, or raise `ulimit -u`",
+        markers=(
+            "pthread_create",
+            "start new thread",
+            "RLIMIT_NPROC",
+            "fork: ",
+            "Errno 11]",
+            "Thread creation failed",
+            "Resource temporarily",
+        ),
+        pattern=r"pthread_create|can't start new thread|RLIMIT_NPROC|fork: (?:retry: )?Resource temporarily unavailable"
+        r"|BlockingIOError: \[Errno 11\] Resource|Thread creation failed"
+        r"|std::system_error.\n\s*what\(\):\s+Resource temporarily unavailable",
+    ),
+    Rule(
+        id="open-files",
+        title="the limit of open files is reached",
+        cause=(
+            "too many file descriptors are open (`ulimit -n`): data loaders pass every tensor as a descriptor, and each "
+            "shard is a file"
+        ),
+        remedy=(
+            "raise `ulimit -n` (a larger LimitNOFILE for containerd), use fewer loader workers, or call "
+            '`torch.multiprocessing.set_sharing_strategy("file_system")`'
+        ),
+        markers=("Too many open files", "items of ancdata", "shared memory object </torch_"),
+        pattern=r"Too many open files|received \d+ items of ancdata|unable to open shared memory object </torch_",
+    ),
+    Rule(
+        id="cache-unwritable",
+        title="a cache folder cannot be written: `{path}`",
+        cause="the library keeps its cache in the home folder, and the container's user has none or may not write there",
+        remedy=(
+            "set `HF_HOME`, `TRITON_CACHE_DIR`, `TORCHINDUCTOR_CACHE_DIR` or `HOME` in `env` to a folder on a volume that "
+            "can be written"
+        ),
+        markers=("ermission denied", "Read-only file system", "cache folder", "not writable"),
+        pattern=r"(?:Permission denied|Read-only file system): '(?P<path>[^']*(?:/\.(?:cache|triton|config|local|nv|keras"
+        r"|matplotlib|torch|hf|"
+        r"huggingface)\b|[Cc]ache|torch_extensions|torchinductor)[^']*)'"
+        r"|trying to write in your cache folder \((?P<path2>[^)]*)\)",
+    ),
+    Rule(
+        id="user-unknown",
+        title="the container's user has no entry in /etc/passwd",
+        cause="a library asks for the name of the user id, and there is none",
+        remedy="set `USER`, `LOGNAME` and `HOME` in `env`, or add the user to the image",
+        local_remedy="set `USER`, `LOGNAME` and `HOME` in `env`",
+        markers=("getpwuid()",),
+        pattern=r"getpwuid\(\): uid not found",
+    ),
+    Rule(
+        id="hangup",
+        title="the launcher was stopped because its terminal closed (SIGHUP)",
+        cause="the program was started from a session that ended",
+        remedy="start it as a job, or with `nohup`, tmux or setsid",
+        markers=("got signal: 1", "Signals.SIGHUP", "signal SIGHUP"),
+        pattern=r"got signal: 1\b|Received (?:Signals\.)?SIGHUP|death signal SIGHUP",
+    ),
+    Rule(
+        id="queue-cancelled",
+        title="the cluster's scheduler cancelled the job",
+        cause="Slurm ended it: {what}",
+        remedy="ask for more time, or resume from the last checkpoint",
+        markers=("CANCELLED AT", "DUE TO"),
+        pattern=r"CANCELLED AT \S+ (?P<what>DUE TO [A-Z ]+|\*)",
+        role=Role.SUSPECT,
+    ),
+    Rule(
+        id="launcher-failed",
+        title="a launcher reports that its process failed",
+        cause=(
+            "accelerate, DeepSpeed or torch.multiprocessing only repeat the exit code ({code}); the process itself shows the "
+            "reason"
+        ),
+        remedy="the last lines of that process show the reason; `python -u` keeps its output from being lost",
+        markers=(
+            "returned non-zero exit status",
+            "exits with return code",
+            "terminated with exit code",
+            "failed with error code",
+        ),
+        pattern=r"CalledProcessError: Command .*returned non-zero exit status (?P<code>\d+)"
+        r"|exits with return code = (?P<code2>[1-9]\d*)"
+        r"|process \d+ terminated with exit code (?P<code3>\d+)",
+        role=Role.SYMPTOM,
+        wraps=True,
+        unless=("'ninja'", "nvcc", "gcc"),
+    ),
+    Rule(
+        id="child-raised",
+        title="a child process ended with an exception",
+        cause="the parent repeats the exception of its child",
+        remedy="see the traceback of the child below it",
+        markers=("ProcessRaisedException", "Caught "),
+        pattern=r"ProcessRaisedException|Caught \w+ in (?:DataLoader worker|replica|pin memory thread)",
+        role=Role.SYMPTOM,
+        wraps=True,
+    ),
+)

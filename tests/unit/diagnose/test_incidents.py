@@ -1,0 +1,197 @@
+"""The incident stage: every form of a message leads to the same cause, however launchers and loggers have changed its lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import zip_longest
+
+import pytest
+
+from kfjob.events import JobChanged, JobPhase, LogLine
+from kfjob.observe.diagnose.diagnosis import Diagnosis
+from kfjob.observe.diagnose.incidents.incident import MAX_MESSAGE, Incident, Kind, Mark
+from kfjob.observe.diagnose.incidents.reader import MAX_STREAMS, IncidentReader
+from kfjob.observe.diagnose.rule import Severity
+from kfjob.observe.diagnose.rules import BY_ID
+from kfjob.observe.prefilter import Prefilter
+from kfjob.observe.timestamps import Timestamp
+from kfjob.spec.observe_config import ObserveConfig
+from tests.unit.diagnose.cases import examine, lines
+from tests.unit.diagnose.library_texts import MESSAGES, TEXTS, Text
+
+POD = "a-worker-0"
+ERRORS = [text for text in (*MESSAGES, *TEXTS) if BY_ID[text.rule].severity is Severity.ERROR]
+FRAME = ('  File "/w/train.py", line 7, in main', "    step()")
+
+
+def diagnose_lines(texts: Sequence[str]) -> Diagnosis:
+    diagnosis, _ = examine([*(LogLine(pod=POD, text=text) for text in texts), JobChanged(phase=JobPhase.FAILED)])
+    return diagnosis
+
+
+def read_incidents(text: str) -> list[Incident]:
+    reader = IncidentReader()
+    incidents: list[Incident] = []
+    for number, line in enumerate(text.strip("\n").split("\n"), 1):
+        incidents += reader.feed(line, Mark(number, Timestamp(), number), lambda: iter(()))
+    return [*incidents, *reader.flush()]
+
+
+def with_prefix(prefix: str) -> Callable[[list[str]], list[str]]:
+    return lambda texts: [f"{prefix}{text}" for text in texts]
+
+
+def after_cut_head(texts: list[str]) -> list[str]:
+    """Return the lines without the heading of the first traceback and its first frame."""
+    heading = next((index for index, text in enumerate(texts) if "Traceback" in text and text.endswith(":")), None)
+    return texts if heading is None else texts[heading + 2 :]
+
+
+def between_another_rank(texts: list[str]) -> list[str]:
+    other = ["[rank7]: Traceback (most recent call last):", *(f"[rank7]: {line}" for line in FRAME)]
+    own = [text if text.startswith("[rank") else f"[rank3]: {text}" for text in texts]
+    return [line for pair in zip_longest(own, other) for line in pair if line is not None]
+
+
+FORMS: dict[str, Callable[[list[str]], list[str]]] = {
+    "as printed": lambda texts: texts,
+    "rank": with_prefix("[rank5]: "),
+    "tee": with_prefix("[default2]:"),
+    "role": with_prefix("[trainer2]:"),
+    "CRI": with_prefix("2026-11-21T06:18:58.464000123Z stderr F "),
+    "kubectl": with_prefix("[pod/a-worker-0/pytorch] "),
+    "stamp and rank": with_prefix("2026-11-21T06:18:58.464000123Z [rank5]: "),
+    "mpirun": with_prefix("[1,3]<stderr>:"),
+    "Ray": with_prefix("(RayTrainWorker pid=4711, ip=10.0.0.7) "),
+    "cut head": after_cut_head,
+    "interleaved": between_another_rank,
+    "colours": with_prefix("\x1b[36m\x1b[0m"),
+}
+
+
+@pytest.mark.parametrize("form", sorted(FORMS))
+def test_every_form_of_a_message_has_the_same_cause(form: str):
+    found = {}
+    for text in ERRORS:
+        first = diagnose_lines(FORMS[form](text.text.split("\n"))).first_cause
+        found[text.text] = first.rule if first else None
+    assert found == {text.text: text.rule for text in ERRORS}
+
+
+@pytest.mark.parametrize(
+    "prefix", ["2026-11-21 06:37:50,123 ERROR ", "[2026-11-21 06:37:50,123][ERROR] - ", "ERROR    app.main:main.py:17 "]
+)
+def test_prefix_of_a_logger_is_learned_from_the_heading(prefix: str):
+    texts = ["Traceback (most recent call last):", *FRAME, "KeyError: 'x'"]
+    first = diagnose_lines([f"{prefix.replace('50', f'5{number}')}{text}" for number, text in enumerate(texts)]).first_cause
+    assert first
+    assert (first.title, first.line) == ("the program ended with `KeyError: 'x'`", 4)
+    assert "/w/train.py:7" in first.cause
+
+
+def test_heading_may_follow_the_text_of_another_process():
+    texts = ["  3%|█ | 3/100 [00:01<00:30]Traceback (most recent call last):", *FRAME, "KeyError: 'x'"]
+    first = diagnose_lines(texts).first_cause
+    assert first
+    assert "/w/train.py:7" in first.cause
+
+
+@pytest.mark.parametrize(
+    "name", ["pyarrow.lib.ArrowNotImplementedError", "socket.gaierror", "zipfile.LargeZipFile", "queue.Empty", "struct.error"]
+)
+def test_class_of_an_exception_may_be_dotted(name: str):
+    (incident,) = read_incidents("\n".join(["Traceback (most recent call last):", *FRAME, f"{name}: reason"]))
+    assert (incident.name, incident.message, incident.location) == (name, "reason", "/w/train.py:7")
+
+
+def test_message_has_all_its_lines_and_no_others():
+    text = "\n".join(["Traceback (most recent call last):", *FRAME, "ValueError: first", "  second", "third", "", "Batch 7"])
+    exception, blank, after = read_incidents(text)
+    assert exception.lines == ["ValueError: first", "  second", "third"]
+    assert (exception.kind, blank.kind, after.lines) == (Kind.EXCEPTION, Kind.MESSAGE, ["Batch 7"])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "During handling of the above exception, another exception occurred:",
+        "The above exception was the direct cause of the following exception:",
+    ],
+)
+def test_chain_is_linked(words: str):
+    first = ["Traceback (most recent call last):", *FRAME, "KeyError: 'x'", "", words, ""]
+    _, *_, last = read_incidents("\n".join([*first, "Traceback (most recent call last):", *FRAME, "ValueError: y"]))
+    assert [incident.name for incident in last.chain()] == ["ValueError", "KeyError"]
+
+
+def test_leaf_of_a_group_is_the_cause():
+    first = diagnose_lines(next(text.text for text in MESSAGES if "Exception Group" in text.text).split("\n")).first_cause
+    assert first
+    assert "ValueError: odd" in " ".join(first.evidence)
+
+
+def test_evidence_is_quoted_whole_with_the_lines_before_it():
+    text = next(text for text in MESSAGES if text.rule == "nccl-no-interface")
+    first = diagnose_lines(["epoch 1", "epoch 2", "epoch 3", *text.text.split("\n")]).first_cause
+    assert first
+    assert first.context == ("epoch 2", "epoch 3")
+    assert first.evidence[-1] == "[rank0]: Bootstrap : no socket interface found"
+    assert any("DistBackendError" in line for line in first.evidence)
+
+
+SAMPLE = """step 40 loss 1.92 sample: 'please explain:
+Traceback (most recent call last):
+  File "b.py", line 3, in <module>
+    y = f(x)
+TypeError: f() takes no arguments
+what does it mean?'"""
+
+
+@pytest.mark.parametrize("text", [
+    SAMPLE,
+    "prompt: 'RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB'",
+    '{"step": 3, "text": "OSError: [Errno 28] No space left on device"}',
+])  # fmt: skip
+def test_error_in_a_sample_of_the_data_is_no_cause(text: str):
+    diagnosis, _ = examine(lines(text))
+    assert diagnosis.healthy
+    assert not diagnosis.warnings
+
+
+@pytest.mark.parametrize("text", [
+    "/opt/x.py:46: UserWarning: [Errno 28] No space left on device. It runs in one process",
+    "[2026-11-21 06:37:50] [WARNING] [utils.py:3] Too many open files, so shards are read one by one",
+    "2026-11-21 06:37:50 ERROR download: Read-only file system: '/x/.cache', retrying in 5 s",
+])  # fmt: skip
+def test_error_that_the_program_survives_is_a_warning(text: str):
+    diagnosis, _ = examine(lines(text))
+    assert diagnosis.healthy
+    assert diagnosis.warnings
+
+
+def test_rule_about_frames_needs_them():
+    text = next(text for text in MESSAGES if text.rule == "shm-semaphores").text
+    other = text.replace("synchronize.py", "files.py").replace("SemLock", "open")
+    causes = [diagnose_lines(lines.split("\n")).first_cause for lines in (text, other)]
+    assert [cause.rule for cause in causes if cause] == ["shm-semaphores", "disk-full"]
+
+
+@pytest.mark.parametrize("text", [*MESSAGES, *(text for text in TEXTS if "seen" in text.source)], ids=lambda text: text.rule)
+def test_prefilter_keeps_every_line_of_an_incident(text: Text):
+    noise = [f"sample {number}: the quick brown fox" for number in range(20)]
+    block = "".join(f"{line}\n" for line in (*noise, *text.text.split("\n"), *noise)).encode()
+    prefilter = Prefilter(ObserveConfig(trainer="kfjob", rendezvous="c10d"), diagnosis=True)
+    selected = [block[start:end].decode() for start, end in prefilter.select(block)]
+    first = diagnose_lines(selected).first_cause
+    assert first
+    assert first.rule == text.rule
+
+
+def test_memory_is_bounded():
+    reader = IncidentReader()
+    for number in range(20 * MAX_STREAMS):
+        mark = Mark(number, Timestamp(), number)
+        for text in ("Traceback (most recent call last):", *FRAME, "KeyError: 1", *["more"] * 2 * MAX_MESSAGE):
+            for incident in reader.feed(f"[rank{number}]: {text}", mark, lambda: iter(())):
+                assert len(incident.lines) <= MAX_MESSAGE
+    assert len(list(reader.flush())) <= MAX_STREAMS
