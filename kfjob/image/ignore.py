@@ -8,13 +8,13 @@ blank lines, and `!` to include again. The last matching pattern decides, and a 
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 from kfjob.errors import UsageError
 from kfjob.image.path_patterns import PathPatterns
+from kfjob.patterns import PatternError
 
 _SPECIAL = set("*?[]\\")
 
@@ -34,13 +34,13 @@ class IgnorePatterns:
     patterns: tuple[IgnorePattern, ...] = ()
 
     @cached_property
-    def _automaton(self) -> PathPatterns:
+    def _path_patterns(self) -> PathPatterns:
         return PathPatterns([pattern.text for pattern in self.patterns])
 
     def excludes(self, path: str) -> bool:
         """Return whether the file or folder at `path` (relative, with `/`) is excluded."""
         is_excluded = False
-        for pattern, matches in zip(self.patterns, self._automaton.match(path), strict=True):
+        for pattern, matches in zip(self.patterns, self._path_patterns.match(path), strict=True):
             if matches:
                 is_excluded = not pattern.is_negated
         return is_excluded
@@ -71,6 +71,6 @@ def _parse_lines(text: str, file: str) -> Iterator[IgnorePattern]:
             raise UsageError("`!` needs a pattern", location=f"{file}:{number}")
         try:
             PathPatterns([pattern])
-        except re.error as err:
+        except PatternError as err:
             raise UsageError(f"`{line}` is not a pattern", location=f"{file}:{number}", cause=str(err)) from err
         yield IgnorePattern(pattern, is_negated)

@@ -32,7 +32,6 @@ SHAPES = (
     "cli/",
     "observe/",
     "spec/",
-    "image/path_patterns.py",
     "image/registry/uploads.py",
     "trainer/collectives.py",
     "api/run.py",
