@@ -47,7 +47,7 @@ _LOOSE_SHAPES = tuple(
 """The shapes without the edges of words, for places where something invisible stood."""
 _CUT_TOKEN = re.compile(
     r"\b(?:hf_|gh[pousr]_|github_pat_|sk-|AIza|r8_|nvapi-|[sr]k_(?:live|test)_|xox[abeprs]-|gl(?:pat|dt|rt)-|pypi-|npm_|dckr_pat_)"
-    r"[\w-]{4,64}\Z|\bAKIA[0-9A-Z]{4,16}\Z|\beyJ[\w-]{6,4096}\Z"
+    r"[\w-]{4,64}\Z|\bAKIA[0-9A-Z]{4,16}\Z|\beyJ[\w-]{6,300}\Z"
 )
 _MARKS = (*names.MARKS, *logins.MARKS)
 
