@@ -58,8 +58,8 @@ Lines of one layout count as progress after {MIN_LINES} or {MIN_WEAK_LINES} line
 changes, or a counter grows and a speed is printed. The first lines are then read again. A bar without a name counts only after
 a line that says that training begins. Lines about the preparation of data never count.
 
-kfjob remembers at most {MAX_TEMPLATES} layouts per container, with at most {MAX_SAMPLES} lines each. The layout that was seen
-least recently leaves.
+kfjob remembers at most {MAX_TEMPLATES} layouts per container, with at most {MAX_SAMPLES} lines each, in less than 1 MB. Then
+it forgets the layout that it saw least recently.
 
 ## Names
 
