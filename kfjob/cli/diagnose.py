@@ -70,13 +70,23 @@ def diagnosis_text(name: str, diagnosis: Diagnosis) -> list[str]:
     if diagnosis.first_cause:
         lines += first_cause(diagnosis)
     else:
-        lines.append("no cause found" if diagnosis.failed else "no problems found")
+        lines += _verdict(diagnosis)
     for heading, issues in (("other errors:", diagnosis.other_causes), ("warnings:", diagnosis.warnings)):
         if issues:
             lines += ["", heading, *(f"  {line}" for issue in issues for line in issue_text(issue))]
     for heading, issues in (("recovered errors:", diagnosis.recovered), ("harmless messages:", diagnosis.harmless)):
         if issues:
             lines += ["", heading, *(f"  {_summary(issue)}" for issue in issues)]
+    return lines
+
+
+def _verdict(diagnosis: Diagnosis) -> list[str]:
+    """Return what is known of a job without an error that explains its end; success only where it was seen."""
+    if diagnosis.succeeded:
+        return ["no problems found"]
+    lines = ["no cause found" if diagnosis.failed else "no known error was found, and nothing shows that the job succeeded"]
+    for pod, texts in diagnosis.last_lines:
+        lines += [f"the last lines of pod `{pod}`:", *(f"    | {text}" for text in texts)]
     return lines
 
 

@@ -44,6 +44,8 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     warnings: tuple[Issue, ...] = ()
     recovered: tuple[Issue, ...] = ()  # errors after which training went on
     harmless: tuple[Issue, ...] = ()
+    succeeded: bool = False  # the job, its agents or its containers reported success, or it trains
+    last_lines: tuple[tuple[str, tuple[str, ...]], ...] = ()  # of pods, where no error explains the end
 
     @property
     def explained(self) -> bool:

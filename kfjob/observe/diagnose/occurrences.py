@@ -41,6 +41,7 @@ class Occurrence(Struct, kw_only=True):
     place: str = ""  # `file:line` of the program in the traceback
     evidence: tuple[str, ...] = ()
     context: tuple[str, ...] = ()  # the lines before the evidence
+    in_exception: bool = False  # an exception shows it
     in_warning: bool = False  # the program calls the line a warning
     after_join: bool = False  # the agent had joined a round before
     in_previous_container: bool = False

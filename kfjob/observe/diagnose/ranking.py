@@ -11,16 +11,23 @@ from msgspec.structs import replace
 from kfjob.events import JobPhase, PodPhase
 from kfjob.observe.diagnose.checks import CHECKS, JobEvidence
 from kfjob.observe.diagnose.diagnosis import Diagnosis, Issue
-from kfjob.observe.diagnose.occurrences import Occurrence, Symptom
+from kfjob.observe.diagnose.occurrences import MAX_CONTEXT_QUOTE, Occurrence, PodHistory, Symptom
 from kfjob.observe.diagnose.rule import UNKNOWN_VALUE, Role, Severity, Subject
 from kfjob.observe.diagnose.symptoms import SymptomCollector
+from kfjob.observe.diagnose.waiting import WAITING_CHECKS
 from kfjob.observe.view import JobView
+from kfjob.redaction import cut_text
 from kfjob.units import SECOND
 
 RECOVERY_READINGS = 3
 """Progress lines of a pod after an error that mean the same in a log without times."""
 RECOVERY_TIME = 60 * SECOND
 """Progress this long after an error means that the job recovered: no collective continues without a lost rank."""
+
+LAST_LINES = 3
+"""Lines at the end of a pod's log that are quoted where no error explains the end."""
+MAX_LAST_PODS = 3
+"""Pods whose last lines are quoted."""
 
 _ABORTS = frozenset({"worker-aborted", "native-crash"})
 _ENDS = _ABORTS | {"worker-failed", "child-failed", "launcher-failed"}
@@ -61,7 +68,7 @@ def diagnose(collector: SymptomCollector, view: JobView, *, job: str) -> Diagnos
     evidence = JobEvidence(view, collector.history)
     assessments = [result for symptom in collector.history.symptoms() if (result := _assess_symptom(evidence, symptom))]
     evidence = replace(evidence, disconnects=tuple(item.occurrence for item in assessments if item.is_disconnect))
-    assessments += [_assess(evidence, occurrence) for check in CHECKS for occurrence in check(evidence)]
+    assessments += [_assess(evidence, occurrence) for check in (*CHECKS, *WAITING_CHECKS) for occurrence in check(evidence)]
     errors = [item for item in assessments if item.is_error]
     agents = frozenset(name for name, pod in collector.history.pods.items() if pod.launch or pod.joined)
     issues = _group(assessments, job, local=view.local, agents=agents)
@@ -80,8 +87,31 @@ def diagnose(collector: SymptomCollector, view: JobView, *, job: str) -> Diagnos
         lines=collector.lines,
         pods=len(view.pods),
         first_cause=first,
+        succeeded=_has_succeeded(evidence),
+        last_lines=() if first else _quote_ends(evidence),
         **{name: tuple(members) for name, members in categories.items()},
     )
+
+
+def _has_succeeded(job: JobEvidence) -> bool:
+    """Return whether success was seen, or the job is at work."""
+    if job.view.phase is JobPhase.SUCCEEDED or (job.view.phase is not None and not job.view.phase.ended):
+        return True
+    pods = list(job.history.pods.values())
+    return bool(pods) and all(_ended_well(pod) for pod in pods)
+
+
+def _ended_well(pod: PodHistory) -> bool:
+    return pod.finished is not None or (pod.state is not None and pod.state.phase is PodPhase.SUCCEEDED)
+
+
+def _quote_ends(job: JobEvidence) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return the last lines of the pods that did not report success."""
+    pods = [(name, pod) for name, pod in job.history.pods.items() if not _ended_well(pod)]
+    ends = (
+        (name, tuple(cut_text(text, MAX_CONTEXT_QUOTE) for text in pod.recent.last_texts(LAST_LINES))) for name, pod in pods
+    )
+    return tuple((name, texts) for name, texts in ends if texts)[:MAX_LAST_PODS]
 
 
 def _find_exceptions_before(job: JobEvidence, errors: Collection[_Assessment], best: _Assessment) -> Iterator[_Assessment]:
@@ -184,9 +214,9 @@ def _assess_before_join(job: JobEvidence, occurrence: Occurrence, *, recovered: 
         other.order > occurrence.order and other.rule.severity is Severity.ERROR and not other.rule.harmless_before_join
         for other in pod.symptoms.occurrences()
     )
-    if gave_up or (state and (state.phase is PodPhase.FAILED or state.restarts or state.exit_code)):
+    if gave_up or occurrence.in_exception or (state and (state.phase is PodPhase.FAILED or state.restarts or state.exit_code)):
         return Severity.ERROR
-    return Severity.WARNING if job.view.running and not job.view.training.lines else Severity.HARMLESS
+    return Severity.HARMLESS if job.view.training.lines else Severity.WARNING
 
 
 def _has_recovered(job: JobEvidence, occurrence: Occurrence, time: int | None) -> bool:

@@ -40,6 +40,15 @@ class RecentLines:
         """Return the lines before the last one, the newest first."""
         return (text for _, text in islice(reversed(self._lines), 1, None))
 
+    def texts(self) -> Iterator[str]:
+        """Return all lines, the newest first."""
+        return (text for _, text in reversed(self._lines))
+
+    def last_texts(self, count: int) -> list[str]:
+        """Return the last lines that are not blank, in the order of the log."""
+        lines = (text.strip() for text in self.texts())
+        return list(islice((text for text in lines if text), count))[::-1]
+
     @property
     def last_text(self) -> str:
         """The last line that is not blank."""

@@ -167,6 +167,7 @@ class SymptomCollector:
             place=incident.location,
             evidence=explanation.evidence,
             context=explanation.context,
+            in_exception=incident.kind is Kind.EXCEPTION,
             in_warning=incident.kind is Kind.WARNING,
             after_join=incident.mark.joined,
         )

@@ -419,6 +419,60 @@ TEXTS = [
         "train.py: error: unrecognized arguments: --local-rank=0",
         "CPython argparse, torch distributed/launch.py; seen",
     ),
+    Text("gpu-full", "RuntimeError: CUDA error: out of memory", _CUDA),
+    Text("cuda-init", "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 999: unknown error", _CUDA),
+    Text("no-kernel-image", "RuntimeError: CUDA error: invalid device function", _CUDA),
+    Text("backend-device", "RuntimeError: No backend type associated with device type cpu", "torch distributed_c10d.py; seen"),
+    Text(
+        "torch-without-nccl", "RuntimeError: Distributed package doesn't have NCCL built in", "torch distributed_c10d.py; seen"
+    ),
+    Text(
+        "quantized-placement",
+        "ValueError: You can't train a model that has been loaded with `device_map='auto'` in any distributed mode.",
+        "accelerate accelerator.py",
+    ),
+    Text("sharded-parameter", "RuntimeError: 'weight' must be 2-D", "torch aten/src/ATen/native/Embedding.cpp; seen"),
+    Text("loss-diverged", "ValueError: the loss is nan, training stops", "many programs"),
+    Text(
+        "loader-worker-crashed",
+        "RuntimeError: DataLoader worker (pid 9) is killed by signal: Segmentation fault. ",
+        "torch DataLoader.cpp",
+    ),
+    Text(
+        "checkpoint-device",
+        "RuntimeError: Attempting to deserialize object on CUDA device 7 but torch.cuda.device_count() is 4.",
+        "torch serialization.py",
+    ),
+    Text(
+        "checkpoint-write",
+        "RuntimeError: PytorchStreamWriter failed writing file data/3: file write failed",
+        "torch inline_container.cc",
+    ),
+    Text("storage-lost", "OSError: [Errno 116] Stale file handle: '/data/a'", "Linux, errno ESTALE"),
+    Text(
+        "model-files-missing",
+        "OSError: Error no file named model.safetensors, or pytorch_model.bin, found in directory /m.",
+        "transformers modeling_utils.py; seen",
+    ),
+    Text(
+        "data-empty",
+        "ValueError: num_samples should be a positive integer value, but got num_samples=0",
+        "torch sampler.py; seen",
+    ),
+    Text("connection-refused", "ConnectionRefusedError: [Errno 111] Connection refused", "CPython; seen"),
+    Text("nccl-error", "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.", "NCCL src/init.cc"),
+    Text(
+        "nccl-warning",
+        f"{_NCCL} graph/xml.cc:300 NCCL WARN Could not find real path of /sys/class/net/x",
+        "NCCL src/graph/xml.cc",
+    ),
+    Text(
+        "ipv6-unavailable",
+        "[W socket.cpp:426] [c10d] The server socket cannot be initialized on [::]:29500 (errno: 97 - Address family not "
+        "supported by "
+        "protocol).",
+        "torch 2.1 csrc/distributed/c10d/socket.cpp",
+    ),
     Text("launcher-environment", "KeyError: 'LOCAL_RANK'", "CPython os.environ"),
 ]
 
@@ -514,6 +568,16 @@ RuntimeError: Failed to find C compiler. Please specify via CC environment varia
 
 Set TORCH_LOGS="+dynamo" and TORCHDYNAMO_VERBOSE=1 for more information""",
         "torch _dynamo/exc.py",
+    ),
+    Text(
+        "model-type-key",
+        """Traceback (most recent call last):
+  File "/w/train.py", line 4, in <module>
+    AutoConfig.from_pretrained("m")
+  File "/opt/venv/lib/python3.11/site-packages/transformers/models/auto/configuration_auto.py", line 833, in __getitem__
+    raise KeyError(key)
+KeyError: 'nova9'""",
+        "transformers models/auto/configuration_auto.py",
     ),
     Text(
         "weights-only",

@@ -27,7 +27,7 @@ OTHER_NAMES = {
     "deepspeed", "nohup", "fi_info", "ibstat", "show_gids",  # programs
     "init_process_group",  # of torch.distributed
     "device_map", "find_unused_parameters", "no_grad", "requires_grad", "torch_dtype",  # of torch and transformers
-    "train_batch_size",  # of DeepSpeed's configuration
+    "ddp_timeout", "train_batch_size",  # of DeepSpeed's configuration
     "join_timeout", "read_timeout",  # keys of `rendezvous.conf`
     "standalone",  # of the operator's elasticPolicy
     "transformer_layer",  # of kfjob's trainer

@@ -29,7 +29,9 @@ _CLASS_NAME = re.compile(
     r"(?:Error|Exception|Exit|Interrupt|Failure|Failed|Timeout|Warning|NotFound|Closed|Expired|Group|Invalid|BadZipFile"
     r"|Fault|Refused|Denied|Exceeded|Unavailable|Mismatch)$"
 )
-_BARE = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Timeout|Failed|ArrowInvalid|BadZipFile)(?:: |$)")
+_BARE = re.compile(
+    r"(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception|Interrupt|Timeout|Failed|ArrowInvalid|BadZipFile)|Exception)(?:: |$)"
+)
 _DOTTED_BARE = re.compile(r"(?:[a-z_]\w*\.)+(?:[A-Z]\w*|gaierror|herror|error|timeout): ")
 _FRAME = re.compile(r'\s*File "([^"]+)", line (\d+)(?:, in\b|$|\s)')
 _BOXED_FRAME = re.compile(r"\s*[│|] (\S+?):(\d+) in\b")

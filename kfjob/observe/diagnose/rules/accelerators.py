@@ -83,10 +83,20 @@ RULES = (
     Rule(
         id="no-kernel-image",
         title="this torch was not built for this GPU",
-        cause="the installed torch has no code for the card's compute capability",
-        remedy="use a torch build whose `torch.cuda.get_arch_list()` contains the card's capability",
-        markers=("no kernel image", "is not compatible with the current PyTorch installation"),
-        pattern=r"no kernel image is available for execution on the device"
+        cause="the installed torch, or an extension, was not built with code for the card's compute capability",
+        remedy=(
+            "use a newer build of torch and its extensions; one whose `torch.cuda.get_arch_list()` contains the card's "
+            "capability"
+        ),
+        markers=(
+            "no kernel image",
+            "is not compatible with the current PyTorch installation",
+            "invalid device function",
+            "not compiled with GPU support",
+            "not compiled with CUDA support",
+        ),
+        pattern=r"no kernel image is available for execution on the device|invalid device function|not compiled with (?:GPU"
+        r"|CUDA) support"
         r"|is not compatible with the current PyTorch installation",
     ),
     Rule(
@@ -164,7 +174,8 @@ RULES = (
         remedy="set `shared_memory` (kfjob then mounts a memory-backed /dev/shm), or lower the number of loader workers",
         local_remedy="enlarge /dev/shm (`mount -o remount,size=16G /dev/shm`), or lower the number of loader workers",
         markers=("shared memory", "file </torch_", "dev/shm", "Bus error"),
-        pattern=r"out of shared memory|insufficient shared memory|is killed by signal: Bus error|^Bus error"
+        pattern=r"out of shared memory|unable to open shared memory object </torch_\S+ in read-write mode: No space"
+        r"|insufficient shared memory|is killed by signal: Bus error|\bBus error\b"
         r"|unable to (?:write to|open|allocate shared memory\(shm\) for) file </torch_"
         r"|(?:while|Error|rror).*/dev/shm/|/dev/shm.*No space left on device|No space left on device.*/dev/shm",
     ),

@@ -121,6 +121,7 @@ RULES = (
             "supports"
         ),
         markers=(
+            "Unable to pre-compile",
             "building extension",
             "ninja: build stopped",
             "['ninja'",
@@ -129,7 +130,7 @@ RULES = (
             "nvcc fatal",
         ),
         pattern=r"Error building extension '(?P<name>\w+)'|ninja: build stopped|\['ninja'[^\n]*returned non-zero"
-        r"|Error compiling objects for extension|nvcc fatal",
+        r"|Error compiling objects for extension|nvcc fatal|Unable to pre-compile (?P<name2>\w+)",
     ),
     Rule(
         id="compile-failed",
@@ -202,8 +203,9 @@ RULES = (
             "`python -m "
             "bitsandbytes` shows what it looks for"
         ),
-        markers=("bitsandbytes",),
-        pattern=r"libbitsandbytes_\w+\.so|bitsandbytes.*(?:compiled without GPU|CUDA Setup failed|CUDA binary|native library)"
+        markers=("bitsandbytes", "cget_managed_ptr", "cquantize_blockwise"),
+        pattern=r"cget_managed_ptr|undefined symbol: cquantize_blockwise|libbitsandbytes_\w+\.so"
+        r"|bitsandbytes.*(?:compiled without GPU|CUDA Setup failed|CUDA binary|native library)"
         r"|CUDA Setup failed despite GPU being available",
         unless=("UserWarning",),
     ),
@@ -269,6 +271,8 @@ RULES = (
         cause="{what}",
         remedy="install the version that the message names (`pip install`), and pin the versions that were tested together",
         markers=(
+            "toggled on, but it cannot",
+            "Couldn't instantiate the backend tokenizer",
             "is required for a normal functioning",
             "requires the",
             " requires ",
@@ -278,7 +282,9 @@ RULES = (
         ),
         pattern=r"(?P<what>[^\n]*is required for a normal functioning of this module[^\n]*"
         r"|[^\n]*requires the [\w` .-]+ library but it was not "
-        r"found[^\n]*|ImportError: (?:Using|Loading|To use|This modeling file)[^\n]* requires?[^\n]*)",
+        r"found[^\n]*|ImportError: (?:Using|Loading|To use|This modeling file)[^\n]* requires?[^\n]*"
+        r"|[^\n]*toggled on, but it cannot be used[^\n]*|Couldn't instantiate the backend "
+        r"tokenizer[^\n]*)",
     ),
     Rule(
         id="optimizer-unbuilt",

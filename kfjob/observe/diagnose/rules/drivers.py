@@ -165,6 +165,47 @@ RULES = (
         r"|illegal instruction was encountered|invalid program counter|hardware stack error|Xid \([^)]*\): (?:13|31|43|45)\b",
     ),
     Rule(
+        id="gpu-full",
+        title="CUDA finds no free memory on the GPU",
+        cause="the card is full before torch's own allocator reports it: another process holds it, several processes share one "
+        "card, or a "
+        "library allocates beside torch",
+        remedy=(
+            "`nvidia-smi` shows the processes on the card: end old ones; use one process per GPU (`LOCAL_RANK`), a smaller "
+            "batch, or a "
+            "larger GPU"
+        ),
+        markers=("error: out of memory", "Error [CUDA]: out of memory", "hipErrorOutOfMemory"),
+        pattern=r"(?:CUDA|HIP) error: out of memory|Triton Error \[CUDA\]: out of memory|hipErrorOutOfMemory",
+    ),
+    Rule(
+        id="cuda-init",
+        title="CUDA cannot be initialised",
+        cause=(
+            "the driver, the container runtime or the card is in a bad state ({what}): the kernel module is not loaded, the "
+            "devices are "
+            "missing in the container, or the card needs a reset"
+        ),
+        remedy=(
+            "run `nvidia-smi` in the pod and on the node; check the device plugin and `CUDA_VISIBLE_DEVICES`; a reboot of "
+            "the node resets the "
+            "driver"
+        ),
+        local_remedy="run `nvidia-smi`, check `CUDA_VISIBLE_DEVICES`, and reload the driver (`modprobe nvidia_uvm`) or reboot",
+        markers=(
+            "CUDA unknown error",
+            "Error 999",
+            "error: initialization error",
+            "error: unknown error",
+            "cudaErrorInitializationError",
+        ),
+        pattern=(
+            r"(?P<what>CUDA unknown error|Error 999: unknown error|CUDA error: (?:initialization|unknown) error"
+            r"|cudaErrorInitializationError)"
+        ),
+        in_warnings=True,
+    ),
+    Rule(
         id="cublas-failed",
         title="cuBLAS or cuDNN failed",
         cause=(

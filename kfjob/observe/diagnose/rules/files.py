@@ -211,4 +211,57 @@ RULES = (
         markers=("NoSuchBucket", "NoSuchKey", "operation: Not Found", "PermanentRedirect"),
         pattern=r"(?P<what>NoSuchBucket|NoSuchKey|operation: Not Found|PermanentRedirect)",
     ),
+    Rule(
+        id="checkpoint-device",
+        title="the checkpoint was saved on GPUs that this process does not have",
+        cause="`torch.load` puts tensors on the device that they were saved from, such as cuda:7 or any GPU",
+        remedy='pass `map_location="cpu"` (or the GPU of `LOCAL_RANK`) to `torch.load`',
+        markers=("Attempting to deserialize object on",),
+        pattern=r"Attempting to deserialize object on",
+    ),
+    Rule(
+        id="checkpoint-write",
+        title="a checkpoint could not be written",
+        cause=(
+            "the disk or the volume refused the data in the middle of the file: it is full, over its quota, or the "
+            "connection to it was lost"
+        ),
+        remedy="check the space and the quota of the volume (`df -h`), keep fewer checkpoints, and remove the incomplete one",
+        markers=("PytorchStreamWriter failed", "unexpected pos "),
+        pattern=r"PytorchStreamWriter failed writing|unexpected pos \d+ vs \d+",
+        role=Role.SUSPECT,
+    ),
+    Rule(
+        id="storage-lost",
+        title="a network volume or a disk failed: {what}",
+        cause="the file system lost its server, its device, or the file was replaced on the server while it was open",
+        remedy=(
+            "check the volume and its server (`dmesg`, events of the pod), then relaunch; the newest complete checkpoint is "
+            "valid"
+        ),
+        markers=("Input/output error", "Stale file handle", "Transport endpoint is not connected", "Remote I/O error"),
+        pattern=(
+            r"\[Errno \d+\] (?P<what>Input/output error|Stale file handle|Transport endpoint is not connected"
+            r"|Remote I/O error)"
+        ),
+    ),
+    Rule(
+        id="model-files-missing",
+        title="the model folder has no usable weights",
+        cause=(
+            "files are missing, have another format, or are git-lfs pointers: the download was incomplete, or the folder is "
+            "a checkpoint of another kind"
+        ),
+        remedy="list the folder, download the model again (`hf download REPO`), or convert the checkpoint to safetensors",
+        markers=("Error no file named", "Unable to load weights from"),
+        pattern=r"Error no file named|Unable to load weights from (?:pytorch|safetensors)? ?checkpoint",
+    ),
+    Rule(
+        id="data-empty",
+        title="the data set is empty",
+        cause="no sample is left: the path or the split is wrong, a filter removed all, or there are fewer samples than ranks",
+        remedy="print the number of samples after each step of the preparation, and check the path and the split",
+        markers=("num_samples=0", "empty dataset", "Dataset is empty"),
+        pattern=r"got num_samples=0|(?:Error|Exception): .*(?:[Ee]mpty dataset|[Dd]ataset is empty)",
+    ),
 )

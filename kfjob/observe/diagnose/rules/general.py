@@ -1,6 +1,6 @@
 """Rules about whole families of messages: they are tried after the rules about their members."""
 
-from kfjob.observe.diagnose.rule import Role, Rule
+from kfjob.observe.diagnose.rule import Role, Rule, Severity
 
 RULES = (
     Rule(
@@ -58,5 +58,44 @@ RULES = (
             r"|TypeError: (?P<what2>[^\n]*unexpected keyword argument '\w+')"
         ),
         role=Role.SUSPECT,
+    ),
+    Rule(
+        id="model-type-key",
+        title="this version of transformers does not know the model",
+        cause="the model type of its configuration is missing in the installed transformers: it is too old",
+        remedy=(
+            "upgrade transformers (`pip install -U transformers`), or pass `trust_remote_code=True` for a model with its own "
+            "code"
+        ),
+        markers=("KeyError: ",),
+        pattern=r"^KeyError: '[\w.-]+'",
+        stack=("CONFIG_MAPPING", "configuration_auto"),
+    ),
+    Rule(
+        id="connection-refused",
+        title="a connection was refused",
+        cause="nothing listens at the address: the service has not started or has ended, or the address is wrong",
+        remedy="check the address in the message, and whether its service runs",
+        markers=("Connection refused",),
+        pattern=r"ConnectionRefusedError|ConnectError: .*Connection refused|NewConnectionError.*Connection refused",
+        role=Role.SUSPECT,
+    ),
+    Rule(
+        id="nccl-error",
+        title="NCCL reports an error: {what}",
+        cause="the message of NCCL gives the reason; `NCCL_DEBUG=INFO` shows what it did before",
+        remedy="set `NCCL_DEBUG=INFO` in `env` and relaunch; compare the rank that failed first with the others",
+        markers=("NCCL error", "ncclInternalError", "ncclInvalid"),
+        pattern=r"NCCL error in: [^\n,]*, (?P<what>[^\n,]*)|(?P<what2>nccl(?:Internal|Invalid)\w+)",
+        role=Role.SUSPECT,
+    ),
+    Rule(
+        id="nccl-warning",
+        title="NCCL warns: {what}",
+        cause="NCCL found something in its environment that it could not use",
+        remedy="`NCCL_DEBUG=INFO` shows what it did instead",
+        markers=("NCCL WARN",),
+        pattern=r"NCCL WARN (?P<what>[^\n]*)",
+        severity=Severity.WARNING,
     ),
 )

@@ -36,7 +36,9 @@ RULES = (
             "wrap quantised layers with the same quant_storage dtype"
         ),
         markers=("Must flatten tensors", "uniform dtype", "uniform requires_grad", "uniform original parameter dtype"),
-        pattern=r"Must flatten tensors with uniform|expects uniform (?:original parameter )?(?:dtype|requires_grad)",
+        pattern=(
+            r"Must flatten tensors with uniform|(?:expects|requires) uniform (?:original parameter )?(?:dtype|requires_grad)"
+        ),
     ),
     Rule(
         id="dtype-mismatch",
@@ -69,8 +71,17 @@ RULES = (
         title="FlashAttention does not support this GPU",
         cause="flash-attn needs Ampere (A100, sm_80) or a newer generation; this GPU (such as V100 or T4) is older",
         remedy=('use another attention (`attn_implementation="sdpa"` or "eager"), or newer GPUs: A100, A10, L4, H100'),
-        markers=("FlashAttention only supports", "Flash attention is only supported", "flash attention requires"),
-        pattern=r"FlashAttention only supports \w+ GPUs|Flash [Aa]ttention is only supported on|flash attention requires",
+        markers=(
+            "is_sm80",
+            "is_sm90",
+            "FlashAttention only supports",
+            "Flash attention is only supported",
+            "flash attention requires",
+        ),
+        pattern=(
+            r"Expected (?:is_)?\w*is_sm[89]0|FlashAttention only supports \w+ GPUs|Flash [Aa]ttention is only supported on"
+            r"|flash attention requires"
+        ),
     ),
     Rule(
         id="ddp-model-differs",
@@ -217,5 +228,66 @@ RULES = (
         ),
         markers=("rocess group has not been initialized", "initialize the default process group twice"),
         pattern=r"rocess group has not been initialized|initialize the default process group twice",
+    ),
+    Rule(
+        id="backend-device",
+        title="the process group's backend cannot use these tensors",
+        cause=(
+            "NCCL works on GPU tensors only, gloo on CPU tensors: a collective got a tensor of the other kind, or the "
+            "backend was chosen wrongly"
+        ),
+        remedy='move the tensor to the GPU before the collective, or call `init_process_group("cpu:gloo,cuda:nccl")`',
+        markers=("Tensors must be CUDA and dense", "No backend type associated with device type", "must be on GPU"),
+        pattern=r"Tensors must be CUDA and dense|No backend type associated with device type",
+    ),
+    Rule(
+        id="torch-without-nccl",
+        title="this torch has no NCCL",
+        cause="a CPU build of torch, or one for another platform, is installed",
+        remedy="install torch with CUDA, or use the gloo backend",
+        markers=("have NCCL built in", "No module named 'torch._C._distributed"),
+        pattern=r"Distributed package doesn't have NCCL|No module named 'torch\._C\._distributed",
+    ),
+    Rule(
+        id="quantized-placement",
+        title="a quantised or spread model cannot be trained on these devices",
+        cause=(
+            "a model that was loaded with `device_map`, or in 8 or 4 bits, stays on the GPUs where it was loaded, and each "
+            "rank needs it on its own GPU"
+        ),
+        remedy="load it on the GPU of `LOCAL_RANK` (a `device_map` with that one device), or without a device map",
+        markers=(
+            "You can't train a model that has been loaded",
+            "device_map='auto'",
+            "is not supported for `8-bit` or `4-bit`",
+            "is not supported for `4-bit` or `8-bit`",
+        ),
+        pattern=r"You can't train a model that has been loaded|`\.to` is not supported for `[48]-bit`",
+    ),
+    Rule(
+        id="sharded-parameter",
+        title="the program uses a parameter that is sharded",
+        cause=(
+            "FSDP or ZeRO-3 keeps only a part of each parameter, so code that uses a weight outside of the wrapped forward "
+            "pass sees an empty tensor"
+        ),
+        remedy=(
+            "use it inside `FullyShardedDataParallel.summon_full_params` or `deepspeed.zero.GatheredParameters`, or wrap the "
+            "layers anew"
+        ),
+        markers=("'weight' must be 2-D", "weight should have at least three dimensions", "size mismatch, got input"),
+        pattern=r"'weight' must be 2-D|weight should have at least three dimensions",
+        role=Role.SUSPECT,
+    ),
+    Rule(
+        id="loss-diverged",
+        title="the program stopped because the loss is not finite",
+        cause="training has diverged: the learning rate is too high, fp16 overflows, or a sample of the data is broken",
+        remedy=(
+            "resume from an earlier checkpoint with a lower learning rate, clip gradients, train in bf16, and look at the "
+            "last batch"
+        ),
+        markers=("oss is n", "oss is N", "oss is i", "Loss became", "the loss is"),
+        pattern=r"(?:Error|Exception): .*\b[Ll]oss (?:is|became|was) (?:nan|NaN|inf|not finite)",
     ),
 )

@@ -69,4 +69,13 @@ RULES = (
         severity=Severity.HARMLESS,
         role=Role.SYMPTOM,
     ),
+    Rule(
+        id="ipv6-unavailable",
+        title="a socket was tried over IPv6, which this machine does not have",
+        cause="torch tries IPv6 first and then IPv4",
+        remedy="",
+        markers=("errno: 97 ",),
+        pattern=r"\(errno: 97 ",
+        severity=Severity.HARMLESS,
+    ),
 )

@@ -75,8 +75,16 @@ RULES = (
         title="a process timed out while it waited for a peer",
         cause="the process group needs every rank: one did not start, or has another address or round",
         remedy="find the missing rank: a pod without this error, or without any line",
-        markers=("wait timeout after", "Timed out after", "Socket Timeout", "store->get(", "waitForInput"),
-        pattern=r"wait timeout after \d+ms, keys|Timed out after \d+ seconds waiting for (?:clients|workers)|Socket Timeout"
+        markers=(
+            "Timed out initializing process group",
+            "wait timeout after",
+            "Timed out after",
+            "Socket Timeout",
+            "store->get(",
+            "waitForInput",
+        ),
+        pattern=r"Timed out initializing process group|wait timeout after \d+ms, keys"
+        r"|Timed out after \d+ seconds waiting for (?:clients|workers)|Socket Timeout"
         r"|store->get\(|waitForInput: ",
         role=Role.CONSEQUENCE,
     ),

@@ -24,8 +24,8 @@ RULES = (
         cause="two packages do not fit together, or a shared library is missing: {what}",
         remedy="pin versions that fit together; `python -c 'import torch, transformers'` in the image shows the error",
         local_remedy="install versions that fit together; `python -c 'import torch, transformers'` shows the error",
-        markers=("ImportError:", "undefined symbol"),
-        pattern=r"ImportError: (?P<what>cannot import name .*|.*undefined symbol.*)",
+        markers=("ImportError:", "cannot import name '", "undefined symbol"),
+        pattern=r"(?P<what>cannot import name .*)|ImportError: (?P<what2>.*undefined symbol.*)",
     ),
     Rule(
         id="python-syntax",
@@ -100,11 +100,30 @@ RULES = (
             "0 only"
         ),
         local_remedy="use fewer processes or loader workers, or load the model on the meta device or on rank 0 only",
-        markers=("MemoryError", "Unable to allocate ", "can't allocate memory", "Cannot allocate memory", "std::bad_alloc"),
+        markers=(
+            "MemoryError",
+            "unable to mmap",
+            "Unable to allocate ",
+            "can't allocate memory",
+            "Cannot allocate memory",
+            "std::bad_alloc",
+        ),
         pattern=(
             r"(?:^|\b)MemoryError\b|NumpyMemoryError|Unable to allocate [\d.]+ [GTM]iB for an array|can't allocate memory"
-            r"|\[Errno 12\] Cannot allocate memory|std::bad_alloc"
+            r"|\[Errno 12\] Cannot allocate memory|unable to mmap \d+ bytes|std::bad_alloc"
         ),
+    ),
+    Rule(
+        id="loader-worker-crashed",
+        title="a data loader process crashed ({signal})",
+        cause="native code of the data pipeline failed (image or audio decoders, HDF5, tokenizers after a fork)",
+        remedy=(
+            'load one sample with no loader workers: `PYTHONFAULTHANDLER=1` shows the call; start the workers with "spawn"'
+        ),
+        markers=("is killed by signal: ", "Unexpected segmentation fault"),
+        pattern=r"is killed by signal: (?P<signal>Segmentation fault|Aborted|Illegal instruction|Floating point)"
+        r"|Unexpected (?P<signal2>segmentation "
+        r"fault) encountered in worker",
     ),
     Rule(
         id="loader-worker-killed",

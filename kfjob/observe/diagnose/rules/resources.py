@@ -59,6 +59,7 @@ RULES = (
         ),
         markers=("Too many open files", "items of ancdata", "shared memory object </torch_"),
         pattern=r"Too many open files|received \d+ items of ancdata|unable to open shared memory object </torch_",
+        unless=("No space left",),
     ),
     Rule(
         id="cache-unwritable",

@@ -70,6 +70,44 @@ RULES = (
         role=Role.SUSPECT,
     ),
     Rule(
+        id="rank0-gone",
+        title="rank 0 ended before the other ranks",
+        cause="the log of pod `{pod}`, whose process holds the store, ends without an error: rank 0 finished or left too early",
+        remedy=(
+            "keep rank 0 alive until all ranks are done: run the same number of steps everywhere, and call "
+            "`torch.distributed.barrier()` "
+            "and `destroy_process_group()` at the end of each"
+        ),
+        subject=Subject.VIEW,
+        role=Role.SUSPECT,
+    ),
+    Rule(
+        id="slow-preparation",
+        title="a rank prepared its data for longer than the others wait",
+        cause=(
+            "`{what}` was at {percent} % when a collective of the other ranks timed out: the first rank prepares, and the "
+            "others wait in a barrier"
+        ),
+        remedy=(
+            "prepare the data before the job (once, to a shared folder), or raise the timeout: "
+            "`init_process_group(timeout=timedelta(hours=3))`, "
+            "`ddp_timeout` in transformers, `InitProcessGroupKwargs` in accelerate"
+        ),
+        subject=Subject.VIEW,
+        role=Role.SUSPECT,
+    ),
+    Rule(
+        id="independent-trainings",
+        title="the job runs {count} independent trainings instead of one on {nodes} nodes",
+        cause="each pod formed a process group of its own with world size 1 node, so every node trains the whole model alone",
+        remedy=(
+            "use one rendezvous for all nodes: `command: torchrun …` without `--standalone` or `--nnodes=1`, and the same "
+            "`rendezvous.id`"
+        ),
+        subject=Subject.VIEW,
+        permanent=True,
+    ),
+    Rule(
         id="peer-lost",
         title="the log of pod `{pod}` stops without an error",
         cause="other pods lost their connection to it: it was killed, or its node was lost",

@@ -1,0 +1,108 @@
+"""Checks for ranks that wait for each other, or do not know each other; each belongs to the rule with its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kfjob.events import PodPhase
+from kfjob.observe.diagnose.checks import JobEvidence, Occurrences
+from kfjob.observe.diagnose.occurrences import PodHistory
+from kfjob.observe.diagnose.rule import Role, Severity
+from kfjob.observe.pods import PodView
+from kfjob.patterns import Pattern
+
+_BAR = Pattern(
+    r"(?P<what>(?:Map|Filter|Running tokenizer|Tokeni[sz]|Generating|Preprocess|Processing|Grouping|Packing|Download|Extract"
+    r"|Convert"
+    r"|Caching|Computing|Preparing|Building|Indexing)[^|\r\n]{0,80}?): +(?P<percent>\d{1,3})%\|"
+)
+_CONNECTED = Pattern(r"\[c10d\S*.*\] The client socket has connected to ")
+_TIMEOUTS = ("nccl-timeout", "store-wait-timeout")
+_LOST = ("peer-closed", "store-lost")
+_FIRST_POD = Pattern(r"-master-0$|-worker-0$")
+
+
+def slow_preparation(job: JobEvidence) -> Occurrences:
+    """A collective timed out while a rank still prepared its data."""
+    has_timeout = any((rule, "") in pod.symptoms for pod in job.history.pods.values() for rule in _TIMEOUTS)
+    if not has_timeout or job.view.training.lines:
+        return
+    for name, pod in job.history.pods.items():
+        if bar := _find_bar(pod):
+            what, percent, line = bar
+            yield job.occurrence(
+                "slow-preparation",
+                pod=name,
+                timestamp=pod.recent.timestamp(),
+                evidence=line,
+                what=what.strip(),
+                percent=percent,
+            )
+            return
+
+
+def _find_bar(pod: PodHistory) -> tuple[str, str, str] | None:
+    """Return the newest progress bar of a preparation that has not reached its end: its name, percentage and text."""
+    for text in pod.recent.texts():
+        for part in reversed(text.split("\r")):
+            if match := _BAR.search(part):
+                return (match["what"], match["percent"], part.strip()) if match["percent"] != "100" else None
+    return None
+
+
+def connect_hang(job: JobEvidence) -> Occurrences:
+    """The log of a pod ends right after its first connections."""
+    if job.view.training.lines or not (job.view.phase and job.view.phase.ended):
+        return
+    for name, pod in job.history.pods.items():
+        if _CONNECTED.search(pod.recent.last_text) and not pod.joined and not _has_error(pod):
+            yield job.occurrence("connect-hang", pod=name, timestamp=pod.recent.timestamp(), evidence=pod.recent.last_text)
+
+
+def rank0_gone(job: JobEvidence) -> Occurrences:
+    """The log of the first pod, which has no agent, ends without an error, and others lost their connection."""
+    pods = job.history.pods
+    if job.view.running or any(pod.launch or pod.joined for pod in pods.values()):
+        return
+    for name, pod in pods.items():
+        others = [other for other_name, other in pods.items() if other_name != name]
+        lost = [other.symptoms[rule, ""].occurrences[0] for other in others for rule in _LOST if (rule, "") in other.symptoms]
+        if _FIRST_POD.search(name) and pod.lines and lost and _ended_well(pod) and not _has_error(pod):
+            last = pod.recent.last_text
+            occurrence = job.occurrence("rank0-gone", pod=name, timestamp=pod.recent.timestamp(), evidence=last)
+            occurrence.evidence = (last, *lost[0].evidence[-1:])
+            yield occurrence
+
+
+def _ended_well(pod: PodHistory) -> bool:
+    """Return whether nothing shows that the container failed."""
+    return pod.state is None or pod.state.phase is PodPhase.SUCCEEDED or (not pod.state.exit_code and not pod.state.restarts)
+
+
+def _has_error(pod: PodHistory) -> bool:
+    return any(
+        symptom.rule.severity is Severity.ERROR and symptom.rule.role is not Role.SYMPTOM for symptom in pod.symptoms.values()
+    )
+
+
+def independent_trainings(job: JobEvidence) -> Occurrences:
+    """Every pod of a job with several nodes has a process group of its own."""
+    pods = [pod for pod in job.view.pods.values() if pod.log.result is not None]
+    nodes = max(len(job.view.config.workers), len(job.view.pods))
+    if nodes > 1 and len(pods) > 1 and all(_is_alone(pod) for pod in pods):
+        evidence = pods[0].log.result.quote if pods[0].log.result else ""
+        yield job.occurrence("independent-trainings", pod=pods[0].name, evidence=evidence, count=len(pods), nodes=nodes)
+
+
+def _is_alone(pod: PodView) -> bool:
+    """Return whether the newest round of the pod has one node."""
+    result = pod.log.result
+    return result is not None and result.group_world_size == 1 and (result.restart_count or 0) == 0
+
+
+WAITING_CHECKS: tuple[Callable[[JobEvidence], Occurrences], ...] = (
+    slow_preparation,
+    connect_hang,
+    rank0_gone,
+    independent_trainings,
+)
