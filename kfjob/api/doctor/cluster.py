@@ -73,8 +73,8 @@ def check_crd(cluster: Inventory) -> Iterator[Finding]:
 
 def describe_crd_version(definition: JsonObject) -> tuple[str, str]:
     """Return which operator versions have such a definition, judged by its fields, and a remedy or an empty text."""
-    versions = definition.get("spec", {}).get("versions", ())
-    schema: JsonObject = next((version["schema"] for version in versions if version.get("served")), {})
+    versions = _get(definition, "spec", "versions") or ()
+    schema: JsonObject = next((version.get("schema") or {} for version in versions if version.get("served")), {})
     spec = _get(schema, "openAPIV3Schema", "properties", "spec", "properties")
     if not _get(spec, "elasticPolicy"):
         return "from an operator without elastic jobs", INSTALL
@@ -94,8 +94,12 @@ def check_operator(cluster: Inventory) -> Iterator[Finding]:
         yield fail("operator", "no deployment of the training operator found", INSTALL)
     for deployment in deployments:
         namespace, name = deployment["metadata"]["namespace"], deployment["metadata"]["name"]
-        image = deployment["spec"]["template"]["spec"]["containers"][0]["image"].rpartition("/")[2]
-        ready, replicas = deployment.get("status", {}).get("readyReplicas", 0), deployment["spec"].get("replicas", 1)
+        container: JsonMapping = next(iter(_get(deployment, "spec", "template", "spec", "containers") or ()), {})
+        image = (container.get("image") or "unknown image").rpartition("/")[2]
+        ready, replicas = (
+            (deployment.get("status") or {}).get("readyReplicas") or 0,
+            _get(deployment, "spec").get("replicas", 1),
+        )
         message = f"{namespace}/{name}, {image}, {ready} of {replicas} ready"
         remedy = f"kubectl -n {namespace} describe deployment {name}; kubectl -n {namespace} logs deployment/{name}"
         yield ok("operator", message) if ready else fail("operator", message, remedy)
@@ -208,7 +212,7 @@ def _node_type(node: JsonMapping) -> str:
 
 def _get(value: Any, *keys: str) -> Any:
     for key in keys:
-        value = (value or {}).get(key)
+        value = value.get(key) if isinstance(value, dict) else None
     return value or {}
 
 

@@ -302,9 +302,9 @@ class NodeInfo(TypedDict, total=False):
 class Taint(TypedDict, total=False):
     """A taint of a node."""
 
-    key: str
+    key: Required[str]
     value: str | None
-    effect: str
+    effect: Required[str]
 
 
 class NodeSpec(TypedDict, total=False):
@@ -420,6 +420,101 @@ class WatchEvent(TypedDict):
     object: JsonObject
 
 
+class Requirement(TypedDict, total=False):
+    """A condition for the labels of a node."""
+
+    key: Required[str]
+    operator: Required[str]
+    values: list[str] | None
+
+
+class PoolNodeSpec(TypedDict, total=False):
+    """The nodes of a node pool."""
+
+    taints: list[Taint] | None
+    requirements: list[Requirement] | None
+
+
+class PoolLabels(TypedDict, total=False):
+    """The metadata of the nodes of a node pool."""
+
+    labels: Texts | None
+
+
+class PoolTemplate(TypedDict, total=False):
+    """The template of the nodes of a node pool."""
+
+    metadata: PoolLabels | None
+    spec: PoolNodeSpec | None
+
+
+class PoolSpec(TypedDict, total=False):
+    """The spec of a node pool."""
+
+    template: PoolTemplate | None
+    limits: dict[str, Quantity] | None
+
+
+class PoolStatus(TypedDict, total=False):
+    """The status of a node pool."""
+
+    resources: dict[str, Quantity] | None
+
+
+class Pool(TypedDict, total=False):
+    """A node pool of Karpenter."""
+
+    metadata: Required[Metadata]
+    spec: PoolSpec | None
+    status: PoolStatus | None
+
+
+class NamespacedMetadata(_CommonMetadata, total=False):
+    """The metadata of an object of any namespace."""
+
+    namespace: Required[str]
+
+
+class DeploymentSpec(TypedDict, total=False):
+    """The spec of a Deployment."""
+
+    replicas: Count | None
+    template: PodTemplate | None
+
+
+class DeploymentStatus(TypedDict, total=False):
+    """The status of a Deployment."""
+
+    readyReplicas: Count | None
+
+
+class Deployment(TypedDict, total=False):
+    """A Deployment."""
+
+    metadata: Required[NamespacedMetadata]
+    spec: DeploymentSpec | None
+    status: DeploymentStatus | None
+
+
+class DefinitionVersion(TypedDict, total=False):
+    """A version of a custom resource."""
+
+    served: bool
+    schema: JsonObject | None
+
+
+class DefinitionSpec(TypedDict, total=False):
+    """The spec of a CustomResourceDefinition."""
+
+    versions: list[DefinitionVersion] | None
+
+
+class Definition(TypedDict, total=False):
+    """A CustomResourceDefinition."""
+
+    spec: DefinitionSpec | None
+
+
 class ReviewStatus(TypedDict, total=False):
     """The answer to an access review."""
 
@@ -464,6 +559,9 @@ SHAPES: dict[str, tuple[Any, Any]] = {
     "limitranges": (LimitRange, ItemList[LimitRange]),
     "persistentvolumeclaims": (ClaimObject, ItemList[ClaimObject]),
     "selfsubjectaccessreviews": (Review, ItemList[Review]),
+    "nodepools": (Pool, ItemList[Pool]),
+    "deployments": (Deployment, ItemList[Deployment]),
+    "customresourcedefinitions": (Definition, ItemList[Definition]),
     "apis": (ApiResources, ItemList[ApiResources]),
     "version": (Version, ItemList[Version]),
 }

@@ -49,7 +49,7 @@ def definition(*fields: str) -> dict[str, Any]:
 
 
 def deployment(ready: int) -> dict[str, Any]:
-    pod = {"spec": {"containers": [{"image": "ghcr.io/kubeflow/training-operator:v1"}]}}
+    pod = {"spec": {"containers": [{"name": "manager", "image": "ghcr.io/kubeflow/training-operator:v1"}]}}
     return {
         "metadata": {"namespace": "kubeflow", "name": "training-operator"},
         "spec": {"replicas": 1, "template": pod},
