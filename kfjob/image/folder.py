@@ -19,6 +19,8 @@ from kfjob.text import join_names
 IGNORE_FILE = ".dockerignore"
 DEFAULT_IGNORE = "**/.git\n.hg\n.svn\n.venv\n**/__pycache__\n**/*.pyc\n**/.ipynb_checkpoints\n**/.*_cache\n**/.DS_Store\n"
 """Patterns for a folder that has no `.dockerignore`."""
+MAX_DEPTH = 200
+"""Folders within folders of code that goes into an image."""
 _PIECE = 1024 * 1024
 
 
@@ -46,7 +48,7 @@ class Entry:
         """
         remaining = self.size
         try:
-            with self.source.open("rb") as stream:
+            with os.fdopen(os.open(self.source, os.O_RDONLY | os.O_NONBLOCK), "rb") as stream:  # it may be a FIFO by now
                 while piece := stream.read(_PIECE):
                     remaining -= len(piece)
                     if remaining < 0:
@@ -156,6 +158,8 @@ def _read_ignore_file(root: Path) -> IgnorePatterns:
 
 def _list_entries(root: Path, folder: Path, ignore: IgnorePatterns) -> Iterator[Entry]:
     """Yield the entries beneath a folder. An excluded folder is listed if a `!` pattern includes something within it."""
+    if len(folder.relative_to(root).parts) > MAX_DEPTH:
+        raise UsageError(f"`{root}` is more than {MAX_DEPTH} folders deep", hint=f"exclude the inner ones in `{IGNORE_FILE}`")
     try:
         children = list(os.scandir(folder))
     except OSError as err:
@@ -176,7 +180,10 @@ def _list_entries(root: Path, folder: Path, ignore: IgnorePatterns) -> Iterator[
 def _make_entry(root: Path, path: str, source: Path, child: os.DirEntry[str]) -> Entry:
     if child.is_symlink():
         return Entry(path=path, kind="link", source=source, link_target=_read_link(root, path, source))
-    status = child.stat(follow_symlinks=False)
+    try:
+        status = child.stat(follow_symlinks=False)
+    except OSError as err:
+        raise Refused(f"`{source}` cannot be read", cause=err.strerror) from err
     if not stat.S_ISREG(status.st_mode):
         hint = f"exclude it in `{IGNORE_FILE}`"
         raise UsageError(f"`{source}` is neither a file, a folder nor a link", hint=hint)
