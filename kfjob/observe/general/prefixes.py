@@ -25,7 +25,7 @@ _PREFIX = re.compile(
     r"|(?P<named>(?i:g?rank|gpu|worker|proc(?:ess)?|r)[ :=_#-]{0,2}(?P<number>\d{1,6}))(?=[\s:|\]])(?![ \t]*[:=] *[-+.\d])"
     r"|(?P<leading>\d{1,6}):(?=[ \t]+" + _LEVEL + r"\b)"
     r"|[A-Za-z_][\w./-]*+:[A-Za-z_<][\w.<>]*+:\d++(?=[ \t]+-)"  # loguru: module:function:line
-    r"|[\w.-]{1,60}:\d{1,5}(?=\s+[\w.]+:\d+\s)"  # host:rank
+    r"|(?P<host>[\w.-]{1,60}:\d{1,5})(?=\s+[\w.]+:\d+\s)"  # host:rank
     r"|(?P<source>[A-Za-z_][\w.]*+(?:\.py)?:\d++)(?=[ \t]+(?:-|" + _LEVEL + r"))"  # file:line
     r"|[A-Za-z_][\w.]*+(?= - )(?![\w.]*+ - *[\d(])"  # logger name
     r"|(?P<phase>[A-Za-z_]+)(?= \|)"
@@ -34,7 +34,7 @@ _PREFIX = re.compile(
 _RANK_NAME = re.compile(r"(?i)^(?:global[ _]?)?(?:rank|default|worker|gpu)[ :=_-]*(\d{1,6})$")
 _RANK_OF = re.compile(r"^(\d{1,6})/(\d{1,6})$")
 _COUNTER = re.compile(
-    r"^[\s\d/,.%()]*$|(?i:\b(?:g?step|epochs?|iter\w*|batch|loss|lr|update|round|tick|episode|generation|pass|ep)s?\b\s*[:=#\[(]?\s*\d|\b(?:step|epoch|iter)\w*\s*[:=])"
+    r"^[\s\d/,.%()]*$|(?i:\b(?:\w*_step|g?step|epochs?|iter\w*|batch|loss|lr|update|round|tick|episode|generation|pass|ep)s?\b\s*[:=#\[(]?\s*\d|\b(?:step|epoch|iter)\w*\s*[:=])"
 )
 _WORD = re.compile(r"[A-Za-z]+")
 
@@ -63,7 +63,7 @@ def strip_prefixes(text: str) -> Message:
 
 def _holds_counter(match: re.Match[str], *, first: bool) -> bool:
     """Return whether the part in brackets counts something, such as `[10/500]` or `[step=10]`."""
-    inside = match["inside"] or match["within"] or match["source"]
+    inside = match["inside"] or match["within"] or match["source"] or match["host"]
     if inside is None:
         return match["phase"] is not None and find_phase((match["phase"].lower(),)) is Phase.NONE
     if match["within"] is not None and first and (of := _RANK_OF.match(inside)):
