@@ -7,8 +7,9 @@ from typing import Any
 
 from kfjob.common_types import JsonObject
 from kfjob.errors import Problem, SpecError
+from kfjob.spec.impossible_text import IMPOSSIBLE
 from kfjob.spec.paths import Path, parse_path
-from kfjob.spec.yaml_text import IMPOSSIBLE, parse_yaml
+from kfjob.spec.yaml_text import parse_yaml
 
 
 def apply_assignments(data: JsonObject, assignments: Sequence[str]) -> tuple[dict[Path, str], list[Problem]]:

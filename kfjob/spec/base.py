@@ -9,7 +9,9 @@ from typing import Any, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from kfjob.errors import SpecError
+from kfjob.errors import Problem, SpecError
+from kfjob.spec.impossible_text import IMPOSSIBLE, NO_HOLDER, describe_impossible
+from kfjob.spec.paths import Path, join_path
 
 _Init = TypeVar("_Init", bound=Callable[..., None])
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -41,6 +43,7 @@ class SpecModel(BaseModel):
             super().__init__(**fields)
         except ValidationError as error:
             raise _make_spec_error(error, type(self)) from None
+        check_texts(self)
 
     @classmethod
     def model_validate(cls, obj: Any, **options: Any) -> Self:
@@ -50,9 +53,11 @@ class SpecModel(BaseModel):
             SpecError: as `__init__`.
         """
         try:
-            return super().model_validate(obj, **options)
+            model = super().model_validate(obj, **options)
         except ValidationError as error:
             raise _make_spec_error(error, cls) from None
+        check_texts(model)
+        return model
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
@@ -62,9 +67,11 @@ class SpecModel(BaseModel):
             SpecError: the text is not JSON, or as `__init__`.
         """
         try:
-            return super().model_validate_json(json_data, **options)
+            model = super().model_validate_json(json_data, **options)
         except ValidationError as error:
             raise _make_spec_error(error, cls) from None
+        check_texts(model)
+        return model
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Return a copy with the fields of `update`, validated as a new model is. pydantic's own method validates nothing.
@@ -128,6 +135,34 @@ def validate_fields(model: type[_Model], fields: object) -> _Model:
 
 
 def _make_spec_error(error: ValidationError, model: type[BaseModel]) -> SpecError:
-    from kfjob.spec.problems import make_problem  # needed for an error only; it imports modules that import this one
+    from kfjob.spec.problems import make_problems  # needed for an error only; it imports modules that import this one
 
-    return SpecError([make_problem(detail, model) for detail in list_errors(error)])
+    return SpecError(make_problems(list_errors(error), model))
+
+
+def check_texts(model: BaseModel) -> None:
+    """Refuse texts that no program, file or Kubernetes object can hold. A spec in YAML was checked when it was read.
+
+    Raises:
+        SpecError: a text in a field holds NUL or half of a surrogate pair; it holds all of these problems.
+    """
+    if problems := [
+        Problem(title=f"a text holds {character}", path=join_path(path), detail=NO_HOLDER)
+        for path, character in _find_impossible(model, ())
+    ]:
+        raise SpecError(problems)
+
+
+def _find_impossible(value: object, path: Path) -> Iterator[tuple[Path, str]]:
+    if isinstance(value, str):
+        if match := IMPOSSIBLE.search(value):
+            yield path, describe_impossible(match[0])
+    elif isinstance(value, BaseModel | Mapping):
+        for name, item in value.__dict__.items() if isinstance(value, BaseModel) else value.items():
+            if isinstance(name, str) and (match := IMPOSSIBLE.search(name)):
+                yield path, describe_impossible(match[0])
+            else:
+                yield from _find_impossible(item, (*path, name))
+    elif isinstance(value, list | tuple | set | frozenset):
+        for index, item in enumerate(value):
+            yield from _find_impossible(item, (*path, index))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
@@ -59,6 +59,23 @@ def find_path(detail: ErrorDetails) -> Path:
     if "path" in context:
         return parse_path(context["path"])
     return tuple(part for part in detail["loc"] if part not in _UNION_TAGS)
+
+
+def make_problems(details: Sequence[ErrorDetails], model: type[BaseModel]) -> list[Problem]:
+    """Return the problems for the errors in the fields of `model`; one mistake is one problem.
+
+    A field whose name is misspelled is not missing.
+    """
+    unknown = [find_path(detail) for detail in details if detail["type"] == "extra_forbidden"]
+    meant = [field for path in unknown if (field := suggest_field(path, model).field)]
+
+    def is_meant(detail: ErrorDetails) -> bool:
+        if detail["type"] == "nothing_to_run":
+            return any(field[0] in ("command", "train") for field in meant)
+        path = find_path(detail)
+        return detail["type"] == "missing" and any(field[-len(path) :] == path for field in meant)
+
+    return [make_problem(detail, model) for detail in details if not is_meant(detail)]
 
 
 def make_problem(detail: ErrorDetails, model: type[BaseModel], show: Callable[[Path], str] = join_path) -> Problem:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import yaml
 
 from kfjob.errors import Problem, SpecError
+from kfjob.spec.impossible_text import IMPOSSIBLE, NO_HOLDER, describe_impossible
 from kfjob.spec.paths import Path, join_path, parse_path
 from kfjob.spec.substitute import Substitution
 from kfjob.spec.yaml_loader import MAX_DEPTH, Loader, TooLargeError, check_depth
@@ -19,8 +19,6 @@ MAX_VALUES = 100_000
 """Values of a YAML text; no spec has as many. A few lines of aliases can expand to more than fits into memory."""
 MAX_PROBLEMS = 100
 """Problems of a YAML text that are reported; a text of 4 MiB can have a million."""
-IMPOSSIBLE = re.compile("[\0\ud800-\udfff]")
-"""Characters that no environment variable, file or Kubernetes object can hold: NUL and halves of surrogate pairs."""
 _MERGE = "tag:yaml.org,2002:merge"
 _CONSTRUCTOR_ERRORS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
 """What PyYAML's constructor raises for scalars that do not fit their tag, such as `!!int ''`."""
@@ -157,8 +155,7 @@ class _Walk:
 
     def _check_characters(self, path: Path, node: yaml.ScalarNode) -> None:
         if match := IMPOSSIBLE.search(node.value):
-            character = "the character NUL" if match[0] == "\0" else "half of a surrogate pair"
-            self._add_problem(f"a text holds {character}", node, path, "no program, file or Kubernetes object can hold it")
+            self._add_problem(f"a text holds {describe_impossible(match[0])}", node, path, NO_HOLDER)
 
     def _add_collection(self, path: Path, node: yaml.Node) -> None:
         if len(path) > MAX_DEPTH:

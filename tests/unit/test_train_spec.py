@@ -41,7 +41,7 @@ shapes = st.builds(
     tie_word_embeddings=st.booleans(),
     rope_theta=st.floats(1, 1e7),
 )
-texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=20)
+texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=20)
 texts |= st.sampled_from(["null", "true", "1e5", "none", '"', "[]", "{}", '"null"', "-1", "--debug"])
 positive = st.floats(min_value=1e-12, max_value=1e6)
 specs = st.builds(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from kfjob import ImageSpec, JobSpec, Resources, TrainSpec
@@ -75,3 +77,44 @@ def test_message_reads_like_one_of_a_file():
     with pytest.raises(SpecError) as caught:
         JobSpec(**fields)
     assert str(caught.value) == "error: unknown field `comand`\n  --> comand\nhint: did you mean `command`?"
+
+
+@pytest.mark.parametrize(
+    ("fields", "hint"),
+    [
+        ({"name": "a", "comand": "x"}, "did you mean `command`?"),
+        ({"nmae": "a", "command": "x"}, "did you mean `name`?"),
+        ({"name": "a", "trian": {"model": "tiny-llama"}}, "did you mean `train`?"),
+    ],
+)
+def test_a_misspelled_field_is_one_problem(fields, hint):
+    with pytest.raises(SpecError) as error:
+        JobSpec(**fields)
+    assert [problem.hint for problem in error.value.problems] == [hint]
+
+
+def test_a_job_without_a_program_and_with_another_unknown_field_has_two_problems():
+    with pytest.raises(SpecError) as error:
+        JobSpec(name="a", nodez=2)
+    assert len(error.value.problems) == 2
+
+
+@pytest.mark.parametrize("character", ["\0", "\ud800"])
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"command": ["x", "a{}"]}, "command.1"),
+        ({"env": {"A": "{}"}}, "env.A"),
+        ({"labels": {"a": "b{}"}}, "labels.a"),
+        ({"overrides": {"metadata": {"annotations": {"a{}": "b"}}}}, "overrides.metadata.annotations"),
+        ({"overrides": {"metadata": {"annotations": {"a": "{}"}}}}, "overrides.metadata.annotations.a"),
+        ({"command": None, "train": {"model": "tiny-llama", "data": "/a{}", "max_steps": 1}}, "train.data"),
+    ],
+)
+def test_a_text_that_nothing_can_hold_is_refused(fields, path, character):
+    fields = {"name": "a", "command": "x"} | json.loads(json.dumps(fields).replace("{}", json.dumps(character)[1:-1]))
+    for build in (lambda: JobSpec(**fields), lambda: JobSpec.model_validate(fields)):
+        with pytest.raises(SpecError) as error:
+            build()
+        assert path in [problem.path for problem in error.value.problems]
+        str(error.value).encode()
