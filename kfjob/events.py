@@ -11,6 +11,7 @@ from enum import StrEnum
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
+from kfjob.text import plural
 from kfjob.units import check_time
 
 TRAINING_CONTAINER = "pytorch"
@@ -213,3 +214,7 @@ class JobSnapshot(Struct, frozen=True, kw_only=True):
     observe_config: str | None = None  # what observation needs of the spec (JSON); None for a job that others submitted
     start_folder: str = ""  # where the agents of a local job start unless its spec says so; "" on a cluster
     labels: dict[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """Return one line, without the spec and the pods."""
+        return f"<JobSnapshot {self.namespace}/{self.name} {self.job.phase} ({plural(len(self.pods), 'pod')})>"

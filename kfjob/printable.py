@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any
 
@@ -44,6 +45,20 @@ def clean_text(text: str, *, keep_colours: bool = False, mark: str = "", space: 
 
 
 def encode_json(value: Any, *, indent: int | None = None, plain_ascii: bool = True) -> str:
-    """Return JSON in which every character that `clean_text` would remove is escaped."""
-    text = json.dumps(value, indent=indent, ensure_ascii=plain_ascii)
+    """Return JSON in which every character that `clean_text` would remove is escaped.
+
+    JSON has no NaN and no infinity (RFC 8259, section 6): they become null.
+    """
+    try:
+        text = json.dumps(value, indent=indent, ensure_ascii=plain_ascii, allow_nan=False)
+    except ValueError:
+        text = json.dumps(_drop_non_finite(value), indent=indent, ensure_ascii=plain_ascii, allow_nan=False)
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def _drop_non_finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _drop_non_finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_drop_non_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

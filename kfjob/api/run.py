@@ -37,6 +37,26 @@ if TYPE_CHECKING:
 STOP_TIMEOUT = 300.0
 
 
+class HtmlPage(str):
+    """A text that is an HTML page. In a shell it shows its size, and in a notebook the page."""
+
+    __slots__ = ()
+
+    def save(self, path: Path | str) -> Path:
+        """Write the page to a file, and return the file's path."""
+        file = Path(path)
+        file.write_text(self, encoding="utf-8")
+        return file
+
+    def __repr__(self) -> str:
+        """Return one line instead of the page."""
+        return f'<HtmlPage of {len(self) / 1024:.0f} KiB; `page.save("report.html")` writes it>'
+
+    def _repr_html_(self) -> str:
+        """Return the page for a notebook, in a frame of its own."""
+        return f'<iframe srcdoc="{escape(self)}" width="100%" height="600"></iframe>'
+
+
 class Run:
     """One launch of a job, as `submit`, `attach` or `Run.relaunch` return it.
 
@@ -118,11 +138,11 @@ class Run:
 
         return examine(self._reader).diagnosis
 
-    def report(self) -> str:
-        """Return the job as one HTML page: curves, timeline, diagnosis, pods, spec; reads all logs."""
+    def report(self) -> HtmlPage:
+        """Return the job as one HTML page: curves, timeline, diagnosis, pods, spec; reads all logs. `save` writes it."""
         from kfjob.api.report import make_report
 
-        return make_report(self._reader)
+        return HtmlPage(make_report(self._reader))
 
     def logs(
         self, pod: str | None = None, *, tail: int | None = None, previous: bool = False, include: str | None = None

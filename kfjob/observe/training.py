@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from kfjob.observe.epochs import Position
 from kfjob.observe.milestones import Rollback, Setback, SkippedStep, StepMetrics
 from kfjob.observe.progress import Reading
+from kfjob.text import plural
 from kfjob.units import SECOND
 
 _T = TypeVar("_T")
@@ -73,6 +74,12 @@ class Training(Struct, frozen=True, kw_only=True):
     curve_interval: int = 1  # readings per point of the curve
     smoothed_count: int = 0  # readings in `smoothed_loss`
     setbacks: tuple[tuple[type[Setback], int], ...] = ()  # newest setbacks with their steps, since training last went back
+
+    def __repr__(self) -> str:
+        """Return one line: the newest step and loss."""
+        step = f" step {self.step}{f'/{self.total}' if self.total else ''}" if self.step is not None else ""
+        loss = f", loss {self.loss:.4f}" if self.loss is not None else ""
+        return f"<Training{step}{loss} ({plural(self.lines, 'line')} of {self.pod or 'no pod'})>"
 
     @property
     def run_step(self) -> int | None:

@@ -84,6 +84,10 @@ class SpecModel(BaseModel):
             return copy
         return self.model_validate({name: getattr(copy, name) for name in copy.model_fields_set} | dict(update))
 
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """Return the fields that were set: the defaults of a job fill a page."""
+        return ((name, value) for name, value in super().__repr_args__() if name in self.model_fields_set)
+
 
 def field_error(kind: str, message: str, **context: Any) -> PydanticCustomError:
     """Return an error with kfjob's own message for a validator to raise.

@@ -59,3 +59,13 @@ def test_json_escapes_what_cleaning_would_remove(text):
         line = encode_json({text: [text]}, plain_ascii=plain_ascii)
         assert is_clean(line)
         assert json.loads(line) == {text: [text]}
+
+
+def test_numbers_that_json_lacks_become_null():
+    value = {"loss": float("nan"), "curve": [1.5, float("inf"), (-float("inf"), "NaN")], "text": "NaN"}
+    text = encode_json(value)
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    assert json.loads(text, parse_constant=refuse) == {"loss": None, "curve": [1.5, None, [None, "NaN"]], "text": "NaN"}

@@ -47,6 +47,11 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     succeeded: bool = False  # the job, its agents or its containers reported success, or it trains
     last_lines: tuple[tuple[str, tuple[str, ...]], ...] = ()  # of pods, where no error explains the end
 
+    def __repr__(self) -> str:
+        """Return one line: the state of the job, and the first cause."""
+        cause = f"; first cause: {self.first_cause.title} [{self.first_cause.rule}]" if self.first_cause else ""
+        return f"<Diagnosis {self.headline}{cause}>"
+
     @property
     def explained(self) -> bool:
         """Whether an error says why the job failed, not only that something ended."""

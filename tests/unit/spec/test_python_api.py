@@ -95,7 +95,7 @@ def test_a_misspelled_field_is_one_problem(fields, hint):
 
 def test_a_job_without_a_program_and_with_another_unknown_field_has_two_problems():
     with pytest.raises(SpecError) as error:
-        JobSpec(name="a", nodez=2)
+        JobSpec(**{"name": "a", "nodez": 2})
     assert len(error.value.problems) == 2
 
 
