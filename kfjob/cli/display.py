@@ -19,7 +19,7 @@ from kfjob.cli.output import print_json, redact
 from kfjob.cli.panel import panel
 from kfjob.cli.view_text import news_text, outcome_text, progress_line, training_json, view_json
 from kfjob.errors import KfjobError
-from kfjob.events import JobPhase, LogLine
+from kfjob.events import JobChanged, JobPhase, LogLine
 from kfjob.observe.agent_records import AgentEventKind
 from kfjob.observe.diagnose.diagnosis import Diagnosis
 from kfjob.observe.diagnose.ranking import diagnose
@@ -56,8 +56,10 @@ STAGE_EVERY = 15 * SECOND
 class Display:
     """Receives every event of a job, with the view after it; subclasses print."""
 
-    def __init__(self, reader: LiveReader, output: ProgramOutput | None = None) -> None:
-        """Show the job of `reader`, and the program's `output` if it is given."""
+    def __init__(self, reader: LiveReader, output: ProgramOutput | None = None, *, has_ended: bool = False) -> None:
+        """Show the job of `reader`, and the program's `output` if it is given; `has_ended`: the job ended before."""
+        self._has_ended = has_ended
+        self._backlog: list[tuple[int | None, str, str]] = []
         self.reader = reader
         self._output = output
         self._causes: set[tuple[str, str]] = set()
@@ -81,15 +83,29 @@ class Display:
             self._show_output(self._output.feed(view, event), view.now)
         if view.phase and view.headline != self._headline:
             self._headline = view.headline
-            self.show_message(view.now, self.reader.ref.name, view.headline)
+            self._announce(_find_time(event) or view.now, self.reader.ref.name, view.headline)
         for news in self._take_news(view):
-            self.show_message(news.time, news.pod, news_text(news))
+            self._announce(news.time, news.pod, news_text(news))
             if news.kind == AgentEventKind.WORKER_FAILED or (news.kind == "pod" and news.text.startswith("Failed")):
                 self._show_cause(news, view)
-        self.show_stage(view)
+        if not self._has_ended:
+            self.show_stage(view)
         if view.training.step != self._step:
             self._step = view.training.step
             self.show_progress(view, now)
+
+    def finish(self, view: JobView) -> None:
+        """Print the messages of a job that had ended before, by time, and the summary."""
+        for time, subject, text in sorted(self._backlog, key=lambda message: message[0] or 0):
+            self.show_message(time, subject, text)
+        self.summary(view)
+
+    def _announce(self, time: int | None, subject: str, text: str) -> None:
+        """Print a message now, or with the others by time if the job had ended before: its state is read before its logs."""
+        if self._has_ended:
+            self._backlog.append((time, subject, text))
+        else:
+            self.show_message(time, subject, text)
 
     def show_message(self, time: int | None, subject: str, text: str) -> None:
         """Print a line about the job or one of its pods."""
@@ -121,15 +137,15 @@ class Display:
         if issue is None or issue.role is Role.SYMPTOM or (issue.rule, issue.title) in self._causes:
             return
         self._causes.add((issue.rule, issue.title))
-        self.show_message(news.time, issue.pod or news.pod, f"cause: {issue.title} [{issue.rule}]")
+        self._announce(news.time, issue.pod or news.pod, f"cause: {issue.title} [{issue.rule}]")
         if issue.remedy:
-            self.show_message(news.time, issue.pod or news.pod, f"hint: {issue.remedy}")
+            self._announce(news.time, issue.pod or news.pod, f"hint: {issue.remedy}")
 
     def show_progress(self, view: JobView, now: float) -> None:
         """Print the progress after a new step."""
         if now - self._last_progress >= PROGRESS_EVERY:
             self._last_progress = now
-            self.show_message(view.training.last_time, view.training.pod, progress_line(view))
+            self._announce(view.training.last_time, view.training.pod, progress_line(view))
 
     def summary(self, view: JobView) -> None:
         """Print the summary of a job that has ended."""
@@ -151,6 +167,13 @@ class Display:
         if view.news:
             self._last_news = view.news[-1]
         return unseen[::-1]
+
+
+def _find_time(event: Event) -> int | None:
+    """Return when the event happened, as far as it tells."""
+    if isinstance(event, JobChanged):
+        return event.time or event.ended or event.started or event.created
+    return getattr(event, "time", None)
 
 
 class PlainDisplay(Display):
@@ -183,8 +206,8 @@ class JsonDisplay(Display):
 class LiveDisplay(Display):
     """A panel at the bottom of the terminal; messages and the program's output scroll above it."""
 
-    def __init__(self, reader: LiveReader, output: ProgramOutput | None = None) -> None:
-        super().__init__(reader, output)
+    def __init__(self, reader: LiveReader, output: ProgramOutput | None = None, *, has_ended: bool = False) -> None:
+        super().__init__(reader, output, has_ended=has_ended)
         from rich.live import Live
 
         from kfjob.cli.clean_console import CleanConsole

@@ -89,7 +89,8 @@ def follow(reader: LiveReader | ArchiveReader, output: str, *, quiet: bool = Fal
 
     kinds = {"json": JsonDisplay, "plain": PlainDisplay}
     shown = None if quiet or output == "json" else ProgramOutput(since=since)
-    display = kinds.get(output, LiveDisplay if sys.stderr.isatty() else PlainDisplay)(reader, shown)
+    kind = kinds.get(output, LiveDisplay if sys.stderr.isatty() else PlainDisplay)
+    display = kind(reader, shown, has_ended=reader.snapshot().job.phase.ended)
     view = None
     try:
         with display:
@@ -101,5 +102,5 @@ def follow(reader: LiveReader | ArchiveReader, output: str, *, quiet: bool = Fal
         return INTERRUPTED
     if view is None:
         return job_exit_code(None)
-    display.summary(view)
+    display.finish(view)
     return job_exit_code(view.phase)

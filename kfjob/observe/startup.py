@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kfjob.events import JobPhase, PodPhase
+from kfjob.observe.agent_records import AgentEventKind
 from kfjob.observe.pods import PodView
 from kfjob.observe.view import JobView
 
 
 def describe_startup(view: JobView) -> str:
-    """Return in a few words what the job does; "" once it has printed progress, or does not run."""
+    """Return in a few words what the job does; "" once it has printed progress or its outcome, or does not run."""
     if view.phase not in {JobPhase.PENDING, JobPhase.RUNNING, JobPhase.RESTARTING} or view.training.lines:
+        return ""
+    if view.outcome or any(news.kind == AgentEventKind.SUCCEEDED for news in view.news):
         return ""
     pods = list(view.pods.values())
     total = max(len(view.config.workers), len(pods))
