@@ -59,7 +59,7 @@ class Display:
     def __init__(self, reader: LiveReader, output: ProgramOutput | None = None, *, has_ended: bool = False) -> None:
         """Show the job of `reader`, and the program's `output` if it is given; `has_ended`: the job ended before."""
         self._has_ended = has_ended
-        self._backlog: list[tuple[int | None, str, str]] = []
+        self._backlog: list[tuple[int, tuple[int | None, str, str]]] = []  # with a time to sort by
         self.reader = reader
         self._output = output
         self._causes: set[tuple[str, str]] = set()
@@ -96,14 +96,15 @@ class Display:
 
     def finish(self, view: JobView) -> None:
         """Print the messages of a job that had ended before, by time, and the summary."""
-        for time, subject, text in sorted(self._backlog, key=lambda message: message[0] or 0):
-            self.show_message(time, subject, text)
+        for _, message in sorted(self._backlog, key=lambda entry: entry[0]):
+            self.show_message(*message)
         self.summary(view)
 
     def _announce(self, time: int | None, subject: str, text: str) -> None:
         """Print a message now, or with the others by time if the job had ended before: its state is read before its logs."""
         if self._has_ended:
-            self._backlog.append((time, subject, text))
+            last = self._backlog[-1][0] if self._backlog else 0
+            self._backlog.append((last if time is None else time, (time, subject, text)))
         else:
             self.show_message(time, subject, text)
 
@@ -186,6 +187,10 @@ class JsonDisplay(Display):
     def show_message(self, time: int | None, subject: str, text: str) -> None:
         """Print an object of kind `news`."""
         print_json({"kind": "news", "time": time, "subject": subject, "text": text})
+
+    def _announce(self, time: int | None, subject: str, text: str) -> None:
+        """Print the object at once: programs sort by its time."""
+        self.show_message(time, subject, text)
 
     def show_stage(self, view: JobView) -> None:
         """Do nothing."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
+
+from msgspec.structs import replace
 
 from kfjob.events import JobPhase, KubernetesEvent, LogLine, PodPhase
 from tests.unit.api import script
-from tests.unit.diagnose.cases import RECORDED
+from tests.unit.diagnose.cases import RECORDED, START
 
 
 def test_text_shows_first_cause_location_and_remedy(fake, kfjob):
@@ -110,6 +113,20 @@ def test_watch_diagnoses_a_failed_job(fake, kfjob):
     assert "consequences:" in kfjob.err
     assert kfjob("watch", "train", "-o", "json") == 100
     assert json.loads(kfjob.out.splitlines()[-1])["diagnosis"]["first"]["rule"] == "module-not-found"
+
+
+def test_watch_of_an_ended_job_prints_its_messages_by_their_own_times(fake, kfjob):
+    second = 10**9
+    job = script.job(JobPhase.FAILED, message="it failed")
+    end = replace(job, ended=START + 60 * second, time=START + 60 * second)
+    failed = "E1123 00:33:14.503000 1 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 0"
+    lines = [script.line(0, f"{failed} (pid: {offset}) of binary: python", offset) for offset in (20, 30)]
+    fake.play("train", *script.STARTING, end, *lines, spec=script.SPEC)
+    assert kfjob("watch", "train", "-o", "plain") == 100
+    messages = [line for line in kfjob.err.splitlines() if re.match(r"\d\d:\d\d:\d\d  ", line)]
+    assert len(messages) > 3
+    assert [message[:8] for message in messages] == sorted(message[:8] for message in messages)
+    assert messages[-1].endswith("train  Failed: it failed")
 
 
 def test_watch_prints_no_hint_for_a_successful_job(fake, kfjob):
