@@ -152,6 +152,12 @@ class PodView(Struct, frozen=True):
         """Return the pod with a newer status."""
         return replace(self.in_container(state.container_id, state.uid), state=state)
 
+    def with_log(self, log: ContainerLog) -> PodView:
+        """Return the pod with a newer log of its container."""
+        return PodView(  # field by field, as in `ContainerLog.feed`
+            self.name, self.state, log, self.previous_log, self.previous_ids, self.gaps
+        )
+
     def in_container(self, container_id: str, uid: str = "") -> PodView:
         """Return the pod with an empty log if the container, or by `uid` the whole pod, is a new one."""
         is_new_pod = uid and self.state and self.state.uid and uid != self.state.uid

@@ -292,7 +292,7 @@ def _skip_lines(view: JobView, event: LinesSkipped) -> JobView:
     if event.container_id and event.container_id in pod.previous_ids:
         return replace(view, lines=view.lines + event.count)
     pod = pod.in_container(event.container_id)
-    pod = PodView(pod.name, pod.state, pod.log.skip(event), pod.previous_log, pod.previous_ids, pod.gaps)
+    pod = pod.with_log(pod.log.skip(event))
     return replace(view, lines=view.lines + event.count, pods=view.pods.with_pod(pod))
 
 
@@ -308,7 +308,7 @@ def _add_line(view: JobView, event: LogLine | OpenLine) -> JobView:
     formats = progress_reader(view.config.trainer, view.config.progress_pattern)
     before = pod.log
     log, records, emissions = before.feed(event, view.lines, formats)
-    pod = PodView(pod.name, pod.state, log, pod.previous_log, pod.previous_ids, pod.gaps)
+    pod = pod.with_log(log)
     time = event.time or (log.reading_line.time if emissions and log.reading_line else None)
     view = replace(
         view,

@@ -46,6 +46,12 @@ def test_what_a_submit_begins_with_has_no_http_client_of_its_own():
     assert set(done.stdout.split()).isdisjoint({*HEAVY, "urllib3"})
 
 
+def test_supervisor_of_a_local_job_starts_without_pydantic():
+    program = "import sys, kfjob.backends.local.supervisor; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()).isdisjoint({*HEAVY, "pydantic", "yaml"})
+
+
 def test_importing_the_package_costs_nothing():
     program = "import sys, kfjob; print(' '.join(m for m in sys.modules if m.startswith('kfjob')))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -3,7 +3,7 @@
     python -P -m kfjob.backends.local.supervisor FOLDER READY_FD LOCK_FD
 
 It writes a line to READY_FD when it is ready. It holds a lock (flock) on LOCK_FD as long as it runs, so other processes see
-whether it runs. SIGTERM ends the job. It imports only the standard library and kfjob's values, because the job waits for it.
+whether it runs. SIGTERM ends the job. It imports little (no Pydantic, no client of Kubernetes), because the job waits for it.
 """
 
 from __future__ import annotations

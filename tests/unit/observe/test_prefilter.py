@@ -16,7 +16,7 @@ from kfjob.observe.diagnose.literals import is_suspicious
 from kfjob.observe.diagnose.occurrences import match_rules
 from kfjob.observe.diagnose.rule import Subject
 from kfjob.observe.lines import clean_line
-from kfjob.observe.prefilter import Prefilter
+from kfjob.observe.prefilter import Prefilter, find_markers
 from kfjob.observe.progress import FORMATS, KFJOB_TRAINER, progress_reader
 from kfjob.spec.observe_config import ObserveConfig
 from tests.unit.diagnose.texts import LINES
@@ -136,3 +136,8 @@ def test_every_line_is_selected_while_select_all_is_true():
     assert prefilter.select(block) == []
     wanted = True
     assert prefilter.select(block) == [(0, 5), (6, 11)]
+
+
+def test_markers_are_few_enough_for_the_fast_search():
+    """A search for more than 64 literals is ten times slower (see `MARKERS`)."""
+    assert len(find_markers(ObserveConfig())) <= 64

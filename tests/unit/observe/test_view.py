@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,8 @@ from msgspec.structs import replace
 from kfjob.cli.view_text import first_loss_text
 from kfjob.events import JobChanged, JobPhase, LogGap, LogLine, OpenLine, PodChanged, PodPhase, Tick
 from kfjob.observe.lines import clean_line
+from kfjob.observe.pods import ContainerLog, PodView
+from kfjob.observe.progress import progress_reader
 from kfjob.observe.timestamps import parse_glog, parse_rfc3339, resolve_year
 from kfjob.observe.training import MAX_POINTS
 from kfjob.observe.view import MAX_NEWS, JobView, reduce_all
@@ -30,6 +33,18 @@ def batch(step: int, second: float = 0, *, loss: float = 1.0, pod: str = "w-0", 
 
 def ours(message: str, second: float = 0, pod: str = "w-0") -> LogLine:
     return say(f"2026-11-21 07:10:48 I [train.py:18] {message}", second, pod)
+
+
+def test_a_plain_line_keeps_every_field_of_its_pod():
+    """The pod and its log are copied field by field for each line."""
+    values: dict[str, Any] = {name: name for name in PodView.__struct_fields__}
+    pod = PodView(**values).with_log(ContainerLog())
+    assert [name for name in values if getattr(pod, name) != name] == ["log"]
+    changed = {"lines", "container", "last_line", "agent", "general"}
+    values = {name: name for name in ContainerLog.__struct_fields__ if name not in changed}
+    log, records, emissions = ContainerLog(**values).feed(say("hello"), 0, progress_reader())
+    assert (records, emissions) == ((), ())
+    assert [name for name in values if getattr(log, name) != name] == []
 
 
 def test_empty_view_has_all_properties():
