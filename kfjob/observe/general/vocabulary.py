@@ -117,7 +117,27 @@ _SHORT_RATES = frozenset({"fps", "sps", "tps"})
 _TIMES = frozenset({"time", "timing", "elapsed", "eta"})
 _DEVICES = frozenset({"gpu", "device", "rank"})
 NO_STEP_UNITS = frozenset(
-    {"b", "kb", "mb", "gb", "tb", "kib", "mib", "gib", "tib", "req", "reqs", "requests", "ops", "flops", "gflops", "gbit"}
+    {
+        "b",
+        "kb",
+        "mb",
+        "gb",
+        "tb",
+        "kib",
+        "mib",
+        "gib",
+        "tib",
+        "req",
+        "reqs",
+        "requests",
+        "ops",
+        "flops",
+        "gflops",
+        "bits",
+        "kbits",
+        "mbits",
+        "gbits",
+    }
 )
 """A rate in these units is not that of training."""
 _SECOND = frozenset({"s", "sec", "secs", "second", "seconds"})
