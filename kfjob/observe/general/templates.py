@@ -75,7 +75,7 @@ class Choice(Struct, frozen=True):
 
 PERCENT = "%"
 _FRAMES = frozenset({"frame", "frames"})
-"""An encoder of videos counts frames with a speed; a trainer that does so prints a reward or a loss too."""
+"""An encoder of videos counts frames alone; a trainer that does so prints a reward, a loss or an epoch too."""
 
 
 def choose_counter(samples: tuple[Sample, ...]) -> Choice | None:
@@ -125,7 +125,7 @@ def find_choice(template: Template) -> Choice | None:
     if not figures.is_bar and is_count_only(figures):
         return choice if distinct >= MIN_WEAK_LINES and _shows_training(samples, choice) else None
     has_speed = sum(sample.figures.speed is not None for sample in samples) >= MIN_WEAK_LINES
-    is_video = choice.name in _FRAMES and not figures.has_reward
+    is_video = {counter.name for counter in figures.counters} <= _FRAMES and not figures.has_reward
     counts = choice.role is not None and not choice.swapped and not is_video
     if figures.is_bar and counts and figures.speed is not None:
         return choice if distinct >= MIN_LINES else None
