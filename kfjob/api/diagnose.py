@@ -53,10 +53,11 @@ def examine(reader: JobReader, *, on_event: Callable[[Event], None] | None = Non
         if on_event:
             on_event(event)
     redactor = Redactor(reader.secrets)
+    diagnosis = diagnose(symptoms, view, job=reader.ref.name)
     return Examination(
         view=view,
-        diagnosis=redactor.struct(diagnose(symptoms, view, job=reader.ref.name)),
-        warnings=tuple(map(redactor.struct, symptoms.warnings.ranked())),
+        diagnosis=redactor.struct(diagnosis),
+        warnings=tuple(map(redactor.struct, symptoms.warnings.ranked(diagnosis.harmless_rules))),
         history=symptoms.history,
         uncounted=symptoms.warnings.uncounted,
     )

@@ -44,13 +44,20 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     warnings: tuple[Issue, ...] = ()
     recovered: tuple[Issue, ...] = ()  # errors after which training went on
     harmless: tuple[Issue, ...] = ()
-    succeeded: bool = False  # the job, its agents or its containers reported success, or it trains
+    succeeded: bool = False  # the job, its agents or its containers reported success, or it trained
     last_lines: tuple[tuple[str, tuple[str, ...]], ...] = ()  # of pods, where no error explains the end
 
     def __repr__(self) -> str:
         """Return one line: the state of the job, and the first cause."""
         cause = f"; first cause: {self.first_cause.title} [{self.first_cause.rule}]" if self.first_cause else ""
         return f"<Diagnosis {self.headline}{cause}>"
+
+    @property
+    def harmless_rules(self) -> frozenset[str]:
+        """The rules whose messages are all harmless in this job."""
+        firsts = (self.first_cause,) if self.first_cause else ()
+        serious = {issue.rule for issue in (*firsts, *self.other_causes, *self.consequences, *self.warnings, *self.recovered)}
+        return frozenset(issue.rule for issue in self.harmless) - serious
 
     @property
     def explained(self) -> bool:

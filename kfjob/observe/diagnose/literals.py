@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 
-from ahocorasick_rs import AhoCorasick
+from ahocorasick_rs import AhoCorasick, Implementation
 
 from kfjob.observe.diagnose.incidents import exceptions, native
 from kfjob.observe.diagnose.rule import Subject
 from kfjob.observe.diagnose.rules import BY_SUBJECT
 
 STEMS = (
-    "rror", "xception", "raceback", "arn", "WARN", "ailed", "annot", "c10d]", "ignal", "endezvous", "etcd", "illed", "enied",
-    "No such", "ffer", "py_callstack", '", line ', "╰─", "  time  ", "time      :", "]:W",
+    "rror", "xception", "raceback", "Warning", "warning", "WARN", "[W", "ailed", "annot", "c10d]", "ignal", "endezvous", "etcd",
+    "illed", "enied", "No such", "ffer", "py_callstack", '", line ', "╰─", "  time  ", "time      :", "]:W",
 )  # fmt: skip
 """Literals of lines without a rule: exceptions, frames, boxes, warnings, and times in torchrun's summary. They also stand in
 most literals of the rules, and replace those."""
@@ -36,7 +36,7 @@ def is_suspicious(line: str) -> bool:
 
 @cache
 def _build_automaton() -> AhoCorasick:
-    return AhoCorasick(find_literals())
+    return AhoCorasick(find_literals(), implementation=Implementation.DFA)
 
 
 def _minimize(literals: Iterable[str]) -> tuple[str, ...]:

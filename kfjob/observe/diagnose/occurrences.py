@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 
+from ahocorasick_rs import AhoCorasick, Implementation
 from msgspec import Struct, field
 
 from kfjob.events import PodChanged
@@ -165,4 +167,25 @@ class JobHistory:
 
 def match_rules(subject: Subject, text: str) -> Iterator[RuleMatch]:
     """Return the rules that match the text, in the order in which they are tried."""
-    return (match for rule in BY_SUBJECT[subject] if (match := rule.match(text)) is not None)
+    rules = _find_candidates(text) if subject is Subject.LOG else BY_SUBJECT[subject]
+    return (match for rule in rules if (match := rule.match(text)) is not None)
+
+
+def _find_candidates(text: str) -> list[Rule]:
+    """Return the rules about logs with a marker in the text; one search finds the markers of all rules."""
+    automaton, owners = _build_index()
+    numbers = {
+        number for marker, _, _ in automaton.find_matches_as_indexes(text, overlapping=True) for number in owners[marker]
+    }
+    rules = BY_SUBJECT[Subject.LOG]
+    return [rules[number] for number in sorted(numbers)]
+
+
+@cache
+def _build_index() -> tuple[AhoCorasick, tuple[tuple[int, ...], ...]]:
+    """Return the search for all markers, and the numbers of the rules that have each."""
+    owners: dict[str, list[int]] = {}
+    for number, rule in enumerate(BY_SUBJECT[Subject.LOG]):
+        for marker in rule.markers:
+            owners.setdefault(marker, []).append(number)
+    return AhoCorasick(tuple(owners), implementation=Implementation.DFA), tuple(map(tuple, owners.values()))

@@ -98,6 +98,8 @@ def _has_succeeded(job: JobEvidence) -> bool:
     if job.view.phase is JobPhase.SUCCEEDED or (job.view.phase is not None and not job.view.phase.ended):
         return True
     pods = list(job.history.pods.values())
+    if job.view.phase is not JobPhase.FAILED and job.view.training.lines:
+        return True
     return bool(pods) and all(_ended_well(pod) for pod in pods)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from msgspec import Struct, field
 
@@ -11,9 +12,10 @@ from kfjob.patterns import Pattern
 MAX_DISTINCT = 500
 """Warnings that are counted separately; further ones only add to `uncounted`."""
 
-_WARNING = Pattern(r"Warning: |^\[?W\d{4} \d\d:|\bWARN(?:ING)?\b|\bwarning: ")
+_WARNING = Pattern(r"Warning: |^(?:\[rank\d+\]:)?\[?W(?:\d{4} \d\d:| \S+:\d+\] )|\bWARN(?:ING)?\b|\bwarning: ")
 _PREFIXES = re.compile(
-    r"^(?:\[(?:rank|default|[a-z]+)\d+\]:? ?|\[?[IWEFCV]\d{4} [\d:.]+ [^\]]*\] ?|\[?\d{4}-\d\d-\d\d[ T_][\d:.,]+\]? ?)+"
+    r"^(?:\[(?:rank|default|[a-z]+)\d+\]:? ?|\[?[IWEFCV]\d{4} [\d:.]+ [^\]]*\] ?|\[W [\w./]+:\d+\] ?"
+    r"|\[?\d{4}-\d\d-\d\d[ T_][\d:.,]+\]? ?)+"
 )
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+(?:[.,]\d+)*")
 
@@ -53,6 +55,8 @@ class WarningCounter:
         if rank is not None:
             warning.ranks.add(rank)
 
-    def ranked(self) -> list[DistinctWarning]:
-        """Return the warnings by importance: harmless ones last, then by count."""
+    def ranked(self, harmless_rules: Collection[str] = ()) -> list[DistinctWarning]:
+        """Return the warnings by importance: harmless ones, also by the diagnosis, last, then by count."""
+        for warning in self._by_text.values():
+            warning.harmless = warning.harmless or warning.rule in harmless_rules
         return sorted(self._by_text.values(), key=lambda warning: (warning.harmless, -warning.count, warning.text))

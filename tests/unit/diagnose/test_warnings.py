@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kfjob.observe.diagnose.warnings import MAX_DISTINCT, WarningCounter
-from tests.unit.diagnose.cases import block, examine, line, recorded
+from tests.unit.diagnose.cases import block, examine, line, progress, recorded
 
 A, B = "a-worker-0", "a-worker-1"
 
@@ -40,6 +42,21 @@ def test_harmless_warnings_are_marked_and_last():
     ((text, count, pods, _, harmless),) = table(recorded("2.15.0-c10d-tee-logdir"))
     assert text.startswith("Setting OMP_NUM_THREADS")
     assert (count, pods, harmless) == (2, ["fsdp-master-0", "fsdp-worker-0"], True)
+
+
+SOCKET = "[c10d] The client socket has failed to connect to [localhost]:29500 (errno: 97 - Address family not supported)."
+UNRESOLVED = "[c10d] The IPv6 network addresses of (x, 29400) cannot be retrieved (gai error: -2 - Name or service not known)."
+
+
+@pytest.mark.parametrize("prefix", ["[W socket.cpp:663] ", "[W1121 06:37:49.644000000 socket.cpp:764] "])
+@pytest.mark.parametrize(("text", "rule"), [(SOCKET, "ipv6-unavailable"), (UNRESOLVED, "rendezvous-unresolvable")])
+def test_warnings_of_sockets_are_marked_as_in_the_diagnosis(prefix: str, text: str, rule: str):
+    """Torch 2.0 to 2.1 print no time; later versions do."""
+    events = [line(f"{prefix}{text}", 0, A), *block(0, 1, A), line(f"[rank1]:{prefix}{text}", 1, B)]
+    diagnosis, symptoms = examine([*events, *block(1, 1, B), progress(1, 5), progress(1, 5, B)])
+    (warning,) = symptoms.warnings.ranked(diagnosis.harmless_rules)
+    assert (warning.text, warning.rule, warning.harmless, warning.count) == (text, rule, True, 2)
+    assert warning.ranks == {1}
 
 
 def test_memory_is_bounded():
