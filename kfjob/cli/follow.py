@@ -53,6 +53,8 @@ def wait(*, job: str, timeout: float | None, settings: Settings) -> int:
     click.echo(phase)
     if phase == "Failed":
         _print_cause(reader)
+    if phase == "Succeeded" and reader.config.trainer:
+        _print_untrained(reader)
     return job_exit_code(phase)
 
 
@@ -70,6 +72,16 @@ def _print_cause(reader: LiveReader | ArchiveReader) -> None:
 
     with suppress(KfjobError):  # the exit code is the answer; the cause is extra
         click.echo(colour_marks("\n".join(first_cause(examine(reader).diagnosis))), err=True)
+
+
+def _print_untrained(reader: LiveReader | ArchiveReader) -> None:
+    from kfjob.api.view import read_view
+    from kfjob.cli.view_text import untrained_text
+    from kfjob.errors import KfjobError
+
+    with suppress(KfjobError):
+        if text := untrained_text(read_view(reader)):
+            click.echo(f"note: {text}", err=True)
 
 
 def follow(reader: LiveReader | ArchiveReader, output: str, *, quiet: bool = False, since: int | None = None) -> int:

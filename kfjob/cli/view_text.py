@@ -165,7 +165,21 @@ def outcome_text(view: JobView) -> str:
     """Return how the trainer ended, with its reason."""
     if not view.outcome:
         return ""
+    if untrained := untrained_text(view):
+        return f"{view.outcome.outcome}: {untrained}"
     return f"{view.outcome.outcome}: {view.outcome.reason}" if view.outcome.reason else view.outcome.outcome
+
+
+def untrained_text(view: JobView) -> str:
+    """Return that the run began at its last step, and how to train on; "" if it has trained."""
+    resume, outcome = view.resume, view.outcome
+    if not resume or not outcome or outcome.outcome != "finished" or view.training.lines:
+        return ""
+    if resume.path is None or outcome.checkpoint != resume.path:
+        return ""
+    steps = f"step {outcome.step} of {view.total or outcome.step}"
+    advice = "raise `max_steps`, or set another `checkpoint_dir`, to train on"
+    return f"nothing was trained: checkpoint {resume.name} is at {steps}; {advice}"
 
 
 def training_json(training: Training) -> dict[str, Any]:

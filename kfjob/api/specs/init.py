@@ -11,8 +11,12 @@ from kfjob.api.specs.schema import FILE_NAME, build_schema
 from kfjob.errors import AlreadyExists, NotFound
 from kfjob.spec.models import PRESETS
 from kfjob.spec.source import LoadedSpec, load_spec
-from kfjob.spec.train_rules import is_text_file
+from kfjob.spec.train_rules import SYNTHETIC, is_text_file
 
+TRIAL_MODEL = "tiny-llama"
+"""The model of a first spec: it trains on a laptop."""
+_TRIAL_MODEL_NOTE = "   # small, for a trial; llama-3-8b is another preset"
+_TRIAL_DATA = "   # random tokens, for a trial; set a .jsonl, .txt or .parquet file, or a folder"
 _YAML_KEYWORDS = ("true", "false", "yes", "no", "on", "off", "null", "y", "n")
 
 
@@ -27,8 +31,8 @@ class Answers:
     gpus: int | None = None
     rendezvous: str = "c10d"
     command: str = ""  # empty: the trainer of kfjob
-    model: str = "llama-3-8b"
-    data: str = "/data/corpus.jsonl"
+    model: str = TRIAL_MODEL
+    data: str = SYNTHETIC
     claim: str = ""  # a volume that all nodes share
 
 
@@ -99,14 +103,15 @@ def _command_lines(answers: Answers) -> list[str]:
     if answers.command:
         words = "[" + ", ".join(_format_word(word) for word in shlex.split(answers.command)) + "]"
         return [f"command: {words}   # without torchrun's options for nodes and rendezvous: kfjob sets them"]
-    folder = "/data" if answers.claim else "/checkpoints"
+    folder = "/data" if answers.claim else "checkpoints"
+    is_trial = answers.model == TRIAL_MODEL
     return [
         "train:   # the trainer of kfjob; for your own program, use `command:` instead",
-        f"  model: {_format_word(answers.model)}",
-        f"  data: {_format_word(answers.data)}",
+        f"  model: {_format_word(answers.model)}" + (_TRIAL_MODEL_NOTE if is_trial else ""),
+        f"  data: {_format_word(answers.data)}" + (_TRIAL_DATA if answers.data == SYNTHETIC else ""),
         *_tokenizer_lines(answers),
-        "  max_steps: 1000",
-        "  sequence_length: 1024",
+        f"  max_steps: {100 if is_trial else 1000}",
+        f"  sequence_length: {128 if is_trial else 1024}",
         "  micro_batch_size: 1   # samples per forward pass of a process",
         f"  checkpoint_dir: {folder}/{_format_word(answers.name)}   # a relaunch resumes from the newest checkpoint",
     ]

@@ -68,6 +68,15 @@ def test_invalid_answers_write_no_file(kfjob, here, argv, code, message):
     assert not (here / "job.yaml").exists()
 
 
+def test_the_first_spec_needs_nothing_that_a_laptop_lacks(kfjob, here):
+    assert kfjob("init", "-y", "--name", "first") == 0
+    assert kfjob("submit", "job.yaml", "--backend", "local", "--dry-run", "client") == 0, kfjob.err
+    assert "error" not in kfjob.err
+    train = load_spec((here / "job.yaml").read_text()).spec.train
+    assert train is not None
+    assert (train.model, train.data, train.checkpoint_dir) == ("tiny-llama", "synthetic", "checkpoints/first")
+
+
 def test_init_prompts_in_a_terminal(kfjob, here, monkeypatch):
     import io
 
@@ -108,8 +117,8 @@ def test_validate_and_a_local_submit_check_the_data(kfjob, here, data, message):
     assert kfjob("validate", "job.yaml", "--backend", "local") == 0
 
 
-def test_the_default_spec_is_not_valid_before_its_data_is_there(kfjob, here):
-    assert kfjob("init", "-y", "--name", "demo") == 0
+def test_a_first_spec_is_not_valid_before_its_data_is_there(kfjob, here):
+    assert kfjob("init", "-y", "--name", "demo", "--data", "/data/corpus.jsonl") == 0
     assert kfjob("validate", "job.yaml", "--backend", "local") == 2
     assert "there is no data at `/data/corpus.jsonl`" in kfjob.err
 

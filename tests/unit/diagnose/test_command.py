@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
 from msgspec.structs import replace
 
 from kfjob.events import JobPhase, KubernetesEvent, LogLine, PodPhase
+from kfjob.spec.job import JobSpec
+from kfjob.spec.train import TrainSpec
 from tests.unit.api import script
 from tests.unit.diagnose.cases import RECORDED, START
 
@@ -127,6 +130,27 @@ def test_watch_of_an_ended_job_prints_its_messages_by_their_own_times(fake, kfjo
     assert len(messages) > 3
     assert [message[:8] for message in messages] == sorted(message[:8] for message in messages)
     assert messages[-1].endswith("train  Failed: it failed")
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_a_run_that_begins_at_its_last_step_has_trained_nothing(fake, kfjob, trained):
+    head = "2026-11-23 01:13:58 I [train.py:94]"
+    texts = [
+        f"{head} Start tiny-llama with 9 parameters, strategy fsdp full, world size 1, global batch 1 samples, 100 steps",
+        f"{head} Resume step-000100 checkpoints/first/step-000100",
+        f"{head} Outcome finished step 100 loss 7.93782 checkpoint checkpoints/first/step-000100",
+    ]
+    lines = [script.line(0, text, 10) for text in texts]
+    if trained:
+        lines.insert(2, script.progress(0, 100, 2.0))
+    spec = JobSpec(name="train", image="a:1", train=TrainSpec(model="tiny-llama", data="synthetic", max_steps=100))
+    fake.play(
+        "train", *script.STARTING, *lines, script.job(JobPhase.SUCCEEDED), spec=spec.model_dump_json(exclude_defaults=True)
+    )
+    words = "nothing was trained: checkpoint step-000100 is at step 100 of 100; raise `max_steps`"
+    for command, stream in (("status train", "out"), ("watch train -o plain", "err"), ("wait train", "err")):
+        assert kfjob(*command.split()) == 0
+        assert (words in getattr(kfjob, stream)) is not trained, command
 
 
 def test_watch_prints_no_hint_for_a_successful_job(fake, kfjob):
