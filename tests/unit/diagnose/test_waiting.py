@@ -131,6 +131,7 @@ CAUSES = [
     text for text in (*LINES, *TEXTS)
     if BY_ID[text.rule].severity is Severity.ERROR and BY_ID[text.rule].role is Role.CAUSE
     and not BY_ID[text.rule].harmless_before_join and not BY_ID[text.rule].role_after_join
+    and not text.text.startswith("\t")  # a later line of a message
 ]  # fmt: skip
 COLLATERAL = [
     "[rank{rank}]: RuntimeError: [pair.cc:561] Connection closed by peer [10.0.0.2]:54475.",
