@@ -27,7 +27,8 @@ from kfjob.backends.kubernetes.objects import (
     with_owner,
 )
 from kfjob.backends.kubernetes.requests import Selection
-from kfjob.backends.kubernetes.shapes import ItemList, Pod, read_version
+from kfjob.backends.kubernetes.shapes.core import PodShape
+from kfjob.backends.kubernetes.shapes.meta import ListShape, read_version
 from kfjob.backends.kubernetes.watch import Change, JobState, ObjectWatch, merge_watches
 from kfjob.common_types import JsonObject
 from kfjob.concurrency import cleaning_up
@@ -237,7 +238,7 @@ class KubernetesBackend:
 
     def _list_pods(self, job: str, namespace: str) -> builtins.list[JsonObject]:
         request = requests.select_job_objects("pods", namespace, job).list_request()
-        pods: builtins.list[JsonObject] = self._client.call(request, shape=ItemList[Pod]).get("items") or []
+        pods: builtins.list[JsonObject] = self._client.call(request, shape=ListShape[PodShape]).get("items") or []
         return pods
 
     def _get_etcd(self, plan: JobPlan) -> JsonObject | None:

@@ -13,7 +13,7 @@ from msgspec import Struct, ValidationError, convert
 from kfjob.backends.kubernetes.errors import ConnectionLost, Malformed, is_transient, make_error, make_unreachable
 from kfjob.backends.kubernetes.exchange import DEFAULT_LIMITS, Exchanger, Limits, Response, is_success
 from kfjob.backends.kubernetes.requests import Request
-from kfjob.backends.kubernetes.shapes import find_shape
+from kfjob.backends.kubernetes.shapes.by_resource import find_shape
 from kfjob.backends.kubernetes.transport import Stream, Transport
 from kfjob.common_types import JsonObject
 from kfjob.errors import BackendError, KfjobError

@@ -7,7 +7,7 @@ spec no longer has would stay. So the first apply takes over the fields of the c
 
 from __future__ import annotations
 
-from kfjob.backends.kubernetes.shapes import read_version
+from kfjob.backends.kubernetes.shapes.meta import read_version
 from kfjob.common_types import JsonMapping, JsonObject
 from kfjob.spec import api_objects
 

@@ -16,7 +16,8 @@ from kfjob.backends.kubernetes.client import Client, RetryPolicy
 from kfjob.backends.kubernetes.errors import ConnectionLost, Expired, Malformed, make_error
 from kfjob.backends.kubernetes.objects import job_changed, owner_uid, pod_changed
 from kfjob.backends.kubernetes.requests import WATCH_SECONDS, Request, Selection
-from kfjob.backends.kubernetes.shapes import WatchEvent, check_item, read_version
+from kfjob.backends.kubernetes.shapes.by_resource import check_item
+from kfjob.backends.kubernetes.shapes.meta import WatchEventShape, read_version
 from kfjob.backends.kubernetes.transport import Stream
 from kfjob.backends.line_splitter import split_lines
 from kfjob.common_types import JsonObject
@@ -115,7 +116,7 @@ class ObjectWatch:
 
     def _parse_event(self, request: Request, line: bytes) -> Iterator[Change]:
         try:
-            event = decode_json(line, WatchEvent)
+            event = decode_json(line, WatchEventShape)
         except ParseError as err:  # the stream ended in the middle of a line
             raise ConnectionLost("the watch ended within an event", sent=True) from err
         item = event["object"]
