@@ -1,88 +1,152 @@
-"""The shapes of tokens and keys: what they are called, their pattern, and an example. Pure."""
+"""The shapes of tokens and keys: what they are called, their patterns, and an example. Pure."""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
 
+_MAX_CUT = 300
+"""Characters of a token's body at the end of a text that was cut: a longer one has its whole shape."""
+
 
 class TokenShape(NamedTuple):
-    """How a kind of token looks."""
+    """How a kind of token looks: `define_shape` derives the patterns from its prefix and its body."""
 
     kind: str
     """What messages call it, with an article."""
 
     mark: str
-    """Text that every match contains: a text without it is not searched."""
-
-    pattern: re.Pattern[str]
-    """Needs linear time for every text (tests/unit/test_patterns.py)."""
+    """Text that every match of `pattern` and `loose` contains: a text without it is not searched."""
 
     example: str
     """A token of this shape, which no service issued."""
 
+    pattern: re.Pattern[str]
+    """Finds whole tokens as words. Needs linear time for every text (tests/unit/test_patterns.py)."""
 
-_JWT_LETTER = "[A-Za-z0-9_-]"
+    loose: re.Pattern[str]
+    """Matches whole tokens also within a word, for places where something invisible stood."""
+
+    cut: str
+    """Source of the pattern for the prefix and a part of the body, which ends a text that was cut."""
+
+
+def define_shape(
+    kind: str,
+    mark: str,
+    example: str,
+    *,
+    prefix: str,
+    body: str,
+    minimum: int,
+    is_exact: bool = False,
+    condition: str = "",
+    suffix: str = "",
+    search: str = "",
+) -> TokenShape:
+    """Return the shape of tokens that have `minimum` characters of `body`, or exactly so many, after `prefix`.
+
+    `prefix` and `body` are regular expressions. `condition` looks ahead from the body, `suffix` may follow it, and `search`
+    replaces the pattern for whole tokens.
+    """
+    edge = r"\b" if prefix[0] != "-" else ""
+    count = f"{{{minimum}}}" if is_exact else f"{{{minimum},}}+"
+    whole = f"{prefix}{condition}{body}{count}{suffix}"
+    return TokenShape(
+        kind,
+        mark,
+        example,
+        re.compile(search or f"{edge}{whole}{edge if is_exact else ''}"),
+        re.compile(whole),
+        f"{prefix}{body}{{1,{minimum if is_exact else _MAX_CUT}}}+",
+    )
+
+
+_LETTER = "[A-Za-z0-9]"
+_URL_LETTER = "[A-Za-z0-9_-]"
+_KEY_TITLE = "[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+AWS_KEY = "an AWS access key"
 TOKEN_SHAPES = (
-    TokenShape("a Hugging Face token", "hf_", re.compile(r"\bhf_[A-Za-z0-9]{20,}"), "hf_" + "a1B2" * 9),
-    TokenShape("an AWS access key", "AKIA", re.compile(r"\bAKIA[0-9A-Z]{16}\b"), "AKIA" + "IOSFODNN7EXAMPLE"),
-    TokenShape("an AWS access key", "ASIA", re.compile(r"\bASIA[0-9A-Z]{16}\b"), "ASIA" + "IOSFODNN7EXAMPLE"),
-    TokenShape("a GitHub token", "gh", re.compile(r"\bgh[pousr]_[A-Za-z0-9]{36,}"), "ghp_" + "x9" * 18),
-    TokenShape(
+    define_shape("a Hugging Face token", "hf_", "hf_" + "a1B2" * 9, prefix="hf_", body=_LETTER, minimum=20),
+    define_shape(AWS_KEY, "AKIA", "AKIA" + "IOSFODNN7EXAMPLE", prefix="AKIA", body="[0-9A-Z]", minimum=16, is_exact=True),
+    define_shape(AWS_KEY, "ASIA", "ASIA" + "IOSFODNN7EXAMPLE", prefix="ASIA", body="[0-9A-Z]", minimum=16, is_exact=True),
+    define_shape("a GitHub token", "gh", "ghp_" + "x9" * 18, prefix="gh[pousr]_", body=_LETTER, minimum=36),
+    define_shape(
         "a GitHub token",
         "github_pat_",
-        re.compile(r"\bgithub_pat_[A-Za-z0-9_]{50,}"),
         "github_pat_" + "11ABCDEFG0_" + "a1B2" * 15,
+        prefix="github_pat_",
+        body="[A-Za-z0-9_]",
+        minimum=50,
     ),
-    TokenShape("an API key", "sk-", re.compile(r"\bsk-[A-Za-z0-9_-]{20,}"), "sk-proj-" + "a1B2c3D4e5" * 3),
-    TokenShape("an API key", "AIza", re.compile(r"\bAIza[0-9A-Za-z_-]{35}"), "AIza" + "Sy0-_" * 7),
-    TokenShape("an API key", "r8_", re.compile(r"\br8_[A-Za-z0-9]{37,}"), "r8_" + "a1B2" * 10),
-    TokenShape("an API key", "nvapi-", re.compile(r"\bnvapi-[A-Za-z0-9_-]{20,}"), "nvapi-" + "a1B2-_" * 8),
-    TokenShape("a payment key", "k_", re.compile(r"\b[sr]k_(?:live|test)_[A-Za-z0-9]{16,}"), "sk_" + "live_" + "a1B2" * 6),
-    TokenShape("a Slack token", "xox", re.compile(r"\bxox[abeprs]-[A-Za-z0-9-]{10,}"), "xoxb-" + "1234567890-abcdef"),
-    TokenShape(
-        "a Slack token", "xapp-", re.compile(r"\bxapp-\d-[A-Za-z0-9-]{20,}"), "xapp-" + "1-A0123456789-0123456789-" + "ab12" * 8
+    define_shape("an API key", "sk-", "sk-proj-" + "a1B2c3D4e5" * 3, prefix="sk-", body=_URL_LETTER, minimum=20),
+    define_shape("an API key", "AIza", "AIza" + "Sy0-_" * 7, prefix="AIza", body=_URL_LETTER, minimum=35),
+    define_shape("an API key", "r8_", "r8_" + "a1B2" * 10, prefix="r8_", body=_LETTER, minimum=37),
+    define_shape("an API key", "nvapi-", "nvapi-" + "a1B2-_" * 8, prefix="nvapi-", body=_URL_LETTER, minimum=20),
+    define_shape("a payment key", "k_", "sk_" + "live_" + "a1B2" * 6, prefix="[sr]k_(?:live|test)_", body=_LETTER, minimum=16),
+    define_shape("a Slack token", "xox", "xoxb-" + "1234567890-abcdef", prefix="xox[abeprs]-", body="[A-Za-z0-9-]", minimum=10),
+    define_shape(
+        "a Slack token",
+        "xapp-",
+        "xapp-" + "1-A0123456789-0123456789-" + "ab12" * 8,
+        prefix=r"xapp-\d-",
+        body="[A-Za-z0-9-]",
+        minimum=20,
     ),
-    TokenShape(
+    define_shape(
         "a webhook",
         "hooks.slack.com",
-        re.compile(r"\bhttps://hooks\.slack\.com/(?:services|workflows|triggers)/[A-Za-z0-9/_-]+"),
         "https://hooks.slack.com/" + "services/T000/B000/XXXX",
+        prefix=r"https://hooks\.slack\.com/(?:services|workflows|triggers)/",
+        body="[A-Za-z0-9/_-]",
+        minimum=1,
     ),
-    TokenShape(
+    define_shape(
         "a webhook",
         "/api/webhooks/",
-        re.compile(r"\bhttps://(?:\w+\.)?discord(?:app)?\.com/api/webhooks/\d+/[\w-]+"),
         "https://discord.com/" + "api/webhooks/123456789012345678/a1B2-_c3",
+        prefix=r"https://(?:\w+\.)?discord(?:app)?\.com/api/webhooks/\d+/",
+        body=r"[\w-]",
+        minimum=1,
     ),
-    TokenShape(
+    define_shape(
         "a webhook",
         ".webhook.office.com",
-        re.compile(r"\bhttps://[\w.-]+\.webhook\.office\.com/[^\s\"'<>]+"),
         "https://example.webhook.office.com/" + "webhookb2/0123-4567@89ab/IncomingWebhook/cdef/0123",
+        prefix=r"https://[\w.-]+\.webhook\.office\.com/",
+        body=r"[^\s\"'<>]",
+        minimum=1,
     ),
-    TokenShape("a GitLab token", "gl", re.compile(r"\bgl(?:pat|dt|rt|cbt|ptt)-[A-Za-z0-9_-]{20,}"), "glpat-" + "a1B2_" * 4),
-    TokenShape(
-        "a PyPI or npm token", "pypi-", re.compile(r"\bpypi-[A-Za-z0-9_-]{50,}"), "pypi-" + "AgEIcHlwaS5vcmc" + "a1B2-_" * 9
+    define_shape(
+        "a GitLab token", "gl", "glpat-" + "a1B2_" * 4, prefix="gl(?:pat|dt|rt|cbt|ptt)-", body=_URL_LETTER, minimum=20
     ),
-    TokenShape("a PyPI or npm token", "npm_", re.compile(r"\bnpm_[A-Za-z0-9]{36}\b"), "npm_" + "a1B2" * 9),
-    TokenShape("a Docker Hub token", "dckr_pat_", re.compile(r"\bdckr_pat_[A-Za-z0-9_-]{20,}"), "dckr_pat_" + "a1B2-_" * 5),
-    TokenShape(
+    define_shape(
+        "a PyPI or npm token", "pypi-", "pypi-" + "AgEIcHlwaS5vcmc" + "a1B2-_" * 9, prefix="pypi-", body=_URL_LETTER, minimum=50
+    ),
+    define_shape("a PyPI or npm token", "npm_", "npm_" + "a1B2" * 9, prefix="npm_", body=_LETTER, minimum=36, is_exact=True),
+    define_shape(
+        "a Docker Hub token", "dckr_pat_", "dckr_pat_" + "a1B2-_" * 5, prefix="dckr_pat_", body=_URL_LETTER, minimum=20
+    ),
+    define_shape(
         "a private key",
         "-----BEGIN",
-        re.compile(
-            r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-            r"(?:[^-`]|-(?!----(?:BEGIN|END) ))*+(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)?"
-        ),
         "-----BEGIN RSA " + "PRIVATE KEY-----MIIEpAIBAAKCAQEA-----END RSA PRIVATE KEY-----",
+        prefix=f"-----BEGIN {_KEY_TITLE}",
+        body="(?:[^-`]|-(?!----(?:BEGIN|END) ))",
+        minimum=0,
+        suffix=f"(?:-----END {_KEY_TITLE})?",
     ),
-    TokenShape(  # one match for each run of letters, so that the time stays linear: the run may have words before the token
+    define_shape(
         "a JSON web token",
         ".eyJ",
-        re.compile(
-            rf"(?<!{_JWT_LETTER})(?={_JWT_LETTER}*?\beyJ{_JWT_LETTER}{{10}}){_JWT_LETTER}+\.eyJ{_JWT_LETTER}{{10,}}\.?{_JWT_LETTER}*"
-        ),
         "eyJhbGciOiJIUzI1NiJ9" + ".eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U",
+        prefix="eyJ",
+        body="[A-Za-z0-9_.-]",
+        minimum=25,
+        condition=rf"(?={_URL_LETTER}{{10,300}}+\.eyJ{_URL_LETTER}{{10}})",
+        # one match for each run of letters, so that the time stays linear: the run may have words before the token
+        search=rf"(?<!{_URL_LETTER})(?={_URL_LETTER}*?\beyJ{_URL_LETTER}{{10}})"
+        rf"{_URL_LETTER}+\.eyJ{_URL_LETTER}{{10,}}\.?{_URL_LETTER}*",
     ),
 )
 """Every shape, one row each."""

@@ -17,7 +17,7 @@ from kfjob.redaction.assignments import find_assigned
 from kfjob.redaction.forms import Form, fold_text, list_forms
 from kfjob.redaction.names import Strength, is_secret_name, rate_name
 from kfjob.redaction.values import MIN_WORD, PLAIN, RANDOM_LENGTH, is_harmless, looks_random
-from kfjob.token_shapes import TOKEN_SHAPES, find_shape
+from kfjob.token_shapes import AWS_KEY, TOKEN_SHAPES, find_shape
 
 REDACTED = "[redacted]"
 MIN_VALUE = 4
@@ -31,7 +31,8 @@ _MAX_CUT_WORD = 80
 _AWS_SECRET = re.compile(
     r"(?<![A-Za-z0-9/+=_-])(?=[A-Za-z0-9/+]{0,39}[0-9+/])(?=[A-Za-z0-9/+]{0,39}[a-z])(?=[A-Za-z0-9/+]{0,39}[A-Z])[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=_-])"
 )
-_AWS_KEYS = ("AKIA", "ASIA")
+_AWS_MARKS = tuple(shape.mark for shape in TOKEN_SHAPES if shape.kind == AWS_KEY)
+"""The secret key stands near the id of a key."""
 _KEY_LINE = re.compile(r"(?<![\w+/=-])[A-Za-z0-9+/]{64}(?:[A-Za-z0-9+/]{12})?(?![\w+/=-])")
 """A line of a PEM file."""
 _KEY_LINE_LENGTH = 64
@@ -39,16 +40,8 @@ _MAX_KEY_LINES = 200
 """Lines after `BEGIN … PRIVATE KEY` that can belong to the key."""
 _KEY_BODY = re.compile(r"(?:.{0,80}\s)?[A-Za-z0-9+/]{1,80}={0,2}\s*+|\s*+|(?:.{0,80}\s)?[A-Z][\w-]{2,30}:\s.{1,200}")
 """A line of a private key: letters, a header such as `DEK-Info: …`, or none; a log tool may add a prefix."""
-_LOOSE_SHAPES = tuple(
-    (shape.mark, re.compile(shape.pattern.pattern.removeprefix(r"\b").removesuffix(r"\b")))
-    for shape in TOKEN_SHAPES
-    if shape.pattern.pattern.startswith(r"\b")
-)
-"""The shapes without the edges of words, for places where something invisible stood."""
-_CUT_TOKEN = re.compile(
-    r"\b(?:hf_|gh[pousr]_|github_pat_|sk-|AIza|r8_|nvapi-|[sr]k_(?:live|test)_|xox[abeprs]-|gl(?:pat|dt|rt)-|pypi-|npm_|dckr_pat_)"
-    r"[\w-]{4,64}\Z|\bAKIA[0-9A-Z]{4,16}\Z|\beyJ[\w-]{6,300}\Z"
-)
+_CUT_TOKEN = re.compile(rf"\b(?:{'|'.join(shape.cut for shape in TOKEN_SHAPES)})(?=(?:\.{{3}}|…)?\s*\Z)")
+"""The beginning of a token with which a text ends, also before the dots of a cut text."""
 _MARKS = (*names.MARKS, *logins.MARKS)
 
 _ENVIRONMENTS = frozenset({"env", "environment", "build_args", "variables"})
@@ -253,7 +246,7 @@ def _is_argument(values: Sequence[Any], index: int) -> bool:
 
 
 def _find_shapes(text: str) -> Iterator[Span]:
-    if any(mark in text for mark in _AWS_KEYS):
+    if any(mark in text for mark in _AWS_MARKS):
         yield from (match.span() for match in _AWS_SECRET.finditer(text))
     for shape in TOKEN_SHAPES:
         if shape.mark in text:
@@ -264,7 +257,7 @@ def _find_shapes(text: str) -> Iterator[Span]:
 
 def _find_at_boundaries(form: Form) -> Iterator[Span]:
     """Yield tokens that begin or end where something invisible stood, and not at the edge of a word."""
-    patterns = [pattern for mark, pattern in _LOOSE_SHAPES if mark in form.text] if form.boundaries else []
+    patterns = [shape.loose for shape in TOKEN_SHAPES if shape.mark in form.text] if form.boundaries else []
     for pattern in patterns:
         end = 0
         for boundary in form.boundaries:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -190,6 +191,24 @@ def test_token_is_redacted_by_its_shape(shape, text):
     assert find_secret(text.format(token)) == shape.kind
     assert shape.mark in token
     assert shape.pattern.fullmatch(token)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("end", ["", "...", "…", "\n"], ids=ascii)
+def test_no_part_of_a_token_ends_a_text_that_was_cut(shape, end):
+    token, text = shape.example, "step 5 loss: 2.3 " * 20
+    prefix = next(size for size in range(len(token) + 1) if re.fullmatch(shape.cut, token[:size])) - 1
+    for size in range(prefix + 1, len(token) + 1):
+        redacted = Redactor().text(text + token[:size] + end)
+        assert redacted.startswith(text + REDACTED)
+        rest = redacted.removeprefix(text + REDACTED).partition("-----END ")
+        assert rest[0] in {"", end}
+    assert prefix < len(token) / 2 or "://" in token or "BEGIN" in token
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_token_within_a_word_is_redacted_after_something_invisible(shape):
+    assert Redactor().text(f"name\u200b{shape.example}") == f"name\u200b{REDACTED}"
 
 
 PASSWORDS = [
