@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kfjob.redaction.names import Strength, is_credentials, is_secret_name, rate_name, rate_phrase
-from kfjob.redaction.values import ends_reference, is_harmless, is_secret_value
+from kfjob.redaction.values import begins_message, ends_reference, is_harmless, is_secret_value
 
 Span = tuple[int, int]
 _NAME = re.compile(r"[\w.-]++", re.ASCII)
@@ -92,6 +92,9 @@ class _Reader:
             has_space = bool(separator["space"])
             if "\n" in separator["space"] and text[separator.start("space")] != "\n":
                 return [], name.end  # trailing spaces: the next line is another topic
+            is_field = separator[0] != ": " or name.strength is Strength.LINE or name.text.startswith("-")
+            if not is_field and begins_message(name.text, text, separator.end()):
+                return [], name.end
             return self._read_value(name, separator.end(), has_space=has_space)
         if name.text.startswith("-") and (gap := _GAP.match(text, name.end)):
             return self._read_option(name, gap.end())

@@ -21,6 +21,8 @@ _HEADER = re.compile(r"(?i)\b(?:bearer|basic)[ \t]++(?P<value>[A-Za-z0-9._~+/=-]
 _CURL_LOGIN = re.compile(
     r"(?:^|(?<=[\s\"']))(?:-u|--user|--proxy-user)(?:[ \t]++|=|[\"'],[ \t]*+)?(?P<quote>[\"']?)[^\s:\"'=]{1,256}:(?P<value>\S)"
 )
+_SCRIPT = re.compile(r"[^\s:\"']{1,256}+(?<=\.py|\.sh):")
+"""A file and a part of it: `python -u train.py:5` has no login."""
 _COMMAND_OR_OPTION = re.compile(
     r"(?i:\b(?P<command>login|sshpass|mysql\w*+|mariadb\w*+|mongo\w*+|htpasswd|kinit|redis-cli)\b)|\n|&&|[;|]|\b(?:mkdir|ssh|scp|rsync|cp|tar)\b"
     r"|(?<=[\s\"'])-[pa](?:(?P<gap>=|[ \t]++|[\"'],[ \t]*+)|(?=[^\s-]))(?P<quote>[\"']?)(?P<value>\S)"
@@ -94,6 +96,11 @@ def find_url_passwords(text: str) -> Iterator[Span]:
     return (span for span in find_url_logins(text) if text[span[0] - 1] == ":")
 
 
+def is_login(text: str, start: int = 0) -> bool:
+    """Return whether the value of `-u` has a user and a password, instead of a script and its part."""
+    return not _SCRIPT.match(text, start)
+
+
 def has_login_command(text: str) -> bool:
     """Return whether a command line holds a command that takes a password."""
     return any(match["command"] for match in _COMMAND_OR_OPTION.finditer(text))
@@ -105,7 +112,8 @@ def find_logins(text: str) -> Iterator[Span]:
         if has_digit_and_letter(match["value"]):
             yield match.span("value")
     for match in _CURL_LOGIN.finditer(text):
-        yield from _read_word(text, match)
+        if is_login(text, match.end("quote")):
+            yield from _read_word(text, match)
     yield from _find_options(text)
     for pattern in (_NETRC, _NETRC_LINE):
         for match in pattern.finditer(text):

@@ -53,6 +53,8 @@ _HARMLESS_NAMES = frozenset({"PWD", "OLDPWD", "KEY_VALUE", "NO_AUTH", "SSH_AUTH_
 _STRONG_WORDS = frozenset(["PASSWD", "PASSWORD", "PASSPHRASE", "PASSCODE", "APIKEY", "WEBHOOK", "PASSWORDS", "APIKEYS"])
 _STRONG_ENDINGS = ("PASSWORD", "PASSWD", "PASSPHRASE", "APIKEY", "AUTHTOKEN", "ACCESSTOKEN", "APITOKEN")
 _LINE_WORDS = frozenset(["AUTHORIZATION", "COOKIE", "COOKIES", "PASSPHRASE", "PASSPHRASES"])
+_CHOSEN = ("PASS", "PWD", "SECRET", "CRED", "AUTH")
+"""Parts of names whose values people choose, so that a word of a language may be one; machines make tokens, keys and URLs."""
 _MAX_NAME = 80
 """Characters at the end of a name that decide whether it names a secret."""
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
@@ -104,6 +106,12 @@ def rate_phrase(qualifier: str, name: str) -> Strength:
 def is_credentials(name: str) -> bool:
     """Return whether an object of this name holds secrets only."""
     return split_words(name)[-1:] in (["CREDENTIALS"], ["CREDENTIAL"], ["CREDS"], ["AUTH"])
+
+
+def is_chosen(name: str) -> bool:
+    """Return whether people choose the value of this name: `password`, and not `api_key` or `webhook`."""
+    letters = "".join(_list_segments(name[-_MAX_NAME:]))
+    return any(part in letters for part in _CHOSEN) or "PW" in split_words(name)
 
 
 def _list_segments(name: str) -> list[str]:

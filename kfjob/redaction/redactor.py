@@ -239,7 +239,7 @@ def _is_argument(values: Sequence[Any], index: int) -> bool:
     if "=" in option or " " in option or item.startswith("-") or is_harmless(item):
         return False
     if option in ("-u", "--user", "--proxy-user") and ":" in item:
-        return True
+        return logins.is_login(item)
     return is_secret_name(fold_text(option)) or (
         option in ("-p", "-a") and logins.has_login_command(" ".join(str(value) for value in values[: index - 1]))
     )

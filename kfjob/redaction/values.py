@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kfjob.redaction.names import Strength, split_words
+from kfjob.redaction.names import Strength, is_chosen, split_words
 
 PLAIN = re.compile(
     r"(?:true|false|none|null|yes|no|on|off|default|auto|never|always|required|optional|unset|[|>][+-]?|\*+|x{3,}|\.{3,}|-+)?",
@@ -30,6 +30,16 @@ _PATH_IN_VARIABLE = re.compile(r"(?:\$\(\w+\)|\$\{\w+\}|\$[A-Z_][A-Z0-9_]*)(?=/)
 _PATH = re.compile(r"(?:\.{0,2}|~)(?:/[\w.@-]{1,40})+/?")
 _PROSE = re.compile(r"(?!(?:basic|bearer|token|digest|negotiate|ntlm|apikey|hmac|hawk)\b)[a-z]++(?:\s++[A-Za-z'-]++){2}")
 """The beginning of a sentence, not of credentials."""
+_MESSAGE = re.compile(
+    r"(?:must|should|shall|can|cannot|could|may|is|are|was|were|has|have|had|does|do|did|will|would|not|no|the|this|that|it"
+    r"|if|when|for|from|with|by|at|authentication|login|access|permission)(?=[ ][A-Za-z\"'`(])"
+    r"|(?:invalid|missing|empty|wrong|incorrect|expired|revoked|rejected|refused|denied|failed|failure|mismatch|unauthorized"
+    r"|forbidden|unauthenticated|unknown|disabled|enabled|timeout|set)(?=[.,;:!)]?(?:\s|\Z))",
+    re.IGNORECASE,
+)
+"""Words with which a message about a secret goes on, after any name."""
+_WORD_OF_MESSAGE = re.compile(r"[A-Za-z][a-z]{1,15}[.,;:]?[ ](?![\w.-]{1,80}=)(?=[A-Za-z\"'`(])")
+"""A word of letters, with the next word of a message after it."""
 
 
 def is_harmless(value: str) -> bool:
@@ -43,6 +53,16 @@ def ends_reference(text: str, start: int) -> int | None:
     """Return where a reference to a variable, or a placeholder, ends that is the whole value at `start`."""
     match = _VARIABLES.match(text, start)
     return match.end() if match and (match.end() == len(text) or text[match.end()] in " \t\n,;\"'`&)]}") else None
+
+
+def begins_message(name: str, text: str, start: int) -> bool:
+    """Return whether the text after `name: ` is the next part of a message, as in `webhook: connection refused`.
+
+    The line is drawn by these signs. The name and the value have no quotes, and the separator is `: `. Machines make tokens,
+    keys and webhooks, so a plain word that another word follows is none. People choose passwords and secrets: after such a
+    name only the verbs, prepositions and states of `_MESSAGE` count. A lone word is a secret, unless it is a state.
+    """
+    return bool(_MESSAGE.match(text, start) or (not is_chosen(name) and _WORD_OF_MESSAGE.match(text, start)))
 
 
 def looks_random(value: str) -> bool:

@@ -89,6 +89,71 @@ def test_secret_in_a_notation_is_redacted(text, secret):
     assert Redactor().text(redacted) == redacted
 
 
+MESSAGES = """
+failed calling webhook "x": failed to call webhook: Post "https://x.svc:443/mutate"
+webhook: connection refused
+Error: webhook: connection refused: dial tcp 10.0.0.1:443
+api_key: not set
+api_key: Not set (run `wandb login`)
+ValueError: api_key: must be set
+wandb: ERROR api_key: invalid
+login failed: password: incorrect
+password: must be at least 8 characters
+psql: password: authentication failed for user "x"
+HF_TOKEN: please log in with `huggingface-cli login`
+{"message": "api_key: not set"}
+python -u train.py:5
+python -u train.py:main --lr 1
+"""
+
+
+@pytest.mark.parametrize("line", MESSAGES.strip().splitlines())
+def test_message_about_a_secret_stays(line):
+    assert Redactor().text(line) == line
+
+
+def test_script_after_u_stays_in_an_argv():
+    assert Redactor().value(["python", "-u", "train.py:5"]) == ["python", "-u", "train.py:5"]
+
+
+WORDS = """
+password: letmein
+  password: letmein
+password: hunter2x
+error: password: letmein
+user: bob password: letmein
+password: letmein user: bob
+connect with password: letmein failed
+[rank0]: password: Letmein is used
+{password: letmein}
+(password: letmein)
+"password": "letmein"
+"password": "letmein", "a": "b c"
+DB_PASSWORD=letmein
+DB_PASSWORD=letmein was used
+DB_PASSWORD: letmein
+api_key=letmein was used
+"api_key": "letmein please"
+'api_key': 'letmein'
+api_key: letmein
+api_key: "letmein please"
+api_key: letmein user=bob
+api_key: letmein2 is used
+webhook: https://x.example/letmein
+curl -u train:letmein https://x
+curl -u "train:letmein" https://x
+client_secret: letmein and more
+--api-key: letmein
+"""
+
+
+@pytest.mark.parametrize("line", WORDS.strip("\n").splitlines())
+def test_word_that_may_be_a_secret_is_redacted(line):
+    redacted = Redactor().text(line)
+    assert not any(word in redacted for word in ("letmein", "Letmein", "hunter2x"))
+    assert REDACTED in redacted
+
+
 KEY_BODY = ("MIIEpAIBAAKCAQEA7v3Zy8xQm2Lr5tKcW9dHnJfGbPsUoYeTaRiXwVzNkMlCqDhB", "u1s9k2Lm+Qz/7Yx3Wv==")
 PLAIN_KEY = "\n".join(["-----BEGIN RSA PRIVATE KEY-----", *KEY_BODY, "-----END RSA PRIVATE KEY-----"])
 LOCKED_KEY = PLAIN_KEY.replace("KEY-----\nMII", "KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,0A1B2C3D4E5F\n\nMII")
