@@ -17,7 +17,7 @@ from kfjob.cli.diagnose import diagnosis_json, first_cause
 from kfjob.cli.formatting import format_age, local_clock, sparkline
 from kfjob.cli.output import print_json, redact
 from kfjob.cli.panel import panel
-from kfjob.cli.view_text import news_text, outcome_text, progress_line, training_json, view_json
+from kfjob.cli.view_text import news_text, outcome_text, progress_json, progress_line, view_json
 from kfjob.errors import KfjobError
 from kfjob.events import JobChanged, JobPhase, LogLine
 from kfjob.observe.agent_records import AgentEventKind
@@ -200,7 +200,7 @@ class JsonDisplay(Display):
 
     def show_progress(self, view: JobView, now: float) -> None:  # noqa: ARG002 - programs get every step
         """Print an object of kind `progress`."""
-        print_json({"kind": "progress"} | training_json(view.training) | {"total": view.total, "eta": view.eta})
+        print_json({"kind": "progress"} | progress_json(view))
 
     def summary(self, view: JobView) -> None:
         """Print the object of kind `end`."""

@@ -191,6 +191,17 @@ def training_json(training: Training) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key not in internal and value not in (None, "")}
 
 
+def progress_json(view: JobView) -> dict[str, Any]:
+    """Return the progress with what depends on the present time, as JSON."""
+    since = view.seconds_since_progress if view.running else None
+    return training_json(view.training) | {
+        "total": view.total,
+        "eta": view.eta,
+        "seconds_since_progress": None if since is None else round(since),
+        "stalled": view.stalled,
+    }
+
+
 def view_json(view: JobView) -> dict[str, Any]:
     """Return the view as JSON."""
     master = view.master
@@ -199,7 +210,7 @@ def view_json(view: JobView) -> dict[str, Any]:
         "headline": view.headline,
         "pods": [to_builtins(pod.state) | {"ranks": list(pod.global_ranks)} for pod in view.pods.values() if pod.state],
         "master": master_json(master) if isinstance(master, Master) else None,
-        "progress": training_json(view.training) | {"total": view.total, "eta": view.eta},
+        "progress": progress_json(view),
         "checkpoint": to_builtins(view.checkpoint) if view.checkpoint else None,
         "outcome": to_builtins(view.outcome) if view.outcome else None,
     }

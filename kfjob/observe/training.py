@@ -70,6 +70,7 @@ class Training(Struct, frozen=True, kw_only=True):
     first_time: int | None = None
     last_time: int | None = None
     seconds_per_step: float | None = None
+    longest_pause: float | None = None  # seconds between two lines
     curve: tuple[Point, ...] = ()
     curve_interval: int = 1  # readings per point of the curve
     smoothed_count: int = 0  # readings in `smoothed_loss`
@@ -101,11 +102,12 @@ class Training(Struct, frozen=True, kw_only=True):
         return max(total - self.run_step, 0) * self.seconds_per_step
 
     def eta_at(self, now: int) -> float | None:
-        """Return the seconds from `now` to the last step."""
+        """Return the seconds from `now` to the last step. Time beyond the longest pause between two lines brings no step."""
         eta = self.eta()
         if eta is None or self.last_time is None:
             return eta
-        return max(eta - max(now - self.last_time, 0) / SECOND, 0.0)
+        elapsed = min(max(now - self.last_time, 0) / SECOND, self.longest_pause or 0.0)
+        return max(eta - elapsed, 0.0)
 
     def with_reading(self, reading: Reading, *, pod: str, time: int | None, restarted: bool = False) -> Training:
         """Return the state after one more progress line. `restarted`: the program began again since the line before."""
@@ -147,6 +149,7 @@ class Training(Struct, frozen=True, kw_only=True):
             first_time=_first_known(before.first_time, time),
             last_time=_first_known(time, before.last_time),
             seconds_per_step=_next_pace(before, position, time),
+            longest_pause=_next_longest_pause(before, time),
             setbacks=_next_setbacks(before, reading),
         )
         return _add_point(after, reading, time)
@@ -245,6 +248,12 @@ def _next_pace(before: Training, position: Position, time: int | None) -> float 
         return pace
     weight = SMOOTHING**steps
     return weight * before.seconds_per_step + (1 - weight) * pace
+
+
+def _next_longest_pause(before: Training, time: int | None) -> float | None:
+    if time is None or before.last_time is None:
+        return before.longest_pause
+    return max((time - before.last_time) / SECOND, before.longest_pause or 0.0)
 
 
 def _add_point(training: Training, reading: Reading, time: int | None) -> Training:

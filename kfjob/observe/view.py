@@ -57,6 +57,7 @@ from kfjob.observe.pods import Pods, PodView
 from kfjob.observe.printers import choose_training
 from kfjob.observe.progress import progress_reader
 from kfjob.observe.rounds import Member, Round, add_member
+from kfjob.observe.stall import find_stall_limit, format_pause
 from kfjob.observe.training import Training
 from kfjob.spec.observe_config import ObserveConfig
 from kfjob.text import plural
@@ -172,7 +173,9 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def eta(self) -> float | None:
-        """Seconds from now to the last step."""
+        """Seconds from now to the last step; None while the job is stalled."""
+        if self.stalled:
+            return None
         training = replace(self.training, total=self.total)
         return training.eta() if self.now is None else training.eta_at(self.now)
 
@@ -185,8 +188,9 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def stalled(self) -> bool:
-        """Whether the job runs without progress for longer than `stall_after`."""
-        return self.phase is JobPhase.RUNNING and (self.seconds_since_progress or 0) > self.config.stall_after
+        """Whether the job runs without progress for much longer than before."""
+        limit = find_stall_limit(self.training, self.config.stall_after)
+        return self.phase is JobPhase.RUNNING and (self.seconds_since_progress or 0) > limit
 
     @property
     def unread(self) -> tuple[str, UnreadLines] | None:
@@ -212,7 +216,7 @@ class JobView(Struct, frozen=True, kw_only=True, dict=True):
         if self.running and not self.pods and (reason := missing_pods_reason(self.workload, self.cluster_events)):
             return f"{phase}, no pods: {reason}"
         if self.stalled:
-            return f"{phase}, but no progress for {self.seconds_since_progress:.0f} s"
+            return f"{phase}, but no progress for {format_pause(self.seconds_since_progress or 0)}"
         is_explained = self.phase is JobPhase.FAILED or (self.job is not None and self.job.reason == LIMIT_EXCEEDED)
         reason = self.job.message or self.job.reason if self.job and is_explained else ""
         return f"{phase}: {reason}" if reason else phase

@@ -11,6 +11,7 @@ from kfjob.events import JobPhase, PodPhase
 from kfjob.observe.diagnose.occurrences import JobHistory, Occurrence, PodHistory
 from kfjob.observe.diagnose.rule import Severity, Subject
 from kfjob.observe.diagnose.rules import BY_ID
+from kfjob.observe.stall import format_pause
 from kfjob.observe.timestamps import Timestamp
 from kfjob.observe.view import JobView
 from kfjob.units import SECOND
@@ -77,7 +78,7 @@ def loss_constant(job: JobEvidence) -> Occurrences:
 def stalled(job: JobEvidence) -> Occurrences:
     """The job runs without progress."""
     if job.view.stalled:
-        yield job.occurrence("stalled", seconds=round(job.view.seconds_since_progress or 0))
+        yield job.occurrence("stalled", pause=format_pause(job.view.seconds_since_progress or 0))
 
 
 def operator_missing(job: JobEvidence) -> Occurrences:

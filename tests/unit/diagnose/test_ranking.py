@@ -342,7 +342,7 @@ def test_stalled_job_is_a_warning():
     events: list[Event] = [JobChanged(phase=JobPhase.RUNNING, created=START, started=START), *trained()]
     diagnosis, _ = examine([*events, Tick(time=START + 700 * SECOND)])
     assert [issue.rule for issue in diagnosis.warnings] == ["stalled"]
-    assert diagnosis.warnings[0].title == "no progress for 698 s"
+    assert diagnosis.warnings[0].title == "no progress for 11 min"
 
 
 def test_silent_waiting_agent_is_a_warning():

@@ -67,7 +67,7 @@ def test_progress_lines_are_combined():
     assert training.seconds_per_step == pytest.approx(2)
     assert view.eta == pytest.approx(97 * 2)
     later = reduce_all(view, [Tick(time=START + 16 * SECOND)])
-    assert later.eta == pytest.approx(97 * 2 - 10)
+    assert later.eta == pytest.approx(97 * 2 - 2)  # the longest pause between two lines
     assert [(point.step, point.loss) for point in training.curve] == [(1, 10.0), (2, 5.0), (3, 3.33333)]
 
 
@@ -190,6 +190,24 @@ def test_running_job_without_progress_is_stalled():
     assert not reduce_all(silent, [JobChanged(phase=JobPhase.SUCCEEDED)]).stalled
     never = reduce_all(JobView(config=ObserveConfig(stall_after=60)), [running, Tick(time=START + 61 * SECOND)])
     assert never.stalled
+
+
+@pytest.mark.parametrize(
+    ("seconds", "silence", "stalled"), [(0.1, 119, False), (0.1, 121, True), (30, 299, False), (30, 301, True)]
+)
+def test_stall_of_a_job_is_longer_than_its_usual_pauses(seconds: float, silence: int, *, stalled: bool):
+    running = JobChanged(phase=JobPhase.RUNNING, started=START)
+    lines = [say(f"step {step}/40 loss {3 - step / 40:.3f}", step * seconds) for step in range(1, 9)]
+    now = START + int((8 * seconds + silence) * SECOND)
+    view = reduce_all(JobView(), [running, *lines, Tick(time=now)])
+    assert (view.stalled, view.eta is None) == (stalled, stalled)
+    assert ("no progress" in view.headline) is stalled
+
+
+def test_remaining_time_does_not_run_out_while_no_step_is_printed():
+    running = JobChanged(phase=JobPhase.RUNNING, started=START)
+    lines = [say(f"step {step}/40 loss {3 - step / 40:.3f}", step) for step in range(1, 9)]
+    assert reduce_all(JobView(), [running, *lines, Tick(time=START + 60 * SECOND)]).eta == 31
 
 
 def bar(step: int) -> str:

@@ -43,7 +43,7 @@ RULES = (
     ),
     Rule(
         id="stalled",
-        title="no progress for {seconds} s",
+        title="no progress for {pause}",
         cause=("the job runs and prints no progress: it hangs in a collective or in data loading, or training has not started"),
         remedy="`kfjob logs {job} --tail 5` shows where each pod is; `py-spy dump` in a pod shows the stack",
         local_remedy="`kfjob logs {job} --tail 5` shows where each process is; `py-spy dump --pid PID` shows its stack",
