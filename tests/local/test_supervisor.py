@@ -132,6 +132,7 @@ def test_agents_inherit_no_file_and_no_terminal(here: Here, tmp_path: Path):
 def test_nothing_outlives_a_supervisor_that_is_killed(here: Here):
     ref = here.submit(WITH_CHILD, nodes=2, grace=0.5)
     here.until(lambda: len(here.alive(ref)) == 4)
+    here.until_says(ref, "asleep")
     os.kill(here.supervisor(ref), signal.SIGKILL)
     here.until(lambda: here.get(ref).job.phase.ended)
     snapshot = here.get(ref)
