@@ -63,6 +63,8 @@ def test_chains_of_forks_end_with_the_job(here: Here, tmp_path: Path, end: str):
     ref = here.submit(START_CHAINS + SLEEP, nodes=1, grace=0.5, env={"CHAIN": mark})
     here.until_says(ref, "asleep")
     here.until(lambda: find_chains(mark))
+    file = here.launch(ref) / folder.RUN / "cgroup"
+    group = Path(file.read_text()) if file.exists() else None
     if end.startswith("killed"):
         if end.endswith("guard") and not has_cgroups():
             return  # nothing then knows a process without parent and environment
@@ -71,6 +73,7 @@ def test_chains_of_forks_end_with_the_job(here: Here, tmp_path: Path, end: str):
         here.backend.stop(ref, timeout=PATIENCE)
         assert not find_chains(mark)
     here.until(lambda: not find_chains(mark))
+    here.until(lambda: group is None or not group.exists())
 
 
 def has_cgroups() -> bool:

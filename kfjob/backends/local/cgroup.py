@@ -8,6 +8,7 @@ for example under systemd's `user@.service`, or has mounted them writable. Elsew
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
@@ -15,6 +16,7 @@ from pathlib import Path, PurePosixPath
 _MEMBERS = "cgroup.procs"
 _KILL = "cgroup.kill"
 _EVENTS = "cgroup.events"
+_POLL_SECONDS = 0.02
 _SELF = "0"
 """Stands for the writing process in `cgroup.procs`."""
 
@@ -59,11 +61,16 @@ class Cgroup:
             return "populated 1" in (self.path / _EVENTS).read_text(encoding="ascii").splitlines()
         return False
 
-    def remove(self) -> None:
-        """Remove the group and the groups in it, as far as they have no processes."""
-        for folder, _, _ in os.walk(self.path, topdown=False):
-            with suppress(OSError):
-                Path(folder).rmdir()
+    def remove(self, *, timeout: float = 0) -> None:
+        """Remove the group and the groups in it; wait at most `timeout` seconds until their processes have ended."""
+        deadline = time.monotonic() + timeout
+        while self.path.exists():
+            for folder, _, _ in os.walk(self.path, topdown=False):
+                with suppress(OSError):  # a process in it has not ended
+                    Path(folder).rmdir()
+            if time.monotonic() >= deadline:
+                return
+            time.sleep(_POLL_SECONDS)
 
 
 def make_cgroup(name: str) -> Cgroup | None:

@@ -18,6 +18,8 @@ from kfjob.backends.local.supervisor import GROUP, PID, REMAINING
 from kfjob.errors import BackendError, WaitTimeout
 
 _POLL_SECONDS = 0.02
+_END_SECONDS = 5.0
+"""Time after SIGKILL until a process counts as stuck in the kernel."""
 _SIGNAL_SECONDS = 1.0
 """Time between two signals to a supervisor that has to end its job."""
 _KILL_SECONDS = 5.0
@@ -67,7 +69,7 @@ def _end_leftovers(launch: Path, *, was_supervised: bool) -> None:
         deadline = time.monotonic() + _KILL_SECONDS
         while group.has_processes() and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
-        group.remove()
+        group.remove(timeout=_END_SECONDS)
     snapshot = read_stopped(launch, was_supervised=was_supervised)
     if snapshot is None or snapshot == folder.read_snapshot(launch):
         return
