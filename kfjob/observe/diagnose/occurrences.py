@@ -7,6 +7,7 @@ from functools import cache
 
 from ahocorasick_rs import AhoCorasick, Implementation
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kfjob.events import PodChanged
 from kfjob.observe.agent_records import LaunchConfig, RendezvousResult
@@ -105,6 +106,13 @@ class SymptomTable(Mapping[SymptomKey, Symptom]):
         if symptom.count <= 0 or not symptom.occurrences:
             del self._symptoms[key]
 
+    def copy(self) -> SymptomTable:
+        """Return a table that changes independently of this one."""
+        table = SymptomTable()
+        for key, symptom in self._symptoms.items():
+            table._symptoms[key] = replace(symptom, occurrences=[replace(item) for item in symptom.occurrences])
+        return table
+
     def occurrences(self) -> Iterator[Occurrence]:
         """Return the occurrences of all symptoms."""
         return (occurrence for symptom in self._symptoms.values() for occurrence in symptom.occurrences)
@@ -156,6 +164,12 @@ class JobHistory:
         """Return the history of a pod; an unknown pod gets an empty one."""
         if (history := self.pods.get(name)) is None:
             history = self.pods[name] = PodHistory()
+        return history
+
+    def with_pods(self, pods: Mapping[str, PodHistory]) -> JobHistory:
+        """Return a history in which these pods have other histories."""
+        history = JobHistory()
+        history.pods, history.job = {**self.pods, **pods}, self.job
         return history
 
     def symptoms(self) -> Iterator[Symptom]:

@@ -65,12 +65,13 @@ class _Assessment(Struct, frozen=True):
 
 def diagnose(collector: SymptomCollector, view: JobView, *, job: str) -> Diagnosis:
     """Return the diagnosis of job `job` from the events so far."""
-    evidence = JobEvidence(view, collector.history)
-    assessments = [result for symptom in collector.history.symptoms() if (result := _assess_symptom(evidence, symptom))]
+    history = collector.history
+    evidence = JobEvidence(view, history)
+    assessments = [result for symptom in history.symptoms() if (result := _assess_symptom(evidence, symptom))]
     evidence = replace(evidence, disconnects=tuple(item.occurrence for item in assessments if item.is_disconnect))
     assessments += [_assess(evidence, occurrence) for check in (*CHECKS, *WAITING_CHECKS) for occurrence in check(evidence)]
     errors = [item for item in assessments if item.is_error]
-    agents = frozenset(name for name, pod in collector.history.pods.items() if pod.launch or pod.joined)
+    agents = frozenset(name for name, pod in history.pods.items() if pod.launch or pod.joined)
     issues = _group(assessments, job, local=view.local, agents=agents)
     first = None
     if errors:

@@ -6,6 +6,10 @@ one search for a few literals and nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
 from kfjob.events import (
     Event,
     JobChanged,
@@ -40,19 +44,34 @@ class SymptomCollector:
     """Collects the symptoms and the warnings of one job."""
 
     def __init__(self) -> None:
-        self.warnings = WarningCounter()
         self.lines = 0
+        self._warnings = WarningCounter()
         self._order = 0
         self._history = JobHistory()
         self._states = StateReader(self._history)
 
     @property
     def history(self) -> JobHistory:
-        """The history of the job; incidents that have not ended yet count as ended."""
-        for name, pod in self._history.pods.items():
-            for incident in pod.incidents.flush():
-                self._add_incident(name, pod, incident)
-        return self._history
+        """The history of the job as it is if all logs end here. The collector does not change by it."""
+        return self._assess_open()[0]
+
+    @property
+    def warnings(self) -> WarningCounter:
+        """The warnings of the job as they are if all logs end here. The collector does not change by it."""
+        return self._assess_open()[1]
+
+    def _assess_open(self) -> tuple[JobHistory, WarningCounter]:
+        """Return history and warnings with the incidents that have not ended; they are copies where these change them."""
+        incidents = {name: tuple(pod.incidents.open_incidents()) for name, pod in self._history.pods.items()}
+        if not any(incidents.values()):
+            return self._history, self._warnings
+        warnings, pods = self._warnings.copy(), {}
+        for name in (name for name, items in incidents.items() if items):
+            pod = self._history.pods[name]
+            pods[name] = replace(pod, symptoms=pod.symptoms.copy())
+            for incident in incidents[name]:
+                _add_incident(warnings, name, pods[name], incident)
+        return self._history.with_pods(pods), warnings
 
     def feed(self, event: Event, view: JobView) -> None:
         """Read an event, with the view after it."""
@@ -86,29 +105,7 @@ class SymptomCollector:
         if not mark.timestamp.exact and len(pod.undated) < MAX_SYMPTOMS:
             pod.undated.append(mark)
         for incident in pod.incidents.feed(text, mark, pod.recent.before):
-            self._add_incident(event.pod, pod, incident)
-
-    def _add_incident(self, name: str, pod: PodHistory, incident: Incident) -> None:
-        """Add the symptom and the warning that an incident shows."""
-        explanation = explain(incident, pod=name)
-        printed = incident.printed[0]
-        rank = _find_rank(printed, pod.ranks)
-        rule = explanation.rule if explanation else None
-        harmless = rule is not None and rule.severity is Severity.HARMLESS
-        self.warnings.add_line(printed, pod=name, rank=rank, rule=rule.id if rule else "", harmless=harmless)
-        if explanation and not self._is_explained_by_chain(pod, incident, explanation, name):
-            self._add_occurrence(name, pod, incident, explanation, rank)
-
-    def _is_explained_by_chain(self, pod: PodHistory, incident: Incident, explanation: Explanation, name: str) -> bool:
-        """Return whether an exception of the same chain explains more than this one; else take the others back."""
-        earlier = [(item, other) for item in list(incident.chain())[1:] if (other := explain(item, pod=name))]
-        if not explanation.is_specific and any(other.is_specific and other.rule.role is Role.CAUSE for _, other in earlier):
-            return True
-        replaces = explanation.is_specific and explanation.rule.role is Role.CAUSE
-        for item, other in earlier:
-            if replaces or not other.is_specific or incident.relation is Relation.EXPLAINS:
-                pod.symptoms.retract(_make_key(other), item.mark.order)
-        return False
+            _add_incident(self._warnings, event.pod, pod, incident)
 
     def _count_lines(self, event: LogLine | LinesSkipped, count: int) -> PodHistory:
         """Count lines of the event's container, and return the history of its pod."""
@@ -121,7 +118,7 @@ class SymptomCollector:
 
     def _start_container(self, name: str, pod: PodHistory, container: str) -> None:
         for incident in pod.incidents.flush():
-            self._add_incident(name, pod, incident)
+            _add_incident(self._warnings, name, pod, incident)
         if pod.lines:
             pod.add_start(self._order)
             for occurrence in pod.symptoms.occurrences():
@@ -149,29 +146,58 @@ class SymptomCollector:
         if AGENT_SUCCESS in event.text:
             pod.finished = self._order
 
-    def _add_occurrence(
-        self, name: str, pod: PodHistory, incident: Incident, explanation: Explanation, rank: int | None
-    ) -> None:
-        key = _make_key(explanation)
-        if key in pod.symptoms and incident.printed[0].startswith("  "):
-            return  # torchrun's summary repeats what the process has printed
-        occurrence = Occurrence(
-            rule=explanation.rule,
-            pod=name,
-            values=explanation.values,
-            order=incident.mark.order,
-            timestamp=incident.mark.timestamp,
-            mark=incident.mark,
-            line=incident.mark.line,
-            rank=rank,
-            place=incident.location,
-            evidence=explanation.evidence,
-            context=explanation.context,
-            in_exception=incident.kind is Kind.EXCEPTION,
-            in_warning=incident.kind is Kind.WARNING,
-            after_join=incident.mark.joined,
-        )
-        pod.symptoms.add(occurrence, episode=incident.mark.episode, variant=key[1])
+
+def _add_incident(warnings: WarningCounter, name: str, pod: PodHistory, incident: Incident) -> None:
+    """Add the warning and the symptom that an incident of pod `name` shows; retract those that it replaces."""
+    explanation = explain(incident, pod=name)
+    printed = incident.printed[0]
+    rank = _find_rank(printed, pod.ranks)
+    rule = explanation.rule if explanation else None
+    harmless = rule is not None and rule.severity is Severity.HARMLESS
+    warnings.add_line(printed, pod=name, rank=rank, rule=rule.id if rule else "", harmless=harmless)
+    if explanation is None:
+        return
+    earlier = [(item, other) for item in list(incident.chain())[1:] if (other := explain(item, pod=name))]
+    if _is_explained_by(explanation, [other for _, other in earlier]):
+        return
+    for item, other in earlier:
+        if _is_replaced(other, explanation, incident.relation):
+            pod.symptoms.retract(_make_key(other), item.mark.order)
+    _add_occurrence(name, pod, incident, explanation, rank)
+
+
+def _is_explained_by(explanation: Explanation, earlier: Iterable[Explanation]) -> bool:
+    """Return whether an earlier exception of the same chain explains more than this one."""
+    return not explanation.is_specific and any(other.is_specific and other.rule.role is Role.CAUSE for other in earlier)
+
+
+def _is_replaced(earlier: Explanation, explanation: Explanation, relation: Relation) -> bool:
+    """Return whether this exception explains more than the earlier one of the same chain."""
+    is_cause = explanation.is_specific and explanation.rule.role is Role.CAUSE
+    return is_cause or not earlier.is_specific or relation is Relation.EXPLAINS
+
+
+def _add_occurrence(name: str, pod: PodHistory, incident: Incident, explanation: Explanation, rank: int | None) -> None:
+    key = _make_key(explanation)
+    if key in pod.symptoms and incident.printed[0].startswith("  "):
+        return  # torchrun's summary repeats what the process has printed
+    occurrence = Occurrence(
+        rule=explanation.rule,
+        pod=name,
+        values=explanation.values,
+        order=incident.mark.order,
+        timestamp=incident.mark.timestamp,
+        mark=incident.mark,
+        line=incident.mark.line,
+        rank=rank,
+        place=incident.location,
+        evidence=explanation.evidence,
+        context=explanation.context,
+        in_exception=incident.kind is Kind.EXCEPTION,
+        in_warning=incident.kind is Kind.WARNING,
+        after_join=incident.mark.joined,
+    )
+    pod.symptoms.add(occurrence, episode=incident.mark.episode, variant=key[1])
 
 
 def _make_key(explanation: Explanation) -> SymptomKey:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kfjob.patterns import Pattern
 
@@ -55,8 +56,17 @@ class WarningCounter:
         if rank is not None:
             warning.ranks.add(rank)
 
+    def copy(self) -> WarningCounter:
+        """Return a counter that changes independently of this one."""
+        counter = WarningCounter()
+        counter.uncounted = self.uncounted
+        for key, warning in self._by_text.items():
+            counter._by_text[key] = replace(warning, pods=set(warning.pods), ranks=set(warning.ranks))
+        return counter
+
     def ranked(self, harmless_rules: Collection[str] = ()) -> list[DistinctWarning]:
         """Return the warnings by importance: harmless ones, also by the diagnosis, last, then by count."""
-        for warning in self._by_text.values():
-            warning.harmless = warning.harmless or warning.rule in harmless_rules
-        return sorted(self._by_text.values(), key=lambda warning: (warning.harmless, -warning.count, warning.text))
+        warnings = [
+            replace(warning, harmless=warning.harmless or warning.rule in harmless_rules) for warning in self._by_text.values()
+        ]
+        return sorted(warnings, key=lambda warning: (warning.harmless, -warning.count, warning.text))

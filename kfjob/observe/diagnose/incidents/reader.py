@@ -84,10 +84,14 @@ class IncidentReader:
         if stream.traceback is None or not _continue(key, stream, stream.traceback, text, mark):
             yield from _start(key, stream, text, mark, before)
 
+    def open_incidents(self) -> Iterator[Incident]:
+        """Return the incidents as they would be if the log ended here; nothing ends by it."""
+        streams = ((stream.before, stream.message) for stream in self._streams.values())
+        return (message for before, message in streams if message is not None and not is_quoted(before, message.lines))
+
     def flush(self) -> Iterator[Incident]:
         """End everything that is open, and yield its incidents."""
-        for stream in self._streams.values():
-            yield from _end_message(stream)
+        yield from self.open_incidents()
         self._streams.clear()
 
     def _end_idle_messages(self, key: str) -> Iterator[Incident]:
