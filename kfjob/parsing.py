@@ -17,11 +17,11 @@ from kfjob.common_types import JsonObject
 from kfjob.units import MIB
 
 MAX_DEPTH = 200
-"""Levels of nested lists and objects in a JSON or TOML text; the deepest object of Kubernetes has a tenth of them."""
+"""Nested levels of a JSON or TOML text; the deepest object of Kubernetes has a tenth of them."""
 MAX_DOCUMENT_BYTES = 64 * MIB
-"""Size of a file that holds one document, such as `status.json`; the snapshot of a job with 10,000 pods has a tenth of it."""
+"""Size of a file with one document, such as `status.json`; the snapshot of a job with 10,000 pods has a tenth of it."""
 MAX_CAUSE = 200
-"""Characters of a parser's message that an error shows."""
+"""Characters of a parser's message in an error."""
 _HALF_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 """Escapes of characters beyond 16 bits, which come in pairs; one alone cannot be written or printed."""
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from kfjob.units import KIB
 END_SECONDS = 0.5
 """Time that a program has to end after SIGTERM, before it is killed."""
 MAX_ERROR_BYTES = 64 * KIB
-"""Bytes of standard error that are kept."""
+"""Size of a program's standard error in memory."""
 _running: dict[subprocess.Popen[bytes], bool] = {}
 """The programs that run, and whether each has its own process group."""
 _starting = threading.Lock()

@@ -5,7 +5,8 @@ from __future__ import annotations
 SECOND = 1_000_000_000
 """Nanoseconds in a second. Times in kfjob are nanoseconds since the epoch, because the kubelet stamps log lines with them."""
 MAX_TIME = 2**63 - 1
-"""The last time that 64 bits hold, in the year 2262. Other times come from broken clocks or hostile lines."""
+"""Nanoseconds since 1970 of the last time that 64 bits hold, in the year 2262; later times come from broken clocks or
+hostile lines."""
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 """Bytes."""
 

@@ -18,7 +18,7 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 MAX_KUBECONFIG_BYTES = 16 * MIB
-"""Size of a kubeconfig. One with certificates of 1000 clusters has 5 MiB."""
+"""Size of a kubeconfig; one with the certificates of 1000 clusters has 5 MiB."""
 
 
 class KubeContext(Struct, frozen=True):

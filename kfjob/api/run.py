@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from kfjob.spec.source import LoadedSpec
 
 STOP_TIMEOUT = 300.0
+"""Time that the pods of a stopped job have to end, for `Run.stop` and `Run.relaunch`."""
 
 
 class HtmlPage(str):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 LINE_BYTES = 1024 * 1024
-"""Size of a line of a log. The end of a longer line is dropped, so neither a pod nor a file can fill kfjob's memory."""
+"""Size of a line of a log; the end of a longer line is dropped, so neither a pod nor a file can fill kfjob's memory."""
 
 
 def describe_dropped(count: int) -> str:

@@ -22,7 +22,7 @@ VARIABLE = "_KFJOB_COMPLETE"
 """The variable with which the shell asks for completions; click derives it from the name of the program."""
 SPEC_SUFFIXES = (".yaml", ".yml", ".json")
 COMPLETION_SECONDS = 2.0
-"""How long a completion waits for a cluster."""
+"""Timeout of a cluster's response to a shell completion."""
 
 
 @click.command()

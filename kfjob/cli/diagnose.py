@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kfjob.observe.diagnose.warnings import DistinctWarning
 
 MAX_NAMES = 3
+"""Other pods that one line of a diagnosis names."""
 
 
 @click.command()

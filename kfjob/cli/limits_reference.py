@@ -20,7 +20,35 @@ from kfjob import units
 from kfjob.text import plural
 
 _ROOT = Path(__file__).parents[1]
-_NAME = re.compile(r"_?(MAX_\w+|(\w+_)?(SECONDS|BYTES|TIMEOUT|LIFETIME|PATIENCE|THREADS|CONNECTIONS|PAGES|CHARACTERS))")
+_UNITS = {
+    "SECONDS": "second",
+    "TIMEOUT": "second",
+    "NANOSECONDS": "nanosecond",
+    "BYTES": "byte",
+    "LINES": "line",
+    "CHARACTERS": "character",
+    "PAGES": "page",
+    "THREADS": "thread",
+    "CONNECTIONS": "connection",
+}
+"""Units of values, by the last word of a constant's name."""
+_NAME = re.compile(rf"(?!_?MIN_)_?(MAX_\w+|(\w+_)?({'|'.join(_UNITS)}))")
+_OTHER_NAMES = frozenset(
+    {
+        *("POLL_SECONDS", "END_POLL_SECONDS", "TICK_SECONDS", "INTERVAL_SECONDS", "COLLECT_SECONDS", "SIGNAL_SECONDS"),
+        *(
+            "GATHER_SECONDS",
+            "FRESH_SECONDS",
+            "OPEN_LINE_SECONDS",
+            "SHORT_STREAM_SECONDS",
+            "BACKOFF_SECONDS",
+            "MAX_PAUSE_SECONDS",
+        ),
+        *("FIRST_RETRY_SECONDS", "LAST_RETRY_SECONDS", "RetryPolicy.first_pause"),
+        *("CHUNK_BYTES", "TIMESTAMP_BYTES", "LOCK_TRIAL_BYTES", "BYTES", "SHUTDOWN_TIMEOUT", "AFTER_ALL_LINES"),
+    }
+)
+"""Names of poll intervals, of back-offs, and of sizes that limit no input."""
 _CLASSES = {"Limits", "RetryPolicy"}
 """Classes whose fields are limits."""
 _SECTIONS = {
@@ -38,6 +66,7 @@ _SECTIONS = {
     "backends/local": "This machine",
     "backends": "Logs and archives",
     "trainer": "Trainer",
+    "redaction": "Redaction",
     "": "Files and programs",
 }
 """Headings by the package that a constant is in; the first that fits counts."""
@@ -70,14 +99,16 @@ class Limit:
         return next(heading for package, heading in _SECTIONS.items() if self.file.startswith(package))
 
     def format_value(self) -> str:
-        """Return the value with the unit that the name or the description says."""
-        text = f"{self.name} {self.description}".lower()
-        if "bytes" in text or "size" in text:
-            return _scale(self.value, _SIZES, "byte")
-        if self.value >= units.SECOND and self.value % units.SECOND == 0 and "lifetime" in text:
-            return _scale(self.value / units.SECOND, _TIMES, "s")
-        if re.search(r"seconds|timeout|patience|lifetime|pause", text):
-            return _scale(self.value, _TIMES, "s")
+        """Return the value with the unit that the name ends with."""
+        match _UNITS.get(self.name.upper().rpartition("_")[2].rpartition(".")[2]):
+            case "byte":
+                return _scale(self.value, _SIZES, "byte")
+            case "second":
+                return _scale(self.value, _TIMES, "s")
+            case "nanosecond":
+                return _scale(self.value / units.SECOND, _TIMES, "s")
+            case str(noun):
+                return f"{self.value:,} {noun}{'s' * (self.value != 1)}"
         return f"{self.value:,}" if isinstance(self.value, int) else f"{self.value:g}"
 
 
@@ -89,6 +120,11 @@ def _scale(value: float, scale: tuple[tuple[int, str], ...], unit: str) -> str:
     return plural(int(value), unit) if unit == "byte" else f"{value:g} {unit}"
 
 
+def _is_limit(name: str, prefix: str = "") -> bool:
+    """Return whether a constant, or a field of the class that `prefix` names, is a limit."""
+    return prefix + name.lstrip("_") not in _OTHER_NAMES and bool(prefix or _NAME.fullmatch(name))
+
+
 def find_undescribed(root: Path = _ROOT) -> Iterator[str]:
     """Yield the constants that are limits by their names and have no description, as `file NAME`."""
     described = {(limit.file, limit.name) for limit in list_limits(root)}
@@ -96,7 +132,7 @@ def find_undescribed(root: Path = _ROOT) -> Iterator[str]:
         path = file.relative_to(root).as_posix()
         constants = _read_constants(ast.parse(file.read_text(encoding="utf-8")))
         for name, value in constants.items():
-            if _NAME.fullmatch(name) and isinstance(value, int | float) and (path, name) not in described:
+            if _is_limit(name) and isinstance(value, int | float) and (path, name) not in described:
                 yield f"{path} {name}"
 
 
@@ -115,7 +151,7 @@ def _read_body(file: str, body: list[ast.stmt], prefix: str, constants: Mapping[
     for node, following in pairwise(body):
         description = _read_description(following)
         for name, value in _read_assignment(node, constants):
-            if description and (prefix or _NAME.fullmatch(name)) and isinstance(value, int | float):
+            if description and _is_limit(name, prefix) and isinstance(value, int | float):
                 yield Limit(file=file, name=prefix + name, value=value, description=description)
 
 
@@ -166,7 +202,7 @@ def format_page() -> str:
             if limit.section == heading
         ]
         if rows:
-            text += f"## {heading}\n\n| limit | of | constant |\n| --- | --- | --- |\n{''.join(rows)}\n"
+            text += f"## {heading}\n\n| value | what it limits | constant |\n| --- | --- | --- |\n{''.join(rows)}\n"
     return text.rstrip("\n") + "\n"
 
 

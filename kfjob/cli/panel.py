@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 MAX_BAR_WIDTH, MIN_BAR_WIDTH = 40, 10  # columns of the progress bar and of the loss curve
+"""Columns of the progress bar and of the loss curve."""
 TEXT_WIDTH = 50  # columns for the text beside them
 
 

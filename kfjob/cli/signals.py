@@ -17,7 +17,7 @@ from typing import NoReturn
 from kfjob.cli.exit_codes import SIGNAL_BASE
 
 CLEANUP_SECONDS = 0.8
-"""Time that a command has to end itself: to delete what it has created in part, and its temporary files."""
+"""Time that an interrupted command has to delete what it has created in part, and its temporary files."""
 _SIGNALS = (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
 
 

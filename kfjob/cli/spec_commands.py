@@ -15,6 +15,7 @@ from kfjob.printable import encode_json
 from kfjob.redaction import Redactor
 
 MAX_VALUE_WIDTH = 72
+"""Characters of a value in a table of spec fields."""
 
 
 @click.command()

@@ -20,7 +20,7 @@ from kfjob.text import plural
 
 HUGE_LOSS = 1e6
 MAX_ROUNDS = 5
-"""Rendezvous rounds that a table shows, the newest ones."""
+"""Rendezvous rounds in a table; the newest ones are shown."""
 
 
 def progress_line(view: JobView) -> str:

@@ -22,7 +22,7 @@ from kfjob.spec.pytorchjob_schema import UNKNOWN_FIELD, find_problems
 from kfjob.text import plural
 
 MAX_BYTES = 200_000
-"""Size of the record of a template's objects. Kubernetes allows 256 KiB for all annotations of an object (apimachinery,
+"""Size of the record of a template's objects; Kubernetes allows 256 KiB for all annotations of an object (apimachinery,
 validation/objectmeta.go)."""
 
 

@@ -19,7 +19,7 @@ from kfjob.spec.variables import REFERENCE, UNRESOLVED_REASONS, Resolution, Vari
 from kfjob.spec.yaml_loader import Loader, TooLargeError, check_depth
 
 MAX_NODES = 200_000
-"""Values of a template. Nested aliases can make a small file fill the memory."""
+"""Values of a template; nested aliases can make a small file fill the memory."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ PUBLIC_HOST = "public.ecr.aws"
 PUBLIC_REGION = "us-east-1"
 ATTEMPTS = 8
 CONNECT_SECONDS = 10
-"""Time to connect to the ECR API."""
+"""Timeout of a connection to the ECR API."""
 
 
 @dataclass(frozen=True, kw_only=True)

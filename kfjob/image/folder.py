@@ -13,14 +13,14 @@ from typing import Literal
 
 from kfjob.errors import NotFound, Refused, UsageError
 from kfjob.image.ignore import IgnorePatterns, parse_ignore
-from kfjob.image.secret_files import MAX_CONTENT, find_secret_folder, is_secret_file
+from kfjob.image.secret_files import MAX_CONTENT_BYTES, find_secret_folder, is_secret_file
 from kfjob.text import join_names
 
 IGNORE_FILE = ".dockerignore"
 DEFAULT_IGNORE = "**/.git\n.hg\n.svn\n.venv\n**/__pycache__\n**/*.pyc\n**/.ipynb_checkpoints\n**/.*_cache\n**/.DS_Store\n"
 """Patterns for a folder that has no `.dockerignore`."""
 MAX_DEPTH = 200
-"""Folders within folders of code that goes into an image."""
+"""Nested folders of code that goes into an image."""
 _PIECE = 1024 * 1024
 
 
@@ -68,7 +68,7 @@ class Entry:
             return False
         if find_secret_folder(self.path):
             return True
-        content = next(self.read_pieces(), b"") if self.size < MAX_CONTENT else b""
+        content = next(self.read_pieces(), b"") if self.size < MAX_CONTENT_BYTES else b""
         return is_secret_file(self.path, content.decode("utf-8", "replace"))
 
 

@@ -7,8 +7,8 @@ from pathlib import PurePosixPath
 
 from kfjob.token_shapes import find_token
 
-MAX_CONTENT = 1024 * 1024
-"""Size up to which the content of a file is searched for secrets; larger ones are judged by their names only."""
+MAX_CONTENT_BYTES = 1024 * 1024
+"""Size of a file whose content is searched for secrets; larger files are judged by their names only."""
 
 _NAMES = re.compile(
     r"\.env(rc|[._-](?!(example|sample|template|dist|defaults)$).*)?|.*\.(pem|key|p12|pfx|pkcs12|kdbx|jks|keystore|ppk)"
@@ -33,7 +33,7 @@ _CONTENTS = (
 )
 _KUBECONFIG = (re.compile(r"^current-context:", re.MULTILINE), re.compile(r"^users:", re.MULTILINE))
 """Keys of a file for kubectl, which has both."""
-_MAX_TOKEN_FILE = 4096
+_MAX_TOKEN_FILE_BYTES = 4096
 """Size of a file that may hold nothing but a token."""
 
 
@@ -52,7 +52,7 @@ def is_secret_file(path: str, content: str) -> bool:
         return False
     if any(pattern.search(content) for pattern in _CONTENTS) or all(key.search(content) for key in _KUBECONFIG):
         return True
-    if len(content) < _MAX_TOKEN_FILE and (token := content.strip()) and find_token(token) == token:
+    if len(content) < _MAX_TOKEN_FILE_BYTES and (token := content.strip()) and find_token(token) == token:
         return True
     if _PATHS.fullmatch(path):
         return True

@@ -42,7 +42,7 @@ HEADINGS = ("Rendezvous complete for workers", "Starting elastic_operator")
 """First lines of the messages that go on over several lines."""
 
 MAX_FOREIGN_LINES = 200
-"""Lines of other processes that may interrupt a block; after more of them the block counts as cut."""
+"""Lines of other processes within a block of an agent; after more of them the block counts as cut."""
 
 MIN_FIELDS = 3
 """Consecutive fields that identify a block without heading or torch prefix."""

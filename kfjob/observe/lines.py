@@ -14,9 +14,10 @@ from kfjob.printable import NARROW_SEQUENCE
 
 L = TypeVar("L", bound=LogLine | OpenLine)
 MATCHED_CHARACTERS = 4096
-"""Characters of a line that are searched. No line of a trainer, an agent or an error needs more; quotes are shorter still."""
+"""Characters of a line that are searched; no line of a trainer, an agent or an error needs more."""
 
 _MAX_PREFIXES = 8
+"""Prefixes of log tools that are removed from a line."""
 _TIMESTAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)) (?:(?:stdout|stderr) [FP] )?")
 _SOURCE = re.compile(r"\[pod/[^\]\s]+\] ")  # kubectl logs --prefix
 

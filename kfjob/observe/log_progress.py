@@ -34,6 +34,7 @@ FIRST_MARKERS = ("lr:", "lr=", "lr ")
 _RANK = re.compile(r"(?i)(?<!local )(?<!node )(?<!group )\b(?:rank|default)[ :=_-]{0,2}(\d{1,6})\b")
 """The rank that a known format names: `[rank0]:`, `[default0]:`, `[Rank 0]`."""
 _MAX_RANK_POSITION = 80
+"""Characters of a line in which the name of its rank is searched."""
 _AUTOMATON = AhoCorasick(MARKERS)
 
 

@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from kfjob.events import Event, LogLine
 
 MAX_CONTAINERS = 64
-"""Containers of one pod that are remembered; the oldest is dropped first."""
+"""Containers of one pod in memory; the oldest is dropped first."""
 
 
 class LogSpan(Struct):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 MAX_COUNT = 10**18
-"""Steps, samples and parameters stay below it; no job has more."""
+"""Steps, samples or parameters of a job."""
 MAX_NUMBER = 1e100
-"""A number beyond it counts as infinite: the sum or the square of larger ones would overflow."""
+"""Number in a line; a larger one counts as infinite, because sums and squares would overflow."""
 
 
 def parse_number(text: str) -> float:

@@ -14,7 +14,7 @@ _ROUTINE = frozenset({"Scheduled", "Pulled", "Created", "Started", "SuccessfulCr
 _OPERATOR_COPY = "Error pod "
 """First words of job events in which the operator repeats the states of its pods (v1.9.3 pkg/core/job.go)."""
 MAX_EVENTS = 100
-"""Distinct cluster events that are kept; the oldest is dropped first."""
+"""Distinct cluster events in memory; the oldest is dropped first."""
 
 
 class PodProblem(Struct, frozen=True):

@@ -16,7 +16,7 @@ from kfjob.observe.progress import ProgressReader, Reading
 from kfjob.observe.timestamps import resolve_year
 
 MAX_CONTAINER_IDS = 16
-"""Ids of earlier containers that are remembered per pod."""
+"""Ids of earlier containers per pod."""
 
 
 class EvidenceLine(Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from kfjob.printable import clean_text
 
 HEADING = f"{exceptions.HEADING}:"
 MAX_HELD = 300
-"""Lines of a traceback that are held until its end shows whose it is."""
+"""Lines of a traceback in memory until its end shows which program wrote it."""
 
 _PHRASES = ("Setting OMP_NUM_THREADS environment variable for each process", '"name": "torchelastic.worker.status.')
 """Words of other messages: a warning whose first line alone has a prefix, and the events of `--event-log-handler console`."""

@@ -10,7 +10,7 @@ from kfjob.observe.pods import EvidenceLine
 from kfjob.units import SECOND
 
 MAX_ROUNDS = 32
-"""Rendezvous rounds that are remembered."""
+"""Rendezvous rounds in memory."""
 SAME_ROUND = 15 * SECOND
 """Agents print the result of one round within this time (they poll the store about once a second)."""
 

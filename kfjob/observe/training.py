@@ -17,11 +17,11 @@ from kfjob.units import SECOND
 _T = TypeVar("_T")
 
 MAX_POINTS = 512
-"""Length of the loss curve; a longer curve drops every second point."""
+"""Points of the loss curve; a longer curve drops every second point."""
 MAX_EVALUATIONS = 256
-"""Evaluation losses that are remembered."""
+"""Evaluation losses in memory."""
 MAX_SETBACKS = 64
-"""Setbacks that are remembered, so that another rank's line about the same step does not count again."""
+"""Setbacks in memory, so that another rank's line about the same step does not count again."""
 SMOOTHING = 0.9
 """Weight of the past in the smoothed loss and in the smoothed time per step."""
 

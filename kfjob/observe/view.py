@@ -66,14 +66,14 @@ from kfjob.units import SECOND
 LIMIT_EXCEEDED = "LimitExceeded"
 """Reason in the state of a job that was stopped because it exceeded a limit of its `watchdog`."""
 MAX_NEWS = 50
-"""News of a job that a view keeps."""
+"""News of a job in a view."""
 RECENT_NEWS = 16
 """Newest news in which a line of another rank is looked for, so that it is reported once."""
 MIN_REPORTED_LINES = 20
 """Lines of one layout that look like progress before news say that they are not read: programs may still begin."""
 MAX_PART_LENGTH = 16 * 1024
-"""Length above which a line has the time of its first part: containerd splits lines there, and the kubelet joins the parts.
-The time of the last state of a progress bar in such a line is unknown."""
+"""Length of a line whose timestamp is exact. containerd splits longer lines, and the kubelet joins the parts; they keep the
+time of the first part."""
 _REPORTED_KINDS = {
     AgentEventKind.WORKER_FAILED,
     AgentEventKind.RESTARTING,

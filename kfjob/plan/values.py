@@ -21,7 +21,8 @@ DEFAULT_ETCD_IMAGE = "quay.io/coreos/etcd:v3.4.37"
 """3.4 is the last minor version that refreshes the lease of a directory. torch's `etcd` backend depends on that."""
 
 GRACE_SECONDS = 60
-"""torchrun gives its workers 30 s after SIGTERM. Kubernetes' default of 30 s would end the agent at the same time."""
+"""Time that a pod has to end after SIGTERM; torchrun gives its workers 30 s, and Kubernetes' default of 30 s would end the
+agent at the same time."""
 
 
 @dataclass(frozen=True, kw_only=True)

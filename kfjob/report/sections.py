@@ -19,9 +19,9 @@ from kfjob.text import plural
 from kfjob.units import SECOND
 
 MAX_WARNINGS = 100
-"""Warnings that a report shows."""
+"""Warnings in a report."""
 MAX_EVENTS = 60
-"""Events of the cluster that a report shows."""
+"""Cluster events in a report."""
 
 CellKind = Literal["text", "mono", "time", "code", "prose", "long", "long prose", "long code"]
 

@@ -43,7 +43,7 @@ SECRET_VARIABLES = {"hub_token": "HF_TOKEN", "wandb_key": "WANDB_API_KEY"}
 
 
 MAX_PROCESSES = 4096
-"""Processes of a node; a larger number is a mistake."""
+"""Processes of one node; a larger number is a mistake."""
 
 
 def _check_processes(value: object) -> object:

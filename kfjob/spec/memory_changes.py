@@ -8,7 +8,7 @@ from kfjob.spec.memory import MemorySetup, estimate_memory, keeps_whole_gradient
 from kfjob.units import GIB
 
 _MAX_FACTOR = 64
-"""The largest factor by which a hint multiplies the number of nodes."""
+"""Factor by which a hint multiplies the number of nodes."""
 _LOSS_CHUNK = 1024
 _SMALLEST_SAVING = 0.02
 """The share of the peak below which a change is not worth naming."""

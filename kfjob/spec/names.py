@@ -16,10 +16,10 @@ MAX_LABEL = 63
 """Characters of a label's value, and of a part of a host name (DNS-1123)."""
 MAX_NAME = 253
 """Characters of an object's name (DNS-1123 subdomain)."""
-MAX_PATH = 4096 - 1 - 256
-"""Bytes of a path. Linux accepts 4096 bytes with their final zero (limits.h); files inside a folder need some of them."""
-MAX_PATH_PART = 255
-"""Bytes of a file's name (Linux, limits.h)."""
+MAX_PATH_BYTES = 4096 - 1 - 256
+"""Size of a path; Linux accepts 4096 bytes with their final zero (limits.h), and files inside a folder need some of them."""
+MAX_PATH_PART_BYTES = 255
+"""Size of a file's name (Linux, limits.h)."""
 
 SHARED_MEMORY_VOLUME = "kfjob-shared-memory"
 TLS_VOLUME = "kfjob-etcd-tls"
@@ -68,10 +68,10 @@ def find_path_problem(path: str) -> str | None:
     """Return why Linux cannot create a folder of this name and files inside it; None if it can."""
     if "\0" in path:
         return "it contains a zero byte"
-    if (size := len(path.encode())) > MAX_PATH:
-        return f"it has {size} bytes, the limit is {MAX_PATH}"
+    if (size := len(path.encode())) > MAX_PATH_BYTES:
+        return f"it has {size} bytes, the limit is {MAX_PATH_BYTES}"
     longest = max((len(part.encode()) for part in path.split("/")), default=0)
-    return f"a part of it has {longest} bytes, the limit is {MAX_PATH_PART}" if longest > MAX_PATH_PART else None
+    return f"a part of it has {longest} bytes, the limit is {MAX_PATH_PART_BYTES}" if longest > MAX_PATH_PART_BYTES else None
 
 
 def find_dns_1035_problem(name: str) -> str | None:

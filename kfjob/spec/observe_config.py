@@ -10,7 +10,7 @@ from kfjob.spec import names
 from kfjob.spec.progress import check_pattern
 
 MAX_NODES = 4096
-"""The limit of `nodes` in a spec."""
+"""Nodes of a job."""
 
 
 class Limits(Struct, frozen=True, kw_only=True, omit_defaults=True):

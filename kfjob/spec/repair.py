@@ -28,6 +28,7 @@ from kfjob.spec.train import TrainSpec
 from kfjob.spec.yaml_text import Positions
 
 _MAX_ROUNDS = 12
+"""Attempts to repair a spec, so that one command reports all of its problems."""
 _ANY_SHAPE = {
     "vocab_size": 8,
     "hidden_size": 8,

@@ -26,6 +26,7 @@ _SUBSTITUTION = re.compile(r"\$\((?![A-Za-z_][A-Za-z0-9_]*\))|`")
 """`$(hostname -i)` or backquotes; Kubernetes itself replaces `$(NAME)`."""
 _LIST_OPERATORS = ("&&", "||", "|", "2>&1")
 _MAX_EXAMPLE = 120
+"""Characters of the shell text that a hint quotes."""
 _QUOTED = "\ue000"
 """Stands for each character of a word that is quoted."""
 

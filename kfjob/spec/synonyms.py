@@ -174,6 +174,7 @@ _TRAIN_HINTS: Mapping[str, tuple[str, str]] = MappingProxyType(
 _SIMILAR, _VERY_SIMILAR, _NEARLY_EQUAL = 0.6, 0.8, 0.85
 """The similarity that a field of the same mapping needs, that any other name needs, and that is a typing error."""
 _MAX_CHOICES = 3
+"""Fields that the hint for an unknown field names."""
 
 
 @dataclass(frozen=True, kw_only=True)

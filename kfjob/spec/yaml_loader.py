@@ -13,8 +13,8 @@ Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """PyYAML's safe loader; libyaml's, which is ten times faster, where PyYAML was built with it."""
 
 MAX_DEPTH = 100
-"""Levels of nesting of a YAML text; no spec has as many. libyaml's composer recurses for every level, and crashes the process
-at some tens of thousands."""
+"""Nested levels of a YAML text; libyaml's composer recurses for every level, and crashes the process at some tens of
+thousands."""
 
 
 class TooLargeError(Exception):

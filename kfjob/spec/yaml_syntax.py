@@ -10,6 +10,7 @@ from kfjob.errors import Problem
 from kfjob.redaction import cut_text
 
 _MAX_LINE = 100
+"""Characters of a line of YAML that an error quotes."""
 _KINDS: tuple[tuple[str, str, str], ...] = (
     # a part of libyaml's message (scanner.c, parser.c), what it means, and the hint
     ("tab character that violates indentation", "a tab indents this line", "indent with spaces"),

@@ -16,9 +16,9 @@ from kfjob.spec.yaml_loader import MAX_DEPTH, Loader, TooLargeError, check_depth
 from kfjob.spec.yaml_syntax import describe_syntax_error
 
 MAX_VALUES = 100_000
-"""Values of a YAML text; no spec has as many. A few lines of aliases can expand to more than fits into memory."""
+"""Values of a YAML text; a few lines of aliases can expand to more than fits into memory."""
 MAX_PROBLEMS = 100
-"""Problems of a YAML text that are reported; a text of 4 MiB can have a million."""
+"""Reported problems of a YAML text; a text of 4 MiB can have a million."""
 _MERGE = "tag:yaml.org,2002:merge"
 _CONSTRUCTOR_ERRORS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
 """What PyYAML's constructor raises for scalars that do not fit their tag, such as `!!int ''`."""

@@ -16,10 +16,10 @@ WINDOW = 50
 MIN_LOSSES = 10
 """With fewer losses a spike is not detected."""
 MAX_ROLL_BACKS = 3
-"""Roll-backs in a row, without progress in between, before the run fails."""
+"""Consecutive roll-backs without progress before the run fails."""
 
 MAX_SKIPS = 50
-"""Skipped steps in a row before the run fails: the model itself is then invalid."""
+"""Consecutive skipped steps before the run fails; the model itself is then invalid."""
 
 HINT = "use a lower `lr`, a longer warm-up or `precision: fp32`"
 

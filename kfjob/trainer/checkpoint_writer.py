@@ -36,7 +36,7 @@ Files = dict[str, dict[str, Any]]
 """Files of a checkpoint by name, as `describe_file` describes them."""
 FULL_WEIGHTS_FILE = "model.pt"
 FAILURE_TIMEOUT = 60.0
-"""Seconds that a failed run waits for a checkpoint that is being written."""
+"""Time that a failed run waits for a checkpoint in progress."""
 
 
 class CheckpointWriter:

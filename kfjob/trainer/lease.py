@@ -26,8 +26,8 @@ from kfjob.trainer.storage import Storage
 LEASE_FILE = "lease.json"
 RENEWAL = 10.0
 """Seconds between two renewals."""
-PATIENCE = 3 * RENEWAL
-"""Seconds without a renewal after which an owner is dead."""
+PATIENCE_SECONDS = 3 * RENEWAL
+"""Time without a renewal after which the owner of a checkpoint folder counts as dead."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ class Lease:
         self._owner = Owner(token=secrets.token_hex(8), run_id=run_id, process=identify_process(pid))
         self._renewals = 0
 
-    def acquire(self, *, patience: float = PATIENCE, clock: Callable[[], float] = time.monotonic) -> None:
+    def acquire(self, *, patience: float = PATIENCE_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
         """Take the lease.
 
         Raises:

@@ -27,9 +27,9 @@ from kfjob.parsing import parse_json
 MANIFEST_FILE = "manifest.json"
 VERSION = 1
 MAX_STEP = 2**53
-"""Steps of a run; a larger number in a manifest is not a step."""
+"""Steps of a run; a manifest with a larger number is damaged."""
 MAX_ELEMENTS = 2**36
-"""Elements of one parameter; a larger number in a manifest is not a shape."""
+"""Elements of one parameter; a manifest with a larger number is damaged."""
 
 
 def _check_elements(shape: list[int]) -> list[int]:

@@ -20,8 +20,8 @@ from kfjob.trainer.metrics import log
 from kfjob.trainer.process_identity import ProcessIdentity, identify_process
 from kfjob.trainer.storage import Storage
 
-LIFETIME = 24 * 3600.0
-"""Seconds after which a pin of another machine counts no more, because its reader may have been killed."""
+LIFETIME_SECONDS = 24 * 3600.0
+"""Lifetime of another machine's pin on a checkpoint; its reader may have been killed."""
 
 
 @contextmanager
@@ -62,7 +62,7 @@ def _is_valid(storage: Storage, file: str) -> bool:
     try:
         content = parse_json(storage.read_file(file) or "")
         state = ProcessIdentity(**content["process"]).state
-        is_recent = abs(time.time() - content["time"]) < LIFETIME
+        is_recent = abs(time.time() - content["time"]) < LIFETIME_SECONDS
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError):  # not complete yet, or of another program
         return True
     if state == "running" or (state == "unknown" and is_recent):

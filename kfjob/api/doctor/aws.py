@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kfjob.api.doctor.findings import Checks, Finding, ok, warn
 
 TIMEOUT_SECONDS = 3
-"""Time to connect to AWS, and to wait for each of its answers."""
+"""Timeout of a connection to AWS, and of each response."""
 LOG_IN = "log in with `aws sso login` or `aws configure`; `aws sts get-caller-identity` shows the identity"
 
 

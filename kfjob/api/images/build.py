@@ -29,7 +29,7 @@ CONTENT_LABEL = "dev.kfjob.content"
 """The label with the content hash of an image."""
 OCI_PREFIX = "org.opencontainers.image."
 _GIT_SECONDS = 10
-"""Time for git to name the commit of a build."""
+"""Timeout of git, which names the commit of a build."""
 
 
 def make_build_request(spec: ImageSpec) -> BuildRequest:

@@ -24,7 +24,7 @@ THREADS = 8
 """Logs that are fetched at the same time."""
 _LOCK = ".archive.lock"
 LAST_LINES_SECONDS = 10.0
-"""How long the logs may take to end after their pods are gone."""
+"""Time that logs have to end after their pods are gone."""
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from kfjob.spec.job import JobSpec
 from kfjob.spec.source import LoadedSpec, Positions
 
 _SHOWN_PROBLEMS, _SHOWN_CHARACTERS = 5, 1000
-"""Limits of what an error shows of a damaged record."""
+"""Length of the part of a damaged record that an error quotes."""
 
 
 def relaunch(

@@ -11,7 +11,7 @@ from kfjob.backends.archived_job import find_newest_launch
 from kfjob.errors import NotFound
 
 STOP_TIMEOUT = 300.0
-"""Time to wait until the pods of a stopped job are gone."""
+"""Time that the pods of a stopped job have to end."""
 
 
 def stop(target: Target, job: str, *, timeout: float = STOP_TIMEOUT, archive_logs: bool = True, uid: str = "") -> Path | None:

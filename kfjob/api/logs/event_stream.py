@@ -12,7 +12,7 @@ from kfjob.events import Event, LogLine, OpenLine, PodChanged, PodPhase, Tick
 
 TICK_SECONDS = 1.0
 DRAIN_SECONDS = 15.0
-"""How long logs are read after the job has ended: a pod of an elastic job may run on when the first pod has succeeded."""
+"""Time that logs are read after the end of the job; a pod of an elastic job may run on when the first pod has succeeded."""
 
 ChooseRange = Callable[[PodChanged], LogRange | None]
 """Returns which part of a pod's log to follow, when the pod appears; None: no part."""

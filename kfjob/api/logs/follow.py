@@ -20,11 +20,11 @@ from kfjob.events import JobChanged, LogGap, LogLine, PodChanged, PodPhase
 from kfjob.units import SECOND
 
 SILENT_SECONDS = 10.0
-"""After this silence of the followed pod, another pod may print progress."""
+"""Silence of the followed pod after which another pod may print progress."""
 MAX_PAUSE_SECONDS = 120.0
 """The longest time between two searches for the printing pod while nothing changes."""
 HANDOVER_SECONDS = 60
-"""A hand-over is noticed at most this long after it began."""
+"""Delay after which a hand-over is noticed at the latest."""
 
 
 def follow_logs(reader: JobReader, selection: PodSelection, log_range: LogRange) -> Iterator[Line]:

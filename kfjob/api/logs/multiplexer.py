@@ -15,9 +15,9 @@ from kfjob.errors import KfjobError, NotFound
 T = TypeVar("T")
 
 MAX_ITEMS = 4096
-"""Items that are queued for the reader of several logs."""
+"""Items in the queue of the reader of several logs."""
 MAX_BYTES = 16 * 1024 * 1024
-"""Bytes of queued items. The reader may hold as many again, and each thread holds one item."""
+"""Size of the queued items; the reader may hold as many again, and each thread holds one item."""
 GATHER_SECONDS = 0.02
 """After it has waited for an item, the reader waits for more, so that it does not wake up for each."""
 

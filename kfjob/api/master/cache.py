@@ -29,8 +29,8 @@ from kfjob.parsing import parse_json
 from kfjob.spec.observe_config import ObserveConfig
 from kfjob.units import SECOND
 
-LIFETIME = 300 * SECOND
-"""Lifetime of the cached answer which pod prints progress."""
+LIFETIME_NANOSECONDS = 300 * SECOND
+"""Lifetime of the cached name of the pod that prints progress."""
 LIFETIME_WITH_ETCD = 30 * SECOND
 """Lifetime of the cached answer with the legacy etcd rendezvous, where any restart of a process can move rank 0. An unknown
 rendezvous may be that one."""
@@ -89,7 +89,7 @@ def store_master(target: Target, snapshot: JobSnapshot, master: Master, config: 
     entry = {
         "uid": snapshot.uid,
         "learned": time.time_ns(),
-        "lifetime": LIFETIME_WITH_ETCD if config.rendezvous in {"etcd", ""} else LIFETIME,
+        "lifetime": LIFETIME_WITH_ETCD if config.rendezvous in {"etcd", ""} else LIFETIME_NANOSECONDS,
         "pods": _fingerprint(snapshot.pods),
         "master": to_builtins(master),
     }

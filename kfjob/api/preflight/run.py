@@ -30,7 +30,7 @@ THREADS = 16
 """Logs of a trial that are read at the same time."""
 _POD_FIELDS = ("pod", "node", "shm", "gpus", "dns", "port", "ranks")
 LOG_LAG_SECONDS = 15.0
-"""How long a pod's log may lag behind the end of the pod."""
+"""Delay of a pod's log after the end of the pod."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ SCRIPT_VARIABLE = "KFJOB_COLLECTIVES"
 NODE_NAME_VARIABLE = "KFJOB_NODE_NAME"
 START = f'import base64,os,zlib;exec(zlib.decompress(base64.b64decode(os.environ["{SCRIPT_VARIABLE}"])))'
 TTL_SECONDS = 600
-"""The trial deletes itself after this time, in case kfjob cannot delete it."""
+"""Lifetime of a trial job, which deletes itself then in case kfjob cannot delete it."""
 
 
 @dataclass(frozen=True, kw_only=True)

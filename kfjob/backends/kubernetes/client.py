@@ -21,11 +21,11 @@ from kfjob.parsing import ParseError, ShapeError, decode_json
 from kfjob.redaction import cut_text
 
 CONTACT_SECONDS = 10.0
-"""Time for an API server to answer; one that does not counts as unreachable."""
+"""Timeout of the first contact with an API server; a server that takes longer counts as unreachable."""
 RESPONSE_SECONDS = 40.0
-"""Read timeout of a change: webhooks may take 30 s."""
+"""Timeout of the response to a change; webhooks may take 30 s."""
 OUTAGE_SECONDS = 300.0
-"""How long an open stream survives an API server that is down: an upgrade of the control plane takes minutes."""
+"""Outage of an API server that an open stream survives; an upgrade of the control plane takes minutes."""
 SHORT_STREAM_SECONDS = 1.0
 
 

@@ -25,9 +25,9 @@ from kfjob.spec import api_objects, names
 
 _POD_SUFFIX = re.compile(r"(?:master|worker)-\d+")
 MAX_EVENT_PAGES = 200
-"""Pages of events that are read: 100000 events. A cluster keeps them for an hour."""
+"""Pages of 500 events that one command reads; a cluster keeps its events for an hour."""
 EVENTS_SECONDS = 60.0
-"""No page is requested after this time."""
+"""Time after which no further page of events is requested."""
 _KINDS_BY_JOB_NAME = frozenset({"PodGroup", "HorizontalPodAutoscaler", "PodDisruptionBudget"})
 """Kinds of which the operator creates one object per job, under the job's name."""
 

@@ -13,7 +13,7 @@ from kfjob.units import SECOND
 DISORDER = 500_000_000
 """Nanoseconds by which a line may come after a newer one: stdout and stderr have a writer each."""
 MAX_TIMES = 50_000
-"""Timestamps in memory, some MB: a limit for containers that write more than 50000 lines in half a second."""
+"""Timestamps in memory, for containers that write more than 50000 lines in half a second; they take some MB."""
 
 
 class LogCursor:

@@ -21,7 +21,7 @@ from kfjob.redaction import cut_text
 from kfjob.spec import api_objects
 
 MESSAGE_BYTES = 500
-"""Bytes of a body that is shown because it is no `Status` object: the page of a proxy, for example."""
+"""Size of the part of an error response that a message quotes if the response is no `Status` object, such as a proxy's page."""
 MESSAGE_LENGTH = 4000
 """Characters of a message of the API server. An invalid job has one of 3000."""
 INSTALL_HINT = "an administrator installs it with `kubectl apply --server-side -k manifests/operator`"

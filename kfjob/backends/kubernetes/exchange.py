@@ -23,15 +23,15 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Limits of every response."""
 
     body_bytes: int = 256 * MIB
-    """Size of a complete response without its compression: a list of 5000 pods has 60 MiB."""
+    """Size of a complete response without its compression; a list of 5000 pods has 60 MiB."""
     error_bytes: int = MIB
-    """Bytes that are read of a refusal."""
+    """Size of an error response."""
     complete_seconds: float = 60.0
-    """Time until a response is complete, from the name server to its last byte."""
+    """Timeout of a complete response, from the name lookup to the last byte."""
     open_seconds: float = 60.0
-    """Time until a stream begins."""
+    """Timeout of the start of a stream."""
     log_seconds: float = 900.0
-    """Time to read a log that is not followed."""
+    """Timeout of a log that is not followed."""
 
 
 DEFAULT_LIMITS = Limits()

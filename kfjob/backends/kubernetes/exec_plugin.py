@@ -27,12 +27,13 @@ from kfjob.redaction import Redactor
 from kfjob.units import MIB
 
 PLUGIN_SECONDS = 30.0
-"""Time for a plugin that asks nobody."""
+"""Timeout of a non-interactive credential plugin."""
 LOGIN_SECONDS = 300.0
-"""Time for a plugin that may ask the user to log in."""
+"""Timeout of an interactive credential plugin, which may ask the user to log in."""
 MAX_BYTES = MIB
-"""Size of a plugin's output. A token of EKS has 2 KiB."""
+"""Size of a credential plugin's output; a token of EKS has 2 KiB."""
 _CAUSE_LINES = 10
+"""Last lines of a credential plugin's output that an error quotes."""
 _EXTENSION = "client.authentication.k8s.io/exec"
 _CLUSTER_FIELDS = ("server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority-data", "proxy-url")
 

@@ -13,7 +13,7 @@ from kfjob.errors import NotFound, Refused
 from kfjob.spec import api_objects
 
 MAX_CONCURRENT_REQUESTS = 8
-"""Requests of a check of the cluster that are sent at the same time."""
+"""Concurrent requests of a check of the cluster."""
 _ACCESS_REVIEWS = "selfsubjectaccessreviews"
 _AUTHORIZATION = "authorization.k8s.io/v1"
 

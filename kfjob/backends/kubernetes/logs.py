@@ -32,7 +32,7 @@ from kfjob.units import SECOND
 OPEN_LINE_SECONDS = 1.0
 """Minimum time between two `OpenLine` events of a container."""
 IDLE_SECONDS = 120.0
-"""A stream without data is opened again after this time: its other end may be gone without notice."""
+"""Silence of a stream after which it is opened again; its other end may be gone without notice."""
 
 LATE_START = 15 * 60 * SECOND
 """Time after the start of a container from which on the beginning of its log is in doubt: agents print within seconds."""

@@ -21,7 +21,7 @@ JSON = "application/json"
 JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 WATCH_SECONDS = 240
-"""Length of a watch: then the server ends it and kfjob resumes it. A dead connection is noticed after that at the latest."""
+"""Duration of one watch request; the server then ends it and kfjob resumes it. A dead connection is noticed by then."""
 EVENTS_PER_PAGE = 500
 
 Query = tuple[tuple[str, str], ...]

@@ -18,9 +18,9 @@ from kfjob.backends.kubernetes.errors import ConnectionLost, map_exception
 from kfjob.backends.kubernetes.requests import Request
 
 CONNECT_SECONDS = 3.0
-"""Time to connect to each address of the host: connecting to a name with three addresses fails after 9 s."""
+"""Timeout of a connection to one address of a host; a name with three addresses fails after 9 s."""
 CONNECTIONS = 1024
-"""Connections to an API server. Each followed pod holds a connection as long as it is followed."""
+"""Open connections to an API server; each followed pod holds one."""
 CHUNK_BYTES = 64 * 1024
 ENCODINGS = frozenset({"", "identity", "gzip"})
 """Encodings of a response that are decoded. A list of encodings (`gzip, gzip`) would multiply its size with each."""

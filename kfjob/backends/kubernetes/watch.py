@@ -28,7 +28,7 @@ from kfjob.parsing import ParseError, decode_json
 from kfjob.spec import api_objects
 
 OBJECT_BYTES = 16 * 1024 * 1024
-"""Upper limit of a watch event: etcd stores objects of at most 1.5 MB."""
+"""Size of a watch event; etcd stores objects of at most 1.5 MB."""
 READ_TIMEOUT_MARGIN = 30
 """Seconds after the end of a watch in which the server must close it."""
 

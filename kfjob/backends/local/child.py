@@ -21,7 +21,7 @@ FAILURE = b"failed (exitcode: "
 _COLLECT_SECONDS = 0.05
 """Time between two searches for children that have ended: a program may start and end thousands in a second."""
 _DRAIN_SECONDS = 1.0
-"""Time to wait for the rest of the output after a process has ended; only an escaped process keeps the pipe open longer."""
+"""Time that the output of an ended process has to end; only an escaped process keeps the pipe open longer."""
 
 
 class ExitWatcher:

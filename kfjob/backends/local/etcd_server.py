@@ -16,8 +16,9 @@ from kfjob.backends.local.processes import Guard
 
 CONTAINER = "etcd"
 START_SECONDS = 30.0
-"""Time for the job's own etcd to answer."""
+"""Time that the job's own etcd has to answer after its start."""
 _END_SECONDS = 5.0
+"""Time that the job's own etcd has to end after a signal."""
 _POLL_SECONDS = 0.05
 
 

@@ -12,9 +12,9 @@ from kfjob.backends import folder
 from kfjob.backends.local.child import ExitWatcher
 
 MAX_CHECKS = 8
-"""Checks of one job: later failures are left to the restarts."""
+"""Failure checks of one job; later failures only cause restarts."""
 MAX_LOG_BYTES = 32 << 20
-"""Size of a job's logs above which they are not searched: such a job has worked."""
+"""Size of the logs of a job that a failure check searches; a job with more has worked."""
 
 
 class FailureCheck:

@@ -22,7 +22,7 @@ from kfjob.spec.observe_config import encode
 LOCK = "supervisor.lock"
 LOG = "supervisor.log"
 _START_SECONDS = 60
-"""Time for a supervisor to report that it has started."""
+"""Time that a supervisor has to report its start."""
 
 
 def write_launch_folder(staged: Path, plan: JobPlan, spec: LaunchSpec, addresses: tuple[str, ...]) -> int:

@@ -11,10 +11,10 @@ from pathlib import Path
 from kfjob.backends.log_file import format_timestamp
 
 CHUNK = 1 << 16
-MAX_LINE = 1 << 16
-"""Bytes after which a line without a line end is split."""
+MAX_LINE_BYTES = 1 << 16
+"""Size of a line without a line end; a longer one is split."""
 BAR_SECONDS = 1.0
-"""Time after which the states of a progress bar, which uses carriage returns, are written as a line."""
+"""Age of the states of a progress bar with carriage returns, after which they are written as a line."""
 
 
 class LogWriter:
@@ -51,7 +51,7 @@ class LogWriter:
             self._partial = partial
         else:
             self._partial += partial
-        if len(self._partial) >= MAX_LINE:
+        if len(self._partial) >= MAX_LINE_BYTES:
             self._write(self._partial)
             self._partial = b""
         elif time.monotonic() - self._written >= BAR_SECONDS:

@@ -24,7 +24,7 @@ MARK = "KFJOB_LOCAL_POD"
 
 _POLL_SECONDS = 0.02
 _UNKILLABLE_SECONDS = 5.0
-"""Time after SIGKILL until a process counts as stuck in the kernel."""
+"""Time that a process has to end after SIGKILL; one that stays is stuck in the kernel."""
 _PROC = Path("/proc")
 _SHOWN_PIDS = 8
 

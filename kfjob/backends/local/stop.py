@@ -23,7 +23,7 @@ _END_SECONDS = 5.0
 _SIGNAL_SECONDS = 1.0
 """Time between two signals to a supervisor that has to end its job."""
 _KILL_SECONDS = 5.0
-"""Limit of the wait for killed processes; only one that waits for a device takes so long."""
+"""Time that killed processes have to end; only one that waits for a device takes so long."""
 
 
 def end_processes(launch: Path, ref: JobRef, *, timeout: float) -> str:

@@ -22,10 +22,11 @@ ShowLine = Callable[[str], None]
 """Receives a line of an engine's output."""
 
 _MAX_LINES = 200
-"""Last lines of an engine's output that are searched for the cause of a failure."""
+"""Last lines of a build engine's output in which the cause of a failure is searched."""
 _CAUSE_LINES = 12
+"""Last lines of a build engine's output that an error quotes."""
 _PROBE_SECONDS = 30
-"""Time for an engine to answer whether it can be used."""
+"""Timeout of the check whether a build engine can be used."""
 
 
 def find_engine(name: str | None) -> Engine:

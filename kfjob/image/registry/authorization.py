@@ -23,8 +23,8 @@ from kfjob.image.registry.transport import Transport
 from kfjob.parsing import parse_json
 
 _PARAMETER = re.compile(r'(?<![a-zA-Z_])([a-zA-Z_]+)=(?:"((?:[^"\\]|\\.)*)"|([^",\s]+))')
-_DEFAULT_LIFETIME = 60.0
-"""Lifetime of a token in seconds, if its server gives none."""
+_DEFAULT_LIFETIME_SECONDS = 60.0
+"""Lifetime of a token whose server names none."""
 _MARGIN = 10.0
 _ERROR = 400
 
@@ -138,7 +138,7 @@ class Authorization:
 def _parse_token(body: bytes, operation: Operation) -> tuple[Secret, float]:
     try:
         data: JsonObject = parse_json(body)
-        token, lifetime = data.get("token") or data["access_token"], float(data.get("expires_in") or _DEFAULT_LIFETIME)
+        token, lifetime = data.get("token") or data["access_token"], float(data.get("expires_in") or _DEFAULT_LIFETIME_SECONDS)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         raise KfjobError(f"cannot log in to `{operation.host}`", cause="its response has no token") from None
     return Secret(str(token)), time.monotonic() + max(lifetime - _MARGIN, 1.0)

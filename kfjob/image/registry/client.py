@@ -24,13 +24,13 @@ _EXPIRED = b"authorization token has expired"
 """ECR's message for an expired login, with status 403 and without a challenge."""
 ABSENT = (_NOT_FOUND,)
 _MAX_REDIRECTS = 5
-"""Redirects of one request that are followed."""
+"""Redirects of one request."""
 _ALGORITHMS = ("sha256", "sha384", "sha512")
-_MAX_CONFIG = 32 * MIB
+_MAX_CONFIG_BYTES = 32 * MIB
 """Size of an image's config."""
 _PIECE = 256 * KIB
 MAX_TAG_PAGES = 100
-"""Pages of tags that are read: 100000 tags."""
+"""Pages of 1000 tags that one command reads."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +112,7 @@ class Registry:
             NotFound: the blob does not exist.
             Refused: the content does not match the digest.
         """
-        request = replace(self.make_request("pull", repository, "GET", f"blobs/{digest}"), limit=_MAX_CONFIG)
+        request = replace(self.make_request("pull", repository, "GET", f"blobs/{digest}"), limit=_MAX_CONFIG_BYTES)
         body = self.send(request).data
         _verify_digest(body, digest, request.operation)
         return body

@@ -24,9 +24,9 @@ from kfjob.units import MIB
 HUB_KEY = "https://index.docker.io/v1/"
 """Docker Hub's key in these files."""
 HELPER_SECONDS = 60.0
-"""Time for a credential helper: some of them ask the user."""
+"""Timeout of a credential helper; some of them ask the user."""
 MAX_HELPER_BYTES = MIB
-"""Size of a helper's output."""
+"""Size of a credential helper's output."""
 MAX_CONFIG_BYTES = 4 * MIB
 """Size of a file of logins."""
 

@@ -29,17 +29,18 @@ from kfjob.image.registry.errors import (
 from kfjob.units import KIB, MIB
 
 _MAX_CONNECTIONS = 8
-"""Connections to one host that stay open for the next request."""
-_MAX_PAUSE = 20.0
+"""Idle connections to one host that stay open for the next request."""
+_MAX_PAUSE_SECONDS = 20.0
 """The longest pause before a request is tried again."""
-_MAX_RETRY_AFTER = 60.0
-"""The longest pause that a server can ask for with Retry-After, in seconds."""
+_MAX_RETRY_AFTER_SECONDS = 60.0
+"""Pause that a server can ask for with Retry-After."""
 _NOT_SUCCESS = 300
 _GRACE_SECONDS = 1.0  # for the watchdog of a body, which ends its thread
 DOCUMENT_BYTES = 4 * MIB
-"""Upper limit of a response without its compression, unless a request gives another: that of a manifest (specification)."""
+"""Size of a response without its compression, unless the request names another; it is the size of a manifest in the
+specification."""
 ERROR_BYTES = 64 * KIB
-"""Bytes that are read of an error, or of a redirect."""
+"""Size of an error response or a redirect."""
 ENCODINGS = frozenset({"", "identity", "gzip"})
 """Encodings of a response that are decoded. A list of encodings (`gzip, gzip`) would multiply its size with each."""
 _PIECE = 64 * KIB
@@ -50,21 +51,21 @@ class RetryPolicy:
     """How long and how often a request is tried. Times are in seconds."""
 
     attempts: int = 6
-    """Number of tries of one request."""
+    """Attempts of one request."""
     first_pause: float = 0.5
     """The longest pause before the second try; it doubles from there."""
     connect_timeout: float = 10.0
-    """Time to connect to a registry."""
+    """Timeout of a connection to a registry."""
     read_timeout: float = 120.0
-    """Time between two parts of a response."""
+    """Timeout of the next part of a response."""
     exchange_timeout: float = 300.0
-    """Time until a response is complete, from the name server to its last byte."""
+    """Timeout of a complete response, from the name lookup to the last byte."""
     sleep: Callable[[float], None] = time.sleep
 
     def wait(self, failures: int, *, retry_after: float = 0.0) -> None:
         """Wait before the next try: a random part of a span that doubles each time, but at least `retry_after`."""
-        span = min(_MAX_PAUSE, self.first_pause * 2 ** (failures - 1))
-        self.sleep(max(min(retry_after, _MAX_RETRY_AFTER), random.uniform(0, span)))  # noqa: S311 - only to spread the load
+        span = min(_MAX_PAUSE_SECONDS, self.first_pause * 2 ** (failures - 1))
+        self.sleep(max(min(retry_after, _MAX_RETRY_AFTER_SECONDS), random.uniform(0, span)))  # noqa: S311 - only to spread the load
 
 
 DEFAULT_RETRIES = RetryPolicy()

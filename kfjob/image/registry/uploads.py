@@ -21,9 +21,10 @@ from kfjob.units import MIB
 
 CHUNK_SIZE = 8 * MIB
 """ECR accepts parts of 5 MiB and more; a broken connection costs at most one chunk."""
-MAX_CHUNK_SIZE = 128 * MIB
-"""Size of a chunk of an upload. A registry that requires larger ones is refused, because chunks are kept in memory."""
+MAX_CHUNK_BYTES = 128 * MIB
+"""Size of a chunk of an upload; a registry that requires larger ones is refused, because chunks are kept in memory."""
 _MAX_DIGITS = 18
+"""Digits of a size that a registry sends; a longer number counts as absent."""
 _CREATED, _NOT_FOUND, _WRONG_RANGE = 201, 404, 416
 _LOST_STATUSES = (_NOT_FOUND, _WRONG_RANGE)
 _PIECE = MIB
@@ -179,8 +180,8 @@ class _Session:
     def _parse_chunk_size(self, response: Response) -> int:
         """Return the size that the registry requires of each chunk but the last; 0 for none."""
         size = _parse_count(response.headers.get("OCI-Chunk-Min-Length", ""))
-        if size > MAX_CHUNK_SIZE:
-            cause = f"it requires chunks of {size} bytes; kfjob sends at most {MAX_CHUNK_SIZE}"
+        if size > MAX_CHUNK_BYTES:
+            cause = f"it requires chunks of {size} bytes; kfjob sends at most {MAX_CHUNK_BYTES}"
             raise Refused(f"cannot {self.operation.action} `{self.operation.name}`", cause=cause)
         return size
 

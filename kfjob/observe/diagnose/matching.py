@@ -14,10 +14,10 @@ from kfjob.observe.diagnose.rules import BY_ID
 from kfjob.redaction import cut_text
 
 MAX_LINES = 12
-"""Lines of an incident that are quoted, without the lines before it."""
+"""Lines of an incident in a quotation, without the lines before it."""
 
 MAX_NAME = 200
-"""Length of an exception in a title."""
+"""Characters of an exception's name in a title."""
 
 _QUIET_NAMES = ("Warning", "KeyboardInterrupt", "SystemExit")
 _ROLES = {role: index for index, role in enumerate(Role)}

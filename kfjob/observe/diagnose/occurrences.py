@@ -20,13 +20,13 @@ from kfjob.observe.pods import EvidenceLine
 from kfjob.observe.timestamps import Timestamp
 
 MAX_OCCURRENCES = 8
-"""Limit of the occurrences of a symptom in one pod: that of its first round, and of the newest rounds."""
+"""Occurrences of a symptom in one pod: the one of its first round, and those of its newest rounds."""
 MAX_SYMPTOMS = 64
-"""Distinct symptoms that are kept per pod."""
+"""Distinct symptoms of one pod."""
 MAX_QUOTE = 1000
-"""Length of a quoted line."""
+"""Characters of a quoted line."""
 MAX_CONTEXT_QUOTE = 200
-"""Length of a quoted line before an error."""
+"""Characters of a quoted line before an error."""
 
 
 class Occurrence(Struct, kw_only=True):

@@ -10,7 +10,7 @@ from kfjob.observe.timestamps import Timestamp, parse_glog, parse_rfc3339
 from kfjob.patterns import Pattern
 
 MAX_LINES = 200
-"""Lines that are searched for a time, counted back from the newest."""
+"""Newest lines in which a timestamp is searched."""
 
 _SEARCH_LENGTH = 100
 """Characters at the start of a line that are searched for a time."""

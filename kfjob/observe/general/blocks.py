@@ -9,7 +9,7 @@ from kfjob.observe.general.state import Block, GeneralReader, Line, Step, add_fi
 from kfjob.observe.general.vocabulary import CLEAR_COUNT, WEAK_COUNT, Role
 
 MAX_BLOCK = 60
-"""A block ends after this number of lines: later values belong to another step."""
+"""Lines of a block of values; later values belong to another step."""
 
 
 def with_epoch(reader: GeneralReader, figures: Figures) -> Figures:

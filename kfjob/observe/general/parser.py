@@ -20,9 +20,11 @@ from kfjob.observe.general.vocabulary import (
 )
 
 MAX_FIGURES = 128
+"""Named values of one line."""
 MAX_NAME = 8
-"""A name has at most this number of words."""
+"""Words of the name of a value."""
 _MAX_NAME_AFTER = 3
+"""Words of a name that stands after its value."""
 _SUFFIXES = {"k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 _WRAPPERS = frozenset({"tensor", "array", "devicearray", "float", "float32", "float64", "int", "int64", "decimal", "scalar"})
 _PLAIN_UNITS = frozenset((

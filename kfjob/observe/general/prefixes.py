@@ -8,6 +8,7 @@ from typing import NamedTuple
 from kfjob.observe.general.vocabulary import EVALUATION_WORDS, Phase, find_phase
 
 MAX_PREFIXES = 16
+"""Logger prefixes that the general reader removes from a line."""
 
 _LEVEL = r"(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|SUCCESS|CRITICAL|FATAL|LOG|trace|debug|info|warning)"
 _CLOCK = r"\d\d?:\d\d(?::\d\d)?(?:[.,]\d+)?"

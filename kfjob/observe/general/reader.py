@@ -19,8 +19,11 @@ from kfjob.observe.general.vocabulary import ANNOUNCEMENT, CLEAR_COUNT, Phase, R
 from kfjob.observe.progress import Reading
 
 _MAX_ANNOUNCEMENT = 400
+"""Characters of a line in which the announcement of training is searched."""
 _MAX_HEADING = 120
+"""Characters of the heading of a block."""
 _MAX_PAIR = 200
+"""Characters of a line with one name and one value."""
 _CELLS = re.compile(r"[ \t]*[|│┃][ \t>]{0,8}([^|│┃]{1,80})[|│┃]([^|│┃]{1,40})(?:[|│┃][ \t]*)?$")
 """It matches `| name | value |`."""
 _QUOTED = re.compile(r"[ \t]*(?:[{\[]{1,2}[ \t]*)?['\"][\w/. -]{1,60}['\"][ \t]*:[ \t]*[^{:]{1,60}$")

@@ -16,7 +16,7 @@ from kfjob.observe.general.vocabulary import ANNOUNCEMENT, Phase, find_phase, is
 from kfjob.observe.lines import clean_line
 
 MAX_LENGTH = 600
-"""The test reads lines up to this number of characters; longer lines always pass."""
+"""Characters of a line that the pre-filter reads; a longer line always passes."""
 _TABLE_SIZE = 8192
 _DIGITS = str.maketrans("023456789", "1" * 9)
 _IDENTIFIER = re.compile(r"(?<![\w.])(?:[1a-f]{8}-(?:[1a-f]{4}-){3}[1a-f]{12}|(?=1{0,64}+(?:[a-df]|e[1a-f]))[1a-f]{8,64}+)\b")

@@ -9,7 +9,9 @@ from msgspec import Struct
 from kfjob.observe.general.vocabulary import Role, find_meaning, split_name
 
 MAX_WIDTH = 400
+"""Characters of a row of a table."""
 MIN_COLUMNS, MAX_COLUMNS = 3, 40
+"""Columns of a table of figures, at least and at most."""
 WIDE_GAP = 16
 """This number of spaces means an empty cell."""
 

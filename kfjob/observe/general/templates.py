@@ -12,10 +12,11 @@ from kfjob.observe.general.figures import Counter, Figures
 from kfjob.observe.general.vocabulary import ANY_LOSS, CLEAR_COUNT, WEAK_COUNT, Role, is_plain_epoch
 
 MAX_TEMPLATES = 32
-"""kfjob remembers this number of templates per container, and then forgets the one that it saw least recently."""
+"""Layouts of progress lines per container; the least recently seen one is dropped."""
 MAX_SAMPLES = 6
-"""The reader keeps this number of first lines until the template counts, and then reads them again."""
+"""First lines of a layout that are kept until the layout counts, and are then read again."""
 MAX_EXAMPLE = 160
+"""Characters of the example of a layout."""
 MIN_LINES, MIN_WEAK_LINES = 2, 3
 """`MIN_LINES` lines with a known loss and step confirm a template; weaker names and blocks need `MIN_WEAK_LINES`."""
 

@@ -25,7 +25,7 @@ END_OF_TEXT = "<|endoftext|>"
 _VALIDATION_SHARE = 20
 """One document in 20 is for validation."""
 _MIN_LENGTH, _MAX_LENGTH = 80, 4000
-"""Characters in a document of the data set."""
+"""Characters of a document of the built-in data set."""
 _EXCLUDED = {"test", "tests", "idlelib", "lib2to3", "site-packages", "dist-packages", "__pycache__", "config"}
 
 

@@ -197,7 +197,7 @@ def test_cache_is_invalid_for_other_pods_or_containers(fake, kfjob, requests, ch
 
 def test_cache_expires_and_is_invalid_for_another_job(fake, kfjob, requests, monkeypatch):
     kfjob("master", "train")
-    later = time.time_ns() + cache.LIFETIME
+    later = time.time_ns() + cache.LIFETIME_NANOSECONDS
     with monkeypatch.context() as patch:
         patch.setattr("kfjob.api.master.cache.time", SimpleNamespace(time_ns=lambda: later))
         requests.clear()

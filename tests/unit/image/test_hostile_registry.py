@@ -72,7 +72,7 @@ def test_an_answer_that_drips_is_given_up(respond, read, monkeypatch):
 @pytest.mark.parametrize("read", ["manifest", "tags", "config"])
 @pytest.mark.parametrize("answer", [Answer(body=endless()), gzip_bomb(64)], ids=["endless", "gzip bomb"])
 def test_a_response_over_the_limit_is_cut_off(read, answer, monkeypatch):
-    monkeypatch.setattr(client, "_MAX_CONFIG", 5 * MEBIBYTE)
+    monkeypatch.setattr(client, "_MAX_CONFIG_BYTES", 5 * MEBIBYTE)
     retries = RetryPolicy(attempts=2, sleep=lambda _: None, exchange_timeout=60.0)
     with serve(lambda *_: answer) as hostile, closing(Registry(Endpoint(url=hostile.url), retries=retries)) as registry:
         with pytest.raises(Refused, match=r"larger than [45] MiB"):
@@ -281,4 +281,4 @@ def test_chunks_over_the_limit_are_refused():
         pytest.raises(Refused, match="requires chunks of 999999999999999 bytes"),
     ):
         upload_blob(registry, "team/train", BytesBlob(digest=DIGEST, content=b"x"))
-    assert uploads.MAX_CHUNK_SIZE < 10**9
+    assert uploads.MAX_CHUNK_BYTES < 10**9

@@ -10,7 +10,7 @@ from kfjob.backends.kubernetes.shapes.core import PodTemplateShape
 from kfjob.backends.kubernetes.shapes.meta import ConditionShape, OwnMetadataShape
 
 MAX_REPLICAS = 100_000
-"""Pods of a job. etcd does not hold more."""
+"""Pods of one job; etcd does not hold more."""
 
 Replicas = Annotated[int, Meta(ge=0, le=MAX_REPLICAS)]
 

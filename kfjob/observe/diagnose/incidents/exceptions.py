@@ -15,10 +15,10 @@ FOLLOWS = (
     "The above exception was the direct cause of the following exception:",
 )
 MAX_LINES = 300
-"""Length of a traceback; a longer one is given up."""
+"""Length of a traceback; a longer one is dropped."""
 
 MAX_STACK = 12
-"""Lines of a traceback that rules can search."""
+"""Lines of a traceback that rules search."""
 
 _EXPLAINS = re.compile(r"-- Process \d+ terminated with the following error:|Original Traceback \(|\(RANK \d+\)")
 """Words before the traceback of a child, below the exception of its parent (torch.multiprocessing.spawn, `_utils.reraise`)."""

@@ -10,9 +10,9 @@ from msgspec import Struct, field
 from kfjob.observe.timestamps import Timestamp
 
 MAX_MESSAGE = 16
-"""Lines of a message that are kept: the longest known one, of `torch.load`, has eight."""
+"""Lines of an error message; the longest known one, of `torch.load`, has eight."""
 MAX_CHAIN = 8
-"""Incidents that one incident names as its cause, and they as theirs."""
+"""Incidents in a chain of causes."""
 
 
 class Kind(StrEnum):
