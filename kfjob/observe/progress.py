@@ -19,7 +19,7 @@ from kfjob.observe.lines import clean_line, cut_line
 from kfjob.observe.numbers import MAX_NUMBER, parse_count, parse_number
 from kfjob.observe.timestamps import parse_rfc3339
 from kfjob.patterns import Pattern
-from kfjob.spec.progress import check_pattern
+from kfjob.spec.progress import PROGRESS_GROUPS, check_pattern
 
 
 class Reading(Struct, frozen=True, kw_only=True):
@@ -96,10 +96,20 @@ def _parse_integer(text: str) -> int | None:
     return parse_count(text if text[-1:].lower() not in _SUFFIXES else f"{_parse_number(text):.0f}")
 
 
+_INTEGERS = frozenset({"step", "total", "epochs", "epoch_steps"})
+_TEXTS = frozenset({"unit"})
+_WITHOUT_VALUE = frozenset({"step_unit", "speed_unit", "when"})
+"""Groups that complete the value of another field."""
+
+
+def _find_converter(group: str) -> Callable[[str], object]:
+    if group in _TEXTS:
+        return str
+    return _parse_integer if group in _INTEGERS else _parse_number
+
+
 _CONVERTERS: Mapping[str, Callable[[str], object]] = {
-    **dict.fromkeys(("step", "total", "epochs", "epoch_steps"), _parse_integer),
-    **dict.fromkeys(("loss", "speed", "tokens_per_second", "lr", "epoch", "grad_norm"), _parse_number),
-    "unit": str,
+    group: _find_converter(group) for group in PROGRESS_GROUPS if group not in _WITHOUT_VALUE
 }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from kfjob.observe.general import vocabulary
 from kfjob.observe.general.templates import MAX_SAMPLES, MAX_TEMPLATES, MIN_LINES, MIN_WEAK_LINES
 from kfjob.observe.progress import FORMATS
+from kfjob.spec.progress import PROGRESS_GROUPS
 
 _SHAPES = {
     "pairs": "step: 100, loss: 2.31, lr: 3.0e-04",
@@ -16,24 +17,6 @@ _SHAPES = {
     "JSON and dictionaries": '{"step": 100, "train": {"loss": 2.31}}',
     "blocks": "[step=100/1000]\n    train/loss=2.31\n    optim/lr=0.0003",
     "tables": "epoch  train_loss  valid_loss\n1      2.31        2.40",
-}
-
-
-_GROUPS = {
-    "step": "optimiser step, of the run or of the epoch",
-    "step_unit": "K, M, G or T after the step",
-    "total": "last step",
-    "epoch_steps": "steps of one epoch",
-    "loss": "training loss",
-    "speed": "speed in any unit",
-    "speed_unit": "K, M, G or T after the speed",
-    "unit": "unit of the speed, such as `samples/s`",
-    "tokens_per_second": "tokens per second of all ranks",
-    "lr": "learning rate",
-    "epoch": "current epoch, which may have a fraction",
-    "epochs": "epochs of the run",
-    "grad_norm": "norm of the gradient",
-    "when": "time of the line, such as `2026-02-03 04:05:06`, in UTC",
 }
 
 
@@ -81,7 +64,7 @@ and needs a named group `step` or `loss`. All groups:
 
 | group | value |
 | --- | --- |
-{_rows(_GROUPS)}
+{_rows(PROGRESS_GROUPS)}
 
 Numbers may have commas, and a K, M, G or T at the end. Where a space separates the letter (`12.5 K tok/s`), match it with
 `step_unit` or `speed_unit`:
