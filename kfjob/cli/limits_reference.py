@@ -67,6 +67,7 @@ _SECTIONS = {
     "backends": "Logs and archives",
     "trainer": "Trainer",
     "redaction": "Redaction",
+    "token_shapes": "Redaction",
     "": "Files and programs",
 }
 """Headings by the package that a constant is in; the first that fits counts."""
