@@ -50,7 +50,7 @@ class LineFormat:
         return text
 
 
-class LogWriter:
+class LogPrinter:
     """Writes lines to a stream. Missing lines are reported to `notify`, so that the stream holds only what the pods printed."""
 
     def __init__(self, line_format: LineFormat, pods: Sequence[str], out: TextIO, notify: Notify) -> None:

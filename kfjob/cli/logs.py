@@ -12,7 +12,7 @@ import click
 from msgspec.structs import replace
 
 from kfjob.cli.completion import JOB, POD
-from kfjob.cli.log_writer import LineFormat, LogWriter
+from kfjob.cli.log_printer import LineFormat, LogPrinter
 from kfjob.cli.open_reader import open_reader
 from kfjob.cli.options import Settings, collect_options, from_option, notify, output_option, target_options
 from kfjob.cli.output import open_log_output
@@ -190,7 +190,7 @@ def logs(
     if tails_matches:
         lines = take_last(lines, line_format.includes, options.tail or 0)
     out = open_log_output(raw=output == "raw", keeps_colours=line_format.colour)
-    LogWriter(line_format, pods, out, notify).write(lines, live=options.follow)
+    LogPrinter(line_format, pods, out, notify).write(lines, live=options.follow)
 
 
 def _read_lines(

@@ -1,4 +1,4 @@
-"""Ask another program, after a worker has failed, whether a restart can cure the failure."""
+"""Run a failure check, a program, after a worker has failed: it says whether a restart can cure the failure."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ MAX_LOG_BYTES = 32 << 20
 """Size of the logs of a job that a failure check searches; a job with more has worked."""
 
 
-class FailureCheck:
-    """Runs the program at most once at a time, and again if a worker has failed meanwhile."""
+class CheckRunner:
+    """Runs the check at most once at a time, and again if a worker has failed meanwhile."""
 
     def __init__(self, argv: Sequence[str], folder_path: Path, *, exits: ExitWatcher, on_answer: Callable[[str], None]) -> None:
         """`on_answer` receives the reason why a restart is futile. An empty `argv` checks nothing."""

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from kfjob.backends import folder
-from kfjob.backends.local import launch_spec, machine, outcome
+from kfjob.backends.local import launch_spec, machine, reserved_state
 from kfjob.backends.local.launch_spec import LaunchSpec
 from kfjob.backends.local.supervisor import READY
 from kfjob.errors import BackendError
@@ -32,7 +32,7 @@ def write_launch_folder(staged: Path, plan: JobPlan, spec: LaunchSpec, addresses
         folder.make_private(staged / name)
     launch_spec.write(staged, spec)
     folder.write_snapshot(staged, _snapshot(plan, spec.uid, addresses))
-    outcome.reserve(staged, pods=len(pods))
+    reserved_state.reserve(staged, pods=len(pods))
     lock = os.open(staged / folder.RUN / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
     return lock

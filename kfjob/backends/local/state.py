@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from kfjob.backends import folder
-from kfjob.backends.local import outcome, processes
+from kfjob.backends.local import processes, reserved_state
 from kfjob.backends.local.launch import is_supervised
 from kfjob.errors import NotFound
 from kfjob.events import JobPhase, JobSnapshot, PodChanged, PodPhase
@@ -53,7 +53,7 @@ def read_pod_state(launch: Path, pod: str) -> PodChanged | None:
 def _read_newest(launch: Path) -> JobSnapshot | None:
     try:
         stat = (launch / folder.STATUS).stat()
-        return outcome.read(launch, _read_cached(launch, stat.st_ino, stat.st_mtime_ns))
+        return reserved_state.read(launch, _read_cached(launch, stat.st_ino, stat.st_mtime_ns))
     except (NotFound, FileNotFoundError, NotADirectoryError):
         return None
 

@@ -20,12 +20,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from kfjob.backends import folder
-from kfjob.backends.local import launch_spec, outcome
+from kfjob.backends.local import launch_spec, reserved_state
 from kfjob.backends.local.agent import Agent
 from kfjob.backends.local.cgroup import Cgroup, make_cgroup
+from kfjob.backends.local.check_runner import CheckRunner
 from kfjob.backends.local.child import ExitWatcher
 from kfjob.backends.local.etcd_server import CONTAINER, EtcdServer
-from kfjob.backends.local.failure_check import FailureCheck
 from kfjob.backends.local.launch_spec import LaunchSpec
 from kfjob.backends.local.processes import Guard, describe_remaining, kill_all
 from kfjob.backends.local.subreaper import become_subreaper
@@ -77,7 +77,7 @@ class Supervisor:
         self._group = group
         self._exits = ExitWatcher()
         self._snapshot = folder.read_snapshot(folder_path)
-        self._check = FailureCheck(
+        self._check = CheckRunner(
             spec.failure_check,
             folder_path,
             exits=self._exits,
@@ -197,13 +197,13 @@ class Supervisor:
         except OSError as err:
             self._is_disk_full = True
             with suppress(OSError):
-                outcome.write(self._folder, snapshot)
+                reserved_state.write(self._folder, snapshot)
             with suppress(OSError):  # the supervisor's log is on the same disk
                 print(f"{folder.STATUS}: {err}", file=sys.stderr, flush=True)  # noqa: T201 - goes to the supervisor's log
             return False
         if self._is_disk_full:
             with suppress(OSError):
-                outcome.clear(self._folder)
+                reserved_state.clear(self._folder)
                 self._is_disk_full = False
         return True
 
