@@ -19,7 +19,7 @@ from kfjob.errors import BackendError, WaitTimeout
 
 _POLL_SECONDS = 0.02
 _END_SECONDS = 5.0
-"""Time after SIGKILL until a process counts as stuck in the kernel."""
+"""Time that killed processes of a control group have to end; one that stays is stuck in the kernel."""
 _SIGNAL_SECONDS = 1.0
 """Time between two signals to a supervisor that has to end its job."""
 _KILL_SECONDS = 5.0
