@@ -20,6 +20,7 @@ RULES = (
     torchrun.rendezvous_id_reused,
     torchrun.host_network,
     torchrun.unconnected_nodes,
+    torchrun.cluster_launcher,
     hardware.more_than_the_instance,
     hardware.processes_and_gpus,
     hardware.idle_gpus,

@@ -6,15 +6,22 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+from kfjob.plan.programs import is_python
+from kfjob.spec.rendezvous import Launcher
+
+_Runner = Literal["accelerate", "deepspeed"]
 _SHELLS = ("bash", "sh", "dash", "zsh", "ksh")
 _WRAPPERS = ("exec", "time", "nohup", "nice", "env", "command", "stdbuf", "timeout", "numactl", "taskset", "sudo")
 _RUNNERS = ("uv", "poetry", "pipenv", "pdm", "pixi", "hatch", "rye", "conda", "mamba", "micromamba")
 """Programs whose subcommand `run` starts another program."""
-_CONNECTING = ("torchrun", "srun", "mpirun", "mpiexec", "horovodrun", "ray", "torchx", "composer")
+_CLUSTER_LAUNCHERS = ("srun", "mpirun", "mpiexec", "mpiexec.hydra", "mpirun.mpich", "orterun", "prun", "jsrun", "horovodrun")
+"""Programs that start processes on several machines, which they find through Slurm, ssh or a host file."""
+_CONNECTING = ("torchrun", *_CLUSTER_LAUNCHERS, "ray", "torchx", "composer")
 _PROGRAMS = frozenset({*_SHELLS, *_WRAPPERS, *_RUNNERS, *_CONNECTING, "accelerate", "deepspeed"})
 _LAUNCH_MODULES = ("torch.distributed.run", "torch.distributed.launch")
-_LAUNCHER_MODULES = {
+_LAUNCHER_MODULES: dict[str, _Runner] = {
     "accelerate.commands.launch": "accelerate",
     "deepspeed": "deepspeed",
     "deepspeed.launcher.runner": "deepspeed",
@@ -35,7 +42,7 @@ class UnconnectedProgram:
 
     command: str  # as far as the program: `python -m pkg`
     program: str  # what torchrun would start: `-m pkg`
-    launcher: str  # the value of `launcher` that connects the copies
+    launcher: Launcher  # the value of `launcher` that connects the copies
 
 
 def find_unconnected(command: Sequence[str]) -> UnconnectedProgram | None:
@@ -44,6 +51,23 @@ def find_unconnected(command: Sequence[str]) -> UnconnectedProgram | None:
     if any(program is True for program in programs):
         return None
     return next((program for program in programs if isinstance(program, UnconnectedProgram)), None)
+
+
+@dataclass(frozen=True)
+class ClusterLauncher:
+    """A program such as `mpirun`, and what it starts."""
+
+    name: str
+    program: str  # what torchrun would start, or `PROGRAM`
+
+
+def find_cluster_launcher(command: Sequence[str]) -> ClusterLauncher | None:
+    """Return the first program of the command that starts processes on several machines itself."""
+    for words in _split_commands(command):
+        if words and _name(words[0]) in _CLUSTER_LAUNCHERS:
+            program = _read_program(_skip_until_program(words[1:]))
+            return ClusterLauncher(_name(words[0]), program.program if isinstance(program, UnconnectedProgram) else "PROGRAM")
+    return None
 
 
 def _split_commands(command: Sequence[str]) -> Iterator[list[str]]:
@@ -97,7 +121,7 @@ def _skip_wrappers(words: list[str]) -> list[str]:
 def _skip_until_program(words: list[str]) -> list[str]:
     """Return the words from the first that can be a program: not an option, its value, a number or a variable."""
     for index, word in enumerate(words):
-        if _is_python(_name(word)) or _name(word) in _PROGRAMS or word.endswith(".py"):
+        if is_python(_name(word)) or _name(word) in _PROGRAMS or word.endswith(".py"):
             return words[index:]
     return []
 
@@ -115,10 +139,10 @@ def _read_program(words: list[str]) -> UnconnectedProgram | bool:
         return _read_launcher("accelerate", words[:2], words[2:]) if words[1:2] == ["launch"] else False
     if name == "deepspeed":
         return _read_launcher("deepspeed", words[:1], words[1:])
-    return _read_python(words) if _is_python(name) else False
+    return _read_python(words) if is_python(name) else False
 
 
-def _read_launcher(launcher: str, start: list[str], options: list[str]) -> UnconnectedProgram | bool:
+def _read_launcher(launcher: _Runner, start: list[str], options: list[str]) -> UnconnectedProgram | bool:
     names = [word.lstrip("-").replace("-", "_") for word in options if word.startswith("-")]
     if any(name.startswith(_MACHINE_OPTIONS[launcher]) for name in names):
         return True
@@ -149,10 +173,6 @@ def _read_module(start: list[str], options: list[str]) -> UnconnectedProgram | b
     if module.partition(".")[0] in _TOOL_MODULES or module in _TOOL_MODULES:
         return False
     return UnconnectedProgram(" ".join(start), f"-m {module}", "torchrun")
-
-
-def _is_python(name: str) -> bool:
-    return re.fullmatch(r"python[\d.]*", name) is not None
 
 
 def _name(word: str) -> str:

@@ -9,20 +9,13 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
-from itertools import takewhile
 
 from kfjob.errors import Problem
+from kfjob.plan.programs import find_command_problems, is_python, split_program
 from kfjob.spec.arguments import to_argv
 from kfjob.spec.job import JobSpec
 from kfjob.spec.rendezvous import Launcher
 
-_LAUNCH_COMMANDS: dict[Launcher, tuple[tuple[str, ...], ...]] = {
-    "torchrun": (("torchrun",), ("python", "-m", "torch.distributed.run"), ("python3", "-m", "torch.distributed.run")),
-    "launch": (("python", "-m", "torch.distributed.launch"), ("python3", "-m", "torch.distributed.launch")),
-    "deepspeed": (("deepspeed",),),
-    "accelerate": (("accelerate", "launch"),),
-    "python": (("python",), ("python3",)),
-}
 _ACCELERATE_MODES = frozenset({"--cpu", "--multi_gpu", "--tpu", "--use_deepspeed", "--use_fsdp"})
 """`accelerate launch` takes one of them at most (accelerate 1.15, commands/launch.py `_validate_launch_command`)."""
 _NEEDS_NUMBER = ("deepspeed", "accelerate")
@@ -53,6 +46,8 @@ def find_problems(spec: JobSpec, processes: str) -> Iterator[Problem]:
     if spec.launcher in _NEEDS_NUMBER and not processes.isdecimal():
         title = f"launcher `{spec.launcher}` needs a number of processes, and `{processes}` is not a number"
         yield Problem(title=title, path="processes_per_node", hint="write the number, or use `launcher: torchrun`")
+    if spec.launcher and spec.command:
+        yield from find_command_problems(spec.command, spec.launcher)
     program = spec.command[:1] if spec.command and spec.launcher is None else ("torchrun",)
     if spec.rendezvous.user and program != ("torchrun",):
         title = "only a command that begins with `torchrun` can log in to an etcd"
@@ -67,8 +62,13 @@ def _program(spec: JobSpec, launcher: Launcher) -> tuple[str, ...]:
         module = ("kfjob.trainer",) if launcher == "deepspeed" else ("-m", "kfjob.trainer")
         return (*module, *to_argv(spec.train))
     words = spec.command or ()
-    length = max((len(start) for start in _LAUNCH_COMMANDS[launcher] if words[: len(start)] == start), default=0)
-    return words[length:]
+    if launcher == "python":
+        return words[1:] if words and is_python(words[0]) else words
+    program = split_program(words, launcher)
+    options = tuple(word for word in program.options if launcher != "launch" or word.replace("_", "-") != "--use-env")
+    if launcher == "deepspeed" and program.words[:1] == ("-m",):
+        return (*options, "--module", *program.words[1:])
+    return (*options, *program.words)
 
 
 def _launcher_command(spec: JobSpec, launcher: Launcher, processes: str) -> tuple[str, ...]:
@@ -77,7 +77,8 @@ def _launcher_command(spec: JobSpec, launcher: Launcher, processes: str) -> tupl
     if launcher == "launch":
         return ("python3", "-m", "torch.distributed.launch", "--use-env")
     if launcher == "python":
-        return ("python3",)
+        first = spec.command[0] if spec.command else ""
+        return (first if is_python(first) and first != "python" else "python3",)
     if launcher == "accelerate":
         return ("accelerate", "launch", *_accelerate_options(spec, processes))
     return ("python3", "-m", "deepspeed.launcher.launch", *_deepspeed_options(spec, processes))
@@ -85,7 +86,7 @@ def _launcher_command(spec: JobSpec, launcher: Launcher, processes: str) -> tupl
 
 def _accelerate_options(spec: JobSpec, processes: str) -> Iterator[str]:
     count = spec.nodes * int(processes or 1)
-    options = takewhile(lambda word: word.startswith("--"), _program(spec, "accelerate"))
+    options = split_program(spec.command or (), "accelerate").options
     if count > 1 and _ACCELERATE_MODES.isdisjoint(options):
         yield "--multi_gpu"  # accelerate's name for several processes that torch's launcher starts, also without GPUs
     yield f"--num_machines={spec.nodes}"

@@ -146,6 +146,67 @@ def test_command_may_include_its_launcher(launcher):
     assert bare[-1] == "x.py"
 
 
+@pytest.mark.parametrize(
+    ("launcher", "command", "program"),
+    [
+        ("torchrun", "python train.py --lr 1", "train.py --lr 1"),
+        ("torchrun", "python3 -u train.py python", "train.py python"),
+        ("torchrun", "python -m pkg.train -u", "-m pkg.train -u"),
+        ("torchrun", "python -um pkg", "-m pkg"),
+        ("torchrun", "/opt/bin/torchrun --max-restarts 3 python train.py", "--max-restarts 3 train.py"),
+        ("torchrun", "python -u -m torch.distributed.run train.py", "train.py"),
+        ("torchrun", "--no-python python -O train.py", "--no-python python -O train.py"),
+        ("launch", "python -m torch.distributed.launch --use_env train.py", "train.py"),
+        ("accelerate", "accelerate launch --mixed_precision bf16 python -m pkg", "--mixed_precision bf16 -m pkg"),
+        ("accelerate", "python -m accelerate.commands.launch train.py", "train.py"),
+        ("deepspeed", "deepspeed train.py --deepspeed d.json", "train.py --deepspeed d.json"),
+        ("deepspeed", "python -m pkg", "--module pkg"),
+        ("python", "python -u train.py", "python3 -u train.py"),
+        ("python", "/opt/bin/python3.12 train.py", "/opt/bin/python3.12 train.py"),
+    ],
+)
+def test_launcher_replaces_the_interpreter_of_the_command(launcher, command, program):
+    words = tuple(program.split())
+    full = make_plan(launcher=launcher, nodes=2, processes_per_node=2, command=command).command
+    assert full[-len(words) :] == words
+    if launcher != "python":
+        bare = make_plan(launcher=launcher, nodes=2, processes_per_node=2, command=["x.py"]).command
+        assert full[: -len(words)] == bare[:-1]
+
+
+@pytest.mark.parametrize(
+    ("launcher", "command", "title", "hint"),
+    [
+        ("torchrun", "python -O train.py", "starts Python itself, without `-O`", "`--no-python python -O …`"),
+        ("torchrun", "python -c 'x()'", "cannot start `python -c`", "write the program as a file"),
+        ("torchrun", "/opt/bin/python3.12 train.py", "starts its own Python", "`--no-python /opt/bin/python3.12 …`"),
+        ("torchrun", "bash train.sh", "starts `bash` as a Python file", "`--no-python bash …`"),
+        ("accelerate", "uv run train.py", "starts `uv` as a Python file", "`--no_python uv …`"),
+        ("python", "./train.sh", "starts `./train.sh` as a Python file", "remove `launcher`"),
+        ("torchrun", "accelerate launch train.py", "the command starts `accelerate`", "set `launcher: accelerate`"),
+        ("accelerate", "python -m torch.distributed.run train.py", "the command starts `torchrun`", "set `launcher: torchrun`"),
+        ("torchrun", "mpirun -np 4 python train.py", "the command starts `mpirun`", "remove `launcher`"),
+        ("accelerate", "accelerate launch --num_processes 2 train.py", "sets `--num_processes` itself", "`processes_per_node`"),
+        ("accelerate", "accelerate launch --num-machines=2 train.py", "sets `--num-machines` itself", "set `nodes`"),
+        ("deepspeed", "deepspeed --num_gpus 8 train.py", "sets `--num_gpus` itself", "set `processes_per_node`"),
+    ],
+)
+def test_command_that_the_launcher_cannot_start_is_an_error(launcher, command, title, hint):
+    with pytest.raises(SpecError) as caught:
+        make_plan(launcher=launcher, nodes=2, processes_per_node=2, command=command)
+    (problem,) = caught.value.problems
+    assert problem.path == "command"
+    assert title in problem.title
+    assert hint in (problem.hint or "")
+
+
+def test_all_doubled_options_are_reported():
+    command = "accelerate launch --num_processes 2 --num_machines 2 --mixed_precision bf16 train.py --num_processes 3"
+    with pytest.raises(SpecError) as caught:
+        make_plan(launcher="accelerate", nodes=2, command=command)
+    assert len(caught.value.problems) == 2
+
+
 def test_deepspeed_gets_the_whole_world():
     command = make_plan(launcher="deepspeed", nodes=2, processes_per_node=2, command=["x.py"]).command
     (world,) = (word.removeprefix("--world_info=") for word in command if word.startswith("--world_info="))
@@ -168,7 +229,7 @@ def test_static_job_has_a_master_and_no_elastic_policy():
 
 
 def test_ranks_of_a_job_with_a_master():
-    plan = make_plan(nodes=2, launcher="python")
+    plan = make_plan(nodes=2, launcher="python", command="train.py")
     assert plan.pods == ("train-master-0", "train-worker-0")
     assert [operator_environment(plan, index)["RANK"] for index in (0, 1)] == ["0", "1"]
 

@@ -28,7 +28,7 @@ def spec(**fields: object) -> JobSpec:
     [
         {},
         {"elastic": {"min": 1, "max": 4, "metrics": [METRIC]}},
-        {"launcher": "python"},
+        {"launcher": "python", "command": "train.py"},
         {"overrides": {"spec": {"runPolicy": {"managedBy": "kubeflow.org/training-operator"}}}},
     ],
 )

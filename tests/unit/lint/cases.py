@@ -49,7 +49,7 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
             ({"nodes": 5, **ELASTIC}, "nodes", "5 nodes"),
             ({"overrides": {"spec": {"elasticPolicy": {"minReplicas": 3}}}}, "elastic.min", "`elastic.min` 3 is greater"),
         ],
-        [ELASTIC, {"nodes": 4, **ELASTIC}, {}, {"nodes": 3, "master": True}, {"launcher": "accelerate"}],
+        [ELASTIC, {"nodes": 4, **ELASTIC}, {}, {"nodes": 3, "master": True}, {"launcher": "accelerate", "command": "train.py"}],
     ),
     "elastic-cancelled": (
         [
@@ -505,6 +505,19 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
             )
         ],
         [{"scheduling": {"gang": {"scheduler": "volcano", "min_available": 2}}}, {}],
+    ),
+    "cluster-launcher": (
+        [
+            ({"command": command}, "command", f"kfjob starts `{program}` once per node, and 2 of them do not know each other")
+            for command, program in (
+                ("mpirun -np 4 python train.py", "mpirun"),
+                ("/opt/mpi/bin/mpirun --hostfile h python train.py", "mpirun"),
+                ("srun python train.py", "srun"),
+                ("env A=1 mpiexec -n 4 python -m pkg", "mpiexec"),
+                (["bash", "-c", "pip install x && srun --ntasks=4 python train.py"], "srun"),
+            )
+        ],
+        [{}, {"nodes": 1, "command": "mpirun -np 4 python train.py"}, {"command": "torchrun train.py srun"}],
     ),
     "unconnected-nodes": (
         [

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+
 import pytest
 
 from kfjob.lint.catalogue import BY_ID, RULES
@@ -111,3 +114,22 @@ def test_any_etcd_image_tag_is_accepted():
 
 def test_pod_can_request_the_whole_node():
     assert lint_job({"instance": "g5.xlarge", "resources": {"cpu": 4, "memory": "16Gi"}, "nodes": 1}) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python train.py",
+        "python -O train.py",
+        "bash -c 'python train.py'",
+        "deepspeed --num_gpus 8 train.py",
+        "uv run train.py",
+    ],
+)
+def test_launcher_in_a_hint_can_start_the_command(command):
+    (problem,) = [problem for problem in lint_job({"command": shlex.split(command)}) if problem.rule == "unconnected-nodes"]
+    if match := re.search(r"set `launcher: (\w+)`(?: with `command: (\S+)`)?", problem.hint):
+        changes = {"launcher": match[1], "command": match[2] or command, "processes_per_node": 2}
+        assert "unconnected-nodes" not in {problem.rule for problem in lint_job(changes)}
+    else:
+        assert "write `torchrun train.py`" in problem.hint
