@@ -113,6 +113,17 @@ class _Reader:
         return self._give_back(start, start, match.end()) if match else None
 
     def _read_value(self, name: _Name, start: int, *, has_space: bool) -> tuple[list[Span], int]:
+        """Read the value of a name, and the further values of a chain such as `password: str = "x"`."""
+        spans, end = self._read_link(name, start, has_space=has_space)
+        while spans and (chain := _CHAIN.match(self._text, end)):
+            more, next_end = self._read_link(name, chain.end(), has_space=True)
+            if not more or next_end <= end:
+                break
+            spans += more
+            end = next_end
+        return spans, end
+
+    def _read_link(self, name: _Name, start: int, *, has_space: bool) -> tuple[list[Span], int]:
         text = self._text
         if block := _BLOCK.match(text, start):
             return [block.span("lines")], block.end()
@@ -124,11 +135,7 @@ class _Reader:
         if text.startswith(tuple(_OPEN), start) and (container := self._read_container(name, start)):
             return container
         span = self._read_bare(name, start, has_space=has_space)
-        spans, end = self._judge(name, span, name.end)
-        if spans and (chain := _CHAIN.match(text, end)):  # `password: str = "x"`
-            more, end = self._read_value(name, chain.end(), has_space=True)
-            spans += more
-        return spans, end
+        return self._judge(name, span, name.end)
 
     def _judge(self, name: _Name, span: Span | None, end: int) -> tuple[list[Span], int]:
         """Return the value if it is a secret; a value that is none is searched for names."""
