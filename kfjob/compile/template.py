@@ -15,7 +15,7 @@ import yaml
 
 from kfjob.common_types import JsonObject
 from kfjob.errors import Problem, SpecError
-from kfjob.spec.variables import REFERENCE, UNRESOLVED_REASONS, Resolution, Variables, is_run_time
+from kfjob.spec.variables import UNRESOLVED_REASONS, Resolution, Variables, find_references, is_run_time
 from kfjob.spec.yaml_loader import Loader, TooLargeError, check_depth
 
 MAX_NODES = 200_000
@@ -99,7 +99,7 @@ class _Template:
 
     def __init__(self, text: str, variables: Variables, file: str | None) -> None:
         self._text, self._variables, self._file = text, variables, file
-        self._references = list(REFERENCE.finditer(text))
+        self._references = list(find_references(text))
         stem = "kfjobReference"
         while stem in text:
             stem += "X"
@@ -127,8 +127,11 @@ class _Template:
         return self._variables.classify(use.match, in_program=use.in_program)
 
     def _documents(self) -> Iterator[tuple[Any, int]]:
-        numbers = iter(range(len(self._references)))
-        text = REFERENCE.sub(lambda _: f"{self._stem}{next(numbers)}Z", self._text)
+        parts, offset = [], 0
+        for number, reference in enumerate(self._references):
+            parts += [self._text[offset : reference.start()], f"{self._stem}{number}Z"]
+            offset = reference.end()
+        text = "".join([*parts, self._text[offset:]])
         loader = None
         try:
             check_depth(text)

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterator
 
 from kfjob.errors import Problem, SpecError
-from kfjob.spec.variables import REFERENCE, Resolution, Variables
+from kfjob.spec.variables import Resolution, Variables, find_references, is_reference
 
 _NO_EFFECT = re.compile(r"set [-+](?:a|o allexport)(?=[ \t]*(?:[;\n#]|\Z))")
 """`set -a` exports the names that follow, and every name of an env file counts anyway."""
@@ -108,12 +108,12 @@ class _Parser:
         for dollar in _DOLLAR.finditer(part):
             if dollar["command"]:
                 yield _COMMAND, self._shell_hint()
-            elif dollar["special"] and not REFERENCE.fullmatch(dollar["special"]):
+            elif dollar["special"] and not is_reference(dollar["special"]):
                 yield f"only a shell can compute `{dollar['special']}`", self._shell_hint()
         if may_have_home and _HOME.search(part):
             yield "only a shell can compute `~`: write the path of the folder", self._shell_hint()
         variables = Variables(values=self._values)
-        for reference in REFERENCE.finditer(part):
+        for reference in find_references(part):
             if variables.classify(reference) in _UNRESOLVED:
                 yield f"`{reference[0]}` has no value: define the name on an earlier line of this file", None
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 
 from kfjob.errors import Problem
-from kfjob.spec.variables import REFERENCE, UNRESOLVED_REASONS, Resolution, Variables
+from kfjob.spec.variables import UNRESOLVED_REASONS, Resolution, Variables, find_references
 
 _ESCAPED = re.compile(r"\$\$(?=\{)")
 _Occurrence = tuple[str, str, tuple[int, int]]
@@ -42,7 +42,7 @@ class Substitution:
 
         # Escapes are replaced between the references only: a value may contain `$${`.
         parts, offset = [], 0
-        for reference in REFERENCE.finditer(text):
+        for reference in find_references(text):
             parts += [_ESCAPED.sub("$", text[offset : reference.start()]), find_value(reference)]
             offset = reference.end()
         return "".join([*parts, _ESCAPED.sub("$", text[offset:])]), is_resolved

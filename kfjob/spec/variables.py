@@ -18,10 +18,15 @@ from typing import Any
 
 from kfjob.errors import BackendError
 
-REFERENCE = re.compile(
-    r"(?<![\\$])\$(?:\{(?P<braced>[A-Za-z_][A-Za-z0-9_]*)(?P<dash>:?-(?P<default>[^}\n]*))?\}|(?P<bare>[A-Za-z_][A-Za-z0-9_]*))"
-)
-"""A `$` after another `$` or a backslash belongs to the shell, and so do other forms, such as `${A:1}`, `$(cmd)` or `$1`."""
+_BRACED = r"\{(?P<braced>[A-Za-z_][A-Za-z0-9_]*+)(?P<dash>:?-(?P<default>[^}\n]*+))?+(?P<end>\})?+"
+_BARE = r"(?P<bare>[A-Za-z_][A-Za-z0-9_]*+)"
+_REFERENCE = re.compile(rf"(?<![\\$])\$(?:{_BRACED}|{_BARE})")
+"""Also a reference without its closing brace, which has no `end`, so that every text is read once.
+
+A `$` after another `$` or a backslash belongs to the shell, and so do other forms, such as `${A:1}`, `$(cmd)` or `$1`.
+"""
+_BARE_REFERENCE = re.compile(rf"(?<![\\$])\$(?:(?!\{{){_BRACED}|{_BARE})")
+"""A name without braces; the pattern has the groups of `_REFERENCE`."""
 
 # torchrun sets these for the training processes (torch 2.15, elastic/agent/server/local_elastic_agent.py `_start_workers`)
 _TORCHRUN = """
@@ -66,7 +71,7 @@ class Variables:
     keep: Collection[str] = ()
 
     def classify(self, reference: re.Match[str], *, in_program: bool = True) -> Resolution:
-        """Return what happens to one match of `REFERENCE`.
+        """Return what happens to one match of `find_references`.
 
         `in_program` means that a program in the pod reads the text. Only a program can replace a name without braces.
         """
@@ -94,7 +99,7 @@ class Variables:
     def _mask_parts(self, text: str) -> Iterator[str]:
         """Yield the parts of the text, masked except for the references that the package is to replace."""
         offset = 0
-        for reference in REFERENCE.finditer(text):
+        for reference in find_references(text):
             yield _mask(text[offset : reference.start()])
             offset = reference.end()
             if self.classify(reference) is not Resolution.REPLACED:
@@ -106,6 +111,21 @@ class Variables:
             elif reference["default"]:  # the package does not take an empty text for a default
                 yield f"${{{reference['braced']}:-{''.join(self._mask_parts(reference['default']))}}}"
         yield _mask(text[offset:])
+
+
+def find_references(text: str) -> Iterator[re.Match[str]]:
+    """Yield the references of a text, with the groups `braced`, `dash` and `default`, or `bare`."""
+    for reference in _REFERENCE.finditer(text):
+        if reference["bare"] or reference["end"]:
+            yield reference
+        else:  # no brace ends the line, so only names without braces can follow
+            yield from _BARE_REFERENCE.finditer(text, reference.start() + 1, reference.end())
+
+
+def is_reference(text: str) -> bool:
+    """Return whether the whole text is one reference."""
+    reference = _REFERENCE.fullmatch(text)
+    return reference is not None and bool(reference["bare"] or reference["end"])
 
 
 def is_run_time(name: str) -> bool:

@@ -26,7 +26,8 @@ from kfjob.parsing import ParseError, parse_json_object, read_document
 _ARG = re.compile(r"^\s*ARG\s+(\w+)(?:=(\S*))?\s*$", re.IGNORECASE)
 _FROM = re.compile(r"^\s*FROM\s+(?:--platform=\S+\s+)?(\S+)(?:\s+AS\s+(\S+))?", re.IGNORECASE)
 _COPY_FROM = re.compile(r"^\s*COPY\s+.*--from=(\S+)", re.IGNORECASE)
-_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::-([^}]*))?\})")
+_VARIABLE = re.compile(r"\$(?:(\w++)|\{(\w++)(?::-([^}]*+))?+(\})?+)")
+"""A variable, also without its closing brace, so that every text is read once."""
 _IN_MEMORY = Path("/dev/shm")  # noqa: S108 - mkdtemp creates a folder in it
 
 
@@ -68,7 +69,11 @@ def _parse_arg(line: str, build_args: Mapping[str, str]) -> dict[str, str]:
 
 
 def _substitute(text: str, values: Mapping[str, str]) -> str:
-    return _VARIABLE.sub(lambda match: values.get(match[1] or match[2]) or match[3] or "", text.strip("\"'"))
+    def find_value(match: re.Match[str]) -> str:
+        is_complete = match[1] or match[4]
+        return values.get(match[1] or match[2]) or match[3] or "" if is_complete else match[0]
+
+    return _VARIABLE.sub(find_value, text.strip("\"'"))
 
 
 def select_ecr_images(images: list[str]) -> list[ImageRef]:

@@ -1,0 +1,32 @@
+"""References to variables are found, and a brace without an end hides no other reference."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfjob.image.build.base_images import find_base_images
+from kfjob.spec.variables import find_references, is_reference
+
+BACKTRACKING = re.compile(r"(?<![\\$])\$(?:\{([A-Za-z_][A-Za-z0-9_]*)(?::?-([^}\n]*))?\}|([A-Za-z_][A-Za-z0-9_]*))")
+"""The plain pattern, whose time is quadratic."""
+
+
+@given(
+    st.lists(st.sampled_from(["$", "{", "}", ":-", "-", ":", "A", "b1", "\\", "\n", " ", "${A:-", "${A", "$B"]), max_size=14)
+)
+def test_references_are_those_of_the_plain_pattern(parts):
+    text = "".join(parts)
+    groups = [(match.span(), match["braced"], match["default"], match["bare"]) for match in find_references(text)]
+    assert groups == [(match.span(), match[1], match[2], match[3]) for match in BACKTRACKING.finditer(text)]
+    assert is_reference(text) == bool(BACKTRACKING.fullmatch(text))
+
+
+@pytest.mark.parametrize(
+    ("image", "name"), [("${A}:1", "x:1"), ("${B:-y}", "y"), ("$A-$B", "x-"), ("${A", "${A"), ("${A:-b", "${A:-b")]
+)
+def test_reference_in_a_dockerfile_needs_its_closing_brace(image, name):
+    assert find_base_images(f"ARG A=x\nFROM {image}\n", {}) == [name]
