@@ -137,11 +137,6 @@ class Rule(Struct, frozen=True, kw_only=True, dict=True):
             return None
         return RuleMatch(self, values, *match.lines, start=match.start)
 
-    def search(self, text: str) -> dict[str, str] | None:
-        """Return the groups of the pattern, None if the text does not show this symptom."""
-        match = self.match(text)
-        return match.values if match else None
-
 
 def _name_values(match: Match) -> dict[str, str]:
     """Return the groups by name; `host2` is the host in another branch of the pattern."""

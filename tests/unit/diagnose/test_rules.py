@@ -9,10 +9,16 @@ import pytest
 from msgspec.structs import replace
 
 from kfjob.events import Event, JobChanged, JobPhase, KubernetesEvent, LogLine, PodChanged, PodPhase, WorkloadStatus
-from kfjob.observe.diagnose.literals import is_suspicious
+from kfjob.observe.diagnose.incidents.incident import Mark
+from kfjob.observe.diagnose.incidents.reader import IncidentReader
+from kfjob.observe.diagnose.matching import explain
+from kfjob.observe.diagnose.occurrences import match_rules
 from kfjob.observe.diagnose.rule import UNKNOWN_VALUE, Role, Rule, Severity, Subject
-from kfjob.observe.diagnose.rules import BY_ID, BY_SUBJECT, RULES
+from kfjob.observe.diagnose.rules import BY_ID, RULES
 from kfjob.observe.diagnose.states import format_pod
+from kfjob.observe.prefilter import Prefilter
+from kfjob.observe.timestamps import Timestamp
+from kfjob.spec.observe_config import ObserveConfig
 from tests.unit.diagnose.cases import START, examine
 from tests.unit.diagnose.cluster_event_texts import EVENTS, QUEUES
 from tests.unit.diagnose.library_texts import MESSAGES
@@ -21,16 +27,23 @@ from tests.unit.diagnose.texts import JOBS, LINES, PODS
 _EXTRA_GROUPS = {Subject.QUEUE: {"name"}}  # values that texts may use without a group in the pattern
 
 
-def first_match(subject: Subject, text: str) -> Rule | None:
-    return next((rule for rule in BY_SUBJECT[subject] if rule.search(text) is not None), None)
+def match_pod(state: PodChanged) -> Rule | None:
+    match = next(match_rules(Subject.POD, format_pod(state)), None)
+    return match.rule if match else None
+
+
+def explain_line(text: str) -> list[str]:
+    reader = IncidentReader()
+    incidents = [*reader.feed(text, Mark(1, Timestamp(), 1), lambda: iter(())), *reader.flush()]
+    return [explanation.rule.id for incident in incidents if (explanation := explain(incident, pod="a-worker-0"))]
 
 
 @pytest.mark.parametrize(("rule", "text"), [(line.rule, line.text) for line in LINES])
 def test_line_matches_its_rule_and_passes_the_prefilter(rule: str, text: str):
-    match = first_match(Subject.LOG, text)
-    assert match
-    assert match.id == rule
-    assert is_suspicious(text)
+    assert explain_line(text) == [rule]
+    prefilter = Prefilter(ObserveConfig(trainer="kfjob", rendezvous="c10d"), diagnosis=True)
+    block = f"sample 7\n{text}\n".encode()
+    assert text in "".join(block[start:end].decode() for start, end in prefilter.select(block))
 
 
 @pytest.mark.parametrize(
@@ -55,7 +68,7 @@ def test_failed_job_with_this_line_is_diagnosed(rule: str, text: str):
 
 @pytest.mark.parametrize(("rule", "state"), [(rule, state) for rule, state, _ in PODS])
 def test_pod_state_matches_its_rule(rule: str, state: PodChanged):
-    match = first_match(Subject.POD, format_pod(state))
+    match = match_pod(state)
     assert match
     assert match.id == rule
     diagnosis, _ = examine([state])
@@ -98,7 +111,7 @@ def test_queue_status_matches_its_rule(rule: str, status: WorkloadStatus):
     PodChanged(pod="p", phase=PodPhase.PENDING, reason="PodInitializing"),
 ])  # fmt: skip
 def test_healthy_state_matches_no_rule(state: PodChanged):
-    assert first_match(Subject.POD, format_pod(state)) is None
+    assert match_pod(state) is None
 
 
 def test_every_text_rule_has_an_example():
@@ -138,4 +151,4 @@ def test_ids_are_unique():
     "GPU_Count: 4",
 ])  # fmt: skip
 def test_ordinary_lines_match_no_rule(text: str):
-    assert first_match(Subject.LOG, text) is None
+    assert explain_line(text) == []

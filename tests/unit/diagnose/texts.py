@@ -116,7 +116,6 @@ LINES = [
         "See inner exception for details.",
         "torch elastic/rendezvous/etcd_rendezvous_backend.py",
     ),
-    Text("etcd-lease-dead", "Exception in thread Thread-2 (lease_worker):", "seen with etcd 3.5 (facts, section 6)"),
     Text("etcd-lease-dead", "etcd.EtcdException: Raft Internal Error : etcdserver: Not a file", "seen with etcd 3.5 (facts)"),
     Text("etcd-unreachable", "etcd.EtcdConnectionFailed: No more machines in the cluster", "python-etcd 0.4.5 client.py"),
     Text("loglevel-lower-case", "ValueError: Unknown level: 'info'", "seen: 2.15.0-c10d-loglevel-info-lower"),

@@ -1,4 +1,8 @@
-"""All rules in the order in which they are tried: the first match counts."""
+"""All rules, in the order in which they are tried.
+
+States, events and queue statuses take the first match. Logs take the best match (`matching.explain`); the order decides between
+equally good ones.
+"""
 
 from __future__ import annotations
 

@@ -145,8 +145,8 @@ RULES = (
             "first restart after two hours fails"
         ),
         remedy="use etcd 3.4 (the version of kfjob's own etcd), or `rendezvous: c10d`",
-        markers=("lease_worker", "Raft Internal Error"),
-        pattern=r"Exception in thread .*lease_worker|Raft Internal Error",
+        markers=("Raft Internal Error",),
+        pattern=r"Raft Internal Error",
         severity=Severity.WARNING,
         permanent=True,
     ),
