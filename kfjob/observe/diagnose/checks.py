@@ -20,6 +20,8 @@ CONSTANT_READINGS = 20
 """Readings after which an unchanged loss counts as constant."""
 OPERATOR_TIME = 30 * SECOND
 """Time within which a running operator writes a status and creates pods."""
+ERROR_TIME = 10 * SECOND
+"""Time within which the own error of a lost peer may still arrive: logs of pods arrive independently."""
 JOIN_TIME = 120 * SECOND
 """Time within which an agent that reaches the store joins a round or prints an error."""
 
@@ -167,14 +169,20 @@ def peer_lost(job: JobEvidence) -> Occurrences:
     if not times:
         return
     _, first = min(times)  # exact times come first: an inexact one is that of an earlier line
+    if job.view.running and job.view.now is not None and job.view.now < first + ERROR_TIME:
+        return
     endpoints = {pod.launch.rdzv_endpoint.rpartition(":")[0] for pod in job.history.pods.values() if pod.launch}
     store_hosts = {host.partition(".")[0] for host in endpoints}
     for name, pod in job.history.pods.items():
         end = pod.recent.timestamp().resolve(near)
         is_first = end is not None and end <= first + SECOND and all(item.pod != name for item in job.disconnects)
-        if is_first and _ended_silently(pod):
+        if is_first and _ended_silently(pod) and not (job.view.running and _runs(pod)):
             rule = "store-host-lost" if name in store_hosts else "peer-lost"
             yield job.occurrence(rule, pod=name, timestamp=Timestamp(time=end), evidence=pod.recent.last_text)
+
+
+def _runs(pod: PodHistory) -> bool:
+    return pod.state is not None and pod.state.phase is PodPhase.RUNNING
 
 
 def _has_succeeded(pod: PodHistory) -> bool:

@@ -33,6 +33,9 @@ _ABORTS = frozenset({"worker-aborted", "native-crash"})
 _ENDS = _ABORTS | {"worker-failed", "child-failed", "launcher-failed"}
 """Rules about the end of a process: a suspect if nothing else in its pod tells why it ended."""
 
+_KILLS = frozenset({"pod-killed", "pod-terminated"})
+"""Rules about containers that something else ended."""
+
 _ROLE_RANK = {role: index for index, role in enumerate(Role)}
 
 
@@ -160,7 +163,7 @@ def _assess(job: JobEvidence, occurrence: Occurrence, count: int = 1) -> _Assess
     elif (role is Role.CONSEQUENCE and _is_after_success(job, occurrence)) or (
         role is not Role.CAUSE and _is_caused_by_stop(job, occurrence)
     ):
-        severity = Severity.HARMLESS
+        severity, recovered = Severity.HARMLESS, False
     return _Assessment(occurrence, severity, role, recovered, time, count)
 
 
@@ -202,8 +205,12 @@ def _is_after_success(job: JobEvidence, occurrence: Occurrence) -> bool:
 
 
 def _is_caused_by_stop(job: JobEvidence, occurrence: Occurrence) -> bool:
-    """Return whether the container ended because the job was stopped."""
-    return job.view.phase is JobPhase.STOPPED and occurrence.rule.subject is Subject.POD
+    """Return whether the container ended because the job was stopped, or had succeeded: kfjob ends what still runs then."""
+    if occurrence.rule.subject is not Subject.POD:
+        return False
+    pod = job.history.pods.get(occurrence.pod)
+    is_end = occurrence.rule.id in _KILLS and (pod is None or all(order < occurrence.order for order, _ in pod.starts))
+    return job.view.phase is JobPhase.STOPPED or (job.view.phase is JobPhase.SUCCEEDED and is_end)
 
 
 def _assess_before_join(job: JobEvidence, occurrence: Occurrence, *, recovered: bool) -> Severity:

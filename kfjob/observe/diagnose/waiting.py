@@ -17,7 +17,7 @@ _BAR = Pattern(
     r"|Caching|Computing|Preparing|Building|Indexing)[^|\r\n]{0,80}?): +(?P<percent>\d{1,3})%\|"
 )
 _CONNECTED = Pattern(r"\[c10d\S*.*\] The client socket has connected to ")
-_TIMEOUTS = ("nccl-timeout", "store-wait-timeout")
+_TIMEOUTS = ("nccl-timeout", "gloo-timeout", "store-wait-timeout")
 _LOST = ("peer-closed", "store-lost")
 _FIRST_POD = Pattern(r"-master-0$|-worker-0$")
 

@@ -20,6 +20,7 @@ _BOUNDARY = re.compile(
     r"\[?[IWEF]\d{4} \d\d:|\[[IWEF] \w|\[?\d{4}-\d\d-\d\d[ T_]\d\d|\[?(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)[\]:]|\[rank\d"
     r"|\s{0,4}\d{1,3}%\||[\w.-]{1,80}:\d+:\d+ \[\d+\] |={8,}|-{8,}|\*{8,}|\{'|usage: "
 )
+_AGENT_NOTE = Pattern(r"Environment variable 'TORCHELASTIC_\w+' not found")
 _STACK = re.compile(r'"py_callstack": "((?:[^"\\]|\\.)*)')
 
 
@@ -33,6 +34,11 @@ def is_warning(text: str) -> bool:
 def is_boundary(text: str) -> bool:
     """Return whether the line begins another message: a logger's line, a warning, a progress bar or a ruler."""
     return _BOUNDARY.match(text) is not None or _WARNING.search(text) is not None
+
+
+def is_agent_note(text: str) -> bool:
+    """Return whether the line is one of torchrun's agent about a feature that is off: it is no context of an error."""
+    return _AGENT_NOTE.search(text) is not None
 
 
 def read_error_file(text: str) -> list[str]:

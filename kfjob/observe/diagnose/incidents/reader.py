@@ -198,6 +198,6 @@ def _continues(incident: Incident, text: str) -> bool:
 
 
 def find_context(before: Iterator[str] | tuple[str, ...]) -> tuple[str, ...]:
-    """Return the nearest lines before an incident that are not blank, in the order of the log."""
+    """Return the nearest lines before an incident that are neither blank nor notes of the agent, in the order of the log."""
     lines = (line.strip() for line in before)
-    return tuple(reversed(list(islice((line for line in lines if line), MAX_CONTEXT))))
+    return tuple(reversed(list(islice((line for line in lines if line and not messages.is_agent_note(line)), MAX_CONTEXT))))

@@ -115,12 +115,34 @@ RULES = (
         r"|Couldn't cast|BadZipFile|column names don't match|Error tokenizing data",
     ),
     Rule(
+        id="json-file",
+        title="a file that the program reads as JSON is not JSON",
+        cause="the file is empty, ends early, or has another format: {what}",
+        remedy="open the file that the traceback names; copy it again if it differs from its source",
+        markers=("JSONDecodeError",),
+        pattern=r"JSONDecodeError: (?P<what>[^\n]*)",
+        stack=("fp.read()", "json.load(", "read_json", ".read_text(", ".read())", "open("),
+        role=Role.SUSPECT,
+    ),
+    Rule(
+        id="json-text",
+        title="a text that the program reads as JSON is not JSON",
+        cause="the text is empty or has another format, such as an error page or a message: {what}",
+        remedy="print the text before the program parses it, and find out where it comes from",
+        markers=("JSONDecodeError",),
+        pattern=r"JSONDecodeError: (?P<what>[^\n]*)",
+        role=Role.SUSPECT,
+    ),
+    Rule(
         id="file-damaged",
-        title="a file is incomplete or has another encoding",
+        title="the data that the program reads is incomplete or has another encoding",
         cause="it ends early (an interrupted copy or download), is empty, or is not in the format that its reader expects",
-        remedy="compare its size and checksum with the source, copy it again, and remove caches that hold it",
+        remedy=(
+            "the traceback shows what the program reads; if it is a file, compare its size with the source, copy it again, "
+            "and remove caches that hold it"
+        ),
+        unless=("EOF when reading a line",),  # of `input()`
         markers=(
-            "JSONDecodeError",
             "EOFError",
             "UnicodeDecodeError",
             "not a gzip",
@@ -130,7 +152,7 @@ RULES = (
             "Truncated File Read",
             "UnpicklingError",
         ),
-        pattern=r"JSONDecodeError|EOFError: |UnicodeDecodeError|[Nn]ot a gzip|Compressed file ended|UnidentifiedImageError"
+        pattern=r"EOFError: |UnicodeDecodeError|[Nn]ot a gzip|Compressed file ended|UnidentifiedImageError"
         r"|Truncated File Read"
         r"|UnpicklingError: (?:pickle data was truncated|invalid load key)",
         role=Role.SUSPECT,

@@ -7,6 +7,18 @@ The texts are those of torch (aten/src/ATen, torch/csrc/distributed/c10d/reducer
 from kfjob.observe.diagnose.rule import Role, Rule
 
 _DTYPES = "fp32, fp16 and bf16 do not mix"
+_DTYPE_MARKERS = (
+    "same dtype",
+    "expected scalar type",
+    "expected dtype",
+    "Found dtype",
+    "not implemented for '",
+    "dtypes match",
+    "Input type (",
+    "only support fp16 and bf16",
+    "same data type",
+    "dtype of input",
+)
 
 RULES = (
     Rule(
@@ -41,30 +53,36 @@ RULES = (
         ),
     ),
     Rule(
+        id="dtype-float64",
+        title="an operation got float64 (Double) and another data type",
+        cause=(
+            "one tensor is float64 and the other is not ({what}); a likely reason is numpy, whose floats are float64 by default"
+        ),
+        remedy="convert the input: `tensor.float()`, or `array.astype(numpy.float32)` before `torch.from_numpy`",
+        markers=_DTYPE_MARKERS,
+        pattern=r"(?:have|be of|in) the same (?:dtype|data type), but got:? (?P<what>Double and \w+|\w+ and Double"
+        r"|double != \w+|\w+ != double)|(?P<what2>expected (?:scalar type|dtype) Double but (?:found|got) \w+"
+        r"|expected (?:scalar type|dtype) \w+ but (?:found|got) Double|Found dtype Double but expected \w+"
+        r"|Found dtype \w+ but expected Double)|(?P<what3>Input type \((?:double|torch\.(?:cuda\.)?DoubleTensor)\) and "
+        r"(?:weight|bias) type \([\w.]+\)|Input type \([\w.]+\) and (?:weight|bias) type "
+        r"\((?:double|torch\.(?:cuda\.)?DoubleTensor)\))",
+    ),
+    Rule(
         id="dtype-mismatch",
         title="an operation got two data types",
         cause=(
             f"its tensors have different precision ({_DTYPES}): a part of the model or an input was not cast, or no autocast "
-            f"is on"
+            f"is on; the message says `{{what}}`"
         ),
         remedy=(
             "run the forward pass under `torch.autocast`, or load the model and its inputs in one dtype (`torch_dtype`, "
             "`.to(dtype)`); adapters and norms that stay in fp32 need a cast"
         ),
-        markers=(
-            "same dtype",
-            "expected scalar type",
-            "expected dtype",
-            "not implemented for '",
-            "dtypes match",
-            "Input type (",
-            "only support fp16 and bf16",
-            "same data type",
-            "dtype of input",
-        ),
-        pattern=r"(?:have|be of|in) the same (?:dtype|data type)|expected (?:scalar type|dtype) \w+ but (?:found|got)"
+        markers=_DTYPE_MARKERS,
+        pattern=r"(?:have|be of|in) the same (?P<what>(?:dtype|data type)(?:, but got:? \w+ (?:and|!=) \w+)?)"
+        r"|(?P<what2>expected (?:scalar type|dtype) \w+ but (?:found|got) \w+|Found dtype \w+ but expected \w+"
         r"|not implemented for '(?:Half|BFloat16|c10::\w+)'|source and destination dtypes match|Input type \([^)]*\) and "
-        r"(?:weight|bias) type|only supports? fp16 and bf16|dtype of input .*(?:differ|match)",
+        r"(?:weight|bias) type(?: \([^)]*\))?|only supports? fp16 and bf16|dtype of input .*(?:differ|match))",
     ),
     Rule(
         id="flash-attention-gpu",
@@ -201,6 +219,18 @@ RULES = (
         pattern=r"loss scale already at minimum|[Mm]inimum loss scale reached|scale has reached its minimum",
     ),
     Rule(
+        id="matrix-shapes",
+        title="a layer got an input of another size ({columns} columns for {rows} rows)",
+        cause=(
+            "the matrices are {left}x{columns} and {rows}x{right}: usually the input size of a layer ({rows}) "
+            "differs from the size of the tensor before it ({columns})"
+        ),
+        remedy="set the layer's input size to the last dimension of its input, or reshape the input before the layer",
+        markers=("shapes cannot be multiplied",),
+        pattern=r"shapes cannot be multiplied \((?P<left>\d+)x(?P<columns>\d+) and (?P<rows>\d+)x(?P<right>\d+)\)",
+        role=Role.SUSPECT,
+    ),
+    Rule(
         id="tensor-shapes",
         title="tensors have shapes that do not fit together",
         cause="samples of a batch differ in length because nothing pads them, or a layer got an input of another size",
@@ -212,10 +242,8 @@ RULES = (
             "stack expects each tensor",
             "Sizes of tensors must match",
             "must match the size of tensor",
-            "shapes cannot be multiplied",
         ),
-        pattern=r"stack expects each tensor to be equal size|Sizes of tensors must match|size of tensor a \(\d+\) must match"
-        r"|mat1 and mat2 shapes cannot be multiplied",
+        pattern=r"stack expects each tensor to be equal size|Sizes of tensors must match|size of tensor a \(\d+\) must match",
         role=Role.SUSPECT,
     ),
     Rule(

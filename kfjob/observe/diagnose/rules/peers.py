@@ -17,14 +17,26 @@ RULES = (
         markers=(
             "collective operation timeout",
             "NCCL operation timed out",
-            "Timed out waiting",
-            "imed out",
             "watchdog got stuck",
             "NCCL operations have failed",
         ),
         pattern=r"[Ww]atchdog caught collective operation timeout|NCCL operation timed out|watchdog got stuck for"
-        r"|Some NCCL operations have failed"
-        r"|Timed out waiting \d+ms for (?:recv|send) operation|barrier timed out",
+        r"|Some NCCL operations have failed",
+        role=Role.CONSEQUENCE,
+    ),
+    Rule(
+        id="gloo-timeout",
+        title="a gloo collective timed out",
+        cause=(
+            "a rank did not join it in time: it failed, hangs, or called another collective; without any other error, the "
+            "network drops packets or ranks took different paths"
+        ),
+        remedy=(
+            "find the rank that is missing from those that timed out; if a rank is only slow, raise "
+            "`init_process_group(timeout=…)`; `GLOO_SOCKET_IFNAME` selects the interface between the nodes"
+        ),
+        markers=("Timed out waiting", "imed out"),
+        pattern=r"Timed out waiting \d+ms for (?:recv|send) operation|barrier timed out",
         role=Role.CONSEQUENCE,
     ),
     Rule(

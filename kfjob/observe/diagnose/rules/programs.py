@@ -202,7 +202,7 @@ RULES = (
     Rule(
         id="exception",
         title="the program ended with {what}",
-        cause="no rule matches this error; the innermost frame of the program is {place}",
+        cause="kfjob does not know this error; its message is below; the innermost frame of the program is {place}",
         remedy="`kfjob logs {job} --pod {pod}` shows the whole traceback",
         subject=Subject.EXCEPTION,
         role=Role.SUSPECT,

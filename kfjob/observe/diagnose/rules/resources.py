@@ -95,10 +95,10 @@ RULES = (
     Rule(
         id="queue-cancelled",
         title="the cluster's scheduler cancelled the job",
-        cause="Slurm ended it: {what}",
+        cause="Slurm reports `{what}`; without a reason, somebody cancelled the job",
         remedy="ask for more time, or resume from the last checkpoint",
-        markers=("CANCELLED AT", "DUE TO"),
-        pattern=r"CANCELLED AT \S+ (?P<what>DUE TO [A-Z ]+|\*)",
+        markers=("CANCELLED AT",),
+        pattern=r"(?P<what>CANCELLED AT \d[^\s*]*(?: DUE TO [A-Z ]*[A-Z])?)",
         role=Role.SUSPECT,
     ),
     Rule(

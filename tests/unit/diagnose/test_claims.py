@@ -1,0 +1,127 @@
+"""A diagnosis says what the log shows, and nothing that it does not."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from kfjob.events import Event, JobChanged, JobPhase, PodChanged, PodPhase
+from kfjob.observe.diagnose.diagnosis import Issue
+from kfjob.units import SECOND
+from tests.unit.diagnose.cases import START, block, examine, line, lines, progress
+
+A, B = "a-worker-0", "a-worker-1"
+FAILED = JobChanged(phase=JobPhase.FAILED)
+CLOSED = "[rank1]: RuntimeError: [pair.cc:561] Connection closed by peer [10.0.0.2]:54475."
+FRAME = 'Traceback (most recent call last):\n  File "/w/train.py", line 7, in main\n    {code}\n'
+JSON_ERROR = "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)"
+
+
+def find_cause(text: str) -> Issue:
+    diagnosis, _ = examine([*lines(text), FAILED])
+    assert diagnosis.first_cause
+    return diagnosis.first_cause
+
+
+def test_json_text_is_no_file():
+    cause = find_cause(FRAME.format(code='json.loads("")') + JSON_ERROR)
+    assert cause.rule == "json-text"
+    assert "file" not in cause.title + cause.cause + cause.remedy
+
+
+@pytest.mark.parametrize("code", ["json.load(file)", "json.loads(path.read_text())", "json.loads(open(path).read())"])
+def test_json_of_an_opened_file_is_a_file(code: str):
+    assert find_cause(FRAME.format(code=code) + JSON_ERROR).rule == "json-file"
+
+
+def test_missing_input_is_no_damaged_file():
+    assert find_cause(FRAME.format(code="input()") + "EOFError: EOF when reading a line").rule == "exception"
+
+
+@pytest.mark.parametrize("types", ["Double and Float", "Float and Double", "BFloat16 and Double"])
+def test_float64_names_both_types_and_numpy(types: str):
+    cause = find_cause(f"RuntimeError: mat1 and mat2 must have the same dtype, but got {types}")
+    assert types in cause.cause
+    assert "numpy" in cause.cause
+
+
+def test_other_types_are_named_without_numpy():
+    cause = find_cause("RuntimeError: mat1 and mat2 must have the same dtype, but got Float and BFloat16")
+    assert "Float and BFloat16" in cause.cause
+    assert "numpy" not in cause.cause
+
+
+def test_thread_that_renews_the_lease_is_named():
+    error = FRAME.format(code="refresh()") + "etcd.EtcdException: Raft Internal Error : etcdserver: Not a file"
+    diagnosis, _ = examine(lines(f"Exception in thread Thread-2 (lease_worker):\n{error}"))
+    assert [issue.rule for issue in diagnosis.warnings] == ["etcd-lease-dead"]
+
+
+def test_layer_size_is_no_padding():
+    cause = find_cause("RuntimeError: mat1 and mat2 shapes cannot be multiplied (64x16 and 32x1)")
+    texts = cause.title + cause.cause + cause.remedy
+    assert "64x16" in texts
+    assert "32x1" in texts
+    assert "pad" not in texts
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("*** JOB 12 ON n1 CANCELLED AT 2026-11-21T10:00:00 ***", "`CANCELLED AT 2026-11-21T10:00:00`"),
+        ("*** JOB 12 ON n1 CANCELLED AT 2026-11-21T10:00:00 DUE TO TIME LIMIT ***", "DUE TO TIME LIMIT`"),
+    ],
+)
+def test_slurm_is_quoted(text: str, what: str):
+    assert what in find_cause(f"slurmstepd: error: {text}").cause
+
+
+def test_timeout_of_gloo_has_no_advice_for_nccl():
+    cause = find_cause("RuntimeError: [unbound_buffer.cc:84] Timed out waiting 1800000ms for recv operation")
+    assert "NCCL" not in cause.title + cause.cause + cause.remedy
+
+
+def lose_peer(*, state: PodPhase, seconds: float, job: JobPhase = JobPhase.RUNNING) -> set[str]:
+    created = [PodChanged(pod=pod, phase=PodPhase.RUNNING, container_id="c", time=START) for pod in (A, B)]
+    trained: list[Event] = [*block(0, 0, A), *block(1, 0, B), progress(1, 1), progress(2, 2)]
+    end = START + int(seconds * SECOND)
+    events: list[Event] = [JobChanged(phase=JobPhase.RUNNING, time=START), *created, *trained, line(CLOSED, 10, B)]
+    events += [replace(created[0], phase=state, time=end), JobChanged(phase=job, time=end)]
+    diagnosis, _ = examine(events)
+    return {issue.rule for issue in (diagnosis.first_cause, *diagnosis.other_causes) if issue}
+
+
+def test_running_peer_is_not_lost():
+    assert "peer-lost" not in lose_peer(state=PodPhase.RUNNING, seconds=60)
+    assert "peer-lost" in lose_peer(state=PodPhase.FAILED, seconds=60)
+    assert "peer-lost" in lose_peer(state=PodPhase.RUNNING, seconds=60, job=JobPhase.FAILED)
+
+
+def test_error_of_a_peer_may_arrive_late():
+    assert "peer-lost" not in lose_peer(state=PodPhase.UNKNOWN, seconds=11)
+    assert "peer-lost" in lose_peer(state=PodPhase.UNKNOWN, seconds=60)
+
+
+def test_notes_of_the_agent_are_no_context():
+    note = "I1121 06:18:58.463000 1 torch/distributed/elastic/agent/server/local_elastic_agent.py:270] Environment variable "
+    names = ("TORCHELASTIC_ENABLE_FILE_TIMER", "TORCHELASTIC_HEALTH_CHECK_PORT")
+    notes = "\n".join(f"{note}'{name}' not found. Do not start it." for name in names)
+    assert find_cause(f"epoch 1\n{notes}\n{FRAME.format(code='step()')}KeyError: 'x'").context == ("epoch 1",)
+
+
+@pytest.mark.parametrize("code", [137, 143])
+def test_container_that_is_killed_after_success_is_no_error(code: int):
+    ended = PodChanged(pod=A, phase=PodPhase.FAILED, container_id="c", exit_code=code, reason="Error", time=START + 9)
+    trained, succeeded = [*block(0, 0, A), progress(1, 1)], JobChanged(phase=JobPhase.SUCCEEDED)
+    orders: list[list[Event]] = [[ended, succeeded], [succeeded, ended]]
+    for events in orders:
+        diagnosis, _ = examine([*trained, *events])
+        assert not diagnosis.recovered
+        assert diagnosis.healthy
+
+
+def test_container_that_is_killed_and_starts_again_is_a_recovered_error():
+    ended = PodChanged(pod=A, phase=PodPhase.FAILED, container_id="c", exit_code=137, reason="Error", time=START + 9)
+    events: list[Event] = [*block(0, 0, A), ended, line("started", 10, container="d"), JobChanged(phase=JobPhase.SUCCEEDED)]
+    diagnosis, _ = examine(events)
+    assert [issue.rule for issue in diagnosis.recovered] == ["pod-killed"]
