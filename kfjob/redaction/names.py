@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import IntEnum
 from functools import lru_cache
+from types import MappingProxyType
+from typing import NamedTuple
 
 
 class Strength(IntEnum):
@@ -25,41 +28,72 @@ def _split_names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_SECRET_WORDS = _split_names(
-    "PASS PASSWD PASSWORD PASSWORDS PASSPHRASE PASSPHRASES PASSCODE PWD PW TOKEN KEY APIKEY APIKEYS ACCESSKEY SECRETKEY "
-    "PRIVATEKEY SECRET SECRETS CREDENTIAL CREDENTIALS CRED CREDS WEBHOOK WEBHOOKS AUTH AUTHORIZATION COOKIE COOKIES DSN SAS "
-    "JWT BEARER SIGNATURE SIG DBPASS USERPASS PGPASS ROOTPASS ADMINPASS MYSQLPASS"
+class _Word(NamedTuple):
+    """A word that names a secret."""
+
+    strength: Strength
+    """Of a name that is this word only."""
+    is_chosen: bool = False
+    """People choose the value, so a word of a language may be one; machines make tokens, keys and URLs."""
+    is_ending: bool = False
+    """It also counts as the end of a longer word, such as `DBPASSWORD`."""
+    is_plural: bool = False
+    """It counts after a qualifier only; otherwise the value must look like a secret."""
+    harmless_before: frozenset[str] = frozenset()
+    """Words before it that give it another meaning."""
+
+
+_BEFORE_KEY = _split_names(
+    "PUBLIC PRIMARY FOREIGN SORT CACHE PARTITION TOPOLOGY KMS SHARD GROUP LOOKUP HOT JSON MAP DICT CONFIG INDEX"
 )
-_PLURALS = {"KEYS": "KEY", "TOKENS": "TOKEN"}
+_BEFORE_TOKEN = _split_names(
+    "EOS BOS PAD UNK SEP CLS MASK SPECIAL IMAGE VIDEO AUDIO START END STOP FIRST LAST NEXT PER BY NUM MAX MIN"
+)
+_PULL = frozenset({"PULL"})
+_WEAK_CHOSEN = "PASS PWD PW CREDENTIAL CREDENTIALS CRED CREDS AUTH DBPASS USERPASS PGPASS ROOTPASS ADMINPASS MYSQLPASS"
+_WEAK_MADE = "ACCESSKEY SECRETKEY PRIVATEKEY WEBHOOKS DSN SAS JWT BEARER SIGNATURE SIG"
+_WORDS: Mapping[str, _Word] = MappingProxyType(
+    {word: _Word(Strength.WEAK, is_chosen=True) for word in _WEAK_CHOSEN.split()}
+    | {word: _Word(Strength.WEAK) for word in _WEAK_MADE.split()}
+    | {
+        "KEY": _Word(Strength.WEAK, harmless_before=_BEFORE_KEY),
+        "KEYS": _Word(Strength.WEAK, is_plural=True, harmless_before=_BEFORE_KEY),
+        "TOKEN": _Word(Strength.WEAK, harmless_before=_BEFORE_TOKEN),
+        "TOKENS": _Word(Strength.WEAK, is_plural=True, harmless_before=_BEFORE_TOKEN),
+        "SECRET": _Word(Strength.WEAK, is_chosen=True, is_ending=True, harmless_before=_PULL),
+        "SECRETS": _Word(Strength.WEAK, is_chosen=True, harmless_before=_PULL),
+        "PASSWORD": _Word(Strength.STRONG, is_chosen=True, is_ending=True),
+        "PASSWORDS": _Word(Strength.STRONG, is_chosen=True),
+        "PASSWD": _Word(Strength.STRONG, is_chosen=True, is_ending=True),
+        "PASSCODE": _Word(Strength.STRONG, is_chosen=True),
+        "APIKEY": _Word(Strength.STRONG, is_ending=True),
+        "APIKEYS": _Word(Strength.STRONG),
+        "AUTHTOKEN": _Word(Strength.STRONG, is_ending=True),
+        "ACCESSTOKEN": _Word(Strength.STRONG, is_ending=True),
+        "APITOKEN": _Word(Strength.STRONG, is_ending=True),
+        "WEBHOOK": _Word(Strength.STRONG),
+        "PASSPHRASE": _Word(Strength.LINE, is_chosen=True, is_ending=True),
+        "PASSPHRASES": _Word(Strength.LINE, is_chosen=True),
+        "AUTHORIZATION": _Word(Strength.LINE),
+        "COOKIE": _Word(Strength.LINE),
+        "COOKIES": _Word(Strength.LINE),
+    }
+)
+"""Every word that names a secret, one row each."""
+_WORD_ENDINGS = tuple(word for word, row in _WORDS.items() if row.is_ending)
 _QUALIFIERS = _split_names(
     "API ACCESS SECRET PRIVATE AUTH AUTHENTICATION HF HUB HUGGINGFACE WANDB BEARER REFRESH CLIENT SIGNING ENCRYPTION SESSION "
     "SECURITY AWS GITHUB GITLAB OPENAI ANTHROPIC SLACK ACCOUNT SHARED SERVICE ADMIN USER LOGIN ID"
 )
 """Words before `keys`, `tokens` and before ` key` that leave no other meaning."""
-_SECRET_ENDINGS = ("PASSWORD", "PASSWD", "PASSPHRASE", "APIKEY", "SECRET", "AUTHTOKEN", "ACCESSTOKEN", "APITOKEN")
-_ENDINGS = _split_names("DATA B64 BASE64 PEM JSON STRING TEXT PLAIN OLD NEW PROD DEV STAGING TEST URL URI VALUE HEADER")
+_SUFFIXES = _split_names("DATA B64 BASE64 PEM JSON STRING TEXT PLAIN OLD NEW PROD DEV STAGING TEST URL URI VALUE HEADER")
 """Words after a secret word that leave the value a secret."""
-_HARMLESS_BEFORE = {
-    "KEY": _split_names(
-        "PUBLIC PRIMARY FOREIGN SORT CACHE PARTITION TOPOLOGY KMS SHARD GROUP LOOKUP HOT JSON MAP DICT CONFIG INDEX"
-    ),
-    "TOKEN": _split_names(
-        "EOS BOS PAD UNK SEP CLS MASK SPECIAL IMAGE VIDEO AUDIO START END STOP FIRST LAST NEXT PER BY NUM MAX MIN"
-    ),
-    "SECRET": frozenset({"PULL"}),
-    "SECRETS": frozenset({"PULL"}),
-}
 _HARMLESS_NAMES = frozenset({"PWD", "OLDPWD", "KEY_VALUE", "NO_AUTH", "SSH_AUTH_SOCK", "HUB_TOKEN_SECRET"})
-_STRONG_WORDS = frozenset(["PASSWD", "PASSWORD", "PASSPHRASE", "PASSCODE", "APIKEY", "WEBHOOK", "PASSWORDS", "APIKEYS"])
-_STRONG_ENDINGS = ("PASSWORD", "PASSWD", "PASSPHRASE", "APIKEY", "AUTHTOKEN", "ACCESSTOKEN", "APITOKEN")
-_LINE_WORDS = frozenset(["AUTHORIZATION", "COOKIE", "COOKIES", "PASSPHRASE", "PASSPHRASES"])
-_CHOSEN = ("PASS", "PWD", "SECRET", "CRED", "AUTH")
-"""Parts of names whose values people choose, so that a word of a language may be one; machines make tokens, keys and URLs."""
 _MAX_NAME = 80
 """Characters at the end of a name that decide whether it names a secret."""
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _LETTERS = re.compile(r"[A-Za-z0-9]+")
-MARKS = (*sorted({word.lower() for word in _SECRET_WORDS}), *(word.lower() for word in _PLURALS))
+MARKS = tuple(sorted(word.lower() for word in _WORDS))
 """Every name of a secret contains one of these, in some case."""
 
 
@@ -81,7 +115,8 @@ def is_secret_name(name: str) -> bool:
 def is_plural(name: str) -> bool:
     """Return whether the name is `keys` or `tokens` without a word that says of which kind: ordinary in fields."""
     words = split_words(name)
-    return bool(words) and words[-1] in _PLURALS and not _is_qualified(words)
+    row = _find_row(words[-1]) if words else None
+    return row is not None and row.is_plural and not _is_qualified(words)
 
 
 @lru_cache(maxsize=4096)
@@ -110,8 +145,8 @@ def is_credentials(name: str) -> bool:
 
 def is_chosen(name: str) -> bool:
     """Return whether people choose the value of this name: `password`, and not `api_key` or `webhook`."""
-    letters = "".join(_list_segments(name[-_MAX_NAME:]))
-    return any(part in letters for part in _CHOSEN) or "PW" in split_words(name)
+    rows = [_find_row(words[-1]) for words in map(_strip_suffixes, (split_words(name), _list_segments(name))) if words]
+    return any(row is not None and row.is_chosen for row in rows)
 
 
 def _list_segments(name: str) -> list[str]:
@@ -119,27 +154,42 @@ def _list_segments(name: str) -> list[str]:
     return [segment.upper() for segment in _LETTERS.findall(name)]
 
 
-def _rate_words(words: list[str]) -> Strength:
+def _strip_suffixes(words: list[str]) -> list[str]:
+    """Return the words without the numbers and suffixes at their end: `PASSWORD_OLD` is a password."""
     words = list(words)
-    while len(words) > 1 and (words[-1] in _ENDINGS or words[-1].isdecimal()) and words[-2:] != ["KEY", "VALUE"]:
+    while len(words) > 1 and (words[-1] in _SUFFIXES or words[-1].isdecimal()) and words[-2:] != ["KEY", "VALUE"]:
         words.pop()
-    if not words:
+    return words
+
+
+def _find_row(word: str) -> _Word | None:
+    """Return the row of a word, or of the ending of a longer word; None if it names no secret."""
+    if row := _WORDS.get(word):
+        return row
+    ending = next((ending for ending in _WORD_ENDINGS if word.endswith(ending)), None)
+    return _WORDS[ending] if ending else None
+
+
+def _rate_words(words: list[str]) -> Strength:
+    words = _strip_suffixes(words)
+    row = _find_row(words[-1]) if words else None
+    if row is None:
         return Strength.ORDINARY
-    last, before = words[-1], words[-2] if len(words) > 1 else ""
-    if last in _LINE_WORDS:
+    if row.strength is Strength.LINE and words[-1] in _WORDS:
         return Strength.LINE
-    if last in _PLURALS:
-        plural = Strength.WEAK if _is_weak(_PLURALS[last], before) else Strength.ORDINARY
-        return Strength.NAMED if _is_qualified(words) else plural
-    if not (last in _SECRET_WORDS or last.endswith(_SECRET_ENDINGS)) or not _is_weak(last, before):
+    if row.is_plural and _is_qualified(words):
+        return Strength.NAMED
+    if len(words) > 1 and words[-1] in _WORDS and words[-2] in row.harmless_before:
         return Strength.ORDINARY
-    if any(word in _STRONG_WORDS or word.endswith(_STRONG_ENDINGS) for word in words):
+    if not row.is_plural and any(map(_is_strong, words)):
         return Strength.STRONG
-    return Strength.NAMED if len(words) > 1 else Strength.WEAK
+    return Strength.NAMED if len(words) > 1 and not row.is_plural else Strength.WEAK
 
 
-def _is_weak(last: str, before: str) -> bool:
-    return before not in _HARMLESS_BEFORE.get(last, ())
+def _is_strong(word: str) -> bool:
+    """Return whether a word has one meaning, wherever it stands in a name."""
+    row = _find_row(word)
+    return row is not None and (row.strength is Strength.STRONG or (row.strength is Strength.LINE and row.is_ending))
 
 
 def _is_qualified(words: list[str]) -> bool:

@@ -82,7 +82,7 @@ def is_secret_value(name: str, strength: Strength, value: str) -> bool:
         return False
     in_brackets = value[0] + value[-1] in ("<>", "[]", "()", "{}")
     if strength is Strength.LINE:
-        return not _PROSE.match(value) or split_words(name)[-1].startswith("PASSPHRASE")
+        return not _PROSE.match(value) or is_chosen(name)
     if strength is Strength.STRONG:
         return not in_brackets or has_digit_and_letter(value)
     if in_brackets or _NUMBER.fullmatch(value):
