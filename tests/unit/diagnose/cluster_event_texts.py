@@ -1,4 +1,7 @@
-"""Kubernetes events and queue statuses, each with its source or the cluster on which it was seen."""
+"""Kubernetes events and queue statuses, each with its source.
+
+"seen: tests/cluster" means that a test on that cluster met it. Other texts are from memory of the named file.
+"""
 
 from __future__ import annotations
 

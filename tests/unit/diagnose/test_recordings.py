@@ -8,7 +8,10 @@ import pytest
 
 from kfjob.observe.diagnose.diagnosis import Diagnosis
 from kfjob.observe.diagnose.rule import Severity
+from kfjob.observe.diagnose.rules import BY_ID
 from tests.unit.diagnose.cases import RECORDED, examine, recorded
+from tests.unit.diagnose.library_texts import Text
+from tests.unit.diagnose.texts import LINES
 
 FAILED = {  # rule, pod, line
     "2.15.0-c10d-elastic-kill-rank0-rejoin": ("peer-lost", "fsdp-master-0", 44),
@@ -95,3 +98,9 @@ def test_equal_failures_are_one_issue():
     assert diagnosis.first_cause
     assert diagnosis.first_cause.pods == ("fsdp-master-0", "fsdp-worker-0")
     assert diagnosis.first_cause.title == "gloo finds no address for the interface `eth9`"
+
+
+@pytest.mark.parametrize("text", [text for text in LINES if text.source.startswith("seen: 2")], ids=lambda text: text.rule)
+def test_recording_that_an_example_names_shows_its_rule(text: Text):
+    logs = [path.read_text(errors="replace") for path in (RECORDED / text.source.removeprefix("seen: ")).glob("*.log")]
+    assert any(BY_ID[text.rule].match(line) for log in logs for line in log.splitlines())

@@ -1,7 +1,7 @@
 """An example text for every rule, with its source.
 
 "seen" means that a real run printed it (in tests/data/agent-logs, or in a test of tests/local or tests/cluster). Otherwise the
-source is the file that prints it, with the values of its format string filled in.
+text is from memory of the named file, and nothing here provokes it.
 """
 
 from __future__ import annotations

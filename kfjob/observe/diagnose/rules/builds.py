@@ -1,7 +1,8 @@
 """Rules about code that is compiled at start, and about binary packages that do not fit the installed torch.
 
-The texts are those of torch (utils/cpp_extension.py, _inductor), Triton (runtime/build.py), DeepSpeed (ops/op_builder), the
-dynamic linker of glibc, bitsandbytes (cextension.py), NumPy and transformers (utils/versions.py).
+The texts are from memory, and no test here provokes them: they are messages of torch (utils/cpp_extension.py, _inductor),
+Triton (runtime/build.py), DeepSpeed (ops/op_builder), the dynamic linker of glibc, bitsandbytes (cextension.py), NumPy and
+transformers (utils/versions.py).
 """
 
 from kfjob.observe.diagnose.rule import Role, Rule

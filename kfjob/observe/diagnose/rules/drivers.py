@@ -1,7 +1,7 @@
 """Rules about CUDA and its driver: errors of kernels and of the runtime, drivers, and GPUs that others use.
 
-The texts are those of the CUDA runtime and driver API (their error strings are fixed), NVML, cuBLAS and torch's allocator
-(c10/cuda/CUDACachingAllocator.cpp, CUDAFunctions.cpp).
+The texts are from memory, and no test here provokes them: they are messages of the CUDA runtime and driver API (their error
+strings are fixed), NVML, cuBLAS and torch's allocator (c10/cuda/CUDACachingAllocator.cpp, CUDAFunctions.cpp).
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Rules about files of weights and data, and about accounts for services outside of the cluster.
 
-The texts are those of torch (serialization.py, distributed/checkpoint), safetensors, pyarrow, datasets, CPython, wandb, boto3
-and google-auth.
+The texts are from memory, and no test here provokes them: they are messages of torch (serialization.py,
+distributed/checkpoint), safetensors, pyarrow, datasets, CPython, wandb, boto3 and google-auth.
 """
 
 from kfjob.observe.diagnose.rule import Role, Rule

@@ -1,7 +1,8 @@
 """Rules about the model on its devices: placement, precision, and how it is spread over ranks.
 
-The texts are those of torch (aten/src/ATen, torch/csrc/distributed/c10d/reducer.cpp, torch/distributed/{utils,fsdp}), DeepSpeed
-(runtime/config.py, runtime/fp16/loss_scaler.py), Megatron-LM (core/tensor_parallel) and flash-attn.
+The texts are from memory, and no test here provokes them: they are messages of torch (aten/src/ATen,
+torch/csrc/distributed/c10d/reducer.cpp, torch/distributed/{utils,fsdp}), DeepSpeed (runtime/config.py,
+runtime/fp16/loss_scaler.py), Megatron-LM (core/tensor_parallel) and flash-attn.
 """
 
 from kfjob.observe.diagnose.rule import Role, Rule

@@ -1,7 +1,7 @@
 """Rules about what the container or the machine gives: memory, threads, files, shared memory, caches and the launcher's end.
 
-The texts are those of the Linux kernel (mm/oom_kill.c), Slurm (slurmstepd), OpenBLAS, CPython, torch (multiprocessing, csrc/
-DataLoader.cpp), DeepSpeed (launcher/launch.py) and accelerate.
+The texts are from memory, and no test here provokes them: they are messages of the Linux kernel (mm/oom_kill.c), Slurm
+(slurmstepd), OpenBLAS, CPython, torch (multiprocessing, csrc/DataLoader.cpp), DeepSpeed (launcher/launch.py) and accelerate.
 """
 
 from kfjob.observe.diagnose.rule import Role, Rule
