@@ -5,6 +5,7 @@ Nothing in `api` imports this module; each method calls the function that the CL
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from html import escape
@@ -191,10 +192,12 @@ class Run:
             check: raise an error unless the job has succeeded.
 
         Raises:
+            UsageError: `timeout` is not a number.
             WaitTimeout: the job continues after `timeout` seconds.
             JobStopped: the job exceeded a limit of its `watchdog` and was stopped.
             JobFailed: with `check`, the job has failed; the error holds the diagnosis.
         """
+        _check_timeout(timeout)
         reader = self._reader
         phase = _wait(reader, timeout) if isinstance(reader, LiveReader) else reader.snapshot().job.phase
         if check and phase is not JobPhase.SUCCEEDED:
@@ -205,6 +208,7 @@ class Run:
         """Stop the job, remove it and return the folder of its archive, which this Run reads from then on."""
         from kfjob.api.lifecycle.stop import stop
 
+        _check_timeout(timeout)
         reader = _require_live(self._reader)
         folder = stop(reader.target, self.name, timeout=timeout, uid=reader.ref.uid)
         if folder:
@@ -215,6 +219,7 @@ class Run:
         """Stop the job, submit its recorded spec again and return the new launch; `code` is a folder to add to the image."""
         from kfjob.api.lifecycle.relaunch import relaunch
 
+        _check_timeout(timeout)
         uid = self._reader.ref.uid
         self._reader.snapshot()  # raises NotFound if a later launch has the job's name
         return Run(relaunch(self._reader.target, self.name, timeout=timeout, code=_code_layer(code), uid=uid))
@@ -425,3 +430,9 @@ def _compile_filter(include: str | None) -> Callable[[str], bool] | None:
     except PatternError as err:
         raise UsageError(f"`{include}` is not a regular expression", cause=str(err), hint=SYNTAX_HINT) from err
     return lambda text: pattern.search(text) is not None
+
+
+def _check_timeout(timeout: object) -> None:
+    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or math.isnan(timeout)):
+        hint = "write seconds as a number, for example `timeout=600`"
+        raise UsageError(f"`timeout` is not a number of seconds: `{str(timeout)[:80]}`", hint=hint)
