@@ -32,7 +32,10 @@ def _check_quantity(value: object) -> object:
         return value
     text = str(value)
     if not QUANTITY_PATTERN.fullmatch(text):
-        raise field_error("quantity", f"`{text}` is not a Kubernetes quantity", hint="for example `2`, `500m`, `16Gi`")
+        size = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kKMGTP]i?)B?", text, re.ASCII)
+        suggestion = size and size[1] + ("k" if size[2] == "K" else size[2])
+        hint = f"write `{suggestion}`" if suggestion else "for example `2`, `500m`, `16Gi`"
+        raise field_error("quantity", f"`{text}` is not a Kubernetes quantity", hint=hint)
     return text
 
 

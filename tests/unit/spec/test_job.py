@@ -139,3 +139,10 @@ def test_huge_pages_need_cpu_or_memory(pages):
 def test_efa_is_requested_once():
     with pytest.raises(SpecError, match="both request the adapters"):
         load_spec(GOOD + "resources: {efa: 4, efa_claim: all-efa}\n")
+
+
+@pytest.mark.parametrize(("text", "hint"), [("10GB", "`10G`"), ("1.5 GiB", "`1.5Gi`"), ("5K", "`5k`"), ("2 lumps", "`500m`")])
+def test_quantity_of_another_form_gets_a_suggestion(text, hint):
+    with pytest.raises(SpecError) as caught:
+        load_spec(f"name: j\nimage: i\ncommand: x\nresources: {{memory: {text}}}\n")
+    assert hint in (caught.value.problems[0].hint or "")
