@@ -23,18 +23,26 @@ class RecentLines:
 
     def __init__(self) -> None:
         self._lines: deque[tuple[int | None, str]] = deque(maxlen=MAX_LINES)
+        self._count = 0
+        self._searched = 0  # lines in which a timestamp was searched
+        self._dated: tuple[int, Timestamp] | None = None  # number and timestamp of the newest line that has one
 
     def append(self, time: int | None, text: str) -> None:
         """Add a line with the kubelet's time."""
         self._lines.append((time, text))
+        self._count += 1
 
     def timestamp(self) -> Timestamp:
         """Return the time of the last line; if it has none, the time of the newest earlier line that has one."""
-        for distance, (time, text) in enumerate(reversed(self._lines)):
-            timestamp = Timestamp(time=time) if time is not None else find_timestamp(text)
-            if timestamp:
-                return Timestamp(timestamp.time, timestamp.yearless, exact=distance == 0)
-        return Timestamp(exact=False)
+        for distance, (time, text) in enumerate(islice(reversed(self._lines), self._count - self._searched)):
+            if timestamp := Timestamp(time=time) if time is not None else find_timestamp(text):
+                self._dated = self._count - distance, timestamp
+                break
+        self._searched = self._count
+        if self._dated is None or self._count - self._dated[0] >= MAX_LINES:
+            return Timestamp(exact=False)
+        number, timestamp = self._dated
+        return Timestamp(timestamp.time, timestamp.yearless, exact=number == self._count)
 
     def before(self) -> Iterator[str]:
         """Return the lines before the last one, the newest first."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 _QUOTES = ('"""', "```", '"', "'")
 _OPENING = re.compile(r"(?:^|[\s:=(\[{,])(\"\"\"|```|['\"])(?=\S|$)")
@@ -24,15 +25,16 @@ def has_label(text: str) -> bool:
 def is_quoted(before: Iterable[str], lines: Sequence[str]) -> bool:
     """Return whether the lines are part of a quotation that begins in the lines before them, the newest first."""
     for text in before:
-        for quote in _QUOTES:
-            if _is_open(text, quote):
-                return any(_closes(line, quote) for line in lines)
+        if quote := _find_open_quote(text):
+            return any(_closes(line, quote) for line in lines)
     return False
 
 
-def _is_open(text: str, quote: str) -> bool:
-    """Return whether a quotation begins in the line and does not end in it."""
-    return any(match[1] == quote for match in _OPENING.finditer(text)) and _count(text, quote) % 2 == 1
+@lru_cache(maxsize=256)  # each line is looked at for every error in the lines after it
+def _find_open_quote(text: str) -> str:
+    """Return the quote of a quotation that begins in the line and does not end in it; "" without one."""
+    opened = {match[1] for match in _OPENING.finditer(text)}
+    return next((quote for quote in _QUOTES if quote in opened and _count(text, quote) % 2), "")
 
 
 def _closes(text: str, quote: str) -> bool:
