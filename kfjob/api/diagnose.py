@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from kfjob.api.logs.merge import merge_logs
-from kfjob.api.reader import JobReader
+from kfjob.api.reader import JobReader, name_job
 from kfjob.backends.base import LogRange
 from kfjob.errors import KfjobError
 from kfjob.events import Event, LogGap, LogLine, PodChanged, Tick
@@ -53,7 +53,7 @@ def examine(reader: JobReader, *, on_event: Callable[[Event], None] | None = Non
         if on_event:
             on_event(event)
     redactor = Redactor(reader.secrets)
-    diagnosis = diagnose(symptoms, view, job=reader.ref.name)
+    diagnosis = diagnose(symptoms, view, job=name_job(reader))
     return Examination(
         view=view,
         diagnosis=redactor.struct(diagnosis),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -112,6 +113,7 @@ class ArchiveReader:
         """
         self.folder = folder
         self._job = ArchivedJob(folder)
+        self.left_out = self._job.left_out
         self._snapshot = self._job.snapshot()
         self.ref = make_ref(target, self._snapshot)
         self.secrets = find_secrets(self._snapshot)
@@ -157,12 +159,20 @@ def open_job(job: str, settings: Settings, *, notify: Notify) -> LiveReader | Ar
 
 
 def open_folder(folder: Path, settings: Settings) -> ArchiveReader:
-    """Open a folder of saved logs, or of one launch in the archive.
+    """Open a folder of saved logs, a log file, standard input (`-`), or the folder of one launch in the archive.
 
     Raises:
-        NotFound: the folder holds neither a job nor logs.
+        NotFound: the path does not exist, or holds neither a job nor logs.
+        UsageError: the file is not a log.
     """
     return ArchiveReader(folder, Target(settings, "local", "default"))
+
+
+def name_job(reader: JobReader) -> str:
+    """Return what names the job on a command line: its name, or `--from PATH` for saved logs."""
+    if isinstance(reader, ArchiveReader) and not reader.ref.namespace:
+        return f"--from {shlex.quote(str(reader.folder))}"
+    return reader.ref.name
 
 
 def describe_ref(ref: JobRef) -> dict[str, str]:

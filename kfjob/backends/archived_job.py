@@ -1,4 +1,4 @@
-"""A job as a folder holds it: a launch of the archive, or saved logs (`<pod>.log`, `<pod>/<container>.log`)."""
+"""A job as a folder holds it: a launch of the archive, or saved logs, also one file or standard input."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from kfjob.backends import folder, log_file
 from kfjob.backends.base import LogRange
+from kfjob.backends.saved_logs import find_saved_logs
 from kfjob.errors import NotFound
 from kfjob.events import (
     TRAINING_CONTAINER,
@@ -42,17 +43,16 @@ class ArchivedJob:
     """A job that is read from files."""
 
     def __init__(self, path: Path) -> None:
-        """Open the folder.
+        """Open the folder, a log file, or standard input (`-`).
 
         Raises:
-            NotFound: the folder holds neither a job nor logs.
+            NotFound: the path holds neither a job nor logs.
+            UsageError: the file is not a log.
         """
-        if not path.is_dir():
-            raise NotFound(f"folder `{path}` does not exist")
         self._path = path
-        self._logs = folder.find_logs(path)
-        if not self._logs and not (path / folder.STATUS).exists():
-            raise NotFound(f"folder `{path}` contains no logs", hint="kfjob reads `<pod>.log` and `<pod>/<container>.log`")
+        self._saved = find_saved_logs(path)  # it also keeps the unpacked logs
+        self._logs = self._saved.logs
+        self.left_out = tuple(self._saved.left_out)
         self._snapshot = self._read_snapshot()
         self._containers = {pod.pod: pod.container_id for pod in self._snapshot.pods}
 
@@ -88,6 +88,6 @@ class ArchivedJob:
             snapshot = folder.read_snapshot(self._path)
         except NotFound:
             pods = tuple(PodChanged(pod=pod, phase=PodPhase.UNKNOWN) for pod in self._logs)
-            return JobSnapshot(name=self._path.name, namespace="", job=JobChanged(phase=JobPhase.STOPPED), pods=pods)
+            return JobSnapshot(name=self._saved.name, namespace="", job=JobChanged(phase=JobPhase.STOPPED), pods=pods)
         ended = snapshot.job.phase.ended
         return snapshot if ended else replace(snapshot, job=replace(snapshot.job, phase=JobPhase.STOPPED))

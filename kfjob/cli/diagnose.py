@@ -43,7 +43,7 @@ def diagnose(
     and from harmless messages. The exit code is 1 if the job has failed and the cause is unknown.
     """
     from kfjob.api.diagnose import examine
-    from kfjob.api.reader import describe_ref
+    from kfjob.api.reader import describe_ref, name_job
 
     reader = open_reader(job, folder, settings, pattern=pattern)
     examined = examine(reader)
@@ -56,11 +56,12 @@ def diagnose(
         click.echo(warnings_text(examined))
     else:
         click.echo(colour_marks("\n".join(diagnosis_text(reader.ref.name, examined.diagnosis))))
+    name = name_job(reader)
     if examined.diagnosis.failed and not examined.diagnosis.explained:
         raise NoEvidence(
             f"the cause of `{reader.ref.name}`'s failure is unknown",
             cause=examined.diagnosis.headline,
-            hint=f"`kfjob logs {reader.ref.name} --tail 50` shows the end of every log",
+            hint=None if name == "--from -" else f"`kfjob logs {name} --tail 50` shows the end of every log",
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,11 @@ from msgspec.structs import replace
 
 from kfjob.cli.options import Settings, notify
 from kfjob.cli.output import hide_secrets
-from kfjob.errors import UsageError
+from kfjob.errors import NotFound, UsageError
+from kfjob.text import join_names
+
+MAX_NAMES = 5
+"""Files that a note names."""
 
 if TYPE_CHECKING:
     from kfjob.api.reader import ArchiveReader, JobReader, LiveReader
@@ -30,10 +35,17 @@ def open_reader(job: str | None, folder: str | None, settings: Settings, *, patt
         saved = open_folder(Path(folder), settings)
         saved.config = saved.config if pattern is None else replace(saved.config, progress_pattern=pattern)
         hide_secrets(saved.secrets)
+        if saved.left_out:
+            notify(f"left out: {join_names(saved.left_out, limit=MAX_NAMES)}")
         return saved
     if job is None:
-        raise UsageError("JOB or `--from` is missing", hint="`kfjob list` shows the jobs; `--from DIR` reads saved logs")
-    return open_live_or_archived(job, settings)
+        raise UsageError("JOB or `--from` is missing", hint="`kfjob list` shows the jobs; `--from PATH` reads saved logs")
+    try:
+        return open_live_or_archived(job, settings)
+    except NotFound as err:
+        if not Path(job).exists() and job != "-":
+            raise
+        raise NotFound(err.title, cause=err.cause, hint=f"`--from {shlex.quote(job)}` reads saved logs") from err
 
 
 def _check_pattern(pattern: str, folder: str | None) -> None:

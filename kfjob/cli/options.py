@@ -32,7 +32,13 @@ include_option: Decorator = click.option(
     metavar="PATTERN",
     help="Add this file with --code, even if it looks like a secret. Repeatable.",
 )
-from_option: Decorator = click.option("--from", "folder", metavar="DIR", type=FILE, help="Read saved logs from this directory.")
+from_option: Decorator = click.option(
+    "--from",
+    "folder",
+    metavar="PATH",
+    type=FILE,
+    help="Read saved logs: a directory, a file (also `.gz`), or `-` for standard input.",
+)
 progress_option: Decorator = click.option(
     "--progress",
     "pattern",

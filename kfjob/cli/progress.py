@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def progress(*, job: str | None, folder: str | None, pattern: str | None, output: str, settings: Settings) -> None:
     """Show the layouts of lines that kfjob takes for training progress, and the values in them.
 
-    LOG is a log file. With `--progress`, show what the pattern reads instead.
+    LOG is a log file, also compressed as `.gz`, or `-` for standard input. With `--progress`, show what the pattern reads instead.
     """
     from kfjob.spec.progress import check_pattern
 
@@ -49,22 +49,19 @@ def progress(*, job: str | None, folder: str | None, pattern: str | None, output
 
 def _read(job: str | None, folder: str | None, pattern: str | None, settings: Settings) -> JobView:
     """Return the view of a log file, or of the logs of a job."""
-    from kfjob.backends.base import LogRange
-    from kfjob.backends.log_file import read_lines
-    from kfjob.events import LogLine
-    from kfjob.observe.view import JobView, reduce_all
-    from kfjob.spec.observe_config import ObserveConfig
-
-    if job is not None and Path(job).is_file():
-        config = ObserveConfig(progress_pattern=pattern)
-        lines = read_lines(Path(job), LogRange())
-        return reduce_all(JobView(config=config), (LogLine(pod=Path(job).stem, text=text, time=time) for time, text in lines))
     from kfjob.api.view import read_view
 
+    if job is not None and folder is None and (job == "-" or _is_path(job)):
+        job, folder = None, job
     reader = open_reader(job, folder, settings)
     if pattern is None:
         return read_view(reader)
     return read_view(reader, pattern=pattern)
+
+
+def _is_path(name: str) -> bool:
+    """Return whether the argument is a file, or is written as one."""
+    return Path(name).is_file() or "/" in name or name.endswith((".log", ".txt", ".out", ".gz"))
 
 
 def _rows(view: JobView) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 
@@ -282,7 +283,16 @@ def _fill_texts(occurrence: Occurrence, job: str, *, local: bool, agents: Collec
     cause = rule.agent_cause if occurrence.pod in agents and rule.agent_cause else rule.cause
     remedy = rule.local_remedy if local and rule.local_remedy else rule.remedy
     values = _Values({"job": job, "pod": occurrence.pod, **occurrence.values})
+    if job.startswith("--from "):
+        remedy = _adapt_to_saved_logs(remedy, job)
     return rule.title.format_map(values), cause.format_map(values), remedy.format_map(values)
+
+
+def _adapt_to_saved_logs(remedy: str, job: str) -> str:
+    """Return the remedy for saved logs, which `kfjob relaunch` does not take, and which standard input gives only once."""
+    if job == "--from -":
+        remedy = "; ".join(part for part in remedy.split("; ") if not re.search(r"`kfjob (?!relaunch)\w+ \{job\}", part))
+    return remedy.replace("kfjob relaunch {job}", "kfjob relaunch JOB")
 
 
 def _group(

@@ -1,0 +1,142 @@
+"""Find saved logs: a file, standard input, or a folder of files with any ending. Compressed logs are unpacked within a limit."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from kfjob.backends import folder
+from kfjob.errors import NotFound, UsageError
+from kfjob.units import GIB, KIB, MIB
+
+MAX_UNPACKED_BYTES = 4 * GIB
+"""Size of a saved log that is unpacked or read from standard input; the rest is left out."""
+STDIN = "-"
+_SAMPLE = 8 * KIB
+_BINARY = re.compile(rb"[\0-\6\x0e-\x1a\x1c-\x1f]")
+"""Control characters that no terminal output has; ESC, backspace and line ends are part of it."""
+_OTHER_ENDINGS = (".py", ".sh", ".json", ".yaml", ".yml", ".toml", ".md")
+"""Endings of text that is no log."""
+
+
+@dataclass
+class SavedLogs:
+    """The logs of a folder, a file or standard input, by pod."""
+
+    name: str
+    logs: dict[str, Path] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+    """Files that are not read, each with the reason."""
+    _unpacked: tempfile.TemporaryDirectory[str] | None = None
+
+    def add_file(self, file: Path) -> None:
+        """Add a log; a file that is no text is left out."""
+        path, name = file, file.name
+        try:
+            if name.endswith(".gz") or not file.is_file():
+                path, name = self._copy(file), name.removesuffix(".gz")
+            with path.open("rb") as opened:
+                is_text = not _BINARY.search(opened.read(_SAMPLE))
+        except (OSError, EOFError, zlib.error) as err:
+            self.left_out.append(f"`{file.name}` ({err})")
+            return
+        if not is_text:
+            self.left_out.append(f"`{file.name}` (not text)")
+            return
+        pod = _stem(name)
+        self.logs[pod if pod not in self.logs else name] = path
+
+    def add_stream(self, stream: IO[bytes]) -> None:
+        """Add a log that is read to its end, such as standard input; it may be compressed."""
+        first = stream.read(2)
+        target = self._folder() / f"{self.name}.log"
+        size = self._write(target, _chunks(stream, first))
+        if first == b"\x1f\x8b":
+            packed = target.rename(target.with_suffix(".packed"))
+            with gzip.open(packed) as unpacked:
+                size = self._write(target, _chunks(unpacked))
+        self._limit(size, "standard input")
+        self.logs[self.name] = target
+
+    def _copy(self, file: Path) -> Path:
+        target = self._folder() / f"{file.name.removesuffix('.gz')}"
+        with closing(gzip.open(file) if file.name.endswith(".gz") else file.open("rb")) as source:
+            self._limit(self._write(target, _chunks(source)), f"`{file.name}`")
+        return target
+
+    def _write(self, target: Path, chunks: Iterable[bytes]) -> int:
+        size = 0
+        with target.open("wb") as out:
+            for chunk in chunks:
+                size += len(chunk)
+                out.write(chunk[: max(0, len(chunk) - max(0, size - MAX_UNPACKED_BYTES))])
+                if size > MAX_UNPACKED_BYTES:
+                    break
+        return size
+
+    def _limit(self, size: int, name: str) -> None:
+        if size > MAX_UNPACKED_BYTES:
+            self.left_out.append(f"the end of {name} (longer than {MAX_UNPACKED_BYTES // MIB} MiB)")
+
+    def _folder(self) -> Path:
+        self._unpacked = self._unpacked or tempfile.TemporaryDirectory(prefix="kfjob-")
+        return Path(self._unpacked.name)
+
+
+def find_saved_logs(path: Path) -> SavedLogs:
+    """Return the logs of a file, of a folder, or of standard input (`-`).
+
+    Raises:
+        NotFound: the path does not exist, or holds no logs.
+        UsageError: a file is not a log.
+    """
+    if str(path) == STDIN:
+        saved = SavedLogs("stdin")
+        try:
+            saved.add_stream(sys.stdin.buffer)
+        except (OSError, EOFError, zlib.error) as err:
+            raise UsageError("standard input cannot be read", cause=str(err)) from err
+        return saved
+    if path.is_dir():
+        return _find_in_folder(path)
+    if not path.exists():
+        raise NotFound(f"`{path}` does not exist", hint="`--from` takes a folder, a log file, or `-` for standard input")
+    saved = SavedLogs(_stem(path.name.removesuffix(".gz")))
+    saved.add_file(path)
+    if not saved.logs:
+        raise UsageError(f"`{path}` is not a log", cause=saved.left_out[0], hint="kfjob reads text, also compressed as `.gz`")
+    return saved
+
+
+def _find_in_folder(path: Path) -> SavedLogs:
+    saved = SavedLogs(path.name, folder.find_logs(path))
+    if (path / folder.STATUS).exists():
+        return saved
+    for file in sorted(entry for entry in path.iterdir() if entry.is_file() and not entry.name.startswith(".")):
+        if file.name.endswith(_OTHER_ENDINGS):
+            saved.left_out.append(f"`{file.name}` (not a log)")
+        elif not file.name.endswith(".log"):
+            saved.add_file(file)
+    if not saved.logs:
+        hint = "kfjob reads text files, also compressed as `.gz`, and `<pod>/<container>.log`"
+        cause = f"left out: {', '.join(saved.left_out[:10])}" if saved.left_out else None
+        raise NotFound(f"folder `{path}` contains no logs", cause=cause, hint=hint)
+    return saved
+
+
+def _chunks(stream: IO[bytes] | gzip.GzipFile, first: bytes = b"") -> Iterator[bytes]:
+    yield first
+    while chunk := stream.read(MIB):
+        yield chunk
+
+
+def _stem(name: str) -> str:
+    return name.rpartition(".")[0] or name
