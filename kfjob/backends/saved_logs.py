@@ -1,11 +1,13 @@
-"""Find saved logs: a file, standard input, or a folder of files with any ending. Compressed logs are unpacked within a limit."""
+"""Find saved logs: a file, standard input, or a folder of text files. Compressed logs are unpacked within a limit."""
 
 from __future__ import annotations
 
 import gzip
 import re
+import shutil
 import sys
 import tempfile
+import weakref
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import closing
@@ -35,7 +37,7 @@ class SavedLogs:
     logs: dict[str, Path] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
     """Files that are not read, each with the reason."""
-    _unpacked: tempfile.TemporaryDirectory[str] | None = None
+    _unpacked: Path | None = None
 
     def add_file(self, file: Path) -> None:
         """Add a log; a file that is no text is left out."""
@@ -87,8 +89,10 @@ class SavedLogs:
             self.left_out.append(f"the end of {name} (longer than {MAX_UNPACKED_BYTES // MIB} MiB)")
 
     def _folder(self) -> Path:
-        self._unpacked = self._unpacked or tempfile.TemporaryDirectory(prefix="kfjob-")
-        return Path(self._unpacked.name)
+        if self._unpacked is None:
+            self._unpacked = Path(tempfile.mkdtemp(prefix="kfjob-"))
+            weakref.finalize(self, shutil.rmtree, self._unpacked, ignore_errors=True)
+        return self._unpacked
 
 
 def find_saved_logs(path: Path) -> SavedLogs:

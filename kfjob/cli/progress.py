@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 def progress(*, job: str | None, folder: str | None, pattern: str | None, output: str, settings: Settings) -> None:
     """Show the layouts of lines that kfjob takes for training progress, and the values in them.
 
-    LOG is a log file, also compressed as `.gz`, or `-` for standard input. With `--progress`, show what the pattern reads instead.
+    LOG is a log file, also compressed as `.gz`, or `-` for standard input. With `--progress`, show what the
+    pattern reads instead.
     """
     from kfjob.spec.progress import check_pattern
 

@@ -13,9 +13,7 @@ import pytest
 from kfjob.backends import saved_logs
 from kfjob.cli.main import main
 
-ERROR = (
-    "Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\nModuleNotFoundError: No module named 'x'\n"
-)
+ERROR = "Traceback (most recent call last):\n  File \"train.py\", line 3, in f\nModuleNotFoundError: No module named 'x'\n"
 KILLED = "E1123 00:33:14.503000 1 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 0"
 STEPS = "".join(f"epoch 1 step {step} loss {9 - step / 100}\n" for step in (10, 20, 30))
 
@@ -66,7 +64,7 @@ def test_binary_files_are_left_out_and_named(run, tmp_path):
 
 def test_unpacked_log_has_a_limit(run, tmp_path, monkeypatch):
     monkeypatch.setattr(saved_logs, "MAX_UNPACKED_BYTES", 1 << 20)
-    (tmp_path / "big.log.gz").write_bytes(gzip.compress(ERROR.encode() + b"x\n" * (5 << 20)))
+    (tmp_path / "big.log.gz").write_bytes(gzip.compress(ERROR.encode() + b"\n".join([b"x" * 4000] * 500)))
     _, out, err = run("diagnose", "--from", "big.log.gz")
     assert "[module-not-found]" in out
     assert "left out: the end of `big.log.gz` (longer than 1 MiB)" in err
