@@ -10,7 +10,6 @@ import tempfile
 import weakref
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -43,7 +42,7 @@ class SavedLogs:
         """Add a log; a file that is no text is left out."""
         path, name = file, file.name
         try:
-            if name.endswith(".gz") or not file.is_file():
+            if name.endswith(".gz"):
                 path, name = self._copy(file), name.removesuffix(".gz")
             with path.open("rb") as opened:
                 is_text = not _BINARY.search(opened.read(_SAMPLE))
@@ -70,7 +69,7 @@ class SavedLogs:
 
     def _copy(self, file: Path) -> Path:
         target = self._folder() / f"{file.name.removesuffix('.gz')}"
-        with closing(gzip.open(file) if file.name.endswith(".gz") else file.open("rb")) as source:
+        with gzip.open(file) as source:
             self._limit(self._write(target, _chunks(source)), f"`{file.name}`")
         return target
 
@@ -113,6 +112,8 @@ def find_saved_logs(path: Path) -> SavedLogs:
         return _find_in_folder(path)
     if not path.exists():
         raise NotFound(f"`{path}` does not exist", hint="`--from` takes a folder, a log file, or `-` for standard input")
+    if not path.is_file():  # a FIFO or a device may have no end
+        raise NotFound(f"`{path}` is neither a folder nor a file", hint="`--from -` reads standard input")
     saved = SavedLogs(_stem(path.name.removesuffix(".gz")))
     saved.add_file(path)
     if not saved.logs:
@@ -124,8 +125,9 @@ def _find_in_folder(path: Path) -> SavedLogs:
     saved = SavedLogs(path.name, folder.find_logs(path))
     if (path / folder.STATUS).exists():
         return saved
-    for file in sorted(entry for entry in path.iterdir() if entry.is_file() and not entry.name.startswith(".")):
-        if file.name.endswith(_OTHER_ENDINGS):
+    files = [entry for entry in path.iterdir() if entry.is_file() and not entry.name.startswith(".")]
+    for file in sorted(files, key=lambda file: (not file.suffix, file.name)):
+        if file.name.endswith(_OTHER_ENDINGS) or (not file.suffix and saved.logs):  # such as LICENSE, beside logs
             saved.left_out.append(f"`{file.name}` (not a log)")
         elif not file.name.endswith(".log"):
             saved.add_file(file)
