@@ -16,6 +16,10 @@ from kfjob.redaction.values import begins_message, ends_reference, is_harmless, 
 Span = tuple[int, int]
 _NAME = re.compile(r"[\w.-]++", re.ASCII)
 _SEPARATOR = re.compile(r"(?P<quote>\\{0,8}[\"'`])?[\])]?[ \t]*+(?:[=:]{1,3}>?|[-=~]>|[→⇒]|[?+|]=)(?P<space>[ \t]*+\n?[ \t]*+)")
+_VALUE_FIELD = re.compile(
+    r"\\{0,8}[\"'`]?[ \t]*+(?:[,;][ \t]*+)?(?:\n[ \t]*+)?\\{0,8}[\"'`]?value\\{0,8}[\"'`]?[ \t]*+[:=][ \t]*+", re.IGNORECASE
+)
+"""Between the name of a variable and its value in a list of names and values, as in the manifest of a pod."""
 _ARROW = re.compile(r">[ \t]*+")
 _GAP = re.compile(r"[ \t]++(?!-)|\\{0,8}[\"'],[ \t]*+(?=\\{0,8}[\"'])")
 """Between an option and its value, also in a list such as `['--token', 'x']`."""
@@ -86,8 +90,9 @@ class _Reader:
     def read(self, name: _Name) -> tuple[list[Span], int]:
         """Return the secrets after a name, and the position up to which the text has been read."""
         text = self._text
-        if name.text.endswith("-") and (arrow := _ARROW.match(text, name.end)):
-            return self._read_value(name, arrow.end(), has_space=True)
+        arrow = _ARROW.match(text, name.end) if name.text.endswith("-") else None
+        if gap := arrow or _VALUE_FIELD.match(text, name.end):
+            return self._read_value(name, gap.end(), has_space=True)
         if separator := _SEPARATOR.match(text, name.end):
             has_space = bool(separator["space"])
             if "\n" in separator["space"] and text[separator.start("space")] != "\n":

@@ -97,6 +97,16 @@ MARKS = tuple(sorted(word.lower() for word in _WORDS))
 """Every name of a secret contains one of these, in some case."""
 
 
+_TOPICS = _split_names(
+    "FILE PATH DIR FOLDER NAME NAMES ID IDS TYPE TYPES KIND POLICY LENGTH LEN SIZE COUNT LIMIT MIN MAX NUM BUDGET "
+    "RATE AGE TTL EXPIRY EXPIRES EXPIRATION TIMEOUT REF REFS PROMPT REQUIRED ENABLED DISABLED ENABLE DISABLE LOSS DIM "
+    "DIMS EMBEDDING EMBEDDINGS ACCURACY PER LEVEL DROP DROPOUT MASK INDEX POSITION SHIFT MIX MERGE MERGING PRUNING "
+    "LIST STORE MANAGER PROVIDER SERVICE SERVER HOST PORT REGION VERSION FORMAT MODE METHOD CHECK FIELD COLUMN "
+    "INTERVAL STRATEGY WEIGHT WINDOW IMBALANCE DISPATCHER"
+)
+"""Words of a variable that is about a secret, or about tokens of a text, and holds none."""
+
+
 def split_words(name: str) -> list[str]:
     """Return the words of a name in upper case: `hfToken`, `HF_TOKEN` and `hf-token` are HF, TOKEN."""
     return [word.upper() for word in _WORD.findall(name)]
@@ -107,7 +117,7 @@ def is_secret_name(name: str) -> bool:
     words = split_words(name)
     if words and "_".join(words) in _HARMLESS_NAMES:
         return False
-    if _rate_words(_list_segments(name)) >= Strength.STRONG:
+    if _rate_words(_list_segments(name)) >= Strength.STRONG or _rate_variable(name, words) > Strength.ORDINARY:
         return True
     return _rate_words(words) > Strength.ORDINARY and not is_plural(name)
 
@@ -128,7 +138,7 @@ def rate_name(name: str) -> Strength:
         return Strength.STRONG  # of a connection string; the variable holds a path, which is harmless
     if "_".join(words) in _HARMLESS_NAMES:
         return Strength.ORDINARY
-    strength = _rate_words(words)
+    strength = max(_rate_words(words), _rate_variable(name, words))
     other = _rate_words(_list_segments(name))
     return max(strength, other) if other >= Strength.STRONG else strength
 
@@ -184,6 +194,20 @@ def _rate_words(words: list[str]) -> Strength:
     if not row.is_plural and any(map(_is_strong, words)):
         return Strength.STRONG
     return Strength.NAMED if len(words) > 1 and not row.is_plural else Strength.WEAK
+
+
+def _rate_variable(name: str, words: list[str]) -> Strength:
+    """Return how much a variable tells whose name goes on after the word of a secret, such as `PASSWORD_DB`."""
+    if not name.isupper() or not _TOPICS.isdisjoint(words):
+        return Strength.ORDINARY
+    for index, word in enumerate(words[:-1]):
+        if _is_strong(word):
+            return Strength.NAMED
+        before = words[index - 1] if index else ""
+        is_made = word in {"TOKEN", "SECRET"} or (word == "KEY" and before in _QUALIFIERS)
+        if is_made and before not in _WORDS[word].harmless_before:
+            return Strength.WEAK
+    return Strength.ORDINARY
 
 
 def _is_strong(word: str) -> bool:

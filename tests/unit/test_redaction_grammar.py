@@ -314,3 +314,34 @@ def measure_growth(unit: str) -> float:
 def test_growth_tells_quadratic_time_from_linear(monkeypatch):
     monkeypatch.setattr(Redactor, "text", lambda _, text: re.search("a+b", text))
     assert measure_growth("a") > 9
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "PASSWORD_DB=tomato-soup-55",
+        "HF_TOKEN_READ=tomato-soup-55",
+        "OPENAI_API_KEY_BACKUP=tomato-soup-55",
+        "SECRET_ROOT=tomato-soup-55",
+        '{"name": "DB_PASSWORD", "value": "tomato-soup-55"}',
+        r"""{\"name\": \"HF_TOKEN\", \"value\": \"tomato-soup-55\"}""",
+        "EnvVar(name='DB_PASSWORD', value='tomato-soup-55')",
+        "- name: PASSWORD\n  value: tomato-soup-55",
+        '<add key="password" value="tomato-soup-55"/>',
+    ],
+)
+def test_secret_of_a_variable_is_redacted_in_every_notation(line):
+    assert "tomato" not in Redactor().text(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "PASSWORD_MIN_LENGTH=8 TOKEN_LIMIT=4096a1 NUM_TOKEN_SHARDS=8",
+        "SECRET_NAME=hub-token1 PASSWORD_FILE=/run/secrets/x1",
+        '{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}',
+        "key: lr value: 0.1, token value: 5",
+    ],
+)
+def test_variable_about_a_secret_stays(line):
+    assert Redactor().text(line) == line
