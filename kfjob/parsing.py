@@ -64,6 +64,8 @@ def parse_json(text: str | bytes | bytearray) -> Any:
             json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
         raise ParseError("it is nested too deeply") from None
+    except UnicodeDecodeError as error:
+        raise ParseError(f"it is not UTF-8: {error.reason} at byte {error.start}") from error
     except ValueError as error:  # also text that no file can hold, and numbers with thousands of digits
         raise ParseError(f"it is not JSON: {str(error)[:MAX_CAUSE]}") from error
     return value if text.count("{") + text.count("[") <= MAX_DEPTH else _check_depth(value)
@@ -95,6 +97,8 @@ def decode_json(text: str | bytes | bytearray, shape: type[T]) -> T:
         raise ParseError("it is nested too deeply") from None
     except msgspec.ValidationError as error:
         raise ShapeError(str(error)[:MAX_CAUSE]) from error
+    except UnicodeDecodeError as error:
+        raise ParseError(f"it is not UTF-8: {error.reason} at byte {error.start}") from error
     except (msgspec.MsgspecError, ValueError, OverflowError) as error:
         raise ParseError(f"it is not JSON: {str(error)[:MAX_CAUSE]}") from error
 

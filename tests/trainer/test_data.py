@@ -155,7 +155,7 @@ def test_lanes_of_any_number_split_between_lines(tmp_path):
     [
         (b'{"txt": "a"}', "cannot read line 2 of .*\n  cause: no field `text`"),
         (b"{", "cannot read line 2 of .*\n  cause: it is not JSON: Expecting"),
-        (b'{"text": "\xff"}', "cannot read line 2 of .*\n  cause: 'utf-8'"),
+        (b'{"text": "\xff"}', "cannot read line 2 of .*\n  cause: it is not UTF-8: invalid start byte"),
         (b"[1]", "cannot read line 2 of"),
         (b'{"text": 7}', "cannot read line 2 of .*\n  cause: the field `text` is not text"),
     ],
