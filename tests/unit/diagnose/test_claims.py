@@ -125,3 +125,20 @@ def test_container_that_is_killed_and_starts_again_is_a_recovered_error():
     events: list[Event] = [*block(0, 0, A), ended, line("started", 10, container="d"), JobChanged(phase=JobPhase.SUCCEEDED)]
     diagnosis, _ = examine(events)
     assert [issue.rule for issue in diagnosis.recovered] == ["pod-killed"]
+
+
+def test_signal_in_the_table_of_torchrun_is_named():
+    table = "Root Cause (first observed failure):\n[0]:\n  rank : 4 (local_rank: 0)\n  exitcode : -11 (pid: 75)\n"
+    cause = find_cause(table + "  traceback : Signal 11 (SIGSEGV) received by PID 75")
+    assert (cause.rule, "SIGSEGV" in cause.title) == ("worker-crashed", True)
+    assert find_cause("  traceback : Signal 6 (SIGABRT) received by PID 75").rule == "worker-aborted"
+
+
+def test_abort_that_a_shell_reports_is_named():
+    assert find_cause("/job.sh: line 12:    17 Aborted                 (core dumped) python train.py").rule == "worker-aborted"
+
+
+def test_information_of_nccl_is_no_cause():
+    plugin = "a-0:22:22 [0] NCCL INFO NET/Plugin: Plugin load returned 2 : libnccl-net.so: cannot open shared object file"
+    assert examine(lines(plugin))[0].first_cause is None
+    assert find_cause(plugin + "\n" + FRAME.format(code="f()") + "ValueError: x is 7").rule == "exception"

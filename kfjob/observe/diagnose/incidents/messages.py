@@ -11,6 +11,7 @@ _WARNING = Pattern(
     r"(?:\S+:\d+: |^)\w{0,40}Warning: |^(?:[\[(]?WARN(?:ING)?\b|.{0,120}?[\[( |-]WARN(?:ING)?[\]):| -])"
     r"|^(?:wandb: )?WARNING"
 )
+_INFORMATION = "NCCL INFO "
 _OWN_LEVEL = ("NCCL WARN", "<warn>")
 _GOES_ON = re.compile(
     r"(?i)\b(?:retrying|will retry|will be retried|(?:will )?ignor(?:e|ing|ed)|skipping|falling back|falls? back to"
@@ -25,10 +26,12 @@ _STACK = re.compile(r'"py_callstack": "((?:[^"\\]|\\.)*)')
 
 
 def is_warning(text: str) -> bool:
-    """Return whether the program calls the line a warning, or says in it how it goes on."""
+    """Return whether the line's level is a warning or less, or the program says in it how it goes on."""
     if any(level in text for level in _OWN_LEVEL):
         return False
-    return _WARNING.search(text) is not None or _GOES_ON.search(text) is not None
+    if _INFORMATION in text or _WARNING.search(text):
+        return True
+    return _GOES_ON.search(text) is not None
 
 
 def is_boundary(text: str) -> bool:

@@ -47,7 +47,8 @@ RULES = (
         ),
         pattern=r"failed \(exitcode: (?P<signal>-(?:11|4|8))\)|(?P<signal2>Segmentation fault|Illegal instruction"
         r"|Floating point exception)"
-        r"|with return code = (?P<signal3>-(?:11|4|8))\b|(?:signal|Signals\.|\*\*\*)\s?(?P<signal4>SIG(?:SEGV|ILL|FPE))",
+        r"|with return code = (?P<signal3>-(?:11|4|8))\b"
+        r"|(?:signal|Signals\.|\*\*\*|ignal \d{1,2} \()\s?(?P<signal4>SIG(?:SEGV|ILL|FPE))",
         role=Role.SUSPECT,
     ),
     Rule(
@@ -55,8 +56,9 @@ RULES = (
         title="a training process aborted itself (SIGABRT)",
         cause="a library gave up; NCCL's watchdog aborts after a timeout, to prevent inconsistent data",
         remedy="the lines before it show the reason",
-        markers=("exitcode: -6)", "return code = -6", "SIGABRT"),
-        pattern=r"failed \(exitcode: -6\)|with return code = -6|(?:signal|Signals\.)\s?SIGABRT",
+        markers=("exitcode: -6)", "return code = -6", "SIGABRT", "Aborted"),
+        pattern=r"failed \(exitcode: -6\)|with return code = -6|(?:signal|Signals\.|ignal 6 \()\s?SIGABRT"
+        r"|line \d+:\s+\d+ Aborted\b",
         role=Role.SUSPECT,
     ),
     Rule(
