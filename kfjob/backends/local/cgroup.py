@@ -15,7 +15,6 @@ from pathlib import Path, PurePosixPath
 
 _MEMBERS = "cgroup.procs"
 _KILL = "cgroup.kill"
-_EVENTS = "cgroup.events"
 _POLL_SECONDS = 0.02
 _SELF = "0"
 """Stands for the writing process in `cgroup.procs`."""
@@ -54,12 +53,6 @@ class Cgroup:
         if self._is_left:
             with suppress(OSError):
                 (self.path / _KILL).write_text("1", encoding="ascii")
-
-    def has_processes(self) -> bool:
-        """Return whether a process of the group is alive. A killed process takes a moment to end."""
-        with suppress(OSError):
-            return "populated 1" in (self.path / _EVENTS).read_text(encoding="ascii").splitlines()
-        return False
 
     def remove(self, *, timeout: float = 0) -> None:
         """Remove the group and the groups in it; wait at most `timeout` seconds until their processes have ended."""

@@ -18,12 +18,10 @@ from kfjob.backends.local.supervisor import GROUP, PID, REMAINING
 from kfjob.errors import BackendError, WaitTimeout
 
 _POLL_SECONDS = 0.02
-_END_SECONDS = 5.0
-"""Time that killed processes of a control group have to end; one that stays is stuck in the kernel."""
-_SIGNAL_SECONDS = 1.0
-"""Time between two signals to a supervisor that has to end its job."""
 _KILL_SECONDS = 5.0
 """Time that killed processes have to end; only one that waits for a device takes so long."""
+_SIGNAL_SECONDS = 1.0
+"""Time between two signals to a supervisor that has to end its job."""
 
 
 def end_processes(launch: Path, ref: JobRef, *, timeout: float) -> str:
@@ -66,10 +64,7 @@ def _end_leftovers(launch: Path, *, was_supervised: bool) -> None:
     if path := _read_run_file(launch, GROUP):
         group = Cgroup(Path(path), home=Path(path).parent)
         group.kill()
-        deadline = time.monotonic() + _KILL_SECONDS
-        while group.has_processes() and time.monotonic() < deadline:
-            time.sleep(_POLL_SECONDS)
-        group.remove(timeout=_END_SECONDS)
+        group.remove(timeout=_KILL_SECONDS)
     snapshot = read_stopped(launch, was_supervised=was_supervised)
     if snapshot is None or snapshot == folder.read_snapshot(launch):
         return
