@@ -138,6 +138,11 @@ class JobChanged(Struct, frozen=True, kw_only=True):
         """Forget times that no clock shows."""
         _check_times(self, "created", "started", "ended", "time")
 
+    @property
+    def newest_time(self) -> int | None:
+        """The time of the report, or else the newest time in it."""
+        return self.time or self.ended or self.started or self.created
+
 
 class LogGap(Struct, frozen=True, kw_only=True):
     """Lines of this container that are lost: the kubelet rotated the log before kfjob read them."""

@@ -171,10 +171,8 @@ class Display:
 
 
 def _find_time(event: Event) -> int | None:
-    """Return when the event happened, as far as it tells."""
-    if isinstance(event, JobChanged):
-        return event.time or event.ended or event.started or event.created
-    return getattr(event, "time", None)
+    """Return when the event happened; None if it does not say so."""
+    return event.newest_time if isinstance(event, JobChanged) else getattr(event, "time", None)
 
 
 class PlainDisplay(Display):

@@ -232,7 +232,7 @@ def reduce(view: JobView, event: Event) -> JobView:
     if isinstance(event, PodChanged):
         return _change_pod(view, event)
     if isinstance(event, JobChanged):
-        return _with_time(replace(view, job=event), event.time or event.ended or event.started or event.created)
+        return _with_time(replace(view, job=event), event.newest_time)
     if isinstance(event, LinesSkipped | LogGap):
         return _skip_lines(view, event) if isinstance(event, LinesSkipped) else _add_gap(view, event)
     if isinstance(event, KubernetesEvent | WorkloadStatus):
