@@ -1,11 +1,14 @@
 """The trainer on CPU, compared with hand-written code in one run.
 
-    python -m benchmarks.trainer_cpu [step] [data] [startup] [--rounds N]     without a name: all three
+    python -m benchmarks.trainer_cpu [step] [data] [documents] [prefetch] [startup] [--rounds N]     without a name: all
 
 step      the trainer's loop and a hand-written one (plain_loops.py) with the same model, in one process, with DDP and with
           FSDP2 on two ranks. Both are in the same processes and alternate, so that they see the same load; on a busy machine
           the CPU time means more. Goal: 1.05
 data      the trainer's batches of a tokenised folder and a plain iterator (nanoGPT's get_batch) for the same blocks. Goal: 1.1
+documents forward and backward pass of packed documents, with the trainer's attention and with transformers' mask. Goal: below 1
+prefetch  reading text while a device computes, in the trainer's thread and in the loop itself; the device is a pause of the
+          length that reading takes. Goal: 0.6 of the time, where 0.5 hides all reading
 startup   from the process start to the end of the first step, in the parts that the trainer prints, compared with the import of
           torch and transformers' Llama
 """
@@ -125,9 +128,9 @@ def trainer_batches(file: Path) -> Iterator[Any]:
     """Yield batches as the training loop gets them."""
     import torch
 
+    from kfjob.trainer.data.batches import to_batch
     from kfjob.trainer.data.stream import ShuffledStream
     from kfjob.trainer.data.token_files import StreamSamples
-    from kfjob.trainer.loss import to_batch
 
     tokens = np.asarray(np.memmap(file, dtype="<u2", mode="r"))
     stream = ShuffledStream(StreamSamples(tokens=tokens, length=LENGTH), seed=1, rank=0, world_size=1)
@@ -146,6 +149,77 @@ def nanogpt_batches(file: Path) -> Iterator[Any]:
             inputs = torch.stack([torch.from_numpy(tokens[i : i + LENGTH].astype(np.int64)) for i in begins])
             targets = torch.stack([torch.from_numpy(tokens[i + 1 : i + 1 + LENGTH].astype(np.int64)) for i in begins])
             yield inputs, targets
+
+
+def documents(rounds: int) -> None:
+    """Print the ratio of the CPU times of a forward and a backward pass."""
+    import torch
+
+    from kfjob.trainer.data.batches import to_batch
+    from kfjob.trainer.loss import token_loss
+    from kfjob.trainer.model import build_model
+    from kfjob.trainer.strategies import SingleProcess
+
+    spec = TrainSpec.model_validate(TINY | {"strategy": "none", "sequence_length": LENGTH, "max_steps": 1})
+    model: Any = build_model(spec, SingleProcess(spec, single_rank()), torch.device("cpu"))
+    torch.set_num_threads(1)
+    sizes = np.diff([0, *sorted(np.random.default_rng(3).choice(LENGTH - 1, 7, replace=False) + 1), LENGTH])
+    row = np.random.default_rng(4).integers(256, size=LENGTH)
+    sample = np.stack([row, row, np.concatenate([np.arange(size) for size in sizes])])
+    batch = to_batch(np.stack([sample] * 2), torch.device("cpu"))
+    durations: dict[str, list[float]] = {}
+    for _ in range(rounds + 1):
+        for name in ("kfjob_documents", "sdpa"):
+            model.set_attn_implementation(name)
+            start = time.process_time()
+            torch.autograd.backward(token_loss(model, *batch))
+            durations.setdefault(name, []).append(time.process_time() - start)
+    cost, base = (1e3 * statistics.median(durations[name][1:]) for name in ("kfjob_documents", "sdpa"))
+    print(f"{len(sizes)} documents in {LENGTH} tokens: kfjob {cost:.0f} ms of CPU, mask {base:.0f} ms, ratio {cost / base:.3f}")
+
+
+def single_rank() -> Any:
+    """Return the ranks of a process without a process group."""
+    import torch
+
+    from kfjob.trainer.distributed import Ranks
+
+    return Ranks(rank=0, world_size=1, local_rank=0, local_world_size=1, device=torch.device("cpu"), run_id="")
+
+
+def prefetch(rounds: int) -> None:
+    """Print the ratio of the wall times."""
+    import torch
+
+    from kfjob.trainer.data import tiny_text
+    from kfjob.trainer.data.prefetch import Prefetcher
+    from kfjob.trainer.data.sources import open_data
+    from kfjob.trainer.data.stream import SampleStream
+
+    draw, words = np.random.default_rng(5), [f"word{number}" for number in range(400)]
+    texts = [" ".join(draw.choice(words, 200)) for _ in range(2000)]
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "tokenizer").mkdir()
+        tiny_text.train_tokenizer(texts[:200], Path(folder) / "tokenizer", vocab_size=500)
+        (Path(folder) / "train.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+        spec = TrainSpec.model_validate(TINY | {"data": folder, "sequence_length": LENGTH, "max_steps": 1})
+
+        def open_stream() -> SampleStream:
+            return open_data(spec, rank=0, world_size=1).train
+
+        def run(read: Any, pause: float) -> float:
+            start = time.monotonic()
+            for _ in range(4 * rounds):
+                read()
+                time.sleep(pause)
+            return (time.monotonic() - start) / (4 * rounds)
+
+        stream = open_stream()
+        pause = run(lambda: stream.read_batch(BATCH), 0)
+        base = run(lambda: stream.read_batch(BATCH), pause)
+        with Prefetcher(open_stream(), torch.device("cpu"), micro_batches=1, size=BATCH) as prefetcher:
+            cost = run(prefetcher.next_step, pause)
+    print(f"{BATCH} x {LENGTH} tokens: kfjob {1e3 * cost:.0f} ms, in the loop {1e3 * base:.0f}, ratio {cost / base:.3f}")
 
 
 def startup(rounds: int) -> None:
@@ -173,9 +247,12 @@ def cpu_seconds(*arguments: str) -> tuple[float, str]:
     return after.children_user + after.children_system - before.children_user - before.children_system, output
 
 
+BENCHMARKS = {"step": step, "data": data, "documents": documents, "prefetch": prefetch, "startup": startup}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("benchmarks", nargs="*", default=["step", "data", "startup"])
+    parser.add_argument("benchmarks", nargs="*", default=list(BENCHMARKS))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--alternate", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -184,7 +261,7 @@ def main() -> None:
         return
     for benchmark in options.benchmarks:
         print(f"== {benchmark}", flush=True)
-        {"step": step, "data": data, "startup": startup}[benchmark](options.rounds)
+        BENCHMARKS[benchmark](options.rounds)
 
 
 if __name__ == "__main__":

@@ -108,7 +108,7 @@ class Result:
 
 def make_spec(case: Case, steps: int, *, smoke: bool) -> TrainSpec:
     """Return the spec of a case; a smoke test uses a tiny model."""
-    common = {"strategy": "fsdp", "precision": "bf16", "data": "synthetic", "max_steps": steps}
+    common = {"strategy": "fsdp", "precision": "bf16", "data": "synthetic", "max_steps": steps, "log_every": 1}
     return TrainSpec.model_validate(common | case.changes | (TINY if smoke else {}))
 
 

@@ -25,18 +25,18 @@ HINT = "use a lower `lr`, a longer warm-up or `precision: fp32`"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decision:
+class Verdict:
     """What to do with a step, and the reason."""
 
     action: Literal["accept", "skip", "roll back", "stop"]
     reason: str = ""
 
 
-ACCEPT = Decision(action="accept")
+ACCEPT = Verdict(action="accept")
 
 
 class AnomalyDetector:
-    """Checks each step before the optimiser step."""
+    """Judges steps: before the optimiser step if the reaction needs it, else after it."""
 
     def __init__(self, spec: TrainSpec) -> None:
         """React to anomalies as the spec requires."""
@@ -49,11 +49,11 @@ class AnomalyDetector:
 
     @property
     def needs_every_step(self) -> bool:
-        """Whether to check every step, even if it is not logged; the host then waits for the device at each step."""
+        """Whether to judge every step, and before its update; the host then waits for the device at each step."""
         return self._on_nan != "stop" or self._on_spike != "ignore"
 
-    def check(self, step: int, *, loss: float, grad_norm: float | None, finite: bool = True) -> Decision:
-        """Decide about step number `step` before it is taken; `loss` is of all ranks, `grad_norm` the global norm.
+    def check(self, step: int, *, loss: float, grad_norm: float | None, finite: bool = True) -> Verdict:
+        """Decide about step number `step`; `loss` is of all ranks, `grad_norm` the global norm.
 
         `finite` tells whether both were finite on every rank at all steps since the last check.
 
@@ -79,7 +79,7 @@ class AnomalyDetector:
             return f"the gradient norm is {grad_norm}"
         return None if finite else "the loss or the gradient norm was not finite since the last check"
 
-    def _react(self, reaction: str, step: int, problem: str) -> Decision:
+    def _react(self, reaction: str, step: int, problem: str) -> Verdict:
         if reaction == "stop":
             raise KfjobError(f"{problem} at step {step}", hint=HINT)
         if reaction == "skip":
@@ -88,9 +88,9 @@ class AnomalyDetector:
                 raise KfjobError(
                     f"{problem} at step {step}", cause=f"the {MAX_SKIPS} steps before it were skipped too", hint=HINT
                 )
-            return Decision(action="skip", reason=problem)
+            return Verdict(action="skip", reason=problem)
         self.roll_backs += 1
         if self.roll_backs > MAX_ROLL_BACKS:
             cause = f"the run was rolled back {MAX_ROLL_BACKS} times and never passed step {self._furthest_step}"
             raise KfjobError(f"{problem} at step {step}", cause=cause, hint=HINT)
-        return Decision(action="roll back", reason=problem)
+        return Verdict(action="roll back", reason=problem)

@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
 
 from kfjob.spec.train import TrainSpec
+from kfjob.trainer.data.batches import count_targets, to_batch
 from kfjob.trainer.data.packing import IGNORE, Sample
+from kfjob.trainer.data.prefetch import Prefetcher
 from kfjob.trainer.data.stream import SampleStream
 from kfjob.trainer.distributed import Ranks
-from kfjob.trainer.loss import count_targets, to_batch, token_loss
+from kfjob.trainer.loss import token_loss
 from kfjob.trainer.stop_request import StopRequest
-from kfjob.trainer.strategies import Strategy
 
 
-def is_evaluation_due(step: int, spec: TrainSpec, global_batch: int, data: SampleStream) -> bool:
+class Evaluation(NamedTuple):
+    """The result of an evaluation."""
+
+    loss: float
+    """The mean over all targets."""
+    tokens: int
+    """The number of targets."""
+
+
+def is_evaluation_due(step: int, spec: TrainSpec, global_batch: int, data: SampleStream | Prefetcher) -> bool:
     """Return whether to evaluate after step `step`: every `eval_every` steps, and `evals_per_epoch` times per epoch."""
     if spec.eval_every and step % spec.eval_every == 0:
         return True
@@ -36,10 +47,9 @@ def evaluate(
     *,
     batch_size: int,
     ranks: Ranks,
-    strategy: Strategy,
     stop: StopRequest | None = None,
-) -> tuple[float, int] | None:
-    """Return (mean loss, number of targets) over `samples`, or None after a stop; the ranks evaluate whole batches in turn.
+) -> Evaluation | None:
+    """Return the mean loss over `samples`, or None after a stop; the ranks evaluate whole batches in turn.
 
     The batches are the same on any number of ranks, and their losses are summed exactly. So the result is bit-exact if the
     weights are. A rank without a batch computes one without targets: sharded models need every rank in every forward pass.
@@ -54,10 +64,9 @@ def evaluate(
         batch = np.stack(samples[own_begin : own_begin + batch_size] or samples[:1])
         if own_begin >= len(samples):
             batch[:, 1] = IGNORE
-        with strategy.autocast():
-            losses.append(float(token_loss(model, *to_batch(batch, ranks.device))))
+        losses.append(float(token_loss(model, *to_batch(batch, ranks.device))))
         tokens += count_targets(batch)
     model.train()
     parts = ranks.all_gather((losses, tokens))
     total = sum(count for _, count in parts)
-    return math.fsum(loss for part, _ in parts for loss in part) / total, total
+    return Evaluation(math.fsum(loss for part, _ in parts for loss in part) / total, total)

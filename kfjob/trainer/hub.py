@@ -14,7 +14,7 @@ REPOSITORY_NAME = re.compile(train_rules.REPOSITORY_NAME)
 
 
 def fetch_folder(location: Path | str, files: Sequence[str], *, kind: str, revision: str | None = None) -> Path:
-    """Return a local folder; if `location` is none but a valid repository name, download its `files` (patterns) from the hub.
+    """Return the local folder `location`, or download the `files` (patterns) of the hub's repository of that name.
 
     All ranks of a node may call it at once: the library locks its cache.
 

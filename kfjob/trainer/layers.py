@@ -11,6 +11,7 @@ from functools import partial, wraps
 from typing import Any
 
 import torch
+import torch.nn.attention.varlen  # registers its operator
 import torch.utils.checkpoint
 from torch import Tensor, nn
 
@@ -37,6 +38,7 @@ def _checkpoint_activations(forward: Callable[..., Any], *args: Any, cheap: bool
 
 _aten = torch.ops.aten
 _EXPENSIVE_OPERATORS = [
+    torch.ops.torch_attn._varlen_attn.default,  # noqa: SLF001 -- packed documents
     _aten.mm.default,
     _aten.addmm.default,
     _aten.bmm.default,

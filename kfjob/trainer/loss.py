@@ -2,47 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from functools import cache
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from kfjob.trainer.attention import has_document_attention
+from kfjob.trainer.data.batches import Documents
 from kfjob.trainer.data.packing import IGNORE
 
 _LOGIT_SETTINGS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier", "mup_width_multiplier")
 """Settings of models that change logits after the head's matrix product (Gemma 2, Cohere, Granite, Falcon H1 and others)."""
 
 
-class Batch(NamedTuple):
-    """Samples on the device; each part is shaped (samples, sequence length)."""
-
-    inputs: Tensor
-    targets: Tensor
-    positions: Tensor | None = None
-    """The position of each token in its document; None if samples do not pack documents."""
-
-
-def to_batch(samples: npt.NDArray[np.int64], device: torch.device) -> Batch:
-    """Move samples to the device; they are shaped (samples, rows, length), as data/packing.py returns them."""
-    return Batch(*torch.from_numpy(samples).to(device).unbind(1))
-
-
-def count_targets(samples: npt.NDArray[np.int64]) -> int:
-    """Return the number of targets with a loss. Counting on the host avoids a wait for the device."""
-    return int((samples[:, 1] != IGNORE).sum())
-
-
-def token_loss(model: nn.Module, inputs: Tensor, targets: Tensor, positions: Tensor | None = None) -> Tensor:
+def token_loss(
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor,
+    documents: Documents | None = None,
+) -> Tensor:
     """Return the sum of the targets' cross-entropies, in fp32.
 
-    A mean would weight tokens differently if micro-batches have different numbers of targets. `positions` keep attention inside
-    documents: transformers derives its masks from them.
+    A mean would weight tokens differently if micro-batches have different numbers of targets. `documents` keep attention
+    inside them: by their boundaries, or by the mask that transformers derives from positions that restart.
     """
     arguments: dict[str, Any] = {"input_ids": inputs, "use_cache": False}
-    if positions is not None:
-        arguments["position_ids"] = positions
+    if documents:
+        arguments["position_ids"] = documents.positions
+    if documents and has_document_attention(model):
+        arguments |= {"cu_seq_lens_q": documents.boundaries, "max_length_q": documents.longest}
     if isinstance(getattr(model, "module", model), _LossModel):
         loss: Tensor = model(targets=targets, **arguments).sum()  # one value, or one for each GPU of DataParallel
         return loss
@@ -52,7 +42,7 @@ def token_loss(model: nn.Module, inputs: Tensor, targets: Tensor, positions: Ten
     )
 
 
-def chunk_head(model: Any, tokens: int) -> None:
+def chunk_head(model: Any, tokens: int, *, compiled: bool = False) -> None:
     """Make the model return the summed loss if it is called with `targets`, computed in chunks of `tokens` tokens.
 
     The chunks are inside the head's own forward, so that FSDP2 and DDP see one call. Nothing changes if the head is not a plain
@@ -62,7 +52,7 @@ def chunk_head(model: Any, tokens: int) -> None:
     head = model.get_output_embeddings()
     if tokens and type(head) is nn.Linear and not any(getattr(model.config, name, None) for name in _LOGIT_SETTINGS):
         head.__class__ = _LossHead
-        vars(head)["chunk_tokens"] = tokens
+        vars(head)["chunk_tokens"], vars(head)["compiled"] = tokens, compiled
         model.__class__ = type(type(model).__name__, (_LossModel, type(model)), {})
 
 
@@ -87,6 +77,7 @@ class _LossHead(nn.Linear):
     """A head that returns the summed loss of its `targets` instead of logits, while it has any."""
 
     chunk_tokens: int
+    compiled: bool
     targets: Tensor | None = None
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 -- torch's name
@@ -98,7 +89,7 @@ class _LossHead(nn.Linear):
         weight, bias = self.weight.to(dtype), None if self.bias is None else self.bias.to(dtype)
         hidden, targets = input.to(dtype).flatten(0, 1), self.targets.flatten()
         with torch.autocast(device, enabled=False):
-            loss: Tensor = ChunkedCrossEntropy.apply(hidden, weight, bias, targets, self.chunk_tokens)
+            loss: Tensor = ChunkedCrossEntropy.apply(hidden, weight, bias, targets, self.chunk_tokens, self.compiled)
         return loss
 
 
@@ -111,27 +102,37 @@ class ChunkedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(  # noqa: PLR0917 -- autograd passes them by position
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, tokens: int
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        tokens: int,
+        compiled: bool = False,  # noqa: FBT001, FBT002
     ) -> Tensor:
-        """Return the loss, and save the gradients that autograd needs."""
+        """Return the loss, and save the gradients that autograd needs.
+
+        `compiled` uses one kernel for loss and gradient in 16 bits. It holds logits and gradient in 16 bits instead of fp32
+        logits and the gradient, so that half as many tokens more fit into the memory of a chunk.
+        """
         needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
         loss = torch.zeros((), dtype=torch.float32, device=hidden.device)
         grad_hidden = torch.zeros_like(hidden) if needs_hidden else None
         grad_weight = torch.zeros_like(weight, dtype=torch.float32) if needs_weight else None
         grad_bias = torch.zeros_like(bias, dtype=torch.float32) if bias is not None and needs_bias else None
+        compiled &= bias is None and needs_hidden and hidden.dtype.itemsize < torch.float32.itemsize
+        tokens = tokens * 3 // 2 if compiled else tokens
         for begin in range(0, len(hidden), tokens):
             part = slice(begin, begin + tokens)
-            logits = torch.nn.functional.linear(hidden[part], weight, bias).float()
-            logits = logits.sub_(logits.amax(-1, keepdim=True))
-            mask = (targets[part] != IGNORE).unsqueeze(-1)
-            target_ids = targets[part].clamp(min=0).unsqueeze(-1)
-            target_logits = logits.gather(-1, target_ids)
-            total = logits.exp_().sum(-1, keepdim=True)
-            loss += ((total.log() - target_logits) * mask).sum()
+            logits = torch.nn.functional.linear(hidden[part], weight, bias)
+            if compiled:
+                own_loss, gradient = _compile_chunk()(logits, targets[part])
+            else:
+                own_loss, gradient = _compute_chunk(logits.float(), targets[part])
+            loss += own_loss
+            del logits
             if not (needs_hidden or needs_weight or needs_bias):
                 continue
-            gradient = logits.mul_(mask / total)
-            gradient.scatter_(-1, target_ids, gradient.gather(-1, target_ids) - mask.float())
             if grad_bias is not None:
                 grad_bias += gradient.sum(0)
             gradient = gradient.to(hidden.dtype)
@@ -139,7 +140,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
                 grad_hidden[part] = gradient @ weight
             if grad_weight is not None:
                 grad_weight += gradient.T @ hidden[part]
-            del logits, gradient
+            del gradient
         ctx.save_for_backward(grad_hidden, None if grad_weight is None else grad_weight.to(weight.dtype), grad_bias)
         return loss
 
@@ -148,4 +149,32 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         """Return the saved gradients, scaled."""
         scale = gradients[0]
         hidden, weight, bias = (None if saved is None else saved.mul_(scale.to(saved.dtype)) for saved in ctx.saved_tensors)
-        return hidden, weight, bias, None, None
+        return hidden, weight, bias, None, None, None
+
+
+def _compute_chunk(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the loss of a chunk and the gradient of its fp32 logits, in their memory."""
+    logits = logits.sub_(logits.amax(-1, keepdim=True))
+    mask = (targets != IGNORE).unsqueeze(-1)
+    target_ids = targets.clamp(min=0).unsqueeze(-1)
+    target_logits = logits.gather(-1, target_ids)
+    total = logits.exp_().sum(-1, keepdim=True)
+    loss = ((total.log() - target_logits) * mask).sum()
+    gradient = logits.mul_(mask / total)
+    gradient.scatter_(-1, target_ids, gradient.gather(-1, target_ids) - mask.float())
+    return loss, gradient
+
+
+def _compute_fused_chunk(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what `_compute_chunk` returns, in a form that the compiler turns into one kernel without fp32 copies."""
+    mask = (targets != IGNORE).unsqueeze(-1)
+    target_ids = targets.clamp(min=0).unsqueeze(-1)
+    log_probabilities = torch.log_softmax(logits.float(), -1)
+    loss = -(log_probabilities.gather(-1, target_ids) * mask).sum()
+    is_target = torch.arange(logits.shape[-1], device=logits.device) == target_ids
+    return loss, ((log_probabilities.exp() - is_target.float()) * mask).to(logits.dtype)
+
+
+@cache
+def _compile_chunk() -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    return torch.compile(_compute_fused_chunk)

@@ -68,6 +68,10 @@ class Manifest:
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     version: int = VERSION
 
+    def count_parameters(self) -> int:
+        """Return the number of the model's parameters."""
+        return sum(map(prod, self.parameters.values()))
+
     def to_json(self) -> str:
         """Return the manifest as JSON with a checksum."""
         body = asdict(self)

@@ -28,10 +28,11 @@ import logging
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
 from kfjob.trainer.storage import Storage
 from kfjob.units import GIB
@@ -150,7 +151,7 @@ class Throughput:
         self._sequence_length, self._devices = sequence_length, devices
         self._flops_per_token, self._peak_flops = flops_per_token, peak_flops
 
-    def step_metrics(self, *, loss: float, lr: float, grad_norm: float) -> StepMetrics:
+    def step_metrics(self, *, loss: float, lr: float, grad_norm: float | None) -> StepMetrics:
         """Return the metrics of the steps since the last call."""
         samples = self.measure()
         tokens = samples * self._sequence_length
@@ -158,7 +159,7 @@ class Throughput:
         return StepMetrics(
             loss=loss,
             lr=lr,
-            grad_norm=grad_norm,
+            grad_norm=math.nan if grad_norm is None else grad_norm,
             samples_per_second=samples,
             tokens_per_second=tokens,
             tokens_per_second_per_device=tokens / self._devices,
@@ -170,8 +171,11 @@ class Throughput:
         """Add the samples of a step."""
         self._samples += samples
 
-    def exclude_since(self, began: float) -> None:
-        """Exclude the time since `began`, which an evaluation or a checkpoint took."""
+    @contextmanager
+    def excluded(self) -> Iterator[None]:
+        """Exclude the time of the block, in which an evaluation or a checkpoint runs."""
+        began = self._clock()
+        yield
         self._since += self._clock() - began
 
     def measure(self) -> float:
@@ -192,11 +196,6 @@ def peak_memory() -> float:
         return float(torch.cuda.max_memory_allocated())
     unit = 1 if sys.platform == "darwin" else 1024
     return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
-
-
-def norm_to_float(norm: Any) -> float:
-    """Return a gradient norm as a number; a sharded one is gathered first."""
-    return float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
 
 
 class StartupTimer:

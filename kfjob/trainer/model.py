@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from kfjob.errors import KfjobError, SpecError
 from kfjob.spec.models import ModelShape, count_parameters
 from kfjob.spec.train import TrainSpec, get_shape
 from kfjob.text import plural
+from kfjob.trainer.attention import use_document_attention
 from kfjob.trainer.hub import fetch_folder
 from kfjob.trainer.layers import prepare_layers
 from kfjob.trainer.loss import chunk_head
@@ -38,8 +39,12 @@ _CLASSES = {
 }
 
 
-def build_model(spec: TrainSpec, strategy: Strategy, device: torch.device, *, vocab_size: int = 0) -> nn.Module:
+def build_model(
+    spec: TrainSpec, strategy: Strategy, device: torch.device, *, vocab_size: int = 0, pretrained: bool = True
+) -> nn.Module:
     """Return the spec's model, initialised and wrapped, in training mode; `vocab_size` is the vocabulary size of the data.
+
+    Without `pretrained` no weights are read, because a checkpoint will overwrite them.
 
     Raises:
         KfjobError: the model does not exist, is too small for the data, or does not have the expected structure.
@@ -52,21 +57,34 @@ def build_model(spec: TrainSpec, strategy: Strategy, device: torch.device, *, vo
             hint=f"set `vocab_size: {-(-vocab_size // 64) * 64}`",
         )
     prepare_layers([layer for _, layer in _find_layers(model, spec.wrap)], spec)
-    chunk_head(model, spec.loss_chunk)
-    strategy.inspect(model)
-    weights = PretrainedWeights.open(_model_folder(spec, *WEIGHT_FILES)) if get_shape(spec) is None else None
+    chunk_head(model, spec.loss_chunk, compiled=spec.compile)
+    use_document_attention(model, spec)
+    weights = None
+    if pretrained and get_shape(spec) is None:
+        weights = PretrainedWeights.open(_model_folder(spec, *WEIGHT_FILES))
+    return strategy.wrap(model.train(), _initialize_units(model, spec, device, weights, by_shard=strategy.shards_units))
+
+
+def _initialize_units(
+    model: Any, spec: TrainSpec, device: torch.device, weights: PretrainedWeights | None, *, by_shard: bool
+) -> Iterator[nn.Module]:
+    """Yield the units of the model, then the model itself, each when its weights have been initialised.
+
+    With `by_shard` the strategy shards a unit before it asks for the next one, and pretrained weights are read after that.
+    """
     for number, (name, unit) in enumerate([*find_wrap_units(model, spec.wrap), ("", model)]):
         torch.manual_seed(spec.seed * 100_003 + number)
         for module in list(_allocate(unit, device)):
             model._initialize_weights(module)  # noqa: SLF001 -- as PreTrainedModel.init_weights does for each module
-        if weights:
+        if weights and not by_shard:
             weights.load_into(unit, name)
         if spec.precision == "bf16-true":
             _cast_to_bf16(unit)
-        if unit is not model:
-            strategy.wrap_unit(unit)
-    _check_model(model, get_shape(spec))
-    return strategy.wrap_model(model.train())
+        if unit is model:
+            _check_model(model, get_shape(spec))
+        yield unit
+        if weights and by_shard:
+            weights.load_into(unit, name)
 
 
 def build_meta_model(spec: TrainSpec) -> Any:

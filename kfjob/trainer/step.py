@@ -1,20 +1,18 @@
-"""One optimiser step: the forward and backward passes of its micro-batches, the decision about it, and the update."""
+"""One optimiser step: the forward and backward passes of its micro-batches, the update, and the verdict on it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from kfjob.trainer.anomalies import ACCEPT, AnomalyDetector, Decision
+from kfjob.trainer.anomalies import ACCEPT, AnomalyDetector, Verdict
+from kfjob.trainer.data.batches import Batch, HostBatches
 from kfjob.trainer.data.permutation import mix
 from kfjob.trainer.distributed import Ranks
-from kfjob.trainer.loss import count_targets, to_batch, token_loss
-from kfjob.trainer.metrics import norm_to_float
+from kfjob.trainer.loss import token_loss
 from kfjob.trainer.stop_request import StopRequest
 from kfjob.trainer.strategies import Strategy
 
@@ -23,11 +21,11 @@ from kfjob.trainer.strategies import Strategy
 class Step:
     """The result of a step, the same on every rank."""
 
-    decision: Decision
+    verdict: Verdict = ACCEPT
     loss: float | None = None
-    """The mean over the tokens of all ranks; None if the step was not checked."""
-    grad_norm: Tensor | None = None
-    """The global norm before clipping."""
+    """The mean over the tokens of all ranks; None if the step was not judged. After a stop that of the step before."""
+    grad_norm: float | None = None
+    """The global norm before clipping; None if the step was not judged."""
 
 
 class Stepper:
@@ -47,10 +45,11 @@ class Stepper:
         """Begin without anomalies."""
         self._model, self._optimizer, self._strategy = model, optimizer, strategy
         self._anomalies, self._stop, self._ranks, self._seed = anomalies, stop, ranks, seed
-        self._finite = torch.ones((), dtype=torch.bool, device=ranks.device)
+        self._finite = torch.ones((), device=ranks.device)
+        self._unread: Tensor | None = None
 
-    def take(self, step: int, micro_batches: Sequence[npt.NDArray[np.int64]], *, check: bool) -> Step:
-        """Take the step after `step` steps. `check` reads the loss, for which the host waits for the device.
+    def take(self, step: int, micro_batches: HostBatches, *, judge: bool) -> Step:
+        """Take the step after `step` steps. `judge` reads the loss and the norm, for which the host waits for the device.
 
         All ranks decide alike: to accept the step, to skip it, to roll back, or to stop before it. A stop drops the gradients
         of finished micro-batches, because a step may take longer than a launcher waits after its signal.
@@ -58,43 +57,55 @@ class Stepper:
         Raises:
             KfjobError: the loss or the gradient norm is invalid, and the spec requires a stop.
         """
-        if reason := self._stop.ask(self._ranks):
-            return Step(decision=Decision(action="stop", reason=reason))
         # Randomness is a function of seed, step and rank, so checkpoints do not store its state.
         torch.manual_seed(mix(self._ranks.rank, mix(step, self._seed)))
-        (tokens,) = self._ranks.all_reduce([sum(map(count_targets, micro_batches))])
-        own_loss = torch.zeros((), device=self._ranks.device)
-        for number, samples in enumerate(micro_batches):
-            if number and (reason := self._stop.ask(self._ranks)):
-                self._strategy.drop_gradients(self._optimizer)
-                return Step(decision=Decision(action="stop", reason=reason))
-            own_loss += self._accumulate(samples, tokens, last=number == len(micro_batches) - 1)
-        return self._update(step + 1, own_loss, check=check or self._anomalies.needs_every_step)
+        (tokens,) = self._ranks.all_reduce([micro_batches.targets])
+        loss = torch.zeros((), device=self._ranks.device)
+        batches = micro_batches.to(self._ranks.device)
+        for number, batch in enumerate(batches):
+            if reason := self._stop.ask(self._ranks):
+                if number:
+                    self._strategy.drop_gradients(self._optimizer)
+                return Step(verdict=Verdict(action="stop", reason=reason), loss=self._read_unread_loss())
+            compute_loss = partial(self._compute_loss, batch, tokens)
+            loss += self._strategy.accumulate(self._model, compute_loss, last=number == len(batches) - 1)
+        if self._anomalies.needs_every_step:
+            return self._judge_and_update(step + 1, loss)
+        norm = self._strategy.step(self._model, self._optimizer)
+        self._finite *= loss.isfinite()
+        if not self._anomalies.ignores_infinite_norm:
+            self._finite *= norm.isfinite()
+        self._unread = None if judge else loss
+        return self._judge(step + 1, loss, norm) if judge else Step()
 
-    def _accumulate(self, samples: npt.NDArray[np.int64], tokens: float, *, last: bool) -> Tensor:
-        """Accumulate the gradients of a micro-batch, and return its part of the loss."""
-        batch = to_batch(samples, self._ranks.device)
-        with self._strategy.micro_batch(self._model, last=last):
-            with self._strategy.autocast():
-                loss = token_loss(self._model, *batch) / tokens
-            self._strategy.backward(self._model, loss)
-        return loss.detach()
+    def _read_unread_loss(self) -> float | None:
+        """Return the loss of the last step if it was not judged."""
+        if self._unread is None:
+            return None
+        (loss,) = self._ranks.all_reduce([float(self._unread)])
+        return loss
 
-    def _update(self, number: int, own_loss: Tensor, *, check: bool) -> Step:
-        """Take the optimiser step, unless a check of the loss and the gradient norm refuses it."""
-        loss, decision = None, ACCEPT
+    def _compute_loss(self, batch: Batch, tokens: float) -> Tensor:
+        return token_loss(self._model, *batch) / tokens
+
+    def _judge_and_update(self, number: int, loss: Tensor) -> Step:
+        """Update unless the verdict refuses it. A norm that is known only after the update is not judged."""
+        result = Step()
 
         def accept(norm: Tensor | None) -> bool:
-            nonlocal loss, decision
-            self._finite &= own_loss.isfinite()
-            if norm is not None and not self._anomalies.ignores_infinite_norm:
-                self._finite &= norm.isfinite()
-            if check:
-                loss, not_finite = self._ranks.all_reduce([float(own_loss), not self._finite])
-                own_norm = None if norm is None else norm_to_float(norm)
-                decision = self._anomalies.check(number, loss=loss, grad_norm=own_norm, finite=not not_finite)
-                self._finite.fill_(True)
-            return decision.action == "accept"
+            nonlocal result
+            result = self._judge(number, loss, norm)
+            return result.verdict.action == "accept"
 
         norm = self._strategy.step(self._model, self._optimizer, accept)
-        return Step(decision=decision, loss=loss, grad_norm=norm)
+        return replace(result, grad_norm=float(norm))
+
+    def _judge(self, number: int, loss: Tensor, norm: Tensor | None) -> Step:
+        """Judge a step, and every step since the last one that was judged."""
+        values = [loss, self._finite] if norm is None else [loss, self._finite, norm]
+        own_loss, finite, *norms = torch.stack([value.float().to(loss.device) for value in values]).tolist()
+        global_loss, not_finite = self._ranks.all_reduce([own_loss, not finite])
+        norm_value = norms[0] if norms else None
+        verdict = self._anomalies.check(number, loss=global_loss, grad_norm=norm_value, finite=not not_finite)
+        self._finite.fill_(1)
+        return Step(verdict=verdict, loss=global_loss, grad_norm=norm_value)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import os
-import time
 from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 
 import torch
+from torch import nn
 
 from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec, resolve_eval_batch_size
@@ -15,11 +16,13 @@ from kfjob.text import plural
 from kfjob.trainer import flops, metrics
 from kfjob.trainer.anomalies import AnomalyDetector
 from kfjob.trainer.checkpoint import Checkpoint, load_checkpoint, parameter_shapes, prepare_storage, read_attention
-from kfjob.trainer.checkpoint_writer import open_checkpoint_writer
-from kfjob.trainer.data.sources import open_data
+from kfjob.trainer.checkpoint_writer import CheckpointWriter, open_checkpoint_writer
+from kfjob.trainer.data.prefetch import Prefetcher
+from kfjob.trainer.data.sources import RunData, open_data
 from kfjob.trainer.data.stream import Position, SampleStream, merge_positions
 from kfjob.trainer.distributed import Ranks
-from kfjob.trainer.evaluate import evaluate, is_evaluation_due
+from kfjob.trainer.evaluate import Evaluation, evaluate, is_evaluation_due
+from kfjob.trainer.garbage import collect_by_schedule, collect_if_due
 from kfjob.trainer.lease import hold_lease
 from kfjob.trainer.manifest import Manifest
 from kfjob.trainer.metrics import Outcome, log
@@ -30,8 +33,8 @@ from kfjob.trainer.resume import describe_changes, find_checkpoint, roll_back
 from kfjob.trainer.step import Stepper
 from kfjob.trainer.stop_request import StopRequest
 from kfjob.trainer.storage import open_storage
-from kfjob.trainer.strategies import describe_strategy, make_strategy
-from kfjob.trainer.trackers import open_trackers
+from kfjob.trainer.strategies import Strategy, describe_strategy, log_communication, make_strategy
+from kfjob.trainer.trackers import Trackers, open_trackers
 
 
 def train(spec: TrainSpec, ranks: Ranks, stop: StopRequest, startup: metrics.StartupTimer) -> Outcome:
@@ -48,40 +51,35 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
     spec: TrainSpec, ranks: Ranks, stop: StopRequest, startup: metrics.StartupTimer, stack: ExitStack
 ) -> Outcome:
     stack.enter_context(explain_out_of_memory(spec, ranks))
-    if spec.log_rank >= ranks.world_size:
-        title = f"`log_rank: {spec.log_rank}` does not exist in a run of {plural(ranks.world_size, 'rank')}"
-        raise KfjobError(title, location="log_rank")
+    _check_log_rank(spec, ranks)
 
     # The data and the checkpoint. Errors of the spec and the data appear here, before any computation.
     storage = open_storage(spec.checkpoint_dir) if spec.checkpoint_dir else None
     strategy = make_strategy(spec, ranks)
     with ranks.fail_together():
         data = open_data(spec, rank=ranks.rank, world_size=ranks.world_size)
-    lease = None
+    lease = stack.enter_context(hold_lease(storage, ranks, os.getpid())) if storage else None
     if storage:
-        lease = stack.enter_context(hold_lease(storage, ranks, os.getpid()))
         prepare_storage(storage, ranks)
     pins = stack.enter_context(ExitStack())
     start = find_checkpoint(spec.resume, storage, ranks, pins=pins)
     global_batch = _compute_global_batch(spec, start, ranks)
     accumulation = global_batch // (spec.micro_batch_size * ranks.world_size)
-    is_same_data = start is not None and start.manifest.data_identity == data.identity
-    if start and is_same_data:
+    if start and start.manifest.data_identity == data.identity:
         data.train.seek(start.manifest.data_position)
     total_steps = _compute_total_steps(spec, data.train, global_batch, start.manifest.step if start else 0)
     startup.lap("data")
 
     # The model and the optimiser.
     with ranks.fail_together():
-        model = build_model(spec, strategy, ranks.device, vocab_size=data.vocab_size)
+        model = build_model(spec, strategy, ranks.device, vocab_size=data.vocab_size, pretrained=start is None)
     optimizer = strategy.make_optimizer(model)
+    state = strategy.checkpoint_state(model, optimizer)
     plateau = ReduceOnPlateau(spec.plateau_patience, spec.plateau_factor)
-    shapes = parameter_shapes(model)
-    parameters = sum(math.prod(shape) for shape in shapes.values())
+    run = _describe_run(spec, ranks, model, data, global_batch)
     startup.lap("model")
 
     # The trackers and the checkpoint writer, then the state of the checkpoint.
-    state = strategy.checkpoint_state(model, optimizer)
     with ranks.fail_together():
         trackers = stack.enter_context(open_trackers(spec, log_rank=ranks.rank == spec.log_rank))
     writer = None
@@ -90,93 +88,53 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
         writer = stack.enter_context(
             open_checkpoint_writer(spec, storage, state, ranks, before_commit=check_lease, on_commit=trackers.log_checkpoint)
         )
+    save = partial(_save, writer, run, strategy, plateau, ranks)
+    _log_start(spec, ranks, run, start, total_steps)
     step, loss, saved = 0, None, None
-    log.info(
-        metrics.start_line(
-            model=spec.model if isinstance(spec.model, str) else spec.model.architecture,
-            parameters=parameters,
-            strategy=describe_strategy(spec),
-            world_size=ranks.world_size,
-            global_batch=global_batch,
-            total_steps=total_steps,
-        )
-    )
-    log.info(metrics.resume_line(start.name if start else None, start.path if start else None))
     if start:
         load_checkpoint(start, model, state, ranks, trusted=spec.trust_checkpoint)
         pins.close()
-        strategy.load_state_dict(start.manifest.loss_scale)
-        plateau.load_state_dict(start.manifest.plateau)
-        step, loss = start.manifest.step, start.manifest.loss
+        step, loss = _restore(start.manifest, strategy, plateau)
         saved = start if start.storage == storage else None
-        if changes := describe_changes(start, spec):
-            log.info(metrics.changes_line(start.name, changes))
-        if not is_same_data:
-            log.warning("Data differs from what %s was trained on: it is read from its beginning", start.name)
+        _log_changes(spec, start, data)
     startup.lap("resume")
 
-    def save(step: int, loss: float | None, position: Position) -> Checkpoint | None:
-        if writer is None:
-            return None
-        manifest = Manifest(
-            step=step,
-            loss=loss,
-            run_id=ranks.run_id,
-            global_batch=global_batch,
-            parameters=shapes,
-            attention=read_attention(model),
-            data_identity=data.identity,
-            data_position=merge_positions(ranks.all_gather(position)),
-            spec=spec.model_dump(mode="json"),
-            loss_scale=strategy.state_dict(),
-            plateau=plateau.state_dict(),
-            torch_version=torch.__version__,
-        )
-        return writer.save(manifest)
-
-    profiler = stack.enter_context(StepProfiler(spec, ranks))
+    # The steps.
     anomalies = AnomalyDetector(spec)
     stepper = Stepper(
-        model=model,
-        optimizer=optimizer,
-        strategy=strategy,
-        anomalies=anomalies,
-        stop=stop,
-        ranks=ranks,
-        seed=spec.seed,
+        model=model, optimizer=optimizer, strategy=strategy, anomalies=anomalies, stop=stop, ranks=ranks, seed=spec.seed
     )
-    throughput = metrics.Throughput(
-        sequence_length=spec.sequence_length,
-        devices=ranks.world_size,
-        flops_per_token=flops.model_flops_per_token(model, parameters, spec.sequence_length),
-        peak_flops=flops.device_peak_flops(spec, ranks.device),
-    )
+    throughput = _start_throughput(spec, ranks, model, run)
+    profiler = stack.enter_context(StepProfiler(spec, ranks))
+    stack.enter_context(log_communication(spec))
+    stack.enter_context(collect_by_schedule())
+    samples = stack.enter_context(Prefetcher(data.train, ranks.device, micro_batches=accumulation, size=spec.micro_batch_size))
     stop_reason = None
     while step < total_steps:
         profiler.begin_step(step + 1)
+        collect_if_due(step)
         last = step + 1 == total_steps
-        log_due = last or _is_due(step + 1, spec.log_every)
+        log_due = last or startup.running or _is_due(step + 1, spec.log_every)
         save_due = last or _is_due(step + 1, spec.checkpoint_every)
 
         # Read the step's samples, and take the step.
-        position = data.train.position()
-        micro_batches = [data.train.read_batch(spec.micro_batch_size) for _ in range(accumulation)]
+        position = samples.position()
+        micro_batches = samples.next_step()
         lr = compute_learning_rate(step, total_steps, spec, factor=plateau.factor)
         set_learning_rate(optimizer, lr)
-        result = stepper.take(step, micro_batches, check=log_due or save_due)
-        action, reason = result.decision.action, result.decision.reason
+        result = stepper.take(step, micro_batches, judge=log_due or save_due)
+        action, reason = result.verdict.action, result.verdict.reason
         if action == "stop":
             stop_reason = reason
+            loss = loss if result.loss is None else result.loss
             if saved is None or saved.manifest.step != step:
-                saved = save(step, loss, position)
+                saved = save(step=step, loss=loss, position=position)
             break
         if action == "roll back":
             saved = roll_back(writer, model, state, ranks, passed_over=anomalies.roll_backs - 1)
             log.warning("Step %s rolled back to %s: %s", step + 1, saved.name, reason)
-            strategy.load_state_dict(saved.manifest.loss_scale)
-            plateau.load_state_dict(saved.manifest.plateau)
-            step, loss = saved.manifest.step, saved.manifest.loss
-            total_steps = _compute_total_steps(spec, data.train, global_batch, step)
+            step, loss = _restore(saved.manifest, strategy, plateau)
+            total_steps = _compute_total_steps(spec, samples, global_batch, step)
             continue
         step += 1
         throughput.add_samples(global_batch)
@@ -187,27 +145,19 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
         elif result.loss is not None:
             loss = result.loss
             if log_due:
-                values = throughput.step_metrics(loss=loss, lr=lr, grad_norm=metrics.norm_to_float(result.grad_norm))
-                log.info(metrics.progress_line(step, loss=loss, speed=values.samples_per_second, lr=lr))
-                log.info(metrics.metrics_line(step, values))
-                trackers.log_metrics(step, **vars(values))
-        pause_began = time.monotonic()
-        if data.validation and (last or is_evaluation_due(step, spec, global_batch, data.train)):
-            evaluation = evaluate(
-                model, data.validation, batch_size=resolve_eval_batch_size(spec), ranks=ranks, strategy=strategy, stop=stop
-            )
-            if evaluation:
-                eval_loss, eval_tokens = evaluation
-                log.info(metrics.evaluation_line(step, loss=eval_loss, tokens=eval_tokens))
-                trackers.log_metrics(step, eval_loss=eval_loss, eval_tokens=eval_tokens)
-                plateau.step(eval_loss)
-        if save_due:
-            saved = save(step, loss, data.train.position())
-        throughput.exclude_since(pause_began)
+                _log_step(step, throughput.step_metrics(loss=loss, lr=lr, grad_norm=result.grad_norm), trackers)
+        with throughput.excluded():
+            if data.validation and (last or is_evaluation_due(step, spec, global_batch, samples)):
+                batch_size = resolve_eval_batch_size(spec)
+                evaluation = evaluate(model, data.validation, batch_size=batch_size, ranks=ranks, stop=stop)
+                if evaluation:
+                    _log_evaluation(step, evaluation, trackers)
+                    plateau.step(evaluation.loss)
+            if save_due:
+                saved = save(step=step, loss=loss, position=samples.position())
         if startup.running:
             log.info(startup.line())
 
-    strategy.finish()
     return Outcome(
         outcome="stopped" if stop_reason else "finished",
         step=step,
@@ -215,6 +165,93 @@ def _train(  # noqa: C901, PLR0912, PLR0915 -- one straight line of steps, on pu
         checkpoint=saved.path if saved else None,
         reason=stop_reason,
     )
+
+
+def _check_log_rank(spec: TrainSpec, ranks: Ranks) -> None:
+    if spec.log_rank >= ranks.world_size:
+        title = f"`log_rank: {spec.log_rank}` does not exist in a run of {plural(ranks.world_size, 'rank')}"
+        raise KfjobError(title, location="log_rank")
+
+
+def _describe_run(spec: TrainSpec, ranks: Ranks, model: nn.Module, data: RunData, global_batch: int) -> Manifest:
+    """Return the manifest of the run before its first step; `_save` adds what changes."""
+    return Manifest(
+        step=0,
+        loss=None,
+        run_id=ranks.run_id,
+        global_batch=global_batch,
+        parameters=parameter_shapes(model),
+        attention=read_attention(model),
+        data_identity=data.identity,
+        data_position={},
+        spec=spec.model_dump(mode="json"),
+        torch_version=torch.__version__,
+    )
+
+
+def _save(
+    writer: CheckpointWriter | None,
+    run: Manifest,
+    strategy: Strategy,
+    plateau: ReduceOnPlateau,
+    ranks: Ranks,
+    *,
+    step: int,
+    loss: float | None,
+    position: Position,
+) -> Checkpoint | None:
+    """Save the state after step `step`; `position` is this rank's part of the data position."""
+    if writer is None:
+        return None
+    manifest = replace(run, step=step, loss=loss, data_position=merge_positions(ranks.all_gather(position)))
+    return writer.save(replace(manifest, loss_scale=strategy.state_dict(), plateau=plateau.state_dict()))
+
+
+def _restore(manifest: Manifest, strategy: Strategy, plateau: ReduceOnPlateau) -> tuple[int, float | None]:
+    """Restore what `_save` stores beside the tensors, and return the step and its loss."""
+    strategy.load_state_dict(manifest.loss_scale)
+    plateau.load_state_dict(manifest.plateau)
+    return manifest.step, manifest.loss
+
+
+def _log_start(spec: TrainSpec, ranks: Ranks, run: Manifest, start: Checkpoint | None, total_steps: int) -> None:
+    line = metrics.start_line(
+        model=spec.model if isinstance(spec.model, str) else spec.model.architecture,
+        parameters=run.count_parameters(),
+        strategy=describe_strategy(spec),
+        world_size=ranks.world_size,
+        global_batch=run.global_batch,
+        total_steps=total_steps,
+    )
+    log.info(line)
+    log.info(metrics.resume_line(start.name if start else None, start.path if start else None))
+
+
+def _log_changes(spec: TrainSpec, start: Checkpoint, data: RunData) -> None:
+    if changes := describe_changes(start, spec):
+        log.info(metrics.changes_line(start.name, changes))
+    if start.manifest.data_identity != data.identity:
+        log.warning("Data differs from what %s was trained on: it is read from its beginning", start.name)
+
+
+def _start_throughput(spec: TrainSpec, ranks: Ranks, model: nn.Module, run: Manifest) -> metrics.Throughput:
+    return metrics.Throughput(
+        sequence_length=spec.sequence_length,
+        devices=ranks.world_size,
+        flops_per_token=flops.model_flops_per_token(model, run.count_parameters(), spec.sequence_length),
+        peak_flops=flops.device_peak_flops(spec, ranks.device),
+    )
+
+
+def _log_step(step: int, values: metrics.StepMetrics, trackers: Trackers) -> None:
+    log.info(metrics.progress_line(step, loss=values.loss, speed=values.samples_per_second, lr=values.lr))
+    log.info(metrics.metrics_line(step, values))
+    trackers.log_metrics(step, **vars(values))
+
+
+def _log_evaluation(step: int, evaluation: Evaluation, trackers: Trackers) -> None:
+    log.info(metrics.evaluation_line(step, loss=evaluation.loss, tokens=evaluation.tokens))
+    trackers.log_metrics(step, eval_loss=evaluation.loss, eval_tokens=evaluation.tokens)
 
 
 def _is_due(step: int, interval: int) -> bool:
@@ -240,7 +277,7 @@ def _compute_global_batch(spec: TrainSpec, start: Checkpoint | None, ranks: Rank
     return start.manifest.global_batch
 
 
-def _compute_total_steps(spec: TrainSpec, data: SampleStream, global_batch: int, step: int) -> int:
+def _compute_total_steps(spec: TrainSpec, data: SampleStream | Prefetcher, global_batch: int, step: int) -> int:
     """Return the number of the last step: `max_steps` or the end of `epochs`, whichever is first.
 
     Epochs count samples: with another global batch, or after a roll-back, the run still ends where the data ends.

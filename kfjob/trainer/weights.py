@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import nn
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from kfjob.errors import KfjobError
 from kfjob.parsing import parse_json_object
@@ -48,7 +49,9 @@ class PretrainedWeights:
 
     @torch.no_grad()
     def load_into(self, unit: nn.Module, prefix: str) -> None:
-        """Load the weights of the unit with the name `prefix`; parameters that were loaded before are skipped.
+        """Load the weights of the unit with the name `prefix`, of a sharded parameter only this rank's shard.
+
+        Parameters that were loaded before are skipped.
 
         Raises:
             KfjobError: a tensor is missing or has another shape.
@@ -63,12 +66,25 @@ class PretrainedWeights:
                 )
                 raise KfjobError(f"the pretrained weights have no `{name}`", location="model", hint=hint)
             with _wrap_errors(self._files[stored_name]), safe_open(self._files[stored_name], framework="pt") as tensors:
-                tensor = tensors.get_tensor(stored_name)
-            if tensor.shape != parameter.shape:
-                shapes = f"{tuple(tensor.shape)}, the model's is {tuple(parameter.shape)}"
-                raise KfjobError(f"the pretrained `{name}` has shape {shapes}")
-            parameter.copy_(tensor)
+                stored = tensors.get_slice(stored_name)
+                if tuple(stored.get_shape()) != parameter.shape:
+                    shapes = f"{tuple(stored.get_shape())}, the model's is {tuple(parameter.shape)}"
+                    raise KfjobError(f"the pretrained `{name}` has shape {shapes}")
+                for target, part in _find_parts(parameter):
+                    target.copy_(stored[part])
             self._loaded.add(name)
+
+
+def _find_parts(parameter: nn.Parameter) -> Iterator[tuple[Tensor, tuple[slice, ...]]]:
+    """Yield this rank's parts of a parameter, each with its place in the full tensor; a shard may be empty."""
+    if not isinstance(parameter, DTensor):
+        yield parameter, tuple(slice(0, size) for size in parameter.shape)
+        return
+    local = parameter.to_local()
+    sharded: Any = parameter
+    for chunk in sharded.__create_chunk_list__():  # as torch's distributed checkpoint finds them
+        if local.numel():
+            yield local, tuple(slice(begin, begin + size) for begin, size in zip(chunk.offsets, chunk.sizes, strict=True))
 
 
 @contextmanager

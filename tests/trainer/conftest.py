@@ -224,6 +224,7 @@ def tiny(text_folder):
         "max_steps": 6,
         "lr": 1e-2,
         "warmup_steps": 2,
+        "log_every": 1,
     }
 
 

@@ -16,9 +16,12 @@ import signal
 import sys
 import traceback
 import warnings
-from itertools import accumulate
+from functools import partial
+from itertools import accumulate, pairwise
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
@@ -29,11 +32,12 @@ from kfjob.errors import KfjobError
 from kfjob.spec.train import TrainSpec, resolve_eval_batch_size
 from kfjob.trainer import checkpoint, checkpoint_writer, metrics
 from kfjob.trainer.checkpoint_writer import CheckpointWriter
+from kfjob.trainer.data.batches import HostBatches, count_targets, to_batch
+from kfjob.trainer.data.prefetch import Prefetcher
 from kfjob.trainer.data.sources import open_data
-from kfjob.trainer.data.stream import SampleStream
 from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.evaluate import evaluate
-from kfjob.trainer.loss import to_batch, token_loss
+from kfjob.trainer.loss import token_loss
 from kfjob.trainer.model import build_model
 from kfjob.trainer.pins import delete_unless_pinned
 from kfjob.trainer.profiler import StepProfiler
@@ -43,8 +47,10 @@ from kfjob.trainer.stop_request import StopRequest
 from kfjob.trainer.storage import open_storage, split_location
 from kfjob.trainer.strategies import make_strategy
 from kfjob.trainer.train import train
+from kfjob.trainer.weights import PretrainedWeights
 
 LINEAR = torch.nn.functional.linear
+TO_LIST = torch.Tensor.tolist
 
 
 class StopAfter(StopRequest):
@@ -79,7 +85,7 @@ def run_training(
     losses: dict[int, float] = {}
     batches: list[list[str]] = []
     evaluations: list[tuple[int, int, float]] = []
-    progress_line, evaluation_line, read_batch = metrics.progress_line, metrics.evaluation_line, SampleStream.read_batch
+    progress_line, evaluation_line, next_step = metrics.progress_line, metrics.evaluation_line, Prefetcher.next_step
     stop = StopAfter(stop_after if only_rank in (None, ranks.rank) else None, micro_batches)
     begin_step = StepProfiler.begin_step
 
@@ -95,19 +101,97 @@ def run_training(
         evaluations.append((step, values["tokens"], values["loss"]))
         return evaluation_line(step, **values)
 
-    def record_batch(self: SampleStream, size: int) -> Any:
-        samples = read_batch(self, size)
-        batches.append([hashlib.sha256(sample.tobytes()).hexdigest()[:16] for sample in samples])
-        return samples
+    def record_step(self: Prefetcher) -> HostBatches:
+        step = next_step(self)
+        batches.extend([hashlib.sha256(sample.tobytes()).hexdigest()[:16] for sample in part] for part in step.samples())
+        return step
 
-    metrics.progress_line, metrics.evaluation_line, SampleStream.read_batch = record_loss, record_evaluation, record_batch  # type: ignore[method-assign]
+    metrics.progress_line, metrics.evaluation_line, Prefetcher.next_step = record_loss, record_evaluation, record_step  # type: ignore[method-assign]
     StepProfiler.begin_step = count_step  # type: ignore[method-assign]
     try:
-        outcome = train(TrainSpec(**spec), ranks, stop, metrics.StartupTimer())
+        outcome = train(TrainSpec(**({"log_every": 1} | spec)), ranks, stop, metrics.StartupTimer())
     finally:
-        metrics.progress_line, metrics.evaluation_line, SampleStream.read_batch = progress_line, evaluation_line, read_batch  # type: ignore[method-assign]
+        metrics.progress_line, metrics.evaluation_line, Prefetcher.next_step = progress_line, evaluation_line, next_step  # type: ignore[method-assign]
         StepProfiler.begin_step = begin_step  # type: ignore[method-assign]
     return {"losses": losses, "batches": batches, "outcome": vars(outcome), "evaluations": evaluations}
+
+
+class HostReads(TorchDispatchMode):
+    """Counts the numbers that the host reads from tensors; with a GPU each read waits for the device.
+
+    The collectives of `Ranks` use host tensors in double precision, and are not counted.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += operation.name() == "aten::_local_scalar_dense" and args[0].dtype != torch.float64
+        return operation(*args, **(kwargs or {}))
+
+    def read_list(self, tensor: torch.Tensor) -> Any:
+        """Replaces `Tensor.tolist`, which is no operator. Boundaries of documents are integers, and read on the CPU only."""
+        self.count += tensor.is_floating_point()
+        return TO_LIST(tensor)
+
+
+def count_host_reads(ranks: Ranks, *, spec: dict[str, Any]) -> list[int]:
+    """Return the number of values that the host reads in each step."""
+    counts: list[int] = []
+    begin_step = StepProfiler.begin_step
+
+    def record_count(self: StepProfiler, step: int) -> None:
+        counts.append(reads.count)
+        begin_step(self, step)
+
+    StepProfiler.begin_step = record_count  # type: ignore[method-assign]
+    reads = HostReads()
+    tensors: Any = torch.Tensor
+    tensors.tolist = lambda tensor: reads.read_list(tensor)  # noqa: PLW0108 -- a bound method would not get the tensor
+    try:
+        with reads:
+            train(TrainSpec(**spec), ranks, StopAfter(None), metrics.StartupTimer())
+    finally:
+        StepProfiler.begin_step = begin_step  # type: ignore[method-assign]
+        tensors.tolist = TO_LIST
+    return [after - before for before, after in pairwise([*counts, reads.count])]
+
+
+def compute_documents_loss(ranks: Ranks, *, spec: dict[str, Any]) -> float:
+    """Return the loss of new weights on the first global batch, with one forward pass of transformers for each document."""
+    parsed = TrainSpec(**spec)
+    samples = open_data(parsed, rank=0, world_size=1).train.read_batch(parsed.micro_batch_size)
+    model: Any = build_model(parsed, make_strategy(parsed, ranks), ranks.device)
+    model.set_attn_implementation("sdpa")
+    loss = 0.0
+    for inputs, targets, positions in samples:
+        for tokens in np.split(np.stack([inputs, targets]), np.flatnonzero(positions == 0)[1:], axis=1):
+            loss += token_loss(model, *to_batch(tokens[None], ranks.device)).item()
+    return loss / count_targets(samples)
+
+
+def record_collections(ranks: Ranks, *, spec: dict[str, Any]) -> list[int]:
+    """Return the steps of a run before which Python's garbage collector ran."""
+    begun, steps = [0], []
+    begin_step = StepProfiler.begin_step
+
+    def count_step(self: StepProfiler, step: int) -> None:
+        begun[0] = step
+        begin_step(self, step)
+
+    def record(phase: str, _: dict[str, int]) -> None:
+        if phase == "start" and begun[0]:
+            steps.append(begun[0])
+
+    StepProfiler.begin_step = count_step  # type: ignore[method-assign]
+    gc.callbacks.append(record)
+    try:
+        train(TrainSpec(**spec), ranks, StopAfter(None), metrics.StartupTimer())
+    finally:
+        gc.callbacks.remove(record)
+        StepProfiler.begin_step = begin_step  # type: ignore[method-assign]
+    return steps
 
 
 def run_compiled(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
@@ -217,6 +301,34 @@ def compute_logits(ranks: Ranks, *, spec: dict[str, Any]) -> list[Any]:
     return values
 
 
+def count_read_weights(ranks: Ranks, *, spec: dict[str, Any]) -> int:
+    """Return the number of pretrained numbers that this rank reads before its first step."""
+    module = vars(sys.modules[PretrainedWeights.__module__])
+    safe_open, count = module["safe_open"], 0
+
+    class CountedSlice:
+        def __init__(self, part: Any) -> None:
+            self._part, self.get_shape = part, part.get_shape
+
+        def __getitem__(self, place: Any) -> torch.Tensor:
+            nonlocal count
+            values: torch.Tensor = self._part[place]
+            count += values.numel()
+            return values
+
+    @contextlib.contextmanager
+    def open_counted(*args: Any, **kwargs: Any) -> Any:
+        with safe_open(*args, **kwargs) as tensors:
+            yield SimpleNamespace(keys=tensors.keys, get_slice=lambda name: CountedSlice(tensors.get_slice(name)))
+
+    module["safe_open"] = open_counted
+    try:
+        run_training(ranks, spec=spec)
+    finally:
+        module["safe_open"] = safe_open
+    return count
+
+
 def compute_transformers_loss(ranks: Ranks, *, spec: dict[str, Any]) -> float:
     """Return the loss of transformers' own model on the first micro-batch."""
     from transformers import AutoModelForCausalLM
@@ -260,10 +372,9 @@ def hash_weights_after_steps(ranks: Ranks, *, spec: dict[str, Any], steps: int) 
     data = open_data(parsed, rank=ranks.rank, world_size=ranks.world_size).train
     for step in range(steps):
         torch.manual_seed(100 * step + ranks.rank)
-        with strategy.micro_batch(model, last=True), strategy.autocast():
-            loss = token_loss(model, *to_batch(data.read_batch(parsed.micro_batch_size), ranks.device)) / 100
-            strategy.backward(model, loss)
-        strategy.step(model, optimizer, lambda _norm: True)
+        batch = to_batch(data.read_batch(parsed.micro_batch_size), ranks.device)
+        strategy.accumulate(model, lambda batch=batch: token_loss(model, *batch) / 100, last=True)  # type: ignore[misc]
+        strategy.step(model, optimizer)
     parameters = [p.to_local() if hasattr(p, "to_local") else p for p in model.parameters()]
     content = b"".join(parameter.detach().contiguous().view(torch.uint8).numpy().tobytes() for parameter in parameters)
     return hashlib.sha256(content).hexdigest()
@@ -275,8 +386,8 @@ def count_local_elements(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any
     strategy = make_strategy(parsed, ranks)
     model = build_model(parsed, strategy, ranks.device)
     optimizer = strategy.make_optimizer(model)
-    with strategy.micro_batch(model, last=True), strategy.autocast():
-        model(input_ids=torch.zeros(1, 8, dtype=torch.long), use_cache=False).logits.float().sum().backward()
+    inputs = torch.zeros(1, 8, dtype=torch.long)
+    strategy.accumulate(model, lambda: model(input_ids=inputs, use_cache=False).logits.float().sum(), last=True)
     optimizer.step()
 
     def local(tensor: Any) -> int:
@@ -305,14 +416,19 @@ def measure_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, int]:
             saved.append(tensor)
         return tensor
 
+    activations = 0
+
+    def compute_loss() -> torch.Tensor:
+        nonlocal activations
+        saved.clear()
+        with torch.autograd.graph.saved_tensors_hooks(record, lambda tensor: tensor):
+            loss = token_loss(model, inputs, inputs)
+        activations = _nbytes(saved)
+        return loss
+
     last = parsed.gradient_accumulation_steps - 1
     for number in range(last + 1):
-        saved.clear()
-        with strategy.micro_batch(model, last=number == last):
-            with torch.autograd.graph.saved_tensors_hooks(record, lambda tensor: tensor), strategy.autocast():
-                loss = token_loss(model, inputs, inputs)
-            activations = _nbytes(saved)
-            torch.autograd.backward(loss)
+        strategy.accumulate(model, compute_loss, last=number == last)
         if number < last and parsed.strategy == "fsdp":
             unsharded_gradients = _unsharded_gradients(model)
     gradients = max(_nbytes(unsharded_gradients), _nbytes([parameter.grad for parameter in model.parameters()]))
@@ -331,13 +447,13 @@ def measure_zero_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, int]:
     inputs = torch.zeros(parsed.micro_batch_size, parsed.sequence_length, dtype=torch.long)
     gradients = 0
     for number in range(parsed.gradient_accumulation_steps):
-        with strategy.micro_batch(engine, last=number == parsed.gradient_accumulation_steps - 1):
-            strategy.backward(engine, token_loss(engine, inputs, inputs))
-            full = [parameter.grad for parameter in engine.module.parameters()]
-            averaged = [tensor for group in getattr(optimizer, "averaged_gradients", {}).values() for tensor in group or ()]
-            shards = [getattr(optimizer, "grad_partitions_flat_buffer", None)]
-            gradients = max(gradients, _nbytes([tensor for tensor in (*full, *averaged, *shards) if tensor is not None]))
-    strategy.step(engine, optimizer, lambda _norm: True)
+        last = number == parsed.gradient_accumulation_steps - 1
+        strategy.accumulate(engine, partial(token_loss, engine, inputs, inputs), last=last)
+        full = [parameter.grad for parameter in engine.module.parameters()]
+        averaged = [tensor for group in getattr(optimizer, "averaged_gradients", {}).values() for tensor in group or ()]
+        shards = [getattr(optimizer, "grad_partitions_flat_buffer", None)]
+        gradients = max(gradients, _nbytes([tensor for tensor in (*full, *averaged, *shards) if tensor is not None]))
+    strategy.step(engine, optimizer)
     adam = getattr(optimizer, "optimizer", optimizer)
     state = [value for values in adam.state.values() for value in values.values()]
     masters = getattr(optimizer, "fp32_partitioned_groups_flat", None) or getattr(
@@ -375,13 +491,17 @@ def record_collectives(ranks: Ranks, *, spec: dict[str, Any]) -> dict[str, Any]:
             for parameter in layer.parameters():
                 parameter.fill_(number + 1)
     inputs = torch.zeros(1, parsed.sequence_length, dtype=torch.long)
-    with strategy.micro_batch(model, last=True):
-        with Collectives() as forward:
-            loss = token_loss(model, inputs, inputs)
-        with Collectives() as backward:
-            strategy.backward(model, loss)
+    forward: list[Any] = []
+
+    def compute_loss() -> torch.Tensor:
+        loss = token_loss(model, inputs, inputs)
+        forward.extend(collectives.records)
+        return loss
+
+    with Collectives() as collectives:
+        strategy.accumulate(model, compute_loss, last=True)
     local_elements = [sum(parameter.to_local().numel() for parameter in layer.parameters()) for layer in model.model.layers]
-    return {"forward": forward.records, "backward": backward.records, "local_elements": local_elements}
+    return {"forward": forward, "backward": collectives.records[len(forward) :], "local_elements": local_elements}
 
 
 def record_gradient_reductions(ranks: Ranks, *, spec: dict[str, Any]) -> list[tuple[str, int]]:
@@ -393,8 +513,8 @@ def record_gradient_reductions(ranks: Ranks, *, spec: dict[str, Any]) -> list[tu
     inputs = torch.zeros(1, parsed.sequence_length, dtype=torch.long)
     with Collectives() as collectives:
         for number in range(parsed.gradient_accumulation_steps):
-            with strategy.micro_batch(model, last=number == parsed.gradient_accumulation_steps - 1):
-                strategy.backward(model, token_loss(model, inputs, inputs))
+            last = number == parsed.gradient_accumulation_steps - 1
+            strategy.accumulate(model, partial(token_loss, model, inputs, inputs), last=last)
     return [(name, size) for name, _, size, _ in collectives.records if "reduce" in name]
 
 
@@ -419,9 +539,9 @@ def measure_offloaded_bytes(ranks: Ranks, *, spec: dict[str, Any]) -> list[int]:
     optimizer: Any = strategy.make_optimizer(engine)
     for number in range(parsed.gradient_accumulation_steps):
         inputs = torch.zeros(parsed.micro_batch_size, parsed.sequence_length, dtype=torch.long)
-        with strategy.micro_batch(engine, last=number == parsed.gradient_accumulation_steps - 1):
-            strategy.backward(engine, token_loss(engine, inputs, inputs))
-    strategy.step(engine, optimizer, lambda _norm: True)
+        last = number == parsed.gradient_accumulation_steps - 1
+        strategy.accumulate(engine, partial(token_loss, engine, inputs, inputs), last=last)
+    strategy.step(engine, optimizer)
     gc.collect()
     sizes = [size for address, size in _live_storages().items() if address not in before]
     return [sum(sizes), max(sizes)]
@@ -488,10 +608,7 @@ def measure_training_peak(ranks: Ranks, *, spec: dict[str, Any]) -> int:
         for _ in range(2):
             last = parsed.gradient_accumulation_steps - 1
             for number in range(last + 1):
-                with strategy.micro_batch(model, last=number == last):
-                    with strategy.autocast():
-                        loss = token_loss(model, inputs, inputs)
-                    torch.autograd.backward(loss)
+                strategy.accumulate(model, partial(token_loss, model, inputs, inputs), last=number == last)
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad()
@@ -524,7 +641,7 @@ def run_evaluation(ranks: Ranks, *, spec: dict[str, Any]) -> list[float]:
     strategy = make_strategy(parsed, ranks)
     samples = open_data(parsed, rank=ranks.rank, world_size=ranks.world_size).validation
     model = build_model(parsed, strategy, ranks.device)
-    return list(evaluate(model, samples, batch_size=resolve_eval_batch_size(parsed), ranks=ranks, strategy=strategy) or ())
+    return list(evaluate(model, samples, batch_size=resolve_eval_batch_size(parsed), ranks=ranks) or ())
 
 
 def find_newest_checkpoint(ranks: Ranks, *, folder: str, resume: str = "auto", run_id: str = "") -> str | None:

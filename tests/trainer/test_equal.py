@@ -94,6 +94,15 @@ def test_four_ranks_have_the_losses_of_one(workers, spec_of, reference_of, data,
     assert largest_difference(workers, spec, reference_of(data, 6), 4) <= TOLERANCE
 
 
+@pytest.mark.parametrize("change", [FSDP, {"strategy": "ddp"}], ids=case_id)
+def test_packed_documents_on_two_ranks_equal_one_forward_per_document(workers, spec_of, change):
+    spec = spec_of("documents") | {"max_steps": 1}
+    whole = spec | {"strategy": "none", "micro_batch_size": GLOBAL_BATCH, "loss_chunk": 0}
+    (expected,) = workers.run("compute_documents_loss", {"spec": whole})
+    results = workers.run("run_training", {"spec": spec | change | split_batch(2, 2)}, world_size=2)
+    assert [losses(result) for result in results] == [[pytest.approx(expected, abs=TOLERANCE)]] * 2
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("change", ONE_RANK + MULTI_RANK, ids=case_id)
 @pytest.mark.parametrize("data", ["pad", "stream", "documents"])

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from kfjob.trainer.data.batches import count_targets, to_batch
 from kfjob.trainer.data.documents import Document
 from kfjob.trainer.data.packing import best_fit, pack_documents
-from kfjob.trainer.loss import count_targets, to_batch, token_loss
+from kfjob.trainer.loss import token_loss
 from tests.trainer.test_loss import CPU, FAMILIES, SMALL, build
 
 SIZES = [9, 17, 2, 30, 5, 12, 24, 3]

@@ -27,6 +27,7 @@ TRAIN = {
     "data": "synthetic",
     "sequence_length": 16,
     "max_steps": 3,
+    "log_every": 1,
     "micro_batch_size": 4,
     "precision": "fp32",
     "strategy": "ddp",

@@ -118,8 +118,8 @@ def test_throughput_excludes_checkpoints_and_logged_steps():
     throughput.add_samples(8)
     now[0] = 4.0
     assert throughput.measure() == 4.0
-    began, now[0] = now[0], 10.0
-    throughput.exclude_since(began)
+    with throughput.excluded():
+        now[0] = 10.0
     now[0] = 12.0
     throughput.add_samples(8)
     assert throughput.measure() == 4.0

@@ -92,6 +92,16 @@ def test_build_needs_at_most_a_shard_and_two_units(workers, tiny, folder):
         assert model_bytes / 2 <= peak <= model_bytes / 2 + 2 * unit_bytes < model_bytes
 
 
+def test_sharded_ranks_read_each_weight_once_and_a_resume_reads_none(workers, tiny, folder, tmp_path):
+    spec = tiny | {"model": folder, "vocab_size": None, "max_steps": 1, "checkpoint_dir": str(tmp_path)}
+    whole = count_parameters(ModelShape(**SHAPE))
+    fsdp = {"spec": spec | {"strategy": "fsdp"}}
+    assert sum(workers.run("count_read_weights", fsdp, world_size=2)) == whole
+    assert workers.run("count_read_weights", fsdp, world_size=2) == [0, 0]
+    fresh = {"spec": spec | {"strategy": "ddp", "checkpoint_dir": None}}
+    assert workers.run("count_read_weights", fresh, world_size=2) == [whole, whole]
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_families_without_a_preset_have_transformers_losses(workers, tiny, tmp_path, family):
     """The first loss equals that of transformers' own model, and two ranks have the losses of one."""

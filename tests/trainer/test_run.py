@@ -279,3 +279,26 @@ def test_run_ends_after_its_epochs(workers, tiny, tokenised_folder):
     assert result["outcome"]["step"] == 2 * ((tokens - 1) // 64) // 4
     samples = [sample for batch in result["batches"] for sample in batch]
     assert {samples.count(sample) for sample in samples} <= {1, 2}
+
+
+def test_garbage_is_collected_at_the_same_steps_on_all_ranks(workers, tiny):
+    spec = tiny | {"strategy": "ddp", "model": "micro-llama", "max_steps": 52, "log_every": 1}
+    assert workers.run("record_collections", {"spec": spec}, world_size=2) == [[1, 51], [1, 51]]
+
+
+@pytest.mark.parametrize("change", [{"strategy": "fsdp"}, {"strategy": "ddp"}, {"strategy": "none", "packing": "documents"}])
+def test_host_waits_for_the_device_only_in_logged_steps(workers, tiny, change):
+    """Step 1, each third step and the last one are logged; a guard reads the loss of every step."""
+    spec = tiny | change | {"max_steps": 7, "log_every": 3}
+    world_size = 1 if change["strategy"] == "none" else 2
+    for reads in workers.run("count_host_reads", {"spec": spec}, world_size=world_size):
+        assert [bool(count) for count in reads] == [True, False, True, False, False, True, True]
+    for reads in workers.run("count_host_reads", {"spec": spec | {"on_nan": "skip"}}, world_size=world_size):
+        assert all(reads)
+
+
+def test_stop_between_logged_steps_has_the_loss_of_its_last_step(workers, tiny):
+    spec = tiny | {"strategy": "ddp", "micro_batch_size": 2}
+    expected = workers.run("run_training", {"spec": spec}, world_size=2)[0]["losses"]["4"]
+    for result in workers.run("run_training", {"spec": spec | {"log_every": 10}, "stop_after": 4}, world_size=2):
+        assert (result["outcome"]["step"], result["outcome"]["loss"]) == (4, expected)

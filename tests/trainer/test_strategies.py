@@ -119,6 +119,16 @@ def test_equal_layers_are_compiled_once(workers, tiny, change):
         assert losses(result) == pytest.approx(losses(expected), abs=TOLERANCE, rel=0)
 
 
+def test_compiled_layers_with_packed_documents(workers, tiny):
+    """Without a GPU the documents are computed between the graphs of a layer. Their number causes no compilation."""
+    spec = tiny | {"strategy": "none", "packing": "documents", "sequence_length": 64, "max_steps": 6}
+    (plain,) = workers.run("run_training", {"spec": spec})
+    (result,) = workers.run("run_compiled", {"spec": spec})
+    (short,) = workers.run("run_compiled", {"spec": spec | {"max_steps": 1}})
+    assert result["graphs"] == short["graphs"] > 0
+    assert losses(result) == pytest.approx(losses(plain), abs=TOLERANCE, rel=0)
+
+
 def test_nested_wrap_units(workers, tiny):
     """New weights depend on the units, so the reference is one process with the same units."""
     spec = tiny | {"wrap": ["LlamaMLP", "LlamaDecoderLayer"]}

@@ -121,7 +121,7 @@ def test_signal_stops_the_run_and_the_same_command_resumes(job, tiny, tmp_path):
         for line in lines
     ), lines
     progress = PROGRESS.findall("\n".join(lines))
-    multiples = [number for number in range(step + 1, step + 21) if number % 5 == 0 or number == step + 20]
+    multiples = [number for number in range(step + 1, step + 21) if number % 5 == 0 or number in (step + 1, step + 20)]
     assert [int(number) for _, number, _ in progress] == multiples
     assert "log.info(metrics.progress_line(" in source_line(int(progress[0][0]))
     assert any(line.endswith(f"] Resume step-{step:06d} {folder}/step-{step:06d}") for line in lines)

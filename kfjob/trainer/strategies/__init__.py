@@ -8,9 +8,9 @@ from kfjob.trainer.distributed import Ranks
 from kfjob.trainer.strategies.base import SingleProcess, Strategy
 from kfjob.trainer.strategies.fsdp import FullyShardedDataParallel
 from kfjob.trainer.strategies.replicas import DataParallel, DistributedDataParallel
-from kfjob.trainer.strategies.zero import DeepSpeed
+from kfjob.trainer.strategies.zero import DeepSpeed, log_communication
 
-__all__ = ["SingleProcess", "Strategy", "describe_strategy", "make_strategy"]
+__all__ = ["SingleProcess", "Strategy", "describe_strategy", "log_communication", "make_strategy"]
 
 
 def make_strategy(spec: TrainSpec, ranks: Ranks) -> Strategy:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
@@ -19,35 +19,33 @@ COMPUTE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.f
 """The dtype of matrix products, for each precision."""
 
 Accept = Callable[[Tensor | None], bool]
-"""Decides whether to take a step, given the norm of its gradients; None if the norm is known only after the step."""
+"""Decides whether to update, given the norm of the gradients; None if the norm is known only after the update."""
 
 
 class Strategy(Protocol):
     """The methods that the training loop calls, in the order in which it calls them."""
 
-    def inspect(self, model: nn.Module) -> None:
-        """Read the structure of the whole model, before it has weights."""
+    shards_units: bool
+    """Whether `wrap` turns the parameters of each unit into DTensors before it reads the next unit."""
 
-    def wrap_unit(self, unit: nn.Module) -> None:
-        """Wrap a part of the model whose weights have just been initialised."""
+    def wrap(self, model: Any, units: Iterable[nn.Module]) -> nn.Module:
+        """Wrap the model, and return the module that the loop calls.
 
-    def wrap_model(self, model: nn.Module) -> nn.Module:
-        """Wrap the rest, and return the module that the loop calls."""
+        The last of the `units` is the model itself. Each has weights only once it is read from the iterator: a strategy that
+        shards a unit before it reads the next one never holds the whole model.
+        """
 
     def make_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        """Return the optimiser of the module that `wrap_model` returned."""
+        """Return the optimiser of the module that `wrap` returned."""
 
-    def micro_batch(self, model: nn.Module, *, last: bool) -> AbstractContextManager[object]:
-        """Return the context of one micro-batch; `last` marks the last one of an optimiser step."""
+    def accumulate(self, model: nn.Module, compute_loss: Callable[[], Tensor], *, last: bool) -> Tensor:
+        """Accumulate the gradients of a micro-batch, and return its loss.
 
-    def autocast(self) -> AbstractContextManager[object]:
-        """Return the context of a forward pass."""
+        The loss is this rank's sum divided by the tokens of all ranks. `last` marks the last micro-batch of a step.
+        """
 
-    def backward(self, model: nn.Module, loss: Tensor) -> None:
-        """Accumulate the gradient of `loss`, this rank's sum divided by the tokens of all ranks."""
-
-    def step(self, model: nn.Module, optimizer: torch.optim.Optimizer, accept: Accept) -> Tensor:
-        """Clip the gradients, take the optimiser step if `accept` agrees, and zero the gradients; return the norm before."""
+    def step(self, model: nn.Module, optimizer: torch.optim.Optimizer, accept: Accept | None = None) -> Tensor:
+        """Clip the gradients, update unless `accept` refuses, and zero the gradients; return the norm before clipping."""
 
     def drop_gradients(self, optimizer: torch.optim.Optimizer) -> None:
         """Zero the gradients of a step that will not be taken."""
@@ -61,12 +59,11 @@ class Strategy(Protocol):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `state_dict` returned."""
 
-    def finish(self) -> None:
-        """Log a summary after the last step."""
-
 
 class SingleProcess:
     """One process without communication."""
+
+    shards_units = False
 
     def __init__(self, spec: TrainSpec, ranks: Ranks) -> None:
         """Compute in the spec's precision: with autocast, or with parameters of that dtype."""
@@ -75,43 +72,42 @@ class SingleProcess:
         # fp16 cannot represent small numbers: the loss is scaled up, and a step that overflows is skipped (torch's own rule)
         self._scaler = torch.amp.GradScaler(ranks.device.type, enabled=spec.precision == "fp16")
 
-    def inspect(self, model: nn.Module) -> None:
-        """Do nothing."""
-
-    def wrap_unit(self, unit: nn.Module) -> None:
-        """Do nothing."""
-
-    def wrap_model(self, model: nn.Module) -> nn.Module:
-        """Return the model unchanged."""
-        return model
+    def wrap(self, model: Any, units: Iterable[nn.Module]) -> nn.Module:
+        """Initialise all units; the model casts as the spec requires."""
+        for _ in units:
+            pass
+        return self._with_autocast(model)
 
     def make_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """Return AdamW."""
         return make_optimizer(model, self._spec)
 
-    def micro_batch(self, model: nn.Module, *, last: bool) -> AbstractContextManager[object]:  # noqa: ARG002 -- the protocol's
-        """Return an empty context."""
-        return nullcontext()
-
-    def autocast(self) -> AbstractContextManager[object]:
-        """Return the autocast to 16 bits, if the parameters are in fp32."""
-        if self._spec.precision in ("fp32", "bf16-true"):
-            return nullcontext()
-        return torch.autocast(self._device.type, dtype=COMPUTE_DTYPES[self._spec.precision])
-
-    def backward(self, model: nn.Module, loss: Tensor) -> None:  # noqa: ARG002 -- the protocol's
+    def accumulate(self, model: nn.Module, compute_loss: Callable[[], Tensor], *, last: bool) -> Tensor:
         """Run autograd."""
-        torch.autograd.backward(self._scaler.scale(loss * self._gradient_scale))
+        with self._synchronization(model, last=last):
+            loss = compute_loss()
+            torch.autograd.backward(self._scaler.scale(loss * self._gradient_scale))
+        return loss.detach()
 
-    def step(self, model: nn.Module, optimizer: torch.optim.Optimizer, accept: Accept) -> Tensor:
+    def step(self, model: nn.Module, optimizer: torch.optim.Optimizer, accept: Accept | None = None) -> Tensor:
         """Clip as torch does; a step with an fp16 overflow is normal: the scaler skips it, and the scale is lower next time."""
         self._scaler.unscale_(optimizer)
         norm = self._clip_gradients(model)
-        if accept(norm):
+        if accept is None or accept(norm):
             self._scaler.step(optimizer)
         self._scaler.update()
         optimizer.zero_grad()
         return norm
+
+    def _synchronization(self, model: nn.Module, *, last: bool) -> AbstractContextManager[object]:  # noqa: ARG002 -- for others
+        """Return the context of a micro-batch, in which the ranks exchange gradients as the strategy requires."""
+        return nullcontext()
+
+    def _with_autocast(self, model: nn.Module) -> nn.Module:
+        """Make the outermost module compute in 16 bits if its parameters are in fp32. Its replicas use its own `forward`."""
+        if self._spec.precision not in ("fp32", "bf16-true"):
+            model.forward = torch.autocast(self._device.type, dtype=COMPUTE_DTYPES[self._spec.precision])(model.forward)
+        return model
 
     def _clip_gradients(self, model: nn.Module) -> Tensor:
         """Clip the global gradient norm, and return the norm before, which every rank has in full."""
@@ -138,6 +134,3 @@ class SingleProcess:
         """Restore the loss scaler, if this run and the one before have one."""
         if state and self._scaler.is_enabled():
             self._scaler.load_state_dict(dict(state))
-
-    def finish(self) -> None:
-        """Do nothing."""

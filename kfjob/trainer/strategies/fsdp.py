@@ -11,6 +11,7 @@ The five names of torch's first FSDP keep their meaning (torch 2.15 `fsdp/api.py
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 class FullyShardedDataParallel(SingleProcess):
     """Applies `fully_shard` to one unit after the other."""
 
+    shards_units = True
+
     def __init__(self, spec: TrainSpec, ranks: Ranks) -> None:
         """Create the device mesh, and the policies that all units share.
 
@@ -39,27 +42,23 @@ class FullyShardedDataParallel(SingleProcess):
 
         super().__init__(spec, ranks)
         self._mesh = _make_mesh(spec, ranks)
-        self._units: set[nn.Module] = set()
-        self._head: nn.Module | None = None
-        # reduce_dtype is always set: the meaning of None differs between versions of torch.
+        # The policy casts, so autocast does not. reduce_dtype is always set: None means different things in versions of torch.
         self._precision = MixedPrecisionPolicy(param_dtype=COMPUTE_DTYPES[spec.precision], reduce_dtype=torch.float32)
         self._offload = CPUOffloadPolicy(pin_memory=ranks.device.type == "cuda") if spec.cpu_offload else OffloadPolicy()
 
-    def inspect(self, model: Any) -> None:
-        """Find the head: the backward pass begins with it, so it stays gathered until then."""
-        self._head = model.get_output_embeddings()
+    def wrap(self, model: Any, units: Iterable[nn.Module]) -> nn.Module:
+        """Shard one unit after the other.
 
-    def wrap_unit(self, unit: nn.Module) -> None:
-        """Shard a unit."""
-        self._units.add(unit)
-        self._shard(unit, reshard=self._spec.sharding in ("full", "hybrid") and unit is not self._head)
-
-    def wrap_model(self, model: nn.Module) -> nn.Module:
-        """Shard the rest. It stays gathered between forward and backward, because the backward pass needs it first."""
-        self._shard(model, reshard=False)
+        The backward pass begins with the head, so it stays gathered until then, and so does the rest of the model.
+        """
+        reshards, head, wrapped = self._spec.sharding in ("full", "hybrid"), model.get_output_embeddings(), set()
+        for unit in units:
+            self._shard(unit, reshard=reshards and unit is not head and unit is not model)
+            wrapped.add(unit)
         if self._spec.prefetch > 1:
-            self._set_prefetch([module for module in model.modules() if module in self._units])
-        return model
+            self._set_prefetch([module for module in model.modules() if module in wrapped - {model}])
+        root: nn.Module = model
+        return root
 
     def _shard(self, module: nn.Module, *, reshard: bool) -> None:
         from torch.distributed.fsdp import fully_shard
@@ -77,11 +76,7 @@ class FullyShardedDataParallel(SingleProcess):
             unit.set_modules_to_forward_prefetch(units[number + 1 : number + 1 + self._spec.prefetch])
             unit.set_modules_to_backward_prefetch(units[max(0, number - self._spec.prefetch) : number][::-1])
 
-    def autocast(self) -> AbstractContextManager[object]:
-        """Return an empty context: the mixed precision policy casts."""
-        return nullcontext()
-
-    def micro_batch(self, model: nn.Module, *, last: bool) -> AbstractContextManager[object]:
+    def _synchronization(self, model: nn.Module, *, last: bool) -> AbstractContextManager[object]:
         """Reduce gradients to shards on each micro-batch, or on the last one; replicas exchange shards on the last one only."""
         fsdp: Any = model
         fsdp.set_requires_gradient_sync(last or self._spec.accumulate == "sharded")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -24,15 +25,16 @@ class DistributedDataParallel(SingleProcess):
         super().__init__(spec, ranks)
         self._gradient_scale = float(ranks.world_size)
 
-    def wrap_model(self, model: nn.Module) -> nn.Module:
+    def wrap(self, model: Any, units: Iterable[nn.Module]) -> nn.Module:
         """Wrap the whole model; buffers depend only on the configuration and are not synchronised."""
+        for _ in units:
+            pass
         ddp: Any = nn.parallel.DistributedDataParallel
         ddp._set_params_and_buffers_to_ignore_for_model(model, [name for name, _ in model.named_buffers()])  # noqa: SLF001 -- no public way from 2.11 to 2.15
         devices = [self._device] if self._device.type == "cuda" else None
-        wrapped: nn.Module = ddp(model, device_ids=devices, gradient_as_bucket_view=True)
-        return wrapped
+        return self._with_autocast(ddp(model, device_ids=devices, gradient_as_bucket_view=True))
 
-    def micro_batch(self, model: nn.Module, *, last: bool) -> AbstractContextManager[object]:
+    def _synchronization(self, model: nn.Module, *, last: bool) -> AbstractContextManager[object]:
         """Synchronise gradients only on the last micro-batch."""
         ddp: Any = model
         context: AbstractContextManager[object] = nullcontext() if last else ddp.no_sync()
@@ -64,9 +66,11 @@ class DataParallel(SingleProcess):
         if not self._devices:
             log.info("DataParallel finds no GPU and computes like strategy none")
 
-    def wrap_model(self, model: nn.Module) -> nn.Module:
+    def wrap(self, model: Any, units: Iterable[nn.Module]) -> nn.Module:
         """Wrap the whole model."""
-        return nn.DataParallel(model, device_ids=self._devices)
+        for _ in units:
+            pass
+        return self._with_autocast(nn.DataParallel(model, device_ids=self._devices))
 
     def checkpoint_state(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> CheckpointState:
         """Return both by the names of the unwrapped model."""

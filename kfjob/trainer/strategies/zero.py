@@ -10,8 +10,8 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -50,24 +50,14 @@ class DeepSpeed(SingleProcess):
         if spec.disk_offload:
             _check_disk_offload()
 
-    def inspect(self, model: nn.Module) -> None:
-        """Set the size of the buffers for files: this rank's part of the largest parameter."""
-        if self._spec.disk_offload:
+    def wrap(self, model: Any, units: Iterable[nn.Module]) -> nn.Module:
+        """Create DeepSpeed's engine for the model and the optimiser; at stage 3 shard one unit after the other."""
+        if self._spec.disk_offload:  # the size of the buffers for files: this rank's part of the largest parameter
             largest = max(parameter.numel() for parameter in model.parameters())
             self._config["zero_optimization"]["offload_param"]["buffer_size"] = -(-largest // self._ranks.world_size)
-
-    def wrap_unit(self, unit: nn.Module) -> None:
-        """Shard a unit at stage 3."""
-        if self._spec.zero_stage == 3:
-            for parameter in unit.parameters():
-                if not hasattr(parameter, "ds_id"):
-                    parameter.data = parameter.data.to(COMPUTE_DTYPES[self._spec.precision])
-            context = self._deepspeed.zero.Init(module=unit, config_dict_or_path=self._config, param_swapper=self._swapper)
-            self._swapper = context.param_swapper  # a new swapper would remove the files of the one before
-
-    def wrap_model(self, model: nn.Module) -> nn.Module:
-        """Create DeepSpeed's engine for the model and the optimiser."""
-        self.wrap_unit(model)
+        for unit in units:
+            if self._spec.zero_stage == 3:
+                self._shard(unit)
         buffers = [(module, name, buffer) for module in model.modules() for name, buffer in module.named_buffers(recurse=False)]
         engine, *_ = self._deepspeed.initialize(
             model=model, optimizer=make_optimizer(model, self._spec), config=self._config, dist_init_required=False
@@ -77,6 +67,13 @@ class DeepSpeed(SingleProcess):
         wrapped: nn.Module = engine
         return wrapped
 
+    def _shard(self, unit: nn.Module) -> None:
+        for parameter in unit.parameters():
+            if not hasattr(parameter, "ds_id"):
+                parameter.data = parameter.data.to(COMPUTE_DTYPES[self._spec.precision])
+        context = self._deepspeed.zero.Init(module=unit, config_dict_or_path=self._config, param_swapper=self._swapper)
+        self._swapper = context.param_swapper  # a new swapper would remove the files of the one before
+
     def make_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """Return the engine's optimiser, and log each rank's part of it."""
         engine: Any = model
@@ -85,29 +82,24 @@ class DeepSpeed(SingleProcess):
         optimizer: torch.optim.Optimizer = engine.optimizer
         return optimizer
 
-    @contextmanager
-    def micro_batch(self, model: nn.Module, *, last: bool) -> Iterator[None]:
-        """Let the engine reduce gradients as its stage requires: on the last micro-batch, from stage 2 on each one."""
+    def accumulate(self, model: nn.Module, compute_loss: Callable[[], Tensor], *, last: bool) -> Tensor:
+        """Let the engine reduce gradients as its stage requires: on the last micro-batch, from stage 2 on each one.
+
+        The loss is divided by the tokens of all ranks, so the engine's average over the ranks is undone.
+        """
         engine: Any = model
         engine.set_gradient_accumulation_boundary(last)
-        yield
+        loss = compute_loss()
+        engine.backward(loss * self._ranks.world_size, scale_wrt_gas=False)
         if not last:
             engine.step()  # only counts the micro-batch
+        return loss.detach()
 
-    def autocast(self) -> AbstractContextManager[object]:
-        """Return an empty context: the engine's parameters have the compute dtype."""
-        return nullcontext()
-
-    def backward(self, model: nn.Module, loss: Tensor) -> None:
-        """Undo the engine's average over the ranks, because the loss is divided by the tokens of all ranks."""
-        engine: Any = model
-        engine.backward(loss * self._ranks.world_size, scale_wrt_gas=False)
-
-    def step(self, model: nn.Module, optimizer: torch.optim.Optimizer, accept: Accept) -> Tensor:
+    def step(self, model: nn.Module, optimizer: torch.optim.Optimizer, accept: Accept | None = None) -> Tensor:
         """Clip at stage 0; from stage 1 on the engine clips in its step, which returns the norm too late for `accept`."""
         engine: Any = model
         norm = None if self._spec.zero_stage else self._clip_gradients(model)
-        if accept(norm):
+        if accept is None or accept(norm):
             engine.step()
         else:
             self.drop_gradients(optimizer)
@@ -127,10 +119,15 @@ class DeepSpeed(SingleProcess):
         engine: Any = model
         return ZeroState(engine, self._ranks) if self._spec.zero_stage else super().checkpoint_state(engine.module, optimizer)
 
-    def finish(self) -> None:
-        """Print the summary of the communication."""
-        if self._spec.comms_logger:
-            self._deepspeed.comm.log_summary()
+
+@contextmanager
+def log_communication(spec: TrainSpec) -> Iterator[None]:
+    """Print DeepSpeed's summary of the communication after the block, with `comms_logger`."""
+    yield
+    if spec.comms_logger:
+        import deepspeed
+
+        deepspeed.comm.log_summary()
 
 
 def make_config(spec: TrainSpec, ranks: Ranks) -> dict[str, Any]:
