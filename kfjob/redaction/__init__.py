@@ -1,10 +1,22 @@
-"""Recognise secrets by their names and shapes, and replace them in text and in JSON. Pure.
+"""Recognise secrets by their names and shapes, and replace them in text and in JSON.
+
+A redactor also replaces the credentials that this process has loaded (`redaction.known`), in any output.
 
 Reports, archived logs, `explain`, JSON, quotes of a diagnosis and messages for people go through a `Redactor`. The commands
 `logs` and `render` print what the job printed and what the user wrote, with its secrets. Lint uses the same tables.
 """
 
+from kfjob.redaction.known import remember_credential
 from kfjob.redaction.names import is_secret_name
 from kfjob.redaction.redactor import REDACTED, LineRedactor, Redactor, collect_secrets, cut_text, find_secret
 
-__all__ = ["REDACTED", "LineRedactor", "Redactor", "collect_secrets", "cut_text", "find_secret", "is_secret_name"]
+__all__ = [
+    "REDACTED",
+    "LineRedactor",
+    "Redactor",
+    "collect_secrets",
+    "cut_text",
+    "find_secret",
+    "is_secret_name",
+    "remember_credential",
+]

@@ -8,15 +8,20 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
+from html import unescape
 from typing import NamedTuple
 
 from kfjob.printable import NARROW_SEQUENCE, SEQUENCE
+from kfjob.redaction import languages
 
 _UNUSUAL = r"[^\n\t -~]"
-_ESCAPE = r"\\x[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|\\033|\\e(?=\[)|%[0-7][0-9A-Fa-f]"
-"""Characters as JSON, programs and URLs write them."""
+_ESCAPE = (
+    r"\\x[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|\\033|\\e(?=\[)|%[0-7][0-9A-Fa-f]"
+    r"|&(?:quot|apos|lt|gt|amp|#\d{2,5}|#[xX][0-9A-Fa-f]{2,4});"
+)
+"""Characters as JSON, programs, URLs and HTML write them."""
 _HAS_UNUSUAL, _HAS_ESCAPE = re.compile(_UNUSUAL), re.compile(_ESCAPE)
 _HAS_SEQUENCE = re.compile(r"[\x1b\x90\x9b\x9d-\x9f]")
 _SEQUENCE_TOKENS = tuple(re.compile(rf"{sequence}|{_UNUSUAL}") for sequence in (SEQUENCE.pattern, NARROW_SEQUENCE.pattern))
@@ -46,11 +51,16 @@ class Form(NamedTuple):
     """For each part: its start and end in the original, and whether it is a copy."""
     boundaries: tuple[int, ...] = ()
     """Positions in the form at which something invisible was left out."""
+    source: Form | None = None
+    """The form from which this one was derived; None for the original."""
 
     def locate(self, start: int, end: int) -> tuple[int, int]:
         """Return the range of the original for a range of the form."""
-        if not self.originals:
-            return start, end
+        if self.originals:
+            start, end = self._locate_here(start, end)
+        return self.source.locate(start, end) if self.source else (start, end)
+
+    def _locate_here(self, start: int, end: int) -> tuple[int, int]:
         first, last = bisect_right(self.starts, start) - 1, bisect_right(self.starts, end - 1) - 1
         left, _, copied_left = self.originals[first]
         begin, right, copied_right = self.originals[last]
@@ -59,7 +69,14 @@ class Form(NamedTuple):
 
 
 def list_forms(text: str) -> Iterator[Form]:
-    """Yield the forms of a text: itself, and what is left of it without invisible characters."""
+    """Yield the forms of a text: itself, what is left without invisible characters, and each with its names in English."""
+    for form in _list_readings(text):
+        yield form
+        if names := languages.find_names(form.text):
+            yield _replace(form.text, names)._replace(source=form)
+
+
+def _list_readings(text: str) -> Iterator[Form]:
     yield Form(text)
     if _HAS_UNUSUAL.search(text):
         for tokens in (*_SEQUENCE_TOKENS, _CHARACTERS) if _HAS_SEQUENCE.search(text) else (_CHARACTERS,):
@@ -84,6 +101,11 @@ def fold_text(text: str) -> str:
 
 
 def _convert(text: str, tokens: re.Pattern[str], replace: Callable[[str], str]) -> Form:
+    return _replace(text, ((*match.span(), replace(match[0])) for match in tokens.finditer(text)))
+
+
+def _replace(text: str, parts: Iterable[tuple[int, int, str]]) -> Form:
+    """Return the form in which each part, a range and its replacement, stands for the text in this range."""
     pieces: list[str] = []
     starts: list[int] = []
     originals: list[tuple[int, int, bool]] = []
@@ -98,13 +120,12 @@ def _convert(text: str, tokens: re.Pattern[str], replace: Callable[[str], str]) 
             originals.append((start, end, is_copy))
             length += len(piece)
 
-    for match in tokens.finditer(text):
-        add(text[position : match.start()], position, match.start(), is_copy=True)
-        piece = replace(match[0])
+    for start, end, piece in parts:
+        add(text[position:start], position, start, is_copy=True)
         if not piece and (not boundaries or boundaries[-1] != length):
             boundaries.append(length)
-        add(piece, match.start(), match.end(), is_copy=False)
-        position = match.end()
+        add(piece, start, end, is_copy=False)
+        position = end
     add(text[position:], position, len(text), is_copy=True)
     return Form("".join(pieces), tuple(starts) or (0,), tuple(originals), tuple(boundaries))
 
@@ -113,12 +134,16 @@ def _decode(part: str, gap: str) -> str:
     """Return what an escape stands for."""
     if part[0] == "%":
         character = chr(int(part[1:], 16))
+    elif part[0] == "&" and len(part) > 1:
+        character = unescape(part)
     elif part[0] != "\\":
         return _fold(part, gap)
     elif len(part) > 1 and part[1] in "xu" and _HAS_ESCAPE.fullmatch(part):
         character = chr(int(f"0x{part[2:]}", 0))
     else:
         return gap
+    if len(character) > 1:
+        return gap  # a number that is no character
     return character if " " <= character <= "~" else _fold(character, gap)
 
 

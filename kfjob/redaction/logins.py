@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from collections.abc import Iterator
 
-from kfjob.redaction.values import has_digit_and_letter, is_harmless
+from kfjob.redaction.values import has_digit_and_letter, is_harmless, is_hex, is_number, looks_chosen, looks_dense
 
 Span = tuple[int, int]
 _URL = re.compile(r"(?<![A-Za-z0-9+.-])(?P<scheme>[A-Za-z0-9+.-]*+)://")
+_FIRST_PRINTABLE = 0x20
 _SPACELESS = re.compile(r"\S*+")
 _USER = re.compile(r"[^\s/@:?#\[\]]*+:")
 _PORT = re.compile(r"\d{1,5}(?:[/?#]|$)")
@@ -17,29 +19,58 @@ _WEB = re.compile(r"(?:https?|wss?|git|ssh|s3|gs|tcp|docker|oci|file|grpc|rpc|c1
 _LONE_TOKEN = re.compile(r"[^\s/@:\"'<>]{16,}+(?=@)")
 _DRIVER_LOGIN = re.compile(r"(?<![^\s\"'=])[^\s:@/\"'=]++:(?P<value>\S++)")
 _DRIVER = re.compile(r"@(?:tcp|unix)\(")
-_HEADER = re.compile(r"(?i)\b(?:bearer|basic)[ \t]++(?P<value>[A-Za-z0-9._~+/=-]{8,}+)")
+_HEADER = re.compile(r"(?i)\b(?P<scheme>bearer|basic)[ \t]++(?P<value>[A-Za-z0-9._~+/=-]{8,}+)")
 _CURL_LOGIN = re.compile(
     r"(?:^|(?<=[\s\"']))(?:-u|--user|--proxy-user)(?:[ \t]++|=|[\"'],[ \t]*+)?(?P<quote>[\"']?)[^\s:\"'=]{1,256}:(?P<value>\S)"
 )
+_COMMAND = re.compile(
+    r"\b(?:(?P<account>srun|sbatch|salloc|squeue|scancel|sacct|sudo|su|chown|install|rsync|screen"
+    r"|(?:docker|podman|nerdctl)[ \t]+(?:run|exec|create))"
+    r"|curl|wget|http|https|login)\b|[\n;|&]"
+)
+_COMMAND_LENGTH = 200
+"""Characters before `-u` in which a command stands whose `-u` takes an account and a group."""
 _SCRIPT = re.compile(r"[^\s:\"']{1,256}+(?<=\.py|\.sh):")
 """A file and a part of it: `python -u train.py:5` has no login."""
 _COMMAND_OR_OPTION = re.compile(
-    r"(?i:\b(?P<command>login|sshpass|mysql\w*+|mariadb\w*+|mongo\w*+|htpasswd|kinit|redis-cli)\b)|\n|&&|[;|]|\b(?:mkdir|ssh|scp|rsync|cp|tar)\b"
-    r"|(?<=[\s\"'])-[pa](?:(?P<gap>=|[ \t]++|[\"'],[ \t]*+)|(?=[^\s-]))(?P<quote>[\"']?)(?P<value>\S)"
+    r"(?i:\b(?P<command>(?:docker|podman|nerdctl|buildah|skopeo|helm|crane|oras)[\"',\s]{1,8}+(?:registry\s)?login|login|sshpass|mysql\w*+|mariadb\w*+|mongo\w*+|htpasswd|kinit|redis-cli)\b)|\n|&&|[;|]|\b(?:mkdir|ssh|scp|rsync|cp|tar)\b"
+    r"|(?<=[\s\"'])-[pa](?:(?P<gap>=|[ \t]++|[\"'],[ \t]*+)|(?=[^\s`,;)-]))(?P<quote>[\"']?)(?P<value>\S)"
 )
-_ATTACHED = re.compile(r"(?i)sshpass|mysql|mariadb")
+_ATTACHED = re.compile(r"(?i)sshpass|mysql|mariadb|docker|podman|nerdctl|buildah|skopeo|helm|crane|oras")
+_IDENTIFIED = re.compile(
+    r"(?i)\bidentified[ \t]+(?:with[ \t]+\S+[ \t]+)?(?:by|as)[ \t]+(?:password[ \t]+)?(?P<quote>[\"'])(?P<value>[^\"'\n])"
+)
+"""A statement of SQL."""
 _NETRC = re.compile(
     r"(?i)\b(?:login|machine)\s++(?P<user>\S++)\s++(?:account\s++\S++\s++)?password\s++(?P<value>\S++)"
     r"|\bpassword[ \t]++(?P<first>\S++)\s++login\s"
 )
 _NETRC_LINE = re.compile(r"(?im)^[ \t]*+password[ \t]++(?P<value>\S++)[ \t]*+$")
 _PGPASS = re.compile(
-    r"(?m)^(?![^:\n]*+[\s/\"'])[^\s:/]++:(?:\*|\d{4}):(?:\*|[^\s:]*?[A-Za-z_][^\s:]*+):[^\s:]++:(?P<value>\S++)$"
+    r"(?m)^(?![^:\n]*+[\s/\"'])(?P<host>[^\s:/]++):(?P<port>\*|\d{4}):(?:\*|[^\s:]*?[A-Za-z_][^\s:]*+):[^\s:]++:(?P<value>\S++)$"
 )
+_DATABASE_HOST = re.compile(r"\*|localhost|.*\..*|.*(?:db|pg|postgres|sql|database|data).*", re.IGNORECASE)
+_DATABASE_PORT = re.compile(r"\*|[56]43\d")
+_BASIC_AUTH = re.compile(
+    r"BasicAuth\([ \t]{0,8}(?:\w{1,20}=)?[\"'][^\"'\n]{0,100}+[\"'][ \t]{0,8},[ \t]{0,8}(?:\w{1,20}=)?"
+    r"(?P<quote>[\"'])(?P<value>[^\"'\n])"
+)
+"""A login in Python."""
+_QUERY = re.compile(r"(?i)[?&](?:key|code|auth|sig|pat|pass|api)=(?P<value>[\w.~+/%-]{12,}+)")
+_HEX_KEY = re.compile(r"(?<![\w/+.-])[0-9a-f]{40}(?![\w/-])")
+_NAMED_KEY = re.compile(r"(?i)\bwandb\b")
+_NAMES_OF_HEX_KEY = re.compile(r"(?i)\b(?:login|key|netrc)\b")
+_HEX_KEY_LINE = 200
+"""Characters before a key of Weights & Biases that name it."""
+_HOST_LOGIN = re.compile(
+    r"(?<![\w/.:@+%-])[\w.+-]{1,64}+:(?P<value>[^\s:@/\"'`]{6,200}+)@[A-Za-z][\w.-]{0,200}+:\d{2,5}(?![\w.])"
+)
+"""`user:password@host:port` without a scheme."""
 _WORD_END = {quote: re.compile(rf"(?:[^{quote or ' '}\\\n]|\\[^\n])*+") for quote in ("", "'", '"')}
 MARKS = (
+    *("wandb", "?code=", "&code=", "?auth=", "&auth=", "?pat=", "&pat=", "?api=", "&api="),
     *("bearer", "basic", "-u", "--user", "--proxy-user", "login", "password"),
-    *("sshpass", "mysql", "mariadb", "mongo", "htpasswd", "kinit", "redis-cli"),
+    *("sshpass", "mysql", "mariadb", "mongo", "htpasswd", "kinit", "redis-cli", "identified"),
 )
 """A text without any of these has no login except in a URL or in a line of pgpass."""
 
@@ -101,20 +132,53 @@ def is_login(text: str, start: int = 0) -> bool:
     return not _SCRIPT.match(text, start)
 
 
+def _takes_account(text: str, start: int) -> bool:
+    """Return whether `-u` belongs to a command such as `srun` and `docker run`, where `:` separates an account and a group."""
+    commands = [match["account"] for match in _COMMAND.finditer(text, max(0, start - _COMMAND_LENGTH), start)]
+    return bool(commands and commands[-1])
+
+
+def _is_login_in_base64(value: str) -> bool:
+    """Return whether a text is `user:password` in base64, or the beginning of such a text."""
+    letters = value.rstrip("=").replace("-", "+").replace("_", "/")
+    try:
+        login = b64decode(letters + "=" * (-len(letters) % 4), validate=True) if len(letters) % 4 != 1 else b""
+    except ValueError:
+        return False
+    return b":" in login and not any(byte < _FIRST_PRINTABLE for byte in login)
+
+
 def has_login_command(text: str) -> bool:
     """Return whether a command line holds a command that takes a password."""
     return any(match["command"] for match in _COMMAND_OR_OPTION.finditer(text))
 
 
 def find_logins(text: str) -> Iterator[Span]:
-    """Yield the passwords of command lines and netrc, and the credentials of headers."""
-    for match in _HEADER.finditer(text):
-        if has_digit_and_letter(match["value"]):
-            yield match.span("value")
+    """Yield the passwords of command lines, netrc and code, and the credentials of headers and queries."""
+    yield from _find_headers(text)
     for match in _CURL_LOGIN.finditer(text):
-        if is_login(text, match.end("quote")):
+        if is_login(text, match.end("quote")) and not _takes_account(text, match.start()):
+            yield from _read_word(text, match)
+    for pattern in (_IDENTIFIED, _BASIC_AUTH):
+        for match in pattern.finditer(text):
             yield from _read_word(text, match)
     yield from _find_options(text)
+    yield from _find_netrc(text)
+    if _NAMED_KEY.search(text):
+        yield from _find_hex_keys(text)
+
+
+def _find_headers(text: str) -> Iterator[Span]:
+    """Yield the credentials of HTTP headers, and the keys in the queries of URLs."""
+    for match in _HEADER.finditer(text):
+        if _is_login_in_base64(match["value"]) if match["scheme"].lower() == "basic" else has_digit_and_letter(match["value"]):
+            yield match.span("value")
+    for match in _QUERY.finditer(text):
+        if looks_dense(match["value"]) or is_hex(match["value"]):
+            yield match.span("value")
+
+
+def _find_netrc(text: str) -> Iterator[Span]:
     for pattern in (_NETRC, _NETRC_LINE):
         for match in pattern.finditer(text):
             group = "value" if match["value"] else "first"
@@ -123,10 +187,27 @@ def find_logins(text: str) -> Iterator[Span]:
                 yield match.span(group)
 
 
+def find_host_logins(text: str) -> Iterator[Span]:
+    """Yield the passwords of `user:password@host:port`."""
+    for match in _HOST_LOGIN.finditer(text):
+        if looks_chosen(match["value"]) and not is_number(match["value"]):
+            yield match.span("value")
+
+
+def _find_hex_keys(text: str) -> Iterator[Span]:
+    """Yield the keys in lines such as `wandb login KEY`; an id of a commit looks the same."""
+    for match in _HEX_KEY.finditer(text):
+        before = text[max(0, match.start() - _HEX_KEY_LINE) : match.start()].rpartition("\n")[2]
+        if _NAMED_KEY.search(before) and _NAMES_OF_HEX_KEY.search(before) and "commit" not in before:
+            yield match.span()
+
+
 def find_pgpass(text: str) -> Iterator[Span]:
     """Yield the passwords of lines such as `host:5432:database:user:password`."""
     for match in _PGPASS.finditer(text):
-        yield match.span("value")
+        is_database = _DATABASE_HOST.fullmatch(match["host"]) or _DATABASE_PORT.fullmatch(match["port"])
+        if is_database and not is_number(match["value"]):
+            yield match.span("value")
 
 
 def _find_options(text: str) -> Iterator[Span]:

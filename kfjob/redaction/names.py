@@ -9,6 +9,8 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
+from kfjob.redaction import languages
+
 
 class Strength(IntEnum):
     """How much a name tells about its value."""
@@ -24,7 +26,8 @@ class Strength(IntEnum):
     """The value ends with the line: `Authorization`, `Cookie`, `PASSPHRASE`."""
 
 
-def _split_names(text: str) -> frozenset[str]:
+def split_names(text: str) -> frozenset[str]:
+    """Return the words of a table."""
     return frozenset(text.split())
 
 
@@ -43,19 +46,32 @@ class _Word(NamedTuple):
     """Words before it that give it another meaning."""
 
 
-_BEFORE_KEY = _split_names(
+_BEFORE_KEY = split_names(
     "PUBLIC PRIMARY FOREIGN SORT CACHE PARTITION TOPOLOGY KMS SHARD GROUP LOOKUP HOT JSON MAP DICT CONFIG INDEX"
 )
-_BEFORE_TOKEN = _split_names(
+_BEFORE_TOKEN = split_names(
     "EOS BOS PAD UNK SEP CLS MASK SPECIAL IMAGE VIDEO AUDIO START END STOP FIRST LAST NEXT PER BY NUM MAX MIN"
 )
+_BEFORE_PASS = split_names(
+    "FORWARD BACKWARD FIRST SECOND LAST NEXT TWO ONE SINGLE MULTI NUM FUSION COMPILER OPTIMIZER LOWERING GRAPH TEST"
+)
+_BEFORE_SIGNATURE = split_names("MODEL FN FUNC FUNCTION KERNEL CALL METHOD FORWARD INPUT OUTPUT TYPE SERVING GRAPH")
 _PULL = frozenset({"PULL"})
-_WEAK_CHOSEN = "PASS PWD PW CREDENTIAL CREDENTIALS CRED CREDS AUTH DBPASS USERPASS PGPASS ROOTPASS ADMINPASS MYSQLPASS"
-_WEAK_MADE = "ACCESSKEY SECRETKEY PRIVATEKEY WEBHOOKS DSN SAS JWT BEARER SIGNATURE SIG"
+_WEAK_CHOSEN = "PWD PW CREDENTIAL CREDENTIALS CRED CREDS AUTH PSK"
+_GLUED = (
+    "DBPASS USERPASS PGPASS ROOTPASS ADMINPASS MYSQLPASS MYPASS APPPASS SMTPPASS FTPPASS MAILPASS REDISPASS SSHPASS "
+    "DBPWD MYPWD USERPWD ROOTPWD ADMINPWD PGPWD MYSQLPWD SMTPPWD PSWD PASSWRD PASSWOR PASWORD PASSWROD PASWD"
+)
+"""Words that people write together, or misspell."""
+_WEAK_MADE = "ACCESSKEY SECRETKEY PRIVATEKEY WEBHOOKS DSN SAS JWT BEARER"
 _WORDS: Mapping[str, _Word] = MappingProxyType(
     {word: _Word(Strength.WEAK, is_chosen=True) for word in _WEAK_CHOSEN.split()}
+    | {word: _Word(Strength.STRONG, is_chosen=True) for word in _GLUED.split()}
     | {word: _Word(Strength.WEAK) for word in _WEAK_MADE.split()}
     | {
+        "PASS": _Word(Strength.WEAK, is_chosen=True, harmless_before=_BEFORE_PASS),
+        "SIGNATURE": _Word(Strength.WEAK, harmless_before=_BEFORE_SIGNATURE),
+        "SIG": _Word(Strength.WEAK, harmless_before=_BEFORE_SIGNATURE),
         "KEY": _Word(Strength.WEAK, harmless_before=_BEFORE_KEY),
         "KEYS": _Word(Strength.WEAK, is_plural=True, harmless_before=_BEFORE_KEY),
         "TOKEN": _Word(Strength.WEAK, harmless_before=_BEFORE_TOKEN),
@@ -81,12 +97,31 @@ _WORDS: Mapping[str, _Word] = MappingProxyType(
 )
 """Every word that names a secret, one row each."""
 _WORD_ENDINGS = tuple(word for word, row in _WORDS.items() if row.is_ending)
-_QUALIFIERS = _split_names(
+_QUALIFIERS = split_names(
     "API ACCESS SECRET PRIVATE AUTH AUTHENTICATION HF HUB HUGGINGFACE WANDB BEARER REFRESH CLIENT SIGNING ENCRYPTION SESSION "
     "SECURITY AWS GITHUB GITLAB OPENAI ANTHROPIC SLACK ACCOUNT SHARED SERVICE ADMIN USER LOGIN ID"
 )
 """Words before `keys`, `tokens` and before ` key` that leave no other meaning."""
-_SUFFIXES = _split_names("DATA B64 BASE64 PEM JSON STRING TEXT PLAIN OLD NEW PROD DEV STAGING TEST URL URI VALUE HEADER")
+_ACCESS = split_names(
+    "API APP ACCESS SECRET PRIVATE AUTH AUTHN AUTHENTICATION OAUTH OIDC SSO SAML BEARER REFRESH SIGNING ENCRYPTION "
+    "DECRYPTION CIPHER CRYPTO SECURITY SSH SSL TLS GPG PGP RSA HMAC AES FERNET JWT CSRF XSRF WEBHOOK INGEST INGESTION "
+    "DEPLOY LICENSE HF HUB HUGGINGFACE HUGGING WANDB NEPTUNE COMET MLFLOW CLEARML OPENAI ANTHROPIC CLAUDE COHERE MISTRAL "
+    "GEMINI GROQ DEEPSEEK OPENROUTER TOGETHER REPLICATE PERPLEXITY XAI NVIDIA NGC AWS S3 GCP GCS GOOGLE AZURE MINIO "
+    "DIGITALOCEAN CLOUDFLARE LINODE GITHUB GH GITLAB GIT BITBUCKET JIRA NPM PYPI DOCKER DOCKERHUB REGISTRY ARTIFACTORY "
+    "KAGGLE DATADOG SENTRY GRAFANA SLACK DISCORD TELEGRAM TWILIO SENDGRID MAILGUN STRIPE SHOPIFY DATABRICKS SNOWFLAKE "
+    "VAULT CONSUL KUBE KUBECONFIG CLUSTER JUPYTER NOTEBOOK ELASTIC PINECONE WEAVIATE QDRANT TAVILY SERPAPI LANGCHAIN "
+    "LANGSMITH MODAL RUNPOD VAST"
+)
+"""Words anywhere before `key` and `token` that say what they give access to."""
+_ACCESS_KEY = split_names("ACCOUNT SERVICE CLIENT SESSION MASTER SHARED ADMIN BOT ROOT STORAGE SERVER SUBSCRIPTION HOST")
+_ACCESS_TOKEN = _ACCESS_KEY | split_names("ID USER LOGIN PERSONAL PAT READ WRITE PUSH DEBUG TRACKING IDENTITY WEB")
+"""Words directly before `key` or `token` that do so; a `user_key` is a column."""
+_COLUMNS = split_names(
+    "LABEL IMAGE TEXT CAPTION AUDIO VIDEO INPUT OUTPUT PROMPT RESPONSE QUESTION ANSWER CONTENT MESSAGE CHAT METRIC LOSS SCORE "
+    "MODEL DATASET DATA STATE OPTIM OPTIMIZER STORE SEPARATOR TARGET SOURCE FEATURE SAMPLE BATCH INSTRUCTION IGNORE REWARD"
+)
+"""Words before `key` and `token` in variables of data and models."""
+_SUFFIXES = split_names("DATA B64 BASE64 PEM JSON STRING TEXT PLAIN OLD NEW PROD DEV STAGING TEST URL URI VALUE HEADER")
 """Words after a secret word that leave the value a secret."""
 _HARMLESS_NAMES = frozenset({"PWD", "OLDPWD", "KEY_VALUE", "NO_AUTH", "SSH_AUTH_SOCK", "HUB_TOKEN_SECRET"})
 _MAX_NAME = 80
@@ -97,7 +132,7 @@ MARKS = tuple(sorted(word.lower() for word in _WORDS))
 """Every name of a secret contains one of these, in some case."""
 
 
-_TOPICS = _split_names(
+_TOPICS = split_names(
     "FILE PATH DIR FOLDER NAME NAMES ID IDS TYPE TYPES KIND POLICY LENGTH LEN SIZE COUNT LIMIT MIN MAX NUM BUDGET "
     "RATE AGE TTL EXPIRY EXPIRES EXPIRATION TIMEOUT REF REFS PROMPT REQUIRED ENABLED DISABLED ENABLE DISABLE LOSS DIM "
     "DIMS EMBEDDING EMBEDDINGS ACCURACY PER LEVEL DROP DROPOUT MASK INDEX POSITION SHIFT MIX MERGE MERGING PRUNING "
@@ -114,12 +149,30 @@ def split_words(name: str) -> list[str]:
 
 def is_secret_name(name: str) -> bool:
     """Return whether a variable, option or field of this name holds a secret."""
+    name = languages.translate(name)
     words = split_words(name)
     if words and "_".join(words) in _HARMLESS_NAMES:
         return False
     if _rate_words(_list_segments(name)) >= Strength.STRONG or _rate_variable(name, words) > Strength.ORDINARY:
         return True
-    return _rate_words(words) > Strength.ORDINARY and not is_plural(name)
+    return _rate_words(words) > Strength.ORDINARY and not is_plural(name) and not is_ambiguous(name)
+
+
+def is_ambiguous(name: str) -> bool:
+    """Return whether the name is a compound of `key` or `token` that nothing relates to access, such as `image_key`.
+
+    Most of them are columns, fields and marks in texts, so only a value that looks like a token is a secret. In capitals it is
+    the name of a variable, which holds a secret unless another word of it is one of data and models.
+    """
+    words = _strip_suffixes(split_words(name))
+    return _is_ambiguous(words) and not (name.isupper() and _COLUMNS.isdisjoint(words))
+
+
+def _is_ambiguous(words: list[str]) -> bool:
+    if len(words) < 2 or words[-1] not in {"KEY", "KEYS", "TOKEN", "TOKENS"}:  # noqa: PLR2004 - a compound
+        return False
+    adjacent = _ACCESS_KEY if words[-1].startswith("KEY") else _ACCESS_TOKEN
+    return words[-2] not in adjacent and _ACCESS.isdisjoint(words[:-1]) and not any(map(_is_strong, words))
 
 
 def is_plural(name: str) -> bool:
@@ -145,7 +198,8 @@ def rate_name(name: str) -> Strength:
 
 def rate_phrase(qualifier: str, name: str) -> Strength:
     """Return how much a name of two words tells, such as `API key` or `hf token`."""
-    return Strength.NAMED if rate_name(name) and qualifier.upper() in _QUALIFIERS else Strength.ORDINARY
+    is_phrase = rate_name(name) and qualifier.upper() in _QUALIFIERS and not is_ambiguous(name)
+    return Strength.NAMED if is_phrase else Strength.ORDINARY
 
 
 def is_credentials(name: str) -> bool:
@@ -157,6 +211,30 @@ def is_chosen(name: str) -> bool:
     """Return whether people choose the value of this name: `password`, and not `api_key` or `webhook`."""
     rows = [_find_row(words[-1]) for words in map(_strip_suffixes, (split_words(name), _list_segments(name))) if words]
     return any(row is not None and row.is_chosen for row in rows)
+
+
+def is_kind(name: str) -> bool:
+    """Return whether the name may be a kind of object: `secret "x"` names one of Kubernetes, and `key "x"` a field."""
+    return _has_last_word(name, "SECRET SECRETS KEY KEYS WEBHOOK WEBHOOKS") and not is_qualified(name)
+
+
+def is_webhook(name: str) -> bool:
+    """Return whether the value is a URL, and not the name of an admission webhook."""
+    return _has_last_word(name, "WEBHOOK WEBHOOKS")
+
+
+def is_made(name: str) -> bool:
+    """Return whether the name is a noun with hardly another meaning, such as `token`, instead of `pass` or `key`."""
+    return _has_last_word(name, "TOKEN SECRET JWT CREDENTIAL CREDENTIALS")
+
+
+def is_qualified(name: str) -> bool:
+    """Return whether another word of the name leaves no other meaning: `api_key`."""
+    return _is_qualified(split_words(name))
+
+
+def _has_last_word(name: str, words: str) -> bool:
+    return not split_names(words).isdisjoint(_strip_suffixes(split_words(name))[-1:])
 
 
 def _list_segments(name: str) -> list[str]:
@@ -193,18 +271,24 @@ def _rate_words(words: list[str]) -> Strength:
         return Strength.ORDINARY
     if not row.is_plural and any(map(_is_strong, words)):
         return Strength.STRONG
-    return Strength.NAMED if len(words) > 1 and not row.is_plural else Strength.WEAK
+    return Strength.NAMED if len(words) > 1 and not row.is_plural and not _is_ambiguous(words) else Strength.WEAK
 
 
 def _rate_variable(name: str, words: list[str]) -> Strength:
     """Return how much a variable tells whose name goes on after the word of a secret, such as `PASSWORD_DB`."""
     if not name.isupper() or not _TOPICS.isdisjoint(words):
         return Strength.ORDINARY
+    if _is_ambiguous(words) and not is_ambiguous(name) and words[-2] not in _WORDS[words[-1]].harmless_before:
+        return Strength.ORDINARY if is_plural(name) else Strength.NAMED
     for index, word in enumerate(words[:-1]):
         if _is_strong(word):
             return Strength.NAMED
         before = words[index - 1] if index else ""
-        is_made = word in {"TOKEN", "SECRET"} or (word == "KEY" and before in _QUALIFIERS)
+        is_made = (
+            word == "SECRET"
+            or (word == "TOKEN" and not _is_ambiguous(words[: index + 1]))
+            or (word == "KEY" and before in _QUALIFIERS)
+        )
         if is_made and before not in _WORDS[word].harmless_before:
             return Strength.WEAK
     return Strength.ORDINARY

@@ -1,4 +1,4 @@
-"""Replace secrets in text and in JSON: those that names and shapes show, and known values wherever they stand. Pure.
+"""Replace secrets in text and in JSON: those that names and shapes show, and known values wherever they stand.
 
 A `Redactor` reads a text in all its forms (`redaction.forms`), so it does not matter whether a caller removes terminal
 sequences and invisible characters before or after.
@@ -6,23 +6,23 @@ sequences and invisible characters before or after.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
-from urllib.parse import quote
 
-from kfjob.redaction import logins, names
+from ahocorasick_rs import AhoCorasick
+
+from kfjob.redaction import languages, logins, names
 from kfjob.redaction.assignments import find_assigned
+from kfjob.redaction.connectors import is_secret_pair
 from kfjob.redaction.forms import Form, fold_text, list_forms
-from kfjob.redaction.names import Strength, is_secret_name, rate_name
-from kfjob.redaction.values import MIN_WORD, PLAIN, RANDOM_LENGTH, is_harmless, looks_random
+from kfjob.redaction.known import KnownSecrets, get_credentials
+from kfjob.redaction.markup import find_markup
+from kfjob.redaction.names import Strength, is_ambiguous, is_secret_name, rate_name
+from kfjob.redaction.values import is_harmless, is_secret_value, looks_random
 from kfjob.token_shapes import AWS_KEY, TOKEN_SHAPES, find_shape
 
 REDACTED = "[redacted]"
-MIN_VALUE = 4
-"""Known secrets of at least this many characters are replaced wherever they stand; shorter ones only in their own field."""
-_SHORT = 8  # a known secret below this length is replaced as a whole word only
 _CUT = 300
 """Characters of a text that may have been cut: a quote of a log line, which may end within a secret."""
 _MAX_CUT_WORD = 80
@@ -31,7 +31,6 @@ _MAX_CUT_WORD = 80
 _AWS_SECRET = re.compile(
     r"(?<![A-Za-z0-9/+=_-])(?=[A-Za-z0-9/+]{0,39}[0-9+/])(?=[A-Za-z0-9/+]{0,39}[a-z])(?=[A-Za-z0-9/+]{0,39}[A-Z])[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=_-])"
 )
-_AWS_MARKS = tuple(shape.mark for shape in TOKEN_SHAPES if shape.kind == AWS_KEY)
 """The secret key stands near the id of a key."""
 _KEY_LINE = re.compile(r"(?<![\w+/=-])[A-Za-z0-9+/]{64}(?:[A-Za-z0-9+/]{12})?(?![\w+/=-])")
 """A line of a PEM file."""
@@ -42,9 +41,11 @@ _KEY_BODY = re.compile(r"(?:.{0,80}\s)?[A-Za-z0-9+/]{1,80}={0,2}\s*+|\s*+|(?:.{0
 """A line of a private key: letters, a header such as `DEK-Info: …`, or none; a log tool may add a prefix."""
 _CUT_TOKEN = re.compile(rf"\b(?:{'|'.join(shape.cut for shape in TOKEN_SHAPES)})(?=(?:\.{{3}}|…)?\s*\Z)")
 """The beginning of a token with which a text ends, also before the dots of a cut text."""
-_MARKS = (*names.MARKS, *logins.MARKS)
+_SHAPE_MARKS = AhoCorasick([shape.mark for shape in TOKEN_SHAPES])
+_MARKS = AhoCorasick([*names.MARKS, *logins.MARKS])
 
 _ENVIRONMENTS = frozenset({"env", "environment", "build_args", "variables"})
+_VARIABLE_FIELDS = ("name", "key")
 _SECRET_DATA = ("data", "stringData")
 _REFERENCES = frozenset(
     ["secret", "key", "secretName", "secretKeyRef", "pull_secrets", "imagePullSecrets", "hub_token", "wandb_key", "kms_key"]
@@ -63,7 +64,10 @@ def find_secret(text: str, name: str = "") -> str | None:
         return shape.kind
     if any(logins.find_url_passwords(text)):
         return "a password in a URL"
-    return "a secret (by the variable's name)" if is_secret_name(name) and not is_harmless(text) else None
+    is_secret = (
+        is_secret_value(name, Strength.WEAK, text) if is_ambiguous(name) else is_secret_name(name) and not is_harmless(text)
+    )
+    return "a secret (by the variable's name)" if is_secret else None
 
 
 class Redactor:
@@ -71,48 +75,50 @@ class Redactor:
 
     def __init__(self, known: Iterable[str] = ()) -> None:
         """`known` are secrets of the job, as `collect_secrets` returns them."""
-        self._known_texts = _list_known(known)
-        self._known = _compile_known(self._known_texts)
+        self._known = KnownSecrets(known)
 
     def text(self, text: str) -> str:
         """Return a text, for example a log line or a message, without the secrets that any of its forms shows."""
-        spans = sorted({form.locate(*span) for form in list_forms(text) for span in self._find(form)})
         pieces, position, end = [], 0, -1
-        for start, stop in spans:
-            if start > end:
-                pieces += [text[max(position, 0) : start], self._hide(text[start:stop])]
-            elif stop > end:
-                self._hide(text[start:stop])
+        for start, stop in self._find_spans(text):
+            if start > end:  # spans that overlap or touch become one mark
+                pieces += [text[position:start], REDACTED]
             position = end = max(end, stop)
-        return "".join([*pieces, text[max(position, 0) :]]) if pieces else text
+        return "".join([*pieces, text[position:]]) if pieces else text
+
+    def _find_spans(self, text: str) -> list[Span]:
+        """Return the ranges of the secrets that any form of a text shows, in order; they may overlap."""
+        spans = {form.locate(*span) for form in list_forms(text) for span in self._find(form)}
+        return sorted((start, end) for start, end in spans if start < end)
 
     def _find(self, form: Form) -> Iterator[Span]:
         """Yield the ranges of the secrets in one form of a text."""
         text = form.text
-        if self._known:
-            yield from (match.span() for match in self._known.finditer(text))
+        yield from self._known.find(text)
+        yield from get_credentials().find(text)
         yield from _find_shapes(text)
         yield from _find_at_boundaries(form)
         is_cut = len(text) >= _CUT
         if "://" in text or "@tcp(" in text or "@unix(" in text:
             yield from logins.find_url_logins(text, is_cut=is_cut)
+        if "@" in text and ":" in text:
+            yield from logins.find_host_logins(text)
         if text.count(":") > 3:  # noqa: PLR2004 - host:port:database:user:password
             yield from logins.find_pgpass(text)
         if is_cut:
             yield from self._find_cut(text)
-        lower = text.lower()
-        if any(mark in lower for mark in _MARKS):
+        if _MARKS.find_matches_as_indexes(text.lower()):
             yield from logins.find_logins(text)
             yield from find_assigned(text)
+            if "<" in text:
+                yield from find_markup(text)
 
     def _find_cut(self, text: str) -> Iterator[Span]:
         """Yield the beginning of a secret with which a long text ends."""
         if match := _CUT_TOKEN.search(text, len(text) - _CUT):
             yield match.span()
-        for known in self._known_texts:
-            sizes = range(min(len(known), len(text)), MIN_VALUE - 1, -1)
-            if size := next((size for size in sizes if text.endswith(known[:size])), 0):
-                yield len(text) - size, len(text)
+        yield from self._known.find_cut(text)
+        yield from get_credentials().find_cut(text)
 
     def lines(self) -> LineRedactor:
         """Return a redactor for the lines of one log, which may hold a key of several lines."""
@@ -133,6 +139,8 @@ class Redactor:
             return self._redact_object(value, is_environment=plain_name in _ENVIRONMENTS and not is_environment)
         if isinstance(value, list | tuple):
             return self._redact_list(value)
+        if isinstance(value, str) and is_ambiguous(plain_name) and is_secret_value(plain_name, Strength.WEAK, value):
+            return self._hide(value)
         return self.text(value) if isinstance(value, str) else value
 
     def _hide_leaves(self, value: Any, name: str, *, is_environment: bool) -> Any:
@@ -154,15 +162,18 @@ class Redactor:
                 key: {name: self._hide(str(text)) for name, text in (value.get(key) or {}).items()} for key in _SECRET_DATA
             }
             return {key: hidden.get(key, item) for key, item in value.items()}
-        variable = value.get("name") if isinstance(value.get("name"), str) else None
+        fields = {str(key).lower(): item for key, item in value.items()}
+        variable = next((name for key in _VARIABLE_FIELDS if isinstance(name := fields.get(key), str)), None)
         return {
             self.text(str(key)): self.value(item, variable, is_environment=True)
-            if variable is not None and key == "value"
+            if variable is not None and str(key).lower() == "value"
             else self.value(item, str(key), is_environment=is_environment)
             for key, item in value.items()
         }
 
     def _redact_list(self, values: Sequence[Any]) -> list[Any]:
+        if _is_pair(values):
+            return [values[0], self._hide(values[1])]
         lines = self.lines()
         return [
             self._hide(item) if _is_argument(values, index) else lines.line(item) if isinstance(item, str) else self.value(item)
@@ -213,6 +224,11 @@ class _Collector(Redactor):
         super().__init__()
         self.secrets: set[str] = set()
 
+    def _find_spans(self, text: str) -> list[Span]:
+        spans = super()._find_spans(text)
+        self.secrets.update(text[start:stop] for start, stop in spans)
+        return spans
+
     def _hide(self, secret: str) -> str:
         self.secrets.add(secret)
         return super()._hide(secret)
@@ -231,6 +247,14 @@ def _is_reference(value: dict[Any, Any]) -> bool:
     return names_key or _REFERENCE_KINDS.issuperset(value)
 
 
+def _is_pair(values: Sequence[Any]) -> bool:
+    """Return whether a list is the name of a secret and its value: `["password", "x"]`, and not a list of names."""
+    if len(values) != 2 or not all(isinstance(value, str) for value in values):  # noqa: PLR2004 - a pair
+        return False
+    name = languages.translate(fold_text(values[0]))
+    return not name.startswith("-") and is_secret_pair(name, values[1])
+
+
 def _is_argument(values: Sequence[Any], index: int) -> bool:
     """Return whether an item is the secret of the option before it in an argv."""
     option, item = values[index - 1] if index else None, values[index]
@@ -240,16 +264,20 @@ def _is_argument(values: Sequence[Any], index: int) -> bool:
         return False
     if option in ("-u", "--user", "--proxy-user") and ":" in item:
         return logins.is_login(item)
-    return is_secret_name(fold_text(option)) or (
+    name = fold_text(option)
+    if is_ambiguous(name):
+        return is_secret_value(name, Strength.WEAK, item)
+    return is_secret_name(name) or (
         option in ("-p", "-a") and logins.has_login_command(" ".join(str(value) for value in values[: index - 1]))
     )
 
 
 def _find_shapes(text: str) -> Iterator[Span]:
-    if any(mark in text for mark in _AWS_MARKS):
-        yield from (match.span() for match in _AWS_SECRET.finditer(text))
-    for shape in TOKEN_SHAPES:
-        if shape.mark in text:
+    if marks := _SHAPE_MARKS.find_matches_as_indexes(text, overlapping=True):
+        shapes = [TOKEN_SHAPES[index] for index in sorted({mark[0] for mark in marks})]
+        if any(shape.kind == AWS_KEY for shape in shapes):
+            yield from (match.span() for match in _AWS_SECRET.finditer(text))
+        for shape in shapes:
             yield from (match.span() for match in shape.pattern.finditer(text))
     if len(text) >= _KEY_LINE_LENGTH:
         yield from (match.span() for match in _KEY_LINE.finditer(text) if looks_random(match[0]))
@@ -264,29 +292,3 @@ def _find_at_boundaries(form: Form) -> Iterator[Span]:
             if boundary >= end and (match := pattern.match(form.text, boundary)):
                 yield match.span()
                 end = match.end()
-
-
-def _list_known(known: Iterable[str]) -> list[str]:
-    """Return every form of the known secrets, the longest first."""
-    texts = {text for secret in known for text in _list_spellings(secret)}
-    return sorted(texts, key=lambda text: (-len(text), text))
-
-
-def _compile_known(texts: Sequence[str]) -> re.Pattern[str] | None:
-    return re.compile("|".join(map(_compile_spelling, texts))) if texts else None
-
-
-def _list_spellings(secret: str) -> Iterator[str]:
-    """Yield a secret as it may stand in a text: itself, folded, its lines, encoded for a URL, escaped in JSON."""
-    if len(secret) < MIN_VALUE or PLAIN.fullmatch(secret) or (secret.isdecimal() and len(secret) < MIN_WORD):
-        return
-    yield from (secret, quote(secret, safe=""), json.dumps(secret)[1:-1])
-    if len(folded := fold_text(secret)) >= MIN_VALUE:
-        yield folded
-    lines = secret.splitlines()
-    yield from (line.strip() for line in lines if len(lines) > 1 and len(line.strip()) >= RANDOM_LENGTH)
-
-
-def _compile_spelling(text: str) -> str:
-    escaped = re.escape(text)
-    return rf"(?<![A-Za-z0-9]){escaped}(?![A-Za-z0-9])" if len(text) < _SHORT else escaped

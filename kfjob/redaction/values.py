@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kfjob.redaction.names import Strength, is_chosen, split_words
+from kfjob.redaction.names import Strength, is_ambiguous, is_chosen, is_secret_name, split_names, split_words
 
 PLAIN = re.compile(
     r"(?:true|false|none|null|yes|no|on|off|default|auto|never|always|required|optional|unset|[|>][+-]?|\*+|x{3,}|\.{3,}|-+)?",
@@ -19,7 +19,8 @@ _NAMED = r"\$(?:[A-Z_][A-Z0-9_]*|[a-z_]+|[0-9@*#?])(?!\w)"
 """A variable as people name them: `$uper5ecret` is a password."""
 _VARIABLE = (
     rf"(?:\$\(\w+\)|\$\{{\w+(?::?\?[^}}]{{0,200}}|:?[-=+](?:{_NAMED}|\$\{{\w+\}})?)?\}}|{_NAMED}"
-    r"|\[redacted\]|<[\w -]{1,40}>|\{\{[^{}]{1,80}\}\})"
+    r"|\[redacted\]|<[\w -]{1,40}>|\{\{[^{}]{1,80}\}\}"
+    r"|<set to the key '[^'\n]{1,100}' (?:in|of) (?:secret|config ?map) '[^'\n]{1,100}'>)"
 )
 _VARIABLES = re.compile(
     rf"{_VARIABLE}(?:[/:.-]{{1,3}}{_VARIABLE}){{0,20}}[)\]}}>.:|]{{0,3}}"
@@ -34,7 +35,8 @@ _MESSAGE = re.compile(
     r"(?:must|should|shall|can|cannot|could|may|is|are|was|were|has|have|had|does|do|did|will|would|not|no|the|this|that|it"
     r"|if|when|for|from|with|by|at|authentication|login|access|permission)(?=[ ][A-Za-z\"'`(])"
     r"|(?:invalid|missing|empty|wrong|incorrect|expired|revoked|rejected|refused|denied|failed|failure|mismatch|unauthorized"
-    r"|forbidden|unauthenticated|unknown|disabled|enabled|timeout|set)(?=[.,;:!)]?(?:\s|\Z))",
+    r"|forbidden|unauthenticated|unknown|disabled|enabled|timeout|set|falsch|ung\u00fcltig|ungueltig|fehlt|incorrecte?|invalide|manquante?"
+    r"|incorrect[ao]|inv\u00e1lid[ao]|incorret[ao]|[^\W\d_a-zA-Z\u00c0-\u024f]{1,40})(?=[.,;:!)]?(?:\s|\Z))",
     re.IGNORECASE,
 )
 """Words with which a message about a secret goes on, after any name."""
@@ -42,8 +44,57 @@ _WORD_OF_MESSAGE = re.compile(r"[A-Za-z][a-z]{1,15}[.,;:]?[ ](?![\w.-]{1,80}=)(?
 """A word of letters, with the next word of a message after it."""
 
 
+_FIELD_NAMES = split_names(
+    "user username user_name login email mail name names host hostname port url uri path file id type kind value values "
+    "field default description meaning example required optional string str int integer number float bool boolean text bytes "
+    "object secret token key password passwd status state source format length size count config set unset hidden visible"
+)
+"""Names of fields and of types: `('password', 'username')` is a list of names."""
+_STATE = re.compile(
+    r"[a-z]+(?:ed|ing|ent|ble|ive|ous|ory|ary|ful|less|ly|en|al)"
+    r"|wrong|missing|set|unset|empty|valid|invalid|correct|incorrect|weak|strong|short|long|null|none|good|bad|safe|unsafe|plain|public"
+    r"|private|new|old|here|there|now|not|too|in|on|at|from|for|to|the|a|an|required|optional|ok|okay|fine|same|different|identical|less"
+    r"|more|only|also|still|already|as|by|of|if|when|then|free|up|down|out|off|one|two|case|stale|unique|secret|active|false|true|read",
+    re.IGNORECASE,
+)
+"""Words that say how something is: `the password is wrong`."""
+_DURATION = re.compile(
+    r"(?:\d+(?:ns|us|ms|[smhdwy]))+|\d+(?:st|nd|rd|th)|[vV]?\d+(?:\.\d+)+\w*|0x[0-9a-f]{1,16}", re.IGNORECASE
+)
+_WORD_AND_END = re.compile(r"([A-Za-z]{1,20}+)[.,;!]?(?=\s|\Z)")
+_RESULTS = split_names("done ok okay passed failed skipped success yes no pass fail")
+"""Words after the dots of a check: `Checking password ... ok`."""
+_MIN_CHOSEN = 6
+_MIN_DENSE = 12
+_TOKEN_LETTERS = re.compile(r"[A-Za-z0-9+/=_-]+")
+_WORDS = re.compile(r"[A-Z]?[a-z]{3,}+")
+_HEX = re.compile(r"[0-9a-f]{32,}+", re.IGNORECASE)
+_MODEL = re.compile(
+    r"(?=(?:[a-z0-9.]{1,20}-){0,6}(?:v\d{1,2}|\d{1,4}(?:\.\d)?[bmk]|base|large|small|mini|tiny|xl|xxl|instruct|chat|it|cased|uncased)(?:-|\Z))"
+    r"[a-z][a-z0-9.]{0,20}(?:-[a-z0-9.]{1,20}){1,7}"
+)
+"""The name of a model, such as `t5-base-v1`."""
+
+
+def is_field_name(value: str) -> bool:
+    """Return whether a value is the name of a field or of a type, instead of a secret."""
+    return value.lower() in _FIELD_NAMES or is_secret_name(value)
+
+
+def is_state(value: str) -> bool:
+    """Return whether a word says how something is."""
+    return bool(_STATE.fullmatch(value))
+
+
+def looks_chosen(value: str) -> bool:
+    """Return whether a word looks like a password or a token: it has letters and digits, or is masked."""
+    is_masked = "***" in value and value.strip("*") != ""
+    is_mixed = len(value) >= _MIN_CHOSEN and has_digit_and_letter(value) and not _DURATION.fullmatch(value)
+    return is_masked or is_mixed or looks_random(value)
+
+
 def is_harmless(value: str) -> bool:
-    """Return whether a value is no secret, whatever its name: a switch, a reference, a path."""
+    """Return whether a value is no secret under any name: a switch, a reference, a path."""
     path = _PATH_IN_VARIABLE.sub("", value, count=1)
     is_path = _PATH.fullmatch(path) and not looks_random(path)
     return bool(is_path or PLAIN.fullmatch(value) or _VARIABLES.fullmatch(value))
@@ -59,16 +110,48 @@ def begins_message(name: str, text: str, start: int) -> bool:
     """Return whether the text after `name: ` is the next part of a message, as in `webhook: connection refused`.
 
     The line is drawn by these signs. The name and the value have no quotes, and the separator is `: `. Machines make tokens,
-    keys and webhooks, so a plain word that another word follows is none. People choose passwords and secrets: after such a
+    keys and webhooks, so a plain word before another word is not a secret. People choose passwords and secrets: after such a
     name only the verbs, prepositions and states of `_MESSAGE` count. A lone word is a secret, unless it is a state.
     """
     return bool(_MESSAGE.match(text, start) or (not is_chosen(name) and _WORD_OF_MESSAGE.match(text, start)))
+
+
+def is_prose(text: str, start: int) -> bool:
+    """Return whether words of a language, or a word about a state, stand at a position: `token (str): the token of the hub`."""
+    word = _WORD_AND_END.match(text, start)
+    return bool(_WORD_OF_MESSAGE.match(text, start) or (word and (is_state(word[1]) or word[1].lower() in _RESULTS)))
 
 
 def looks_random(value: str) -> bool:
     """Return whether a text is as long and as mixed as a token."""
     kinds = (str.islower, str.isupper, str.isdecimal)
     return len(value) >= RANDOM_LENGTH and all(any(kind(character) for character in value) for kind in kinds)
+
+
+def is_number(value: str) -> bool:
+    """Return whether a value is a figure, perhaps with a unit."""
+    return bool(_NUMBER.fullmatch(value.rstrip("%")))
+
+
+def is_hex(value: str) -> bool:
+    """Return whether a text has the digits of a key of 128 bits or more, and nothing else."""
+    return bool(_HEX.fullmatch(value))
+
+
+def looks_dense(value: str) -> bool:
+    """Return whether a text mixes small letters, capitals and digits as no name does: `Zk8vQ2mL`, not `Llama3Instruct`."""
+    kinds = (str.islower, str.isupper, str.isdecimal)
+    return (
+        len(value) >= _MIN_DENSE
+        and _TOKEN_LETTERS.fullmatch(value) is not None
+        and all(any(map(kind, value)) for kind in kinds)
+        and not has_words(value)
+    )
+
+
+def has_words(value: str) -> bool:
+    """Return whether half of a text are words of small letters: `Llama3Instruct8BSft`."""
+    return 2 * sum(len(word) for word in _WORDS.findall(value)) >= len(value)
 
 
 def has_digit_and_letter(value: str) -> bool:
@@ -91,6 +174,10 @@ def is_secret_value(name: str, strength: Strength, value: str) -> bool:
 
 
 def _is_weak_secret(name: str, value: str) -> bool:
+    if is_ambiguous(name):
+        is_variable = name.isupper() and (looks_dense(value) or is_hex(value))
+        return bool(is_variable) or (looks_random(value) and not has_words(value))
     has_digit = any(character.isdecimal() for character in value)
     is_word = has_digit and len(value) >= MIN_WORD and not any(character in ". \t" for character in value)
-    return looks_random(value) or (is_word and split_words(name)[-1:] not in (["KEY"], ["KEYS"]))
+    is_token = is_word and split_words(name)[-1:] not in (["KEY"], ["KEYS"]) and not _MODEL.fullmatch(value)
+    return looks_random(value) or is_token

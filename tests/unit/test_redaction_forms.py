@@ -105,3 +105,13 @@ def test_colours_around_a_secret_stay():
         Redactor().text("\x1b[31mHF_TOKEN\x1b[0m=\x1b[32mtomato10\x1b[0m ok")
         == f"\x1b[31mHF_TOKEN\x1b[0m=\x1b[32m{REDACTED}\x1b[0m ok"
     )
+
+
+@pytest.mark.parametrize(("opening", "closing"), ["``", "''", '""', "()", "{}"])
+@pytest.mark.parametrize("mark", ["", ":", ".", ",", ";", "!", "?", "?:"])
+def test_quotes_around_a_command_stay(opening, closing, mark):
+    """An error quotes a command that is redacted already, and the stream redacts the error again."""
+    text = f"{opening}aws get-token --token hunter2secret99{closing}{mark} it exited with code 3"
+    redacted = f"{opening}aws get-token --token [redacted]{closing}{mark} it exited with code 3"
+    assert Redactor().text(text) == redacted
+    assert Redactor().text(redacted) == redacted
